@@ -1,0 +1,34 @@
+// NumPy's .npy files, versions 1.0, 2.0 and 3.0: read from and written to memory. The reader trusts nothing: header
+// length, shape and byte count are checked before anything is allocated in proportion to them.
+#ifndef NORMD_CLIENT_CLI_NPY_H_
+#define NORMD_CLIENT_CLI_NPY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace normd::client {
+
+// An array in C order. `kind` and `item_bytes` are NumPy's: 'f' 4 is float32, 'b' 1 bool, 'u' 2 uint16.
+struct NpyArray {
+  char kind = 'f';
+  int item_bytes = 4;
+  std::vector<int64_t> shape;
+  std::string data;
+};
+
+// The array in `file`, whose bytes it takes over. Arrays in Fortran order are transposed. INVALID_ARGUMENT for anything
+// else than a whole file of little-endian (or one-byte) booleans, integers or floats up to 8 bytes.
+absl::StatusOr<NpyArray> ParseNpy(std::string file);
+
+// Magic, version 1.0 and header, padded as NumPy does, to be followed by `array.data`. The data itself is not looked
+// at.
+std::string NpyHeader(const NpyArray& array);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_CLI_NPY_H_

@@ -1,0 +1,203 @@
+#include "client/cli/spec_flags.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+
+namespace normd::client {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr FlagSpec kSpecFlags[] = {
+    {"eps", '\0', "E", "added to the divisor; the method's default where absent, 0 means none"},
+    {"eps-mode", '\0', "MODE", "inside (sqrt(S + E)), add (sqrt(S) + E) or clamp (max(sqrt(S), E))"},
+    {"cast-order", '\0', "ORDER", "affine-then-cast (default) or cast-then-affine (LLaMA, ONNX)"},
+    {"layout", '\0', "LAYOUT", "channels-first [N,C,*] or channels-last [N,*,C]; rank 2 needs none"},
+    {"normalized-shape", '\0', "N,N", "trailing extents that are normalised together; default: the last one"},
+    {"axes", '\0', "A,A", "axes that are normalised together; negative ones count from the end"},
+    {"num-groups", '\0', "G", "groups of channels (also --groups)"},
+    {"groups", '\0', "G", "the same as --num-groups"},
+    {"affine-per-group", '\0', "", "weight and bias have one value a group instead of one a channel"},
+    {"p", '\0', "P", "the share of the row that enters the statistic, in (0, 1]"},
+    {"k", '\0', "K", "the number of elements that enter the statistic, instead of --p"},
+    {"k-rounding", '\0', "R", "ceil (default) or floor of p * d"},
+    {"order", '\0', "L", "1 or 2: the norm that x is divided by (default 2)"},
+    {"axis", '\0', "A", "the axis that is normalised; default: the last one"},
+    {"weight-offset", '\0', "W", "0 or 1, added to the weight"},
+    {"track-running-statistics", '\0', "", "keep running statistics, and use them in inference (sessions)"},
+    {"momentum", '\0', "M", "of the running statistics, in [0, 1]"},
+    {"momentum-of", '\0', "WHICH", "new (default: the weight of the new value) or old (Keras, Flax, ONNX)"},
+    {"cumulative", '\0', "", "running statistics are the mean over all batches, instead of a momentum"},
+    {"variance", '\0', "KIND", "the running variance: unbiased (default) or biased"},
+    {"single-value", '\0', "WHAT", "one value a channel in training: refuse (default) or zero-variance"},
+    {"accept-non-finite", '\0', "", "let NaN and Inf into the running statistics"},
+    {"alpha-fwd", '\0', "A", "the weight of the old running value (default 0.9)"},
+    {"warmup-iters", '\0', "N", "training steps that use the batch's own statistics (default 10000)"},
+};
+
+std::string FieldName(absl::string_view flag) {
+  return flag == "groups" ? "num_groups" : absl::StrReplaceAll(flag, {{"-", "_"}});
+}
+
+// Where a flag's value goes: the method's message, or its `running`.
+struct Place {
+  Message* message = nullptr;
+  const FieldDescriptor* field = nullptr;
+};
+
+const FieldDescriptor* RunningField(const Descriptor& method) { return method.FindFieldByName("running"); }
+
+bool HasField(const Descriptor& method, absl::string_view flag) {
+  const std::string name = FieldName(flag);
+  if (method.FindFieldByName(name) != nullptr) return true;
+  const FieldDescriptor* running = RunningField(method);
+  return running != nullptr && running->message_type()->FindFieldByName(name) != nullptr;
+}
+
+Place FindPlace(Message& method, absl::string_view flag) {
+  const std::string name = FieldName(flag);
+  if (const FieldDescriptor* field = method.GetDescriptor()->FindFieldByName(name)) return {&method, field};
+  const FieldDescriptor* running = RunningField(*method.GetDescriptor());
+  if (running == nullptr) return {};
+  const FieldDescriptor* field = running->message_type()->FindFieldByName(name);
+  if (field == nullptr) return {};
+  return {method.GetReflection()->MutableMessage(&method, running), field};
+}
+
+absl::Status SetNumber(const ParsedArgs& args, absl::string_view flag, const Place& place) {
+  const auto* reflection = place.message->GetReflection();
+  if (place.field->is_repeated()) {
+    const absl::StatusOr<std::vector<int64_t>> values = args.Ints(flag);
+    if (!values.ok()) return values.status();
+    for (int64_t value : *values) reflection->AddInt64(place.message, place.field, value);
+  } else if (place.field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+    const absl::StatusOr<std::optional<int64_t>> value = args.Int(flag);
+    if (!value.ok()) return value.status();
+    reflection->SetInt64(place.message, place.field, **value);
+  } else {
+    const absl::StatusOr<std::optional<double>> value = args.Double(flag);
+    if (!value.ok()) return value.status();
+    reflection->SetDouble(place.message, place.field, **value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetField(const ParsedArgs& args, absl::string_view flag, const Place& place) {
+  switch (place.field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      place.message->GetReflection()->SetBool(place.message, place.field, true);
+      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const absl::StatusOr<int> number = ParseEnum(*place.field->enum_type(), flag, *args.Get(flag));
+      if (!number.ok()) return number.status();
+      place.message->GetReflection()->SetEnumValue(place.message, place.field, *number);
+      return absl::OkStatus();
+    }
+    default:
+      return SetNumber(args, flag, place);
+  }
+}
+
+void AddDefaults(const std::vector<int64_t>& shape, v1::NormSpec& spec) {
+  if (spec.has_layer_norm() && !shape.empty() && spec.layer_norm().axes().empty() &&
+      spec.layer_norm().normalized_shape().empty()) {
+    spec.mutable_layer_norm()->add_normalized_shape(shape.back());
+  }
+  if (spec.has_lp_norm() && spec.lp_norm().order() == 0) spec.mutable_lp_norm()->set_order(2);
+  if (shape.size() != 2) return;
+  const auto resolve = [](auto* method) {
+    if (method->layout() == v1::LAYOUT_UNSPECIFIED) method->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  };
+  if (spec.has_batch_norm()) resolve(spec.mutable_batch_norm());
+  if (spec.has_instance_norm()) resolve(spec.mutable_instance_norm());
+  if (spec.has_group_norm()) resolve(spec.mutable_group_norm());
+}
+
+// "EPS_MODE_" of EpsMode: what every value's name starts with.
+absl::string_view EnumPrefix(const EnumDescriptor& descriptor) {
+  absl::string_view zero = descriptor.FindValueByNumber(0)->name();
+  absl::ConsumeSuffix(&zero, "UNSPECIFIED");
+  return zero;
+}
+
+}  // namespace
+
+std::vector<std::string> MethodNames() {
+  const Descriptor& spec = *v1::NormSpec::descriptor();
+  std::vector<std::string> out;
+  out.reserve(static_cast<size_t>(spec.field_count()));
+  for (int i = 0; i < spec.field_count(); ++i) out.push_back(absl::StrReplaceAll(spec.field(i)->name(), {{"_", "-"}}));
+  return out;
+}
+
+std::optional<std::string> MethodField(absl::string_view name) {
+  std::string field = absl::StrReplaceAll(name, {{"-", "_"}});
+  if (v1::NormSpec::descriptor()->FindFieldByName(field) == nullptr) return std::nullopt;
+  return field;
+}
+
+std::vector<FlagSpec> SpecFlags(absl::string_view method) {
+  const FieldDescriptor* field = v1::NormSpec::descriptor()->FindFieldByName(std::string(method));
+  std::vector<FlagSpec> out;
+  for (const FlagSpec& flag : kSpecFlags) {
+    if (field == nullptr || HasField(*field->message_type(), flag.name)) out.push_back(flag);
+  }
+  return out;
+}
+
+absl::StatusOr<v1::NormSpec> BuildSpec(absl::string_view method, const ParsedArgs& args,
+                                       const std::optional<std::vector<int64_t>>& shape) {
+  v1::NormSpec spec;
+  const FieldDescriptor* field = v1::NormSpec::descriptor()->FindFieldByName(std::string(method));
+  if (field == nullptr) {
+    return UsageError(absl::StrCat("unknown method ", method, ": must be one of ", absl::StrJoin(MethodNames(), ", ")));
+  }
+  Message& message = *spec.GetReflection()->MutableMessage(&spec, field);
+  for (const FlagSpec& flag : kSpecFlags) {
+    if (!args.Has(flag.name)) continue;
+    if (!HasField(*message.GetDescriptor(), flag.name)) {
+      return UsageError(absl::StrCat("--", flag.name, " does not apply to ", method));
+    }
+    if (absl::Status status = SetField(args, flag.name, FindPlace(message, flag.name)); !status.ok()) return status;
+  }
+  AddDefaults(shape.value_or(std::vector<int64_t>()), spec);
+  return spec;
+}
+
+absl::StatusOr<int> ParseEnum(const EnumDescriptor& descriptor, absl::string_view flag, absl::string_view text) {
+  const std::string wanted =
+      absl::StrCat(EnumPrefix(descriptor), absl::AsciiStrToUpper(absl::StrReplaceAll(text, {{"-", "_"}})));
+  std::vector<std::string> names;
+  for (int i = 0; i < descriptor.value_count(); ++i) {
+    const int number = descriptor.value(i)->number();
+    if (number == 0) continue;
+    if (!text.empty() && absl::StartsWith(descriptor.value(i)->name(), wanted)) return number;
+    names.push_back(absl::StrReplaceAll(EnumText(descriptor, number), {{"_", "-"}}));
+  }
+  return UsageError(absl::StrCat("--", flag, " ", text, ": must be ", absl::StrJoin(names, " or ")));
+}
+
+std::string EnumText(const EnumDescriptor& descriptor, int number) {
+  const auto* value = descriptor.FindValueByNumber(number);
+  if (value == nullptr) return absl::StrCat(number);
+  return absl::AsciiStrToLower(absl::StripPrefix(value->name(), EnumPrefix(descriptor)));
+}
+
+std::string MethodOf(const v1::NormSpec& spec) {
+  const int number = static_cast<int>(spec.method_case());
+  return number == 0 ? "" : v1::NormSpec::descriptor()->FindFieldByNumber(number)->name();
+}
+
+}  // namespace normd::client

@@ -1,0 +1,60 @@
+// Tables for people: aligned columns, wrapped at words to a width, in plain text. Values with Render, no state shared.
+#ifndef NORMD_CLIENT_CLI_TABLE_H_
+#define NORMD_CLIENT_CLI_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace normd::client {
+
+enum class Align { kLeft, kRight };
+
+class Table {
+ public:
+  struct Column {
+    std::string header;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // REQUIRES: one cell a column. Line breaks in cells are kept.
+  void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // A line between rows: wanted where cells wrap.
+  void set_row_lines(bool on) { row_lines_ = on; }
+
+  // At most `width` characters a line, unless even one word a column does not fit. The widest columns shrink first.
+  std::string Render(int width) const;
+
+ private:
+  std::vector<int> Widths(int width) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+  bool row_lines_ = false;
+};
+
+// Breaks at spaces, and inside words that are longer than `width`. Never empty.
+std::vector<std::string> WrapText(absl::string_view text, size_t width);
+
+// Characters on a terminal, for text without wide or combining characters: UTF-8 code points.
+size_t DisplayWidth(absl::string_view text);
+
+// "1.5 MiB", "640 B".
+std::string BytesText(double bytes);
+// "1.24 ms", "17.3 us".
+std::string NanosecondsText(double nanoseconds);
+// "[2, 3, 4]".
+std::string ShapeText(const std::vector<int64_t>& shape);
+// The shortest text that reads back as the same float or double.
+std::string ShortestText(float value);
+std::string ShortestText(double value);
+// "1.22474 -0.5 ...": the first `count` values with six significant digits.
+std::string ValuesText(const std::vector<double>& values, size_t count);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_CLI_TABLE_H_

@@ -1,0 +1,79 @@
+// Inside of Client: its two connections and the loop that every unary call runs in. Included by client.cc, sessions.cc
+// and normalize_stream.cc alone, so that callers of client.h compile without gRPC.
+#ifndef NORMD_CLIENT_CPP_CHANNELS_H_
+#define NORMD_CLIENT_CPP_CHANNELS_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "client/cpp/client.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "normd/v1/normalizer.grpc.pb.h"
+#include "normd/v1/sessions.grpc.pb.h"
+
+namespace normd {
+namespace client {
+
+inline absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return MakeStatus(status.error_code(), status.error_message(), status.error_details());
+}
+
+// gRPC's form of a point in time; the far future for InfiniteFuture.
+inline std::chrono::system_clock::time_point ToDeadline(absl::Time when) {
+  return when == absl::InfiniteFuture() ? std::chrono::system_clock::time_point::max() : absl::ToChronoTime(when);
+}
+
+}  // namespace client
+
+struct Client::Channels {
+  // Stubs of one connection.
+  struct Connection {
+    explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+        : normalizer(v1::Normalizer::NewStub(channel)),
+          sessions(v1::Sessions::NewStub(channel)),
+          health(grpc::health::v1::Health::NewStub(channel)) {}
+
+    const std::unique_ptr<v1::Normalizer::Stub> normalizer;
+    const std::unique_ptr<v1::Sessions::Stub> sessions;
+    const std::unique_ptr<grpc::health::v1::Health::Stub> health;
+  };
+
+  Channels(const std::shared_ptr<grpc::Channel>& small_channel, const std::shared_ptr<grpc::Channel>& large_channel)
+      : small(small_channel), large(large_channel) {}
+
+  Connection& For(const ClientOptions& options, size_t request_bytes) {
+    return static_cast<int64_t>(request_bytes) >= options.large_message_bytes ? large : small;
+  }
+
+  Connection small, large;
+};
+
+namespace client {
+
+// Runs `call(context, response)` until it succeeds, fails for good, or the deadline is near. `safe`: it may run again.
+template <typename Response, typename Call>
+absl::StatusOr<Response> RunUnary(const ClientOptions& options, bool safe, Call call) {
+  const absl::Time deadline = absl::Now() + options.deadline;
+  for (int attempt = 1;; ++attempt) {
+    grpc::ClientContext context;
+    context.set_deadline(ToDeadline(deadline));
+    Response response;
+    const absl::Status status = FromGrpc(call(&context, &response));
+    if (status.ok()) return response;
+    if (!safe) return status;
+    const std::optional<absl::Duration> wait =
+        NextWait(options.retry, status, attempt, deadline - absl::Now(), DrawUniform());
+    if (!wait.has_value()) return status;
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(*wait));
+  }
+}
+
+}  // namespace client
+}  // namespace normd
+
+#endif  // NORMD_CLIENT_CPP_CHANNELS_H_

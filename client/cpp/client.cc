@@ -1,0 +1,113 @@
+#include "client/cpp/client.h"
+
+#include <limits>
+
+#include "client/cpp/channels.h"
+#include "client/cpp/normalize_stream.h"
+
+namespace normd {
+namespace {
+
+using client::RunUnary;
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
+  // Channels with equal arguments would share one connection.
+  arguments.SetInt("normd.connection", index);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A restarted server is found again within the retries of one call. (GRPC_ARG_MIN_RECONNECT_BACKOFF_MS stays at its
+  // default: in this release it is also how long one connection attempt may take.)
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
+  constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
+  if (target.empty()) return absl::InvalidArgumentError("target: empty; must be host:port or unix:/path");
+  if (options.deadline <= absl::ZeroDuration()) return absl::InvalidArgumentError("deadline: must be positive");
+  if (options.max_receive_bytes < -1 || options.max_receive_bytes > kMaxBytes || options.max_send_bytes < -1 ||
+      options.max_send_bytes > kMaxBytes) {
+    return absl::InvalidArgumentError("max_receive_bytes, max_send_bytes: must be -1 or at most 2^31 - 1");
+  }
+  if (options.retry.max_attempts < 1 || options.retry.jitter < 0 || options.retry.jitter > 1 ||
+      options.retry.multiplier < 1) {
+    return absl::InvalidArgumentError("retry: max_attempts >= 1, jitter in [0, 1] and multiplier >= 1 are needed");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
+  if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
+  auto channels = std::make_unique<Channels>(MakeChannel(target, options, 0), MakeChannel(target, options, 1));
+  return std::unique_ptr<Client>(new Client(options, std::move(channels)));
+}
+
+Client::Client(ClientOptions options, std::unique_ptr<Channels> channels)
+    : options_(options), channels_(std::move(channels)) {}
+Client::~Client() = default;
+
+absl::StatusOr<v1::NormalizeResponse> Client::Normalize(const v1::NormalizeRequest& request) {
+  auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
+  return RunUnary<v1::NormalizeResponse>(
+      options_, client::IsSafeToRetry(request),
+      [&](grpc::ClientContext* context, auto* response) { return stub.Normalize(context, request, response); });
+}
+
+absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec, client::Tensor x,
+                                                       const v1::Parameters& parameters) {
+  v1::NormalizeRequest request;
+  *request.mutable_spec() = spec;
+  *request.mutable_parameters() = parameters;
+  *request.mutable_x() = std::move(x).ToProto();
+  absl::StatusOr<v1::NormalizeResponse> response = Normalize(request);
+  if (!response.ok()) return response.status();
+  if (response->outputs_size() != 1 || response->outputs(0).kind() != v1::OUTPUT_KIND_Y) {
+    return absl::InternalError("the server's reply does not hold exactly y");
+  }
+  return client::Tensor::FromProto(std::move(*response->mutable_outputs(0)->mutable_tensor()));
+}
+
+absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::BatchNormalizeRequest& request) {
+  auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
+  return RunUnary<v1::BatchNormalizeResponse>(
+      options_, client::IsSafeToRetry(request),
+      [&](grpc::ClientContext* context, auto* response) { return stub.BatchNormalize(context, request, response); });
+}
+
+absl::StatusOr<v1::ComputeMomentsResponse> Client::ComputeMoments(const v1::ComputeMomentsRequest& request) {
+  auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
+  return RunUnary<v1::ComputeMomentsResponse>(options_, true, [&](grpc::ClientContext* context, auto* response) {
+    return stub.ComputeMoments(context, request, response);
+  });
+}
+
+absl::StatusOr<v1::DescribeResponse> Client::Describe() {
+  return RunUnary<v1::DescribeResponse>(options_, true, [&](grpc::ClientContext* context, auto* response) {
+    return channels_->small.normalizer->Describe(context, v1::DescribeRequest(), response);
+  });
+}
+
+std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
+  auto call = std::make_unique<NormalizeStream::Call>();
+  call->context.set_deadline(client::ToDeadline(absl::Now() + deadline));
+  call->stream = channels_->large.normalizer->NormalizeStream(&call->context);
+  return std::unique_ptr<NormalizeStream>(new NormalizeStream(std::move(call)));
+}
+
+absl::StatusOr<Health> Client::CheckHealth() {
+  using Reply = grpc::health::v1::HealthCheckResponse;
+  const absl::StatusOr<Reply> reply =
+      RunUnary<Reply>(options_, false, [&](grpc::ClientContext* context, auto* response) {
+        return channels_->small.health->Check(context, grpc::health::v1::HealthCheckRequest(), response);
+      });
+  if (!reply.ok()) return reply.status();
+  if (reply->status() == Reply::SERVING) return Health::kServing;
+  return reply->status() == Reply::NOT_SERVING ? Health::kNotServing : Health::kUnknown;
+}
+
+}  // namespace normd

@@ -1,0 +1,21 @@
+// Inside of NormalizeStream: the gRPC call it wraps. Included by client.cc and normalize_stream.cc alone.
+#ifndef NORMD_CLIENT_CPP_NORMALIZE_STREAM_H_
+#define NORMD_CLIENT_CPP_NORMALIZE_STREAM_H_
+
+#include <memory>
+
+#include "client/cpp/channels.h"
+
+namespace normd {
+
+struct NormalizeStream::Call {
+  grpc::ClientContext context;  // outlives `stream`
+  std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamResponse>> stream;
+  bool writes_done = false;  // touched by the writing thread alone
+  bool reads_done = false;   // touched by the reading thread alone
+  bool finished = false;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_CLIENT_CPP_NORMALIZE_STREAM_H_

@@ -1,0 +1,46 @@
+#include "client/cpp/retry.h"
+
+#include <algorithm>
+#include <random>
+
+#include "client/cpp/status.h"
+
+namespace normd::client {
+
+bool IsSafeToRetry(const v1::NormalizeRequest& request) {
+  const bool changes_state = request.target_case() == v1::NormalizeRequest::kSession &&
+                             request.mode() == v1::MODE_TRAINING && !request.validate_only();
+  return !changes_state || request.has_step();
+}
+
+bool IsSafeToRetry(const v1::BatchNormalizeRequest& request) {
+  return std::all_of(request.items().begin(), request.items().end(),
+                     [](const v1::NormalizeRequest& item) { return IsSafeToRetry(item); });
+}
+
+bool IsSafeToRetry(const v1::CommitMomentsRequest& request) { return request.has_step(); }
+
+std::optional<absl::Duration> NextWait(const RetryOptions& options, const absl::Status& status, int attempt,
+                                       absl::Duration remaining, double uniform) {
+  if (attempt >= options.max_attempts) return std::nullopt;
+  const std::optional<ErrorInfo> info = GetErrorInfo(status);
+  const bool asked_to_wait = info.has_value() && info->retry_delay.has_value();
+  // RESOURCE_EXHAUSTED without a RetryInfo is a limit (a message too large), which waiting does not move.
+  const bool retryable = absl::IsUnavailable(status) || (absl::IsResourceExhausted(status) && asked_to_wait);
+  if (!retryable) return std::nullopt;
+
+  absl::Duration backoff = options.initial_backoff;
+  for (int i = 1; i < attempt && backoff < options.max_backoff; ++i) backoff *= options.multiplier;
+  backoff = std::min(backoff, options.max_backoff);
+  absl::Duration wait = backoff * (1 - options.jitter + 2 * options.jitter * uniform);
+  if (asked_to_wait) wait = std::max(wait, *info->retry_delay);
+  if (wait >= remaining) return std::nullopt;
+  return wait;
+}
+
+double DrawUniform() {
+  std::random_device device;
+  return std::uniform_real_distribution<double>(0, 1)(device);
+}
+
+}  // namespace normd::client

@@ -1,0 +1,39 @@
+// Which failed calls are sent again, and when. Pure decisions: no clock, no sleep, no gRPC; the Client acts on them.
+#ifndef NORMD_CLIENT_CPP_RETRY_H_
+#define NORMD_CLIENT_CPP_RETRY_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "normd/v1/normalizer.pb.h"
+#include "normd/v1/sessions.pb.h"
+
+namespace normd::client {
+
+struct RetryOptions {
+  int max_attempts = 5;  // the first one counted; 1 never retries
+  absl::Duration initial_backoff = absl::Milliseconds(100);
+  absl::Duration max_backoff = absl::Seconds(5);
+  double multiplier = 2;
+  double jitter = 0.2;  // each wait is drawn from (1 - jitter, 1 + jitter) times the backoff
+};
+
+// Whether sending `request` twice changes nothing more than sending it once: stateless calls, inference and validation
+// on sessions, and training steps that carry a StepId. A training step without one is never sent again.
+bool IsSafeToRetry(const v1::NormalizeRequest& request);
+bool IsSafeToRetry(const v1::BatchNormalizeRequest& request);  // every item is
+bool IsSafeToRetry(const v1::CommitMomentsRequest& request);   // it carries a StepId
+
+// How long to wait before attempt number `attempt` + 1 (attempts count from 1), or nothing: the status is final. Sent
+// again are UNAVAILABLE, and RESOURCE_EXHAUSTED that carries a RetryInfo; a RetryInfo's delay is a lower bound of the
+// wait. `uniform` in [0, 1) draws the jitter. Nothing is returned when the wait would reach `remaining`.
+std::optional<absl::Duration> NextWait(const RetryOptions& options, const absl::Status& status, int attempt,
+                                       absl::Duration remaining, double uniform);
+
+// A random number in [0, 1). From the system's source of randomness: retries are rare, and need no state then.
+double DrawUniform();
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_CPP_RETRY_H_

@@ -1,0 +1,35 @@
+// The commands of normctl: one list, from which dispatch and help come. A command is a function from its arguments and
+// a terminal to a status, so that tests call it without a process.
+#ifndef NORMD_CLIENT_NORMCTL_COMMANDS_H_
+#define NORMD_CLIENT_NORMCTL_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client/cli/args.h"
+#include "client/cli/program.h"
+
+namespace normd::client {
+
+struct Command {
+  CommandSpec spec;
+  absl::Status (*run)(const CommandSpec& spec, const ParsedArgs& args, const Terminal& terminal);
+};
+
+// The parts of the list, one a source file.
+std::vector<Command> NormalizeCommands();  // one a method, and "normalize" for sessions
+std::vector<Command> SessionCommands();    // "sessions create", ...
+std::vector<Command> DescribeCommands();   // methods, describe, health
+std::vector<Command> MomentsCommands();
+std::vector<Command> DemoCommands();
+
+std::vector<Command> AllCommands();
+
+// normctl itself: finds the command, parses, runs, reports. Returns the process's exit code.
+int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMCTL_COMMANDS_H_

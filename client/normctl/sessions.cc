@@ -1,0 +1,271 @@
+// normctl sessions ...: layers that live on the server.
+#include <google/protobuf/util/time_util.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/cli/spec_flags.h"
+#include "client/cli/table.h"
+#include "client/cli/tensor_file.h"
+#include "client/normctl/commands.h"
+#include "client/normctl/json_message.h"
+
+namespace normd::client {
+namespace {
+
+using Json = nlohmann::json;
+using google::protobuf::util::TimeUtil;
+
+std::string FullName(absl::string_view id) { return absl::StrCat("sessions/", absl::StripPrefix(id, "sessions/")); }
+
+std::string LabelsText(const v1::Session& session) {
+  return absl::StrJoin(session.labels(), " ", absl::PairFormatter("="));
+}
+
+// Every field that is set, one a line, and the first values of tensors.
+std::string SessionText(const v1::Session& session) {
+  std::string out = absl::StrFormat("%s  %s  version %d  uid %s\n", session.name(), MethodOf(session.spec()),
+                                    session.version(), session.uid());
+  const auto line = [&](absl::string_view name, const std::string& value) {
+    if (!value.empty()) absl::StrAppendFormat(&out, "  %-12s %s\n", name, value);
+  };
+  const auto tensor = [&](absl::string_view name, const v1::Tensor& proto) {
+    const absl::StatusOr<Tensor> parsed = Tensor::FromProto(proto);
+    if (parsed.ok()) {
+      line(name, absl::StrCat(DTypeName(parsed->dtype), " ", ShapeText(parsed->shape), "  ",
+                              ValuesText(parsed->ToDoubles(), 8)));
+    }
+  };
+  line("spec", session.spec().ShortDebugString());
+  if (session.num_channels() > 0) line("channels", absl::StrCat(session.num_channels()));
+  line("labels", LabelsText(session));
+  line("created", TimeUtil::ToString(session.create_time()));
+  line("updated", TimeUtil::ToString(session.update_time()));
+  if (session.has_expire_time()) line("expires", TimeUtil::ToString(session.expire_time()));
+  line("numerics", session.numerics());
+  line("durability", EnumText(*v1::Durability_descriptor(), session.durability()));
+  if (session.has_state()) line("batches", absl::StrCat(session.state().num_batches()));
+  if (session.state().has_mean()) tensor("mean", session.state().mean());
+  if (session.state().has_var()) tensor("var", session.state().var());
+  if (session.state().has_phi()) tensor("phi", session.state().phi());
+  if (session.parameters().has_weight()) tensor("weight", session.parameters().weight());
+  if (session.parameters().has_bias()) tensor("bias", session.parameters().bias());
+  return out;
+}
+
+absl::Status Show(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal) {
+  if (!session.ok()) return session.status();
+  terminal.out << (args.Has("json") ? JsonText(MessageJson(*session)) : SessionText(*session));
+  return absl::OkStatus();
+}
+
+absl::Status AddLabels(const ParsedArgs& args, v1::Session& session) {
+  for (const std::string& label : args.GetAll("label")) {
+    const std::vector<std::string> parts = absl::StrSplit(label, absl::MaxSplits('=', 1));
+    if (parts.size() != 2 || parts[0].empty())
+      return UsageError(absl::StrCat("--label ", label, ": must be KEY=VALUE"));
+    (*session.mutable_labels())[parts[0]] = parts[1];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTtl(const ParsedArgs& args, v1::Session& session) {
+  const absl::StatusOr<std::optional<absl::Duration>> ttl = args.Duration("ttl");
+  if (!ttl.ok()) return ttl.status();
+  if (!ttl->has_value()) return absl::OkStatus();
+  session.mutable_ttl()->set_seconds(absl::ToInt64Seconds(**ttl));
+  session.mutable_ttl()->set_nanos(
+      static_cast<int32_t>((**ttl - absl::Floor(**ttl, absl::Seconds(1))) / absl::Nanoseconds(1)));
+  return absl::OkStatus();
+}
+
+absl::Status AddParameters(const ParsedArgs& args, v1::Session& session) {
+  for (absl::string_view flag : {"weight", "bias"}) {
+    if (!args.Has(flag)) continue;
+    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag));
+    if (!tensor.ok()) return tensor.status();
+    v1::Parameters& parameters = *session.mutable_parameters();
+    *(flag == "weight" ? parameters.mutable_weight() : parameters.mutable_bias()) = (*std::move(tensor)).ToProto();
+  }
+  return absl::OkStatus();
+}
+
+// Sets `expected_version` of requests that have it.
+template <typename Request>
+absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
+  const absl::StatusOr<std::optional<int64_t>> version = args.Int("expected-version");
+  if (version.ok() && version->has_value()) request.set_expected_version(static_cast<uint64_t>(**version));
+  return version.status();
+}
+
+absl::Status RunCreate(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  v1::CreateSessionRequest request;
+  const std::optional<std::string> method = MethodField(args.operands()[0]);
+  const absl::StatusOr<v1::NormSpec> spec = BuildSpec(method.value_or(args.operands()[0]), args, std::nullopt);
+  if (!spec.ok()) return spec.status();
+  v1::Session& session = *request.mutable_session();
+  *session.mutable_spec() = *spec;
+  request.set_session_id(args.GetOr("id", ""));
+  const absl::StatusOr<std::optional<int64_t>> channels = args.Int("channels");
+  if (!channels.ok()) return channels.status();
+  session.set_num_channels(channels->value_or(0));
+  const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
+  if (!dtype.ok()) return dtype.status();
+  session.set_default_dtype(dtype->value_or(v1::DTYPE_UNSPECIFIED));
+  if (absl::Status status = AddLabels(args, session); !status.ok()) return status;
+  if (absl::Status status = AddTtl(args, session); !status.ok()) return status;
+  if (absl::Status status = AddParameters(args, session); !status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  return Show((*client)->CreateSession(request), args, terminal);
+}
+
+absl::Status RunGet(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  const v1::SessionView view = args.Has("basic") ? v1::SESSION_VIEW_BASIC : v1::SESSION_VIEW_FULL;
+  return Show((*client)->GetSession(FullName(args.operands()[0]), view), args, terminal);
+}
+
+absl::Status RunList(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  v1::ListSessionsRequest request;
+  request.set_filter(args.GetOr("filter", ""));
+  Table table({{"name"}, {"method"}, {"channels", Align::kRight}, {"version", Align::kRight}, {"updated"}, {"labels"}});
+  Json all = Json::array();
+  do {
+    const absl::StatusOr<v1::ListSessionsResponse> page = (*client)->ListSessions(request);
+    if (!page.ok()) return page.status();
+    for (const v1::Session& session : page->sessions()) {
+      if (args.Has("json")) all.push_back(MessageJson(session));
+      table.AddRow({session.name(), MethodOf(session.spec()), absl::StrCat(session.num_channels()),
+                    absl::StrCat(session.version()), TimeUtil::ToString(session.update_time()), LabelsText(session)});
+    }
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  terminal.out << (args.Has("json") ? JsonText({{"sessions", all}}) : table.Render(terminal.width));
+  return absl::OkStatus();
+}
+
+absl::Status RunUpdate(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  v1::UpdateSessionRequest request;
+  v1::Session& session = *request.mutable_session();
+  session.set_name(FullName(args.operands()[0]));
+  if (absl::Status status = AddLabels(args, session); !status.ok()) return status;
+  if (absl::Status status = AddTtl(args, session); !status.ok()) return status;
+  if (absl::Status status = AddParameters(args, session); !status.ok()) return status;
+  if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
+  if (args.Has("label") || args.Has("clear-labels")) request.mutable_update_mask()->add_paths("labels");
+  if (args.Has("ttl") || args.Has("clear-ttl")) request.mutable_update_mask()->add_paths("ttl");
+  for (absl::string_view name : {"weight", "bias"}) {
+    if (args.Has(name) || args.Has(absl::StrCat("clear-", name))) {
+      request.mutable_update_mask()->add_paths(absl::StrCat("parameters.", name));
+    }
+  }
+  if (request.update_mask().paths().empty())
+    return UsageError("nothing to update: --weight, --bias, --label, --ttl or --clear-...");
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  return Show((*client)->UpdateSession(request), args, terminal);
+}
+
+absl::Status RunReset(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  v1::ResetSessionRequest request;
+  request.set_name(FullName(args.operands()[0]));
+  if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  return Show((*client)->ResetSession(request), args, terminal);
+}
+
+absl::Status RunFork(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  v1::ForkSessionRequest request;
+  request.set_name(FullName(args.operands()[0]));
+  request.set_session_id(args.GetOr("id", ""));
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  return Show((*client)->ForkSession(request), args, terminal);
+}
+
+absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  v1::DeleteSessionRequest request;
+  request.set_name(FullName(args.operands()[0]));
+  if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  if (absl::Status status = (*client)->DeleteSession(request); !status.ok()) return status;
+  terminal.out << (args.Has("json") ? JsonText({{"deleted", request.name()}}) : "deleted " + request.name() + "\n");
+  return absl::OkStatus();
+}
+
+absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const std::optional<std::string> path = args.Get("output");
+  if (!path.has_value()) return UsageError("where does the session go? -o FILE");
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  const std::string name = FullName(args.operands()[0]);
+  const absl::StatusOr<std::string> record = (*client)->ExportSession(name);
+  if (!record.ok()) return record.status();
+  if (absl::Status status = WriteFile(*path, *record); !status.ok()) return status;
+  if (args.Has("json")) {
+    terminal.out << JsonText({{"session", name}, {"file", *path}, {"bytes", record->size()}});
+  } else {
+    terminal.out << name << " -> " << *path << "  " << BytesText(static_cast<double>(record->size())) << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<std::string> record = ReadFile(args.operands()[0]);
+  if (!record.ok()) return record.status();
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  return Show((*client)->ImportSession(*record, args.GetOr("id", "")), args, terminal);
+}
+
+}  // namespace
+
+std::vector<Command> SessionCommands() {
+  const FlagSpec id = {"id", '\0', "ID", "of the new session; the server chooses one where absent"};
+  const FlagSpec version = {"expected-version", '\0', "V", "refuse unless the session is at this version"};
+  const std::vector<FlagSpec> editable = {{"weight", 'w', "FILE", "the scale, .npy or .csv"},
+                                          {"bias", 'b', "FILE", "the shift, .npy or .csv"},
+                                          {"label", 'l', "KEY=VALUE", "may be given several times"},
+                                          {"ttl", '\0', "TIME", "delete the session after so much time"}};
+  const std::vector<FlagSpec> create =
+      Join(editable, Join({id,
+                           {"channels", 'c', "C", "the number of channels; needed by methods with running state"},
+                           {"dtype", '\0', "T", "the dtype the session is meant for"}},
+                          SpecFlags("")));
+  const std::vector<FlagSpec> update = Join(editable, {version,
+                                                       {"clear-weight", '\0', "", "drop the weight"},
+                                                       {"clear-bias", '\0', "", "drop the bias"},
+                                                       {"clear-labels", '\0', "", "drop all labels"},
+                                                       {"clear-ttl", '\0', "", "keep the session for good"}});
+  const auto command = [](const char* name, const char* operands, int count, const char* summary,
+                          const std::vector<FlagSpec>& flags, auto run) {
+    return Command{{absl::StrCat("sessions ", name), operands, count, count, summary, "", Join(flags, ServerFlags())},
+                   run};
+  };
+  return {
+      command("create", "METHOD", 1, "create a session: a configured layer with its state", create, &RunCreate),
+      command("get", "NAME", 1, "show a session, its parameters and its running state",
+              {{"basic", '\0', "", "without tensors"}}, &RunGet),
+      command("list", "", 0, "list sessions", {{"filter", 'f', "EXPR", "\"key=value AND key=value\" on labels"}},
+              &RunList),
+      command("update", "NAME", 1, "change parameters, labels (all of them are replaced) or ttl", update, &RunUpdate),
+      command("reset", "NAME", 1, "put the running state back to its beginning", {version}, &RunReset),
+      command("fork", "NAME", 1, "copy a session as it is now", {id}, &RunFork),
+      command("delete", "NAME", 1, "delete a session", {version}, &RunDelete),
+      command("export", "NAME", 1, "save a session to a file, bit for bit", {{"output", 'o', "FILE", "where it goes"}},
+              &RunExport),
+      command("import", "FILE", 1, "create a session from an exported file", {id}, &RunImport),
+  };
+}
+
+}  // namespace normd::client

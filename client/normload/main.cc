@@ -1,0 +1,17 @@
+// normload: the load generator of normd. Everything is in normload.h; tests link it from there.
+#include <malloc.h>
+
+#include <string>
+#include <vector>
+
+#include "client/normload/normload.h"
+
+int main(int argc, char** argv) {
+  // Stock glibc maps and unmaps every large message: hundreds of page faults a call, counted as the server's latency.
+  // NOLINTBEGIN(concurrency-mt-unsafe): called before there is a second thread.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // NOLINTEND(concurrency-mt-unsafe)
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return normd::client::RunNormload(arguments, normd::client::ProcessTerminal());
+}

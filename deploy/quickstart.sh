@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# From a fresh Debian 12 machine to a running server: installs packages (root or sudo), builds Release, starts normd,
+# runs the demo against it and stays up until Ctrl-C.
+#   deploy/quickstart.sh [--once] [--port=8001] [--admin-port=8002] [--build-dir=build/release]
+# --once  end after the demo, with its status. Port 0 is any free one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+once="" port=8001 admin_port=8002 build=build/release
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --once) once=1 ;;
+    --port=*) port=${1#*=} ;;
+    --port) port=${2:?--port needs a number} && shift ;;
+    --admin-port=*) admin_port=${1#*=} ;;
+    --admin-port) admin_port=${2:?--admin-port needs a number} && shift ;;
+    --build-dir=*) build=${1#*=} ;;
+    *)
+      sed -n '2,5s/^# \?//p' "$0" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+
+./deploy/install-packages.sh build
+options=(-G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release -DNORMD_TESTS=OFF)
+if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+cmake --build "$build" --target normd normctl normload
+
+work=$(mktemp -d)
+server=""
+# Ends the one process that was started here, and waits until it has drained.
+stop() {
+  if [[ -n $server ]]; then
+    kill -TERM "$server" 2>/dev/null || true
+    wait "$server" || true
+    server=""
+  fi
+  rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# In a process group of its own: Ctrl-C reaches this script, which then ends the server in order.
+set -m
+"$build/normd" "--listen=127.0.0.1:$port" "--admin_listen=127.0.0.1:$admin_port" "--port_file=$work/ports" \
+  >"$work/normd.log" 2>&1 &
+server=$!
+set +m
+
+address=""
+for ((try = 0; ; ++try)); do
+  if [[ -z $address && -s $work/ports ]]; then
+    address=$(sed -n 's/^grpc=//p' "$work/ports" | head -n 1)
+    admin=$(sed -n 's/^admin=//p' "$work/ports" | head -n 1)
+  fi
+  if [[ -n $address ]] && "$build/normctl" health --server="$address" >/dev/null 2>&1; then break; fi
+  if ! kill -0 "$server" 2>/dev/null || ((try >= 100)); then
+    echo "quickstart: normd did not come up:" >&2
+    cat "$work/normd.log" >&2
+    exit 1
+  fi
+  sleep 0.2
+done
+echo "normd serves on $address, admin on http://$admin"
+
+status=0
+"$build/normctl" demo --server="$address" || status=$?
+if [[ -n $once ]]; then exit "$status"; fi
+if [[ $status -ne 0 ]]; then echo "quickstart: the demo failed with $status; normd stays up" >&2; fi
+
+cat <<TEXT
+
+normd is running (process $server). In another terminal:
+  $build/normctl health --server=$address
+  $build/normctl methods --server=$address
+  $build/normctl layer-norm in.npy -o out.npy --eps 1e-6 --server=$address
+  $build/normload --server=$address
+  curl http://$admin/metrics
+Ctrl-C stops it. Its log: $work/normd.log
+TEXT
+wait "$server"

@@ -1,0 +1,50 @@
+#include "kernels/backend.h"
+
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/text.h"
+
+namespace normd {
+
+namespace {
+
+constexpr std::string_view kWeight = "parameters.weight";
+constexpr std::string_view kBias = "parameters.bias";
+
+absl::Status TakesNone(const NormPlan& plan, std::string_view field) {
+  return NotAllowedError(field, Concat(Info(plan.method).name, " takes no parameters"));
+}
+
+absl::Status CheckView(const NormPlan& plan, const TensorView& view, std::string_view field) {
+  if (!view.present()) return absl::OkStatus();
+  if (plan.method == Method::kLpNorm) return TakesNone(plan, field);
+  const absl::StatusOr<int64_t> count = CheckedElementCount(view.shape, field);
+  if (!count.ok()) return count.status();
+  if (*count != plan.parameter_length) return ParameterLengthError(field, *count, plan.parameter_length);
+  if (view.shape.size() == 1 || view.shape == plan.parameter_shape) return absl::OkStatus();
+  const int64_t flat[] = {plan.parameter_length};
+  return ShapeMismatchError(Concat(field, ".shape"), ShapeText(view.shape),
+                            Concat(ShapeText(flat), " or ", ShapeText(plan.parameter_shape)));
+}
+
+absl::Status CheckLength(const NormPlan& plan, const std::vector<double>& values, std::string_view field) {
+  if (values.empty()) return absl::OkStatus();
+  if (plan.method == Method::kLpNorm) return TakesNone(plan, field);
+  const int64_t length = static_cast<int64_t>(values.size());
+  if (length != plan.parameter_length) return ParameterLengthError(field, length, plan.parameter_length);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters) {
+  if (absl::Status status = CheckView(plan, parameters.weight, kWeight); !status.ok()) return status;
+  return CheckView(plan, parameters.bias, kBias);
+}
+
+absl::Status CheckLayer(const NormPlan& plan, const Layer& layer) {
+  if (absl::Status status = CheckLength(plan, layer.weight, kWeight); !status.ok()) return status;
+  return CheckLength(plan, layer.bias, kBias);
+}
+
+}  // namespace normd

@@ -1,0 +1,92 @@
+// A device that executes plans. Two ship: the CPU backend (always there) and, later, CUDA.
+// In the path: the engine makes jobs from plans and submits them; a backend trusts plans and never validates.
+// Ownership: a Job borrows everything; the bytes, the layer and the outputs must live until Done has run.
+// Threads: every method is safe from any thread.
+#ifndef NORMD_KERNELS_BACKEND_H_
+#define NORMD_KERNELS_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/moments.h"
+#include "kernels/norm.h"
+#include "kernels/tensor.h"
+
+namespace normd {
+
+// Affine parameters as they came. Absent views mean w = 1, b = 0.
+struct ParameterViews {
+  TensorView weight;
+  TensorView bias;
+};
+
+// Parameters converted once for a backend, immutable, shared by the requests that use them. w includes weight_offset.
+struct Layer {
+  std::vector<double> weight;  // empty: absent
+  std::vector<double> bias;    // empty: absent
+  virtual ~Layer() = default;
+};
+
+// One execution of one plan. Which half runs: Reduce unless plan.given_statistics; Apply if y is wanted.
+struct Job {
+  const NormPlan* plan = nullptr;
+  const Layer* layer = nullptr;  // null: no parameters
+
+  const void* x = nullptr;  // plan.dtype, plan.shape
+  TensorView residual;      // absent, or the shape of x in any dtype
+  double residual_scale = 1;
+  ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
+  const uint8_t* mask = nullptr;  // one byte a position, non-zero counts; null: all count
+
+  // plan.given_statistics: one per channel. PowerNorm: given_variance is phi (or the step's own v) and given_mean null.
+  const double* given_mean = nullptr;
+  const double* given_variance = nullptr;
+
+  // Outputs, null where not wanted. y and h have x's dtype and shape. mean and inverse_std hold Sets() values of
+  // plan.StatisticsDType(). moments holds Sets() values (nullptr: not wanted); when the plan gives the statistics it is
+  // not written.
+  void* y = nullptr;
+  void* h = nullptr;
+  void* mean = nullptr;
+  void* inverse_std = nullptr;
+  Moment* moments = nullptr;
+};
+
+class Backend {
+ public:
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+
+  virtual ~Backend() = default;
+
+  // "cpu"
+  virtual std::string_view name() const = 0;
+  // What executes `plan`, as replies name it: "cpu/avx3/rows".
+  virtual std::string KernelName(const NormPlan& plan) const = 0;
+  virtual bool Supports(const NormPlan& plan) const = 0;
+
+  // Converts parameters to the wide type. `weight_offset` is added to a w that is given; an absent w stays 1.
+  // Lengths are not checked here: they are the plan's business (see CheckParameters).
+  virtual absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
+                                                               double weight_offset) const = 0;
+
+  // Runs all jobs, then Done once: inline for small work, otherwise on the backend's own threads. Results do not depend
+  // on which jobs travel together.
+  virtual void Submit(std::vector<Job> jobs, Done done) = 0;
+};
+
+// INVALID_ARGUMENT "parameters.weight" / "parameters.bias" when a length is not plan.parameter_length (both named), or
+// a shape is neither flat nor plan.parameter_shape, or the method takes none.
+absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters);
+
+// The same for a prepared layer, whose shapes are gone: lengths only.
+absl::Status CheckLayer(const NormPlan& plan, const Layer& layer);
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_BACKEND_H_

@@ -1,0 +1,151 @@
+// Apply: y = ((x * scale - shift) - delta) * inverse * w + b over spans whose statistics and parameters are either one
+// value or one a column.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// foreach_target.h first.
+#include "hwy/highway.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace normd {
+namespace HWY_NAMESPACE {
+using cpu::ApplySpan;
+using cpu::PositionScale;
+
+// The statistics of one vector of elements.
+struct Centre {
+  V scale, shift, delta_hi, delta_lo, inverse_hi, inverse_lo;
+};
+
+HWY_INLINE Centre Broadcast(const SetStatistics& s) {
+  return {Set(s.scale), Set(s.shift), Set(s.delta.hi), Set(s.delta.lo), Set(s.inverse.hi), Set(s.inverse.lo)};
+}
+HWY_INLINE Centre LoadCentre(const ColumnStatistics& s, int64_t column, int64_t count) {
+  return {LoadUpTo(F64(), s.scale + column, count),      LoadUpTo(F64(), s.shift + column, count),
+          LoadUpTo(F64(), s.delta_hi + column, count),   LoadUpTo(F64(), s.delta_lo + column, count),
+          LoadUpTo(F64(), s.inverse_hi + column, count), LoadUpTo(F64(), s.inverse_lo + column, count)};
+}
+
+// Narrow input: plain f64, rounded once at the end (or stepwise for CAST_THEN_AFFINE).
+struct NarrowArithmetic {
+  static HWY_INLINE V Normalise(V x, V /*lo*/, const Centre& c, const PositionScale& pre) {
+    const V value = hn::Mul(x, Set(pre.hi));  // by 1, exactly, but for PowerNorm
+    return hn::Mul(hn::Sub(hn::Sub(value, c.shift), c.delta_hi), c.inverse_hi);
+  }
+  static HWY_INLINE V Affine(V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
+    return hn::Add(hn::Mul(Normalise(x, lo, c, pre), w), b);
+  }
+};
+
+// f64 input: pairs throughout. `plain` is the same formula in f64: it has the right sign of zero, Inf and NaN, and is
+// taken where the pairs have none or agree with it.
+struct WideArithmetic {
+  static HWY_INLINE V Choose(V paired, V plain) {
+    const M unordered = hn::Ne(paired, paired);
+    return hn::IfThenElse(hn::Or(unordered, hn::Eq(paired, plain)), plain, paired);
+  }
+  static HWY_INLINE Pair Pairs(V x, V lo, const Centre& c, const PositionScale& pre, V& plain) {
+    const V scale = hn::Mul(c.scale, Set(pre.scale));  // powers of two, at least one of them 1
+    const Pair scaled = {hn::Mul(x, scale), hn::Mul(lo, scale)};
+    const Pair value = Multiply(scaled, {Set(pre.hi), Set(pre.lo)});  // by 1, exactly, but for PowerNorm
+    plain = hn::Mul(scaled.hi, Set(pre.hi));
+    plain = hn::Mul(hn::Sub(hn::Sub(plain, c.shift), c.delta_hi), c.inverse_hi);
+    const Pair shifted = TwoSum(value.hi, hn::Neg(c.shift));
+    const Pair centred = TwoSum(shifted.hi, hn::Neg(c.delta_hi));
+    const V rest = hn::Add(centred.lo, hn::Add(shifted.lo, hn::Sub(value.lo, c.delta_lo)));
+    return Multiply(Renormalise(centred.hi, rest), {c.inverse_hi, c.inverse_lo});
+  }
+  static HWY_INLINE V Normalise(V x, V lo, const Centre& c, const PositionScale& pre) {
+    V plain;
+    const Pair value = Pairs(x, lo, c, pre, plain);
+    return Choose(value.hi, plain);
+  }
+  static HWY_INLINE V Affine(V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
+    V plain;
+    const Pair value = Pairs(x, lo, c, pre, plain);
+    const Pair scaled = TwoProduct(value.hi, w);
+    const Pair sum = TwoSum(scaled.hi, b);
+    const V paired = hn::Add(sum.hi, hn::Add(sum.lo, Fma(value.lo, w, scaled.lo)));
+    return Choose(paired, hn::Add(hn::Mul(plain, w), b));
+  }
+};
+
+// One vector of y.
+template <typename Arithmetic, CastOrder kOrder, typename TOut>
+HWY_INLINE V Result(TOut tag, V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
+  if (kOrder == CastOrder::kAffineThenCast) return Arithmetic::Affine(x, lo, c, pre, w, b);
+  return AddIn(tag, MultiplyIn(tag, RoundTo(tag, Arithmetic::Normalise(x, lo, c, pre)), w), b);
+}
+
+template <typename Arithmetic, CastOrder kOrder, typename TIn, typename TOut>
+void ApplyTyped(TIn in, TOut out, const ApplySpan& span) {
+  const PositionScale no_scale;
+  const Centre one = span.statistics_per_column ? Centre() : Broadcast(*span.statistics);
+  for (int64_t p = 0; p < span.positions; ++p) {
+    const auto* HWY_RESTRICT x = static_cast<const typename TIn::Storage*>(span.x.data) + p * span.stride;
+    const double* lo = span.x.lo == nullptr ? nullptr : span.x.lo + p * span.stride;
+    auto* HWY_RESTRICT y = static_cast<typename TOut::Storage*>(span.y) + p * span.stride;
+    const PositionScale& pre = span.pre == nullptr ? no_scale : span.pre[p * span.pre_stride];
+    // An absent b is -0, which leaves every value as it is, zeros included.
+    const int64_t at = span.parameters_per_position ? p : 0;
+    const V w_one = Set(span.weight == nullptr || span.parameters_per_column ? 1.0 : span.weight[at]);
+    const V b_one = Set(span.bias == nullptr || span.parameters_per_column ? -0.0 : span.bias[at]);
+    const auto step = [&](int64_t i, int64_t count) HWY_ATTR {
+      const Centre c = span.statistics_per_column ? LoadCentre(span.column_statistics[0], i, count) : one;
+      const bool per_column = span.parameters_per_column;
+      const V w = per_column && span.weight != nullptr ? LoadUpTo(F64(), span.weight + i, count) : w_one;
+      const V b = per_column && span.bias != nullptr ? LoadUpTo(F64(), span.bias + i, count) : b_one;
+      const V low = lo == nullptr ? Zero() : LoadUpTo(F64(), lo + i, count);
+      const V value = Result<Arithmetic, kOrder>(out, LoadUpTo(in, x + i, count), low, c, pre, w, b);
+      StoreUpTo(out, value, y + i, count);
+    };
+    // One loop, the incomplete vector included: a second copy of the body doubles what the compiler has to chew.
+    for (int64_t i = 0; i < span.columns; i += kLanes) step(i, HWY_MIN(kLanes, span.columns - i));
+  }
+}
+
+template <typename Arithmetic, typename TIn, typename TOut>
+void ApplyOrdered(TIn in, TOut out, const ApplySpan& span) {
+  if (span.cast_order == CastOrder::kAffineThenCast) {
+    ApplyTyped<Arithmetic, CastOrder::kAffineThenCast>(in, out, span);
+  } else {
+    ApplyTyped<Arithmetic, CastOrder::kCastThenAffine>(in, out, span);
+  }
+}
+
+void Apply(const ApplySpan& span) {
+  switch (span.x.dtype) {
+    case DType::kF32:
+      return ApplyOrdered<NarrowArithmetic>(F32(), F32(), span);
+    case DType::kF16:
+      return ApplyOrdered<NarrowArithmetic>(F16(), F16(), span);
+    case DType::kBF16:
+      return ApplyOrdered<NarrowArithmetic>(BF16(), BF16(), span);
+    case DType::kF64:
+      break;
+  }
+  switch (span.y_dtype) {
+    case DType::kF32:
+      return ApplyOrdered<WideArithmetic>(F64(), F32(), span);
+    case DType::kF16:
+      return ApplyOrdered<WideArithmetic>(F64(), F16(), span);
+    case DType::kBF16:
+      return ApplyOrdered<WideArithmetic>(F64(), BF16(), span);
+    case DType::kF64:
+      return ApplyOrdered<WideArithmetic>(F64(), F64(), span);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace normd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace normd::cpu {
+HWY_EXPORT(Apply);
+
+void Apply(const ApplySpan& span) { HWY_DYNAMIC_DISPATCH(Apply)(span); }
+}  // namespace normd::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,83 @@
+#include "kernels/cpu/backend.h"
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/run.h"
+#include "kernels/cpu/targets.h"
+
+namespace normd {
+namespace {
+
+int Threads(const CpuBackendOptions& options) {
+  const auto machine = static_cast<int>(std::thread::hardware_concurrency());
+  return options.threads > 0 ? options.threads : std::max(1, machine);
+}
+
+std::vector<double> Widen(const TensorView& view) {
+  std::vector<double> values(static_cast<size_t>(view.present() ? ElementCount(view.shape) : 0));
+  cpu::ConvertToF64({view.dtype, view.data, nullptr}, static_cast<int64_t>(values.size()), values.data());
+  return values;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuBackendOptions& options) : options_(options), pool_(Threads(options)) {}
+
+  std::string_view name() const override { return "cpu"; }
+
+  std::string KernelName(const NormPlan& plan) const override {
+    const bool rows = plan.pattern == Pattern::kRows;
+    std::string kernel = "cpu/";
+    kernel += ActiveCpuTargetName();
+    return kernel + (plan.power_groups > 0 ? "/power" : rows ? "/rows" : "/columns");
+  }
+
+  bool Supports(const NormPlan& /*plan*/) const override { return true; }
+
+  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
+                                                       double weight_offset) const override {
+    auto layer = std::make_shared<Layer>();
+    layer->weight = Widen(parameters.weight);
+    layer->bias = Widen(parameters.bias);
+    for (double& w : layer->weight) w += weight_offset;
+    return layer;
+  }
+
+  void Submit(std::vector<Job> jobs, Done done) override {
+    int64_t elements = 0;
+    for (const Job& job : jobs) elements += job.plan->elements;
+    if (elements <= options_.inline_elements) {
+      cpu::WorkerPool& pool = pool_;
+      for (const Job& job : jobs) cpu::RunJob(job, pool, options_.grain_elements);
+      std::move(done)(absl::OkStatus());
+      return;
+    }
+    pool_.Enqueue([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
+      pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements);
+        }
+      });
+      std::move(done)(absl::OkStatus());
+    });
+  }
+
+ private:
+  const CpuBackendOptions options_;
+  cpu::WorkerPool pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCpuBackend(const CpuBackendOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace normd

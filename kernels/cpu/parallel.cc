@@ -1,0 +1,91 @@
+#include "kernels/cpu/parallel.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/parallel_for.h"
+#include "oneapi/tbb/partitioner.h"
+#include "oneapi/tbb/task_arena.h"
+#include "oneapi/tbb/task_group.h"
+
+// This file is compiled without ThreadSanitizer (see kernels/CMakeLists.txt), because TBB's hand-over between threads
+// is invisible to it; in such builds NORMD_TSAN_HANDOVER is 1 and the edges below say what TBB guarantees.
+#if NORMD_TSAN_HANDOVER
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+}
+#endif
+
+namespace normd::cpu {
+namespace {
+
+// What was done so far happens before what follows the next Acquire of the same address.
+void Release([[maybe_unused]] void* address) {
+#if NORMD_TSAN_HANDOVER
+  __tsan_release(address);
+#endif
+}
+void Acquire([[maybe_unused]] void* address) {
+#if NORMD_TSAN_HANDOVER
+  __tsan_acquire(address);
+#endif
+}
+
+}  // namespace
+
+struct WorkerPool::State {
+  explicit State(int threads_in) : threads(threads_in), arena(threads_in) {}
+
+  const int threads;
+  oneapi::tbb::task_arena arena;
+  oneapi::tbb::task_group group;
+};
+
+WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>(std::max(1, threads))) {}
+
+WorkerPool::~WorkerPool() {
+  state_->arena.execute([this] { state_->group.wait(); });
+  Acquire(state_.get());
+}
+
+int WorkerPool::threads() const { return state_->threads; }
+
+void WorkerPool::Enqueue(absl::AnyInvocable<void()> task) {
+  // TBB copies its functors: the task, which can only move, travels by pointer.
+  auto* shared = new absl::AnyInvocable<void()>(std::move(task));
+  Release(shared);
+  state_->arena.enqueue(state_->group.defer([this, shared] {
+    Acquire(shared);
+    (*shared)();
+    delete shared;
+    Release(state_.get());
+  }));
+}
+
+void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  if (state_->threads == 1 || n <= grain) {
+    // Still in pieces of `grain`: one thread must walk the same code as many.
+    for (int64_t i = 0; i < n; i += grain) body(i, std::min(n, i + grain));
+    return;
+  }
+  char start = 0;
+  char finish = 0;
+  Release(&start);
+  state_->arena.execute([&] {
+    oneapi::tbb::parallel_for(
+        oneapi::tbb::blocked_range<int64_t>(0, n, static_cast<size_t>(grain)),
+        [&](const oneapi::tbb::blocked_range<int64_t>& range) {
+          Acquire(&start);
+          body(range.begin(), range.end());
+          Release(&finish);
+        },
+        oneapi::tbb::simple_partitioner());
+  });
+  Acquire(&finish);
+}
+
+}  // namespace normd::cpu

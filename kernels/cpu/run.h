@@ -1,0 +1,61 @@
+// One job on the CPU: the state that the walkers of rows and columns share. Between backend.cc, which takes jobs, and
+// the vector kernels. A Run lives on one stack; its pieces may run on several threads of the pool.
+#ifndef NORMD_KERNELS_CPU_RUN_H_
+#define NORMD_KERNELS_CPU_RUN_H_
+
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/norm.h"
+#include "kernels/set_statistics.h"
+
+namespace normd::cpu {
+
+struct Run {
+  const NormPlan& plan;
+  const Job& job;
+  WorkerPool& pool;
+  int64_t grain_elements;
+
+  Elements x{};                    // what is normalised: x, or h; in the order of the plan's extents
+  void* y = nullptr;               // plan.dtype, same order; null: statistics only
+  const double* weight = nullptr;  // in the order of the plan's extents
+  const double* bias = nullptr;
+  DivisorRule rule{};
+
+  bool wide() const { return x.dtype == DType::kF64; }
+  // Elements that enter the statistic of a set, masked ones left out.
+  int64_t counted = 0;
+  // The first position that counts, in the mask's order; 0 without a mask or if none counts.
+  int64_t first_counted = 0;
+
+  // Folds the sums of `n` parts, `stride` apart, into parts[0] in the fixed order.
+  void Fold(PairSums* parts, int64_t n, int64_t stride) const;
+  // From sums to statistics, in the arithmetic of x's dtype.
+  FinishedSet Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale) const;
+  // A shift is a value of x's dtype, so that x - shift is exact.
+  double RoundShift(double shift) const;
+  // The shift of a first pass: element `index` of x, or 0 where that is not finite.
+  double FirstShift(int64_t index) const;
+  // Writes mean, inverse_std and moments of statistic set `set`, those that are wanted; no moments of given statistics.
+  void StoreSet(int64_t set, const FinishedSet& result) const;
+  // Tasks of about grain_elements when one item is `elements_per_item`.
+  int64_t Grain(int64_t elements_per_item) const;
+};
+
+// Sums over contiguous elements, cut into chunks and folded: a whole statistic set of one segment.
+// Used for PowerNorm's groups, whose sets are short.
+FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
+
+void RunRows(const Run& run);
+void RunColumns(const Run& run);
+void RunPowerNorm(const Run& run);
+
+// Prepares residual, permutation and parameters, then runs the plan's pattern.
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements);
+
+}  // namespace normd::cpu
+
+#endif  // NORMD_KERNELS_CPU_RUN_H_

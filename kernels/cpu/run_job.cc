@@ -1,0 +1,220 @@
+// Everything around the two patterns: residual, permutation, mask, parameters, and the outputs of a statistic set.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/run.h"
+#include "kernels/order.h"
+
+namespace normd::cpu {
+namespace {
+
+// Uninitialised scratch.
+std::unique_ptr<char[]> Scratch(int64_t bytes) {
+  return std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::max<int64_t>(1, bytes)));
+}
+
+// `forward`: to[permuted] = from[natural], else to[natural] = from[permuted]. Rows of the innermost permuted axis go to
+// different threads.
+void Permute(const Run& run, const void* from, void* to, int64_t element_bytes, bool forward) {
+  const NormPlan& plan = run.plan;
+  const auto rank = static_cast<int64_t>(plan.shape.size());
+  int64_t natural_strides[kMaxRank] = {};
+  int64_t stride = 1;
+  for (int64_t i = rank - 1; i >= 0; --i) {
+    natural_strides[i] = stride;
+    stride *= plan.shape[static_cast<size_t>(i)];
+  }
+  const auto axis = [&](int64_t i) { return plan.permutation[static_cast<size_t>(i)]; };
+  const auto extent = [&](int64_t i) { return plan.shape[static_cast<size_t>(axis(i))]; };
+  const int64_t inner = extent(rank - 1);
+  const int64_t inner_stride = natural_strides[axis(rank - 1)];
+  run.pool.ParallelFor(plan.elements / std::max<int64_t>(1, inner), run.Grain(inner), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      int64_t natural = 0;
+      int64_t rest = row;
+      for (int64_t i = rank - 2; i >= 0; --i) {
+        natural += rest % extent(i) * natural_strides[axis(i)];
+        rest /= extent(i);
+      }
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t there = (row * inner + i) * element_bytes;
+        const int64_t here = (natural + i * inner_stride) * element_bytes;
+        const int64_t source = forward ? here : there;
+        const int64_t target = forward ? there : here;
+        std::memcpy(static_cast<char*>(to) + target, static_cast<const char*>(from) + source,
+                    static_cast<size_t>(element_bytes));
+      }
+    }
+  });
+}
+
+// h = x + scale * r into the job's h and into what is normalised.
+class ResidualStream {
+ public:
+  ResidualStream(const Run& run, const Elements& x) {
+    const Job& job = run.job;
+    const NormPlan& plan = run.plan;
+    const Elements r = {job.residual.dtype, job.residual.data, nullptr};
+    const bool keep_wide = job.residual_rounding == ResidualRounding::kKeepWide;
+    void* rounded = job.h;
+    if (rounded == nullptr && !keep_wide) {
+      rounded_ = Scratch(plan.elements * SizeOf(plan.dtype));
+      rounded = rounded_.get();
+    }
+    if (keep_wide) {
+      hi_ = Scratch(plan.elements * SizeOf(DType::kF64));
+      if (plan.dtype == DType::kF64) lo_ = Scratch(plan.elements * SizeOf(DType::kF64));
+    }
+    auto* hi = reinterpret_cast<double*>(hi_.get());
+    auto* lo = reinterpret_cast<double*>(lo_.get());
+    run.pool.ParallelFor(plan.elements, run.Grain(1), [&](int64_t begin, int64_t end) {
+      const int64_t n = end - begin;
+      void* const h = rounded == nullptr ? nullptr : static_cast<char*>(rounded) + begin * SizeOf(plan.dtype);
+      if (!keep_wide) {
+        AddResidualRounded(x.At(begin), r.At(begin), job.residual_scale, n, h);
+        return;
+      }
+      AddResidualWide(x.At(begin), r.At(begin), job.residual_scale, n, hi + begin,
+                      lo == nullptr ? nullptr : lo + begin);
+      if (h != nullptr) ConvertFromF64(hi + begin, n, plan.dtype, h);  // the stream that was held, rounded once
+    });
+    stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
+  }
+
+  const Elements& stream() const { return stream_; }
+
+ private:
+  std::unique_ptr<char[]> rounded_, hi_, lo_;
+  Elements stream_;
+};
+
+void RunPattern(Run& run) {
+  if (run.plan.power_groups > 0) {
+    RunPowerNorm(run);
+  } else if (run.plan.pattern == Pattern::kRows) {
+    RunRows(run);
+  } else {
+    RunColumns(run);
+  }
+}
+
+// The one copy for plans whose axes do not lie as [keep, reduce, keep, reduce]: into that order, and y back.
+void RunPermuted(Run& run) {
+  const NormPlan& plan = run.plan;
+  const int64_t element_bytes = SizeOf(run.x.dtype);
+  const auto copy = Scratch(plan.elements * element_bytes);
+  Permute(run, run.x.data, copy.get(), element_bytes, true);
+  std::unique_ptr<char[]> copy_lo;
+  if (run.x.lo != nullptr) {
+    copy_lo = Scratch(plan.elements * SizeOf(DType::kF64));
+    Permute(run, run.x.lo, copy_lo.get(), SizeOf(DType::kF64), true);
+  }
+  run.x = {run.x.dtype, copy.get(), reinterpret_cast<const double*>(copy_lo.get())};
+  void* const y = run.y;
+  const auto y_copy = Scratch(y == nullptr ? 0 : plan.elements * SizeOf(plan.dtype));
+  if (y != nullptr) run.y = y_copy.get();
+  RunPattern(run);
+  if (y != nullptr) Permute(run, y_copy.get(), y, SizeOf(plan.dtype), false);
+}
+
+// Parameters in memory order of the reduced axes.
+const double* Ordered(const NormPlan& plan, const std::vector<double>& values, std::vector<double>& storage) {
+  if (values.empty()) return nullptr;
+  if (plan.parameter_order.empty()) return values.data();
+  storage.reserve(values.size());
+  for (const int64_t i : plan.parameter_order) storage.push_back(values[static_cast<size_t>(i)]);
+  return storage.data();
+}
+
+void CountPositions(Run& run) {
+  const NormPlan& plan = run.plan;
+  run.counted = plan.SetSize();
+  if (run.job.mask == nullptr) return;
+  // Masks exist where channels are kept: a position is one element of each set.
+  const int64_t positions = plan.reduce0 * plan.reduce1;
+  const uint8_t* begin = run.job.mask;
+  run.counted = positions - std::count(begin, begin + positions, 0);
+  const uint8_t* first = std::find_if(begin, begin + positions, [](uint8_t m) { return m != 0; });
+  run.first_counted = first == begin + positions ? 0 : first - begin;
+}
+
+}  // namespace
+
+void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
+  if (wide()) {
+    order::PairwiseFold(parts, n, stride, AddPairs);
+  } else {
+    order::PairwiseFold(parts, n, stride, AddPlain);
+  }
+}
+
+FinishedSet Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale) const {
+  const auto n = static_cast<double>(count);
+  return wide() ? FinishWide(statistic, rule, sums, n, shift, scale) : FinishNarrow(statistic, rule, sums, n, shift);
+}
+
+double Run::RoundShift(double shift) const {
+  if (wide()) return shift;
+  alignas(8) char element[8];
+  ConvertFromF64(&shift, 1, x.dtype, element);
+  double rounded = 0;
+  ConvertToF64({x.dtype, element, nullptr}, 1, &rounded);
+  return rounded;
+}
+
+double Run::FirstShift(int64_t index) const {
+  double value = 0;
+  ConvertToF64(x.At(index), 1, &value);
+  return std::isfinite(value) ? value : 0;
+}
+
+void Run::StoreSet(int64_t set, const FinishedSet& result) const {
+  const int64_t at = set * SizeOf(plan.StatisticsDType());
+  if (job.mean != nullptr) {
+    ConvertFromF64(&result.mean, 1, plan.StatisticsDType(), static_cast<char*>(job.mean) + at);
+  }
+  if (job.inverse_std != nullptr) {
+    ConvertFromF64(&result.inverse_std, 1, plan.StatisticsDType(), static_cast<char*>(job.inverse_std) + at);
+  }
+  if (job.moments == nullptr || plan.given_statistics) return;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Moment& moment = job.moments[set];
+  moment.count = static_cast<double>(counted);
+  moment.mean = counted == 0 ? 0 : std::isnan(result.mean) ? nan : result.mean;
+  moment.m2 = counted == 0 ? 0 : std::isnan(result.m2) ? nan : result.m2;
+}
+
+int64_t Run::Grain(int64_t elements_per_item) const {
+  return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, elements_per_item));
+}
+
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements) {
+  const NormPlan& plan = *job.plan;
+  Run run{.plan = plan, .job = job, .pool = pool, .grain_elements = grain_elements};
+  run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero};
+  run.x = {plan.dtype, job.x, nullptr};
+  run.y = job.y;
+  std::vector<double> weight;
+  std::vector<double> bias;
+  if (job.layer != nullptr) {
+    run.weight = Ordered(plan, job.layer->weight, weight);
+    run.bias = Ordered(plan, job.layer->bias, bias);
+  }
+  CountPositions(run);
+  std::unique_ptr<ResidualStream> residual;
+  if (job.residual.present()) {
+    residual = std::make_unique<ResidualStream>(run, run.x);
+    run.x = residual->stream();
+  }
+  if (plan.permutation.empty()) {
+    RunPattern(run);
+  } else {
+    RunPermuted(run);
+  }
+}
+
+}  // namespace normd::cpu

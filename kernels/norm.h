@@ -1,0 +1,129 @@
+// What the caller wants (NormSpec) and what to do (NormPlan). Read this file first: every method is data here.
+// In the path: rpc's codec or a session makes the spec, the engine calls MakePlan once per request, backends trust the
+// plan. Plain values; MakePlan is pure and safe from any thread.
+#ifndef NORMD_KERNELS_NORM_H_
+#define NORMD_KERNELS_NORM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/attributes.h"
+#include "kernels/tensor.h"
+
+namespace normd {
+
+// How running statistics move (BatchNorm, tracking InstanceNorm). running = (1 - a) * running + a * new.
+struct RunningSpec {
+  std::optional<double> momentum;  // absent: 0.1 of NEW, 0.9 of OLD
+  MomentumOf momentum_of = MomentumOf::kNew;
+  bool cumulative = false;  // a = 1 / num_batches; momentum must be absent
+  RunningVariance variance = RunningVariance::kUnbiased;
+  SingleValue single_value = SingleValue::kRefuse;
+  bool accept_non_finite = false;
+
+  // The weight a of the new value, `num_batches` counting this one.
+  double NewWeight(uint64_t num_batches) const;
+  // The momentum as echoed: given or default.
+  double ResolvedMomentum() const;
+};
+
+// What the caller wants. A field that the method does not have is ignored.
+struct NormSpec {
+  Method method = Method::kLayerNorm;
+  std::optional<double> eps;        // absent: the method's default
+  std::optional<EpsMode> eps_mode;  // absent: the method's default
+  CastOrder cast_order = CastOrder::kAffineThenCast;
+  double weight_offset = 0;                 // 0 or 1
+  Layout layout = Layout::kUnspecified;     // Batch, Instance, Group
+  std::vector<int64_t> normalized_shape;    // Layer
+  std::vector<int64_t> axes;                // Layer, RMS (empty: last)
+  int64_t num_groups = 1;                   // Group, Power
+  bool affine_per_group = false;            // Group
+  std::optional<double> p;                  // pRMS
+  std::optional<int64_t> k;                 // pRMS
+  KRounding k_rounding = KRounding::kCeil;  // pRMS
+  int64_t order = 2;                        // Lp
+  int64_t axis = -1;                        // Lp
+  bool track_running_statistics = false;    // Instance
+  RunningSpec running;                      // Batch, Instance; Power uses accept_non_finite
+  double alpha_fwd = 0.9;                   // Power
+  int64_t warmup_iters = 10000;             // Power
+
+  // Whether a session of this spec has running state (Batch, Power, tracking Instance).
+  bool HasState() const;
+};
+
+// The checks that need no tensor: eps, momentum, p, k, groups, orders, modes. Field paths are relative to the NormSpec
+// message ("layer_norm.eps"). MakePlan calls it; sessions call it at creation.
+absl::Status ValidateSpec(const NormSpec& spec);
+
+// What a caller asks of one execution, next to spec and tensors.
+struct PlanOptions {
+  Mode mode = Mode::kInference;
+  // Apply alone with statistics given per channel (BatchNorm inference, tracking InstanceNorm inference, PowerNorm
+  // inference): set by the engine when a session or the request holds them.
+  bool given_statistics = false;
+};
+
+// What to do. x is seen as [keep0, reduce0, keep1, reduce1] in memory order (after `permutation`, if any); the
+// statistic set (k0, k1) holds the elements (k0, *, k1, *). Only MakePlan makes one, so a plan is valid.
+//
+// Parameters of (k0, r0, k1, r1): kElement w[r0 * reduce1 + r1]; kChannel w[k1 * channels_per_keep1 + r1 /
+// channel_run]. PowerNorm is Columns with power_groups >= 1: reduce0 positions of keep1 = C channels, each position
+// first divided per group by sqrt(mean square + eps).
+struct NormPlan {
+  Method method = Method::kLayerNorm;
+  Mode mode = Mode::kInference;
+  Statistic statistic = Statistic::kMeanVariance;
+  Pattern pattern = Pattern::kRows;
+  bool given_statistics = false;
+
+  DType dtype = DType::kF32;  // of x and y
+  Shape shape;                // of x and y
+  int64_t elements = 0;
+  int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1;
+  int64_t statistic_reduce1 = 1;  // the first so many of reduce1 enter the statistic (pRMSNorm's k)
+  Shape permutation;  // empty: none. Else axis order whose contiguous copy has the extents above; y goes back
+  int64_t power_groups = 0;
+
+  double eps = 0;
+  EpsMode eps_mode = EpsMode::kInsideSqrt;
+  CastOrder cast_order = CastOrder::kAffineThenCast;
+  bool zero_norm_gives_zero = false;  // LpNorm
+
+  AffineIndex affine_index = AffineIndex::kElement;
+  int64_t channels_per_keep1 = 0;
+  int64_t channel_run = 1;
+  int64_t parameter_length = 0;  // of w and b; 0 where the method takes none
+  Shape parameter_shape;         // accepted beside the flat form
+  // kElement with axes listed out of memory order: parameter i in memory order is w[parameter_order[i]]. Else empty.
+  std::vector<int64_t> parameter_order;
+
+  Shape statistics_shape;    // of MEAN and INV_STD: the kept extents
+  int64_t num_channels = 0;  // C of methods with channels, else 0
+  int64_t k = 0;             // pRMSNorm
+
+  // Elements in one statistic set, masked ones counted.
+  int64_t SetSize() const { return reduce0 * statistic_reduce1; }
+  // Statistic sets: keep0 * keep1.
+  int64_t Sets() const { return keep0 * keep1; }
+  DType StatisticsDType() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+};
+
+// Validates spec and shape once (section "Refusals" of the README: field, value, limit) and lowers them. Field paths:
+// "spec.<method>.<field>" and "x". Nothing is allocated in proportion to the tensor.
+absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<const int64_t> shape,
+                                  const PlanOptions& options);
+
+// The bound on k: ceil or floor of the decimal value of p times d, exactly (100 * 0.07 is 7).
+int64_t PartialLength(double p, int64_t d, KRounding rounding);
+
+// "exact-1": raised when the bits of any result change.
+inline constexpr std::string_view kNumerics = "exact-1";
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_NORM_H_

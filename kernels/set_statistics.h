@@ -1,0 +1,250 @@
+// From the sums of one statistic set to what Apply needs: centre, divisor and their error terms. The scalar arithmetic
+// between the two halves, the same on every device. Standard headers only: device code reads it, too.
+// Pure functions.
+#ifndef NORMD_KERNELS_SET_STATISTICS_H_
+#define NORMD_KERNELS_SET_STATISTICS_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attributes.h"
+
+namespace normd {
+
+// An unevaluated sum hi + lo. Arithmetic below is plain IEEE f64 and std::fma, so it has the same bits everywhere.
+struct DoublePair {
+  double hi = 0, lo = 0;
+};
+
+inline DoublePair Renormalise(double a, double b) {
+  const double s = a + b;
+  return {s, b - (s - a)};
+}
+inline DoublePair TwoSum(double a, double b) {
+  const double s = a + b;
+  const double bb = s - a;
+  return {s, (a - (s - bb)) + (b - bb)};
+}
+inline DoublePair TwoProduct(double a, double b) {
+  const double p = a * b;
+  return {p, std::fma(a, b, -p)};
+}
+inline DoublePair Add(DoublePair a, DoublePair b) {
+  const DoublePair s = TwoSum(a.hi, b.hi);
+  return Renormalise(s.hi, s.lo + (a.lo + b.lo));
+}
+inline DoublePair Negate(DoublePair a) { return {-a.hi, -a.lo}; }
+inline DoublePair Multiply(DoublePair a, DoublePair b) {
+  const DoublePair p = TwoProduct(a.hi, b.hi);
+  return Renormalise(p.hi, std::fma(a.hi, b.lo, std::fma(a.lo, b.hi, p.lo)));
+}
+// A quotient whose high part is not finite, or 0, has no low part.
+inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
+  return std::isfinite(hi) && hi != 0 && std::isfinite(p.lo) ? p : DoublePair{hi, 0};
+}
+inline DoublePair Divide(DoublePair a, double b) {
+  const double q = a.hi / b;
+  const double r = std::fma(-q, b, a.hi) + a.lo;
+  return WithoutLowIfSpecial(q, Renormalise(q, r / b));
+}
+inline DoublePair Reciprocal(DoublePair b) {
+  const double q = 1.0 / b.hi;
+  const double r = std::fma(-q, b.hi, 1.0) - q * b.lo;
+  return WithoutLowIfSpecial(q, Renormalise(q, q * r));
+}
+inline DoublePair Sqrt(DoublePair a) {
+  const double root = std::sqrt(a.hi);
+  const double r = std::fma(-root, root, a.hi) + a.lo;
+  return WithoutLowIfSpecial(root, Renormalise(root, r / (2 * root)));
+}
+
+// Sums over a set or a part of one: of d and of d squared (or |d| in `second`), d = x * scale - shift.
+struct PairSums {
+  DoublePair first, second;
+};
+
+// a += b, in pairs for f64 input, else in plain f64 (low parts are 0).
+inline void AddPairs(PairSums& a, const PairSums& b) {
+  a.first = Add(a.first, b.first);
+  a.second = Add(a.second, b.second);
+}
+inline void AddPlain(PairSums& a, const PairSums& b) {
+  a.first.hi += b.first.hi;
+  a.second.hi += b.second.hi;
+}
+
+// How large the elements of a part of an f64 set are.
+struct Magnitude {
+  uint64_t largest_bits = 0;  // of the largest |x|, as an f64 bit pattern: over that of Inf there is a NaN
+  double non_finite_sum = 0;  // of the elements that are Inf or NaN
+
+  void Include(const Magnitude& other) {
+    if (other.largest_bits > largest_bits) largest_bits = other.largest_bits;
+    non_finite_sum += other.non_finite_sum;
+  }
+  bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
+};
+
+// What Apply needs of a set: y = ((x * scale - shift) - delta) * inverse. Where a mean of 0 is subtracted the shift is
+// -0, so that an exactly centred -0 becomes +0; where nothing is subtracted it is +0, which keeps the sign.
+struct SetStatistics {
+  double scale = 1;  // a power of two; not 1 only for f64 sets whose squares leave the range
+  double shift = 0;
+  DoublePair delta;
+  DoublePair inverse = {1, 0};
+};
+
+// The same, one array a member, for sets that lie side by side.
+struct ColumnStatistics {
+  const double* scale = nullptr;
+  const double* shift = nullptr;
+  const double* delta_hi = nullptr;
+  const double* delta_lo = nullptr;
+  const double* inverse_hi = nullptr;
+  const double* inverse_lo = nullptr;
+};
+
+inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
+
+// How the divisor D is made, and what a zero norm does.
+struct DivisorRule {
+  double eps = 0;
+  EpsMode mode = EpsMode::kInsideSqrt;
+  bool zero_norm_gives_zero = false;
+};
+
+// A finished set. mean, m2 and inverse_std are what replies and sessions see, unscaled.
+struct FinishedSet {
+  SetStatistics statistics;
+  double mean = 0;
+  double m2 = 0;
+  double inverse_std = 0;
+  // The shift was further from the mean than a standard deviation: sum again about `better_shift` (still scaled).
+  bool shift_too_far = false;
+  double better_shift = 0;
+};
+
+// The power of two that keeps the squares of an f64 set, and the error terms of the squares, in range: 1 unless the
+// largest magnitude is beyond 2^400, or under 2^-400 where eps does not drown it. The outer bounds leave room for the
+// squares of 2^24 elements at either end.
+inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
+  const double largest = std::bit_cast<double>(magnitude.largest_bits);
+  if (!magnitude.finite() || largest == 0) return 1;
+  if (largest > 0x1p+400) return 0x1p-600;
+  const double eps_matters = rule.mode == EpsMode::kInsideSqrt ? 0x1p-700 : 0x1p-350;
+  return largest < 0x1p-400 && rule.eps < eps_matters ? 0x1p+600 : 1;
+}
+
+// f64 sets that hold an Inf or a NaN have no sums in pairs (Inf - Inf): what IEEE sums about 0 would be.
+inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
+  const bool centred = statistic == Statistic::kMeanVariance;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return {{magnitude.non_finite_sum, 0}, {centred ? nan : std::bit_cast<double>(magnitude.largest_bits), 0}};
+}
+
+// 1 / D in plain f64, for narrow input. `value` is S, or R where `is_root`.
+inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root) {
+  double divisor = 0;
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = std::sqrt(value + rule.eps);
+  } else {
+    const double root = is_root ? value : std::sqrt(value);
+    if (rule.mode == EpsMode::kAddToRoot) {
+      divisor = root + rule.eps;
+    } else {
+      divisor = root < rule.eps ? rule.eps : root;  // NaN stays
+    }
+  }
+  return 1 / divisor;
+}
+
+// The same in pairs, `scale` being in the sums already.
+inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, bool is_root, double scale) {
+  DoublePair divisor;
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = Sqrt(std::isfinite(value.hi) ? Add(value, {rule.eps * scale * scale, 0}) : value);
+  } else {
+    const DoublePair root = is_root ? value : Sqrt(value);
+    const double eps = rule.eps * scale;
+    if (rule.mode == EpsMode::kAddToRoot) {
+      divisor = std::isfinite(root.hi) ? Add(root, {eps, 0}) : root;
+    } else {
+      divisor = root.hi < eps ? DoublePair{eps, 0} : root;
+    }
+  }
+  return Reciprocal(divisor);
+}
+
+// What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0.
+inline double Factor(const DivisorRule& rule, double inverse_divisor) {
+  return rule.zero_norm_gives_zero && std::isinf(inverse_divisor) ? 0 : inverse_divisor;
+}
+
+// Sums of f32, f16 or bf16 elements about `shift`, n of them.
+inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
+                                double shift) {
+  FinishedSet set;
+  double value = 0;
+  if (statistic == Statistic::kMeanVariance) {
+    const double delta = sums.first.hi / n;
+    const double correction = sums.first.hi * delta;
+    set.m2 = sums.second.hi - correction;
+    set.mean = shift + delta;
+    set.shift_too_far = correction > set.m2;
+    set.better_shift = set.mean;
+    set.statistics.shift = CentringShift(shift);
+    set.statistics.delta = {delta, 0};
+    value = set.m2 / n;
+  } else {
+    set.m2 = sums.second.hi;
+    value = statistic == Statistic::kMeanSquare ? set.m2 / n : set.m2;
+  }
+  set.inverse_std = InverseDivisor(rule, value, statistic == Statistic::kAbsSum);
+  set.statistics.inverse = {Factor(rule, set.inverse_std), 0};
+  return set;
+}
+
+// Sums of f64 elements times `scale` about `shift` (scaled, too), n of them.
+inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
+                              double shift, double scale) {
+  FinishedSet set;
+  set.statistics.scale = scale;
+  DoublePair m2 = sums.second;
+  if (statistic == Statistic::kMeanVariance) {
+    const DoublePair delta = Divide(sums.first, n);
+    const DoublePair correction = Multiply(sums.first, delta);
+    m2 = Add(m2, Negate(correction));
+    const DoublePair mean = TwoSum(shift, delta.hi);
+    set.better_shift = std::isfinite(mean.hi) ? mean.hi + (mean.lo + delta.lo) : mean.hi;
+    set.mean = set.better_shift / scale;
+    set.shift_too_far = correction.hi > m2.hi;
+    set.statistics.shift = CentringShift(shift);
+    set.statistics.delta = delta;
+  }
+  const bool divide = statistic == Statistic::kMeanVariance || statistic == Statistic::kMeanSquare;
+  const DoublePair value = divide ? Divide(m2, n) : m2;
+  set.m2 = statistic == Statistic::kAbsSum ? m2.hi / scale : m2.hi / scale / scale;
+  set.statistics.inverse = InverseDivisorWide(rule, value, statistic == Statistic::kAbsSum, scale);
+  set.inverse_std = set.statistics.inverse.hi * scale;
+  set.statistics.inverse.hi = Factor(rule, set.statistics.inverse.hi);
+  return set;
+}
+
+// Statistics that were given instead of summed; no mean (null) subtracts nothing. `wide`: for f64 elements.
+inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance, bool wide) {
+  FinishedSet set;
+  if (mean != nullptr) {
+    set.mean = *mean;
+    set.statistics.shift = CentringShift(*mean);
+  }
+  set.statistics.inverse =
+      wide ? InverseDivisorWide(rule, {variance, 0}, false, 1) : DoublePair{InverseDivisor(rule, variance, false), 0};
+  set.inverse_std = set.statistics.inverse.hi;
+  return set;
+}
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_SET_STATISTICS_H_

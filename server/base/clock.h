@@ -1,0 +1,23 @@
+// The wall clock behind an interface, so that ttl and time stamps can be tested with a fake one.
+// Threads: Now is safe from any thread.
+#ifndef NORMD_SERVER_BASE_CLOCK_H_
+#define NORMD_SERVER_BASE_CLOCK_H_
+
+#include "absl/time/time.h"
+
+namespace normd {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() = 0;
+};
+
+class SystemClock : public Clock {
+ public:
+  absl::Time Now() override;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_BASE_CLOCK_H_

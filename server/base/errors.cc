@@ -1,0 +1,85 @@
+#include "server/base/errors.h"
+
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+
+namespace normd {
+
+absl::Status SessionNotFoundError(std::string_view id) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   {.field = "session",
+                    .value = absl::StrCat("sessions/", std::string(id)),
+                    .limit = "an existing session",
+                    .reason = "SESSION_NOT_FOUND"},
+                   "no such session");
+}
+
+absl::Status SessionExistsError(std::string_view id) {
+  return MakeError(absl::StatusCode::kAlreadyExists,
+                   {.field = "session_id",
+                    .value = absl::StrCat("sessions/", std::string(id)),
+                    .limit = "an id not in use",
+                    .reason = "SESSION_EXISTS"},
+                   "session exists");
+}
+
+absl::Status VersionMismatchError(uint64_t expected, uint64_t actual) {
+  return MakeError(absl::StatusCode::kAborted,
+                   {.field = "expected_version",
+                    .value = absl::StrCat(expected),
+                    .limit = absl::StrCat(actual, ", the session's version"),
+                    .reason = "VERSION_MISMATCH"},
+                   "the session has moved on");
+}
+
+absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint64_t last) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      {.field = "step.sequence",
+       .value = absl::StrCat(sequence),
+       .limit = absl::StrCat("above ", last, " or one of the latest steps of client ", std::string(client_id)),
+       .reason = "STEP_TOO_OLD"},
+      "older than the replay window");
+}
+
+absl::Status StepReusedError(std::string_view client_id, uint64_t sequence) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = "step.sequence",
+                    .value = absl::StrCat(sequence),
+                    .limit = absl::StrCat("a new sequence of client ", std::string(client_id), " for new data"),
+                    .reason = "STEP_REUSED"},
+                   "this step was applied with other data");
+}
+
+absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {.field = std::string(field),
+                    .value = absl::StrCat(value),
+                    .limit = absl::StrCat("at most ", limit),
+                    .reason = "LIMIT_EXCEEDED"},
+                   "over the limit");
+}
+
+absl::Status DataLossError(std::string_view what) {
+  return MakeError(absl::StatusCode::kDataLoss,
+                   {.field = "record", .value = std::string(what), .limit = "an intact record", .reason = "DATA_LOSS"},
+                   "damaged session record");
+}
+
+absl::Status UnimplementedError(std::string_view field, std::string_view what) {
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {.field = std::string(field), .value = std::string(what), .limit = "absent", .reason = "UNIMPLEMENTED"},
+      "not in this version");
+}
+
+absl::Status DrainingError() {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   {.field = "server", .value = "draining", .limit = "serving", .reason = "DRAINING"},
+                   "no new requests are taken");
+}
+
+}  // namespace normd

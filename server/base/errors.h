@@ -1,0 +1,34 @@
+// The server's user-visible errors, each named once, next to those of tensors and specs in kernels/errors.h and made
+// the same way: the message names field, value and limit, and the status carries the three as its ErrorDetail.
+#ifndef NORMD_SERVER_BASE_ERRORS_H_
+#define NORMD_SERVER_BASE_ERRORS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace normd {
+
+// NOT_FOUND, reason SESSION_NOT_FOUND. `id` is without "sessions/", as everywhere below rpc.
+absl::Status SessionNotFoundError(std::string_view id);
+// ALREADY_EXISTS, reason SESSION_EXISTS.
+absl::Status SessionExistsError(std::string_view id);
+// ABORTED, reason VERSION_MISMATCH: the caller's expected_version is not the session's.
+absl::Status VersionMismatchError(uint64_t expected, uint64_t actual);
+// FAILED_PRECONDITION, reason STEP_TOO_OLD: below the replay window of this client, whose last step is `last`.
+absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint64_t last);
+// INVALID_ARGUMENT, reason STEP_REUSED: the same step id came with other data.
+absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
+// RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`. For sizes, counts and byte budgets.
+absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit);
+// DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
+absl::Status DataLossError(std::string_view what);
+// UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
+absl::Status UnimplementedError(std::string_view field, std::string_view what);
+// UNAVAILABLE, reason DRAINING: the server takes no new requests; another one, or this one later, will.
+absl::Status DrainingError();
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_BASE_ERRORS_H_

@@ -1,0 +1,401 @@
+#include "server/config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "kernels/errors.h"
+#include "server/base/status_macros.h"
+#include "server/listen.h"
+
+namespace normd {
+namespace {
+
+// One option. Which member `field` holds says how its value is read; int64 options with `bytes` take KiB, MiB, GiB.
+struct Option {
+  std::string_view name;
+  std::variant<bool Config::*, int64_t Config::*, absl::Duration Config::*, std::string Config::*,
+               std::vector<std::string> Config::*>
+      field;
+  std::string_view default_value;
+  std::string_view help;
+  int64_t min = 0, max = 0;       // int64; durations, in seconds
+  bool bytes = false;             // int64
+  std::string_view choices = {};  // strings: "a|b|c"
+};
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kMillion = 1'000'000;
+constexpr int64_t kDaySeconds = 86'400;
+
+// The one list of options. {runtime} is $XDG_RUNTIME_DIR, or /tmp/normd-<uid>, made with mode 0700.
+constexpr Option kOptions[] = {
+    {"listen", &Config::listen, "127.0.0.1:8001,unix:{runtime}/normd.sock",
+     "Where gRPC is served: host:port, [v6]:port or unix:/path, separated by commas or repeated. Port 0 is any free "
+     "one. "
+     "{runtime} is $XDG_RUNTIME_DIR or /tmp/normd-<uid>."},
+    {"plaintext", &Config::plaintext, "false",
+     "Allow listeners that other machines can reach. There is no TLS yet: only for closed networks."},
+    {"admin_listen", &Config::admin_listen, "127.0.0.1:8002",
+     "Where HTTP /metrics, /healthz, /readyz and the status page are served. Empty: nowhere."},
+    {"port_file", &Config::port_file, "",
+     "A file that gets one line for each bound listener, as `grpc=127.0.0.1:8001`, once all of them serve."},
+    {.name = "max_message_bytes",
+     .field = &Config::max_message_bytes,
+     .default_value = "64MiB",
+     .help = "The largest request or reply message.",
+     .min = 1024,
+     .max = 2 * kGiB - 1,  // protobuf's own limit
+     .bytes = true},
+    {.name = "max_in_flight_bytes",
+     .field = &Config::max_in_flight_bytes,
+     .default_value = "1GiB",
+     .help = "Bytes of requests held at one time; beyond it calls are refused with RESOURCE_EXHAUSTED. At least "
+             "max_message_bytes.",
+     .min = 1024,
+     .max = int64_t{1} << 46,
+     .bytes = true},
+    {.name = "max_sessions",
+     .field = &Config::max_sessions,
+     .default_value = "100000",
+     .help = "Sessions held at one time.",
+     .min = 0,
+     .max = 100 * kMillion},
+    {.name = "max_parameter_bytes",
+     .field = &Config::max_parameter_bytes,
+     .default_value = "64MiB",
+     .help = "Weight and bias of one session.",
+     .min = 0,
+     .max = 2 * kGiB - 1,
+     .bytes = true},
+    {.name = "max_clients_per_session",
+     .field = &Config::max_clients_per_session,
+     .default_value = "1024",
+     .help = "Client ids of training steps that one session remembers.",
+     .min = 1,
+     .max = kMillion},
+    {.name = "replay_window",
+     .field = &Config::replay_window,
+     .default_value = "16",
+     .help = "Latest steps of each client whose outcome is kept for retries.",
+     .min = 1,
+     .max = 4096},
+    {.name = "queues",
+     .field = &Config::queues,
+     .default_value = "0",
+     .help = "Completion queues, one thread each. 0: half of the cores, 2 to 8.",
+     .min = 0,
+     .max = 64},
+    {.name = "threads",
+     .field = &Config::threads,
+     .default_value = "0",
+     .help = "Threads of the CPU backend for large work. 0: one for each core.",
+     .min = 0,
+     .max = 1024},
+    {.name = "reflection",
+     .field = &Config::reflection,
+     .default_value = "auto",
+     .help = "Serve gRPC reflection. auto: when every listener is local.",
+     .choices = "auto|on|off"},
+    {.name = "drain_settle",
+     .field = &Config::drain_settle,
+     .default_value = "0s",
+     .help = "After SIGTERM: how long to go on serving while health says NOT_SERVING, so that balancers notice.",
+     .min = 0,
+     .max = kDaySeconds},
+    {.name = "drain_timeout",
+     .field = &Config::drain_timeout,
+     .default_value = "30s",
+     .help = "After that: how long calls in flight may take to finish before they are cancelled.",
+     .min = 0,
+     .max = kDaySeconds},
+    {.name = "log_level",
+     .field = &Config::log_level,
+     .default_value = "info",
+     .help = "The least level that is logged; debug has a line for every request.",
+     .choices = "debug|info|warn|error"},
+    {.name = "log_format",
+     .field = &Config::log_format,
+     .default_value = "text",
+     .help = "Lines of key=value, or JSON objects.",
+     .choices = "text|json"},
+    {.name = "help",
+     .field = &Config::help,
+     .default_value = "",
+     .help = "Print the options (as Markdown, or the metrics) and exit.",
+     .choices = "text|markdown|metrics"},
+    {"version", &Config::version, "false", "Print the version and exit."},
+};
+
+std::string OptionName(const Option& option) { return absl::StrCat("--", std::string(option.name)); }
+
+std::string BytesText(int64_t bytes) {
+  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(int64_t{1024}, "KiB")}) {
+    if (bytes >= unit && bytes % unit == 0) return absl::StrCat(bytes / unit, name);
+  }
+  return absl::StrCat(bytes);
+}
+
+// The limit as people read it: "1KiB to 64TiB", "auto, on or off".
+std::string LimitText(const Option& option) {
+  if (std::holds_alternative<bool Config::*>(option.field)) return "true or false";
+  if (std::holds_alternative<absl::Duration Config::*>(option.field)) {
+    return absl::StrCat(option.min, "s to ", option.max, "s");
+  }
+  if (std::holds_alternative<int64_t Config::*>(option.field)) {
+    if (option.bytes) return absl::StrCat(BytesText(option.min), " to ", BytesText(option.max));
+    return absl::StrCat(option.min, " to ", option.max);
+  }
+  return absl::StrReplaceAll(std::string(option.choices), {{"|", ", "}});
+}
+
+absl::Status ValueError(const Option& option, std::string_view value, std::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = OptionName(option),
+                    .value = absl::StrCat("\"", std::string(value), "\""),
+                    .limit = LimitText(option),
+                    .reason = "BAD_OPTION"},
+                   what);
+}
+
+std::optional<int64_t> ParseBytes(std::string_view text) {
+  constexpr std::pair<std::string_view, int64_t> kUnits[] = {
+      {"KiB", 1024}, {"MiB", kMiB}, {"GiB", kGiB}, {"TiB", kGiB * 1024}};
+  int64_t unit = 1;
+  for (const auto& [suffix, size] : kUnits) {
+    if (text.ends_with(suffix)) {
+      unit = size;
+      text.remove_suffix(suffix.size());
+      break;
+    }
+  }
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(std::string(text), &value)) return std::nullopt;
+  if (value > std::numeric_limits<int64_t>::max() / unit || value < 0) return std::nullopt;
+  return value * unit;
+}
+
+// Reads one value into its field; one overload for each kind of option.
+struct ValueReader {
+  const Option& option;
+  const std::string& text;
+  Config& config;
+
+  absl::Status operator()(bool Config::*field) const {
+    if (absl::SimpleAtob(text, &(config.*field))) return absl::OkStatus();
+    return ValueError(option, text, "not a truth value");
+  }
+  absl::Status operator()(int64_t Config::*field) const {
+    int64_t value = 0;
+    if (option.bytes) {
+      const std::optional<int64_t> bytes = ParseBytes(text);
+      if (!bytes.has_value()) return ValueError(option, text, "not a number of bytes");
+      value = *bytes;
+    } else if (!absl::SimpleAtoi(text, &value)) {
+      return ValueError(option, text, "not a whole number");
+    }
+    if (value < option.min || value > option.max) return ValueError(option, text, "out of range");
+    config.*field = value;
+    return absl::OkStatus();
+  }
+  absl::Status operator()(absl::Duration Config::*field) const {
+    absl::Duration value;
+    if (!absl::ParseDuration(text, &value)) return ValueError(option, text, "not a duration like 500ms or 30s");
+    if (value < absl::Seconds(option.min) || value > absl::Seconds(option.max)) {
+      return ValueError(option, text, "out of range");
+    }
+    config.*field = value;
+    return absl::OkStatus();
+  }
+  absl::Status operator()(std::string Config::*field) const {
+    if (!option.choices.empty() && !text.empty()) {
+      const std::vector<std::string> choices = absl::StrSplit(std::string(option.choices), '|');
+      if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
+        return ValueError(option, text, "unknown value");
+      }
+    }
+    config.*field = text;
+    return absl::OkStatus();
+  }
+  absl::Status operator()(std::vector<std::string> Config::*field) const {
+    const std::vector<std::string> items = absl::StrSplit(text, ',', absl::SkipWhitespace());
+    (config.*field).insert((config.*field).end(), items.begin(), items.end());
+    return absl::OkStatus();
+  }
+};
+
+absl::Status SetOption(const Option& option, const std::string& text, Config& config) {
+  return std::visit(ValueReader{option, text, config}, option.field);
+}
+
+const Option* FindOption(std::string_view name) {
+  const auto it = std::find_if(std::begin(kOptions), std::end(kOptions),
+                               [name](const Option& option) { return option.name == name; });
+  return it == std::end(kOptions) ? nullptr : it;
+}
+
+// One argument, split. `value` is absent for --name, which may take the next argument.
+struct Argument {
+  const Option* option = nullptr;
+  std::optional<std::string> value;
+};
+
+absl::Status UnknownOptionError(std::string_view argument) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = "command line",
+                    .value = absl::StrCat("\"", std::string(argument), "\""),
+                    .limit = "one of the options that --help lists",
+                    .reason = "UNKNOWN_OPTION"},
+                   "unknown option");
+}
+
+absl::StatusOr<Argument> SplitArgument(std::string_view text) {
+  if (!text.starts_with("--")) return UnknownOptionError(text);
+  std::string_view name = text.substr(2);
+  Argument argument;
+  if (const size_t equals = name.find('='); equals != std::string_view::npos) {
+    argument.value = std::string(name.substr(equals + 1));
+    name = name.substr(0, equals);
+  }
+  argument.option = FindOption(name);
+  if (argument.option == nullptr && name.starts_with("no") && !argument.value.has_value()) {
+    argument.option = FindOption(name.substr(2));
+    if (argument.option != nullptr && !std::holds_alternative<bool Config::*>(argument.option->field)) {
+      argument.option = nullptr;
+    }
+    argument.value = "false";
+  }
+  if (argument.option == nullptr) return UnknownOptionError(text);
+  return argument;
+}
+
+// Options that are commands are not taken from the environment, where NORMD_VERSION may mean anything.
+bool IsCommand(const Option& option) { return option.name == "help" || option.name == "version"; }
+
+// What an option means that stands alone; nothing: it takes the next argument.
+std::optional<std::string> ImplicitValue(const Option& option) {
+  if (std::holds_alternative<bool Config::*>(option.field)) return "true";
+  if (option.name == "help") return "text";
+  return std::nullopt;
+}
+
+using Values = std::map<std::string_view, std::vector<std::string>>;  // by option, in order
+
+absl::StatusOr<Values> ReadArguments(absl::Span<const std::string> args) {
+  Values values;
+  for (size_t i = 0; i < args.size(); ++i) {
+    NORMD_ASSIGN_OR_RETURN(Argument argument, SplitArgument(args[i]));
+    if (!argument.value.has_value()) argument.value = ImplicitValue(*argument.option);
+    if (!argument.value.has_value()) {
+      if (i + 1 == args.size()) return MissingError(OptionName(*argument.option), "a value");
+      argument.value = args[++i];
+    }
+    values[argument.option->name].push_back(*std::move(argument.value));
+  }
+  return values;
+}
+
+std::string EnvironmentName(const Option& option) {
+  return absl::StrCat("NORMD_", absl::AsciiStrToUpper(std::string(option.name)));
+}
+
+std::string RuntimeFolder(const std::map<std::string, std::string>& env) {
+  const auto it = env.find("XDG_RUNTIME_DIR");
+  if (it != env.end() && !it->second.empty()) return it->second;
+  return absl::StrCat("/tmp/normd-", static_cast<int64_t>(geteuid()));
+}
+
+absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
+  NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
+  if (address.IsLocal() || plaintext) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = std::string(option),
+                    .value = text,
+                    .limit = "a loopback address or a Unix socket, or given together with --plaintext",
+                    .reason = "PLAINTEXT_NOT_ALLOWED"},
+                   "other machines could reach this listener and it has no TLS");
+}
+
+// The checks that need more than one option.
+absl::Status CheckConfig(const Config& config) {
+  if (config.listen.empty()) return MissingError("--listen", "at least one address");
+  for (const std::string& text : config.listen) NORMD_RETURN_IF_ERROR(CheckReach("--listen", text, config.plaintext));
+  if (!config.admin_listen.empty()) {
+    NORMD_RETURN_IF_ERROR(CheckReach("--admin_listen", config.admin_listen, config.plaintext));
+    if (config.admin_listen.starts_with("unix:")) {
+      return OutOfRangeError("--admin_listen", config.admin_listen, "host:port", "BAD_ADDRESS");
+    }
+  }
+  if (config.max_in_flight_bytes < config.max_message_bytes) {
+    return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
+                           absl::StrCat("at least --max_message_bytes, ", config.max_message_bytes), "BAD_OPTION");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool Config::ReflectionOn() const {
+  if (reflection != "auto") return reflection == "on";
+  return std::all_of(listen.begin(), listen.end(), [](const std::string& text) {
+    const absl::StatusOr<ListenAddress> address = ParseListenAddress("--listen", text);
+    return address.ok() && address->IsLocal();
+  });
+}
+
+// Environment variables that no option has are ignored: Kubernetes sets NORMD_PORT, NORMD_SERVICE_HOST and more for a
+// service called normd.
+absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env) {
+  NORMD_ASSIGN_OR_RETURN(Values values, ReadArguments(args));
+  Config config;
+  for (const Option& option : kOptions) {
+    std::vector<std::string>& texts = values[option.name];
+    const auto variable = env.find(EnvironmentName(option));
+    if (texts.empty() && variable != env.end() && !IsCommand(option)) texts.push_back(variable->second);
+    if (texts.empty()) texts.push_back(std::string(option.default_value));
+    for (const std::string& text : texts) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
+  }
+  const std::string runtime = RuntimeFolder(env);
+  for (std::string& text : config.listen) text = absl::StrReplaceAll(text, {{"{runtime}", runtime}});
+  if (config.help.empty() && !config.version) NORMD_RETURN_IF_ERROR(CheckConfig(config));
+  return config;
+}
+
+std::string HelpText() {
+  std::ostringstream out;
+  out << "normd serves normalisation of tensors over gRPC.\n\nOptions (--name=value; also the environment, "
+         "NORMD_NAME):\n";
+  for (const Option& option : kOptions) {
+    out << "  --" << option.name;
+    if (!option.default_value.empty()) out << " (" << option.default_value << ")";
+    if (const std::string limit = LimitText(option); !limit.empty()) out << ", " << limit;
+    out << "\n      " << option.help << "\n";
+  }
+  return out.str();
+}
+
+std::string HelpMarkdown() {
+  std::ostringstream out;
+  out << "| option | default | limits | meaning |\n|---|---|---|---|\n";
+  for (const Option& option : kOptions) {
+    out << "| `--" << option.name << "` | ";
+    if (!option.default_value.empty()) out << "`" << option.default_value << "`";
+    out << " | " << LimitText(option) << " | " << absl::StrReplaceAll(std::string(option.help), {{"|", "\\|"}})
+        << " |\n";
+  }
+  return out.str();
+}
+
+}  // namespace normd

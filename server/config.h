@@ -1,0 +1,54 @@
+// The options of `normd`: a struct of values, filled from one list of options that also makes --help and the README's
+// table. In the path: main parses it once, the wiring reads it. Plain values.
+#ifndef NORMD_SERVER_CONFIG_H_
+#define NORMD_SERVER_CONFIG_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace normd {
+
+// Every default is in the list of config.cc: a Config is made by ParseConfig only.
+struct Config {
+  std::vector<std::string> listen;  // "127.0.0.1:8001", "[::1]:8001", "unix:/run/normd.sock"
+  bool plaintext = false;
+  std::string admin_listen;  // empty: no admin listener
+  std::string port_file;     // empty: none
+  int64_t max_message_bytes = 0;
+  int64_t max_in_flight_bytes = 0;
+  int64_t max_sessions = 0;
+  int64_t max_parameter_bytes = 0;
+  int64_t max_clients_per_session = 0;
+  int64_t replay_window = 0;
+  int64_t queues = 0;      // 0: chosen from the cores
+  int64_t threads = 0;     // 0: all cores
+  std::string reflection;  // "auto", "on", "off"
+  absl::Duration drain_settle;
+  absl::Duration drain_timeout;
+  std::string log_level;   // "debug", "info", "warn", "error"
+  std::string log_format;  // "text", "json"
+  std::string help;        // empty: serve; else "text", "markdown" or "metrics": print and exit
+  bool version = false;    // print and exit
+
+  bool ReflectionOn() const;
+};
+
+// Arguments without the program's name: --name=value, --name value, --flag, --noflag. What they do not name comes from
+// the environment (NORMD_MAX_SESSIONS for --max_sessions), then from the list. The first mistake is INVALID_ARGUMENT
+// naming option, value and limit. Nothing outside is touched.
+absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env);
+
+// What --help prints.
+std::string HelpText();
+// The options as the README's Markdown table, what --help=markdown prints.
+std::string HelpMarkdown();
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_CONFIG_H_

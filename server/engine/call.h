@@ -1,0 +1,98 @@
+// One normalisation as domain values: what rpc decodes into and encodes from. No gRPC, no protobuf.
+// Ownership: a Call's views borrow from `owner`, which the engine keeps until Done has returned.
+#ifndef NORMD_SERVER_ENGINE_CALL_H_
+#define NORMD_SERVER_ENGINE_CALL_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "kernels/moments.h"
+#include "kernels/norm.h"
+#include "kernels/tensor.h"
+#include "server/base/buffer.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+enum class OutputKind : uint8_t { kY = 1, kH = 2, kMean = 3, kInverseStd = 4, kMoments = 5 };  // the wire's numbers
+enum class Precision : uint8_t { kExact = 1, kFast = 2 };
+enum class Device : uint8_t { kAuto = 1, kCpu = 2, kCuda = 3 };
+
+struct SessionTarget {
+  std::string id;  // without "sessions/"
+};
+
+struct Call {
+  std::variant<NormSpec, SessionTarget> target;
+  Mode mode = Mode::kInference;
+  TensorView x;
+  ParameterViews parameters;             // spec targets only
+  TensorView running_mean, running_var;  // BatchNorm inference by spec: any dtype, one per channel
+  TensorView residual;
+  double residual_scale = 1;
+  ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
+  TensorView mask;                  // dtype ignored, one byte an element
+  std::vector<OutputKind> outputs;  // empty: y
+  Precision precision = Precision::kExact;
+  Device device = Device::kAuto;
+  std::optional<StepId> step;
+  std::optional<uint64_t> expected_version;
+  bool validate_only = false;
+  bool moments_only = false;  // ComputeMoments: Reduce alone, no state touched
+  std::shared_ptr<const void> owner;
+};
+
+struct Applied {
+  Method method = Method::kLayerNorm;
+  double eps = 0;
+  EpsMode eps_mode = EpsMode::kInsideSqrt;
+  CastOrder cast_order = CastOrder::kAffineThenCast;
+  Mode mode = Mode::kInference;
+  Precision precision = Precision::kExact;
+  Device device = Device::kCpu;
+  std::string kernel;
+  int64_t k = 0;
+  uint64_t session_version = 0;
+  Layout layout = Layout::kUnspecified;
+  std::optional<RunningSpec> running;  // set where the method has running statistics
+  std::optional<ResidualRounding> residual_rounding;
+  double weight_offset = 0;
+  std::optional<KRounding> k_rounding;
+};
+
+struct OutputTensor {
+  OutputKind kind = OutputKind::kY;
+  DType dtype = DType::kF32;
+  Shape shape;
+  Buffer bytes;
+};
+
+struct StateReply {
+  CommitResult result;
+  bool output_available = true;
+};
+
+struct CallTimings {
+  absl::Duration compute;
+  absl::Duration commit;
+};
+
+struct CallReply {
+  Applied applied;
+  std::optional<StateReply> state;    // session targets
+  std::vector<OutputTensor> outputs;  // in the order asked for; kMoments travels in `moments`
+  std::optional<Moments> moments;
+  Shape moments_shape;
+  int64_t rows = 0;  // statistic sets computed, for metrics
+  CallTimings timings;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_ENGINE_CALL_H_

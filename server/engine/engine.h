@@ -1,0 +1,53 @@
+// The use case in one place: plan, execute, commit. The only code where execution and sessions meet.
+// In the path: rpc decodes a Call, Submit runs it, Done hands the reply back for encoding. No gRPC here.
+// Threads: every method is safe from any thread; Done runs exactly once, inline or on a backend or store thread, with
+// no lock held. Nothing blocks.
+#ifndef NORMD_SERVER_ENGINE_ENGINE_H_
+#define NORMD_SERVER_ENGINE_ENGINE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "server/engine/call.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+class LayerCache;
+
+class Engine {
+ public:
+  using Done = absl::AnyInvocable<void(absl::StatusOr<CallReply>)>;
+  using BatchDone = absl::AnyInvocable<void(std::vector<absl::StatusOr<CallReply>>)>;
+
+  // Borrows both; they must outlive the engine. REQUIRES: every submitted call is done before destruction.
+  Engine(Backend* backend, SessionStore* sessions);
+  ~Engine();
+
+  void Submit(Call call, Done done);
+
+  // All calls as one job list for the backend; a result for each, in order; bytes equal those of single calls. Training
+  // steps to one session inside a batch are committed in item order.
+  void SubmitBatch(std::vector<Call> calls, BatchDone done);
+
+  // Checks a new session before the store sees it: spec, C, parameter lengths. Field paths are relative to the Session
+  // message ("spec.batch_norm.eps", "num_channels", "parameters.weight").
+  absl::Status ValidateNewSession(const Session& session) const;
+  // The same for an update of parameters.
+  absl::Status ValidatePatch(const Session& session, const SessionPatch& patch) const;
+
+  SessionStore& sessions() { return *sessions_; }
+  Backend& backend() { return *backend_; }
+
+ private:
+  Backend* const backend_;
+  SessionStore* const sessions_;
+  std::unique_ptr<LayerCache> layers_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_ENGINE_ENGINE_H_

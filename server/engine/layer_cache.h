@@ -1,0 +1,73 @@
+// Prepared parameters of sessions, so that a call to a session converts nothing.
+// In the path: the engine asks it once per call to a session. Keyed by epoch and parameters_version: new parameters are
+// a new key, and what is no longer asked for falls out, least recently used first. Threads: safe from any thread.
+// Layers are shared and immutable.
+#ifndef NORMD_SERVER_ENGINE_LAYER_CACHE_H_
+#define NORMD_SERVER_ENGINE_LAYER_CACHE_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/norm.h"
+#include "server/base/mutex.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+// Converts `parameters` for `plan`; null where there is nothing to apply. An absent w with a weight_offset is ones.
+// REQUIRES: CheckParameters(plan, parameters) is ok.
+absl::StatusOr<std::shared_ptr<const Layer>> PrepareLayer(const Backend& backend, const NormSpec& spec,
+                                                          const NormPlan& plan, const ParameterViews& parameters);
+
+class LayerCache {
+ public:
+  // Borrows `backend`. Holds at most `max_bytes` of converted parameters, and at most one layer over that.
+  LayerCache(const Backend* backend, int64_t max_bytes);
+
+  // The parameters of `session`, prepared for `plan`. REQUIRES: as PrepareLayer.
+  absl::StatusOr<std::shared_ptr<const Layer>> Get(const Session& session, const NormPlan& plan);
+
+  int64_t bytes() const;
+
+ private:
+  // The length is 0 unless the layer depends on it (ones for an absent w).
+  struct Key {
+    std::string epoch;
+    uint64_t parameters_version;
+    int64_t length;
+
+    bool operator<(const Key& other) const {
+      return std::tie(epoch, parameters_version, length) <
+             std::tie(other.epoch, other.parameters_version, other.length);
+    }
+  };
+  struct Entry {
+    Key key;
+    std::shared_ptr<const Layer> layer;
+    int64_t bytes;
+  };
+  using Recent = std::list<Entry>;
+
+  std::shared_ptr<const Layer> Find(const Key& key);
+  void Insert(Entry entry);
+
+  // Constant after construction.
+  const Backend* const backend_;
+  const int64_t max_bytes_;
+
+  mutable Mutex mu_;
+  Recent recent_ ABSL_GUARDED_BY(mu_);  // most recently used first
+  std::map<Key, Recent::iterator> index_ ABSL_GUARDED_BY(mu_);
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_ENGINE_LAYER_CACHE_H_

@@ -1,0 +1,325 @@
+// PlanTask: everything that can be wrong with a call, checked in the order of the request's fields, cheapest first.
+#include <algorithm>
+#include <string>
+
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/text.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/engine/task.h"
+#include "server/session/running_state.h"
+#include "server/session/session_checks.h"
+
+namespace normd {
+
+namespace {
+
+// Statistics of empty sets that a call may ask for.
+constexpr int64_t kMaxEmptySets = int64_t{1} << 20;
+
+bool IsTraining(const Call& call) { return call.mode == Mode::kTraining && !call.moments_only; }
+
+// ---- target
+
+absl::Status CheckSpecTarget(const Call& call, const NormSpec& spec) {
+  if (call.step.has_value()) return NotAllowedError("step", "a step needs a session");
+  if (call.expected_version.has_value()) {
+    return NotAllowedError("expected_version", "an expected version needs a session");
+  }
+  if (spec.method == Method::kInstanceNorm && spec.track_running_statistics) {
+    return NotAllowedError("spec.instance_norm.track_running_statistics", "running statistics need a session");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStep(const Task& task) {
+  const Call& call = task.call;
+  if (!call.step.has_value()) return absl::OkStatus();
+  if (!task.spec.HasState()) {
+    return NotAllowedError("step", Concat("a session of ", Info(task.spec.method).name, " has no running state"));
+  }
+  if (!IsTraining(call)) return NotAllowedError("step", "only training takes steps");
+  return ValidateStepId(*call.step);
+}
+
+absl::Status CheckSessionTarget(const Task& task) {
+  const Call& call = task.call;
+  if (call.parameters.weight.present() || call.parameters.bias.present() || call.running_mean.present() ||
+      call.running_var.present()) {
+    return NotAllowedError("parameters", "a session has its own parameters");
+  }
+  NORMD_RETURN_IF_ERROR(CheckStep(task));
+  // A commit checks the version itself, replays first.
+  const bool store_checks = task.commits && (!call.validate_only || call.step.has_value());
+  if (call.expected_version.has_value() && !store_checks && *call.expected_version != task.session->version) {
+    return VersionMismatchError(*call.expected_version, task.session->version);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveTarget(SessionStore* sessions, Task* task) {
+  if (const auto* spec = std::get_if<NormSpec>(&task->call.target)) {
+    task->spec = *spec;
+    return CheckSpecTarget(task->call, task->spec);
+  }
+  NORMD_ASSIGN_OR_RETURN(task->session, sessions->Get(std::get<SessionTarget>(task->call.target).id));
+  task->spec = task->session->spec;
+  task->commits = IsTraining(task->call) && task->spec.HasState();
+  return CheckSessionTarget(*task);
+}
+
+// ---- tensors
+
+absl::Status CheckBytes(const TensorView& view, std::string_view field) {
+  if (SizeOf(view.dtype) == 0) return DTypeError(Concat(field, ".dtype"), Concat(static_cast<int>(view.dtype)));
+  NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(view.shape, field));
+  const int64_t want = elements * SizeOf(view.dtype);
+  return view.size_bytes == want ? absl::OkStatus() : ByteCountError(field, view.size_bytes, want);
+}
+
+// Before the plan: what a plan keeps for listed axes is never more than the bytes that came.
+absl::Status CheckX(const TensorView& x) {
+  if (!x.present() && x.shape.empty()) return MissingError("x", "a tensor");
+  return x.shape.empty() ? absl::OkStatus() : CheckBytes(x, "x");
+}
+
+int64_t CountKept(const TensorView& mask) {
+  const auto* bytes = static_cast<const uint8_t*>(mask.data);
+  return mask.size_bytes - std::count(bytes, bytes + mask.size_bytes, uint8_t{0});
+}
+
+Shape WithoutChannels(const NormSpec& spec, Shape shape) {
+  const bool last = spec.method == Method::kPowerNorm || spec.layout == Layout::kChannelsLast;
+  shape.erase(last ? shape.end() - 1 : shape.begin() + 1);
+  return shape;
+}
+
+absl::Status CheckMask(const Task& task) {
+  const TensorView& mask = task.call.mask;
+  if (!mask.present()) return absl::OkStatus();
+  const Method method = task.spec.method;
+  if (method != Method::kBatchNorm && method != Method::kPowerNorm) {
+    return NotAllowedError("mask", Concat(Info(method).name, " takes no mask"));
+  }
+  NORMD_ASSIGN_OR_RETURN(const int64_t positions, CheckedElementCount(mask.shape, "mask"));
+  const Shape want = WithoutChannels(task.spec, task.plan.shape);
+  if (mask.shape != want) return ShapeMismatchError("mask", ShapeText(mask.shape), ShapeText(want));
+  if (mask.size_bytes != positions) return ByteCountError("mask", mask.size_bytes, positions);
+  const bool refuses_one =
+      method == Method::kBatchNorm && IsTraining(task.call) && task.spec.running.single_value == SingleValue::kRefuse;
+  if (refuses_one && CountKept(mask) == 1) {
+    return OutOfRangeError("mask", "1 value per channel left",
+                           "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
+                           "SINGLE_VALUE_PER_CHANNEL");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckResidual(const Task& task) {
+  const TensorView& residual = task.call.residual;
+  if (!residual.present()) return absl::OkStatus();
+  if (residual.shape != task.call.x.shape) {
+    return ShapeMismatchError("residual.tensor", ShapeText(residual.shape), ShapeText(task.call.x.shape));
+  }
+  return CheckBytes(residual, "residual.tensor");
+}
+
+absl::Status CheckAffine(const Task& task) {
+  if (task.session != nullptr) {
+    ParameterViews views;
+    const OwnedParameters& owned = *task.session->parameters;
+    if (owned.weight.has_value()) views.weight = owned.weight->View();
+    if (owned.bias.has_value()) views.bias = owned.bias->View();
+    return CheckParameters(task.plan, views);
+  }
+  const ParameterViews& views = task.call.parameters;
+  NORMD_RETURN_IF_ERROR(CheckParameters(task.plan, views));
+  if (views.weight.present()) NORMD_RETURN_IF_ERROR(CheckBytes(views.weight, "parameters.weight"));
+  return views.bias.present() ? CheckBytes(views.bias, "parameters.bias") : absl::OkStatus();
+}
+
+// ---- given statistics
+
+absl::Status CheckRunning(const TensorView& view, int64_t channels, std::string_view field) {
+  NORMD_RETURN_IF_ERROR(CheckBytes(view, field));
+  const int64_t count = ElementCount(view.shape);
+  return count == channels ? absl::OkStatus() : ParameterLengthError(field, count, channels);
+}
+
+// Inference by spec: BatchNorm has mean and variance in the request, PowerNorm its phi; nobody else any.
+absl::Status CheckRunningPresence(const Task& task) {
+  const Call& call = task.call;
+  const bool takes = task.plan.given_statistics && task.session == nullptr;
+  const bool takes_mean = takes && task.spec.method != Method::kPowerNorm;
+  constexpr std::string_view kMean = "parameters.running_mean";
+  constexpr std::string_view kVar = "parameters.running_var";
+  if (takes_mean && !call.running_mean.present()) {
+    return MissingError(kMean, "given for inference without a session, one value per channel");
+  }
+  if (takes && !call.running_var.present()) {
+    return MissingError(kVar, "given for inference without a session, one value per channel");
+  }
+  if (!takes_mean && call.running_mean.present()) {
+    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec.method).name, " call"));
+  }
+  if (!takes && call.running_var.present()) {
+    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec.method).name, " call"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeGivenFromRequest(const Backend& backend, Task* task) {
+  const Call& call = task->call;
+  const int64_t channels = task->plan.num_channels;
+  const bool has_mean = call.running_mean.present();
+  if (has_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, "parameters.running_mean"));
+  NORMD_RETURN_IF_ERROR(CheckRunning(call.running_var, channels, "parameters.running_var"));
+  // Preparing parameters is the conversion to f64 that is needed here.
+  NORMD_ASSIGN_OR_RETURN(task->given, backend.Prepare({call.running_mean, call.running_var}, /*weight_offset=*/0));
+  const Layer& given = *task->given;
+  if (has_mean) {
+    NORMD_RETURN_IF_ERROR(CheckRunningValues(given.weight, channels, {}, "parameters.running_mean"));
+    task->given_mean = given.weight.data();
+  }
+  task->given_variance = given.bias.data();
+  return CheckRunningValues(given.bias, channels, {.negative = false}, "parameters.running_var");
+}
+
+absl::Status TakeGiven(const Backend& backend, Task* task) {
+  NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
+  if (!task->plan.given_statistics) return absl::OkStatus();
+  if (task->session == nullptr) return TakeGivenFromRequest(backend, task);
+  const RunningState& state = task->session->state;
+  const bool is_power = task->spec.method == Method::kPowerNorm;
+  task->given_mean = is_power ? nullptr : state.mean.data();
+  task->given_variance = is_power ? state.phi.data() : state.var.data();
+  return absl::OkStatus();
+}
+
+// ---- outputs, device
+
+absl::Status CheckOutputs(const Task& task) {
+  const std::vector<OutputKind>& outputs = task.call.outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string field = Concat("outputs[", i, "].kind");
+    if (std::find(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), outputs[i]) !=
+        outputs.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return NotAllowedError(field, "an output asked for twice");
+    }
+    if (outputs[i] == OutputKind::kH && !task.call.residual.present()) {
+      return NotAllowedError(field, "H is asked for without a residual");
+    }
+  }
+  if (!task.Wants(OutputKind::kMoments)) return absl::OkStatus();
+  if (task.plan.given_statistics) {
+    return NotAllowedError("outputs", "MOMENTS are asked for where statistics are given and none are computed");
+  }
+  if (task.plan.statistic == Statistic::kAbsSum) {
+    return OutOfRangeError("spec.lp_norm.order", "1", "2 where moments are asked for: a sum of |x| has none",
+                           "MOMENTS_NOT_DEFINED");
+  }
+  return absl::OkStatus();
+}
+
+// A statistic set has elements, so sets are bounded by the bytes that came; but not where the sets are empty.
+absl::Status CheckEmptySets(const Task& task) {
+  const bool fills_sets = task.commits || task.two_halves || task.Wants(OutputKind::kMean) ||
+                          task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
+  if (!fills_sets || task.plan.elements > 0 || task.plan.Sets() <= kMaxEmptySets) return absl::OkStatus();
+  return TooManyError("x.shape", task.plan.Sets(), kMaxEmptySets);
+}
+
+absl::Status CheckDevice(Device device) {
+  if (device != Device::kCuda) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = "device",
+                    .value = "DEVICE_CUDA",
+                    .limit = "DEVICE_AUTO or DEVICE_CPU",
+                    .reason = "DEVICE_NOT_AVAILABLE"},
+                   "this server has no CUDA backend");
+}
+
+// ---- plan and reply
+
+absl::Status MakePlans(Task* task) {
+  const Call& call = task->call;
+  const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !task->spec.HasState();
+  // Partial moments of one value are fine: ComputeMoments is planned as inference that computes its statistics.
+  const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
+                               .given_statistics = !own_statistics};
+  NORMD_ASSIGN_OR_RETURN(task->plan, MakePlan(task->spec, call.x.dtype, call.x.shape, options));
+  task->two_halves = task->spec.method == Method::kPowerNorm && IsTraining(call);
+  if (!task->two_halves) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(task->apply_plan, MakePlan(task->spec, call.x.dtype, call.x.shape,
+                                                    {.mode = Mode::kTraining, .given_statistics = true}));
+  return absl::OkStatus();
+}
+
+absl::Status CheckChannels(const Task& task) {
+  if (task.session == nullptr || task.session->num_channels == 0 || task.plan.num_channels == 0 ||
+      task.plan.num_channels == task.session->num_channels) {
+    return absl::OkStatus();
+  }
+  return ShapeMismatchError("x", ShapeText(task.plan.shape),
+                            Concat("a shape with the session's ", task.session->num_channels, " channels"));
+}
+
+Applied MakeApplied(const Backend& backend, const Task& task) {
+  const NormSpec& spec = task.spec;
+  Applied applied;
+  applied.method = spec.method;
+  applied.eps = task.plan.eps;
+  applied.eps_mode = task.plan.eps_mode;
+  applied.cast_order = task.plan.cast_order;
+  applied.mode = task.call.mode;
+  applied.precision = Precision::kExact;  // FAST is answered by EXACT
+  applied.device = Device::kCpu;
+  applied.kernel = backend.KernelName(task.plan);
+  applied.k = task.plan.k;
+  applied.session_version = task.session == nullptr ? 0 : task.session->version;
+  applied.weight_offset = spec.weight_offset;
+  const bool has_layout =
+      spec.method == Method::kBatchNorm || spec.method == Method::kInstanceNorm || spec.method == Method::kGroupNorm;
+  if (has_layout) applied.layout = spec.layout;
+  const bool has_running = spec.method == Method::kBatchNorm || spec.track_running_statistics;
+  if (has_running) applied.running = spec.running;
+  if (task.call.residual.present()) applied.residual_rounding = task.call.residual_rounding;
+  if (spec.method == Method::kPRmsNorm) applied.k_rounding = spec.k_rounding;
+  return applied;
+}
+
+// What a call that changes nothing says about its session.
+StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
+  StateReply state;
+  state.result.version = task.session->version;
+  state.result.epoch = task.session->epoch;
+  state.result.applied = false;
+  state.result.reason = task.call.validate_only ? Reason::kValidateOnly : Reason::kInference;
+  state.result.durability = sessions.durability();
+  state.result.num_batches = task.session->state.num_batches;
+  return state;
+}
+
+}  // namespace
+
+absl::Status PlanTask(SessionStore* sessions, const Backend& backend, Task* task) {
+  NORMD_RETURN_IF_ERROR(ResolveTarget(sessions, task));
+  NORMD_RETURN_IF_ERROR(CheckDevice(task->call.device));
+  NORMD_RETURN_IF_ERROR(CheckX(task->call.x));
+  NORMD_RETURN_IF_ERROR(MakePlans(task));
+  NORMD_RETURN_IF_ERROR(CheckChannels(*task));
+  if (!backend.Supports(task->plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
+  NORMD_RETURN_IF_ERROR(CheckAffine(*task));
+  NORMD_RETURN_IF_ERROR(CheckResidual(*task));
+  NORMD_RETURN_IF_ERROR(CheckMask(*task));
+  NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
+  NORMD_RETURN_IF_ERROR(CheckEmptySets(*task));
+  NORMD_RETURN_IF_ERROR(TakeGiven(backend, task));
+  task->reply.applied = MakeApplied(backend, *task);
+  task->reply.rows = task->plan.Sets();
+  if (task->session != nullptr) task->reply.state = UnchangedState(*sessions, *task);
+  return absl::OkStatus();
+}
+
+}  // namespace normd

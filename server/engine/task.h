@@ -1,0 +1,61 @@
+// One call on its way through the engine: what was asked, what it runs as, and the reply being built.
+// In the path: PlanTask (the checks), PrepareTask (parameters and outputs, once everything is valid), then the engine's
+// flight. Threads: a task belongs to one stage at a time; stages hand it on.
+#ifndef NORMD_SERVER_ENGINE_TASK_H_
+#define NORMD_SERVER_ENGINE_TASK_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/moments.h"
+#include "kernels/norm.h"
+#include "server/engine/call.h"
+#include "server/engine/layer_cache.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+struct Task {
+  Call call;
+  SessionPtr session;  // the snapshot the call reads; null for a spec target
+  NormSpec spec;       // the call's or the session's
+
+  NormPlan plan;
+  // PowerNorm training divides by what the step's commit says, so it runs in two halves: Reduce by `plan`, then Apply
+  // by `apply_plan`, which is given the divisor.
+  bool two_halves = false;
+  NormPlan apply_plan;
+  bool commits = false;  // a training step on a session with running state
+
+  std::shared_ptr<const Layer> layer;  // null: no parameters
+  // Statistics that the plan is given. The pointers are into `session`, `given` or `divisor`.
+  const double* given_mean = nullptr;
+  const double* given_variance = nullptr;
+  std::shared_ptr<const Layer> given;  // running_mean and running_var of the request, as f64
+  std::vector<double> divisor;
+
+  Moments moments;      // empty: not wanted
+  absl::Status status;  // the first error; ok so far
+  CallReply reply;
+
+  bool Wants(OutputKind kind) const;
+  // Whether a half has anything to compute; an empty tensor has only its statistics, if they are wanted.
+  bool FirstHasWork() const;
+  bool SecondHasWork() const;
+  // The job of the first half, or of all of it; and that of the second. REQUIRES: PrepareTask was ok.
+  Job FirstJob();
+  Job SecondJob();
+};
+
+// Resolves the target, checks everything that can be wrong with the call, makes its plans, and fills reply.applied and,
+// for session targets, reply.state. Allocates nothing in proportion to the tensor.
+absl::Status PlanTask(SessionStore* sessions, const Backend& backend, Task* task);
+
+// Parameters, given statistics and outputs. REQUIRES: PlanTask was ok, not validate_only.
+absl::Status PrepareTask(const Backend& backend, LayerCache* layers, Task* task);
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_ENGINE_TASK_H_

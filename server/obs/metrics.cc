@@ -1,0 +1,216 @@
+#include "server/obs/metrics.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "prometheus/text_serializer.h"
+#include "server/obs/process.h"
+
+namespace normd {
+namespace {
+
+enum Id {
+  kRequests,
+  kDuration,
+  kRequestBytes,
+  kResponseBytes,
+  kRows,
+  kBatchItems,
+  kSessions,
+  kInFlightBytes,
+  kBuildInfo,
+  kResidentBytes,
+  kOpenFds,
+  kMaxFds,
+  kThreads,
+  kCpuSeconds,
+  kStartTime,
+};
+
+constexpr MetricInfo kMetrics[] = {
+    {"normd_requests_total", MetricType::kCounter, "method, norm, code",
+     "Requests finished; every item of a stream is one, a batch is one."},
+    {"normd_request_duration_seconds", MetricType::kHistogram, "method, phase",
+     "Time of requests by phase: decode, compute, commit, encode, total, and queue, what is left of total."},
+    {"normd_request_bytes_total", MetricType::kCounter, "", "Bytes of request messages received."},
+    {"normd_response_bytes_total", MetricType::kCounter, "", "Bytes of response messages sent."},
+    {"normd_rows_total", MetricType::kCounter, "norm",
+     "Statistic sets normalised: rows, channels, groups or instances."},
+    {"normd_batch_items", MetricType::kHistogram, "", "Items in one BatchNormalize request."},
+    {"normd_sessions", MetricType::kGauge, "", "Sessions held."},
+    {"normd_in_flight_bytes", MetricType::kGauge, "", "Bytes of requests admitted and not yet answered."},
+    {"normd_build_info", MetricType::kGauge, "version, numerics, isa", "Always 1; the labels say what runs."},
+    {"process_resident_memory_bytes", MetricType::kGauge, "", "Resident memory of the process."},
+    {"process_open_fds", MetricType::kGauge, "", "Open file descriptors."},
+    {"process_max_fds", MetricType::kGauge, "", "The limit of open file descriptors."},
+    {"process_threads", MetricType::kGauge, "", "Threads of the process."},
+    {"process_cpu_seconds_total", MetricType::kCounter, "", "User and system CPU time spent."},
+    {"process_start_time_seconds", MetricType::kGauge, "", "Start of the process, seconds since the Unix epoch."},
+};
+
+constexpr std::string_view kPhaseNames[kPhases] = {"decode", "queue", "compute", "commit", "encode", "total"};
+
+// 10 us to 10 s: a small call takes tens of microseconds, a 256 MiB one about a second.
+prometheus::Histogram::BucketBoundaries DurationBuckets() {
+  return {1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
+}
+
+prometheus::Histogram::BucketBoundaries ItemBuckets() { return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}; }
+
+prometheus::Family<prometheus::Counter>& CounterFamily(prometheus::Registry& registry, Id id) {
+  return prometheus::BuildCounter()
+      .Name(std::string(kMetrics[id].name))
+      .Help(std::string(kMetrics[id].help))
+      .Register(registry);
+}
+
+prometheus::Family<prometheus::Gauge>& GaugeFamily(prometheus::Registry& registry, Id id) {
+  return prometheus::BuildGauge()
+      .Name(std::string(kMetrics[id].name))
+      .Help(std::string(kMetrics[id].help))
+      .Register(registry);
+}
+
+prometheus::Family<prometheus::Histogram>& HistogramFamily(prometheus::Registry& registry, Id id) {
+  return prometheus::BuildHistogram()
+      .Name(std::string(kMetrics[id].name))
+      .Help(std::string(kMetrics[id].help))
+      .Register(registry);
+}
+
+std::vector<std::string> WithLast(std::vector<std::string> list, std::string last) {
+  list.push_back(std::move(last));
+  return list;
+}
+
+int IndexIn(const std::vector<std::string>& list, std::string_view value) {
+  const auto it = std::find(list.begin(), list.end() - 1, value);
+  return static_cast<int>(it - list.begin());
+}
+
+std::string_view TypeName(MetricType type) {
+  switch (type) {
+    case MetricType::kCounter:
+      return "counter";
+    case MetricType::kGauge:
+      return "gauge";
+    case MetricType::kHistogram:
+      return "histogram";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Span<const MetricInfo> AllMetrics() { return kMetrics; }
+
+std::string MetricsMarkdown() {
+  std::ostringstream out;
+  out << "| metric | type | labels | meaning |\n|---|---|---|---|\n";
+  for (const MetricInfo& info : kMetrics) {
+    out << "| `" << info.name << "` | " << TypeName(info.type) << " | " << info.labels << " | " << info.help << " |\n";
+  }
+  return out.str();
+}
+
+Metrics::Metrics(const MetricsOptions& options)
+    : methods_(WithLast(options.methods, "other")),
+      norms_(WithLast(options.norms, "none")),
+      requests_(&CounterFamily(registry_, kRequests)),
+      durations_(&HistogramFamily(registry_, kDuration)),
+      request_bytes_(&CounterFamily(registry_, kRequestBytes).Add({})),
+      response_bytes_(&CounterFamily(registry_, kResponseBytes).Add({})),
+      batch_items_(&HistogramFamily(registry_, kBatchItems).Add({}, ItemBuckets())),
+      sessions_(&GaugeFamily(registry_, kSessions).Add({})),
+      in_flight_bytes_(&GaugeFamily(registry_, kInFlightBytes).Add({})),
+      resident_bytes_(&GaugeFamily(registry_, kResidentBytes).Add({})),
+      open_fds_(&GaugeFamily(registry_, kOpenFds).Add({})),
+      max_fds_(&GaugeFamily(registry_, kMaxFds).Add({})),
+      threads_(&GaugeFamily(registry_, kThreads).Add({})),
+      start_time_(&GaugeFamily(registry_, kStartTime).Add({})),
+      cpu_seconds_(&CounterFamily(registry_, kCpuSeconds).Add({})),
+      request_table_(methods_.size() * norms_.size() * kCodes),
+      duration_table_(methods_.size() * kPhases) {
+  GaugeFamily(registry_, kBuildInfo).Add(options.build_labels).Set(1);
+  prometheus::Family<prometheus::Counter>& rows = CounterFamily(registry_, kRows);
+  for (const std::string& norm : norms_) rows_.push_back(&rows.Add({{"norm", norm}}));
+  // One line a method from the start, so that rates over a fresh server are 0 and not absent; a histogram has 20 lines
+  // and starts for one method only.
+  const int no_norm = static_cast<int>(norms_.size()) - 1;
+  for (size_t method = 0; method < methods_.size(); ++method) RequestCounter(static_cast<int>(method), no_norm, 0);
+  PhaseHistogram(0, Phase::kTotal);
+}
+
+Metrics::~Metrics() = default;
+
+int Metrics::MethodIndex(std::string_view method) const { return IndexIn(methods_, method); }
+int Metrics::NormIndex(std::string_view norm) const { return IndexIn(norms_, norm); }
+
+void Metrics::CountRequest(int method, int norm, absl::StatusCode code) {
+  const int number = static_cast<int>(code);
+  RequestCounter(method, norm, number < kCodes ? number : static_cast<int>(absl::StatusCode::kUnknown)).Increment();
+}
+
+void Metrics::ObservePhase(int method, Phase phase, absl::Duration duration) {
+  PhaseHistogram(method, phase).Observe(absl::ToDoubleSeconds(duration));
+}
+
+// Two threads may meet at an empty slot: Family::Add gives both the same series.
+prometheus::Counter& Metrics::RequestCounter(int method, int norm, int code) {
+  std::atomic<prometheus::Counter*>& slot = request_table_[(method * norms_.size() + norm) * kCodes + code];
+  prometheus::Counter* counter = slot.load(std::memory_order_acquire);
+  if (counter == nullptr) {
+    counter = &requests_->Add({{"method", methods_[method]},
+                               {"norm", norms_[norm]},
+                               {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}});
+    slot.store(counter, std::memory_order_release);
+  }
+  return *counter;
+}
+
+prometheus::Histogram& Metrics::PhaseHistogram(int method, Phase phase) {
+  const size_t phase_index = static_cast<size_t>(phase);
+  std::atomic<prometheus::Histogram*>& slot = duration_table_[method * kPhases + phase_index];
+  prometheus::Histogram* histogram = slot.load(std::memory_order_acquire);
+  if (histogram == nullptr) {
+    histogram = &durations_->Add({{"method", methods_[method]}, {"phase", std::string(kPhaseNames[phase_index])}},
+                                 DurationBuckets());
+    slot.store(histogram, std::memory_order_release);
+  }
+  return *histogram;
+}
+
+std::vector<std::pair<std::string, uint64_t>> Metrics::RequestsByMethod() const {
+  std::vector<std::pair<std::string, uint64_t>> result;
+  const size_t per_method = norms_.size() * kCodes;
+  for (size_t method = 0; method < methods_.size(); ++method) {
+    double sum = 0;
+    for (size_t i = 0; i < per_method; ++i) {
+      const prometheus::Counter* counter = request_table_[method * per_method + i].load(std::memory_order_acquire);
+      if (counter != nullptr) sum += counter->Value();
+    }
+    if (sum > 0) result.emplace_back(methods_[method], static_cast<uint64_t>(sum));
+  }
+  return result;
+}
+
+void Metrics::UpdateProcess() {
+  const ProcessFigures figures = ReadProcessFigures();
+  resident_bytes_->Set(static_cast<double>(figures.resident_bytes));
+  open_fds_->Set(static_cast<double>(figures.open_fds));
+  max_fds_->Set(static_cast<double>(figures.max_fds));
+  threads_->Set(static_cast<double>(figures.threads));
+  start_time_->Set(figures.start_time_seconds);
+  cpu_seconds_->Increment(figures.cpu_seconds - cpu_seconds_->Value());
+}
+
+std::string Metrics::Text() {
+  {
+    MutexLock lock(process_mu_);
+    UpdateProcess();
+  }
+  return prometheus::TextSerializer().Serialize(registry_.Collect());
+}
+
+}  // namespace normd

@@ -1,0 +1,23 @@
+// What the kernel says about this process, for metrics and the status page. Reads /proc; safe from any thread.
+#ifndef NORMD_SERVER_OBS_PROCESS_H_
+#define NORMD_SERVER_OBS_PROCESS_H_
+
+#include <cstdint>
+
+namespace normd {
+
+struct ProcessFigures {
+  int64_t resident_bytes = 0;
+  int64_t open_fds = 0;
+  int64_t max_fds = 0;
+  int64_t threads = 0;
+  double cpu_seconds = 0;         // user and system
+  double start_time_seconds = 0;  // since the Unix epoch
+};
+
+// What cannot be read stays 0.
+ProcessFigures ReadProcessFigures();
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_OBS_PROCESS_H_

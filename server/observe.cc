@@ -1,0 +1,94 @@
+#include "server/observe.h"
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/methods.h"
+#include "kernels/norm.h"
+#include "server/base/version.h"
+
+namespace normd {
+namespace {
+
+constexpr std::string_view kCountedRpcs[] = {
+    "Normalizer/Normalize",   "Normalizer/BatchNormalize", "Normalizer/NormalizeStream", "Normalizer/ComputeMoments",
+    "Normalizer/Describe",    "Sessions/CreateSession",    "Sessions/GetSession",        "Sessions/ListSessions",
+    "Sessions/UpdateSession", "Sessions/ResetSession",     "Sessions/ForkSession",       "Sessions/DeleteSession",
+    "Sessions/CommitMoments", "Sessions/ExportSession",    "Sessions/ImportSession"};
+
+constexpr size_t kMaxLoggedMessage = 512;  // messages hold text of callers
+
+// Ours or the environment's fault; the caller's mistakes and capacity are the callers' to see, and counted.
+bool IsOurTrouble(absl::StatusCode code) {
+  return code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown ||
+         code == absl::StatusCode::kDataLoss;
+}
+
+void CountPhases(Metrics& metrics, int method, const RequestRecord& record) {
+  const absl::Duration known = record.decode + record.compute + record.commit + record.encode;
+  const std::pair<Phase, absl::Duration> phases[] = {{Phase::kDecode, record.decode},
+                                                     {Phase::kCompute, record.compute},
+                                                     {Phase::kCommit, record.commit},
+                                                     {Phase::kEncode, record.encode},
+                                                     {Phase::kQueue, record.total - known}};
+  for (const auto& [phase, duration] : phases) {
+    // A phase that a request did not have is not a phase of length 0.
+    if (duration > absl::ZeroDuration() && known > absl::ZeroDuration()) metrics.ObservePhase(method, phase, duration);
+  }
+  metrics.ObservePhase(method, Phase::kTotal, record.total);
+}
+
+void CountRecord(Metrics& metrics, const RequestRecord& record) {
+  const int method = metrics.MethodIndex(record.rpc);
+  const int norm = metrics.NormIndex(record.norm_method);
+  metrics.CountRequest(method, norm, record.code);
+  CountPhases(metrics, method, record);
+  if (record.request_bytes > 0) metrics.CountRequestBytes(record.request_bytes);
+  if (record.response_bytes > 0) metrics.CountResponseBytes(record.response_bytes);
+  if (record.rows > 0) metrics.CountRows(norm, record.rows);
+  if (record.batch_items > 0) metrics.ObserveBatchItems(record.batch_items);
+}
+
+LogFields Fields(const RequestRecord& record) {
+  LogFields fields = {{"rpc", record.rpc},
+                      {"code", absl::StatusCodeToString(record.code)},
+                      {"total_us", absl::ToInt64Microseconds(record.total)},
+                      {"request_bytes", record.request_bytes},
+                      {"response_bytes", record.response_bytes}};
+  if (!record.norm_method.empty()) fields.emplace_back("norm", record.norm_method);
+  if (record.batch_items > 0) fields.emplace_back("batch_items", record.batch_items);
+  if (!record.message.empty()) fields.emplace_back("error", record.message.substr(0, kMaxLoggedMessage));
+  return fields;
+}
+
+}  // namespace
+
+absl::Span<const std::string_view> CountedRpcs() { return kCountedRpcs; }
+
+MetricsOptions DefaultMetricsOptions() {
+  MetricsOptions options;
+  for (const std::string_view rpc : kCountedRpcs) options.methods.emplace_back(rpc);
+  for (const MethodInfo& info : AllMethods()) options.norms.emplace_back(info.name);
+  options.norms.emplace_back("mixed");  // a batch of several
+  options.build_labels = {{"version", std::string(Version())},
+                          {"numerics", std::string(kNumerics)},
+                          {"isa", std::string(ActiveCpuTargetName())}};
+  return options;
+}
+
+RpcObserver MakeObserver(Metrics* metrics, Log* log) {
+  RpcObserver observer;
+  observer.on_request_done = [metrics, log](const RequestRecord& record) {
+    CountRecord(*metrics, record);
+    if (IsOurTrouble(record.code)) {
+      log->Error("request failed", Fields(record));
+    } else if (log->Enabled(LogLevel::kDebug)) {
+      log->Debug("request", Fields(record));
+    }
+  };
+  observer.on_bytes_in_flight = [metrics](int64_t bytes) { metrics->SetInFlightBytes(bytes); };
+  return observer;
+}
+
+}  // namespace normd

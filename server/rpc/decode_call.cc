@@ -1,0 +1,181 @@
+#include "server/rpc/decode_call.h"
+
+#include <bitset>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/decode_tensor.h"
+#include "server/session/session_checks.h"
+#include "server/session/spec_messages.h"
+
+namespace normd::rpc {
+namespace {
+
+constexpr std::string_view kSessionPrefix = "sessions/";
+
+// A request over defaults: each accessor gives the message whose field counts.
+class Layered {
+ public:
+  Layered(const v1::NormalizeRequest& own, const v1::NormalizeRequest* defaults)
+      : own_(own), defaults_(defaults == nullptr ? v1::NormalizeRequest::default_instance() : *defaults) {}
+
+  const v1::NormalizeRequest& own() const { return own_; }
+  const v1::NormalizeRequest& PickIf(bool own_has_it) const { return own_has_it ? own_ : defaults_; }
+  bool names_target() const { return own_.target_case() != v1::NormalizeRequest::TARGET_NOT_SET; }
+  const v1::NormalizeRequest& target() const { return PickIf(names_target()); }
+  const v1::NormalizeRequest& parameters() const { return PickIf(own_.has_parameters() || names_target()); }
+
+ private:
+  const v1::NormalizeRequest& own_;
+  const v1::NormalizeRequest& defaults_;
+};
+
+// One of an enum of ours from the wire's number, 0 being the default.
+template <typename Enum>
+absl::Status DecodeEnum(int wire, Enum last, const char* field, Enum& value) {
+  if (wire < 0 || wire > static_cast<int>(last)) return UnknownEnumError(field, wire);
+  if (wire != 0) value = static_cast<Enum>(wire);
+  return absl::OkStatus();
+}
+
+// Leaves `view` absent when the message has no such tensor.
+absl::Status DecodeOptional(bool has, const v1::Tensor& tensor, const char* field, TensorView& view) {
+  if (!has) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(view, DecodeTensor(tensor, field));
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::Status DecodeTarget(const Request& request, Call& call) {
+  if (request.has_spec()) {
+    NORMD_ASSIGN_OR_RETURN(call.target, SpecFromMessage(request.spec(), "spec"));
+    return absl::OkStatus();
+  }
+  if (request.target_case() != Request::kSession) return MissingError("spec", "a spec or a session");
+  NORMD_ASSIGN_OR_RETURN(std::string id, DecodeSessionName(request.session(), "session"));
+  call.target = SessionTarget{std::move(id)};
+  return absl::OkStatus();
+}
+
+absl::Status DecodeParameters(const v1::NormalizeRequest& request, Call& call) {
+  if (!request.has_parameters()) return absl::OkStatus();
+  if (std::holds_alternative<SessionTarget>(call.target)) {
+    return NotAllowedError("parameters", "a session has its own");
+  }
+  const v1::Parameters& p = request.parameters();
+  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_weight(), p.weight(), "parameters.weight", call.parameters.weight));
+  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_bias(), p.bias(), "parameters.bias", call.parameters.bias));
+  NORMD_RETURN_IF_ERROR(
+      DecodeOptional(p.has_running_mean(), p.running_mean(), "parameters.running_mean", call.running_mean));
+  return DecodeOptional(p.has_running_var(), p.running_var(), "parameters.running_var", call.running_var);
+}
+
+absl::Status DecodeResidual(const v1::NormalizeRequest& request, Call& call) {
+  if (!request.has_residual()) return absl::OkStatus();
+  const v1::Residual& residual = request.residual();
+  if (!residual.has_tensor()) return MissingError("residual.tensor", "a tensor of the shape of x");
+  NORMD_ASSIGN_OR_RETURN(call.residual, DecodeTensor(residual.tensor(), "residual.tensor"));
+  if (residual.has_scale()) call.residual_scale = residual.scale();
+  return DecodeEnum(residual.rounding(), ResidualRounding::kKeepWide, "residual.rounding", call.residual_rounding);
+}
+
+absl::Status DecodeOutputs(const v1::NormalizeRequest& request, Call& call) {
+  std::bitset<8> seen;  // a request must not multiply its reply by naming an output a million times
+  for (int i = 0; i < request.outputs_size(); ++i) {
+    const int kind = request.outputs(i).kind();
+    const std::string field = absl::StrCat("outputs[", i, "].kind");
+    if (kind <= 0 || kind > static_cast<int>(OutputKind::kMoments)) return UnknownEnumError(field, kind);
+    if (seen[static_cast<size_t>(kind)]) {
+      return OutOfRangeError(field, v1::OutputKind_Name(kind), "each output once", "DUPLICATE_OUTPUT");
+    }
+    seen.set(static_cast<size_t>(kind));
+    call.outputs.push_back(static_cast<OutputKind>(kind));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DecodeStep(const v1::NormalizeRequest& request, Call& call) {
+  if (!request.has_step()) return absl::OkStatus();
+  call.step = StepId{request.step().client_id(), request.step().sequence()};
+  return ValidateStepId(*call.step);
+}
+
+// Everything but x.
+absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
+  const v1::NormalizeRequest& own = request.own();
+  Call call;
+  NORMD_RETURN_IF_ERROR(DecodeTarget(request.target(), call));
+  NORMD_RETURN_IF_ERROR(DecodeEnum(request.PickIf(own.mode() != 0).mode(), Mode::kTraining, "mode", call.mode));
+  NORMD_RETURN_IF_ERROR(DecodeParameters(request.parameters(), call));
+  NORMD_RETURN_IF_ERROR(DecodeResidual(request.PickIf(own.has_residual()), call));
+  if (const v1::NormalizeRequest& from = request.PickIf(own.has_mask()); from.has_mask()) {
+    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(from.mask(), "mask", TensorKind::kMask));
+  }
+  NORMD_RETURN_IF_ERROR(DecodeOutputs(request.PickIf(own.outputs_size() != 0), call));
+  NORMD_RETURN_IF_ERROR(
+      DecodeEnum(request.PickIf(own.precision() != 0).precision(), Precision::kFast, "precision", call.precision));
+  NORMD_RETURN_IF_ERROR(DecodeEnum(request.PickIf(own.device() != 0).device(), Device::kCuda, "device", call.device));
+  NORMD_RETURN_IF_ERROR(DecodeStep(own, call));
+  if (const v1::NormalizeRequest& from = request.PickIf(own.has_expected_version()); from.has_expected_version()) {
+    call.expected_version = from.expected_version();
+  }
+  call.validate_only = request.PickIf(own.validate_only()).validate_only();
+  return call;
+}
+
+}  // namespace
+
+absl::StatusOr<Call> DecodeCall(const v1::NormalizeRequest& request, const v1::NormalizeRequest* defaults,
+                                std::shared_ptr<const void> owner) {
+  NORMD_ASSIGN_OR_RETURN(Call call, DecodeAttributes(Layered(request, defaults)));
+  if (!request.has_x()) return MissingError("x", "a tensor");
+  NORMD_ASSIGN_OR_RETURN(call.x, DecodeTensor(request.x(), "x"));
+  call.owner = std::move(owner);
+  return call;
+}
+
+absl::Status CheckDefaults(const v1::NormalizeRequest& request) {
+  if (request.has_x()) return NotAllowedError("x", "x comes with each call");
+  if (request.has_step()) return NotAllowedError("step", "a step id belongs to one call");
+  v1::NormalizeRequest target_or_spec;
+  if (request.target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
+    return DecodeAttributes(Layered(request, nullptr)).status();
+  }
+  // Each call brings its own target: any spec serves to check the rest.
+  target_or_spec.mutable_spec()->mutable_rms_norm();
+  return DecodeAttributes(Layered(request, &target_or_spec)).status();
+}
+
+absl::StatusOr<Call> DecodeComputeMoments(const v1::ComputeMomentsRequest& request, std::shared_ptr<const void> owner) {
+  Call call;
+  NORMD_RETURN_IF_ERROR(DecodeTarget(request, call));
+  if (request.has_mask()) {
+    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(request.mask(), "mask", TensorKind::kMask));
+  }
+  if (!request.has_x()) return MissingError("x", "a tensor");
+  NORMD_ASSIGN_OR_RETURN(call.x, DecodeTensor(request.x(), "x"));
+  call.mode = Mode::kTraining;  // the batch's own statistics, also of methods that have running ones
+  call.outputs = {OutputKind::kMoments};
+  call.moments_only = true;
+  call.owner = std::move(owner);
+  return call;
+}
+
+absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::string_view field) {
+  if (name.size() > kSessionPrefix.size() && name.compare(0, kSessionPrefix.size(), kSessionPrefix) == 0) {
+    return name.substr(kSessionPrefix.size());
+  }
+  return OutOfRangeError(field, name, "of the form sessions/{id}", "SESSION_NAME_FORM");
+}
+
+std::string_view MethodName(const v1::NormSpec& spec) {
+  for (const Method method : kAllMethods) {
+    if (static_cast<int>(method) == static_cast<int>(spec.method_case())) return Info(method).name;
+  }
+  return "";
+}
+
+}  // namespace normd::rpc

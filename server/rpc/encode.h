@@ -1,0 +1,37 @@
+// CallReply -> NormalizeResponse and its relatives on the wire, without copying output bytes: small messages are
+// serialised, tensor bytes follow their tag and length as slices of their own. `data`, `tensor`, `outputs` have the
+// highest numbers of their messages, so the result is in field order, as any serialiser would write it.
+// In the path: between the engine's Done and Stream::Write. Pure functions.
+#ifndef NORMD_SERVER_RPC_ENCODE_H_
+#define NORMD_SERVER_RPC_ENCODE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "google/rpc/status.pb.h"
+#include "normd/v1/normalizer.pb.h"
+#include "server/engine/call.h"
+#include "server/rpc/message.h"
+#include "server/rpc/observation.h"
+
+namespace normd::rpc {
+
+void EncodeCommitResult(const CommitResult& result, bool output_available, v1::StateResult* message);
+// An f64 tensor by copy, for small things such as a session's state.
+void EncodeF64(const std::vector<double>& values, v1::Tensor* message);
+
+// A NormalizeResponse. Notes times, rows and method in the observation's record; sends the times if wanted.
+WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation);
+// A ComputeMomentsResponse.
+WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation);
+// A BatchItemResult.
+WireBody EncodeBatchItem(absl::StatusOr<CallReply> result, bool want_timings, Observation& observation);
+// StreamResponses.
+WireBody EncodeStreamReply(uint64_t sequence, WireBody response);
+WireBody EncodeStreamError(uint64_t sequence, const google::rpc::Status& error);
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_ENCODE_H_

@@ -1,0 +1,20 @@
+// NormalizeStream: many calls on one stream, answered in the order of their arrival.
+// In the path: the same decode, call, encode as Normalize, with a window of calls under way and backpressure: while the
+// window is full, of calls that run or of replies that the caller does not take, nothing more is read.
+#ifndef NORMD_SERVER_RPC_NORMALIZE_STREAM_H_
+#define NORMD_SERVER_RPC_NORMALIZE_STREAM_H_
+
+#include <string>
+
+#include "server/engine/engine.h"
+#include "server/rpc/route.h"
+
+namespace normd::rpc {
+
+// At most `max_calls` of one stream are decoded and not yet answered. Everything is borrowed and must outlive the
+// streams.
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, int max_calls, Engine* engine);
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_NORMALIZE_STREAM_H_

@@ -1,0 +1,83 @@
+#include "server/rpc/status.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "google/rpc/error_details.pb.h"
+#include "kernels/errors.h"
+
+namespace normd::rpc {
+namespace {
+
+// Clients accept 8 KiB of metadata by default, and the details travel in base64 beside the percent-encoded message.
+constexpr size_t kMaxMessageBytes = 1024;
+constexpr size_t kMaxDetailBytes = 256;
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+
+// At most `limit` bytes of `text`, not ending inside a UTF-8 character.
+std::string Cut(std::string_view text, size_t limit) {
+  if (text.size() <= limit) return std::string(text);
+  size_t end = limit - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
+void AddErrorInfo(const absl::Status& status, const std::optional<ErrorDetail>& detail, google::rpc::Status* message) {
+  google::rpc::ErrorInfo info;
+  info.set_domain("normd");
+  info.set_reason(absl::StatusCodeToString(status.code()));
+  if (detail.has_value()) {
+    info.set_reason(detail->reason);
+    (*info.mutable_metadata())["field"] = Cut(detail->field, kMaxDetailBytes);
+    (*info.mutable_metadata())["value"] = Cut(detail->value, kMaxDetailBytes);
+    (*info.mutable_metadata())["limit"] = Cut(detail->limit, kMaxDetailBytes);
+  }
+  message->add_details()->PackFrom(info);
+}
+
+void AddBadRequest(const ErrorDetail& detail, google::rpc::Status* message) {
+  google::rpc::BadRequest bad_request;
+  auto* violation = bad_request.add_field_violations();
+  violation->set_field(Cut(detail.field, kMaxDetailBytes));
+  violation->set_description(Cut(message->message(), kMaxDetailBytes));
+  message->add_details()->PackFrom(bad_request);
+}
+
+void AddRetryInfo(google::rpc::Status* message) {
+  google::rpc::RetryInfo info;
+  info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(kRetryDelay)));
+  message->add_details()->PackFrom(info);
+}
+
+void AddResourceInfo(const ErrorDetail& detail, google::rpc::Status* message) {
+  google::rpc::ResourceInfo info;
+  info.set_resource_type("normd.v1.Session");
+  info.set_resource_name(Cut(detail.value, kMaxDetailBytes));
+  info.set_description(Cut(message->message(), kMaxDetailBytes));
+  message->add_details()->PackFrom(info);
+}
+
+}  // namespace
+
+google::rpc::Status ToMessage(const absl::Status& status) {
+  google::rpc::Status message;
+  if (status.ok()) return message;
+  message.set_code(static_cast<int>(status.code()));
+  message.set_message(Cut(std::string(status.message()), kMaxMessageBytes));
+  const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+  AddErrorInfo(status, detail, &message);
+  if (detail.has_value() && absl::IsInvalidArgument(status)) AddBadRequest(*detail, &message);
+  if (detail.has_value() && absl::IsNotFound(status)) AddResourceInfo(*detail, &message);
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) AddRetryInfo(&message);
+  return message;
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const google::rpc::Status message = ToMessage(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(message.code()), message.message(), message.SerializeAsString());
+}
+
+}  // namespace normd::rpc

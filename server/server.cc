@@ -1,0 +1,207 @@
+#include "server/server.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/norm.h"
+#include "server/base/status_macros.h"
+#include "server/base/version.h"
+#include "server/observe.h"
+#include "server/session/memory_store.h"
+
+namespace normd {
+namespace {
+
+SessionLimits LimitsOf(const Config& config) {
+  return {.max_sessions = config.max_sessions,
+          .max_parameter_bytes = config.max_parameter_bytes,
+          .max_clients = config.max_clients_per_session,
+          .replay_window = config.replay_window};
+}
+
+// What a restart or a crash leaves of the sessions, in the words of the README.
+std::string_view DurabilityText(Durability durability) {
+  switch (durability) {
+    case Durability::kMemory:
+      return "memory: survives nothing but the process staying alive";
+    case Durability::kProcess:
+      return "process: survives a crash of normd";
+    case Durability::kPower:
+      return "power: survives power loss";
+  }
+  return "";
+}
+
+int64_t BackendThreads(const Config& config) {
+  return config.threads != 0 ? config.threads : static_cast<int64_t>(std::thread::hardware_concurrency());
+}
+
+// The CPU, then what the CUDA driver says; the same list goes to the log and to Describe.
+std::vector<DeviceInfo> FindDevices(const Config& config) {
+  std::vector<DeviceInfo> devices;
+  devices.push_back(
+      {.name = "cpu",
+       .usable = true,
+       .detail = absl::StrCat(std::string(ActiveCpuTargetName()), ", ", BackendThreads(config), " threads")});
+  for (CudaDeviceInfo& cuda : ProbeCudaDevices()) {
+    devices.push_back({.name = std::move(cuda.name), .usable = cuda.usable, .detail = std::move(cuda.detail)});
+  }
+  return devices;
+}
+
+std::string HostPort(const ListenAddress& address, int port) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return absl::StrCat(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", port);
+}
+
+// gRPC does not tell rpc why it cannot bind.
+absl::Status ListenError(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable) return status;
+  return absl::UnavailableError(
+      absl::StrCat("--listen: ", status.message(), ": the port is in use or the address is not this machine's"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Log* log) {
+  std::unique_ptr<Server> server(new Server(config, log));
+  NORMD_RETURN_IF_ERROR(server->Serve());
+  return server;
+}
+
+Server::Server(const Config& config, Log* log)
+    : config_(config),
+      log_(log),
+      start_time_(clock_.Now()),
+      metrics_(DefaultMetricsOptions()),
+      sessions_(std::make_unique<MemoryStore>(LimitsOf(config), &clock_)),
+      backend_(MakeCpuBackend({.threads = static_cast<int>(config.threads)})),
+      engine_(backend_.get(), sessions_.get()) {}
+
+Server::~Server() {
+  admin_.reset();
+  grpc_.reset();
+  for (const std::string& path : unix_paths_) RemoveUnixSocket(path);
+}
+
+absl::Status Server::Serve() {
+  const std::vector<DeviceInfo> devices = FindDevices(config_);
+  LogStart(devices);
+  NORMD_RETURN_IF_ERROR(ServeAdmin());
+  NORMD_RETURN_IF_ERROR(ServeGrpc(devices));
+  state_ = ServingState::kServing;
+  for (const std::string& listener : listeners_) log_->Info(absl::StrCat("listening ", listener));
+  if (!config_.port_file.empty()) NORMD_RETURN_IF_ERROR(WritePortFile());
+  log_->Info("serving");
+  return absl::OkStatus();
+}
+
+absl::Status Server::ServeAdmin() {
+  if (config_.admin_listen.empty()) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("--admin_listen", config_.admin_listen));
+  AdminPages pages;
+  pages.metrics = [this] { return MetricsText(); };
+  pages.state = [this] { return state_.load(); };
+  pages.status = [this] { return Status(); };
+  NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages)));
+  listeners_.push_back(absl::StrCat("admin=", HostPort(address, admin_->port())));
+  return absl::OkStatus();
+}
+
+absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
+  std::vector<ListenAddress> addresses;
+  for (const std::string& text : config_.listen) {
+    NORMD_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress("--listen", text));
+    if (!address.unix_path.empty()) {
+      NORMD_RETURN_IF_ERROR(PrepareUnixSocket(address.unix_path));
+      unix_paths_.push_back(address.unix_path);
+    }
+    addresses.push_back(std::move(address));
+  }
+  GrpcServerOptions options;
+  options.listeners = config_.listen;
+  options.queues = static_cast<int>(config_.queues);
+  options.max_message_bytes = config_.max_message_bytes;
+  options.max_in_flight_bytes = config_.max_in_flight_bytes;
+  options.reflection = config_.ReflectionOn();
+  options.server_version = std::string(Version());
+  options.devices = devices;
+  options.observer = MakeObserver(&metrics_, log_);
+  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), &engine_);
+  if (!grpc.ok()) return ListenError(grpc.status());
+  grpc_ = *std::move(grpc);
+  for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path));
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const ListenAddress& address = addresses[i];
+    listeners_.push_back(
+        absl::StrCat("grpc=", address.unix_path.empty() ? HostPort(address, grpc_->ports()[i]) : address.text));
+  }
+  return absl::OkStatus();
+}
+
+// Written beside and renamed, so that whoever waits for the file sees all of it.
+absl::Status Server::WritePortFile() const {
+  const std::string temporary = absl::StrCat(config_.port_file, ".new");
+  std::ofstream file(temporary, std::ios::trunc);
+  for (const std::string& listener : listeners_) file << listener << "\n";
+  file.close();
+  if (!file.fail() && std::rename(temporary.c_str(), config_.port_file.c_str()) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("--port_file: cannot write ", config_.port_file));
+}
+
+void Server::LogStart(const std::vector<DeviceInfo>& devices) const {
+  log_->Info("starting", {{"version", Version()},
+                          {"numerics", kNumerics},
+                          {"isa", ActiveCpuTargetName()},
+                          {"threads", BackendThreads(config_)},
+                          {"queues", config_.queues != 0 ? config_.queues : DefaultQueues()},
+                          {"max_message_bytes", config_.max_message_bytes},
+                          {"reflection", config_.ReflectionOn() ? "on" : "off"}});
+  for (const DeviceInfo& device : devices) {
+    log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
+  }
+  log_->Info("session store", {{"durability", DurabilityText(sessions_->durability())}});
+}
+
+void Server::Drain() {
+  state_ = ServingState::kDraining;
+  grpc_->SetServing(false);
+  log_->Info("draining", {{"settle", absl::FormatDuration(config_.drain_settle)},
+                          {"timeout", absl::FormatDuration(config_.drain_timeout)}});
+  absl::SleepFor(config_.drain_settle);
+  grpc_->Shutdown(config_.drain_timeout);
+  log_->Info("drained");
+}
+
+std::string Server::MetricsText() {
+  metrics_.SetSessions(sessions_->size());
+  return metrics_.Text();
+}
+
+StatusFacts Server::Status() const {
+  const ServingState state = state_;
+  // Before, the list is still being written by Start.
+  const bool started = state != ServingState::kStarting;
+  StatusFacts status;
+  status.facts = {{"version", std::string(Version())},
+                  {"state", std::string(Name(state))},
+                  {"uptime", absl::FormatDuration(absl::Trunc(absl::Now() - start_time_, absl::Seconds(1)))},
+                  {"numerics", std::string(kNumerics)},
+                  {"instruction set", std::string(ActiveCpuTargetName())},
+                  {"listeners", started ? absl::StrJoin(listeners_, ", ") : ""},
+                  {"session store", std::string(DurabilityText(sessions_->durability()))},
+                  {"sessions", absl::StrCat(sessions_->size())}};
+  status.requests = metrics_.RequestsByMethod();
+  return status;
+}
+
+}  // namespace normd

@@ -1,0 +1,71 @@
+// The whole of normd in one object: backend, store, engine, gRPC and admin listeners, wired and started in one place.
+// In the path: around it; the only code that knows which stores and backends there are. main makes one.
+// Threads: Start, Drain and the destructor are called from one thread.
+#ifndef NORMD_SERVER_SERVER_H_
+#define NORMD_SERVER_SERVER_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "server/admin/admin_server.h"
+#include "server/base/clock.h"
+#include "server/config.h"
+#include "server/engine/engine.h"
+#include "server/listen.h"
+#include "server/obs/log.h"
+#include "server/obs/metrics.h"
+#include "server/rpc/grpc_server.h"
+#include "server/session/session_store.h"
+
+namespace normd {
+
+class Server {
+ public:
+  // Serves when it returns. Borrows `log`. Errors say which listener or file could not be had; nothing is left behind.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Log* log);
+
+  // Cancels what still runs; call Drain first to let it finish.
+  ~Server();
+
+  // "grpc=127.0.0.1:8001", "grpc=unix:/run/normd.sock", "admin=127.0.0.1:8002": as bound.
+  const std::vector<std::string>& listeners() const { return listeners_; }
+
+  // Health and /readyz say no; after drain_settle new calls are refused; those in flight have drain_timeout to finish.
+  // Returns when none runs.
+  void Drain();
+
+ private:
+  Server(const Config& config, Log* log);
+
+  absl::Status Serve();
+  absl::Status ServeAdmin();
+  absl::Status ServeGrpc(const std::vector<DeviceInfo>& devices);
+  absl::Status WritePortFile() const;
+  void LogStart(const std::vector<DeviceInfo>& devices) const;
+  StatusFacts Status() const;
+  std::string MetricsText();
+
+  // Constant after Start. Order matters: each uses those above it.
+  const Config config_;
+  Log* const log_;
+  SystemClock clock_;
+  const absl::Time start_time_;
+  Metrics metrics_;
+  const std::unique_ptr<SessionStore> sessions_;
+  const std::unique_ptr<Backend> backend_;
+  Engine engine_;
+  std::vector<std::string> listeners_;
+  std::vector<std::string> unix_paths_;  // to be removed at the end
+  std::atomic<ServingState> state_ = ServingState::kStarting;
+  std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<AdminServer> admin_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SERVER_H_

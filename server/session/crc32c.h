@@ -1,0 +1,16 @@
+// CRC-32C (Castagnoli), the checksum of stored records and of chunks on the wire. Abseil of this release has none.
+// Pure function, safe from any thread.
+#ifndef NORMD_SERVER_SESSION_CRC32C_H_
+#define NORMD_SERVER_SESSION_CRC32C_H_
+
+#include <cstdint>
+#include <string_view>
+
+namespace normd {
+
+// Crc32c("123456789") is 0xe3069283.
+uint32_t Crc32c(std::string_view bytes);
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_CRC32C_H_

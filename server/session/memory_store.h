@@ -1,0 +1,76 @@
+// Sessions in memory: durability `memory`, gone with the process. The store of tests and of the first server.
+// In the path: the engine's SessionStore. Every Done runs inline, after the lock is let go.
+// Threads: safe from any thread; one lock, held for one session's O(C) arithmetic at most.
+#ifndef NORMD_SERVER_SESSION_MEMORY_STORE_H_
+#define NORMD_SERVER_SESSION_MEMORY_STORE_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/session/session_store.h"
+#include "server/session/stored_session.h"
+
+namespace normd {
+
+class MemoryStore : public SessionStore {
+ public:
+  // Borrows `clock`, which must outlive the store.
+  MemoryStore(const SessionLimits& limits, Clock* clock);
+  ~MemoryStore() override;
+
+  Durability durability() const override { return Durability::kMemory; }
+  const SessionLimits& limits() const override { return limits_; }
+  int64_t size() const override;
+
+  absl::StatusOr<SessionPtr> Get(std::string_view id) override;
+  std::vector<SessionPtr> List(const ListQuery& query) override;
+  void Create(Session session, Done<SessionPtr> done) override;
+  void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) override;
+  void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
+  void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
+  void Commit(StateUpdate update, Done<CommitResult> done) override;
+  absl::StatusOr<std::string> Export(std::string_view id) override;
+  void Import(std::string id, std::string record, Done<SessionPtr> done) override;
+
+ private:
+  using Expiry = std::pair<absl::Time, std::string>;
+
+  // The session of `id`, if it is there and of the expected version.
+  absl::StatusOr<StoredSession*> Find(std::string_view id, std::optional<uint64_t> expected_version)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Deletes what a ttl has ended by `now`.
+  void DropExpired(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps expiries_ true when a session's snapshot changes; null: there is none (any more).
+  void MoveExpiry(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::StatusOr<SessionPtr> Insert(StoredSession stored, Session session) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<SessionPtr> Patch(std::string_view id, SessionPatch patch) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<SessionPtr> ResetNow(std::string_view id, std::optional<uint64_t> expected_version)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<SessionPtr> Remove(std::string_view id, std::optional<uint64_t> expected_version)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<CommitResult> CommitNow(const StateUpdate& update) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Constant after construction.
+  const SessionLimits limits_;
+  Clock* const clock_;
+
+  mutable Mutex mu_;
+  std::map<std::string, StoredSession, std::less<>> sessions_ ABSL_GUARDED_BY(mu_);
+  std::set<Expiry> expiries_ ABSL_GUARDED_BY(mu_);  // of sessions with a ttl, soonest first
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_MEMORY_STORE_H_

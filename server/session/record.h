@@ -1,0 +1,27 @@
+// StoredSession <-> a serialised normd.store.v1.SessionRecord: what export sends, import takes and stores will keep.
+// Doubles travel bit for bit. A record is checked like any outside bytes: a damaged one is DATA_LOSS, one that no
+// server would have written is INVALID_ARGUMENT; nothing is allocated beyond what its bytes hold. Pure functions, safe
+// from any thread.
+#ifndef NORMD_SERVER_SESSION_RECORD_H_
+#define NORMD_SERVER_SESSION_RECORD_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/session/stored_session.h"
+
+namespace normd {
+
+inline constexpr uint32_t kRecordSchema = 1;
+
+// Equal sessions give equal bytes.
+std::string SerializeRecord(const StoredSession& stored);
+
+// The inverse, epoch and times as recorded. DATA_LOSS: not a record, or a wrong checksum. FAILED_PRECONDITION: a schema
+// this server does not know. INVALID_ARGUMENT, with field paths relative to the record: values that cannot be.
+absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes);
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_RECORD_H_

@@ -1,0 +1,195 @@
+#include "server/session/running_state.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "server/base/status_macros.h"
+
+namespace normd {
+
+namespace {
+
+// Moments come from kernels, but also from callers that pool their own: nothing is taken on trust.
+absl::Status CheckMoments(const Moments& moments) {
+  for (size_t i = 0; i < moments.size(); ++i) {
+    const Moment& m = moments[i];
+    if (!(m.count >= 0) || std::floor(m.count) != m.count || std::isinf(m.count)) {
+      return OutOfRangeError(absl::StrCat("moments.count[", i, "]"), absl::StrCat(m.count),
+                             "a whole number, at least 0", "MOMENTS_OUT_OF_RANGE");
+    }
+    if (m.m2 < 0) {
+      return OutOfRangeError(absl::StrCat("moments.m2[", i, "]"), absl::StrCat(m.m2), "at least 0",
+                             "MOMENTS_OUT_OF_RANGE");
+    }
+    if (m.count != moments.front().count) {
+      return OutOfRangeError(absl::StrCat("moments.count[", i, "]"), absl::StrCat(m.count),
+                             absl::StrCat("equal to the first count, ", moments.front().count), "MOMENTS_OUT_OF_RANGE");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& moments) {
+  const auto sets = static_cast<int64_t>(moments.size());
+  if (spec.method != Method::kInstanceNorm) {
+    return sets == channels ? absl::OkStatus() : ParameterLengthError("moments", sets, channels);
+  }
+  if (sets % channels == 0) return absl::OkStatus();
+  return OutOfRangeError("moments", absl::StrCat(sets), absl::StrCat("a multiple of C = ", channels),
+                         "MOMENTS_OUT_OF_RANGE");
+}
+
+bool AllFinite(const Moments& moments) {
+  for (const Moment& m : moments) {
+    if (!std::isfinite(m.mean) || !std::isfinite(m.m2)) return false;
+  }
+  return true;
+}
+
+// The new variance; nothing where the old one stays.
+double NewVariance(const RunningSpec& running, const Moment& m) {
+  return running.variance == RunningVariance::kUnbiased ? m.UnbiasedVariance() : m.BiasedVariance();
+}
+
+void MixIn(double weight, double value, double* running) { *running = (1 - weight) * *running + weight * value; }
+
+void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
+  const double weight = spec.running.NewWeight(state->num_batches);
+  for (size_t c = 0; c < moments.size(); ++c) {
+    MixIn(weight, moments[c].mean, &state->mean[c]);
+    const bool keeps_variance = moments[c].count == 1 && spec.running.variance == RunningVariance::kUnbiased;
+    if (!keeps_variance) MixIn(weight, NewVariance(spec.running, moments[c]), &state->var[c]);
+  }
+}
+
+// The mean over N of the instances' means, and of their variances.
+void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
+  const double weight = spec.running.NewWeight(state->num_batches);
+  const size_t channels = state->mean.size();
+  const size_t instances = moments.size() / channels;
+  for (size_t c = 0; c < channels; ++c) {
+    double means = 0;
+    double variances = 0;
+    for (size_t n = 0; n < instances; ++n) {
+      const Moment& m = moments[n * channels + c];
+      means += m.mean;
+      if (m.count > 1) variances += NewVariance(spec.running, m);
+    }
+    const auto count = static_cast<double>(instances);
+    MixIn(weight, means / count, &state->mean[c]);
+    // One value has no variance to learn from.
+    if (moments[c].count > 1) MixIn(weight, variances / count, &state->var[c]);
+  }
+}
+
+void StepPowerNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
+  const auto iters = static_cast<double>(state->num_batches);
+  const bool averages = state->num_batches < static_cast<uint64_t>(spec.warmup_iters);
+  for (size_t c = 0; c < moments.size(); ++c) {
+    const double v = moments[c].BiasedVariance();
+    double& phi = state->phi[c];
+    if (averages) phi = phi * (iters - 1) / iters + v / iters;
+    phi = spec.alpha_fwd * phi + (1 - spec.alpha_fwd) * v;
+  }
+}
+
+uint64_t Bits(double value) {
+  return std::bit_cast<uint64_t>(std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value);
+}
+
+// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+uint64_t Mix(uint64_t h) {
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111eb;
+  return h ^ (h >> 31);
+}
+
+}  // namespace
+
+RunningState InitialState(const NormSpec& spec, int64_t channels) {
+  RunningState state;
+  if (!spec.HasState()) return state;
+  const auto size = static_cast<size_t>(channels);
+  if (spec.method == Method::kPowerNorm) {
+    state.phi.assign(size, 1.0);
+  } else {
+    state.mean.assign(size, 0.0);
+    state.var.assign(size, 1.0);
+  }
+  return state;
+}
+
+absl::StatusOr<StepResult> ApplyStep(const NormSpec& spec, int64_t channels, const RunningState& before,
+                                     const Moments& moments) {
+  if (!spec.HasState()) {
+    return NotAllowedError("moments", std::string(Info(spec.method).name) + " without running state takes no steps");
+  }
+  NORMD_RETURN_IF_ERROR(CheckLength(spec, channels, moments));
+  NORMD_RETURN_IF_ERROR(CheckMoments(moments));
+  StepResult step = {.state = before};
+  const bool empty = moments.empty() || moments.front().count == 0;
+  if (empty) {
+    ++step.state.num_batches;
+    return step;
+  }
+  if (spec.method == Method::kBatchNorm && moments.front().count == 1 &&
+      spec.running.single_value == SingleValue::kRefuse) {
+    return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
+                           "SINGLE_VALUE");
+  }
+  if (!spec.running.accept_non_finite && !AllFinite(moments)) {
+    step.applied = false;
+    step.reason = Reason::kNonFinite;
+    return step;
+  }
+  ++step.state.num_batches;
+  switch (spec.method) {
+    case Method::kBatchNorm:
+      StepBatchNorm(spec, moments, &step.state);
+      break;
+    case Method::kInstanceNorm:
+      StepInstanceNorm(spec, moments, &step.state);
+      break;
+    default:
+      StepPowerNorm(spec, moments, &step.state);
+      break;
+  }
+  return step;
+}
+
+std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
+                                     absl::Span<const double> phi_before) {
+  if (iters > static_cast<uint64_t>(spec.warmup_iters)) return {phi_before.begin(), phi_before.end()};
+  std::vector<double> divisor;
+  divisor.reserve(moments.size());
+  for (const Moment& m : moments) divisor.push_back(m.BiasedVariance());
+  return divisor;
+}
+
+uint64_t HashMoments(const Moments& moments) {
+  uint64_t hash = Mix(moments.size() + 0x9e3779b97f4a7c15);
+  for (const Moment& m : moments) {
+    for (const double value : {m.count, m.mean, m.m2}) hash = Mix(hash ^ Bits(value)) + 0x9e3779b97f4a7c15;
+  }
+  return hash;
+}
+
+absl::Status CheckRunningValues(absl::Span<const double> values, int64_t channels, const RunningRule& rule,
+                                std::string_view field) {
+  if (static_cast<int64_t>(values.size()) != channels) {
+    return ParameterLengthError(field, static_cast<int64_t>(values.size()), channels);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if ((rule.nan || !std::isnan(values[i])) && (rule.negative || !(values[i] < 0))) continue;
+    return OutOfRangeError(std::string(field) + absl::StrCat("[", i, "]"), absl::StrCat(values[i]),
+                           rule.negative ? "a number" : "a number, at least 0", "RUNNING_VALUE_OUT_OF_RANGE");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace normd

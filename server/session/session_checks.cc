@@ -1,0 +1,73 @@
+#include "server/session/session_checks.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/running_state.h"
+
+namespace normd {
+
+namespace {
+
+constexpr size_t kMaxIdBytes = 63;
+constexpr size_t kMaxClientIdBytes = 128;
+
+bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+bool IsInner(char c) { return IsLetterOrDigit(c) || c == '.' || c == '_' || c == '-'; }
+
+bool HasIdForm(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxIdBytes && IsLetterOrDigit(id.front()) && IsLetterOrDigit(id.back()) &&
+         std::all_of(id.begin(), id.end(), IsInner);
+}
+
+}  // namespace
+
+absl::Status ValidateSessionId(std::string_view id) {
+  // A shown id is cut: it is the caller's text.
+  const std::string shown(id.substr(0, kMaxIdBytes + 1));
+  if (!HasIdForm(id)) {
+    return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", "SESSION_ID_FORM");
+  }
+  for (const MethodInfo& info : AllMethods()) {
+    if (info.name == id) return OutOfRangeError("session_id", shown, "no method's name", "SESSION_ID_RESERVED");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStepId(const StepId& step) {
+  if (step.client_id.empty() || step.client_id.size() > kMaxClientIdBytes) {
+    return OutOfRangeError("step.client_id", absl::StrCat(step.client_id.size(), " bytes"), "1 to 128 bytes",
+                           "CLIENT_ID_LENGTH");
+  }
+  if (step.sequence == 0) return OutOfRangeError("step.sequence", "0", "at least 1", "SEQUENCE_OUT_OF_RANGE");
+  return absl::OkStatus();
+}
+
+absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state) {
+  const bool has_phi = spec.HasState() && spec.method == Method::kPowerNorm;
+  const bool has_mean = spec.HasState() && !has_phi;
+  const bool nan = spec.running.accept_non_finite;
+  const RunningRule variance = {.negative = false, .nan = nan};
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.mean, has_mean ? channels : 0, {.nan = nan}, "state.mean"));
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(state.var, has_mean ? channels : 0, variance, "state.var"));
+  return CheckRunningValues(state.phi, has_phi ? channels : 0, variance, "state.phi");
+}
+
+absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits) {
+  int64_t bytes = 0;
+  for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
+    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
+  }
+  if (bytes > limits.max_parameter_bytes) return TooManyError("parameters", bytes, limits.max_parameter_bytes);
+  // Two vectors of f64 a channel count as parameters do: a huge C must not allocate.
+  const int64_t max_channels = limits.max_parameter_bytes / (2 * SizeOf(DType::kF64));
+  if (channels > max_channels) return TooManyError("num_channels", channels, max_channels);
+  return absl::OkStatus();
+}
+
+}  // namespace normd

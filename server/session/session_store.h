@@ -1,0 +1,157 @@
+// Versioned state of sessions. One of the three virtual interfaces of normd: memory ships now, embedded and shared
+// stores implement the same contract (one conformance suite).
+// In the path: the engine reads published snapshots and commits updates; nothing else touches state.
+// Threads: every method is safe from any thread. Done callbacks run without locks held, inline or on a store thread.
+#ifndef NORMD_SERVER_SESSION_SESSION_STORE_H_
+#define NORMD_SERVER_SESSION_SESSION_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/moments.h"
+#include "kernels/norm.h"
+#include "kernels/tensor.h"
+
+namespace normd {
+
+enum class Durability : uint8_t { kMemory = 1, kProcess = 2, kPower = 3 };  // the wire's numbers
+enum class Reason : uint8_t { kApplied = 1, kNonFinite = 2, kValidateOnly = 3, kInference = 4 };
+
+// A tensor that owns its bytes: parameters of a session.
+struct OwnedTensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::string bytes;
+
+  TensorView View() const;
+};
+
+struct OwnedParameters {
+  std::optional<OwnedTensor> weight;
+  std::optional<OwnedTensor> bias;
+};
+
+// Running state of one session, f64. Which vectors are used depends on the method; the others are empty.
+struct RunningState {
+  std::vector<double> mean, var;  // BatchNorm, tracking InstanceNorm
+  std::vector<double> phi;        // PowerNorm
+  uint64_t num_batches = 0;       // PowerNorm: iters
+};
+
+// The initial state of `spec` with `channels` channels: mean 0, var 1, phi 1.
+RunningState InitialState(const NormSpec& spec, int64_t channels);
+
+// Identifies a training step. Sequence rises for each client.
+struct StepId {
+  std::string client_id;
+  uint64_t sequence = 0;
+};
+
+// A published, immutable snapshot.
+struct Session {
+  std::string id;     // without "sessions/"
+  std::string epoch;  // the uid
+  uint64_t version = 0;
+  uint64_t parameters_version = 0;  // +1 when parameters change: (epoch, this) keys prepared layers
+  NormSpec spec;
+  int64_t num_channels = 0;
+  std::optional<DType> default_dtype;
+  std::map<std::string, std::string> labels;
+  std::shared_ptr<const OwnedParameters> parameters;  // never null
+  RunningState state;
+  absl::Time create_time, update_time;
+  std::optional<absl::Duration> ttl;
+  std::string numerics;
+};
+using SessionPtr = std::shared_ptr<const Session>;
+
+// One training step's contribution. Exactly one of the forms the spec needs:
+// BatchNorm: `moments`, one per channel over the batch. InstanceNorm: `moments`, N * C instances in order (n, c).
+// PowerNorm: `moments` per channel (mean 0, m2 the sum of squares of the group-scaled values).
+struct StateUpdate {
+  std::string id;
+  // The session the moments were computed for: one that was deleted and created again is another. Empty: any.
+  std::string epoch;
+  Moments moments;
+  std::optional<StepId> step;
+  std::optional<uint64_t> expected_version;
+};
+
+struct CommitResult {
+  uint64_t version = 0;
+  std::string epoch;
+  bool applied = false;
+  Reason reason = Reason::kApplied;
+  bool replayed = false;
+  Durability durability = Durability::kMemory;
+  uint64_t num_batches = 0;
+  // PowerNorm: what the output of this step divides by, sqrt(divisor + eps): v while iters <= warmup_iters, else the
+  // phi before the step. Empty when a replay is too old to know it; the output is then not available.
+  std::vector<double> divisor;
+};
+
+struct SessionLimits {
+  int64_t max_sessions = 100'000;
+  int64_t max_parameter_bytes = 64 << 20;
+  int64_t max_clients = 1024;  // of one session
+  int64_t replay_window = 16;  // K outcomes kept for each client
+};
+
+struct ListQuery {
+  int page_size = 100;
+  std::string after_id;                       // exclusive; ids rise
+  std::map<std::string, std::string> labels;  // all must match
+};
+
+struct SessionPatch {
+  std::optional<std::optional<OwnedTensor>> weight, bias;  // outer: named in the mask; inner absent: removed
+  std::optional<std::map<std::string, std::string>> labels;
+  std::optional<std::optional<absl::Duration>> ttl;
+  std::optional<uint64_t> expected_version;
+};
+
+class SessionStore {
+ public:
+  template <typename T>
+  using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
+
+  virtual ~SessionStore() = default;
+  virtual Durability durability() const = 0;
+  virtual const SessionLimits& limits() const = 0;
+  virtual int64_t size() const = 0;
+
+  // The published snapshot. NOT_FOUND for unknown and for expired ids.
+  virtual absl::StatusOr<SessionPtr> Get(std::string_view id) = 0;
+  virtual std::vector<SessionPtr> List(const ListQuery& query) = 0;
+
+  // `session` carries id (empty: chosen), spec, channels, labels, parameters, ttl and, for imports, state, versions and
+  // numerics; the store sets the epoch and times. ALREADY_EXISTS for a taken id, RESOURCE_EXHAUSTED over the limits.
+  virtual void Create(Session session, Done<SessionPtr> done) = 0;
+  virtual void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) = 0;
+  // The initial state, version + 1, same epoch, step ids kept.
+  virtual void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;
+  virtual void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;
+
+  // Applies one step exactly once for each StepId; see the README's guarantees. Done runs when the update is durable.
+  // NOT_FOUND, FAILED_PRECONDITION (a step id older than the window), ABORTED (expected_version), INVALID_ARGUMENT (the
+  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (too many clients).
+  virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
+
+  // The whole session as a serialised normd.store.v1.SessionRecord, step ids included; and back. DATA_LOSS on a bad
+  // checksum. Import creates: an empty id means the record's.
+  virtual absl::StatusOr<std::string> Export(std::string_view id) = 0;
+  virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_SESSION_STORE_H_

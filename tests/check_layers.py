@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Keeps the direction of includes: who may include whom, no cycles, root-relative names.
+
+The table below is the architecture. There is no list of exceptions: code that does not fit moves, or the table changes
+in the commit that says why. `--self-test` plants violations in a scratch tree and fails unless each is reported.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# Libraries of others: a name for each, and the includes that belong to it.
+LIBRARIES = {
+    "absl": ("absl/",),
+    "hwy": ("hwy/",),
+    "tbb": ("tbb/", "oneapi/tbb"),
+    "cuda": ("cuda_runtime", "cuda.h", "cub/"),
+    "grpc": ("grpc/", "grpcpp/", "grpc++/"),
+    "protobuf": ("google/protobuf/",),
+    "prometheus": ("prometheus/",),
+    "spdlog": ("spdlog/",),
+    "httplib": ("httplib.h",),
+    "json": ("nlohmann/",),
+    "sqlite": ("sqlite3.h",),
+    "libpq": ("libpq-fe.h", "postgresql/"),
+    "gtest": ("gtest/", "gmock/", "hwy/tests/"),
+    "benchmark": ("benchmark/",),
+}
+# Headers of the language and of the operating system.
+SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sanitizer)/[a-z_0-9]+\.h)$")
+# Generated from proto/: messages and, for those that speak gRPC, services.
+MESSAGES = re.compile(r"(?:normd/(?:store/)?v1|google/rpc|grpc/health/v1|inference)/\w+\.pb\.h$")
+SERVICES = re.compile(r"(?:normd/v1|grpc/health/v1|inference)/\w+\.grpc\.pb\.h$")
+
+SERVER_LEAVES = ("server/base", "server/obs")
+# Folder -> what it may include besides itself and the standard library. A folder stands for the files directly in it;
+# folders of its own that are not named here are refused. Longest name first is not needed: the match is exact.
+LAYERS = {
+    "proto/wire": ("absl",),
+    "kernels": ("absl",),
+    "kernels/cpu": ("absl", "hwy", "tbb", "kernels"),
+    "kernels/cuda": ("absl", "cuda", "kernels"),
+    "server/base": ("absl", "kernels"),  # the status payloads of kernels/errors.h serve the server's errors, too
+    "server/obs": ("absl", "prometheus", "spdlog", "json", "server/base"),
+    "server/session": ("absl", "sqlite", "libpq", "protobuf", "messages", "kernels", *SERVER_LEAVES),
+    "server/engine": ("absl", "kernels", "server/session", *SERVER_LEAVES),
+    "server/batch": ("absl", "kernels", *SERVER_LEAVES),
+    "server/shm": ("absl", "kernels", *SERVER_LEAVES),
+    "server/rpc": ("absl", "grpc", "protobuf", "messages", "services", "json", "proto/wire", "kernels",
+                   "server/session", "server/engine", "server/shm", *SERVER_LEAVES),
+    "server/admin": ("absl", "httplib", "json", "prometheus", "kernels", "server/session", "server/engine",
+                     *SERVER_LEAVES),
+    "server": ("absl", "kernels", "kernels/cpu", "kernels/cuda", "server/session", "server/engine", "server/batch",
+               "server/shm", "server/rpc", "server/admin", *SERVER_LEAVES),
+    "client/cpp": ("absl", "grpc", "protobuf", "messages", "services", "proto/wire"),
+    "client/cli": ("absl", "json", "protobuf", "messages", "client/cpp"),
+    "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
+    "client/normload": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
+    "tests/support": ("absl", "gtest", "json", "kernels"),
+}
+# Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
+TESTS = {
+    "tests/kernels": ("kernels", "tests/kernels", "tests/support"),
+    "tests/server": ("kernels", "server", "messages", "services", "proto/wire", "tests/server", "tests/support"),
+    "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
+    "tests/proto": ("messages", "services", "proto/wire", "tests/proto", "tests/support"),
+    "tests/e2e": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/e2e", "tests/support"),
+    "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz",
+                   "tests/support"),
+    "tests/bench": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/bench",
+                    "tests/kernels", "tests/support"),
+}
+# Read by device compilers and by every pass of Highway's recompilation. They see the standard library and device
+# headers: headers of kernels/ that reach nothing else, through whatever they include. Highway itself counts on the CPU,
+# the CUDA runtime on the GPU.
+DEVICE_FILE = re.compile(r"(?:-inl\.h|\.cuh|\.cu)$")
+# The judge shares no code with the judged.
+ORACLE = re.compile(r"tests/support/oracle")
+
+SOURCE = re.compile(r"\.(?:h|cc|cu|cuh)$")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(\S+))', re.MULTILINE)
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
+def sources(root):
+    """Paths of our sources, relative to root: what git tracks or would track."""
+    listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True,
+                            text=True, check=False)
+    if listed.returncode == 0:
+        names = listed.stdout.splitlines()
+    else:
+        names = [os.path.relpath(os.path.join(folder, name), root)
+                 for folder, _, files in os.walk(root) for name in files]
+    return sorted(n for n in set(names) if SOURCE.search(n) and os.path.isfile(os.path.join(root, n)))
+
+
+def read_includes(root, name):
+    """[(line, target, quoted)] of one file; a macro as target is reported as `quoted` None."""
+    with open(os.path.join(root, name), encoding="utf-8") as source:
+        text = COMMENT.sub(lambda m: "\n" * m.group().count("\n"), source.read())
+    found = []
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        quoted = True if match.group(1) else False if match.group(2) else None
+        found.append((line, match.group(1) or match.group(2) or match.group(3), quoted))
+    return found
+
+
+def group_of(target, quoted, files):
+    """What an include belongs to: a folder of ours, a library, "messages", "services", "std", or None."""
+    if target in files:
+        return os.path.dirname(target)
+    if MESSAGES.match(target) and not SERVICES.match(target):
+        return "messages"
+    if SERVICES.match(target):
+        return "services"
+    # The longest prefix wins: hwy/tests/ is a test library, hwy/ is not.
+    matches = [(len(p), name) for name, prefixes in LIBRARIES.items() for p in prefixes if target.startswith(p)]
+    if matches:
+        return max(matches)[1]
+    return "std" if SYSTEM.match(target) and not quoted else None
+
+
+def below(folder, prefix):
+    return folder == prefix or folder.startswith(prefix + "/")
+
+
+def allowed(name, group):
+    """Whether file `name` may include something of `group`; None when its folder is unknown."""
+    folder = os.path.dirname(name)
+    if ORACLE.match(name):
+        return group in ("tests/support", "absl")
+    if folder in LAYERS:
+        return group == folder or group in LAYERS[folder]
+    for prefix, may in TESTS.items():
+        if below(folder, prefix):
+            return group in LIBRARIES or any(below(group, m) for m in may)
+    return None
+
+
+def leaves_device(root, name, files, library, seen):
+    """How device file `name` reaches something else than it may: the chain of names, or None."""
+    seen.add(name)
+    for _, target, quoted in read_includes(root, name):
+        group = group_of(target, quoted, files)
+        if group in ("std", library) or target in seen:
+            continue
+        if target not in files or not below(group, "kernels"):
+            return [name, target]
+        chain = leaves_device(root, target, files, library, seen)
+        if chain:
+            return [name, *chain]
+    return None
+
+
+def check_file(root, name, files):
+    """Problems of one file, as text."""
+    problems = []
+    if DEVICE_FILE.search(name):
+        chain = leaves_device(root, name, files, "hwy" if name.endswith("-inl.h") else "cuda", set())
+        if chain:
+            problems.append(f"{name}: device code sees standard and device headers only: {' -> '.join(chain)}")
+    for line, target, quoted in read_includes(root, name):
+        where = f"{name}:{line}: "
+        if quoted is None:
+            problems.append(f"{where}#include {target}: an include that cannot be read here")
+            continue
+        group = group_of(target, quoted, files)
+        if group is None:
+            kind = "not a root-relative file of ours" if quoted else "not a library of the table"
+            problems.append(f"{where}{target}: {kind}")
+            continue
+        if group == "std":
+            continue
+        if target in files and not quoted:
+            problems.append(f"{where}<{target}>: our own headers are included with quotes")
+        permitted = allowed(name, group)
+        if permitted is None:
+            problems.append(f"{name}: its folder is in no layer; name it in LAYERS")
+            break
+        if not permitted:
+            problems.append(f"{where}{target}: {os.path.dirname(name)} may not include {group}")
+    return problems
+
+
+def find_cycle(graph):
+    """One cycle of the graph as a list of names, or None. Depth first, without recursion."""
+    state = {}
+    for start in sorted(graph):
+        if start in state:
+            continue
+        path, stack = [start], [iter(graph[start])]
+        state[start] = "open"
+        while stack:
+            step = next(stack[-1], None)
+            if step is None:
+                state[path.pop()] = "done"
+                stack.pop()
+            elif state.get(step) == "open":
+                return path[path.index(step):] + [step]
+            elif step not in state:
+                state[step] = "open"
+                path.append(step)
+                stack.append(iter(graph[step]))
+    return None
+
+
+def check(root):
+    files = sources(root)
+    known = set(files)
+    problems = [p for name in files for p in check_file(root, name, known)]
+    graph = {name: [t for _, t, _ in read_includes(root, name) if t in known and t != name] for name in files}
+    cycle = find_cycle(graph)
+    if cycle:
+        problems.append("include cycle: " + " -> ".join(cycle))
+    layer_cycle = find_cycle({f: [a for a in may if a in LAYERS] for f, may in LAYERS.items()})
+    if layer_cycle:
+        problems.append("cycle in the table itself: " + " -> ".join(layer_cycle))
+    return files, problems
+
+
+# What must be reported, and what must not: name -> (file, text, part of the report or None).
+PLANTED = [
+    ("kernels/good.h", '#include <vector>\n#include "absl/status/status.h"\n', None),
+    ("kernels/up.h", '#include "server/engine/engine.h"\n', "kernels may not include server/engine"),
+    ("kernels/simd.cc", '#include "hwy/highway.h"\n', "kernels may not include hwy"),
+    ("kernels/cpu/rows.cc", '#include "hwy/highway.h"\n#include "kernels/good.h"\n', None),
+    ("kernels/cpu/rows-inl.h", '#include "absl/status/status.h"\n', "device code sees"),
+    ("kernels/cpu/sums-inl.h", '#include <hwy/highway.h>\n#include "kernels/order.h"\n', None),
+    ("kernels/order.h", "#include <cstdint>\n", None),
+    ("kernels/cuda/rows.cu", '#include <cuda_runtime.h>\n#include "kernels/reaches.h"\n',
+     "kernels/reaches.h -> kernels/good.h -> absl/status/status.h"),
+    ("kernels/cuda/columns.cu", '#include <cuda_runtime.h>\n#include "kernels/order.h"\n', None),
+    ("kernels/reaches.h", '#include "kernels/good.h"\n', None),
+    ("server/engine/engine.h", '#include "grpcpp/grpcpp.h"\n', "server/engine may not include grpc"),
+    ("server/engine/uses.h", '#include "server/rpc/codec.h"\n', "server/engine may not include server/rpc"),
+    ("server/rpc/codec.h", '#include "grpcpp/grpcpp.h"\n#include "server/engine/engine.h"\n', None),
+    ("server/base/leaf.h", '#include "server/engine/uses.h"\n', "server/base may not include server/engine"),
+    ("server/server.cc", '#include "grpcpp/grpcpp.h"\n', "server may not include grpc"),
+    ("client/cpp/client.cc", '#include "kernels/good.h"\n', "client/cpp may not include kernels"),
+    ("client/cpp/stub.cc", '#include "normd/v1/normalizer.grpc.pb.h"\n', None),
+    ("client/normctl/local.cc", '#include "client.h"\n', "not a root-relative file of ours"),
+    ("client/normctl/angle.cc", "#include <client/cpp/there.h>\n", "included with quotes"),
+    ("client/cpp/there.h", "", None),
+    ("server/admin/http.cc", "#include <boost/asio.hpp>\n", "not a library of the table"),
+    ("server/batch/macro.cc", "#include CONFIG_HEADER\n", "cannot be read here"),
+    ("server/new/folder.cc", '#include "absl/status/status.h"\n', "in no layer"),
+    ("kernels/tested.cc", '#include "tests/support/oracle.h"\n', "kernels may not include tests/support"),
+    ("tests/support/oracle.h", '#include "kernels/good.h"\n', "tests/support may not include kernels"),
+    ("tests/kernels/a_test.cc", '#include "gtest/gtest.h"\n#include "server/rpc/codec.h"\n', "may not include server"),
+    ("kernels/commented.h", '// #include "server/server.h"\n/*\n#include "server/server.h"\n*/\n', None),
+]
+
+
+def plant(root, name, text):
+    path = os.path.join(root, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def self_test():
+    failures = []
+    with tempfile.TemporaryDirectory() as root:
+        for name, text, _ in PLANTED:
+            plant(root, name, text)
+        _, problems = check(root)
+        for name, _, expected in PLANTED:
+            mine = [p for p in problems if p.startswith(name + ":")]
+            if expected is None and mine or expected is not None and not any(expected in p for p in mine):
+                failures.append(f"{name}: expected {expected!r}, got {mine}")
+        if any("cycle" in p for p in problems):
+            failures.append(f"a cycle was reported where there is none: {problems}")
+    with tempfile.TemporaryDirectory() as root:
+        plant(root, "kernels/a.h", '#include "kernels/b.h"\n')
+        plant(root, "kernels/b.h", '#include "kernels/c.h"\n')
+        plant(root, "kernels/c.h", '#include "kernels/a.h"\n')
+        _, problems = check(root)
+        if problems != ["include cycle: kernels/a.h -> kernels/b.h -> kernels/c.h -> kernels/a.h"]:
+            failures.append(f"planted cycle: {problems}")
+    for failure in failures:
+        print(failure)
+    print(f"self-test: {len(PLANTED) + 1} plantings, {len(failures)} wrong")
+    return 1 if failures else 0
+
+
+def main():
+    if "--self-test" in sys.argv[1:]:
+        return self_test()
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    files, problems = check(root)
+    for problem in problems:
+        print(problem)
+    print(f"layers: {len(files)} files, {len(problems)} problems")
+    return 1 if problems or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+#include "client/cli/args.h"
+
+#include <gtest/gtest.h>
+
+namespace normd::client {
+namespace {
+
+CommandSpec Spec() {
+  CommandSpec spec;
+  spec.name = "do";
+  spec.operands = "INPUT";
+  spec.min_operands = 1;
+  spec.max_operands = 1;
+  spec.summary = "does it";
+  spec.flags = {{"output", 'o', "FILE", "where it goes"}, {"eps", '\0', "E", "added"}, {"axes", '\0', "A,A", "axes"},
+                {"label", 'l', "K=V", "several times"},   {"json", '\0', "", "JSON"},  {"ttl", '\0', "TIME", "a time"}};
+  return spec;
+}
+
+void ExpectUsage(const absl::Status& status, absl::string_view what) {
+  EXPECT_TRUE(IsUsageError(status)) << status;
+  EXPECT_NE(status.message().find(std::string(what)), absl::string_view::npos) << status;
+}
+
+TEST(Args, ReadsFlagsAndOperandsInAnyOrder) {
+  const auto args =
+      ParseArgs(Spec(), {"-o", "out.npy", "in.npy", "--eps=-1e-6", "--json", "-l", "a=b", "--label", "c=d"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->operands(), (std::vector<std::string>{"in.npy"}));
+  EXPECT_EQ(args->Get("output"), "out.npy");
+  EXPECT_EQ(**args->Double("eps"), -1e-6);
+  EXPECT_TRUE(args->Has("json"));
+  EXPECT_EQ(args->GetAll("label"), (std::vector<std::string>{"a=b", "c=d"}));
+  EXPECT_FALSE(args->Int("axes")->has_value());
+}
+
+TEST(Args, ValuesMayStartWithADash) {
+  const auto args = ParseArgs(Spec(), {"in", "--axes", "-1,-2", "--eps", "-3"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(*args->Ints("axes"), (std::vector<int64_t>{-1, -2}));
+  EXPECT_EQ(**args->Double("eps"), -3);
+  const auto ended = ParseArgs(Spec(), {"--", "--eps"});
+  ASSERT_TRUE(ended.ok());
+  EXPECT_EQ(ended->operands(), (std::vector<std::string>{"--eps"}));
+}
+
+TEST(Args, TheLastValueWins) {
+  const auto args = ParseArgs(Spec(), {"in", "--eps", "1", "--eps", "2"});
+  ASSERT_TRUE(args.ok());
+  EXPECT_EQ(**args->Double("eps"), 2);
+}
+
+TEST(Args, RefusesWhatItDoesNotKnow) {
+  ExpectUsage(ParseArgs(Spec(), {"in", "--nope"}).status(), "unknown flag --nope");
+  ExpectUsage(ParseArgs(Spec(), {"in", "-x"}).status(), "unknown flag -x");
+  ExpectUsage(ParseArgs(Spec(), {"in", "--eps"}).status(), "--eps needs E");
+  ExpectUsage(ParseArgs(Spec(), {"in", "--json=yes"}).status(), "takes no value");
+  ExpectUsage(ParseArgs(Spec(), {}).status(), "needs INPUT");
+  ExpectUsage(ParseArgs(Spec(), {"a", "b"}).status(), "unexpected operand b");
+}
+
+TEST(Args, NamesTheFlagWhoseValueIsWrong) {
+  const auto args = ParseArgs(Spec(), {"in", "--eps", "small", "--axes", "1,,2", "--ttl", "-5s"});
+  ASSERT_TRUE(args.ok());
+  ExpectUsage(args->Double("eps").status(), "--eps small: must be a number");
+  ExpectUsage(args->Ints("axes").status(), "--axes 1,,2");
+  ExpectUsage(args->Duration("ttl").status(), "--ttl -5s");
+  ExpectUsage(args->Int("eps").status(), "an integer");
+}
+
+TEST(Args, ReadsDurations) {
+  const auto args = ParseArgs(Spec(), {"in", "--ttl", "1m30s"});
+  EXPECT_EQ(**args->Duration("ttl"), absl::Seconds(90));
+  const auto plain = ParseArgs(Spec(), {"in", "--ttl", "2"});
+  EXPECT_EQ(**plain->Duration("ttl"), absl::Seconds(2));
+}
+
+TEST(Args, HelpNeedsNoOperandsAndShowsEveryFlag) {
+  const auto args = ParseArgs(Spec(), {"--help"});
+  ASSERT_TRUE(args.ok());
+  EXPECT_TRUE(args->Has("help"));
+  const std::string help = HelpText("prog", Spec());
+  for (const FlagSpec& flag : Spec().flags) {
+    EXPECT_NE(help.find("--" + std::string(flag.name)), std::string::npos) << help;
+  }
+  EXPECT_EQ(help.find("Usage: prog do INPUT"), 0u);
+}
+
+}  // namespace
+}  // namespace normd::client

@@ -1,0 +1,405 @@
+// normd::Client against a small server of generated services that answers as the test says.
+#include "client/cpp/client.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/crc32c.h"
+#include "client/normctl/commands.h"
+#include "client/normctl/split.h"
+#include "client/normload/load.h"
+#include "google/rpc/error_details.pb.h"
+#include "normd/v1/normalizer.grpc.pb.h"
+#include "normd/v1/sessions.grpc.pb.h"
+
+namespace normd {
+namespace {
+
+using client::Tensor;
+
+class FakeNormalizer : public v1::Normalizer::Service {
+ public:
+  std::function<grpc::Status(int call, const v1::NormalizeRequest&, v1::NormalizeResponse*)> on_normalize;
+  std::atomic<int> calls{0};
+
+  grpc::Status Normalize(grpc::ServerContext* context, const v1::NormalizeRequest* request,
+                         v1::NormalizeResponse* response) override {
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      peers_.insert(context->peer());
+    }
+    return on_normalize(++calls, *request, response);
+  }
+
+  grpc::Status NormalizeStream(grpc::ServerContext*,
+                               grpc::ServerReaderWriter<v1::StreamResponse, v1::StreamRequest>* stream) override {
+    for (v1::StreamRequest request; stream->Read(&request);) {
+      v1::StreamResponse response;
+      response.set_sequence(request.sequence());
+      const grpc::Status status = on_normalize(++calls, request.call(), response.mutable_reply());
+      if (!status.ok()) response.mutable_error()->set_code(status.error_code());
+      stream->Write(response);
+    }
+    return grpc::Status::OK;
+  }
+
+  std::set<std::string> peers() {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return peers_;
+  }
+
+ private:
+  std::mutex mu_;
+  std::set<std::string> peers_;
+};
+
+class FakeSessions : public v1::Sessions::Service {
+ public:
+  std::vector<v1::Chunk> exported;
+  std::string imported, imported_id;
+  std::atomic<int> calls{0};
+
+  grpc::Status ExportSession(grpc::ServerContext*, const v1::ExportSessionRequest*,
+                             grpc::ServerWriter<v1::SessionChunk>* writer) override {
+    for (const v1::Chunk& chunk : exported) {
+      v1::SessionChunk message;
+      *message.mutable_chunk() = chunk;
+      writer->Write(message);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ImportSession(grpc::ServerContext*, grpc::ServerReader<v1::ImportSessionRequest>* reader,
+                             v1::Session* session) override {
+    bool last = false;
+    for (v1::ImportSessionRequest message; reader->Read(&message);) {
+      if (message.chunk().offset() == 0) imported_id = message.session_id();
+      if (static_cast<size_t>(message.chunk().offset()) != imported.size() ||
+          client::Crc32c(message.chunk().data()) != message.chunk().crc32c()) {
+        return {grpc::StatusCode::DATA_LOSS, "a chunk is wrong"};
+      }
+      imported += message.chunk().data();
+      last = message.chunk().last();
+    }
+    if (!last) return {grpc::StatusCode::INVALID_ARGUMENT, "no last chunk"};
+    session->set_name("sessions/" + imported_id);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ResetSession(grpc::ServerContext*, const v1::ResetSessionRequest*, v1::Session*) override {
+    ++calls;
+    return {grpc::StatusCode::UNAVAILABLE, "try later"};
+  }
+
+  grpc::Status GetSession(grpc::ServerContext*, const v1::GetSessionRequest* request, v1::Session* session) override {
+    if (++calls == 1) return {grpc::StatusCode::UNAVAILABLE, "try later"};
+    session->set_name(request->name());
+    return grpc::Status::OK;
+  }
+};
+
+// Returns x for every output.
+grpc::Status Echo(int, const v1::NormalizeRequest& request, v1::NormalizeResponse* response) {
+  response->mutable_applied()->set_kernel("fake");
+  v1::Output& y = *response->add_outputs();
+  y.set_kind(v1::OUTPUT_KIND_Y);
+  *y.mutable_tensor() = request.x();
+  for (const v1::OutputRequest& output : request.outputs()) {
+    if (output.kind() == v1::OUTPUT_KIND_Y) continue;
+    *response->add_outputs() = y;
+    response->mutable_outputs(response->outputs_size() - 1)->set_kind(output.kind());
+  }
+  return grpc::Status::OK;
+}
+
+class ClientTest : public testing::Test {
+ protected:
+  ClientTest() {
+    normalizer_.on_normalize = &Echo;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.SetMaxReceiveMessageSize(-1);
+    builder.RegisterService(&normalizer_);
+    builder.RegisterService(&sessions_);
+    server_ = builder.BuildAndStart();
+    ClientOptions options;
+    options.deadline = absl::Seconds(20);
+    options.retry.initial_backoff = absl::Milliseconds(1);
+    client_ = *Client::Connect(target(), options);
+  }
+  ~ClientTest() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  std::string target() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  FakeNormalizer normalizer_;
+  FakeSessions sessions_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Client> client_;
+};
+
+v1::NormalizeRequest Request(int64_t rows, int64_t columns) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_layer_norm()->add_normalized_shape(columns);
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  *request.mutable_x() = Tensor::F32({rows, columns}, values).ToProto();
+  return request;
+}
+
+TEST_F(ClientTest, ASafeCallIsTriedAgainUntilItSucceeds) {
+  normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
+    return call < 3 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "starting") : Echo(call, request, response);
+  };
+  const auto response = client_->Normalize(Request(2, 3));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(normalizer_.calls, 3);
+}
+
+TEST_F(ClientTest, ATrainingStepWithoutAnIdIsSentOnce) {
+  normalizer_.on_normalize = [](int, const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  };
+  v1::NormalizeRequest request = Request(2, 3);
+  request.set_session("sessions/a");
+  request.set_mode(v1::MODE_TRAINING);
+  EXPECT_TRUE(absl::IsUnavailable(client_->Normalize(request).status()));
+  EXPECT_EQ(normalizer_.calls, 1);
+  request.mutable_step()->set_client_id("c");
+  request.mutable_step()->set_sequence(1);
+  EXPECT_TRUE(absl::IsUnavailable(client_->Normalize(request).status()));
+  EXPECT_EQ(normalizer_.calls, 1 + client::RetryOptions().max_attempts);
+  v1::ResetSessionRequest reset;
+  EXPECT_TRUE(absl::IsUnavailable(client_->ResetSession(reset).status()));
+  EXPECT_EQ(sessions_.calls, 1);
+}
+
+TEST_F(ClientTest, ReadsAreTriedAgain) {
+  const auto session = client_->GetSession("sessions/a");
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(sessions_.calls, 2);
+}
+
+TEST_F(ClientTest, TheServersRetryDelayIsHonoured) {
+  normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
+    if (call > 1) return Echo(call, request, response);
+    google::rpc::Status details;
+    details.set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(300000000);
+    details.add_details()->PackFrom(retry);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy", details.SerializeAsString());
+  };
+  const absl::Time start = absl::Now();
+  ASSERT_TRUE(client_->Normalize(Request(1, 2)).ok());
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(300));
+  EXPECT_EQ(normalizer_.calls, 2);
+}
+
+TEST_F(ClientTest, TheDeadlineBoundsAllAttempts) {
+  normalizer_.on_normalize = [](int, const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+  };
+  ClientOptions options;
+  options.deadline = absl::Milliseconds(400);
+  options.retry.initial_backoff = absl::Milliseconds(150);
+  options.retry.max_attempts = 1000;
+  const auto impatient = *Client::Connect(target(), options);
+  const absl::Time start = absl::Now();
+  EXPECT_FALSE(impatient->Normalize(Request(1, 2)).ok());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  EXPECT_LT(normalizer_.calls, 5);
+}
+
+TEST_F(ClientTest, ErrorsCarryTheServersDetails) {
+  normalizer_.on_normalize = [](int, const auto&, auto*) {
+    google::rpc::Status details;
+    google::rpc::BadRequest bad;
+    bad.add_field_violations()->set_field("spec.layer_norm.eps");
+    details.add_details()->PackFrom(bad);
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "eps", details.SerializeAsString());
+  };
+  const absl::Status status = client_->Normalize(Request(1, 2)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  ASSERT_TRUE(client::GetErrorInfo(status).has_value());
+  EXPECT_EQ(client::GetErrorInfo(status)->field, "spec.layer_norm.eps");
+  EXPECT_EQ(normalizer_.calls, 1);
+}
+
+TEST_F(ClientTest, SmallAndLargeMessagesHaveTheirOwnConnections) {
+  ASSERT_TRUE(client_->Normalize(Request(2, 3)).ok());
+  ASSERT_TRUE(client_->Normalize(Request(3, 2)).ok());
+  EXPECT_EQ(normalizer_.peers().size(), 1u);
+  const auto large = client_->Normalize(Request(1024, 2048));  // a reply of 8 MiB, beyond gRPC's default limit
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(normalizer_.peers().size(), 2u);
+}
+
+TEST_F(ClientTest, NormalizeTensorReturnsY) {
+  v1::NormSpec spec;
+  spec.mutable_rms_norm();
+  const auto y = client_->NormalizeTensor(spec, Tensor::F32({2, 1}, {1.5f, -2.0f}));
+  ASSERT_TRUE(y.ok()) << y.status();
+  EXPECT_EQ(y->ToFloats(), (std::vector<float>{1.5f, -2.0f}));
+  normalizer_.on_normalize = [](int, const auto& request, auto* response) {
+    *response->add_outputs()->mutable_tensor() = request.x();
+    response->mutable_outputs(0)->set_kind(v1::OUTPUT_KIND_Y);
+    response->mutable_outputs(0)->mutable_tensor()->set_shape(0, 7);
+    return grpc::Status::OK;
+  };
+  EXPECT_TRUE(absl::IsInternal(client_->NormalizeTensor(spec, Tensor::F32({1}, {1.0f})).status()));
+}
+
+TEST_F(ClientTest, StreamsAnswerInOrderAndFinish) {
+  const std::unique_ptr<NormalizeStream> stream = client_->OpenStream();
+  for (uint64_t i = 1; i <= 5; ++i) {
+    v1::StreamRequest request;
+    request.set_sequence(i);
+    *request.mutable_call() = Request(1, static_cast<int64_t>(i));
+    ASSERT_TRUE(stream->Write(request));
+  }
+  stream->WritesDone();
+  v1::StreamResponse response;
+  for (uint64_t i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(stream->Read(&response));
+    EXPECT_EQ(response.sequence(), i);
+  }
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(ClientTest, AStreamMayBeDroppedOrCancelled) {
+  { const std::unique_ptr<NormalizeStream> dropped = client_->OpenStream(); }
+  const std::unique_ptr<NormalizeStream> stream = client_->OpenStream();
+  stream->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(stream->Finish()));
+}
+
+v1::Chunk MakeChunk(int64_t offset, const std::string& data, bool last) {
+  v1::Chunk chunk;
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+  chunk.set_last(last);
+  chunk.set_crc32c(client::Crc32c(data));
+  return chunk;
+}
+
+TEST_F(ClientTest, ExportJoinsChunksAndChecksThem) {
+  sessions_.exported = {MakeChunk(0, "abc", false), MakeChunk(3, "de", true)};
+  const auto record = client_->ExportSession("sessions/a");
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(*record, "abcde");
+  sessions_.exported[1].set_crc32c(1);
+  EXPECT_TRUE(absl::IsDataLoss(client_->ExportSession("sessions/a").status()));
+  sessions_.exported[1] = MakeChunk(4, "de", true);
+  EXPECT_TRUE(absl::IsDataLoss(client_->ExportSession("sessions/a").status()));
+  sessions_.exported = {MakeChunk(0, "abc", false)};
+  EXPECT_TRUE(absl::IsDataLoss(client_->ExportSession("sessions/a").status()));
+}
+
+TEST_F(ClientTest, ImportSendsEveryByteOnce) {
+  std::string record(600 << 10, '\0');
+  for (size_t i = 0; i < record.size(); ++i) record[i] = static_cast<char>(i * 31);
+  const auto session = client_->ImportSession(record, "copy");
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(session->name(), "sessions/copy");
+  EXPECT_EQ(sessions_.imported, record);
+  sessions_.imported.clear();
+  EXPECT_TRUE(client_->ImportSession("", "empty").ok());
+}
+
+TEST_F(ClientTest, PiecesGiveTheBytesOfTheWhole) {
+  const v1::NormalizeRequest request = Request(1000, 100);
+  int pieces = 0;
+  const auto response =
+      client::NormalizeInPieces(*client_, request, request.spec(), 100 << 10, [&](int64_t, int64_t) { ++pieces; });
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_GT(pieces, 5);
+  EXPECT_EQ(normalizer_.calls, pieces);
+  ASSERT_EQ(response->outputs_size(), 1);
+  EXPECT_EQ(response->outputs(0).tensor().data(), request.x().data());
+  EXPECT_EQ(response->outputs(0).tensor().shape(0), 1000);
+}
+
+TEST_F(ClientTest, WhatMayNotBeCutNamesTheLimit) {
+  v1::NormalizeRequest request = Request(1000, 100);
+  request.mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  request.set_mode(v1::MODE_TRAINING);
+  const auto ignore = [](int64_t, int64_t) {};
+  const auto refused = client::NormalizeInPieces(*client_, request, request.spec(), 100 << 10, ignore);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  EXPECT_NE(refused.status().message().find("100.0 KiB"), absl::string_view::npos) << refused.status();
+  const v1::NormalizeRequest wide = Request(2, 50000);
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(client::NormalizeInPieces(*client_, wide, wide.spec(), 100 << 10, ignore).status()));
+  EXPECT_EQ(normalizer_.calls, 0);
+}
+
+TEST_F(ClientTest, LoadCountsCallsAndErrors) {
+  normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
+    return call % 10 == 0 ? grpc::Status(grpc::StatusCode::INTERNAL, "tenth") : Echo(call, request, response);
+  };
+  for (client::Transport transport : {client::Transport::kUnary, client::Transport::kStream}) {
+    normalizer_.calls = 0;
+    client::LoadOptions options;
+    options.server = target();
+    options.request = Request(4, 8);
+    options.transport = transport;
+    options.concurrency = 3;
+    options.connections = 2;
+    options.warmup = absl::ZeroDuration();
+    options.requests = 200;
+    const auto result = client::RunLoad(options);
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_EQ(result->errors.count("INTERNAL"), 1u);
+    EXPECT_EQ(result->latency.count() + result->errors.at("INTERNAL"), 200);
+    EXPECT_GE(result->errors.at("INTERNAL"), 19);
+    EXPECT_EQ(result->items, result->latency.count());
+    EXPECT_EQ(result->bytes_received, result->items * 4 * 8 * 4);
+  }
+}
+
+// The demo must be able to fail: a server that normalises nothing is caught.
+TEST_F(ClientTest, TheDemoCatchesAServerThatIsWrong) {
+  std::ostringstream out, err;
+  const int code = client::RunNormctl({"demo", "--only", "residual", "--server", target()}, {out, err, 100, false});
+  EXPECT_EQ(code, client::kExitError);
+  EXPECT_NE(out.str().find("FAILED: residual: the pre-norm stream equals"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("FAILED: residual: every post-norm block"), std::string::npos) << out.str();
+  EXPECT_NE(err.str().find("comparisons failed"), std::string::npos) << err.str();
+}
+
+TEST(ClientConnect, RefusesBadOptions) {
+  EXPECT_FALSE(Client::Connect("").ok());
+  ClientOptions options;
+  options.deadline = absl::ZeroDuration();
+  EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());
+  options = {};
+  options.retry.max_attempts = 0;
+  EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());
+}
+
+TEST(ClientConnect, NoServerIsUnavailable) {
+  ClientOptions options;
+  options.retry.max_attempts = 2;
+  options.retry.initial_backoff = absl::Milliseconds(1);
+  const auto client = *Client::Connect("unix:/nonexistent/normd.sock", options);
+  EXPECT_TRUE(absl::IsUnavailable(client->Describe().status()));
+  EXPECT_TRUE(absl::IsUnavailable(client->CheckHealth().status()));
+}
+
+TEST(Crc32c, KnowsTheCheckValue) {
+  EXPECT_EQ(client::Crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(client::Crc32c(""), 0u);
+}
+
+}  // namespace
+}  // namespace normd

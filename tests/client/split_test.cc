@@ -1,0 +1,78 @@
+#include "client/normctl/split.h"
+
+#include <gtest/gtest.h>
+
+namespace normd::client {
+namespace {
+
+TEST(Split, KnowsWhichMethodsLookAcrossRows) {
+  v1::NormSpec spec;
+  const auto independent = [&](v1::Mode mode, int rank) { return RowsAreIndependent(spec, mode, rank); };
+  spec.mutable_layer_norm()->add_normalized_shape(4);
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
+  spec.mutable_layer_norm()->add_normalized_shape(4);
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
+  spec.mutable_layer_norm()->Clear();
+  spec.mutable_layer_norm()->add_axes(-3);
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 3));
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 4));
+  spec.mutable_lp_norm()->set_axis(0);
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
+  spec.mutable_lp_norm()->set_axis(1);
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  spec.mutable_batch_norm();
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_FALSE(independent(v1::MODE_TRAINING, 2));
+  spec.mutable_instance_norm();
+  EXPECT_TRUE(independent(v1::MODE_TRAINING, 3));
+  spec.mutable_instance_norm()->set_track_running_statistics(true);
+  EXPECT_FALSE(independent(v1::MODE_TRAINING, 3));
+  EXPECT_FALSE(RowsAreIndependent(v1::NormSpec(), v1::MODE_INFERENCE, 2));
+}
+
+TEST(Split, CutsEveryTensorThatHasRows) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_rms_norm()->set_eps(0.5);
+  *request.mutable_x() = Tensor::F32({3, 2}, {1, 2, 3, 4, 5, 6}).ToProto();
+  *request.mutable_residual()->mutable_tensor() = Tensor::F64({3, 2}, {10, 20, 30, 40, 50, 60}).ToProto();
+  request.mutable_residual()->set_scale(0);
+  request.mutable_mask()->add_shape(3);
+  request.mutable_mask()->set_data("\1\2\3");
+  *request.mutable_parameters()->mutable_weight() = Tensor::F32({2}, {7, 8}).ToProto();
+  request.add_outputs()->set_kind(v1::OUTPUT_KIND_H);
+  request.set_precision(v1::PRECISION_FAST);
+  const v1::NormalizeRequest cut = CutRows(request, 1, 2);
+  EXPECT_EQ(Tensor::FromProto(cut.x())->ToFloats(), (std::vector<float>{3, 4, 5, 6}));
+  EXPECT_EQ(Tensor::FromProto(cut.residual().tensor())->ToDoubles(), (std::vector<double>{30, 40, 50, 60}));
+  EXPECT_TRUE(cut.residual().has_scale());
+  EXPECT_EQ(cut.mask().data(), "\2\3");
+  EXPECT_EQ(cut.mask().shape(0), 2);
+  // Everything else is the same.
+  v1::NormalizeRequest rest = cut;
+  *rest.mutable_x() = request.x();
+  *rest.mutable_residual()->mutable_tensor() = request.residual().tensor();
+  *rest.mutable_mask() = request.mask();
+  EXPECT_EQ(rest.SerializeAsString(), request.SerializeAsString());
+}
+
+TEST(Split, JoinsOutputsAndAddsTimings) {
+  v1::NormalizeResponse whole, piece;
+  *whole.add_outputs()->mutable_tensor() = Tensor::F32({1, 2}, {1, 2}).ToProto();
+  whole.mutable_outputs(0)->set_kind(v1::OUTPUT_KIND_Y);
+  *whole.add_outputs()->mutable_tensor() = Tensor::F32({2}, {9, 9}).ToProto();
+  whole.mutable_outputs(1)->set_kind(v1::OUTPUT_KIND_MEAN);
+  whole.mutable_timings()->set_compute_ns(5);
+  piece = whole;
+  *piece.mutable_outputs(0)->mutable_tensor() = Tensor::F32({2, 2}, {3, 4, 5, 6}).ToProto();
+  ASSERT_TRUE(AppendRows(piece, false, whole).ok());
+  EXPECT_EQ(whole.outputs(0).tensor().shape(0), 3);
+  EXPECT_EQ(Tensor::FromProto(whole.outputs(0).tensor())->ToFloats(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(whole.outputs(1).tensor().shape(0), 2);  // the same statistics in every piece
+  EXPECT_EQ(whole.timings().compute_ns(), 10);
+  piece.clear_outputs();
+  EXPECT_TRUE(absl::IsInternal(AppendRows(piece, false, whole)));
+}
+
+}  // namespace
+}  // namespace normd::client

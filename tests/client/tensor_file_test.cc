@@ -1,0 +1,143 @@
+#include "client/cli/tensor_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace normd::client {
+namespace {
+
+// A directory that is gone at the end of the test.
+class TensorFile : public testing::Test {
+ protected:
+  TensorFile() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "normd-client-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~TensorFile() override { std::filesystem::remove_all(directory_); }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(TensorFile, KeepsEveryFloatTypeBitForBit) {
+  const std::vector<double> values = {1, -0.5, 3.25, 0, 1e-3, 700};
+  for (DType dtype : {v1::DTYPE_F16, v1::DTYPE_F32, v1::DTYPE_F64}) {
+    const Tensor tensor = Tensor::Rounded(dtype, {2, 3}, values);
+    ASSERT_TRUE(SaveTensor(Path("x.npy"), tensor, false).ok());
+    const absl::StatusOr<LoadedTensor> back = LoadTensor(Path("x.npy"), std::nullopt);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->tensor.dtype, dtype);
+    EXPECT_EQ(back->tensor.shape, tensor.shape);
+    EXPECT_EQ(back->tensor.data, tensor.data);
+  }
+}
+
+TEST_F(TensorFile, WidensBf16UnlessItCameAsBits) {
+  const Tensor tensor = Tensor::Rounded(v1::DTYPE_BF16, {2}, {1.5, -3.140625});
+  ASSERT_TRUE(SaveTensor(Path("wide.npy"), tensor, false).ok());
+  const absl::StatusOr<LoadedTensor> wide = LoadTensor(Path("wide.npy"), std::nullopt);
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_EQ(wide->tensor.dtype, v1::DTYPE_F32);
+  EXPECT_EQ(wide->tensor.ToFloats(), (std::vector<float>{1.5f, -3.140625f}));
+  ASSERT_TRUE(SaveTensor(Path("raw.npy"), tensor, true).ok());
+  const absl::StatusOr<LoadedTensor> raw = LoadTensor(Path("raw.npy"), v1::DTYPE_BF16);
+  ASSERT_TRUE(raw.ok()) << raw.status();
+  EXPECT_TRUE(raw->raw_bf16);
+  EXPECT_EQ(raw->tensor.data, tensor.data);
+}
+
+TEST_F(TensorFile, ConvertsOnlyWhenTold) {
+  NpyArray integers;
+  integers.kind = 'i';
+  integers.item_bytes = 4;
+  integers.shape = {3};
+  const int32_t values[] = {-7, 0, 2000000001};
+  integers.data.assign(reinterpret_cast<const char*>(values), sizeof(values));
+  const absl::StatusOr<LoadedTensor> refused = ToTensor(integers, std::nullopt);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("--dtype"), absl::string_view::npos);
+  const absl::StatusOr<LoadedTensor> converted = ToTensor(integers, v1::DTYPE_F64);
+  ASSERT_TRUE(converted.ok());
+  EXPECT_EQ(converted->tensor.ToDoubles(), (std::vector<double>{-7, 0, 2000000001}));
+}
+
+TEST_F(TensorFile, ReadsMasksAsBytes) {
+  NpyArray array;
+  array.kind = 'f';
+  array.shape = {4};
+  const float values[] = {0, 2, -1, 0};
+  array.data.assign(reinterpret_cast<const char*>(values), sizeof(values));
+  ASSERT_TRUE(WriteFile(Path("m.npy"), NpyHeader(array), array.data).ok());
+  const absl::StatusOr<Tensor> mask = LoadMask(Path("m.npy"));
+  ASSERT_TRUE(mask.ok()) << mask.status();
+  EXPECT_EQ(mask->data, std::string("\0\1\1\0", 4));
+  EXPECT_EQ(mask->dtype, v1::DTYPE_UNSPECIFIED);
+}
+
+TEST_F(TensorFile, ParametersOfOneRowOrColumnAreVectors) {
+  ASSERT_TRUE(WriteFile(Path("row.csv"), "1,2,3\n").ok());
+  ASSERT_TRUE(WriteFile(Path("column.csv"), "1\n2\n3\n").ok());
+  ASSERT_TRUE(WriteFile(Path("table.csv"), "1,2\n3,4\n").ok());
+  EXPECT_EQ(LoadParameter(Path("row.csv"))->shape, (std::vector<int64_t>{3}));
+  EXPECT_EQ(LoadParameter(Path("column.csv"))->shape, (std::vector<int64_t>{3}));
+  EXPECT_EQ(LoadParameter(Path("table.csv"))->shape, (std::vector<int64_t>{2, 2}));
+}
+
+TEST_F(TensorFile, NamesThePathOfWhatFails) {
+  const absl::StatusOr<LoadedTensor> missing = LoadTensor(Path("none.npy"), std::nullopt);
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.status().message().find("none.npy: cannot open"), absl::string_view::npos) << missing.status();
+  EXPECT_FALSE(LoadTensor(Path("x.txt"), std::nullopt).ok());
+  EXPECT_FALSE(SaveTensor(Path("no/such/folder.npy"), Tensor::F32({1}, {1.0f}), false).ok());
+}
+
+// The narrow formats against what the hardware and the definition give.
+TEST(Half, RoundsToNearestEvenOnce) {
+  EXPECT_EQ(DoubleToF16(1.0), 0x3C00);
+  EXPECT_EQ(DoubleToF16(-2.0), 0xC000);
+  EXPECT_EQ(DoubleToF16(65504), 0x7BFF);
+  EXPECT_EQ(DoubleToF16(65519.99), 0x7BFF);
+  EXPECT_EQ(DoubleToF16(65520), 0x7C00);    // a tie at the top rounds to infinity
+  EXPECT_EQ(DoubleToF16(0x1p-24), 0x0001);  // the smallest subnormal
+  EXPECT_EQ(DoubleToF16(0x1p-25), 0x0000);  // a tie goes to even
+  EXPECT_EQ(DoubleToF16(0x1.8p-25), 0x0001);
+  EXPECT_EQ(DoubleToF16(0x1.ffcp-15), 0x03FF + 1);  // rounds up into the normal range: 2^-14
+  EXPECT_EQ(DoubleToF16(1 + 0x1p-11), 0x3C00);
+  // Above the tie by less than f32 can say: rounding through f32 first would give 0x3C00.
+  EXPECT_EQ(DoubleToF16(1 + 0x1p-11 + 0x1p-40), 0x3C01);
+  EXPECT_EQ(DoubleToF16(-0.0), 0x8000);
+  EXPECT_EQ(DoubleToF16(-INFINITY), 0xFC00);
+  EXPECT_EQ(DoubleToF16(NAN) & 0x7C00, 0x7C00);
+  EXPECT_NE(DoubleToF16(NAN) & 0x03FF, 0);
+  EXPECT_EQ(DoubleToBf16(1.0), 0x3F80);
+  EXPECT_EQ(DoubleToBf16(1 + 0x1p-8), 0x3F80);
+  EXPECT_EQ(DoubleToBf16(1 + 0x1p-8 + 0x1p-40), 0x3F81);
+  EXPECT_EQ(DoubleToBf16(1e39), 0x7F80);
+  EXPECT_EQ(DoubleToBf16(-1e39), 0xFF80);
+  EXPECT_EQ(DoubleToBf16(3.39e38), 0x7F7F);
+  EXPECT_EQ(DoubleToBf16(0x1p-133), 0x0001);
+  EXPECT_EQ(DoubleToBf16(-0.0), 0x8000);
+  EXPECT_TRUE(std::isnan(Bf16ToFloat(DoubleToBf16(NAN))));
+}
+
+TEST(Half, EveryValueComesBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    if (!std::isnan(F16ToFloat(half))) {
+      ASSERT_EQ(DoubleToF16(F16ToFloat(half)), half) << bits;
+    }
+    if (!std::isnan(Bf16ToFloat(half))) {
+      ASSERT_EQ(DoubleToBf16(Bf16ToFloat(half)), half) << bits;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace normd::client

@@ -1,0 +1,79 @@
+// BatchNormalize: a result for each item, in order, with the bytes of single calls.
+#include "tests/e2e/test_server.h"
+
+namespace normd::e2e {
+namespace {
+
+v1::BatchNormalizeResponse Batch(TestServer& server, const v1::BatchNormalizeRequest& request) {
+  grpc::ClientContext context;
+  v1::BatchNormalizeResponse response;
+  const grpc::Status status = server.normalizer().BatchNormalize(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response;
+}
+
+TEST(BatchTest, MixesShapesMethodsAndMistakesInOrder) {
+  TestServer server;
+  v1::BatchNormalizeRequest request;
+  *request.add_items() = LayerNormRequest(3);
+  *request.add_items() = LayerNormRequest();
+  request.mutable_items(1)->mutable_x()->mutable_data()->pop_back();
+  *request.add_items() = RmsNormRequest({3, 4});
+  *request.add_items() = LayerNormRequest();
+  request.mutable_items(3)->mutable_spec()->mutable_layer_norm()->set_eps(-1);
+  *request.add_items() = LayerNormRequest();
+  request.mutable_items(4)->set_session("sessions/nobody");
+  *request.add_items() = LayerNormRequest(2);
+  const v1::BatchNormalizeResponse response = Batch(server, request);
+  ASSERT_EQ(response.items_size(), 6);
+  EXPECT_EQ(FieldOf(response.items(1).status()), "items[1].x.data");
+  EXPECT_EQ(response.items(1).status().code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_FALSE(response.items(1).has_response());
+  EXPECT_EQ(FieldOf(response.items(3).status()), "items[3].spec.layer_norm.eps");
+  EXPECT_EQ(response.items(4).status().code(), grpc::StatusCode::NOT_FOUND);
+  for (const int good : {0, 2, 5}) {
+    SCOPED_TRACE(good);
+    EXPECT_FALSE(response.items(good).has_status());
+    v1::NormalizeResponse alone;
+    ASSERT_TRUE(server.Normalize(request.items(good), &alone).ok());
+    EXPECT_EQ(response.items(good).response().SerializeAsString(), alone.SerializeAsString());
+  }
+}
+
+TEST(BatchTest, IsHandedToTheBackendAsOneJobList) {
+  TestServer server;
+  v1::BatchNormalizeRequest request;
+  for (int i = 0; i < 50; ++i) *request.add_items() = LayerNormRequest(1 + i % 3);
+  EXPECT_EQ(Batch(server, request).items_size(), 50);
+  EXPECT_EQ(server.backend().submitted(), 1);
+}
+
+TEST(BatchTest, MayBeEmpty) {
+  TestServer server;
+  EXPECT_EQ(Batch(server, {}).items_size(), 0);
+}
+
+TEST(BatchTest, MayHoldOnlyMistakes) {
+  TestServer server;
+  v1::BatchNormalizeRequest request;
+  request.add_items();
+  request.add_items();
+  const v1::BatchNormalizeResponse response = Batch(server, request);
+  ASSERT_EQ(response.items_size(), 2);
+  EXPECT_EQ(FieldOf(response.items(1).status()), "items[1].spec");
+}
+
+TEST(BatchTest, RefusesMoreItemsThanTheLimit) {
+  TestServer server({.max_batch_items = 2});
+  v1::BatchNormalizeRequest request;
+  for (int i = 0; i < 3; ++i) *request.add_items() = LayerNormRequest();
+  grpc::ClientContext context;
+  v1::BatchNormalizeResponse response;
+  const grpc::Status status = server.normalizer().BatchNormalize(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(FieldOf(status), "items");
+  EXPECT_EQ(ReasonOf(status), "TOO_MANY_ITEMS");
+}
+
+}  // namespace
+}  // namespace normd::e2e

@@ -1,0 +1,100 @@
+// Any bytes as a request message: parse, decode, plan, execute, for Normalize, for a stream's defaults and for
+// ComputeMoments (whose fields carry the same numbers), against a spec of the request's own or a session.
+// Whatever the bytes are, there is one answer, and an OK one has the bytes that x has.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "kernels/cpu/backend.h"
+#include "normd/v1/normalizer.pb.h"
+#include "server/base/clock.h"
+#include "server/engine/engine.h"
+#include "server/rpc/decode_call.h"
+#include "server/rpc/message.h"
+#include "server/session/memory_store.h"
+
+namespace normd {
+namespace {
+
+// A bug is an abort that libFuzzer reports with the input.
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// In two slices: messages come from the transport in pieces.
+grpc::ByteBuffer InPieces(const uint8_t* data, size_t size) {
+  const grpc::Slice slices[] = {grpc::Slice(data, size / 2), grpc::Slice(data + size / 2, size - size / 2)};
+  return grpc::ByteBuffer(slices, 2);
+}
+
+template <typename Message>
+std::shared_ptr<const Message> ParseMessage(const grpc::ByteBuffer& bytes) {
+  auto message = std::make_shared<Message>();
+  return rpc::ParseInto(bytes, message.get()).ok() ? message : nullptr;
+}
+
+void AddSession(SessionStore& store) {
+  Session session;
+  session.id = "s";
+  session.spec.method = Method::kBatchNorm;
+  session.spec.layout = Layout::kChannelsLast;
+  session.num_channels = 2;
+  session.parameters = std::make_shared<OwnedParameters>();
+  store.Create(std::move(session), [](const absl::StatusOr<SessionPtr>& created) { Require(created.ok()); });
+}
+
+absl::StatusOr<CallReply> Run(Engine& engine, Call call) {
+  std::promise<absl::StatusOr<CallReply>> promise;  // a second answer would throw, so abort
+  std::future<absl::StatusOr<CallReply>> reply = promise.get_future();
+  engine.Submit(std::move(call), [&](absl::StatusOr<CallReply> result) { promise.set_value(std::move(result)); });
+  return reply.get();
+}
+
+void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
+  const auto request = ParseMessage<v1::NormalizeRequest>(bytes);
+  if (request == nullptr) return;
+  absl::StatusOr<Call> call = rpc::DecodeCall(*request, nullptr, request);
+  if (call.ok()) {
+    const absl::StatusOr<CallReply> reply = Run(engine, *std::move(call));
+    for (size_t i = 0; reply.ok() && i < reply->outputs.size(); ++i) {
+      const OutputTensor& output = reply->outputs[i];
+      if (output.kind == OutputKind::kY) Require(output.bytes.size_bytes() == request->x().data().size());
+    }
+  }
+  if (rpc::CheckDefaults(*request).ok()) {
+    // As the defaults of a call that brings x alone.
+    auto own = std::make_shared<v1::NormalizeRequest>();
+    *own->mutable_x() = request->x();
+    call = rpc::DecodeCall(*own, request.get(),
+                           std::make_shared<std::pair<decltype(own), decltype(request)>>(own, request));
+    if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
+  }
+}
+
+void ComputeMoments(const grpc::ByteBuffer& bytes, Engine& engine) {
+  const auto request = ParseMessage<v1::ComputeMomentsRequest>(bytes);
+  if (request == nullptr) return;
+  absl::StatusOr<Call> call = rpc::DecodeComputeMoments(*request, request);
+  if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
+}
+
+}  // namespace
+}  // namespace normd
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const std::unique_ptr<normd::Backend> backend = normd::MakeCpuBackend({.threads = 1});
+  normd::SystemClock clock;
+  normd::MemoryStore store({}, &clock);
+  normd::AddSession(store);
+  normd::Engine engine(backend.get(), &store);
+  const grpc::ByteBuffer bytes = normd::InPieces(data, size);
+  normd::Normalize(bytes, engine);
+  normd::ComputeMoments(bytes, engine);
+  return 0;
+}

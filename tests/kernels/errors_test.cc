@@ -1,0 +1,122 @@
+#include "kernels/errors.h"
+
+#include <limits>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace normd {
+namespace {
+
+struct Example {
+  absl::Status status;
+  std::string message, field, value, limit, reason;
+};
+
+TEST(Errors, EachNamesFieldValueAndLimitInTextAndAsDetail) {
+  const Example examples[] = {
+      {EpsError("spec.layer_norm.eps", -1e-5),
+       "spec.layer_norm.eps: eps out of range: -1e-05; must be finite and at least 0", "spec.layer_norm.eps", "-1e-05",
+       "finite and at least 0", "EPS_OUT_OF_RANGE"},
+      {MomentumError("m", std::numeric_limits<double>::quiet_NaN()),
+       "m: momentum out of range: nan; must be between 0 and 1", "m", "nan", "between 0 and 1",
+       "MOMENTUM_OUT_OF_RANGE"},
+      {OutOfRangeError("f", "9", "1 to 8", "F_OUT_OF_RANGE"), "f: out of range: 9; must be 1 to 8", "f", "9", "1 to 8",
+       "F_OUT_OF_RANGE"},
+      {ParameterLengthError("parameters.weight", 4, 8), "parameters.weight: wrong number of elements: 4; must be 8",
+       "parameters.weight", "4", "8", "PARAMETER_LENGTH"},
+      {ShapeMismatchError("residual.tensor.shape", "[2]", "[3]"),
+       "residual.tensor.shape: wrong shape: [2]; must be [3]", "residual.tensor.shape", "[2]", "[3]", "SHAPE_MISMATCH"},
+      {ByteCountError("x", 7, 8), "x: wrong number of bytes for dtype and shape: 7; must be 8", "x", "7", "8",
+       "BYTE_COUNT"},
+      {RankError("x.shape", 9, 1, 8), "x.shape: rank out of range: 9; must be between 1 and 8", "x.shape", "9",
+       "between 1 and 8", "RANK_OUT_OF_RANGE"},
+      {DimensionError("x.shape[2]", -3), "x.shape[2]: negative dimension: -3; must be at least 0", "x.shape[2]", "-3",
+       "at least 0", "NEGATIVE_DIMENSION"},
+      {ShapeOverflowError("x.shape", "[9,9]"),
+       "x.shape: shape too large: [9,9]; must be a product of its non-zero dimensions below 2^60", "x.shape", "[9,9]",
+       "a product of its non-zero dimensions below 2^60", "SHAPE_OVERFLOW"},
+      {DTypeError("x.dtype", "DTYPE_UNSPECIFIED"),
+       "x.dtype: unsupported dtype: DTYPE_UNSPECIFIED; must be f32, f16, bf16 or f64", "x.dtype", "DTYPE_UNSPECIFIED",
+       "f32, f16, bf16 or f64", "UNSUPPORTED_DTYPE"},
+      {MissingError("spec", "one of the methods"), "spec: missing: absent; must be one of the methods", "spec",
+       "absent", "one of the methods", "MISSING_FIELD"},
+      {NotAllowedError("parameters", "a session has its own"),
+       "parameters: a session has its own: given; must be absent", "parameters", "given", "absent", "NOT_ALLOWED"},
+  };
+  for (const Example& example : examples) {
+    EXPECT_EQ(example.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(example.status.message(), example.message);
+    const std::optional<ErrorDetail> detail = GetErrorDetail(example.status);
+    ASSERT_TRUE(detail.has_value()) << example.message;
+    EXPECT_EQ(detail->field, example.field);
+    EXPECT_EQ(detail->value, example.value);
+    EXPECT_EQ(detail->limit, example.limit);
+    EXPECT_EQ(detail->reason, example.reason);
+  }
+}
+
+TEST(MakeError, TakesAnyCode) {
+  const absl::Status status =
+      MakeError(absl::StatusCode::kResourceExhausted, {"x", "9 bytes", "at most 8", "BIG"}, "too big");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "x: too big: 9 bytes; must be at most 8");
+}
+
+TEST(GetErrorDetail, ReturnsAnyBytesAsTheyWere) {
+  const ErrorDetail detail = {"labels[\"3:a\"]", std::string("a\0:b\n", 5), "", "12:REASON"};
+  const std::optional<ErrorDetail> back = GetErrorDetail(MakeError(absl::StatusCode::kAborted, detail, "odd"));
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->field, detail.field);
+  EXPECT_EQ(back->value, detail.value);
+  EXPECT_EQ(back->limit, detail.limit);
+  EXPECT_EQ(back->reason, detail.reason);
+}
+
+TEST(GetErrorDetail, IsNothingForStatusesFromElsewhere) {
+  EXPECT_FALSE(GetErrorDetail(absl::OkStatus()).has_value());
+  EXPECT_FALSE(GetErrorDetail(absl::InvalidArgumentError("x: bad")).has_value());
+  for (const char* broken :
+       {"", "5", "5:abc", "x:abc", "1:a1:b1:c", "-1:a1:b1:c1:d", "1:a1:b1:c5:d", "99999999999999999999:a"}) {
+    absl::Status status = absl::InvalidArgumentError("x");
+    status.SetPayload("normd.ErrorDetail", absl::Cord(broken));
+    EXPECT_FALSE(GetErrorDetail(status).has_value()) << broken;
+  }
+}
+
+TEST(PrefixField, PutsThePrefixBeforeThePathInTextAndDetail) {
+  const absl::Status status = PrefixField(EpsError("layer_norm.eps", -1), "spec");
+  EXPECT_EQ(status.message(), "spec.layer_norm.eps: eps out of range: -1; must be finite and at least 0");
+  EXPECT_EQ(GetErrorDetail(status)->field, "spec.layer_norm.eps");
+  EXPECT_EQ(GetErrorDetail(status)->value, "-1");
+  const absl::Status item = PrefixField(status, "items[3]");
+  EXPECT_EQ(item.message(), "items[3].spec.layer_norm.eps: eps out of range: -1; must be finite and at least 0");
+  EXPECT_EQ(GetErrorDetail(item)->field, "items[3].spec.layer_norm.eps");
+}
+
+TEST(PrefixField, JoinsWithOnePoint) {
+  const auto prefixed = [](std::string_view field, std::string_view prefix) {
+    return GetErrorDetail(PrefixField(DTypeError(field, "int8"), prefix))->field;
+  };
+  EXPECT_EQ(prefixed("x", "items[3]."), "items[3].x");
+  EXPECT_EQ(prefixed("x", ""), "x");
+  EXPECT_EQ(prefixed("", "x"), "x");
+  EXPECT_EQ(prefixed("[2]", "items"), "items[2]");
+}
+
+TEST(PrefixField, KeepsCodeAndOtherPayloads) {
+  absl::Status status = MakeError(absl::StatusCode::kResourceExhausted, {"x", "9", "8", "BIG"}, "too big");
+  status.SetPayload("other", absl::Cord("kept"));
+  const absl::Status prefixed = PrefixField(status, "request");
+  EXPECT_EQ(prefixed.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(prefixed.GetPayload("other"), absl::Cord("kept"));
+}
+
+TEST(PrefixField, LeavesOtherStatusesAlone) {
+  EXPECT_TRUE(PrefixField(absl::OkStatus(), "x").ok());
+  const absl::Status other = absl::NotFoundError("no such session");
+  EXPECT_EQ(PrefixField(other, "x"), other);
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,162 @@
+// What methods have in common, bit for bit: methods that lower to the same plan, exact shifts and scales, fused
+// residuals.
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/backend.h"
+#include "tests/kernels/cases.h"
+#include "tests/support/case.h"
+#include "tests/support/random.h"
+#include "tests/support/run_case.h"
+
+namespace normd {
+namespace {
+
+class IdentitiesTest : public testing::TestWithParam<DType> {
+ protected:
+  static CaseData DataOf(const Case& c) {
+    const absl::StatusOr<NormPlan> plan = PlanOf(c);
+    EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
+    return plan.ok() ? MakeData(c, *plan, 0) : CaseData();
+  }
+
+  Outputs Execute(const Case& c, const CaseData& data) const {
+    absl::StatusOr<Outputs> outputs = RunCase(*backend_, c, data);
+    EXPECT_TRUE(outputs.ok()) << c.Name() << ": " << outputs.status();
+    return outputs.ok() ? *std::move(outputs) : Outputs();
+  }
+
+  void ExpectEqual(const Case& a, const Case& b, const CaseData& data) const {
+    EXPECT_EQ(DifferenceOf(Execute(a, data), Execute(b, data)), "") << a.Name() << "\n" << b.Name();
+  }
+
+  // Small integers times `unit`, so that exact shifts and scales exist in every dtype.
+  static std::string Integers(DType dtype, int64_t count, double shift, double unit) {
+    Random random(5);
+    std::string bytes(static_cast<size_t>(count * SizeOf(dtype)), '\0');
+    const oracle::Type type = OracleType(dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = (static_cast<double>(random.Below(61) - 30) + shift) * unit;
+      const uint64_t bits = oracle::Encode(type, value);
+      EXPECT_EQ(static_cast<double>(oracle::Decode(type, bits)), value) << "not exact in this dtype";
+      oracle::StoreBits(type, bits, bytes.data(), i);
+    }
+    return bytes;
+  }
+
+  const std::unique_ptr<Backend> backend_ = MakeCpuBackend({});
+};
+
+constexpr Layout kFirst = Layout::kChannelsFirst;
+
+TEST_P(IdentitiesTest, GroupNormOfOneChannelAGroupIsInstanceNorm) {
+  for (const cases::Dims& spatial :
+       {cases::Dims{}, cases::Dims{7}, cases::Dims{9, 11}, cases::Dims{3, 4, 5}, cases::Dims{4099}}) {
+    for (const Data data : {Data::kNormal, Data::kFarMean, Data::kMixed}) {
+      const cases::Dims shape = cases::Nchw(kFirst, 2, 6, spatial);
+      const Case group = cases::With(cases::On(cases::Group(6, kFirst), shape), GetParam(), data);
+      ExpectEqual(group, cases::With(cases::On(cases::Of(Method::kInstanceNorm, kFirst), shape), GetParam(), data),
+                  DataOf(group));
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, GroupNormOfOneGroupIsLayerNormOverChannelsAndSpace) {
+  for (const cases::Dims& spatial :
+       {cases::Dims{}, cases::Dims{7}, cases::Dims{9, 11}, cases::Dims{3, 4, 5}, cases::Dims{4099}}) {
+    for (const Data data : {Data::kNormal, Data::kFarMean, Data::kMixed}) {
+      const cases::Dims shape = cases::Nchw(kFirst, 3, 6, spatial);
+      const Case group = cases::With(cases::On(cases::Group(1, kFirst), shape), GetParam(), data);
+      const cases::Dims over(shape.begin() + 1, shape.end());
+      const Case layer = cases::With(cases::On(cases::Over(over), shape), GetParam(), data);
+      const CaseData values = DataOf(group);
+      const Outputs a = Execute(group, values), b = Execute(layer, values);
+      EXPECT_EQ(DifferenceOf(a, b), "") << group.Name();
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, PartialRmsNormOfEverythingIsRmsNorm) {
+  for (const int64_t d : {1, 7, 769, 4097}) {
+    for (const Data data : {Data::kNormal, Data::kHuge, Data::kMixed}) {
+      Case rms = cases::With(cases::On(cases::Of(Method::kRmsNorm), {3, d}), GetParam(), data);
+      rms.weight = GetParam();
+      Case partial = rms;
+      partial.spec = cases::PartialP(1);
+      ExpectEqual(rms, partial, DataOf(rms));
+      partial.spec = cases::PartialK(d);
+      ExpectEqual(rms, partial, DataOf(rms));
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, ListedTrailingAxesAreTheNormalizedShape) {
+  const Case shape = cases::Affine(cases::With(cases::On(cases::Over({5, 7}), {4, 3, 5, 7}), GetParam()));
+  Case axes = shape;
+  axes.spec = cases::Axes(Method::kLayerNorm, {2, 3});
+  const CaseData data = DataOf(shape);
+  ExpectEqual(shape, axes, data);
+  axes.spec.axes = {-2, -1};
+  ExpectEqual(shape, axes, data);
+}
+
+TEST_P(IdentitiesTest, TheOrderOfListedAxesMattersToParametersOnly) {
+  const Case sorted = cases::With(cases::On(cases::Axes(Method::kLayerNorm, {1, 3}), {2, 5, 3, 7}), GetParam());
+  Case listed = sorted;
+  listed.spec.axes = {3, 1};
+  ExpectEqual(sorted, listed, DataOf(sorted));
+}
+
+TEST_P(IdentitiesTest, RmsNormWithoutEpsIgnoresAFactorThatIsAPowerOfTwo) {
+  Case c = cases::With(cases::On(cases::Of(Method::kRmsNorm), {4, 769}), GetParam());
+  c.spec.eps = 0;
+  c.weight = GetParam();
+  CaseData data = DataOf(c);
+  data.x = Integers(GetParam(), 4 * 769, 0, 1);
+  const Outputs want = Execute(c, data);
+  for (const double factor : {2.0, 1024.0, 0.125, 0x1p-14}) {
+    data.x = Integers(GetParam(), 4 * 769, 0, factor);
+    EXPECT_EQ(Execute(c, data).y == want.y, true) << factor;
+  }
+}
+
+TEST_P(IdentitiesTest, LayerNormIgnoresAnExactShift) {
+  for (const int64_t d : {7, 769, 4097}) {
+    const Case c = cases::Affine(cases::With(cases::On(cases::Over({d}), {4, d}), GetParam()));
+    CaseData data = DataOf(c);
+    data.x = Integers(GetParam(), 4 * d, 0, 1);
+    const Outputs want = Execute(c, data);
+    for (const double shift : {64.0, -96.0}) {
+      data.x = Integers(GetParam(), 4 * d, shift, 1);
+      const Outputs got = Execute(c, data);
+      EXPECT_EQ(got.y == want.y, true) << d << " shifted by " << shift;
+      EXPECT_EQ(got.inverse_std == want.inverse_std, true) << d << " shifted by " << shift;
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, FusedResidualEqualsSeparateSteps) {
+  for (const Case& base : cases::MainBases()) {
+    for (const double scale : {1.0, 0.5, 1.0 / 3.0}) {
+      for (const DType residual : kAllDTypes) {
+        Case fused = cases::Affine(cases::With(base, GetParam()));
+        fused.residual = ResidualCase{residual, scale, ResidualRounding::kRoundFirst};
+        CaseData data = DataOf(fused);
+        const Outputs want = Execute(fused, data);
+        Case separate = fused;
+        separate.residual.reset();
+        data.x = want.h;
+        Outputs got = Execute(separate, data);
+        got.h = want.h;
+        EXPECT_EQ(DifferenceOf(got, want), "") << fused.Name();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, IdentitiesTest, testing::ValuesIn(kAllDTypes),
+                         [](const auto& dtype) { return std::string(Name(dtype.param)); });
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,426 @@
+// Every refusal of a spec or a shape: the field's path, what was sent, the limit, the reason.
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/norm.h"
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+NormSpec SpecOf(Method method) {
+  NormSpec spec = {.method = method, .layout = Layout::kChannelsFirst};
+  if (method == Method::kLayerNorm) spec.axes = {-1};
+  if (method == Method::kPRmsNorm) spec.p = 0.5;
+  return spec;
+}
+
+std::string Path(Method method, const std::string& field) { return std::string(Info(method).name) + "." + field; }
+
+struct Refusal {
+  std::string field, value, limit, reason;
+};
+
+void ExpectRefused(const absl::Status& status, const Refusal& refusal) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+  ASSERT_TRUE(detail.has_value()) << status;
+  EXPECT_EQ(detail->field, refusal.field);
+  EXPECT_EQ(detail->value, refusal.value) << status;
+  EXPECT_EQ(detail->limit, refusal.limit) << status;
+  EXPECT_EQ(detail->reason, refusal.reason) << status;
+  const std::string message(status.message());
+  EXPECT_THAT(message, StartsWith(refusal.field + ": "));
+  EXPECT_THAT(message, HasSubstr(refusal.value));
+  EXPECT_THAT(message, HasSubstr(refusal.limit));
+}
+
+// Refused without a tensor, and by MakePlan under "spec.".
+void ExpectSpecRefused(const NormSpec& spec, Refusal refusal) {
+  ExpectRefused(ValidateSpec(spec), refusal);
+  refusal.field = "spec." + refusal.field;
+  ExpectRefused(MakePlan(spec, DType::kF32, {4, 8}, {}).status(), refusal);
+}
+
+// A good spec that this shape refuses.
+void ExpectShapeRefused(const NormSpec& spec, const std::vector<int64_t>& shape, const Refusal& refusal,
+                        const PlanOptions& options = {}) {
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+  ExpectRefused(MakePlan(spec, DType::kF32, shape, options).status(), refusal);
+}
+
+TEST(ValidateSpec, AcceptsEveryMethodWithItsDefaults) {
+  for (const Method method : kAllMethods) EXPECT_TRUE(ValidateSpec(SpecOf(method)).ok());
+}
+
+TEST(ValidateSpec, RefusesAnUnknownMethod) {
+  for (const int number : {0, 10, 255}) {
+    const NormSpec spec = {.method = static_cast<Method>(number)};
+    ExpectSpecRefused(spec, {"method", std::to_string(number), "one of the methods of NormSpec", "UNKNOWN_METHOD"});
+  }
+}
+
+TEST(ValidateSpec, RefusesEpsThatIsNegativeOrNotFinite) {
+  const std::pair<double, std::string> values[] = {
+      {-1e-5, "-1e-05"}, {-5e-324, "-5e-324"}, {kNaN, "nan"}, {kInf, "inf"}, {-kInf, "-inf"}};
+  for (const Method method : kAllMethods) {
+    for (const auto& [eps, text] : values) {
+      NormSpec spec = SpecOf(method);
+      spec.eps = eps;
+      ExpectSpecRefused(spec, {Path(method, "eps"), text, "finite and at least 0", "EPS_OUT_OF_RANGE"});
+    }
+  }
+}
+
+TEST(ValidateSpec, RefusesUnknownEnumValuesOfEveryMethod) {
+  for (const Method method : kAllMethods) {
+    for (const int number : {0, 4, 200}) {
+      NormSpec spec = SpecOf(method);
+      spec.eps_mode = static_cast<EpsMode>(number);
+      ExpectSpecRefused(spec,
+                        {Path(method, "eps_mode"), std::to_string(number),
+                         "EPS_MODE_INSIDE_SQRT, EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT", "UNKNOWN_ENUM_VALUE"});
+      if (method == Method::kLpNorm) continue;  // has no cast_order
+      spec = SpecOf(method);
+      spec.cast_order = static_cast<CastOrder>(number);
+      ExpectSpecRefused(spec, {Path(method, "cast_order"), std::to_string(number),
+                               "CAST_ORDER_AFFINE_THEN_CAST or CAST_ORDER_CAST_THEN_AFFINE", "UNKNOWN_ENUM_VALUE"});
+    }
+  }
+}
+
+TEST(ValidateSpec, RefusesAWeightOffsetOtherThanZeroAndOne) {
+  for (const Method method : kAllMethods) {
+    NormSpec spec = SpecOf(method);
+    spec.weight_offset = 1;
+    EXPECT_TRUE(ValidateSpec(spec).ok());
+    if (method == Method::kLpNorm) continue;  // has none
+    for (const auto& [offset, text] :
+         {std::pair(0.5, "0.5"), std::pair(-1.0, "-1"), std::pair(2.0, "2"), std::pair(kNaN, "nan")}) {
+      spec.weight_offset = offset;
+      ExpectSpecRefused(spec, {Path(method, "weight_offset"), text, "0 or 1", "WEIGHT_OFFSET_OUT_OF_RANGE"});
+    }
+  }
+}
+
+TEST(ValidateSpec, RefusesALayoutThatIsNotDeclared) {
+  const std::string limit = "LAYOUT_CHANNELS_FIRST or LAYOUT_CHANNELS_LAST";
+  for (const Method method : {Method::kBatchNorm, Method::kInstanceNorm, Method::kGroupNorm}) {
+    NormSpec spec = SpecOf(method);
+    spec.layout = Layout::kUnspecified;
+    ExpectSpecRefused(spec, {Path(method, "layout"), "absent", limit, "MISSING_FIELD"});
+    spec.layout = static_cast<Layout>(3);
+    ExpectSpecRefused(spec, {Path(method, "layout"), "3", limit, "UNKNOWN_ENUM_VALUE"});
+  }
+  NormSpec power = SpecOf(Method::kPowerNorm);
+  power.layout = Layout::kUnspecified;
+  EXPECT_TRUE(ValidateSpec(power).ok());
+}
+
+TEST(ValidateSpec, RefusesAMomentumOutsideZeroToOne) {
+  for (const Method method : {Method::kBatchNorm, Method::kInstanceNorm}) {
+    for (const auto& [momentum, text] : {std::pair(-0.1, "-0.1"), std::pair(1.5, "1.5"), std::pair(kNaN, "nan"),
+                                         std::pair(kInf, "inf"), std::pair(1.0000000000000002, "1.0000000000000002")}) {
+      NormSpec spec = SpecOf(method);
+      spec.running.momentum = momentum;
+      ExpectSpecRefused(spec, {Path(method, "running.momentum"), text, "between 0 and 1", "MOMENTUM_OUT_OF_RANGE"});
+    }
+    for (const double momentum : {0.0, 0.1, 1.0}) {
+      NormSpec spec = SpecOf(method);
+      spec.running.momentum = momentum;
+      EXPECT_TRUE(ValidateSpec(spec).ok());
+    }
+  }
+}
+
+TEST(ValidateSpec, RefusesAMomentumBesideCumulative) {
+  NormSpec spec = SpecOf(Method::kBatchNorm);
+  spec.running.cumulative = true;
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+  spec.running.momentum = 0.5;
+  ExpectSpecRefused(spec, {"batch_norm.running.momentum", "given", "absent", "NOT_ALLOWED"});
+}
+
+TEST(ValidateSpec, RefusesUnknownEnumValuesOfRunningStatistics) {
+  for (const Method method : {Method::kBatchNorm, Method::kInstanceNorm}) {
+    NormSpec spec = SpecOf(method);
+    spec.running.momentum_of = static_cast<MomentumOf>(3);
+    ExpectSpecRefused(
+        spec, {Path(method, "running.momentum_of"), "3", "MOMENTUM_OF_NEW or MOMENTUM_OF_OLD", "UNKNOWN_ENUM_VALUE"});
+    spec = SpecOf(method);
+    spec.running.variance = static_cast<RunningVariance>(0);
+    ExpectSpecRefused(spec, {Path(method, "running.variance"), "0",
+                             "RUNNING_VARIANCE_UNBIASED or RUNNING_VARIANCE_BIASED", "UNKNOWN_ENUM_VALUE"});
+    spec = SpecOf(method);
+    spec.running.single_value = static_cast<SingleValue>(9);
+    ExpectSpecRefused(spec, {Path(method, "running.single_value"), "9",
+                             "SINGLE_VALUE_REFUSE or SINGLE_VALUE_ZERO_VARIANCE", "UNKNOWN_ENUM_VALUE"});
+  }
+}
+
+TEST(ValidateSpec, RefusesFewerThanOneGroup) {
+  for (const Method method : {Method::kGroupNorm, Method::kPowerNorm}) {
+    for (const int64_t groups : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
+      NormSpec spec = SpecOf(method);
+      spec.num_groups = groups;
+      ExpectSpecRefused(spec,
+                        {Path(method, "num_groups"), std::to_string(groups), "at least 1", "NUM_GROUPS_OUT_OF_RANGE"});
+    }
+  }
+}
+
+TEST(ValidateSpec, RefusesLayerNormWithoutOrWithBothWaysOfNamingItsAxes) {
+  NormSpec spec = {.method = Method::kLayerNorm};
+  ExpectSpecRefused(spec, {"layer_norm.normalized_shape", "absent", "given, or axes", "MISSING_FIELD"});
+  spec.axes = {-1};
+  spec.normalized_shape = {8};
+  ExpectSpecRefused(spec, {"layer_norm.axes", "given", "absent", "NOT_ALLOWED"});
+}
+
+TEST(ValidateSpec, RefusesANormalizedShapeThatNoTensorHas) {
+  ExpectSpecRefused({.method = Method::kLayerNorm, .normalized_shape = {4, -3}},
+                    {"layer_norm.normalized_shape[1]", "-3", "at least 0", "NEGATIVE_DIMENSION"});
+  ExpectSpecRefused({.method = Method::kLayerNorm, .normalized_shape = std::vector<int64_t>(9, 1)},
+                    {"layer_norm.normalized_shape", "9", "between 1 and 8", "RANK_OUT_OF_RANGE"});
+}
+
+TEST(ValidateSpec, RefusesAxesThatNoTensorHas) {
+  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+    NormSpec spec = SpecOf(method);
+    for (const int64_t axis : {int64_t{8}, int64_t{-9}, std::numeric_limits<int64_t>::min()}) {
+      spec.axes = {0, axis};
+      ExpectSpecRefused(spec, {Path(method, "axes[1]"), std::to_string(axis), "between -8 and 7", "AXIS_OUT_OF_RANGE"});
+    }
+    spec.axes.assign(9, 0);
+    ExpectSpecRefused(spec, {Path(method, "axes"), "9 axes", "at most 8 axes", "AXES_OUT_OF_RANGE"});
+  }
+  ExpectSpecRefused({.method = Method::kLpNorm, .axis = -9},
+                    {"lp_norm.axis", "-9", "between -8 and 7", "AXIS_OUT_OF_RANGE"});
+}
+
+TEST(ValidateSpec, RefusesPartialNormsWithoutExactlyOneOfPAndK) {
+  NormSpec spec = {.method = Method::kPRmsNorm};
+  ExpectSpecRefused(spec, {"p_rms_norm.p", "absent", "given, or k", "MISSING_FIELD"});
+  spec.p = 0.5;
+  spec.k = 1;
+  ExpectSpecRefused(spec, {"p_rms_norm.k", "given", "absent", "NOT_ALLOWED"});
+}
+
+TEST(ValidateSpec, RefusesPOutsideZeroToOneAndKUnderOne) {
+  for (const auto& [p, text] :
+       {std::pair(0.0, "0"), std::pair(-0.0, "-0"), std::pair(-0.5, "-0.5"),
+        std::pair(1.0000000000000002, "1.0000000000000002"), std::pair(kNaN, "nan"), std::pair(kInf, "inf")}) {
+    ExpectSpecRefused({.method = Method::kPRmsNorm, .p = p},
+                      {"p_rms_norm.p", text, "above 0 and at most 1", "P_OUT_OF_RANGE"});
+  }
+  for (const int64_t k : {0, -3}) {
+    ExpectSpecRefused({.method = Method::kPRmsNorm, .k = k},
+                      {"p_rms_norm.k", std::to_string(k), "at least 1", "K_OUT_OF_RANGE"});
+  }
+  ExpectSpecRefused({.method = Method::kPRmsNorm, .p = 0.5, .k_rounding = static_cast<KRounding>(3)},
+                    {"p_rms_norm.k_rounding", "3", "K_ROUNDING_CEIL or K_ROUNDING_FLOOR", "UNKNOWN_ENUM_VALUE"});
+}
+
+TEST(ValidateSpec, RefusesLpOrdersOtherThanOneAndTwo) {
+  for (const int64_t order : {0, 3, -1}) {
+    ExpectSpecRefused({.method = Method::kLpNorm, .order = order},
+                      {"lp_norm.order", std::to_string(order), "1 or 2", "ORDER_OUT_OF_RANGE"});
+  }
+}
+
+TEST(ValidateSpec, RefusesASquareRootForTheL1Norm) {
+  NormSpec spec = {.method = Method::kLpNorm, .eps_mode = EpsMode::kInsideSqrt, .order = 1};
+  ExpectSpecRefused(spec, {"lp_norm.eps_mode", "EPS_MODE_INSIDE_SQRT",
+                           "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for order 1, which takes no square root",
+                           "EPS_MODE_NOT_SUPPORTED"});
+  spec.order = 2;
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+}
+
+TEST(ValidateSpec, RefusesWhatPowerNormDoesNotDo) {
+  NormSpec spec = SpecOf(Method::kPowerNorm);
+  spec.eps_mode = EpsMode::kInsideSqrt;
+  EXPECT_TRUE(ValidateSpec(spec).ok());
+  spec.eps_mode = EpsMode::kAddToRoot;
+  ExpectSpecRefused(spec,
+                    {"power_norm.eps_mode", "EPS_MODE_ADD_TO_ROOT", "EPS_MODE_INSIDE_SQRT", "EPS_MODE_NOT_SUPPORTED"});
+  spec.eps_mode = EpsMode::kClampRoot;
+  ExpectSpecRefused(spec,
+                    {"power_norm.eps_mode", "EPS_MODE_CLAMP_ROOT", "EPS_MODE_INSIDE_SQRT", "EPS_MODE_NOT_SUPPORTED"});
+  for (const auto& [alpha, text] : {std::pair(-0.1, "-0.1"), std::pair(1.1, "1.1"), std::pair(kNaN, "nan")}) {
+    spec = SpecOf(Method::kPowerNorm);
+    spec.alpha_fwd = alpha;
+    ExpectSpecRefused(spec, {"power_norm.alpha_fwd", text, "between 0 and 1", "ALPHA_FWD_OUT_OF_RANGE"});
+  }
+  spec = SpecOf(Method::kPowerNorm);
+  spec.warmup_iters = -1;
+  ExpectSpecRefused(spec, {"power_norm.warmup_iters", "-1", "at least 0", "WARMUP_ITERS_OUT_OF_RANGE"});
+}
+
+TEST(MakePlan, RefusesATooSmallOrTooLargeRank) {
+  for (const Method method : kAllMethods) {
+    const bool channels = method == Method::kBatchNorm || method == Method::kInstanceNorm ||
+                          method == Method::kGroupNorm || method == Method::kPowerNorm;
+    const std::string limit = channels ? "between 2 and 8" : "between 1 and 8";
+    ExpectShapeRefused(SpecOf(method), {}, {"x.shape", "0", limit, "RANK_OUT_OF_RANGE"});
+    ExpectShapeRefused(SpecOf(method), std::vector<int64_t>(9, 1), {"x.shape", "9", limit, "RANK_OUT_OF_RANGE"});
+    if (channels) ExpectShapeRefused(SpecOf(method), {4}, {"x.shape", "1", limit, "RANK_OUT_OF_RANGE"});
+    EXPECT_EQ(MakePlan(SpecOf(method), DType::kF32, std::vector<int64_t>(channels ? 2 : 1, 3), {}).status(),
+              absl::OkStatus());
+    EXPECT_EQ(MakePlan(SpecOf(method), DType::kF32, std::vector<int64_t>(8, 2), {}).status(), absl::OkStatus());
+  }
+}
+
+TEST(MakePlan, RefusesNegativeAndOverflowingDimensionsForEveryMethod) {
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const std::string limit = "a product of its non-zero dimensions below 2^60";
+  for (const Method method : kAllMethods) {
+    const NormSpec spec = SpecOf(method);
+    ExpectShapeRefused(spec, {2, 4, -3}, {"x.shape[2]", "-3", "at least 0", "NEGATIVE_DIMENSION"});
+    ExpectShapeRefused(spec, {-1, 0}, {"x.shape[0]", "-1", "at least 0", "NEGATIVE_DIMENSION"});
+    ExpectShapeRefused(spec, {kMax, kMax},
+                       {"x.shape", "[9223372036854775807,9223372036854775807]", limit, "SHAPE_OVERFLOW"});
+    ExpectShapeRefused(spec, {int64_t{1} << 32, int64_t{1} << 32, 0},
+                       {"x.shape", "[4294967296,4294967296,0]", limit, "SHAPE_OVERFLOW"});
+    ExpectShapeRefused(spec, {0, int64_t{1} << 32, int64_t{1} << 32},
+                       {"x.shape", "[0,4294967296,4294967296]", limit, "SHAPE_OVERFLOW"});
+  }
+}
+
+TEST(MakePlan, RefusesAnUnknownDTypeOrMode) {
+  const NormSpec spec = SpecOf(Method::kRmsNorm);
+  for (const int number : {0, 5}) {
+    ExpectRefused(MakePlan(spec, static_cast<DType>(number), {2, 4}, {}).status(),
+                  {"x.dtype", std::to_string(number), "f32, f16, bf16 or f64", "UNSUPPORTED_DTYPE"});
+  }
+  ExpectShapeRefused(spec, {2, 4}, {"mode", "3", "MODE_INFERENCE or MODE_TRAINING", "UNKNOWN_ENUM_VALUE"},
+                     {.mode = static_cast<Mode>(3)});
+}
+
+TEST(MakePlan, RefusesANormalizedShapeThatIsNotTrailing) {
+  for (const std::vector<int64_t>& wanted :
+       {std::vector<int64_t>{4}, {3, 7}, {2, 3}, {8, 3}, {1}, {2, 2, 3, 8}, {3, 8, 1}}) {
+    const NormSpec spec = {.method = Method::kLayerNorm, .normalized_shape = wanted};
+    ExpectShapeRefused(spec, {2, 3, 8},
+                       {"spec.layer_norm.normalized_shape", ShapeText(wanted),
+                        "the trailing extents of x, whose shape is [2,3,8]", "SHAPE_MISMATCH"});
+  }
+}
+
+TEST(MakePlan, RefusesOutOfRangeAndDuplicateAxes) {
+  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+    NormSpec spec = SpecOf(method);
+    const std::string prefix = "spec." + Path(method, "");
+    spec.axes = {3};
+    ExpectShapeRefused(spec, {2, 3, 8}, {prefix + "axes[0]", "3", "between -3 and 2 for rank 3", "AXIS_OUT_OF_RANGE"});
+    spec.axes = {0, -4};
+    ExpectShapeRefused(spec, {2, 3, 8}, {prefix + "axes[1]", "-4", "between -3 and 2 for rank 3", "AXIS_OUT_OF_RANGE"});
+    spec.axes = {1, 1};
+    ExpectShapeRefused(spec, {2, 3, 8},
+                       {prefix + "axes[1]", "1", "an axis that is not listed before", "DUPLICATE_AXIS"});
+    spec.axes = {2, 0, -1};  // the same axis counted from the end
+    ExpectShapeRefused(spec, {2, 3, 8},
+                       {prefix + "axes[2]", "-1", "an axis that is not listed before", "DUPLICATE_AXIS"});
+  }
+  ExpectShapeRefused({.method = Method::kLpNorm, .axis = 3}, {2, 3, 8},
+                     {"spec.lp_norm.axis", "3", "between -3 and 2 for rank 3", "AXIS_OUT_OF_RANGE"});
+}
+
+TEST(MakePlan, RefusesGroupsThatDoNotDivideTheChannels) {
+  for (const auto& [groups, shape] : {std::pair<int64_t, std::vector<int64_t>>{4, {2, 6, 5}}, {12, {2, 6, 5}}}) {
+    NormSpec spec = SpecOf(Method::kGroupNorm);
+    spec.num_groups = groups;
+    const Refusal refusal = {"spec.group_norm.num_groups", std::to_string(groups),
+                             "a divisor of the number of channels, 6", "NUM_GROUPS_OUT_OF_RANGE"};
+    ExpectShapeRefused(spec, shape, refusal);
+    spec.layout = Layout::kChannelsLast;
+    ExpectShapeRefused(spec, {2, 5, 6}, refusal);
+  }
+  NormSpec spec = SpecOf(Method::kPowerNorm);
+  spec.num_groups = 4;
+  ExpectShapeRefused(
+      spec, {2, 5, 6},
+      {"spec.power_norm.num_groups", "4", "a divisor of the number of channels, 6", "NUM_GROUPS_OUT_OF_RANGE"});
+  // No channels: one group of none is what an empty tensor has, two are not.
+  spec.num_groups = 2;
+  ExpectShapeRefused(
+      spec, {2, 0},
+      {"spec.power_norm.num_groups", "2", "a divisor of the number of channels, 0", "NUM_GROUPS_OUT_OF_RANGE"});
+}
+
+TEST(MakePlan, RefusesKPastTheRowAndPThatRoundsToNothing) {
+  ExpectShapeRefused({.method = Method::kPRmsNorm, .k = 9}, {2, 8},
+                     {"spec.p_rms_norm.k", "9", "between 1 and the last extent of x, 8", "K_OUT_OF_RANGE"});
+  ExpectShapeRefused({.method = Method::kPRmsNorm, .k = 1}, {2, 0},
+                     {"spec.p_rms_norm.k", "1", "between 1 and the last extent of x, 0", "K_OUT_OF_RANGE"});
+  for (const auto& [p, text] : {std::pair(0.0625, "0.0625"), std::pair(1e-300, "1e-300")}) {
+    NormSpec spec = {.method = Method::kPRmsNorm, .p = p};
+    EXPECT_TRUE(MakePlan(spec, DType::kF32, {2, 8}, {}).ok());  // ceil: 1
+    spec.k_rounding = KRounding::kFloor;
+    ExpectShapeRefused(spec, {2, 8},
+                       {"spec.p_rms_norm.p", text, "large enough that floor(p * 8) is at least 1", "K_OUT_OF_RANGE"});
+  }
+}
+
+TEST(MakePlan, RefusesOneValuePerChannelInBatchNormTraining) {
+  const Refusal one = {"x.shape", "[1,4]",
+                       "of more than one value per channel in training, unless single_value is ZERO_VARIANCE",
+                       "SINGLE_VALUE_PER_CHANNEL"};
+  for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
+    NormSpec spec = SpecOf(Method::kBatchNorm);
+    spec.layout = layout;
+    ExpectShapeRefused(spec, {1, 4}, one, {.mode = Mode::kTraining});
+    const auto accepted = [&](const std::vector<int64_t>& shape, const PlanOptions& options) {
+      return MakePlan(spec, DType::kF32, shape, options).ok();
+    };
+    EXPECT_TRUE(accepted({1, 4}, {.mode = Mode::kInference, .given_statistics = true}));
+    EXPECT_TRUE(accepted({1, 4}, {.mode = Mode::kInference}));  // moments alone
+    EXPECT_TRUE(accepted({2, 4}, {.mode = Mode::kTraining}));
+    EXPECT_TRUE(accepted({0, 4}, {.mode = Mode::kTraining}));  // a zero-size batch is a step
+    EXPECT_TRUE(accepted({1, 3, 4}, {.mode = Mode::kTraining}));
+    spec.running.single_value = SingleValue::kZeroVariance;
+    EXPECT_TRUE(accepted({1, 4}, {.mode = Mode::kTraining}));
+  }
+  NormSpec spec = SpecOf(Method::kBatchNorm);
+  Refusal four = one;
+  four.value = "[1,4,1,1]";
+  ExpectShapeRefused(spec, {1, 4, 1, 1}, four, {.mode = Mode::kTraining});
+  four.value = "[1,1]";
+  ExpectShapeRefused(spec, {1, 1}, four, {.mode = Mode::kTraining});
+}
+
+TEST(MakePlan, AcceptsOneValuePerSetOfTheOtherMethods) {
+  for (const Method method : kAllMethods) {
+    if (method == Method::kBatchNorm) continue;
+    EXPECT_TRUE(MakePlan(SpecOf(method), DType::kF32, {1, 1}, {.mode = Mode::kTraining}).ok());
+  }
+}
+
+TEST(MakePlan, RefusesGivenStatisticsOfMethodsWithoutThem) {
+  for (const Method method : kAllMethods) {
+    const NormSpec spec = SpecOf(method);
+    if (spec.HasState()) {
+      EXPECT_TRUE(MakePlan(spec, DType::kF32, {2, 4}, {.given_statistics = true}).ok());
+      continue;
+    }
+    ExpectShapeRefused(spec, {2, 4}, {"parameters.running_mean", "given", "absent", "NOT_ALLOWED"},
+                       {.given_statistics = true});
+  }
+  NormSpec tracking = SpecOf(Method::kInstanceNorm);
+  tracking.track_running_statistics = true;
+  EXPECT_TRUE(MakePlan(tracking, DType::kF32, {2, 4}, {.given_statistics = true}).ok());
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,81 @@
+#include "kernels/order.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace normd::order {
+namespace {
+
+// The order as text: "((0+1)+2)".
+std::string FoldedText(int64_t n, int64_t stride = 1) {
+  std::vector<std::string> items(static_cast<size_t>(n * stride + 1), "untouched");
+  for (int64_t i = 0; i < n; ++i) items[i * stride] = std::to_string(i);
+  PairwiseFold(items.data(), n, stride, [](std::string& a, const std::string& b) { a = "(" + a + "+" + b + ")"; });
+  for (int64_t i = 0; i < n * stride; ++i) {
+    if (i % stride != 0) {
+      EXPECT_EQ(items[i], "untouched");
+    }
+  }
+  return items[0];
+}
+
+TEST(PairwiseFold, AddsNeighboursLevelByLevelAndCarriesAnOddLastOne) {
+  EXPECT_EQ(FoldedText(1), "0");
+  EXPECT_EQ(FoldedText(2), "(0+1)");
+  EXPECT_EQ(FoldedText(3), "((0+1)+2)");
+  EXPECT_EQ(FoldedText(4), "((0+1)+(2+3))");
+  EXPECT_EQ(FoldedText(5), "(((0+1)+(2+3))+4)");
+  EXPECT_EQ(FoldedText(6), "(((0+1)+(2+3))+(4+5))");
+  EXPECT_EQ(FoldedText(7), "(((0+1)+(2+3))+((4+5)+6))");
+  EXPECT_EQ(FoldedText(9), "((((0+1)+(2+3))+((4+5)+(6+7)))+8)");
+}
+
+TEST(PairwiseFold, OfNothingTouchesNothing) {
+  int item = 7;
+  PairwiseFold(&item, 0, 1, [](int& a, int b) { a += b; });
+  EXPECT_EQ(item, 7);
+}
+
+TEST(PairwiseFold, LeavesWhatLiesBetweenStridedItems) {
+  for (const int64_t n : {1, 2, 3, 5, 8, 13}) EXPECT_EQ(FoldedText(n, 3), FoldedText(n, 1));
+}
+
+TEST(PairwiseFold, ABlockOfAPowerOfTwoIsASubtree) {
+  // What lets a device fold 8 neighbours on its own: the tree over 24 items holds the tree over items 8 to 15.
+  EXPECT_NE(FoldedText(24).find("(((8+9)+(10+11))+((12+13)+(14+15)))"), std::string::npos);
+}
+
+TEST(PairwiseFold, ItsOrderIsVisibleInBits) {
+  // Another order gives other bits: a test that compares bits can tell.
+  std::vector<double> values;
+  for (int i = 1; i <= 100; ++i) values.push_back(1.0 / i);
+  double sequential = 0;
+  for (const double value : values) sequential += value;
+  PairwiseFold(values.data(), 100, 1, [](double& a, double b) { a += b; });
+  EXPECT_NE(values[0], sequential);
+  EXPECT_NEAR(values[0], sequential, 1e-14);
+}
+
+TEST(Chunks, CoverEveryElementOnce) {
+  EXPECT_EQ(RowChunks(0), 0);
+  EXPECT_EQ(RowChunks(1), 1);
+  EXPECT_EQ(RowChunks(kRowChunk), 1);
+  EXPECT_EQ(RowChunks(kRowChunk + 1), 2);
+  EXPECT_EQ(RowChunks((int64_t{1} << 40) + 1), (int64_t{1} << 28) + 1);
+  EXPECT_EQ(ColumnBlocks(0), 0);
+  EXPECT_EQ(ColumnBlocks(kColumnBlock - 1), 1);
+  EXPECT_EQ(ColumnBlocks(kColumnBlock + 1), 2);
+}
+
+TEST(Chunks, AreTheConstantsThatResultsDependOn) {
+  // Changing one changes the bits of results: then kNumerics is raised, too.
+  EXPECT_EQ(kRowChunk, 4096);
+  EXPECT_EQ(kPartials, 32);
+  EXPECT_EQ(kColumnBlock, 128);
+}
+
+}  // namespace
+}  // namespace normd::order

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Installs what is needed, builds, and runs everything under CTest.
+#   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N]
+# --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
+#             end, in build/tsan. Without it: Release with g++, in build/release.
+# --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
+# --filter    only the tests whose names match.
+# CTest's summary comes last; a copy is in DIR/summary.txt and the whole output in DIR/Testing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+sanitize="" filter="" build="" jobs=$(nproc)
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
+    --full) export NORMD_TEST_FULL=1 NORMD_FUZZ_SECONDS=600 ;;
+    --filter=*) filter=${1#*=} ;;
+    --filter) filter=${2:?--filter needs an expression} && shift ;;
+    --build-dir=*) build=${1#*=} ;;
+    --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
+    --jobs=*) jobs=${1#*=} ;;
+    *)
+      sed -n '2,9s/^# \?//p' "$0" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+
+./deploy/install-packages.sh build test
+
+options=(-G Ninja -DNORMD_TESTS=ON)
+case $sanitize in
+  address)
+    build=${build:-build/asan}
+    # fuzzer-no-link: coverage counters, so that the fuzzers see the code that they drive.
+    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=address
+      "-DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
+    export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1
+    export UBSAN_OPTIONS=print_stacktrace=1
+    ;;
+  thread)
+    build=${build:-build/tsan}
+    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=thread
+      "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
+    export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
+    # What libraries without instrumentation do among themselves is theirs; every access of our code is still seen.
+    TSAN_OPTIONS+=" ignore_noninstrumented_modules=1"
+    ;;
+  *)
+    build=${build:-build/release}
+    options+=(-DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release)
+    ;;
+esac
+symbolizer=$(command -v llvm-symbolizer-14 || true)
+export ASAN_SYMBOLIZER_PATH=$symbolizer
+if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+
+cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+cmake --build "$build" --parallel "$jobs"
+
+selection=()
+if [[ -n $filter ]]; then selection=(-R "$filter"); fi
+status=0
+ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${selection[@]}" |
+  tee "$build/ctest.log" || status=$?
+# From the verdict to the end: times by label, the list of failures.
+sed -n '/tests passed,/,$p' "$build/ctest.log" >"$build/summary.txt"
+exit "$status"

@@ -1,0 +1,114 @@
+#include "server/admin/admin_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A plain HTTP exchange over a socket, so that the server's library does not judge itself.
+std::string Exchange(int port, const std::string& request) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string reply;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+      send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
+    char buffer[4096];
+    for (ssize_t n = 0; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) reply.append(buffer, n);
+  }
+  close(fd);
+  return reply;
+}
+
+std::string Get(int port, const std::string& path) {
+  return Exchange(port, "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+}
+
+class AdminServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    AdminPages pages;
+    pages.metrics = [] { return std::string("normd_up 1\n"); };
+    pages.state = [this] { return state_.load(); };
+    pages.status = [] { return StatusFacts{{{"version", "<1&2>"}}, {{"A/One", 7}}}; };
+    auto server = AdminServer::Start("127.0.0.1", 0, pages);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  std::atomic<ServingState> state_ = ServingState::kServing;
+  std::unique_ptr<AdminServer> server_;
+};
+
+TEST_F(AdminServerTest, ServesMetrics) {
+  const std::string reply = Get(server_->port(), "/metrics");
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(reply, HasSubstr("text/plain; version=0.0.4"));
+  EXPECT_THAT(reply, HasSubstr("\r\n\r\nnormd_up 1\n"));
+}
+
+TEST_F(AdminServerTest, IsReadyOnlyWhileServingAndAliveAlways) {
+  EXPECT_THAT(Get(server_->port(), "/readyz"), StartsWith("HTTP/1.1 200"));
+  state_ = ServingState::kDraining;
+  const std::string draining = Get(server_->port(), "/readyz");
+  EXPECT_THAT(draining, StartsWith("HTTP/1.1 503"));
+  EXPECT_THAT(draining, HasSubstr("draining"));
+  state_ = ServingState::kStarting;
+  EXPECT_THAT(Get(server_->port(), "/readyz"), HasSubstr("starting"));
+  EXPECT_THAT(Get(server_->port(), "/healthz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(AdminServerTest, ShowsAStatusPageWithEverythingEscaped) {
+  const std::string reply = Get(server_->port(), "/");
+  EXPECT_THAT(reply, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(reply, HasSubstr("text/html"));
+  EXPECT_THAT(reply, HasSubstr("&lt;1&amp;2&gt;"));
+  EXPECT_THAT(reply, Not(HasSubstr("<1&2>")));
+  EXPECT_THAT(reply, HasSubstr("A/One"));
+}
+
+TEST_F(AdminServerTest, AnswersNothingElse) {
+  EXPECT_THAT(Get(server_->port(), "/metrics/more"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(server_->port(), "/../etc/passwd"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Exchange(server_->port(),
+                       "POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                       "Content-Length: 1\r\n\r\nx"),
+              StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Exchange(server_->port(),
+                       "POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                       "Content-Length: 100000\r\n\r\n" +
+                           std::string(100000, 'x')),
+              Not(StartsWith("HTTP/1.1 200")));
+  EXPECT_THAT(Get(server_->port(), "/healthz"), StartsWith("HTTP/1.1 200")) << "and goes on";
+}
+
+TEST_F(AdminServerTest, DoesNotShareAPortInSilence) {
+  const auto second = AdminServer::Start("127.0.0.1", server_->port(), AdminPages());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("127.0.0.1:" + std::to_string(server_->port())));
+}
+
+TEST_F(AdminServerTest, EndsAtOnceAndFreesItsPort) {
+  const int port = server_->port();
+  server_.reset();
+  EXPECT_EQ(Get(port, "/healthz"), "");
+  EXPECT_TRUE(AdminServer::Start("127.0.0.1", port, AdminPages()).ok());
+}
+
+}  // namespace
+}  // namespace normd

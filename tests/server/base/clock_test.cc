@@ -1,0 +1,19 @@
+#include "server/base/clock.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+
+namespace normd {
+namespace {
+
+TEST(SystemClock, IsTheWallClock) {
+  SystemClock clock;
+  const absl::Time before = absl::Now();
+  const absl::Time now = clock.Now();
+  EXPECT_GE(now, before);
+  EXPECT_LE(now, absl::Now());
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,69 @@
+#include "server/base/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "kernels/errors.h"
+#include "server/base/status_macros.h"
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Expected {
+  absl::Status status;
+  absl::StatusCode code;
+  std::string reason;
+  std::string in_message[2];
+};
+
+TEST(ServerErrors, NameCodeReasonFieldAndValue) {
+  const Expected cases[] = {
+      {SessionNotFoundError("a"), absl::StatusCode::kNotFound, "SESSION_NOT_FOUND", {"session", "sessions/a"}},
+      {SessionExistsError("a"), absl::StatusCode::kAlreadyExists, "SESSION_EXISTS", {"session_id", "sessions/a"}},
+      {VersionMismatchError(3, 7), absl::StatusCode::kAborted, "VERSION_MISMATCH", {"expected_version", "7"}},
+      {StepTooOldError("c", 3, 40), absl::StatusCode::kFailedPrecondition, "STEP_TOO_OLD", {"step.sequence", "40"}},
+      {StepReusedError("c", 3), absl::StatusCode::kInvalidArgument, "STEP_REUSED", {"step.sequence", "3"}},
+      {TooManyError("x", 9, 8), absl::StatusCode::kResourceExhausted, "LIMIT_EXCEEDED", {"9", "at most 8"}},
+      {DataLossError("checksum"), absl::StatusCode::kDataLoss, "DATA_LOSS", {"record", "checksum"}},
+      {UnimplementedError("x.shared", "memory"),
+       absl::StatusCode::kUnimplemented,
+       "UNIMPLEMENTED",
+       {"x.shared", "memory"}},
+      {DrainingError(), absl::StatusCode::kUnavailable, "DRAINING", {"server", "draining"}},
+  };
+  for (const Expected& expected : cases) {
+    SCOPED_TRACE(expected.reason);
+    EXPECT_EQ(expected.status.code(), expected.code);
+    const std::optional<ErrorDetail> detail = GetErrorDetail(expected.status);
+    ASSERT_TRUE(detail.has_value());
+    EXPECT_EQ(detail->reason, expected.reason);
+    for (const std::string& part : expected.in_message) {
+      EXPECT_THAT(std::string(expected.status.message()), HasSubstr(part));
+    }
+  }
+}
+
+absl::StatusOr<int> Half(int x) {
+  if (x % 2 != 0) return absl::InvalidArgumentError("odd");
+  return x / 2;
+}
+
+absl::StatusOr<int> Quarter(int x) {
+  NORMD_ASSIGN_OR_RETURN(const int half, Half(x));
+  NORMD_RETURN_IF_ERROR(Half(half).status());
+  return half / 2;
+}
+
+TEST(StatusMacros, ReturnTheFirstErrorAndGoOnOtherwise) {
+  EXPECT_EQ(*Quarter(8), 2);
+  EXPECT_EQ(Quarter(7).status().message(), "odd");
+  EXPECT_EQ(Quarter(6).status().message(), "odd");
+}
+
+}  // namespace
+}  // namespace normd

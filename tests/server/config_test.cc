@@ -1,0 +1,141 @@
+#include "server/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace normd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Environment = std::map<std::string, std::string>;
+
+absl::StatusOr<Config> Parse(const std::vector<std::string>& args, const Environment& env = {}) {
+  return ParseConfig(args, env);
+}
+
+std::string ErrorOf(const std::vector<std::string>& args, const Environment& env = {}) {
+  const absl::StatusOr<Config> config = Parse(args, env);
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << config.status();
+  return std::string(config.status().message());
+}
+
+TEST(Config, HasDefaultsThatServeOnlyThisMachine) {
+  const absl::StatusOr<Config> config = Parse({}, {{"XDG_RUNTIME_DIR", "/run/user/7"}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->listen, ElementsAre("127.0.0.1:8001", "unix:/run/user/7/normd.sock"));
+  EXPECT_EQ(config->admin_listen, "127.0.0.1:8002");
+  EXPECT_FALSE(config->plaintext);
+  EXPECT_TRUE(config->ReflectionOn());
+  EXPECT_EQ(config->max_message_bytes, 64 << 20);
+  EXPECT_EQ(config->drain_timeout, absl::Seconds(30));
+  EXPECT_EQ(config->drain_settle, absl::ZeroDuration());
+  EXPECT_EQ(config->log_level, "info");
+  EXPECT_EQ(config->help, "");
+}
+
+TEST(Config, PutsTheSocketIntoAFolderOfTheUserWithoutARuntimeDirectory) {
+  const absl::StatusOr<Config> config = Parse({});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->listen[1], "unix:/tmp/normd-" + std::to_string(geteuid()) + "/normd.sock");
+}
+
+TEST(Config, TakesEveryWayOfWritingAnOption) {
+  const absl::StatusOr<Config> config =
+      Parse({"--max_sessions=5", "--queues", "3", "--plaintext", "--max_message_bytes=2MiB", "--drain_settle=1.5s",
+             "--log_format", "json", "--admin_listen="});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_sessions, 5);
+  EXPECT_EQ(config->queues, 3);
+  EXPECT_TRUE(config->plaintext);
+  EXPECT_EQ(config->max_message_bytes, 2 << 20);
+  EXPECT_EQ(config->drain_settle, absl::Milliseconds(1500));
+  EXPECT_EQ(config->log_format, "json");
+  EXPECT_EQ(config->admin_listen, "");
+}
+
+TEST(Config, CollectsListenersAndLetsTheLastOfOtherOptionsWin) {
+  const absl::StatusOr<Config> config =
+      Parse({"--listen=127.0.0.1:1,[::1]:2", "--listen", "localhost:3", "--queues=1", "--queues=2"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->listen, ElementsAre("127.0.0.1:1", "[::1]:2", "localhost:3"));
+  EXPECT_EQ(config->queues, 2);
+}
+
+TEST(Config, ReadsTheEnvironmentBelowTheCommandLine) {
+  const Environment env = {{"NORMD_QUEUES", "5"}, {"NORMD_LOG_LEVEL", "debug"}, {"NORMD_PLAINTEXT", "true"}};
+  const absl::StatusOr<Config> config = Parse({"--queues=6", "--noplaintext"}, env);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->queues, 6);
+  EXPECT_EQ(config->log_level, "debug");
+  EXPECT_FALSE(config->plaintext);
+}
+
+TEST(Config, IgnoresVariablesThatAreNotOptions) {
+  EXPECT_TRUE(Parse({}, {{"NORMD_PORT", "tcp://10.0.0.1:8001"}, {"NORMD_VERSION", "7"}, {"NORMD_HELP", "me"}}).ok());
+}
+
+TEST(Config, NamesOptionValueAndLimitOfAMistake) {
+  EXPECT_THAT(ErrorOf({"--queues=65"}), AllOf(HasSubstr("--queues"), HasSubstr("65"), HasSubstr("0 to 64")));
+  EXPECT_THAT(ErrorOf({"--queues=two"}), AllOf(HasSubstr("--queues"), HasSubstr("two")));
+  EXPECT_THAT(ErrorOf({"--max_message_bytes=9EiB"}), HasSubstr("--max_message_bytes"));
+  EXPECT_THAT(ErrorOf({"--max_message_bytes=9000000TiB"}), HasSubstr("--max_message_bytes"));
+  EXPECT_THAT(ErrorOf({"--max_message_bytes=1GiB", "--max_in_flight_bytes=1MiB"}), HasSubstr("--max_in_flight_bytes"));
+  EXPECT_THAT(ErrorOf({"--drain_timeout=-1s"}), AllOf(HasSubstr("--drain_timeout"), HasSubstr("-1s")));
+  EXPECT_THAT(ErrorOf({"--drain_timeout=inf"}), HasSubstr("--drain_timeout"));
+  EXPECT_THAT(ErrorOf({"--log_level=loud"}), AllOf(HasSubstr("loud"), HasSubstr("debug, info, warn, error")));
+  EXPECT_THAT(ErrorOf({"--plaintext=perhaps"}), AllOf(HasSubstr("--plaintext"), HasSubstr("perhaps")));
+  EXPECT_THAT(ErrorOf({"--queues"}), HasSubstr("--queues"));
+  EXPECT_THAT(ErrorOf({"--listen="}), HasSubstr("--listen"));
+  EXPECT_THAT(ErrorOf({}, {{"NORMD_QUEUES", "x"}}), HasSubstr("--queues"));
+}
+
+TEST(Config, RefusesWhatIsNoOption) {
+  EXPECT_THAT(ErrorOf({"--bogus=1"}), HasSubstr("--bogus"));
+  EXPECT_THAT(ErrorOf({"--noqueues"}), HasSubstr("--noqueues"));
+  EXPECT_THAT(ErrorOf({"serve"}), HasSubstr("serve"));
+  EXPECT_THAT(ErrorOf({"-h"}), HasSubstr("--help"));
+}
+
+TEST(Config, OpensToOtherMachinesOnlyWhenTold) {
+  for (const std::string option : {"--listen", "--admin_listen"}) {
+    for (const std::string address : {"0.0.0.0:8001", "[::]:8001", "10.1.2.3:8001", "example.org:8001"}) {
+      EXPECT_THAT(ErrorOf({option, address}), AllOf(HasSubstr(option), HasSubstr(address), HasSubstr("--plaintext")));
+      EXPECT_TRUE(Parse({option, address, "--plaintext"}).ok()) << address;
+    }
+  }
+}
+
+TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
+  EXPECT_TRUE(Parse({"--listen=127.0.0.1:1"})->ReflectionOn());
+  EXPECT_FALSE(Parse({"--listen=127.0.0.1:1,0.0.0.0:2", "--plaintext"})->ReflectionOn());
+  EXPECT_TRUE(Parse({"--listen=0.0.0.0:2", "--plaintext", "--reflection=on"})->ReflectionOn());
+  EXPECT_FALSE(Parse({"--reflection=off"})->ReflectionOn());
+}
+
+TEST(Config, AnswersHelpAndVersionWithoutCheckingTheRest) {
+  EXPECT_EQ(Parse({"--help"})->help, "text");
+  EXPECT_EQ(Parse({"--help=markdown"})->help, "markdown");
+  EXPECT_TRUE(Parse({"--version", "--listen=0.0.0.0:1"})->version);
+}
+
+TEST(Config, HelpAndMarkdownNameEveryOptionOnce) {
+  const std::string help = HelpText();
+  const std::string markdown = HelpMarkdown();
+  for (const std::string name :
+       {"listen", "plaintext", "admin_listen", "port_file", "max_message_bytes", "max_in_flight_bytes", "max_sessions",
+        "max_parameter_bytes", "max_clients_per_session", "replay_window", "queues", "threads", "reflection",
+        "drain_settle", "drain_timeout", "log_level", "log_format", "help", "version"}) {
+    EXPECT_THAT(help, HasSubstr("  --" + name));
+    EXPECT_THAT(markdown, HasSubstr("| `--" + name + "` |"));
+  }
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,82 @@
+#include "server/obs/log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SetClock : public Clock {
+ public:
+  absl::Time Now() override { return now; }
+  absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+};
+
+std::vector<std::string> Lines(const std::ostringstream& out) {
+  return absl::StrSplit(out.str(), '\n', absl::SkipEmpty());
+}
+
+const absl::Time kTime = absl::FromUnixMillis(1'700'000'000'123);
+
+TEST(LogLine, IsKeyValueTextThatStaysOneLine) {
+  const LogFields fields = {{"n", int64_t{7}}, {"plain", "a/b"}, {"rough", "x \"y\"\nz=1"}, {"empty", ""}};
+  EXPECT_EQ(FormatLogLine(LogFormat::kText, kTime, LogLevel::kInfo, "hello", fields),
+            R"(2023-11-14T22:13:20.123Z INFO hello n=7 plain=a/b rough="x \"y\"\nz=1" empty="")");
+}
+
+TEST(LogLine, IsAJsonObjectWithNumbersAsNumbers) {
+  const LogFields fields = {{"n", int64_t{7}}, {"rough", "x \"y\"\n\xff"}};
+  const std::string line = FormatLogLine(LogFormat::kJson, kTime, LogLevel::kError, "hel\"lo", fields);
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  const nlohmann::json parsed = nlohmann::json::parse(line);
+  EXPECT_EQ(parsed["time"], "2023-11-14T22:13:20.123Z");
+  EXPECT_EQ(parsed["level"], "ERROR");
+  EXPECT_EQ(parsed["message"], "hel\"lo");
+  EXPECT_EQ(parsed["n"], 7);
+  EXPECT_EQ(parsed["rough"], "x \"y\"\n\xEF\xBF\xBD");
+}
+
+TEST(Log, WritesItsLevelAndAbove) {
+  std::ostringstream out;
+  SetClock clock;
+  Log log({.level = LogLevel::kWarn, .out = &out}, &clock);
+  log.Debug("one");
+  log.Info("two");
+  log.Warn("three");
+  log.Error("four");
+  EXPECT_FALSE(log.Enabled(LogLevel::kInfo));
+  ASSERT_EQ(Lines(out).size(), 2u);
+  EXPECT_THAT(Lines(out)[0], HasSubstr("WARN three"));
+  EXPECT_THAT(Lines(out)[1], HasSubstr("ERROR four"));
+}
+
+TEST(Log, BoundsTheRateOfTroubleAndCountsWhatItLeftOut) {
+  std::ostringstream out;
+  SetClock clock;
+  Log log({.out = &out, .burst = 3, .per_second = 2}, &clock);
+  for (int i = 0; i < 10; ++i) log.Error("trouble");
+  EXPECT_EQ(Lines(out).size(), 3u);
+  log.Info("life goes on");
+  EXPECT_EQ(Lines(out).size(), 4u);
+  clock.now += absl::Milliseconds(500);
+  log.Error("trouble");
+  log.Error("trouble");
+  ASSERT_EQ(Lines(out).size(), 5u);
+  EXPECT_THAT(Lines(out)[4], HasSubstr("lines_left_out=7"));
+  clock.now += absl::Hours(1);
+  for (int i = 0; i < 10; ++i) log.Warn("trouble");
+  EXPECT_EQ(Lines(out).size(), 8u) << "a long quiet time gives back no more than the burst";
+}
+
+}  // namespace
+}  // namespace normd

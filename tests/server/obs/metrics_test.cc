@@ -1,0 +1,139 @@
+#include "server/obs/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+
+namespace normd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+MetricsOptions Options() {
+  return {.methods = {"A/One", "A/Two"},
+          .norms = {"layer_norm", "rms_norm"},
+          .build_labels = {{"version", "1"}, {"numerics", "exact-1"}, {"isa", "avx2"}}};
+}
+
+std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+
+// The value of the series that is written exactly as `series`; -1: it is not there.
+double Value(const std::string& text, const std::string& series) {
+  for (const std::string& line : Lines(text)) {
+    if (line.rfind(series + " ", 0) == 0) return std::stod(line.substr(series.size() + 1));
+  }
+  return -1;
+}
+
+TEST(Metrics, TextIsExpositionFormat) {
+  Metrics metrics(Options());
+  metrics.CountRequest(0, 1, absl::StatusCode::kInvalidArgument);
+  metrics.ObservePhase(0, Phase::kCompute, absl::Microseconds(30));
+  const std::regex comment(R"(# (HELP [a-z_]+ .+|TYPE [a-z_]+ (counter|gauge|histogram)))");
+  const std::regex sample(R"re([a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.e]+(Inf)?)re");
+  const std::string text = metrics.Text();
+  for (const std::string& line : Lines(text)) {
+    EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
+  }
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Metrics, ShowsEveryDeclaredMetricFromTheStartAndNoOther) {
+  Metrics metrics(Options());
+  std::set<std::string> shown;
+  for (const std::string& line : Lines(metrics.Text())) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words[0] == "#" && words[1] == "TYPE") shown.insert(words[2]);
+  }
+  std::set<std::string> declared;
+  for (const MetricInfo& info : AllMetrics()) declared.insert(std::string(info.name));
+  EXPECT_EQ(shown, declared);
+  for (const std::string& name : declared) EXPECT_THAT(MetricsMarkdown(), HasSubstr("| `" + name + "` |"));
+}
+
+TEST(Metrics, CountsWhatItIsTold) {
+  Metrics metrics(Options());
+  const int two = metrics.MethodIndex("A/Two");
+  const int rms = metrics.NormIndex("rms_norm");
+  metrics.CountRequest(two, rms, absl::StatusCode::kOk);
+  metrics.CountRequest(two, rms, absl::StatusCode::kOk);
+  metrics.CountRequest(two, rms, absl::StatusCode::kNotFound);
+  metrics.ObservePhase(two, Phase::kDecode, absl::Milliseconds(2));
+  metrics.CountRequestBytes(100);
+  metrics.CountResponseBytes(50);
+  metrics.CountRows(rms, 12);
+  metrics.ObserveBatchItems(5);
+  metrics.SetSessions(3);
+  metrics.SetInFlightBytes(77);
+  const std::string text = metrics.Text();
+  EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
+  EXPECT_EQ(Value(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/Two",phase="decode"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.001"})"), 0);
+  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.0025"})"), 1);
+  EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
+  EXPECT_EQ(Value(text, "normd_response_bytes_total"), 50);
+  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
+  EXPECT_EQ(Value(text, "normd_batch_items_sum"), 5);
+  EXPECT_EQ(Value(text, "normd_sessions"), 3);
+  EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 77);
+  EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
+  EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 3)));
+}
+
+TEST(Metrics, BoundsTheSeriesWhateverCallersSend) {
+  Metrics metrics(Options());
+  for (int i = 0; i < 100; ++i) {
+    const int method = metrics.MethodIndex("Made/Up" + std::to_string(i));
+    const int norm = metrics.NormIndex("made_up" + std::to_string(i));
+    metrics.CountRequest(method, norm, static_cast<absl::StatusCode>(100 + i));
+    metrics.ObservePhase(method, Phase::kTotal, absl::Seconds(1));
+    metrics.CountRows(norm, 1);
+  }
+  const std::string text = metrics.Text();
+  EXPECT_EQ(Value(text, R"(normd_requests_total{code="UNKNOWN",method="other",norm="none"})"), 100);
+  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="none"})"), 100);
+  EXPECT_EQ(text.find("ade/Up"), std::string::npos);
+}
+
+TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
+  Metrics metrics(Options());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&metrics] {
+      for (int i = 0; i < 1000; ++i) {
+        metrics.CountRequest(1, i % 3, static_cast<absl::StatusCode>(i % 17));
+        metrics.ObservePhase(i % 3, static_cast<Phase>(i % kPhases), absl::Microseconds(i));
+        if (i % 250 == 0) metrics.Text();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 4000)));
+}
+
+TEST(Metrics, ReadsTheProcess) {
+  Metrics metrics(Options());
+  metrics.Text();
+  const std::string text = metrics.Text();
+  EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GE(Value(text, "process_open_fds"), 3);
+  EXPECT_GT(Value(text, "process_max_fds"), 3);
+  EXPECT_GE(Value(text, "process_threads"), 1);
+  EXPECT_GT(Value(text, "process_start_time_seconds"), 1.6e9);
+  EXPECT_GE(Value(text, "process_cpu_seconds_total"), 0);
+  EXPECT_LT(Value(text, "process_cpu_seconds_total"), 3600) << "added once, not at every reading";
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,108 @@
+#include "server/observe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+#include "normd/v1/normalizer.pb.h"
+#include "normd/v1/sessions.pb.h"
+#include "server/base/clock.h"
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Observe, CountsEveryRpcOfTheServices) {
+  std::set<std::string> declared;
+  for (const auto* file : {v1::NormalizeRequest::descriptor()->file(), v1::Session::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        declared.insert(file->service(s)->name() + "/" + file->service(s)->method(m)->name());
+      }
+    }
+  }
+  std::set<std::string> counted;
+  for (const std::string_view rpc : CountedRpcs()) counted.insert(std::string(rpc));
+  EXPECT_EQ(counted, declared);
+}
+
+// The value of the series that is written exactly as `series`; -1: it is not there.
+double Value(const std::string& text, const std::string& series) {
+  const size_t found = text.find("\n" + series + " ");
+  return found == std::string::npos ? -1 : std::stod(text.substr(found + series.size() + 2));
+}
+
+class ObserverTest : public ::testing::Test {
+ protected:
+  RequestRecord Record() const {
+    RequestRecord record;
+    record.rpc = "Normalizer/Normalize";
+    record.norm_method = "layer_norm";
+    record.request_bytes = 100;
+    record.response_bytes = 90;
+    record.rows = 4;
+    record.decode = absl::Microseconds(10);
+    record.compute = absl::Microseconds(20);
+    record.total = absl::Microseconds(100);
+    return record;
+  }
+  RpcObserver Observer(LogLevel level) {
+    log_ = std::make_unique<Log>(LogOptions{.level = level, .out = &out_}, &clock_);
+    return MakeObserver(&metrics_, log_.get());
+  }
+
+  SystemClock clock_;
+  std::ostringstream out_;
+  Metrics metrics_{DefaultMetricsOptions()};
+  std::unique_ptr<Log> log_;
+};
+
+TEST_F(ObserverTest, TurnsARecordIntoMetrics) {
+  const RpcObserver observer = Observer(LogLevel::kInfo);
+  observer.on_request_done(Record());
+  observer.on_bytes_in_flight(55);
+  const std::string text = metrics_.Text();
+  EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="Normalizer/Normalize",norm="layer_norm"})"), 1);
+  EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
+  EXPECT_EQ(Value(text, "normd_response_bytes_total"), 90);
+  EXPECT_EQ(Value(text, R"(normd_rows_total{norm="layer_norm"})"), 4);
+  EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 55);
+  const std::string series = R"(normd_request_duration_seconds_sum{method="Normalizer/Normalize",phase=)";
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("decode"})"), 1e-5);
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("compute"})"), 2e-5);
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("queue"})"), 7e-5) << "what is left of total";
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("total"})"), 1e-4);
+  EXPECT_EQ(Value(text, series + R"("commit"})"), -1) << "there was none";
+  EXPECT_EQ(out_.str(), "") << "requests are logged at debug only";
+}
+
+TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
+  RequestRecord bad = Record();
+  bad.code = absl::StatusCode::kInvalidArgument;
+  bad.message = "x: wrong";
+  RequestRecord broken = Record();
+  broken.code = absl::StatusCode::kInternal;
+  broken.message = "it broke" + std::string(5000, '!');
+
+  const RpcObserver quiet = Observer(LogLevel::kInfo);
+  quiet.on_request_done(bad);
+  EXPECT_EQ(out_.str(), "");
+  quiet.on_request_done(broken);
+  EXPECT_THAT(out_.str(), HasSubstr("ERROR request failed"));
+  EXPECT_THAT(out_.str(), HasSubstr("it broke"));
+  EXPECT_LT(out_.str().size(), 1000u) << "text of callers is cut";
+
+  const RpcObserver loud = Observer(LogLevel::kDebug);
+  loud.on_request_done(bad);
+  EXPECT_THAT(out_.str(), HasSubstr("DEBUG request"));
+  EXPECT_THAT(out_.str(), HasSubstr("x: wrong"));
+}
+
+}  // namespace
+}  // namespace normd

@@ -1,0 +1,259 @@
+#include "tests/support/oracle.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace normd::oracle {
+namespace {
+
+using Index = std::vector<int64_t>;
+
+bool HasMean(Method method) {
+  return method == Method::kBatch || method == Method::kLayer || method == Method::kInstance ||
+         method == Method::kGroup;
+}
+
+bool HasChannels(Method method) {
+  return method == Method::kBatch || method == Method::kInstance || method == Method::kGroup ||
+         method == Method::kPower;
+}
+
+// Row-major number of `index` over the listed axes only.
+int64_t NumberOver(const std::vector<int64_t>& axes, const Index& shape, const Index& index) {
+  int64_t number = 0;
+  for (const int64_t axis : axes) number = number * shape[axis] + index[axis];
+  return number;
+}
+
+// Which element belongs where, by logical indices.
+class Geometry {
+ public:
+  Geometry(const Spec& spec, const Input& input)
+      : spec_(spec), shape_(input.shape), given_(!input.given_variance.empty()) {
+    const int64_t rank = static_cast<int64_t>(shape_.size());
+    channel_axis_ = spec.method == Method::kPower || spec.channels_last ? rank - 1 : 1;
+    reduced_ = spec.axes;
+    if (reduced_.empty() || spec.method == Method::kPRms || spec.method == Method::kScale) reduced_ = {rank - 1};
+    for (int64_t& axis : reduced_) axis = axis < 0 ? axis + rank : axis;
+    for (int64_t axis = 0; axis < rank; ++axis) {
+      if (std::find(reduced_.begin(), reduced_.end(), axis) == reduced_.end()) kept_.push_back(axis);
+      if (axis != channel_axis_) positions_.push_back(axis);
+    }
+  }
+
+  int64_t Elements() const {
+    int64_t n = 1;
+    for (const int64_t d : shape_) n *= d;
+    return n;
+  }
+
+  int64_t Channels() const { return shape_[channel_axis_]; }
+  int64_t GroupSize() const { return Channels() / spec_.num_groups; }
+
+  int64_t Sets() const {
+    if (spec_.method == Method::kBatch || spec_.method == Method::kPower) return Channels();
+    if (spec_.method == Method::kInstance) return given_ ? Channels() : shape_[0] * Channels();
+    if (spec_.method == Method::kGroup) return shape_[0] * spec_.num_groups;
+    int64_t n = 1;
+    for (const int64_t axis : kept_) n *= shape_[axis];
+    return n;
+  }
+
+  int64_t SetOf(const Index& index) const {
+    if (!HasChannels(spec_.method)) return NumberOver(kept_, shape_, index);
+    const int64_t c = index[channel_axis_];
+    if (spec_.method == Method::kInstance && !given_) return index[0] * Channels() + c;
+    if (spec_.method == Method::kGroup) return index[0] * spec_.num_groups + c / GroupSize();
+    return c;
+  }
+
+  int64_t ParameterOf(const Index& index) const {
+    if (spec_.method == Method::kScale) return 0;
+    if (!HasChannels(spec_.method)) return NumberOver(reduced_, shape_, index);
+    const int64_t c = index[channel_axis_];
+    return spec_.method == Method::kGroup && spec_.affine_per_group ? c / GroupSize() : c;
+  }
+
+  // Of a position: all axes but the channel's.
+  int64_t PositionOf(const Index& index) const { return NumberOver(positions_, shape_, index); }
+  int64_t ChannelOf(const Index& index) const { return index[channel_axis_]; }
+  int64_t LastOf(const Index& index) const { return index.back(); }
+
+  Index IndexOf(int64_t element) const {
+    Index index(shape_.size());
+    for (size_t i = shape_.size(); i-- > 0;) {
+      index[i] = element % shape_[i];
+      element /= shape_[i];
+    }
+    return index;
+  }
+
+ private:
+  const Spec& spec_;
+  const Index& shape_;
+  const bool given_;  // then the sets of InstanceNorm are the channels, too
+  int64_t channel_axis_ = 0;
+  std::vector<int64_t> reduced_, kept_, positions_;
+};
+
+// h = x + scale * r. `held` is what is normalised, `returned` what the caller may ask for.
+void AddResidual(const Input& input, std::vector<Wide>& held, std::vector<Wide>& returned) {
+  for (size_t i = 0; i < input.x.size(); ++i) {
+    const Wide sum = AddToOdd(input.x[i], Wide(input.residual_scale) * input.residual[i]);
+    if (!input.keep_wide) {
+      held[i] = Round(input.type, sum);
+    } else if (input.type != Type::kF64) {
+      held[i] = Round(Type::kF64, sum);  // wide is f64 for the narrower types
+    } else {
+      held[i] = sum;
+    }
+    returned.push_back(Round(input.type, held[i]));
+  }
+}
+
+// PowerNorm's first step: s = x / sqrt(mean over the group's channels of x^2 + eps), for each position.
+void ScalePerGroup(const Geometry& geometry, int64_t groups, Wide eps, std::vector<Wide>& x) {
+  const int64_t elements = static_cast<int64_t>(x.size());
+  if (elements == 0) return;
+  std::vector<Wide> squares(static_cast<size_t>(elements / geometry.Channels() * groups), Wide(0));
+  const auto group_of = [&](const Index& index) {
+    return static_cast<size_t>(geometry.PositionOf(index) * groups + geometry.ChannelOf(index) / geometry.GroupSize());
+  };
+  for (int64_t i = 0; i < elements; ++i) squares[group_of(geometry.IndexOf(i))] += x[i] * x[i];
+  for (int64_t i = 0; i < elements; ++i) {
+    x[i] /= Sqrt(squares[group_of(geometry.IndexOf(i))] / geometry.GroupSize() + eps);
+  }
+}
+
+// Count, mean and M2 of every set over the elements that enter it.
+void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& input, const std::vector<Wide>& h,
+                    std::vector<SetStatistics>& sets) {
+  const int64_t elements = static_cast<int64_t>(h.size());
+  const auto enters = [&](const Index& index) {
+    if (spec.method == Method::kPRms && geometry.LastOf(index) >= spec.k) return false;
+    return input.mask.empty() || input.mask[static_cast<size_t>(geometry.PositionOf(index))] != 0;
+  };
+  std::vector<Wide> sums(sets.size(), Wide(0));
+  for (int64_t i = 0; i < elements; ++i) {
+    const Index index = geometry.IndexOf(i);
+    if (!enters(index)) continue;
+    const auto set = static_cast<size_t>(geometry.SetOf(index));
+    sets[set].count += 1;
+    sums[set] += h[i];
+  }
+  for (size_t s = 0; s < sets.size(); ++s) sets[s].mean = HasMean(spec.method) ? sums[s] / sets[s].count : Wide(0);
+  for (int64_t i = 0; i < elements; ++i) {
+    const Index index = geometry.IndexOf(i);
+    if (!enters(index)) continue;
+    SetStatistics& set = sets[static_cast<size_t>(geometry.SetOf(index))];
+    const Wide d = h[i] - set.mean;
+    set.m2 += spec.method == Method::kLp && spec.order == 1 ? Abs(d) : d * d;
+  }
+}
+
+void UseGiven(const Input& input, std::vector<SetStatistics>& sets) {
+  for (size_t s = 0; s < sets.size(); ++s) {
+    sets[s].count = 1;
+    if (!input.given_mean.empty()) sets[s].mean = input.given_mean[s];
+    sets[s].m2 = input.given_variance[s];
+  }
+}
+
+// D of one set. S is the variance, mean square or sum of squares, R its root (for L1 the sum itself).
+Wide Divisor(const Spec& spec, SetStatistics& set, Wide& root) {
+  const Wide eps = spec.eps.value_or(DefaultEps(spec.method));
+  const bool is_norm = spec.method == Method::kScale || spec.method == Method::kLp;
+  const Wide square = is_norm ? set.m2 : set.m2 / set.count;
+  root = spec.method == Method::kLp && spec.order == 1 ? set.m2 : Sqrt(square);
+  set.deviation = Sqrt(set.m2 / set.count);
+  switch (spec.eps_mode.value_or(DefaultEpsMode(spec.method))) {
+    case EpsMode::kInsideSqrt:
+      return Sqrt(square + eps);
+    case EpsMode::kAddToRoot:
+      return root + eps;
+    case EpsMode::kClampRoot:
+      return IsNan(root) ? root : Max(root, eps);
+  }
+  return root;
+}
+
+}  // namespace
+
+double DefaultEps(Method method) {
+  if (method == Method::kLp) return 0;
+  return method == Method::kRms || method == Method::kPRms ? 1e-6 : 1e-5;
+}
+
+EpsMode DefaultEpsMode(Method method) {
+  return method == Method::kScale || method == Method::kLp ? EpsMode::kAddToRoot : EpsMode::kInsideSqrt;
+}
+
+int64_t PartialLength(double p, int64_t d, bool floor) {
+  // digits[.digits]e[+-]digits, the shortest that gives the same double.
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof(text), p, std::chars_format::scientific).ptr;
+  const std::string number(text, end);
+  const size_t e = number.find('e');
+  int exponent = std::stoi(number.substr(e + 1));
+  __int128 digits = 0;
+  for (const char c : number.substr(0, e)) {
+    if (c != '.') digits = digits * 10 + (c - '0');
+  }
+  if (e > 2) exponent -= static_cast<int>(e) - 2;
+  __int128 product = digits * d;
+  bool whole = true;
+  for (; exponent < 0; ++exponent) {
+    whole = whole && product % 10 == 0;
+    product /= 10;
+  }
+  return static_cast<int64_t>(product) + (whole || floor ? 0 : 1);
+}
+
+Result Compute(const Spec& spec, const Input& input) {
+  const Geometry geometry(spec, input);
+  Result result;
+  std::vector<Wide> h = input.x;
+  if (!input.residual.empty()) AddResidual(input, h, result.h);
+  if (spec.method == Method::kPower) {
+    ScalePerGroup(geometry, spec.num_groups, spec.eps.value_or(DefaultEps(spec.method)), h);
+  }
+
+  const bool given = !input.given_variance.empty();
+  result.sets.resize(static_cast<size_t>(geometry.Sets()));
+  if (given) {
+    UseGiven(input, result.sets);
+  } else {
+    TakeStatistics(spec, geometry, input, h, result.sets);
+  }
+  std::vector<Wide> divisors, roots(result.sets.size());
+  for (size_t s = 0; s < result.sets.size(); ++s) {
+    divisors.push_back(Divisor(spec, result.sets[s], roots[s]));
+    result.sets[s].inverse = Wide(1) / divisors[s];
+  }
+
+  result.has_weight = !input.weight.empty();
+  result.has_bias = !input.bias.empty();
+  for (size_t i = 0; i < h.size(); ++i) {
+    const Index index = geometry.IndexOf(static_cast<int64_t>(i));
+    const auto set = static_cast<size_t>(geometry.SetOf(index));
+    const auto parameter = static_cast<size_t>(geometry.ParameterOf(index));
+    const bool zero_norm = spec.method == Method::kLp && roots[set] == 0;
+    // "An exactly centred element gives +0": -0 less a mean of 0 would be -0.
+    const bool centred = HasMean(spec.method) && h[i] == result.sets[set].mean;
+    const Wide numerator = centred ? Wide(0) : h[i] - result.sets[set].mean;
+    const Wide normalised = zero_norm ? Wide(0) : numerator / divisors[set];
+    Wide w = input.weight.empty() ? Wide(1) : input.weight[parameter] + spec.weight_offset;
+    if (spec.cast_then_affine) w = Round(Type::kF64, w);  // the wide type in which the offset is added
+    const Wide b = input.bias.empty() ? Wide(0) : input.bias[parameter];
+    Wide y = normalised;
+    if (!spec.cast_then_affine && result.has_weight) y *= w;
+    if (!spec.cast_then_affine && result.has_bias) y += b;
+    result.y.push_back(y);
+    result.weight.push_back(w);
+    result.bias.push_back(b);
+  }
+  return result;
+}
+
+}  // namespace normd::oracle
