@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
