@@ -34,5 +34,5 @@ EXPOSE 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["/usr/bin/normctl", "health"]
 # In a container every interface is the container's own; plain text is a choice, so it is spelled out. Flags and -e win.
-ENV NORMD_LISTEN=0.0.0.0:8001 NORMD_PLAINTEXT=true NORMD_ADMIN_LISTEN=0.0.0.0:8002
+ENV NORMD_LISTEN=0.0.0.0:8001 NORMD_PLAINTEXT=true NORMD_ADMIN_LISTEN=0.0.0.0:8002 NORMD_DATA_DIR=/data
 ENTRYPOINT ["/usr/bin/normd"]

@@ -4,7 +4,8 @@
 # The base image is made by debootstrap from the machine's own apt sources and kept for a week in
 # ${XDG_CACHE_HOME:-$HOME/.cache}/normd. Images and containers live in a folder of this run and go with it.
 # Checked: health, the demo from outside (PROGRAM; build/release/normctl; else a second container), uid 10001, no
-# capabilities, read-only root, writable /data, admin port, SIGTERM drains and exits with 0.
+# capabilities, read-only root, writable /data, admin port, SIGTERM drains and exits with 0, and a
+# session is there after a restart.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly base=docker.io/library/debian:bookworm-slim
@@ -138,14 +139,36 @@ fi
 "${demo[@]}" demo "--server=127.0.0.1:$port" >"$work/demo.log" 2>&1 || { tail -n 30 "$work/demo.log" && fail "the demo"; }
 tail -n 5 "$work/demo.log"
 
+ask() { # normctl against the container
+  if [[ -x $normctl ]]; then
+    "$normctl" "$@" "--server=127.0.0.1:$port"
+  else
+    podman exec "$name" /usr/bin/normctl "$@"
+  fi
+}
+stop_and_check() {
+  podman kill --signal TERM "$name" >/dev/null
+  for ((try = 0; ; ++try)); do
+    [[ $(podman inspect --format '{{.State.Status}}' "$name") == exited ]] && break
+    ((try < 120)) || fail "still running 60 s after SIGTERM"
+    sleep 0.5
+  done
+  code=$(podman inspect --format '{{.State.ExitCode}}' "$name")
+  [[ $code == 0 ]] || fail "exit status $code after SIGTERM"
+}
+
 step "SIGTERM"
-podman kill --signal TERM "$name" >/dev/null
+ask session create batch-norm --channels=4 --layout=channels-first --id=kept >/dev/null || fail "creating a session"
+stop_and_check
+echo "drained, exit status 0"
+
+step "restart on the same /data"
+podman start "$name" >/dev/null
 for ((try = 0; ; ++try)); do
-  [[ $(podman inspect --format '{{.State.Status}}' "$name") == exited ]] && break
-  ((try < 120)) || fail "still running 60 s after SIGTERM"
+  ask session get kept >"$work/kept.log" 2>&1 && break
+  ((try < 60)) || { cat "$work/kept.log" && fail "the session is gone after a restart"; }
   sleep 0.5
 done
-code=$(podman inspect --format '{{.State.ExitCode}}' "$name")
-[[ $code == 0 ]] || fail "exit status $code after SIGTERM"
-echo "drained, exit status 0"
+stop_and_check
+echo "the session is there"
 step "container test passed"

@@ -2,7 +2,7 @@
 # From a fresh Debian 12 machine to a running server: installs packages (root or sudo), builds Release, starts normd,
 # runs the demo against it and stays up until Ctrl-C.
 #   deploy/quickstart.sh [--once] [--port=8001] [--admin-port=8002] [--build-dir=build/release]
-# --once  end after the demo, with its status. Port 0 is any free one.
+# --once  end after the demo, with its status, and leave no sessions behind. Port 0 is any free one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -44,9 +44,12 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+data=()
+if [[ -n $once ]]; then data=("--data_dir=$work/data"); fi
 # In a process group of its own: Ctrl-C reaches this script, which then ends the server in order.
 set -m
 "$build/normd" "--listen=127.0.0.1:$port" "--admin_listen=127.0.0.1:$admin_port" "--port_file=$work/ports" \
+  "${data[@]}" \
   >"$work/normd.log" 2>&1 &
 server=$!
 set +m

@@ -8,7 +8,6 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -18,126 +17,13 @@
 #include "kernels/errors.h"
 #include "server/base/status_macros.h"
 #include "server/listen.h"
+#include "server/option_list.h"
 
 namespace normd {
 namespace {
 
-// One option. Which member `field` holds says how its value is read; int64 options with `bytes` take KiB, MiB, GiB.
-struct Option {
-  std::string_view name;
-  std::variant<bool Config::*, int64_t Config::*, absl::Duration Config::*, std::string Config::*,
-               std::vector<std::string> Config::*>
-      field;
-  std::string_view default_value;
-  std::string_view help;
-  int64_t min = 0, max = 0;       // int64; durations, in seconds
-  bool bytes = false;             // int64
-  std::string_view choices = {};  // strings: "a|b|c"
-};
-
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kGiB = int64_t{1} << 30;
-constexpr int64_t kMillion = 1'000'000;
-constexpr int64_t kDaySeconds = 86'400;
-
-// The one list of options. {runtime} is $XDG_RUNTIME_DIR, or /tmp/normd-<uid>, made with mode 0700.
-constexpr Option kOptions[] = {
-    {"listen", &Config::listen, "127.0.0.1:8001,unix:{runtime}/normd.sock",
-     "Where gRPC is served: host:port, [v6]:port or unix:/path, separated by commas or repeated. Port 0 is any free "
-     "one. "
-     "{runtime} is $XDG_RUNTIME_DIR or /tmp/normd-<uid>."},
-    {"plaintext", &Config::plaintext, "false",
-     "Allow listeners that other machines can reach. There is no TLS yet: only for closed networks."},
-    {"admin_listen", &Config::admin_listen, "127.0.0.1:8002",
-     "Where HTTP /metrics, /healthz, /readyz and the status page are served. Empty: nowhere."},
-    {"port_file", &Config::port_file, "",
-     "A file that gets one line for each bound listener, as `grpc=127.0.0.1:8001`, once all of them serve."},
-    {.name = "max_message_bytes",
-     .field = &Config::max_message_bytes,
-     .default_value = "64MiB",
-     .help = "The largest request or reply message.",
-     .min = 1024,
-     .max = 2 * kGiB - 1,  // protobuf's own limit
-     .bytes = true},
-    {.name = "max_in_flight_bytes",
-     .field = &Config::max_in_flight_bytes,
-     .default_value = "1GiB",
-     .help = "Bytes of requests held at one time; beyond it calls are refused with RESOURCE_EXHAUSTED. At least "
-             "max_message_bytes.",
-     .min = 1024,
-     .max = int64_t{1} << 46,
-     .bytes = true},
-    {.name = "max_sessions",
-     .field = &Config::max_sessions,
-     .default_value = "100000",
-     .help = "Sessions held at one time.",
-     .min = 0,
-     .max = 100 * kMillion},
-    {.name = "max_parameter_bytes",
-     .field = &Config::max_parameter_bytes,
-     .default_value = "64MiB",
-     .help = "Weight and bias of one session.",
-     .min = 0,
-     .max = 2 * kGiB - 1,
-     .bytes = true},
-    {.name = "max_clients_per_session",
-     .field = &Config::max_clients_per_session,
-     .default_value = "1024",
-     .help = "Client ids of training steps that one session remembers.",
-     .min = 1,
-     .max = kMillion},
-    {.name = "replay_window",
-     .field = &Config::replay_window,
-     .default_value = "16",
-     .help = "Latest steps of each client whose outcome is kept for retries.",
-     .min = 1,
-     .max = 4096},
-    {.name = "queues",
-     .field = &Config::queues,
-     .default_value = "0",
-     .help = "Completion queues, one thread each. 0: half of the cores, 2 to 8.",
-     .min = 0,
-     .max = 64},
-    {.name = "threads",
-     .field = &Config::threads,
-     .default_value = "0",
-     .help = "Threads of the CPU backend for large work. 0: one for each core.",
-     .min = 0,
-     .max = 1024},
-    {.name = "reflection",
-     .field = &Config::reflection,
-     .default_value = "auto",
-     .help = "Serve gRPC reflection. auto: when every listener is local.",
-     .choices = "auto|on|off"},
-    {.name = "drain_settle",
-     .field = &Config::drain_settle,
-     .default_value = "0s",
-     .help = "After SIGTERM: how long to go on serving while health says NOT_SERVING, so that balancers notice.",
-     .min = 0,
-     .max = kDaySeconds},
-    {.name = "drain_timeout",
-     .field = &Config::drain_timeout,
-     .default_value = "30s",
-     .help = "After that: how long calls in flight may take to finish before they are cancelled.",
-     .min = 0,
-     .max = kDaySeconds},
-    {.name = "log_level",
-     .field = &Config::log_level,
-     .default_value = "info",
-     .help = "The least level that is logged; debug has a line for every request.",
-     .choices = "debug|info|warn|error"},
-    {.name = "log_format",
-     .field = &Config::log_format,
-     .default_value = "text",
-     .help = "Lines of key=value, or JSON objects.",
-     .choices = "text|json"},
-    {.name = "help",
-     .field = &Config::help,
-     .default_value = "",
-     .help = "Print the options (as Markdown, or the metrics) and exit.",
-     .choices = "text|markdown|metrics"},
-    {"version", &Config::version, "false", "Print the version and exit."},
-};
 
 std::string OptionName(const Option& option) { return absl::StrCat("--", std::string(option.name)); }
 
@@ -241,9 +127,10 @@ absl::Status SetOption(const Option& option, const std::string& text, Config& co
 }
 
 const Option* FindOption(std::string_view name) {
-  const auto it = std::find_if(std::begin(kOptions), std::end(kOptions),
-                               [name](const Option& option) { return option.name == name; });
-  return it == std::end(kOptions) ? nullptr : it;
+  const absl::Span<const Option> options = AllOptions();
+  const auto it =
+      std::find_if(options.begin(), options.end(), [name](const Option& option) { return option.name == name; });
+  return it == options.end() ? nullptr : &*it;
 }
 
 // One argument, split. `value` is absent for --name, which may take the next argument.
@@ -263,12 +150,13 @@ absl::Status UnknownOptionError(std::string_view argument) {
 
 absl::StatusOr<Argument> SplitArgument(std::string_view text) {
   if (!text.starts_with("--")) return UnknownOptionError(text);
-  std::string_view name = text.substr(2);
   Argument argument;
-  if (const size_t equals = name.find('='); equals != std::string_view::npos) {
-    argument.value = std::string(name.substr(equals + 1));
-    name = name.substr(0, equals);
+  if (const size_t equals = text.find('='); equals != std::string_view::npos) {
+    argument.value = std::string(text.substr(equals + 1));
   }
+  // --data-dir is --data_dir.
+  const std::string spelled = absl::StrReplaceAll(std::string(text.substr(2, text.find('=') - 2)), {{"-", "_"}});
+  const std::string_view name = spelled;
   argument.option = FindOption(name);
   if (argument.option == nullptr && name.starts_with("no") && !argument.value.has_value()) {
     argument.option = FindOption(name.substr(2));
@@ -282,7 +170,9 @@ absl::StatusOr<Argument> SplitArgument(std::string_view text) {
 }
 
 // Options that are commands are not taken from the environment, where NORMD_VERSION may mean anything.
-bool IsCommand(const Option& option) { return option.name == "help" || option.name == "version"; }
+bool IsCommand(const Option& option) {
+  return option.name == "help" || option.name == "version" || option.name == "backup";
+}
 
 // What an option means that stands alone; nothing: it takes the next argument.
 std::optional<std::string> ImplicitValue(const Option& option) {
@@ -317,6 +207,32 @@ std::string RuntimeFolder(const std::map<std::string, std::string>& env) {
   return absl::StrCat("/tmp/normd-", static_cast<int64_t>(geteuid()));
 }
 
+std::string StateFolder(const std::map<std::string, std::string>& env) {
+  const auto folder = [&env](const char* variable, const char* below) {
+    const auto it = env.find(variable);
+    return it == env.end() || it->second.empty() ? std::string() : absl::StrCat(it->second, below);
+  };
+  if (std::string state = folder("XDG_STATE_HOME", "/normd"); !state.empty()) return state;
+  if (std::string state = folder("HOME", "/.local/state/normd"); !state.empty()) return state;
+  return "/var/lib/normd";
+}
+
+absl::Status CheckStore(const Config& config) {
+  const std::string_view kind = config.StoreKind();
+  if (kind.empty()) {
+    // Not the value: it may be a URL with a password, mistyped.
+    return OutOfRangeError("--session_store", "an unknown store", "sqlite, memory, postgres://... or postgresql://...",
+                           "BAD_OPTION");
+  }
+  if (kind == "postgres" && config.durability == "memory") {
+    return OutOfRangeError("--durability", "memory", "process or power with PostgreSQL", "BAD_OPTION");
+  }
+  if (!config.backup.empty() && kind != "sqlite") {
+    return NotAllowedError("--backup", "it copies the sqlite store; PostgreSQL has pg_dump");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
   if (address.IsLocal() || plaintext) return absl::OkStatus();
@@ -338,6 +254,7 @@ absl::Status CheckConfig(const Config& config) {
       return OutOfRangeError("--admin_listen", config.admin_listen, "host:port", "BAD_ADDRESS");
     }
   }
+  NORMD_RETURN_IF_ERROR(CheckStore(config));
   if (config.max_in_flight_bytes < config.max_message_bytes) {
     return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
                            absl::StrCat("at least --max_message_bytes, ", config.max_message_bytes), "BAD_OPTION");
@@ -355,18 +272,25 @@ bool Config::ReflectionOn() const {
   });
 }
 
+std::string_view Config::StoreKind() const {
+  if (session_store.starts_with("postgres://") || session_store.starts_with("postgresql://")) return "postgres";
+  if (session_store != "sqlite" && session_store != "memory") return "";
+  return durability == "memory" ? "memory" : std::string_view(session_store);
+}
+
 // Environment variables that no option has are ignored: Kubernetes sets NORMD_PORT, NORMD_SERVICE_HOST and more for a
 // service called normd.
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env) {
   NORMD_ASSIGN_OR_RETURN(Values values, ReadArguments(args));
   Config config;
-  for (const Option& option : kOptions) {
+  for (const Option& option : AllOptions()) {
     std::vector<std::string>& texts = values[option.name];
     const auto variable = env.find(EnvironmentName(option));
     if (texts.empty() && variable != env.end() && !IsCommand(option)) texts.push_back(variable->second);
     if (texts.empty()) texts.push_back(std::string(option.default_value));
     for (const std::string& text : texts) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
   }
+  config.data_dir = absl::StrReplaceAll(config.data_dir, {{"{state}", StateFolder(env)}});
   const std::string runtime = RuntimeFolder(env);
   for (std::string& text : config.listen) text = absl::StrReplaceAll(text, {{"{runtime}", runtime}});
   if (config.help.empty() && !config.version) NORMD_RETURN_IF_ERROR(CheckConfig(config));
@@ -377,7 +301,7 @@ std::string HelpText() {
   std::ostringstream out;
   out << "normd serves normalisation of tensors over gRPC.\n\nOptions (--name=value; also the environment, "
          "NORMD_NAME):\n";
-  for (const Option& option : kOptions) {
+  for (const Option& option : AllOptions()) {
     out << "  --" << option.name;
     if (!option.default_value.empty()) out << " (" << option.default_value << ")";
     if (const std::string limit = LimitText(option); !limit.empty()) out << ", " << limit;
@@ -389,7 +313,7 @@ std::string HelpText() {
 std::string HelpMarkdown() {
   std::ostringstream out;
   out << "| option | default | limits | meaning |\n|---|---|---|---|\n";
-  for (const Option& option : kOptions) {
+  for (const Option& option : AllOptions()) {
     out << "| `--" << option.name << "` | ";
     if (!option.default_value.empty()) out << "`" << option.default_value << "`";
     out << " | " << LimitText(option) << " | " << absl::StrReplaceAll(std::string(option.help), {{"|", "\\|"}})

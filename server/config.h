@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,7 +23,14 @@ struct Config {
   std::string port_file;     // empty: none
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
+  std::string session_store;  // "sqlite", "memory", "postgres://..." or "postgresql://..."
+  std::string data_dir;
+  std::string durability;  // "memory", "process", "power"
+  std::string backup;      // empty: serve; else a file: copy the store into it and exit
+  absl::Duration session_idle;
+  int64_t max_resident_bytes = 0;
   int64_t max_sessions = 0;
+  int64_t max_total_bytes = 0;
   int64_t max_parameter_bytes = 0;
   int64_t max_clients_per_session = 0;
   int64_t replay_window = 0;
@@ -37,6 +45,8 @@ struct Config {
   bool version = false;    // print and exit
 
   bool ReflectionOn() const;
+  // "sqlite", "memory" or "postgres": a URL may hold a password and is not for logs.
+  std::string_view StoreKind() const;
 };
 
 // Arguments without the program's name: --name=value, --name value, --flag, --noflag. What they do not name comes from

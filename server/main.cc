@@ -1,7 +1,9 @@
 // normd: options, process set-up, one Server, and the signals that end it. Exit codes: 0 after a drain or --help, 1
-// when it cannot serve, 2 for a wrong option, 128 + signal when a second signal cuts the drain short.
+// when it cannot serve or its session store failed, 2 for a wrong option, 128 + signal when a second signal cuts the
+// drain short.
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <map>
@@ -16,6 +18,7 @@
 #include "server/config.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
+#include "server/open_store.h"
 #include "server/process_setup.h"
 #include "server/server.h"
 
@@ -53,18 +56,36 @@ bool PrintAndExit(const Config& config) {
 }
 
 int Serve(const Config& config, Log& log) {
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, &log);
+  std::atomic<bool> stopping{false};
+  std::atomic<bool> store_failed{false};
+  const auto stop = [&stopping, &store_failed] {
+    store_failed = true;
+    // As if it had been asked to: the one way down. On the way already, a second signal would cut it short.
+    if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
+  };
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, &log, stop);
   if (!server.ok()) {
     log.Error("cannot serve", {{"error", std::string(server.status().message())}});
     return kExitFailure;
   }
   const int signal_number = WaitForStopSignal();
+  stopping = true;
   log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
   // Whoever asks twice does not want to wait; nothing below main could be unwound while calls run.
   std::thread([] { _exit(128 + WaitForStopSignal()); }).detach();
   (*server)->Drain();
-  server->reset();
+  server->reset();  // what is queued is written here, and may fail
   log.Info("stopped");
+  return store_failed ? kExitFailure : 0;
+}
+
+int Backup(const Config& config) {
+  const absl::StatusOr<int64_t> records = BackupSessionStore(config);
+  if (!records.ok()) {
+    std::cerr << "normd: --backup: " << records.status().message() << "\n";
+    return kExitFailure;
+  }
+  std::cout << "normd: " << *records << " sessions copied to " << config.backup << ", every record checked\n";
   return 0;
 }
 
@@ -77,6 +98,7 @@ int Main(int argc, char** argv) {
     return kExitUsage;
   }
   if (PrintAndExit(*config)) return 0;
+  if (!config->backup.empty()) return Backup(*config);
   SystemClock clock;
   Log log(LogOptionsOf(*config), &clock);
   if (!tuned) log.Warn("the allocator could not be tuned: large requests cost page faults");

@@ -91,4 +91,40 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log) {
   return observer;
 }
 
+StoreObserver MakeStoreObserver(Metrics* metrics, Log* log) {
+  StoreObserver observer;
+  observer.on_group = [metrics](int64_t changes, absl::Duration duration) {
+    metrics->ObserveStoreGroup(changes, duration);
+  };
+  observer.on_evicted = [log](int64_t sessions) { log->Info("idle sessions left memory", {{"sessions", sessions}}); };
+  observer.on_loaded = [log](const std::string& id) { log->Debug("session came into memory", {{"id", id}}); };
+  observer.on_damaged = [log](const std::string& id, const absl::Status& damage) {
+    log->Error("damaged session record", {{"id", id}, {"error", std::string(damage.message())}});
+  };
+  observer.on_error = [log](const absl::Status& status) {
+    log->Error("session store", {{"error", std::string(status.message())}});
+  };
+  observer.on_message = [log](std::string_view text) { log->Info("session store", {{"database", std::string(text)}}); };
+  return observer;
+}
+
+void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics) {
+  const std::pair<StoreMetric, int64_t> values[] = {
+      {StoreMetric::kSessions, figures.sessions},
+      {StoreMetric::kBytes, figures.bytes},
+      {StoreMetric::kResidentSessions, figures.resident_sessions},
+      {StoreMetric::kResidentBytes, figures.resident_bytes},
+      {StoreMetric::kQueued, figures.queued},
+      {StoreMetric::kLoads, figures.loads},
+      {StoreMetric::kEvictions, figures.evictions},
+      {StoreMetric::kExpiries, figures.expired},
+      {StoreMetric::kRows, figures.rows},
+      {StoreMetric::kConflicts, figures.conflicts},
+      {StoreMetric::kDamaged, figures.damaged},
+      {StoreMetric::kFailedGroups, figures.failed_groups},
+  };
+  static_assert(std::size(values) == kStoreMetrics);
+  for (const auto& [metric, value] : values) metrics->SetStoreMetric(metric, value);
+}
+
 }  // namespace normd

@@ -1,4 +1,4 @@
-// Connects what rpc reports to metrics and logs, so that neither knows the other.
+// Connects what rpc and the session store report to metrics and logs, so that neither knows the other.
 // In the path: after it. Threads: the observer's functions run on queue, backend and store threads, several at a time.
 #ifndef NORMD_SERVER_OBSERVE_H_
 #define NORMD_SERVER_OBSERVE_H_
@@ -9,6 +9,7 @@
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
 #include "server/rpc/observer.h"
+#include "server/session/durable_store.h"
 
 namespace normd {
 
@@ -21,6 +22,9 @@ MetricsOptions DefaultMetricsOptions();
 
 // Borrows both; they must outlive whoever calls the observer.
 RpcObserver MakeObserver(Metrics* metrics, Log* log);
+
+StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
+void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics);
 
 }  // namespace normd
 

@@ -16,27 +16,20 @@
 #include "server/base/status_macros.h"
 #include "server/base/version.h"
 #include "server/observe.h"
-#include "server/session/memory_store.h"
+#include "server/open_store.h"
 
 namespace normd {
 namespace {
 
-SessionLimits LimitsOf(const Config& config) {
-  return {.max_sessions = config.max_sessions,
-          .max_parameter_bytes = config.max_parameter_bytes,
-          .max_clients = config.max_clients_per_session,
-          .replay_window = config.replay_window};
-}
-
-// What a restart or a crash leaves of the sessions, in the words of the README.
+// What a restart or a crash leaves of the sessions: the README's words.
 std::string_view DurabilityText(Durability durability) {
   switch (durability) {
     case Durability::kMemory:
       return "memory: survives nothing but the process staying alive";
     case Durability::kProcess:
-      return "process: survives a crash of normd";
+      return "process: survives a crash or kill -9 of normd";
     case Durability::kPower:
-      return "power: survives power loss";
+      return "power: survives power loss provided the disk honours flushes";
   }
   return "";
 }
@@ -72,9 +65,10 @@ absl::Status ListenError(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Log* log) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Config& config, Log* log,
+                                                      std::function<void()> on_store_failed) {
   std::unique_ptr<Server> server(new Server(config, log));
-  NORMD_RETURN_IF_ERROR(server->Serve());
+  NORMD_RETURN_IF_ERROR(server->Serve(std::move(on_store_failed)));
   return server;
 }
 
@@ -83,9 +77,7 @@ Server::Server(const Config& config, Log* log)
       log_(log),
       start_time_(clock_.Now()),
       metrics_(DefaultMetricsOptions()),
-      sessions_(std::make_unique<MemoryStore>(LimitsOf(config), &clock_)),
-      backend_(MakeCpuBackend({.threads = static_cast<int>(config.threads)})),
-      engine_(backend_.get(), sessions_.get()) {}
+      backend_(MakeCpuBackend({.threads = static_cast<int>(config.threads)})) {}
 
 Server::~Server() {
   admin_.reset();
@@ -93,7 +85,19 @@ Server::~Server() {
   for (const std::string& path : unix_paths_) RemoveUnixSocket(path);
 }
 
-absl::Status Server::Serve() {
+absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
+  StoreObserver observer = MakeStoreObserver(&metrics_, log_);
+  observer.on_failed = [log = log_, on_store_failed = std::move(on_store_failed)] {
+    log->Error("a flush of the session store failed: no more changes are taken, the server ends");
+    if (on_store_failed != nullptr) on_store_failed();
+  };
+  NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
+  engine_ = std::make_unique<Engine>(backend_.get(), sessions_.get());
+  return absl::OkStatus();
+}
+
+absl::Status Server::Serve(std::function<void()> on_store_failed) {
+  NORMD_RETURN_IF_ERROR(OpenStore(std::move(on_store_failed)));
   const std::vector<DeviceInfo> devices = FindDevices(config_);
   LogStart(devices);
   NORMD_RETURN_IF_ERROR(ServeAdmin());
@@ -136,7 +140,7 @@ absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
   options.server_version = std::string(Version());
   options.devices = devices;
   options.observer = MakeObserver(&metrics_, log_);
-  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), &engine_);
+  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get());
   if (!grpc.ok()) return ListenError(grpc.status());
   grpc_ = *std::move(grpc);
   for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path));
@@ -169,7 +173,10 @@ void Server::LogStart(const std::vector<DeviceInfo>& devices) const {
   for (const DeviceInfo& device : devices) {
     log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
   }
-  log_->Info("session store", {{"durability", DurabilityText(sessions_->durability())}});
+  const StoreFigures figures = sessions_->figures();
+  log_->Info("session store", {{"kind", config_.StoreKind()},
+                               {"durability", DurabilityText(sessions_->durability())},
+                               {"sessions", figures.sessions}});
 }
 
 void Server::Drain() {
@@ -183,7 +190,7 @@ void Server::Drain() {
 }
 
 std::string Server::MetricsText() {
-  metrics_.SetSessions(sessions_->size());
+  SetStoreMetrics(sessions_->figures(), &metrics_);
   return metrics_.Text();
 }
 
@@ -199,7 +206,7 @@ StatusFacts Server::Status() const {
                   {"instruction set", std::string(ActiveCpuTargetName())},
                   {"listeners", started ? absl::StrJoin(listeners_, ", ") : ""},
                   {"session store", std::string(DurabilityText(sessions_->durability()))},
-                  {"sessions", absl::StrCat(sessions_->size())}};
+                  {"sessions", absl::StrCat(sessions_->figures().sessions)}};
   status.requests = metrics_.RequestsByMethod();
   return status;
 }

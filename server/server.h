@@ -5,6 +5,7 @@
 #define NORMD_SERVER_SERVER_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +28,10 @@ namespace normd {
 class Server {
  public:
   // Serves when it returns. Borrows `log`. Errors say which listener or file could not be had; nothing is left behind.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Log* log);
+  // `on_store_failed` runs at most once, on a thread of the store: a flush failed, the server is to be drained and to
+  // end with failure.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Log* log,
+                                                       std::function<void()> on_store_failed = nullptr);
 
   // Cancels what still runs; call Drain first to let it finish.
   ~Server();
@@ -42,7 +46,8 @@ class Server {
  private:
   Server(const Config& config, Log* log);
 
-  absl::Status Serve();
+  absl::Status Serve(std::function<void()> on_store_failed);
+  absl::Status OpenStore(std::function<void()> on_store_failed);
   absl::Status ServeAdmin();
   absl::Status ServeGrpc(const std::vector<DeviceInfo>& devices);
   absl::Status WritePortFile() const;
@@ -56,9 +61,9 @@ class Server {
   SystemClock clock_;
   const absl::Time start_time_;
   Metrics metrics_;
-  const std::unique_ptr<SessionStore> sessions_;
   const std::unique_ptr<Backend> backend_;
-  Engine engine_;
+  std::unique_ptr<SessionStore> sessions_;
+  std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;
   std::vector<std::string> unix_paths_;  // to be removed at the end
   std::atomic<ServingState> state_ = ServingState::kStarting;

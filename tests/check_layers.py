@@ -69,8 +69,10 @@ TESTS = {
     "tests/e2e": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/e2e", "tests/support"),
     "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz",
                    "tests/support"),
+    "tests/crash": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/crash",
+                    "tests/server/session", "tests/support"),
     "tests/bench": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/bench",
-                    "tests/kernels", "tests/support"),
+                    "tests/kernels", "tests/server/session", "tests/support"),
 }
 # Read by device compilers and by every pass of Highway's recompilation. They see the standard library and device
 # headers: headers of kernels/ that reach nothing else, through whatever they include. Highway itself counts on the CPU,

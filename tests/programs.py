@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The three programs as a user runs them: tests/programs.py NORMD NORMCTL NORMLOAD [TEST...]
+"""The three programs as a user runs them: tests/programs.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
 
 Starts the real server on free ports and a Unix socket, asks it with the real clients, reads the admin port, and ends it
 with SIGTERM. Everything lives in a temporary directory.
@@ -17,7 +17,7 @@ import time
 import unittest
 import urllib.request
 
-NORMD, NORMCTL, NORMLOAD = (os.path.abspath(path) for path in sys.argv[1:4])
+NORMD, NORMCTL, NORMLOAD, FAILING_FLUSH = (os.path.abspath(path) for path in sys.argv[1:5])
 PATIENCE = 60  # seconds; sanitizer builds on a busy machine are slow
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("NORMD_")}
 
@@ -41,6 +41,37 @@ def read_npy(path):
     return header, struct.unpack(f"<{len(body) // 4}f", body)
 
 
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
+
+
+def write_safetensors(path, tensors, metadata=None):
+    """tensors: name -> (dtype, shape, bytes). As safetensors.torch.save_file lays them out: by dtype, then by name."""
+    header, data = {}, b""
+    if metadata is not None:
+        header["__metadata__"] = metadata
+    for name in sorted(tensors, key=lambda n: (-SIZES[tensors[n][0]], n)):
+        dtype, shape, values = tensors[name]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_safetensors(path):
+    """(name -> (dtype, shape, bytes), metadata)"""
+    with open(path, "rb") as source:
+        data = source.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    assert size % 8 == 0 and data[8:9] == b"{", data[:16]
+    header = json.loads(data[8:8 + size])
+    metadata = header.pop("__metadata__", {})
+    body = data[8 + size:]
+    assert max((t["data_offsets"][1] for t in header.values()), default=0) == len(body), header
+    return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}, metadata
+
+
 def read_text(path):
     with open(path, encoding="utf-8") as source:
         return source.read()
@@ -49,15 +80,17 @@ def read_text(path):
 class Server:
     """One normd of our own."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, environment=None):
         self.folder = folder
         port_file = os.path.join(folder, "ports")
+        if os.path.exists(port_file):
+            os.remove(port_file)
         self.socket = os.path.join(folder, "s.sock")
         self.log = open(os.path.join(folder, "normd.log"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [NORMD, f"--listen=127.0.0.1:0,unix:{self.socket}", "--admin_listen=127.0.0.1:0",
-             f"--port_file={port_file}", *options],
-            stdout=self.log, stderr=subprocess.STDOUT, env=ENVIRONMENT)
+             f"--port_file={port_file}", f"--data_dir={folder}/data", *options],
+            stdout=self.log, stderr=subprocess.STDOUT, env={**ENVIRONMENT, **(environment or {})})
         deadline = time.monotonic() + PATIENCE
         while not os.path.exists(port_file):  # renamed into place once everything serves
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -88,7 +121,9 @@ def run(program, *arguments):
                           check=False)
 
 
-class ProgramsTest(unittest.TestCase):
+class ServerTest(unittest.TestCase):
+    """What tests against one server share."""
+
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory()
@@ -109,6 +144,13 @@ class ProgramsTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, f"{arguments}\n{result.stdout}\n{result.stderr}\n{self.server.text()}")
         return result.stdout
 
+    def refuse(self, program, *arguments):
+        result = run(program, *arguments)
+        self.assertEqual(result.returncode, 1, f"{arguments}\n{result.stdout}\n{result.stderr}")
+        return result.stderr
+
+
+class ProgramsTest(ServerTest):
     def test_health_over_both_listeners(self):
         self.succeed(NORMCTL, "health", self.at)
         self.succeed(NORMCTL, "health", f"--server=unix:{self.server.socket}")
@@ -156,6 +198,269 @@ class ProgramsTest(unittest.TestCase):
         self.assertTrue(json.loads(out))
 
 
+class SessionsTest(ServerTest):
+    def session(self, *arguments):
+        return self.succeed(NORMCTL, "session", *arguments, self.at)
+
+    def create(self, name, method="batch-norm", channels=2, *flags):
+        self.session("create", method, f"--channels={channels}", "--layout=channels-last", f"--id={name}", *flags)
+
+    def train(self, name, batch, rows=4, channels=2):
+        path = self.path(f"{name}-x.npy")
+        write_npy(path, (rows, channels), [math.sin(7.3 * batch + i) * (batch + 1) for i in range(rows * channels)])
+        self.succeed(NORMCTL, "normalize", path, "--session", name, "--training", "-o", self.path(f"{name}-y.npy"),
+                     self.at)
+
+    def state(self, name):
+        return json.loads(self.session("get", name, "--json"))["state"]
+
+    def test_moments_of_two_callers_are_one_step(self):
+        self.create("pool")
+        self.create("whole")
+        values = [1.5, -2.0, 0.25, 8.0, 3.0, 1.0, -7.5, 2.0, 4.0, 0.125, 6.0, 5.0]
+        files = []
+        for name, rows in (("a", values[:4]), ("b", values[4:])):
+            write_npy(self.path(f"pool-{name}.npy"), (len(rows) // 2, 2), rows)
+            files.append(self.path(f"pool-{name}.json"))
+            self.succeed(NORMCTL, "moments", "batch-norm", self.path(f"pool-{name}.npy"), "-o", files[-1], self.at)
+        step = ("commit", "pool", *files, "--step-client", "trainer", "--step-sequence", "5", "--json")
+        first = json.loads(self.session(*step))["state"]
+        self.assertEqual((first["version"], first["applied"], first["replayed"]), (1, True, False))
+        again = json.loads(self.session(*step))["state"]
+        self.assertEqual((again["version"], again["replayed"]), (1, True))
+        self.assertIn("ABORTED", self.refuse(NORMCTL, "session", "commit", "pool", *files, "--expected-version", "0",
+                                             self.at))
+        # As if one caller had seen all rows.
+        write_npy(self.path("whole.npy"), (6, 2), values)
+        self.succeed(NORMCTL, "normalize", self.path("whole.npy"), "--session", "whole", "--training",
+                     "-o", self.path("whole-y.npy"), self.at)
+        for statistic in ("mean", "var"):
+            for one, other in zip(self.state("pool")[statistic]["values"], self.state("whole")[statistic]["values"]):
+                self.assertAlmostEqual(one, other, delta=1e-14)
+        with open(files[0], "w", encoding="utf-8") as out:
+            out.write("{\"moments\": {\"count\": 1}}")
+        self.assertIn("moments.count", self.refuse(NORMCTL, "session", "commit", "pool", files[0], self.at))
+
+    def watch(self, *arguments):
+        return subprocess.Popen([NORMCTL, "session", "watch", *arguments, "--interval=20ms", self.at], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+
+    def test_watch_shows_the_statistics_moving(self):
+        self.create("moving")
+        with self.watch("moving", "--json", "--count=4") as process:
+            lines = [json.loads(process.stdout.readline())]
+            for batch in range(3):
+                self.train("moving", batch)
+                lines.append(json.loads(process.stdout.readline()))
+                self.assertEqual(lines[-1]["running_mean"]["values"], self.state("moving")["mean"]["values"])
+            self.assertEqual(process.wait(timeout=PATIENCE), 0)
+        self.assertEqual([line["version"] for line in lines], [0, 1, 2, 3])
+        self.assertIsNone(lines[0]["running_mean"]["largest_change"])
+        for before, now in zip(lines, lines[1:]):
+            means = [zip(before[name]["values"], now[name]["values"]) for name in ("running_mean", "running_var")]
+            self.assertEqual(now["running_mean"]["largest_change"], max(abs(b - a) for a, b in means[0]))
+            self.assertEqual(now["running_var"]["largest_change"], max(abs(b - a) / abs(a) for a, b in means[1]))
+
+    def test_watch_ends_with_the_session_and_with_ctrl_c(self):
+        self.create("brief")
+        with self.watch("brief") as process:
+            self.assertIn("version", process.stdout.readline())
+            self.assertIn("  0  ", process.stdout.readline())
+            self.session("delete", "brief")
+            self.assertEqual(process.wait(timeout=PATIENCE), 1)
+            self.assertIn("sessions/brief is gone", process.stderr.read())
+        self.create("endless")
+        with self.watch("endless") as process:
+            process.stdout.readline()
+            process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=PATIENCE), -signal.SIGINT)
+
+    def test_a_record_is_the_session_bit_for_bit(self):
+        self.create("kept", "batch-norm", 2, "--label=a=b")
+        self.train("kept", 1)
+        self.session("export", "kept", "-o", self.path("kept.bin"))
+        self.session("import", self.path("kept.bin"), "--id=kept-again")
+        for view in ("spec", "state", "version", "labels"):
+            self.assertEqual(json.loads(self.session("get", "kept", "--json"))[view],
+                             json.loads(self.session("get", "kept-again", "--json"))[view])
+
+    def test_a_state_dict_is_the_state_bit_for_bit(self):
+        write_npy(self.path("w.npy"), (2,), [1.5, -0.1])
+        for method, flags, names in (
+                ("batch-norm", (f"--weight={self.path('w.npy')}", f"--bias={self.path('w.npy')}"),
+                 {"weight", "bias", "running_mean", "running_var", "num_batches_tracked"}),
+                ("batch-norm", ("--label=a=b", "--dtype=bf16", "--momentum=0.3"),
+                 {"running_mean", "running_var", "num_batches_tracked"})):
+            name = f"dict{len(names)}"
+            self.create(name, method, 2, *flags)
+            for batch in range(3):
+                self.train(name, batch)
+            self.session("export", name, "-o", self.path("one.safetensors"), "--prefix=l1.bn.")
+            tensors, metadata = read_safetensors(self.path("one.safetensors"))
+            self.assertEqual(set(tensors), {f"l1.bn.{tensor}" for tensor in names})
+            self.assertEqual(metadata["format"], "pt")
+            state = self.state(name)
+            self.assertEqual(tensors["l1.bn.running_mean"],
+                             ("F64", [2], struct.pack("<2d", *state["mean"]["values"])))
+            self.assertEqual(tensors["l1.bn.running_var"], ("F64", [2], struct.pack("<2d", *state["var"]["values"])))
+            self.assertEqual(tensors["l1.bn.num_batches_tracked"], ("I64", [], struct.pack("<q", 3)))
+            if "weight" in names:
+                self.assertEqual(tensors["l1.bn.weight"], ("F32", [2], struct.pack("<2f", 1.5, -0.1)))
+            self.session("import", self.path("one.safetensors"), "--prefix=l1.bn.", f"--id={name}-again")
+            self.session("export", f"{name}-again", "-o", self.path("two.safetensors"), "--prefix=l1.bn.")
+            self.assertEqual(read_safetensors(self.path("one.safetensors")),
+                             read_safetensors(self.path("two.safetensors")))
+
+    def test_power_norm_keeps_phi(self):
+        self.session("create", "power-norm", "--channels=2", "--id=power")
+        write_npy(self.path("power.npy"), (2, 3, 2), [0.5 * i for i in range(12)])
+        self.succeed(NORMCTL, "normalize", self.path("power.npy"), "--session=power", "--training",
+                     "-o", self.path("power-y.npy"), self.at)
+        self.session("export", "power", "-o", self.path("power.safetensors"))
+        tensors, _ = read_safetensors(self.path("power.safetensors"))
+        self.assertEqual(tensors["running_phi"],
+                         ("F64", [2], struct.pack("<2d", *self.state("power")["phi"]["values"])))
+        self.session("import", self.path("power.safetensors"), "--id=power-again")
+        self.assertEqual(self.state("power"), self.state("power-again"))
+
+    def test_a_state_dict_of_torch_is_read_and_written(self):
+        mean, var = struct.pack("<3f", 0.1, -2, 3), struct.pack("<3f", 1, 0.5, 7)
+        ones = struct.pack("<3f", 1, 1, 1)
+        torch = {"bn1.weight": ("F32", [3], ones), "bn1.bias": ("F32", [3], ones),
+                 "bn1.running_mean": ("F32", [3], mean), "bn1.running_var": ("F32", [3], var),
+                 "bn1.num_batches_tracked": ("I64", [], struct.pack("<q", 41)),
+                 "conv.weight": ("BF16", [1, 2], b"\x80\x3f\x00\x00")}
+        path = self.path("torch.safetensors")
+        write_safetensors(path, torch, {"format": "pt"})
+        self.session("import", path, "--prefix=bn1.", "--method=batch-norm", "--layout=channels-first", "--id=torch")
+        state = self.state("torch")
+        self.assertEqual(state["mean"]["values"], list(struct.unpack("<3f", mean)))
+        self.assertEqual(state["var"]["values"], list(struct.unpack("<3f", var)))
+        self.assertEqual(state["num_batches"], "41")
+        self.session("export", "torch", "--f32", "--prefix=bn1.", "-o", self.path("back.safetensors"))
+        back, _ = read_safetensors(self.path("back.safetensors"))
+        self.assertEqual(back, {name: tensor for name, tensor in torch.items() if name != "conv.weight"})
+
+        said = run(NORMCTL, "session", "import", path, "--prefix=bn1.", self.at)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("--method", said.stderr)
+        self.assertIn("bn1.weight", self.refuse(NORMCTL, "session", "import", path, "--method=batch-norm", self.at))
+        torch["bn1.running_var"] = ("F32", [2], var[:8])
+        write_safetensors(path, torch)
+        said = self.refuse(NORMCTL, "session", "import", path, "--prefix=bn1.", "--method=batch-norm", self.at)
+        self.assertIn("running_var: 2 values", said)
+        self.assertIn("has 3", said)
+
+
+class DurabilityTest(unittest.TestCase):
+    """What outlives a server, and what a server does that cannot keep its word."""
+
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = self.temporary.name
+        self.servers = []
+
+    def tearDown(self):
+        for server in self.servers:
+            server.stop(signal.SIGKILL)
+        self.temporary.cleanup()
+
+    def start(self, *options, **more):
+        self.servers.append(Server(self.folder, *options, **more))
+        return self.servers[-1]
+
+    def normctl(self, server, *arguments):
+        result = run(NORMCTL, *arguments, f"--server={server.address}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def train(self, server, sequence, name="bn"):
+        path = os.path.join(self.folder, "x.npy")
+        write_npy(path, (4, 2), [math.sin(sequence + i) for i in range(8)])
+        return run(NORMCTL, "normalize", path, "--session", name, "--training", "-o", os.path.join(self.folder, "y.npy"),
+                   "--step-client", "trainer", "--step-sequence", str(sequence), f"--server={server.address}")
+
+    def create(self, server, name="bn"):
+        self.normctl(server, "session", "create", "batch-norm", "--channels=2", "--layout=channels-last", f"--id={name}")
+
+    def get(self, server, name="bn"):
+        session = json.loads(self.normctl(server, "session", "get", name, "--json"))
+        return {key: session[key] for key in ("uid", "version", "state")}
+
+    def test_a_session_survives_kill_9_and_its_steps_are_known(self):
+        server = self.start()
+        self.create(server)
+        for sequence in (1, 2, 3):
+            self.assertEqual(self.train(server, sequence).returncode, 0)
+        before = self.get(server)
+        server.stop(signal.SIGKILL)
+        server = self.start()
+        self.assertEqual(self.get(server), before)
+        self.assertEqual(self.train(server, 3).returncode, 0, "a replay")
+        self.assertEqual(self.get(server), before, "applied twice")
+        self.assertEqual(self.train(server, 4).returncode, 0)
+        self.assertEqual(int(self.get(server)["version"]), 4)
+
+    def test_level_memory_survives_nothing(self):
+        server = self.start("--durability=memory")
+        self.create(server)
+        uid = self.get(server)["uid"]
+        server.stop()
+        server = self.start("--durability=memory")
+        self.assertEqual(run(NORMCTL, "session", "get", "bn", f"--server={server.address}").returncode, 1)
+        self.create(server)
+        self.assertNotEqual(self.get(server)["uid"], uid)
+
+    def test_a_second_server_on_the_same_folder_is_refused(self):
+        self.start()
+        result = run(NORMD, f"--data-dir={self.folder}/data", "--listen=127.0.0.1:0", "--admin_listen=")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("another server uses this session store", result.stdout + result.stderr)
+
+    def test_a_backup_is_made_while_the_server_runs_and_serves_as_a_store(self):
+        server = self.start()
+        for name in ("bn", "other"):
+            self.create(server, name)
+        self.assertEqual(self.train(server, 1).returncode, 0)
+        before = self.get(server)
+        restored = os.path.join(self.folder, "data2")
+        os.mkdir(restored)
+        command = (NORMD, f"--backup={restored}/normd.db", f"--data_dir={self.folder}/data")
+        result = run(*command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("2 sessions", result.stdout)
+        self.assertEqual(run(*command).returncode, 1, "an existing file is not overwritten")
+        self.assertEqual(self.train(server, 2).returncode, 0)
+        server.stop()
+        server = self.start(f"--data_dir={restored}")
+        self.assertEqual(self.get(server), before)
+
+    def test_a_failed_flush_is_never_acknowledged_and_ends_the_server(self):
+        trigger = os.path.join(self.folder, "broken")
+        server = self.start("--drain_settle=6s", environment={
+            "LD_PRELOAD": FAILING_FLUSH, "NORMD_FAIL_FLUSH": trigger, "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        self.create(server)
+        self.assertEqual(self.train(server, 1).returncode, 0)
+        before = self.get(server)
+        open(trigger, "w", encoding="utf-8").close()
+        refused = self.train(server, 2)
+        self.assertNotEqual(refused.returncode, 0, server.text())
+        os.remove(trigger)  # a flush that succeeds now proves nothing
+        refused = self.train(server, 3)
+        self.assertNotEqual(refused.returncode, 0, server.text())
+        self.assertIn("flush", refused.stderr)
+        self.assertEqual(self.get(server), before, "reads are served while it drains")
+        self.assertNotEqual(run(NORMCTL, "health", f"--server={server.address}").returncode, 0)
+        self.assertEqual(server.process.wait(timeout=PATIENCE), 1)
+        text = server.text()
+        self.assertIn("a flush of the session store failed", text)
+        server = self.start()
+        self.assertIn(int(self.get(server)["version"]), (1, 2), "the step in doubt was applied once or not at all")
+        self.assertEqual(self.train(server, 2).returncode, 0)
+        self.assertEqual(int(self.get(server)["version"]), 2)
+
+
 class LifecycleTest(unittest.TestCase):
     def test_sigterm_under_load_drains_and_exits_with_0(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -184,4 +489,4 @@ class LifecycleTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]], verbosity=2)

@@ -59,6 +59,17 @@ if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=cc
 cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
 cmake --build "$build" --parallel "$jobs"
 
+# The shared session store, on a private socket, as a user without rights.
+postgres=$(mktemp -d "${TMPDIR:-/tmp}/normd-postgres.XXXXXX")
+chmod 711 "$postgres"
+stop_postgres() {
+  ./tests/support/postgres.sh stop "$postgres/cluster" >/dev/null 2>&1 || true
+  rm -rf "$postgres"
+}
+trap stop_postgres EXIT
+NORMD_TEST_POSTGRES=$(./tests/support/postgres.sh start "$postgres/cluster")
+export NORMD_TEST_POSTGRES
+
 selection=()
 if [[ -n $filter ]]; then selection=(-R "$filter"); fi
 status=0

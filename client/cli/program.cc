@@ -44,15 +44,6 @@ void PrintDetails(const ErrorInfo& info, std::ostream& err) {
   if (info.retry_delay.has_value()) line("retry after", absl::FormatDuration(*info.retry_delay));
 }
 
-nlohmann::json ErrorJson(const absl::Status& status) {
-  nlohmann::json error = {{"code", absl::StatusCodeToString(status.code())},
-                          {"message", std::string(status.message())}};
-  if (const std::optional<ErrorInfo> info = GetErrorInfo(status)) {
-    error.update({{"field", info->field}, {"reason", info->reason}, {"value", info->value}, {"limit", info->limit}});
-  }
-  return {{"error", error}};
-}
-
 }  // namespace
 
 Terminal ProcessTerminal() { return {std::cout, std::cerr, TerminalWidth(STDOUT_FILENO), isatty(STDERR_FILENO) == 1}; }
@@ -77,10 +68,20 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args) {
   return Client::Connect(ServerTarget(args), options);
 }
 
-absl::Status ReportedError(absl::string_view message) {
-  absl::Status status = absl::AbortedError(message);
+absl::Status ReportedError(absl::string_view message) { return Reported(absl::AbortedError(message)); }
+
+absl::Status Reported(absl::Status status) {
   status.SetPayload(kReportedUrl, absl::Cord());
   return status;
+}
+
+nlohmann::json ErrorJson(const absl::Status& status) {
+  nlohmann::json error = {{"code", absl::StatusCodeToString(status.code())},
+                          {"message", std::string(status.message())}};
+  if (const std::optional<ErrorInfo> info = GetErrorInfo(status)) {
+    error.update({{"field", info->field}, {"reason", info->reason}, {"value", info->value}, {"limit", info->limit}});
+  }
+  return {{"error", error}};
 }
 
 int Finish(const absl::Status& status, absl::string_view program, bool json, const Terminal& terminal) {

@@ -41,6 +41,10 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args);
 
 // An error whose command has printed its own report, JSON included: exit code 1, and the message on `err` alone.
 absl::Status ReportedError(absl::string_view message);
+absl::Status Reported(absl::Status status);
+
+// {"error": {"code", "message", ...}}: what Finish prints for --json.
+nlohmann::json ErrorJson(const absl::Status& status);
 
 // The exit code for `status`. Errors go to `err` with field, reason and limit, and, for --json, as an object to `out`.
 int Finish(const absl::Status& status, absl::string_view program, bool json, const Terminal& terminal);

@@ -28,6 +28,13 @@ std::string Overview(const std::vector<Command>& commands) {
   return out;
 }
 
+// Sessions have names like sessions/bn: `normctl sessions` is understood, too.
+std::vector<std::string> WithoutAliases(absl::Span<const std::string> arguments) {
+  std::vector<std::string> out(arguments.begin(), arguments.end());
+  if (!out.empty() && out[0] == "sessions") out[0] = "session";
+  return out;
+}
+
 // The command that the first words of `arguments` name, and how many words that are.
 const Command* FindCommand(const std::vector<Command>& commands, absl::Span<const std::string> arguments,
                            size_t* words) {
@@ -69,14 +76,15 @@ int UnknownCommand(const std::vector<Command>& commands, absl::Span<const std::s
 
 std::vector<Command> AllCommands() {
   std::vector<Command> out;
-  for (const auto& part :
-       {NormalizeCommands(), MomentsCommands(), SessionCommands(), DescribeCommands(), DemoCommands()}) {
+  for (const auto& part : {NormalizeCommands(), MomentsCommands(), SessionCommands(), SessionCommitCommands(),
+                           SessionTransferCommands(), SessionWatchCommands(), DescribeCommands(), DemoCommands()}) {
     out.insert(out.end(), part.begin(), part.end());
   }
   return out;
 }
 
-int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal) {
+int RunNormctl(absl::Span<const std::string> words_given, const Terminal& terminal) {
+  const std::vector<std::string> arguments = WithoutAliases(words_given);
   const std::vector<Command> commands = AllCommands();
   if (arguments.empty()) {
     terminal.err << Overview(commands);
@@ -93,7 +101,7 @@ int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal
   size_t words = 0;
   const Command* command = FindCommand(commands, arguments, &words);
   if (command == nullptr) return UnknownCommand(commands, arguments, terminal);
-  const absl::StatusOr<ParsedArgs> args = ParseArgs(command->spec, arguments.subspan(words));
+  const absl::StatusOr<ParsedArgs> args = ParseArgs(command->spec, absl::MakeConstSpan(arguments).subspan(words));
   if (!args.ok()) return Finish(args.status(), absl::StrCat(kProgram, " ", command->spec.name), false, terminal);
   if (args->Has("help")) {
     terminal.out << HelpText(kProgram, command->spec);

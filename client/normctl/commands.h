@@ -20,8 +20,11 @@ struct Command {
 
 // The parts of the list, one a source file.
 std::vector<Command> NormalizeCommands();  // one a method, and "normalize" for sessions
-std::vector<Command> SessionCommands();    // "sessions create", ...
-std::vector<Command> DescribeCommands();   // methods, describe, health
+std::vector<Command> SessionCommands();    // "session create", ...
+std::vector<Command> SessionCommitCommands();
+std::vector<Command> SessionTransferCommands();  // "session export", "session import"
+std::vector<Command> SessionWatchCommands();
+std::vector<Command> DescribeCommands();  // methods, describe, health
 std::vector<Command> MomentsCommands();
 std::vector<Command> DemoCommands();
 

@@ -3,8 +3,14 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "client/cli/table.h"
+#include "client/cli/tensor_file.h"
 #include "client/cpp/tensor.h"
 
 namespace normd::client {
@@ -18,14 +24,7 @@ Json TensorJson(const v1::Tensor& tensor) {
   const absl::StatusOr<Tensor> parsed = Tensor::FromProto(tensor);
   Json values = Json::array();
   if (parsed.ok()) {
-    for (double value : parsed->ToDoubles()) {
-      // JSON has no NaN and no infinity.
-      if (std::isfinite(value)) {
-        values.push_back(value);
-      } else {
-        values.push_back(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
-      }
-    }
+    for (double value : parsed->ToDoubles()) values.push_back(NumberJson(value));
   }
   return {{"dtype", std::string(DTypeName(tensor.dtype()))},
           {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())},
@@ -53,7 +52,60 @@ void ReplaceTensors(const Message& message, Json& json) {
   }
 }
 
+absl::Status Bad(absl::string_view field, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+}
+
+std::optional<double> NumberFromJson(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  if (json == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (json == "Infinity") return std::numeric_limits<double>::infinity();
+  if (json == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<int64_t>> ShapeFromJson(absl::string_view field, const Json& json) {
+  std::vector<int64_t> shape;
+  for (const Json& extent : json) {
+    // What is too large for int64 wraps around to below 0.
+    if (!extent.is_number_integer() || extent.get<int64_t>() < 0) {
+      return Bad(absl::StrCat(field, ".shape"), "must be whole numbers, at least 0");
+    }
+    shape.push_back(extent.get<int64_t>());
+  }
+  return shape;
+}
+
 }  // namespace
+
+Json NumberJson(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+absl::StatusOr<v1::Tensor> TensorFromJson(absl::string_view field, const Json& json) {
+  const bool formed = json.is_object() && json.contains("dtype") && json["dtype"].is_string() &&
+                      json.contains("shape") && json["shape"].is_array() && json.contains("values") &&
+                      json["values"].is_array();
+  if (!formed) return Bad(field, "must be an object of dtype, shape and values");
+  const absl::StatusOr<DType> dtype = ParseDType(json["dtype"].get<std::string>());
+  if (!dtype.ok()) return Bad(field, dtype.status().message());
+  absl::StatusOr<std::vector<int64_t>> shape = ShapeFromJson(field, json["shape"]);
+  if (!shape.ok()) return shape.status();
+  std::vector<double> values;
+  for (const Json& value : json["values"]) {
+    const std::optional<double> number = NumberFromJson(value);
+    if (!number.has_value()) return Bad(absl::StrCat(field, ".values[", values.size(), "]"), "must be a number");
+    values.push_back(*number);
+  }
+  int64_t elements = 1;
+  bool fits = true;
+  for (const int64_t extent : *shape) fits = fits && !__builtin_mul_overflow(elements, extent, &elements);
+  if (!fits || static_cast<uint64_t>(elements) != values.size()) {
+    return Bad(field, absl::StrCat(values.size(), " values do not fill shape ", ShapeText(*shape)));
+  }
+  return Tensor::Rounded(*dtype, *std::move(shape), values).ToProto();
+}
 
 Json MessageJson(const Message& message) {
   google::protobuf::util::JsonPrintOptions options;

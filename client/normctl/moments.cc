@@ -67,8 +67,12 @@ absl::Status RunMoments(const CommandSpec&, const ParsedArgs& args, const Termin
   if (!client.ok()) return client.status();
   const absl::StatusOr<v1::ComputeMomentsResponse> response = (*client)->ComputeMoments(*request);
   if (!response.ok()) return response.status();
+  const std::string json = JsonText(MessageJson(*response));
+  if (const std::optional<std::string> path = args.Get("output")) {
+    if (absl::Status status = WriteFile(*path, json); !status.ok()) return status;
+  }
   if (!args.Has("json")) return PrintText(*response, terminal);
-  terminal.out << JsonText(MessageJson(*response));
+  terminal.out << json;
   return absl::OkStatus();
 }
 
@@ -82,7 +86,8 @@ std::vector<Command> MomentsCommands() {
                   2,
                   "count, mean and M2 of each statistic set, mergeable",
                   "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
-                  Join(Join(SpecFlags(""), {{"dtype", '\0', "T", "convert the input after loading"},
+                  Join(Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit"},
+                                            {"dtype", '\0', "T", "convert the input after loading"},
                                             {"mask", '\0', "FILE", "positions that count: non-zero ones"}}),
                        ServerFlags())};
   command.run = &RunMoments;

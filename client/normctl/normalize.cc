@@ -10,6 +10,7 @@
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/normalize_request.h"
+#include "client/normctl/session_message.h"
 #include "client/normctl/split.h"
 
 namespace normd::client {
@@ -20,10 +21,6 @@ using Json = nlohmann::json;
 constexpr int64_t kLargeBytes = 8 << 20;           // from here on progress is worth showing
 constexpr int64_t kProgressPieceBytes = 16 << 20;  // and the input is cut, so that there is something to show
 constexpr int64_t kUnaskedBytes = 1 << 20;         // every server takes this much: its limit is not asked for
-
-std::string SessionName(const std::string& text) {
-  return text.rfind("sessions/", 0) == 0 ? text : absl::StrCat("sessions/", text);
-}
 
 // Sets the target; returns the spec that it stands for. `method` is empty for "normalize".
 absl::StatusOr<v1::NormSpec> SetTarget(Client& client, const std::string& method, const ParsedArgs& args,
@@ -85,17 +82,6 @@ Json AppliedJson(const v1::Applied& applied) {
   return out;
 }
 
-Json StateJson(const v1::StateResult& state) {
-  return {{"version", state.version()},
-          {"epoch", state.epoch()},
-          {"applied", state.applied()},
-          {"reason", EnumText(*v1::Reason_descriptor(), state.reason())},
-          {"replayed", state.replayed()},
-          {"num_batches", state.num_batches()},
-          {"durability", EnumText(*v1::Durability_descriptor(), state.durability())},
-          {"output_available", state.output_available()}};
-}
-
 struct Saved {
   std::string name, path, dtype;
   std::vector<int64_t> shape;
@@ -128,9 +114,7 @@ void PrintText(const v1::NormalizeResponse& response, const std::vector<Saved>& 
   out << absl::StrFormat("  %s, %s (%s)\n", EnumText(*v1::Mode_descriptor(), applied.mode()),
                          EnumText(*v1::Precision_descriptor(), applied.precision()), applied.numerics());
   if (response.has_state()) {
-    const v1::StateResult& state = response.state();
-    out << absl::StrFormat("%-8s version %d, %d batches, %s%s\n", "state", state.version(), state.num_batches(),
-                           EnumText(*v1::Reason_descriptor(), state.reason()), state.replayed() ? ", replayed" : "");
+    out << absl::StrFormat("%-8s %s\n", "state", StateText(response.state()));
   }
   out << absl::StrFormat("%-8s %s  server %s (compute %s), round trip %s\n", "kernel", applied.kernel(),
                          NanosecondsText(static_cast<double>(ServerNanoseconds(response.timings()))),

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_flags.h"
+#include "client/normctl/session_message.h"
 
 namespace normd::client {
 namespace {
@@ -23,6 +24,9 @@ std::vector<FlagSpec> FileFlags() {
           {"step-client", '\0', "ID", "with --step-sequence: names a training step, so that it is applied once"},
           {"step-sequence", '\0', "N", "rises for each client"},
           {"expected-version", '\0', "V", "refuse unless the session is at this version"},
+          {"max-staleness", '\0', "TIME",
+           "inference with a session that several servers share: how old the version may be that is read (default 0, "
+           "the newest; at most 1h)"},
           {"validate-only", '\0', "", "check everything, compute nothing"},
           {"progress", '\0', "", "show progress even where stderr is no terminal"}};
 }
@@ -90,19 +94,15 @@ absl::Status AddChoices(const ParsedArgs& args, v1::NormalizeRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status AddStep(const ParsedArgs& args, v1::NormalizeRequest& request) {
-  const absl::StatusOr<std::optional<int64_t>> sequence = args.Int("step-sequence");
-  const absl::StatusOr<std::optional<int64_t>> version = args.Int("expected-version");
-  if (!sequence.ok()) return sequence.status();
-  if (!version.ok()) return version.status();
-  if (args.Has("step-client") != sequence->has_value()) {
-    return UsageError("--step-client and --step-sequence go together");
-  }
-  if (sequence->has_value()) {
-    request.mutable_step()->set_client_id(*args.Get("step-client"));
-    request.mutable_step()->set_sequence(static_cast<uint64_t>(**sequence));
-  }
-  if (version->has_value()) request.set_expected_version(static_cast<uint64_t>(**version));
+// What goes with a session alone: the step that this is, and which version it may read.
+absl::Status AddSessionChoices(const ParsedArgs& args, v1::NormalizeRequest& request) {
+  if (absl::Status status = AddStep(args, request); !status.ok()) return status;
+  if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
+  const absl::StatusOr<std::optional<absl::Duration>> staleness = args.Duration("max-staleness");
+  if (!staleness.ok()) return staleness.status();
+  if (!staleness->has_value()) return absl::OkStatus();
+  if (!args.Has("session")) return UsageError("--max-staleness needs --session");
+  SetDuration(**staleness, request.mutable_max_staleness());
   return absl::OkStatus();
 }
 
@@ -134,7 +134,7 @@ absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   if (absl::Status status = AddOutputs(args, request); !status.ok()) return status;
-  if (absl::Status status = AddStep(args, request); !status.ok()) return status;
+  if (absl::Status status = AddSessionChoices(args, request); !status.ok()) return status;
   if (absl::Status status = AddChoices(args, request); !status.ok()) return status;
   if (absl::Status status = AddParameters(args, request); !status.ok()) return status;
   if (absl::Status status = AddTensors(args, request); !status.ok()) return status;

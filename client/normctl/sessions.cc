@@ -1,106 +1,22 @@
-// normctl sessions ...: layers that live on the server.
+// normctl session create, get, list, update, reset, fork and delete: layers that live on the server.
 #include <google/protobuf/util/time_util.h>
 
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/cli/tensor_file.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/json_message.h"
+#include "client/normctl/session_message.h"
 
 namespace normd::client {
 namespace {
 
 using Json = nlohmann::json;
 using google::protobuf::util::TimeUtil;
-
-std::string FullName(absl::string_view id) { return absl::StrCat("sessions/", absl::StripPrefix(id, "sessions/")); }
-
-std::string LabelsText(const v1::Session& session) {
-  return absl::StrJoin(session.labels(), " ", absl::PairFormatter("="));
-}
-
-// Every field that is set, one a line, and the first values of tensors.
-std::string SessionText(const v1::Session& session) {
-  std::string out = absl::StrFormat("%s  %s  version %d  uid %s\n", session.name(), MethodOf(session.spec()),
-                                    session.version(), session.uid());
-  const auto line = [&](absl::string_view name, const std::string& value) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "  %-12s %s\n", name, value);
-  };
-  const auto tensor = [&](absl::string_view name, const v1::Tensor& proto) {
-    const absl::StatusOr<Tensor> parsed = Tensor::FromProto(proto);
-    if (parsed.ok()) {
-      line(name, absl::StrCat(DTypeName(parsed->dtype), " ", ShapeText(parsed->shape), "  ",
-                              ValuesText(parsed->ToDoubles(), 8)));
-    }
-  };
-  line("spec", session.spec().ShortDebugString());
-  if (session.num_channels() > 0) line("channels", absl::StrCat(session.num_channels()));
-  line("labels", LabelsText(session));
-  line("created", TimeUtil::ToString(session.create_time()));
-  line("updated", TimeUtil::ToString(session.update_time()));
-  if (session.has_expire_time()) line("expires", TimeUtil::ToString(session.expire_time()));
-  line("numerics", session.numerics());
-  line("durability", EnumText(*v1::Durability_descriptor(), session.durability()));
-  if (session.has_state()) line("batches", absl::StrCat(session.state().num_batches()));
-  if (session.state().has_mean()) tensor("mean", session.state().mean());
-  if (session.state().has_var()) tensor("var", session.state().var());
-  if (session.state().has_phi()) tensor("phi", session.state().phi());
-  if (session.parameters().has_weight()) tensor("weight", session.parameters().weight());
-  if (session.parameters().has_bias()) tensor("bias", session.parameters().bias());
-  return out;
-}
-
-absl::Status Show(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal) {
-  if (!session.ok()) return session.status();
-  terminal.out << (args.Has("json") ? JsonText(MessageJson(*session)) : SessionText(*session));
-  return absl::OkStatus();
-}
-
-absl::Status AddLabels(const ParsedArgs& args, v1::Session& session) {
-  for (const std::string& label : args.GetAll("label")) {
-    const std::vector<std::string> parts = absl::StrSplit(label, absl::MaxSplits('=', 1));
-    if (parts.size() != 2 || parts[0].empty())
-      return UsageError(absl::StrCat("--label ", label, ": must be KEY=VALUE"));
-    (*session.mutable_labels())[parts[0]] = parts[1];
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddTtl(const ParsedArgs& args, v1::Session& session) {
-  const absl::StatusOr<std::optional<absl::Duration>> ttl = args.Duration("ttl");
-  if (!ttl.ok()) return ttl.status();
-  if (!ttl->has_value()) return absl::OkStatus();
-  session.mutable_ttl()->set_seconds(absl::ToInt64Seconds(**ttl));
-  session.mutable_ttl()->set_nanos(
-      static_cast<int32_t>((**ttl - absl::Floor(**ttl, absl::Seconds(1))) / absl::Nanoseconds(1)));
-  return absl::OkStatus();
-}
-
-absl::Status AddParameters(const ParsedArgs& args, v1::Session& session) {
-  for (absl::string_view flag : {"weight", "bias"}) {
-    if (!args.Has(flag)) continue;
-    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag));
-    if (!tensor.ok()) return tensor.status();
-    v1::Parameters& parameters = *session.mutable_parameters();
-    *(flag == "weight" ? parameters.mutable_weight() : parameters.mutable_bias()) = (*std::move(tensor)).ToProto();
-  }
-  return absl::OkStatus();
-}
-
-// Sets `expected_version` of requests that have it.
-template <typename Request>
-absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
-  const absl::StatusOr<std::optional<int64_t>> version = args.Int("expected-version");
-  if (version.ok() && version->has_value()) request.set_expected_version(static_cast<uint64_t>(**version));
-  return version.status();
-}
 
 absl::Status RunCreate(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::CreateSessionRequest request;
@@ -121,14 +37,14 @@ absl::Status RunCreate(const CommandSpec&, const ParsedArgs& args, const Termina
   if (absl::Status status = AddParameters(args, session); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return Show((*client)->CreateSession(request), args, terminal);
+  return ShowSession((*client)->CreateSession(request), args, terminal);
 }
 
 absl::Status RunGet(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   const v1::SessionView view = args.Has("basic") ? v1::SESSION_VIEW_BASIC : v1::SESSION_VIEW_FULL;
-  return Show((*client)->GetSession(FullName(args.operands()[0]), view), args, terminal);
+  return ShowSession((*client)->GetSession(SessionName(args.operands()[0]), view), args, terminal);
 }
 
 absl::Status RunList(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
@@ -155,7 +71,7 @@ absl::Status RunList(const CommandSpec&, const ParsedArgs& args, const Terminal&
 absl::Status RunUpdate(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::UpdateSessionRequest request;
   v1::Session& session = *request.mutable_session();
-  session.set_name(FullName(args.operands()[0]));
+  session.set_name(SessionName(args.operands()[0]));
   if (absl::Status status = AddLabels(args, session); !status.ok()) return status;
   if (absl::Status status = AddTtl(args, session); !status.ok()) return status;
   if (absl::Status status = AddParameters(args, session); !status.ok()) return status;
@@ -171,61 +87,36 @@ absl::Status RunUpdate(const CommandSpec&, const ParsedArgs& args, const Termina
     return UsageError("nothing to update: --weight, --bias, --label, --ttl or --clear-...");
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return Show((*client)->UpdateSession(request), args, terminal);
+  return ShowSession((*client)->UpdateSession(request), args, terminal);
 }
 
 absl::Status RunReset(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::ResetSessionRequest request;
-  request.set_name(FullName(args.operands()[0]));
+  request.set_name(SessionName(args.operands()[0]));
   if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return Show((*client)->ResetSession(request), args, terminal);
+  return ShowSession((*client)->ResetSession(request), args, terminal);
 }
 
 absl::Status RunFork(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::ForkSessionRequest request;
-  request.set_name(FullName(args.operands()[0]));
+  request.set_name(SessionName(args.operands()[0]));
   request.set_session_id(args.GetOr("id", ""));
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return Show((*client)->ForkSession(request), args, terminal);
+  return ShowSession((*client)->ForkSession(request), args, terminal);
 }
 
 absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::DeleteSessionRequest request;
-  request.set_name(FullName(args.operands()[0]));
+  request.set_name(SessionName(args.operands()[0]));
   if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   if (absl::Status status = (*client)->DeleteSession(request); !status.ok()) return status;
   terminal.out << (args.Has("json") ? JsonText({{"deleted", request.name()}}) : "deleted " + request.name() + "\n");
   return absl::OkStatus();
-}
-
-absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-  const std::optional<std::string> path = args.Get("output");
-  if (!path.has_value()) return UsageError("where does the session go? -o FILE");
-  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
-  if (!client.ok()) return client.status();
-  const std::string name = FullName(args.operands()[0]);
-  const absl::StatusOr<std::string> record = (*client)->ExportSession(name);
-  if (!record.ok()) return record.status();
-  if (absl::Status status = WriteFile(*path, *record); !status.ok()) return status;
-  if (args.Has("json")) {
-    terminal.out << JsonText({{"session", name}, {"file", *path}, {"bytes", record->size()}});
-  } else {
-    terminal.out << name << " -> " << *path << "  " << BytesText(static_cast<double>(record->size())) << "\n";
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-  const absl::StatusOr<std::string> record = ReadFile(args.operands()[0]);
-  if (!record.ok()) return record.status();
-  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
-  if (!client.ok()) return client.status();
-  return Show((*client)->ImportSession(*record, args.GetOr("id", "")), args, terminal);
 }
 
 }  // namespace
@@ -249,7 +140,7 @@ std::vector<Command> SessionCommands() {
                                                        {"clear-ttl", '\0', "", "keep the session for good"}});
   const auto command = [](const char* name, const char* operands, int count, const char* summary,
                           const std::vector<FlagSpec>& flags, auto run) {
-    return Command{{absl::StrCat("sessions ", name), operands, count, count, summary, "", Join(flags, ServerFlags())},
+    return Command{{absl::StrCat("session ", name), operands, count, count, summary, "", Join(flags, ServerFlags())},
                    run};
   };
   return {
@@ -262,9 +153,6 @@ std::vector<Command> SessionCommands() {
       command("reset", "NAME", 1, "put the running state back to its beginning", {version}, &RunReset),
       command("fork", "NAME", 1, "copy a session as it is now", {id}, &RunFork),
       command("delete", "NAME", 1, "delete a session", {version}, &RunDelete),
-      command("export", "NAME", 1, "save a session to a file, bit for bit", {{"output", 'o', "FILE", "where it goes"}},
-              &RunExport),
-      command("import", "FILE", 1, "create a session from an exported file", {id}, &RunImport),
   };
 }
 

@@ -91,6 +91,7 @@ v1::NormalizeRequest CutRows(const v1::NormalizeRequest& request, int64_t first,
   out.set_precision(request.precision());
   out.set_device(request.device());
   if (request.has_expected_version()) out.set_expected_version(request.expected_version());
+  if (request.has_max_staleness()) *out.mutable_max_staleness() = request.max_staleness();
   out.set_validate_only(request.validate_only());
   out.set_want_timings(request.want_timings());
   *out.mutable_x() = CutTensor(request.x(), rows, first, count);

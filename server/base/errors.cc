@@ -76,10 +76,41 @@ absl::Status UnimplementedError(std::string_view field, std::string_view what) {
       "not in this version");
 }
 
+absl::Status CallerGoneError() {
+  return MakeError(absl::StatusCode::kCancelled,
+                   {.field = "call", .value = "cancelled", .limit = "a caller that waits", .reason = "CALLER_GONE"},
+                   "nothing was changed");
+}
+
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {.field = "server", .value = "draining", .limit = "serving", .reason = "DRAINING"},
                    "no new requests are taken");
+}
+
+absl::Status StoreFullError(std::string_view what) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {.field = "session store", .value = std::string(what), .limit = "a disk with room", .reason = "STORE_FULL"},
+      "the disk is full; nothing was changed");
+}
+
+absl::Status StoreUnavailableError(std::string_view what) {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   {.field = "session store",
+                    .value = std::string(what),
+                    .limit = "a store that can be read and written",
+                    .reason = "STORE_UNAVAILABLE"},
+                   "try again");
+}
+
+absl::Status StoreFailedError() {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   {.field = "session store",
+                    .value = "a flush to disk failed",
+                    .limit = "a store whose flushes succeed",
+                    .reason = "STORE_FAILED"},
+                   "this server takes no more changes");
 }
 
 }  // namespace normd

@@ -26,8 +26,18 @@ absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit);
 absl::Status DataLossError(std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
 absl::Status UnimplementedError(std::string_view field, std::string_view what);
+// CANCELLED, reason CALLER_GONE: the caller cancelled or its deadline passed before a change was taken up.
+absl::Status CallerGoneError();
 // UNAVAILABLE, reason DRAINING: the server takes no new requests; another one, or this one later, will.
 absl::Status DrainingError();
+
+// RESOURCE_EXHAUSTED, reason STORE_FULL: no room on the store's disk for `what`. Nothing was changed.
+absl::Status StoreFullError(std::string_view what);
+// UNAVAILABLE, reason STORE_UNAVAILABLE: the store could not be read or written now; `what` says why, for logs and
+// callers alike, so it names no path and no address. What a step with an id has become is learned by sending it again.
+absl::Status StoreUnavailableError(std::string_view what);
+// UNAVAILABLE, reason STORE_FAILED: a flush failed; this server writes no more.
+absl::Status StoreFailedError();
 
 }  // namespace normd
 

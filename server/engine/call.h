@@ -4,6 +4,7 @@
 #define NORMD_SERVER_ENGINE_CALL_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,7 +45,9 @@ struct Call {
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
   bool validate_only = false;
-  bool moments_only = false;  // ComputeMoments: Reduce alone, no state touched
+  absl::Duration max_staleness;     // inference on a session: how old the version read may be
+  bool moments_only = false;        // ComputeMoments: Reduce alone, no state touched
+  std::function<bool()> cancelled;  // null: never; see StateUpdate
   std::shared_ptr<const void> owner;
 };
 

@@ -1,5 +1,6 @@
 #include "server/engine/engine.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -15,8 +16,8 @@ namespace {
 // Converted parameters kept for sessions: a few hundred layers of a large language model.
 constexpr int64_t kMaxLayerBytes = int64_t{256} << 20;
 
-// Calls that travel together: planned, computed, committed, finished. A single call is a flight of one, so that its
-// bytes are those of a batch. Every stage hands the flight to the next one's callback; nothing waits.
+// Calls that travel together: their sessions read, planned, computed, committed, finished. A single call is a flight of
+// one, so that its bytes are those of a batch. Every stage hands the flight to the next one's callback; nothing waits.
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
   Flight(Backend* backend, SessionStore* sessions, LayerCache* layers, Engine::BatchDone done)
@@ -25,11 +26,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   void Start(std::vector<Call> calls) {
     tasks_.resize(calls.size());
     for (size_t i = 0; i < calls.size(); ++i) tasks_[i].call = std::move(calls[i]);
-    for (Task& task : tasks_) {
-      task.status = PlanTask(sessions_, *backend_, &task);
-      if (Runs(task)) task.status = PrepareTask(*backend_, layers_, &task);
-    }
-    Compute();
+    ReadSessions();
   }
 
  private:
@@ -38,6 +35,36 @@ class Flight : public std::enable_shared_from_this<Flight> {
   static bool Commits(const Task& task) { return Runs(task) && task.commits; }
   static bool RunsSecondHalf(const Task& task) {
     return Runs(task) && task.two_halves && !task.divisor.empty() && task.SecondHasWork();
+  }
+
+  // The snapshots that calls to sessions read; the last one to come goes on.
+  void ReadSessions() {
+    pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.TargetId(); }),
+                   std::memory_order_relaxed);
+    for (Task& task : tasks_) {
+      const std::string* const id = task.TargetId();
+      if (id == nullptr) continue;
+      sessions_->Get(*id, task.call.max_staleness,
+                     [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
+                       task.status = session.status();
+                       if (session.ok()) task.session = *std::move(session);
+                       self->EndOne(&Flight::Plan);
+                     });
+    }
+    EndOne(&Flight::Plan);
+  }
+
+  void Plan() {
+    for (Task& task : tasks_) {
+      if (task.status.ok()) task.status = PlanTask(*sessions_, *backend_, &task);
+      if (Runs(task)) task.status = PrepareTask(*backend_, layers_, &task);
+    }
+    Compute();
+  }
+
+  // Whoever ends the last operation of a stage goes on with the next.
+  void EndOne(void (Flight::*next)()) {
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) (this->*next)();
   }
 
   // All calls of the flight as one job list.
@@ -52,18 +79,16 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // Training steps on sessions, issued in item order; the last one to be durable goes on.
   void Commit() {
     const absl::Time start = absl::Now();
-    for (Task& task : tasks_) {
-      if (Commits(task)) pending_commits_.fetch_add(1, std::memory_order_relaxed);
-    }
+    pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), &Commits), std::memory_order_relaxed);
     for (Task& task : tasks_) {
       if (!Commits(task)) continue;
       sessions_->Commit(UpdateOf(task), [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
         task.reply.timings.commit = absl::Now() - start;
         Committed(std::move(result), &task);
-        self->CommitEnded();
+        self->EndOne(&Flight::ApplySecondHalves);
       });
     }
-    CommitEnded();
+    EndOne(&Flight::ApplySecondHalves);
   }
 
   static StateUpdate UpdateOf(const Task& task) {
@@ -71,7 +96,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
             .epoch = task.session->epoch,
             .moments = task.moments,
             .step = task.call.step,
-            .expected_version = task.call.expected_version};
+            .expected_version = task.call.expected_version,
+            .moments_hash = {},
+            .cancelled = task.call.cancelled};
   }
 
   static void Committed(absl::StatusOr<CommitResult> result, Task* task) {
@@ -82,10 +109,6 @@ class Flight : public std::enable_shared_from_this<Flight> {
     task->divisor = std::move(result->divisor);
     task->reply.state->output_available = !task->two_halves || !task->divisor.empty();
     task->reply.state->result = *std::move(result);
-  }
-
-  void CommitEnded() {
-    if (pending_commits_.fetch_sub(1, std::memory_order_acq_rel) == 1) ApplySecondHalves();
   }
 
   // PowerNorm training: y needs what the commit said.
@@ -146,8 +169,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
   SessionStore* const sessions_;
   LayerCache* const layers_;
 
-  std::vector<Task> tasks_;                  // one stage's at a time, but for commits: one callback's each
-  std::atomic<int64_t> pending_commits_{1};  // and one for the loop that issues them
+  std::vector<Task> tasks_;          // one stage's at a time, but for reads and commits: one callback's each
+  std::atomic<int64_t> pending_{0};  // of the stage, and one for the loop that issues them
   Engine::BatchDone done_;
 };
 

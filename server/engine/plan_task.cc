@@ -58,12 +58,11 @@ absl::Status CheckSessionTarget(const Task& task) {
   return absl::OkStatus();
 }
 
-absl::Status ResolveTarget(SessionStore* sessions, Task* task) {
+absl::Status ResolveTarget(Task* task) {
   if (const auto* spec = std::get_if<NormSpec>(&task->call.target)) {
     task->spec = *spec;
     return CheckSpecTarget(task->call, task->spec);
   }
-  NORMD_ASSIGN_OR_RETURN(task->session, sessions->Get(std::get<SessionTarget>(task->call.target).id));
   task->spec = task->session->spec;
   task->commits = IsTraining(task->call) && task->spec.HasState();
   return CheckSessionTarget(*task);
@@ -303,8 +302,8 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
 
 }  // namespace
 
-absl::Status PlanTask(SessionStore* sessions, const Backend& backend, Task* task) {
-  NORMD_RETURN_IF_ERROR(ResolveTarget(sessions, task));
+absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
+  NORMD_RETURN_IF_ERROR(ResolveTarget(task));
   NORMD_RETURN_IF_ERROR(CheckDevice(task->call.device));
   NORMD_RETURN_IF_ERROR(CheckX(task->call.x));
   NORMD_RETURN_IF_ERROR(MakePlans(task));
@@ -318,7 +317,7 @@ absl::Status PlanTask(SessionStore* sessions, const Backend& backend, Task* task
   NORMD_RETURN_IF_ERROR(TakeGiven(backend, task));
   task->reply.applied = MakeApplied(backend, *task);
   task->reply.rows = task->plan.Sets();
-  if (task->session != nullptr) task->reply.state = UnchangedState(*sessions, *task);
+  if (task->session != nullptr) task->reply.state = UnchangedState(sessions, *task);
   return absl::OkStatus();
 }
 

@@ -62,6 +62,11 @@ Job InputJob(const Task& task, const NormPlan& plan) {
 
 }  // namespace
 
+const std::string* Task::TargetId() const {
+  const auto* target = std::get_if<SessionTarget>(&call.target);
+  return target == nullptr ? nullptr : &target->id;
+}
+
 bool Task::Wants(OutputKind kind) const {
   if (call.moments_only) return kind == OutputKind::kMoments;
   if (call.outputs.empty()) return kind == OutputKind::kY;

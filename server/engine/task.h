@@ -40,6 +40,8 @@ struct Task {
   absl::Status status;  // the first error; ok so far
   CallReply reply;
 
+  // The session that the call names, null for a spec target.
+  const std::string* TargetId() const;
   bool Wants(OutputKind kind) const;
   // Whether a half has anything to compute; an empty tensor has only its statistics, if they are wanted.
   bool FirstHasWork() const;
@@ -49,9 +51,9 @@ struct Task {
   Job SecondJob();
 };
 
-// Resolves the target, checks everything that can be wrong with the call, makes its plans, and fills reply.applied and,
-// for session targets, reply.state. Allocates nothing in proportion to the tensor.
-absl::Status PlanTask(SessionStore* sessions, const Backend& backend, Task* task);
+// Checks everything that can be wrong with the call, makes its plans, and fills reply.applied and, for session targets,
+// reply.state. Allocates nothing in proportion to the tensor. REQUIRES: task->session is set for a session target.
+absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task);
 
 // Parameters, given statistics and outputs. REQUIRES: PlanTask was ok, not validate_only.
 absl::Status PrepareTask(const Backend& backend, LayerCache* layers, Task* task);

@@ -17,7 +17,9 @@ enum Id {
   kResponseBytes,
   kRows,
   kBatchItems,
-  kSessions,
+  kFirstStoreMetric,
+  kStoreGroupChanges = kFirstStoreMetric + kStoreMetrics,
+  kStoreGroupSeconds,
   kInFlightBytes,
   kBuildInfo,
   kResidentBytes,
@@ -38,7 +40,24 @@ constexpr MetricInfo kMetrics[] = {
     {"normd_rows_total", MetricType::kCounter, "norm",
      "Statistic sets normalised: rows, channels, groups or instances."},
     {"normd_batch_items", MetricType::kHistogram, "", "Items in one BatchNormalize request."},
-    {"normd_sessions", MetricType::kGauge, "", "Sessions held."},
+    // In the order of StoreMetric.
+    {"normd_sessions", MetricType::kGauge, "", "Sessions in the store."},
+    {"normd_session_bytes", MetricType::kGauge, "", "What all sessions count against max_total_bytes."},
+    {"normd_resident_sessions", MetricType::kGauge, "", "Sessions in memory; the others are read when they are used."},
+    {"normd_resident_session_bytes", MetricType::kGauge, "", "Memory of those, estimated."},
+    {"normd_store_queued_changes", MetricType::kGauge, "", "Changes waiting for their transaction."},
+    {"normd_session_loads_total", MetricType::kCounter, "", "Sessions read into memory."},
+    {"normd_session_evictions_total", MetricType::kCounter, "", "Sessions that left memory, idle or for want of room."},
+    {"normd_session_expiries_total", MetricType::kCounter, "", "Sessions deleted because their ttl had ended."},
+    {"normd_store_rows_total", MetricType::kCounter, "",
+     "Rows written; changes of one session in a group are one row."},
+    {"normd_store_conflicts_total", MetricType::kCounter, "",
+     "Rows not written because another server was first; their changes were tried again."},
+    {"normd_store_damaged_total", MetricType::kCounter, "", "Damaged records that were read (DATA_LOSS)."},
+    {"normd_store_failed_groups_total", MetricType::kCounter, "",
+     "Transactions that failed; nothing of them was kept."},
+    {"normd_store_group_changes", MetricType::kHistogram, "", "Changes in one transaction."},
+    {"normd_store_group_seconds", MetricType::kHistogram, "", "Time of one transaction, flush included."},
     {"normd_in_flight_bytes", MetricType::kGauge, "", "Bytes of requests admitted and not yet answered."},
     {"normd_build_info", MetricType::kGauge, "version, numerics, isa", "Always 1; the labels say what runs."},
     {"process_resident_memory_bytes", MetricType::kGauge, "", "Resident memory of the process."},
@@ -122,7 +141,8 @@ Metrics::Metrics(const MetricsOptions& options)
       request_bytes_(&CounterFamily(registry_, kRequestBytes).Add({})),
       response_bytes_(&CounterFamily(registry_, kResponseBytes).Add({})),
       batch_items_(&HistogramFamily(registry_, kBatchItems).Add({}, ItemBuckets())),
-      sessions_(&GaugeFamily(registry_, kSessions).Add({})),
+      group_changes_(&HistogramFamily(registry_, kStoreGroupChanges).Add({}, ItemBuckets())),
+      group_seconds_(&HistogramFamily(registry_, kStoreGroupSeconds).Add({}, DurationBuckets())),
       in_flight_bytes_(&GaugeFamily(registry_, kInFlightBytes).Add({})),
       resident_bytes_(&GaugeFamily(registry_, kResidentBytes).Add({})),
       open_fds_(&GaugeFamily(registry_, kOpenFds).Add({})),
@@ -132,6 +152,14 @@ Metrics::Metrics(const MetricsOptions& options)
       cpu_seconds_(&CounterFamily(registry_, kCpuSeconds).Add({})),
       request_table_(methods_.size() * norms_.size() * kCodes),
       duration_table_(methods_.size() * kPhases) {
+  for (int i = 0; i < kStoreMetrics; ++i) {
+    const auto id = static_cast<Id>(kFirstStoreMetric + i);
+    if (kMetrics[id].type == MetricType::kGauge) {
+      store_gauges_[i] = &GaugeFamily(registry_, id).Add({});
+    } else {
+      store_counters_[i] = &CounterFamily(registry_, id).Add({});
+    }
+  }
   GaugeFamily(registry_, kBuildInfo).Add(options.build_labels).Set(1);
   prometheus::Family<prometheus::Counter>& rows = CounterFamily(registry_, kRows);
   for (const std::string& norm : norms_) rows_.push_back(&rows.Add({{"norm", norm}}));
@@ -193,6 +221,21 @@ std::vector<std::pair<std::string, uint64_t>> Metrics::RequestsByMethod() const 
     if (sum > 0) result.emplace_back(methods_[method], static_cast<uint64_t>(sum));
   }
   return result;
+}
+
+void Metrics::SetStoreMetric(StoreMetric metric, int64_t value) {
+  const auto index = static_cast<size_t>(metric);
+  if (store_gauges_[index] != nullptr) return store_gauges_[index]->Set(static_cast<double>(value));
+  // One reader at a time, so that growth is added once.
+  MutexLock lock(process_mu_);
+  prometheus::Counter& counter = *store_counters_[index];
+  const double growth = static_cast<double>(value) - counter.Value();
+  if (growth > 0) counter.Increment(growth);
+}
+
+void Metrics::ObserveStoreGroup(int64_t changes, absl::Duration duration) {
+  group_changes_->Observe(static_cast<double>(changes));
+  group_seconds_->Observe(absl::ToDoubleSeconds(duration));
 }
 
 void Metrics::UpdateProcess() {

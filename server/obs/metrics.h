@@ -44,6 +44,23 @@ std::string MetricsMarkdown();
 enum class Phase : uint8_t { kDecode, kQueue, kCompute, kCommit, kEncode, kTotal };
 inline constexpr int kPhases = 6;
 
+// What the session store says of itself, in the order of AllMetrics.
+enum class StoreMetric : uint8_t {
+  kSessions,
+  kBytes,
+  kResidentSessions,
+  kResidentBytes,
+  kQueued,
+  kLoads,
+  kEvictions,
+  kExpiries,
+  kRows,
+  kConflicts,
+  kDamaged,
+  kFailedGroups,
+};
+inline constexpr int kStoreMetrics = 12;
+
 struct MetricsOptions {
   std::vector<std::string> methods;                 // values of `method`; everything else is "other"
   std::vector<std::string> norms;                   // values of `norm`; everything else is "none"
@@ -66,8 +83,11 @@ class Metrics {
   void CountRows(int norm, int64_t rows) { rows_[norm]->Increment(static_cast<double>(rows)); }
   void ObserveBatchItems(int64_t items) { batch_items_->Observe(static_cast<double>(items)); }
 
+  // One transaction of the session store.
+  void ObserveStoreGroup(int64_t changes, absl::Duration duration);
+
   // Values that are read when somebody looks, not counted as they change.
-  void SetSessions(int64_t sessions) { sessions_->Set(static_cast<double>(sessions)); }
+  void SetStoreMetric(StoreMetric metric, int64_t value);
   void SetInFlightBytes(int64_t bytes) { in_flight_bytes_->Set(static_cast<double>(bytes)); }
 
   // Requests finished so far, by method, for the status page; only methods that were called.
@@ -92,7 +112,11 @@ class Metrics {
   prometheus::Counter* response_bytes_;
   std::vector<prometheus::Counter*> rows_;
   prometheus::Histogram* batch_items_;
-  prometheus::Gauge* sessions_;
+  // One of the two for each StoreMetric.
+  std::array<prometheus::Gauge*, kStoreMetrics> store_gauges_ = {};
+  std::array<prometheus::Counter*, kStoreMetrics> store_counters_ = {};
+  prometheus::Histogram* group_changes_;
+  prometheus::Histogram* group_seconds_;
   prometheus::Gauge* in_flight_bytes_;
   prometheus::Gauge* resident_bytes_;
   prometheus::Gauge* open_fds_;

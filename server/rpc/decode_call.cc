@@ -103,6 +103,18 @@ absl::Status DecodeStep(const v1::NormalizeRequest& request, Call& call) {
   return ValidateStepId(*call.step);
 }
 
+absl::Status DecodeMaxStaleness(const v1::NormalizeRequest& request, Call& call) {
+  constexpr int64_t kMaxSeconds = 3600;
+  const google::protobuf::Duration& duration = request.max_staleness();
+  const bool negative = duration.seconds() < 0 || duration.nanos() < 0;
+  if (negative || duration.seconds() > kMaxSeconds || duration.nanos() > 999'999'999) {
+    return OutOfRangeError("max_staleness", absl::StrCat(duration.seconds(), " s, ", duration.nanos(), " ns"),
+                           "0 to 1 hour", "MAX_STALENESS_OUT_OF_RANGE");
+  }
+  call.max_staleness = absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+  return absl::OkStatus();
+}
+
 // Everything but x.
 absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
   const v1::NormalizeRequest& own = request.own();
@@ -122,6 +134,7 @@ absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
   if (const v1::NormalizeRequest& from = request.PickIf(own.has_expected_version()); from.has_expected_version()) {
     call.expected_version = from.expected_version();
   }
+  NORMD_RETURN_IF_ERROR(DecodeMaxStaleness(request.PickIf(own.has_max_staleness()), call));
   call.validate_only = request.PickIf(own.validate_only()).validate_only();
   return call;
 }

@@ -220,6 +220,7 @@ void CallStream::AddError(std::unique_ptr<Item> item, const absl::Status& error)
 }
 
 void CallStream::Submit(Item* item, Call call) {
+  call.cancelled = [stream = stream_] { return stream->cancelled(); };
   engine_->Submit(std::move(call), [self = shared_from_this(), item](absl::StatusOr<CallReply> result) {
     WireBody body;
     const absl::Status status = result.ok() ? absl::OkStatus() : PrefixField(result.status(), "call.");

@@ -21,6 +21,7 @@ void Normalize(Engine* engine, Parsed<v1::NormalizeRequest> request, Reply reply
   reply.observation().record().norm_method = MethodName(request->spec());
   reply.observation().DecodeDone();
   if (!call.ok()) return reply(call.status());
+  call->cancelled = reply.Cancelled();
   engine->Submit(*std::move(call), [reply = std::move(reply),
                                     want_timings = request->want_timings()](absl::StatusOr<CallReply> result) mutable {
     if (!result.ok()) return reply(result.status());
@@ -80,6 +81,7 @@ void BatchNormalize(Engine* engine, int64_t max_items, Parsed<v1::BatchNormalize
   }
   Batch batch = DecodeBatch(*request, request.owner);
   reply.observation().DecodeDone();
+  for (Call& call : batch.calls) call.cancelled = reply.Cancelled();
   engine->SubmitBatch(std::move(batch.calls), [reply = std::move(reply), refused = std::move(batch.refused),
                                                want_timings = std::move(batch.want_timings)](
                                                   std::vector<absl::StatusOr<CallReply>> results) mutable {

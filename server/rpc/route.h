@@ -49,6 +49,11 @@ class Reply {
 
   Observation& observation() { return observation_; }
 
+  // Tells whether the caller went away; keeps the stream as long as it is kept.
+  std::function<bool()> Cancelled() const {
+    return [stream = stream_] { return stream->cancelled(); };
+  }
+
  private:
   std::shared_ptr<Stream> stream_;
   Observation observation_;

@@ -61,14 +61,15 @@ class Export : public std::enable_shared_from_this<Export> {
   size_t offset_ = 0;
 };
 
-void ExportSession(SessionStore* store, int64_t chunk_bytes, const v1::ExportSessionRequest& request,
+void ExportSession(SessionStore* store, size_t chunk_bytes, const v1::ExportSessionRequest& request,
                    std::shared_ptr<Stream> stream, Observation observation) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
-  absl::StatusOr<std::string> record = id.ok() ? store->Export(*id) : id.status();
-  if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
-  std::make_shared<Export>(*std::move(record), static_cast<size_t>(chunk_bytes), std::move(stream),
-                           std::move(observation))
-      ->WriteNext();
+  if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
+  store->Export(*std::move(id), [chunk_bytes, stream = std::move(stream),
+                                 observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
+    if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
+    std::make_shared<Export>(*std::move(record), chunk_bytes, std::move(stream), std::move(observation))->WriteNext();
+  });
 }
 
 // One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread.
@@ -154,7 +155,7 @@ Route ExportSessionRoute(const RouteContext* context, std::string path, int64_t 
       context, std::move(path),
       [store, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<Stream> stream,
                            Observation observation) {
-        ExportSession(store, chunk_bytes, *request, std::move(stream), std::move(observation));
+        ExportSession(store, static_cast<size_t>(chunk_bytes), *request, std::move(stream), std::move(observation));
       });
 }
 

@@ -65,11 +65,16 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
   engine->sessions().Create(*std::move(session), ReplyWithSession(engine->sessions(), std::move(reply)));
 }
 
-absl::StatusOr<grpc::ByteBuffer> GetSession(SessionStore& store, const v1::GetSessionRequest& request) {
-  NORMD_ASSIGN_OR_RETURN(const std::string id, DecodeSessionName(request.name(), "name"));
-  NORMD_ASSIGN_OR_RETURN(const v1::SessionView view, DecodeView(request.view()));
-  NORMD_ASSIGN_OR_RETURN(const SessionPtr session, store.Get(id));
-  return EncodeSession(*session, store, view);
+void GetSession(SessionStore* store, const v1::GetSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
+  if (!view.ok()) return reply(view.status());
+  store->Get(*std::move(id), absl::ZeroDuration(),
+             [store, view = *view, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+               if (!session.ok()) return reply(session.status());
+               reply(EncodeSession(**session, *store, view));
+             });
 }
 
 absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
@@ -83,50 +88,59 @@ absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request
   return query;
 }
 
-absl::StatusOr<grpc::ByteBuffer> ListSessions(SessionStore& store, const v1::ListSessionsRequest& request) {
-  NORMD_ASSIGN_OR_RETURN(const v1::SessionView view, DecodeView(request.view()));
-  NORMD_ASSIGN_OR_RETURN(ListQuery query, DecodeListQuery(request));
-  const auto page_size = static_cast<size_t>(query.page_size);
-  ++query.page_size;  // one more tells whether there is a next page
-  const std::vector<SessionPtr> sessions = store.List(query);
+// `sessions` has one more than a page holds where there is a next page.
+grpc::ByteBuffer EncodePage(const std::vector<SessionPtr>& sessions, size_t page_size, v1::SessionView view,
+                            const std::string& filter, Durability durability) {
   v1::ListSessionsResponse response;
   size_t bytes = 0;
   size_t taken = 0;
   for (; taken < std::min(sessions.size(), page_size) && (taken == 0 || bytes < kMaxPageBytes); ++taken) {
     v1::Session* const message = response.add_sessions();
-    SessionToMessage(*sessions[taken], store.durability(), view, message);
+    SessionToMessage(*sessions[taken], durability, view, message);
     bytes += message->ByteSizeLong();
   }
-  if (taken < sessions.size()) {
-    response.set_next_page_token(EncodePageToken(request.filter(), sessions[taken - 1]->id));
-  }
+  if (taken < sessions.size()) response.set_next_page_token(EncodePageToken(filter, sessions[taken - 1]->id));
   return Serialize(response);
 }
 
-// The session's id with its patch.
-absl::StatusOr<std::pair<std::string, SessionPatch>> DecodeUpdate(const v1::UpdateSessionRequest& request,
-                                                                  Engine* engine) {
-  NORMD_ASSIGN_OR_RETURN(std::string id, DecodeSessionName(request.session().name(), "session.name"));
+void ListSessions(SessionStore* store, const v1::ListSessionsRequest& request, Reply reply) {
+  const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
+  if (!view.ok()) return reply(view.status());
+  absl::StatusOr<ListQuery> query = DecodeListQuery(request);
+  if (!query.ok()) return reply(query.status());
+  const auto page_size = static_cast<size_t>(query->page_size);
+  ++query->page_size;
+  store->List(*std::move(query), [durability = store->durability(), view = *view, page_size, filter = request.filter(),
+                                  reply = std::move(reply)](absl::StatusOr<std::vector<SessionPtr>> sessions) mutable {
+    if (!sessions.ok()) return reply(sessions.status());
+    reply(EncodePage(*sessions, page_size, view, filter, durability));
+  });
+}
+
+absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request) {
   absl::StatusOr<SessionPatch> patch = PatchFromMessage(request);
-  if (!patch.ok()) {
-    // The mask is beside the session, everything else is inside.
-    const std::optional<ErrorDetail> detail = GetErrorDetail(patch.status());
-    const bool in_mask = detail.has_value() && detail->field == "update_mask";
-    return in_mask ? patch.status() : PrefixField(patch.status(), "session.");
-  }
-  NORMD_ASSIGN_OR_RETURN(const SessionPtr session, engine->sessions().Get(id));
-  if (const absl::Status status = engine->ValidatePatch(*session, *patch); !status.ok()) {
-    return PrefixField(status, "session.");
-  }
-  return std::make_pair(std::move(id), *std::move(patch));
+  if (patch.ok()) return patch;
+  // The mask is beside the session, everything else is inside.
+  const std::optional<ErrorDetail> detail = GetErrorDetail(patch.status());
+  const bool in_mask = detail.has_value() && detail->field == "update_mask";
+  return in_mask ? patch.status() : PrefixField(patch.status(), "session.");
 }
 
 void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::pair<std::string, SessionPatch>> update = DecodeUpdate(request, engine);
+  absl::StatusOr<std::string> id = DecodeSessionName(request.session().name(), "session.name");
+  absl::StatusOr<SessionPatch> patch = id.ok() ? DecodePatch(request) : id.status();
   reply.observation().DecodeDone();
-  if (!update.ok()) return reply(update.status());
-  engine->sessions().Update(std::move(update->first), std::move(update->second),
-                            ReplyWithSession(engine->sessions(), std::move(reply)));
+  if (!patch.ok()) return reply(patch.status());
+  // The lengths of parameters are the spec's to say, which never changes.
+  engine->sessions().Get(*id, absl::ZeroDuration(),
+                         [engine, id = *id, patch = *std::move(patch),
+                          reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+                           if (!session.ok()) return reply(session.status());
+                           const absl::Status valid = engine->ValidatePatch(**session, patch);
+                           if (!valid.ok()) return reply(PrefixField(valid, "session."));
+                           SessionStore& store = engine->sessions();
+                           store.Update(std::move(id), std::move(patch), ReplyWithSession(store, std::move(reply)));
+                         });
 }
 
 void ResetSession(SessionStore* store, const v1::ResetSessionRequest& request, Reply reply) {
@@ -137,21 +151,22 @@ void ResetSession(SessionStore* store, const v1::ResetSessionRequest& request, R
 
 // A fork starts with the state, parameters and labels of its origin, at version 0 and without its step ids: it is
 // another layer from then on.
-absl::StatusOr<Session> DecodeFork(SessionStore& store, const v1::ForkSessionRequest& request) {
-  NORMD_ASSIGN_OR_RETURN(const std::string id, DecodeSessionName(request.name(), "name"));
-  if (!request.session_id().empty()) NORMD_RETURN_IF_ERROR(ValidateSessionId(request.session_id()));
-  NORMD_ASSIGN_OR_RETURN(const SessionPtr origin, store.Get(id));
-  Session fork = *origin;
-  fork.id = request.session_id();
-  fork.version = 0;
-  fork.parameters_version = 0;
-  return fork;
-}
-
 void ForkSession(SessionStore* store, const v1::ForkSessionRequest& request, Reply reply) {
-  absl::StatusOr<Session> fork = DecodeFork(*store, request);
-  if (!fork.ok()) return reply(fork.status());
-  store->Create(*std::move(fork), ReplyWithSession(*store, std::move(reply)));
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  if (!request.session_id().empty()) {
+    if (const absl::Status valid = ValidateSessionId(request.session_id()); !valid.ok()) return reply(valid);
+  }
+  store->Get(
+      *std::move(id), absl::ZeroDuration(),
+      [store, fork_id = request.session_id(), reply = std::move(reply)](absl::StatusOr<SessionPtr> origin) mutable {
+        if (!origin.ok()) return reply(origin.status());
+        Session fork = **origin;
+        fork.id = std::move(fork_id);
+        fork.version = 0;
+        fork.parameters_version = 0;
+        store->Create(std::move(fork), ReplyWithSession(*store, std::move(reply)));
+      });
 }
 
 void DeleteSession(SessionStore* store, const v1::DeleteSessionRequest& request, Reply reply) {
@@ -183,7 +198,7 @@ absl::StatusOr<Moments> Pool(Method method, const v1::CommitMomentsRequest& requ
   return pooled;
 }
 
-absl::StatusOr<StateUpdate> DecodeCommit(SessionStore& store, const v1::CommitMomentsRequest& request) {
+absl::StatusOr<StateUpdate> DecodeCommit(const v1::CommitMomentsRequest& request) {
   StateUpdate update;
   NORMD_ASSIGN_OR_RETURN(update.id, DecodeSessionName(request.session(), "session"));
   if (request.moments().empty()) return MissingError("moments", "at least one set of moments");
@@ -192,25 +207,41 @@ absl::StatusOr<StateUpdate> DecodeCommit(SessionStore& store, const v1::CommitMo
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
   }
   update.expected_version = ExpectedVersion(request);
-  NORMD_ASSIGN_OR_RETURN(const SessionPtr session, store.Get(update.id));
-  update.epoch = session->epoch;
-  if (!session->spec.HasState()) {
-    return NotAllowedError("session", Concat(Info(session->spec.method).name, " has no running state"));
-  }
-  NORMD_ASSIGN_OR_RETURN(update.moments, Pool(session->spec.method, request));
   return update;
 }
 
-void CommitMoments(SessionStore* store, const v1::CommitMomentsRequest& request, Reply reply) {
-  absl::StatusOr<StateUpdate> update = DecodeCommit(*store, request);
-  reply.observation().DecodeDone();
-  if (!update.ok()) return reply(update.status());
-  store->Commit(*std::move(update), [reply = std::move(reply)](absl::StatusOr<CommitResult> result) mutable {
+absl::Status AddPooled(const Session& session, const v1::CommitMomentsRequest& request, StateUpdate* update) {
+  update->epoch = session.epoch;
+  if (!session.spec.HasState()) {
+    return NotAllowedError("session", Concat(Info(session.spec.method).name, " has no running state"));
+  }
+  NORMD_ASSIGN_OR_RETURN(update->moments, Pool(session.spec.method, request));
+  return absl::OkStatus();
+}
+
+SessionStore::Done<CommitResult> ReplyWithResult(Reply reply) {
+  return [reply = std::move(reply)](absl::StatusOr<CommitResult> result) mutable {
     if (!result.ok()) return reply(result.status());
     v1::StateResult message;
     EncodeCommitResult(*result, /*output_available=*/false, &message);  // there is no output
     reply(Serialize(message));
-  });
+  };
+}
+
+void CommitMoments(SessionStore* store, Parsed<v1::CommitMomentsRequest> request, Reply reply) {
+  absl::StatusOr<StateUpdate> update = DecodeCommit(*request);
+  reply.observation().DecodeDone();
+  if (!update.ok()) return reply(update.status());
+  update->cancelled = reply.Cancelled();
+  std::string id = update->id;
+  store->Get(std::move(id), absl::ZeroDuration(),
+             [store, request = std::move(request), update = *std::move(update),
+              reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+               if (!session.ok()) return reply(session.status());
+               const absl::Status pooled = AddPooled(**session, *request, &update);
+               if (!pooled.ok()) return reply(pooled);
+               store->Commit(std::move(update), ReplyWithResult(std::move(reply)));
+             });
 }
 
 // A unary method of this service from a handler (request, reply).
@@ -229,9 +260,11 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
           context, "CreateSession",
           [engine](const auto& request, Reply reply) { CreateSession(engine, request, std::move(reply)); }),
       SessionRoute<v1::GetSessionRequest>(
-          context, "GetSession", [store](const auto& request, Reply reply) { reply(GetSession(*store, request)); }),
+          context, "GetSession",
+          [store](const auto& request, Reply reply) { GetSession(store, request, std::move(reply)); }),
       SessionRoute<v1::ListSessionsRequest>(
-          context, "ListSessions", [store](const auto& request, Reply reply) { reply(ListSessions(*store, request)); }),
+          context, "ListSessions",
+          [store](const auto& request, Reply reply) { ListSessions(store, request, std::move(reply)); }),
       SessionRoute<v1::UpdateSessionRequest>(
           context, "UpdateSession",
           [engine](const auto& request, Reply reply) { UpdateSession(engine, request, std::move(reply)); }),
@@ -244,9 +277,10 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
       SessionRoute<v1::DeleteSessionRequest>(
           context, "DeleteSession",
           [store](const auto& request, Reply reply) { DeleteSession(store, request, std::move(reply)); }),
-      SessionRoute<v1::CommitMomentsRequest>(
-          context, "CommitMoments",
-          [store](const auto& request, Reply reply) { CommitMoments(store, request, std::move(reply)); }),
+      Unary<v1::CommitMomentsRequest>(context, "/normd.v1.Sessions/CommitMoments",
+                                      [store](Parsed<v1::CommitMomentsRequest> request, Reply reply) {
+                                        CommitMoments(store, std::move(request), std::move(reply));
+                                      }),
       ExportSessionRoute(context, "/normd.v1.Sessions/ExportSession", options->export_chunk_bytes, store),
       ImportSessionRoute(context, "/normd.v1.Sessions/ImportSession", store),
   };

@@ -11,6 +11,9 @@ namespace normd {
 // Crc32c("123456789") is 0xe3069283.
 uint32_t Crc32c(std::string_view bytes);
 
+// The same without the CPU's instruction for it, which not every CPU has; for its test.
+uint32_t Crc32cByTable(std::string_view bytes);
+
 }  // namespace normd
 
 #endif  // NORMD_SERVER_SESSION_CRC32C_H_

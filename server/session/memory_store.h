@@ -31,36 +31,33 @@ class MemoryStore : public SessionStore {
 
   Durability durability() const override { return Durability::kMemory; }
   const SessionLimits& limits() const override { return limits_; }
-  int64_t size() const override;
+  StoreFigures figures() const override;
 
-  absl::StatusOr<SessionPtr> Get(std::string_view id) override;
-  std::vector<SessionPtr> List(const ListQuery& query) override;
+  void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) override;
+  void List(ListQuery query, Done<std::vector<SessionPtr>> done) override;
   void Create(Session session, Done<SessionPtr> done) override;
   void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) override;
   void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Commit(StateUpdate update, Done<CommitResult> done) override;
-  absl::StatusOr<std::string> Export(std::string_view id) override;
+  void Export(std::string id, Done<std::string> done) override;
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:
   using Expiry = std::pair<absl::Time, std::string>;
 
-  // The session of `id`, if it is there and of the expected version.
-  absl::StatusOr<StoredSession*> Find(std::string_view id, std::optional<uint64_t> expected_version)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<StoredSession*> Find(std::string_view id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Deletes what a ttl has ended by `now`.
   void DropExpired(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps expiries_ true when a session's snapshot changes; null: there is none (any more).
-  void MoveExpiry(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps expiries_ and bytes_ true when a session's snapshot changes; null: there is none (any more).
+  void Account(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  absl::StatusOr<SessionPtr> Insert(StoredSession stored, Session session) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<SessionPtr> Patch(std::string_view id, SessionPatch patch) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<SessionPtr> ResetNow(std::string_view id, std::optional<uint64_t> expected_version)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<SessionPtr> Remove(std::string_view id, std::optional<uint64_t> expected_version)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<CommitResult> CommitNow(const StateUpdate& update) ABSL_LOCKS_EXCLUDED(mu_);
+  // The stored session as it is now.
+  absl::StatusOr<StoredSession> Copy(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<SessionPtr> Insert(absl::StatusOr<StoredSession> stored) ABSL_LOCKS_EXCLUDED(mu_);
+  // What `change` (StoredSession*, now, bytes of all) returns, with the session's accounts kept true.
+  template <typename Result, typename Change>
+  absl::StatusOr<Result> Apply(std::string_view id, Change change) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
   const SessionLimits limits_;
@@ -69,6 +66,8 @@ class MemoryStore : public SessionStore {
   mutable Mutex mu_;
   std::map<std::string, StoredSession, std::less<>> sessions_ ABSL_GUARDED_BY(mu_);
   std::set<Expiry> expiries_ ABSL_GUARDED_BY(mu_);  // of sessions with a ttl, soonest first
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // QuotaBytes of all
+  int64_t expired_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace normd

@@ -15,6 +15,7 @@
 #include "server/session/running_state.h"
 #include "server/session/session_checks.h"
 #include "server/session/spec_messages.h"
+#include "server/session/state_writer.h"
 
 namespace normd {
 
@@ -22,15 +23,39 @@ namespace {
 
 using Record = store::v1::SessionRecord;
 
-std::string Deterministic(const Record& record) {
+// The checksum's field comes last, whatever its number: tag of field 20 as fixed32, then the CRC of all before it.
+constexpr std::string_view kChecksumTag = "\xa5\x01";
+constexpr size_t kChecksumBytes = kChecksumTag.size() + sizeof(uint32_t);
+
+void AppendSeal(std::string* bytes) {
+  const uint32_t crc = Crc32c(*bytes);
+  *bytes += kChecksumTag;
+  for (int shift = 0; shift < 32; shift += 8) *bytes += static_cast<char>((crc >> shift) & 0xff);
+}
+
+// Maps in the order of their keys, then the checksum. REQUIRES: crc32c is not set.
+std::string Seal(const Record& record) {
   std::string bytes;
+  bytes.reserve(record.ByteSizeLong() + kChecksumBytes);
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
     record.SerializeToCodedStream(&coded);
   }
-  return bytes;
+  return SealRecord(std::move(bytes));
+}
+
+// What is sealed, or DATA_LOSS.
+absl::StatusOr<std::string_view> Unseal(std::string_view bytes) {
+  if (bytes.size() < kChecksumBytes || bytes.size() > INT32_MAX) return DataLossError("not a session record");
+  const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
+  const std::string_view seal = bytes.substr(body.size());
+  if (!seal.starts_with(kChecksumTag)) return DataLossError("not a session record");
+  uint32_t stored = 0;
+  for (int i = 3; i >= 0; --i) stored = (stored << 8) | static_cast<uint8_t>(seal[kChecksumTag.size() + i]);
+  if (Crc32c(body) != stored) return DataLossError("wrong checksum");
+  return body;
 }
 
 // ---- to messages
@@ -70,13 +95,37 @@ void TimeToMessage(absl::Time time, google::protobuf::Timestamp* message) {
   message->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
 }
 
+void HeadToMessage(const Session& session, Record* record) {
+  record->set_schema(kRecordSchema);
+  record->set_id(session.id);
+  record->set_epoch(session.epoch);
+  SpecToMessage(session.spec, record->mutable_spec());
+  record->set_num_channels(session.num_channels);
+  if (session.default_dtype.has_value()) record->set_default_dtype(static_cast<v1::DType>(*session.default_dtype));
+  record->mutable_labels()->insert(session.labels.begin(), session.labels.end());
+  ParametersToMessage(*session.parameters, record->mutable_parameters());
+  record->set_parameters_version(session.parameters_version);
+  TimeToMessage(session.create_time, record->mutable_create_time());
+  if (session.ttl.has_value()) {
+    const int64_t seconds = absl::ToInt64Seconds(*session.ttl);
+    record->mutable_ttl()->set_seconds(seconds);
+    record->mutable_ttl()->set_nanos(
+        static_cast<int32_t>(absl::ToInt64Nanoseconds(*session.ttl - absl::Seconds(seconds))));
+  }
+  record->set_numerics(session.numerics);
+}
+
 void StateToMessage(const StoredSession& stored, Record* record) {
-  const RunningState& state = stored.published->state;
+  const Session& session = *stored.published;
+  const RunningState& state = session.state;
+  record->set_version(session.version);
   record->mutable_mean()->Add(state.mean.begin(), state.mean.end());
   record->mutable_var()->Add(state.var.begin(), state.var.end());
   record->mutable_phi()->Add(state.phi.begin(), state.phi.end());
   record->mutable_phi_before()->Add(stored.phi_before.phi.begin(), stored.phi_before.phi.end());
   record->set_num_batches(state.num_batches);
+  StepsToMessage(stored.steps, record);
+  TimeToMessage(session.update_time, record->mutable_update_time());
 }
 
 // ---- from messages
@@ -195,25 +244,23 @@ absl::StatusOr<std::optional<absl::Duration>> TtlFromMessage(const Record& recor
   return std::optional<absl::Duration>(absl::Seconds(ttl.seconds()) + absl::Nanoseconds(ttl.nanos()));
 }
 
-absl::StatusOr<Record> ParseMessage(std::string_view bytes) {
-  Record record;
-  if (bytes.empty() || bytes.size() > INT32_MAX ||
-      !record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return DataLossError("not a session record");
-  }
-  const uint32_t stored = record.crc32c();
-  record.set_crc32c(0);
-  // The checksum first: of a damaged record nothing else can be said.
-  if (Crc32c(Deterministic(record)) != stored) return DataLossError("wrong checksum");
-  if (record.schema() != kRecordSchema) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {.field = "schema",
-                      .value = absl::StrCat(record.schema()),
-                      .limit = absl::StrCat(kRecordSchema),
-                      .reason = "RECORD_SCHEMA"},
-                     "a record of another version");
-  }
-  return record;
+// The checksum first: of a damaged record nothing else can be said. Halves add up to one message.
+absl::Status MergeSealed(std::string_view bytes, Record* record) {
+  NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes));
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(body.data()),
+                                               static_cast<int>(body.size()));
+  const bool parsed = record->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
+  return parsed ? absl::OkStatus() : DataLossError("not a session record");
+}
+
+absl::Status CheckSchema(const Record& record) {
+  if (record.schema() == kRecordSchema) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = "schema",
+                    .value = absl::StrCat(record.schema()),
+                    .limit = absl::StrCat(kRecordSchema),
+                    .reason = "RECORD_SCHEMA"},
+                   "a record of another version");
 }
 
 // Counters that a server could have reached by counting.
@@ -224,6 +271,7 @@ absl::Status CheckCounter(uint64_t value, std::string_view field) {
 
 absl::Status CheckHead(const Record& record, const NormSpec& spec) {
   NORMD_RETURN_IF_ERROR(CheckCounter(record.version(), "version"));
+  NORMD_RETURN_IF_ERROR(CheckCounter(record.parameters_version(), "parameters_version"));
   NORMD_RETURN_IF_ERROR(CheckCounter(record.num_batches(), "num_batches"));
   NORMD_RETURN_IF_ERROR(ValidateSessionId(record.id()));
   NORMD_RETURN_IF_ERROR(PrefixField(ValidateSpec(spec), "spec"));
@@ -243,6 +291,7 @@ absl::StatusOr<Session> SessionFromMessage(Record* record) {
   session.id = record->id();
   session.epoch = record->epoch();
   session.version = record->version();
+  session.parameters_version = record->parameters_version();
   session.num_channels = record->num_channels();
   if (record->default_dtype() != v1::DTYPE_UNSPECIFIED)
     session.default_dtype = static_cast<DType>(record->default_dtype());
@@ -261,43 +310,58 @@ absl::StatusOr<Session> SessionFromMessage(Record* record) {
   return session;
 }
 
+absl::StatusOr<StoredSession> StoredFromMessage(Record* record) {
+  NORMD_RETURN_IF_ERROR(CheckSchema(*record));
+  StoredSession stored;
+  NORMD_ASSIGN_OR_RETURN(Session session, SessionFromMessage(record));
+  NORMD_ASSIGN_OR_RETURN(stored.steps, StepsFromMessage(*record));
+  NORMD_ASSIGN_OR_RETURN(stored.phi_before, PhiBeforeFromMessage(*record, session.spec, stored.steps));
+  stored.published = std::make_shared<const Session>(std::move(session));
+  return stored;
+}
+
 }  // namespace
 
+std::string SealRecord(std::string bytes) {
+  AppendSeal(&bytes);
+  return bytes;
+}
+
 std::string SerializeRecord(const StoredSession& stored) {
-  const Session& session = *stored.published;
   Record record;
-  record.set_schema(kRecordSchema);
-  record.set_id(session.id);
-  record.set_epoch(session.epoch);
-  record.set_version(session.version);
-  SpecToMessage(session.spec, record.mutable_spec());
-  record.set_num_channels(session.num_channels);
-  if (session.default_dtype.has_value()) record.set_default_dtype(static_cast<v1::DType>(*session.default_dtype));
-  record.mutable_labels()->insert(session.labels.begin(), session.labels.end());
-  ParametersToMessage(*session.parameters, record.mutable_parameters());
+  HeadToMessage(*stored.published, &record);
   StateToMessage(stored, &record);
-  StepsToMessage(stored.steps, &record);
-  TimeToMessage(session.create_time, record.mutable_create_time());
-  TimeToMessage(session.update_time, record.mutable_update_time());
-  if (session.ttl.has_value()) {
-    const int64_t seconds = absl::ToInt64Seconds(*session.ttl);
-    record.mutable_ttl()->set_seconds(seconds);
-    record.mutable_ttl()->set_nanos(
-        static_cast<int32_t>(absl::ToInt64Nanoseconds(*session.ttl - absl::Seconds(seconds))));
-  }
-  record.set_numerics(session.numerics);
-  record.set_crc32c(Crc32c(Deterministic(record)));
-  return Deterministic(record);
+  return Seal(record);
+}
+
+std::string SerializeHead(const Session& session) {
+  Record record;
+  HeadToMessage(session, &record);
+  return Seal(record);
+}
+
+void SerializeState(const StoredSession& stored, std::string* bytes) {
+  WriteState(stored, kChecksumBytes, bytes);
+  AppendSeal(bytes);
+}
+
+std::string SerializeState(const StoredSession& stored) {
+  std::string bytes;
+  SerializeState(stored, &bytes);
+  return bytes;
 }
 
 absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes) {
-  NORMD_ASSIGN_OR_RETURN(Record record, ParseMessage(bytes));
-  StoredSession stored;
-  NORMD_ASSIGN_OR_RETURN(Session session, SessionFromMessage(&record));
-  NORMD_ASSIGN_OR_RETURN(stored.steps, StepsFromMessage(record));
-  NORMD_ASSIGN_OR_RETURN(stored.phi_before, PhiBeforeFromMessage(record, session.spec, stored.steps));
-  stored.published = std::make_shared<const Session>(std::move(session));
-  return stored;
+  Record record;
+  NORMD_RETURN_IF_ERROR(MergeSealed(bytes, &record));
+  return StoredFromMessage(&record);
+}
+
+absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state) {
+  Record record;
+  NORMD_RETURN_IF_ERROR(MergeSealed(head, &record));
+  NORMD_RETURN_IF_ERROR(MergeSealed(state, &record));
+  return StoredFromMessage(&record);
 }
 
 }  // namespace normd

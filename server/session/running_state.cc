@@ -14,8 +14,18 @@ namespace normd {
 
 namespace {
 
+// Whether every one is what a batch can have; one pass without branches, for a store waits for it.
+bool AllPossible(const Moments& moments) {
+  if (moments.empty()) return true;
+  const double count = moments.front().count;
+  bool possible = count >= 0 && std::floor(count) == count && !std::isinf(count);
+  for (const Moment& m : moments) possible &= (m.count == count) & !(m.m2 < 0);
+  return possible;
+}
+
 // Moments come from kernels, but also from callers that pool their own: nothing is taken on trust.
 absl::Status CheckMoments(const Moments& moments) {
+  if (AllPossible(moments)) return absl::OkStatus();
   for (size_t i = 0; i < moments.size(); ++i) {
     const Moment& m = moments[i];
     if (!(m.count >= 0) || std::floor(m.count) != m.count || std::isinf(m.count)) {
@@ -45,10 +55,10 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
 }
 
 bool AllFinite(const Moments& moments) {
-  for (const Moment& m : moments) {
-    if (!std::isfinite(m.mean) || !std::isfinite(m.m2)) return false;
-  }
-  return true;
+  bool finite = true;
+  // What is finite less itself is 0, NaN and Inf are NaN then.
+  for (const Moment& m : moments) finite &= (m.mean - m.mean == 0) & (m.m2 - m.m2 == 0);
+  return finite;
 }
 
 // The new variance; nothing where the old one stays.
@@ -60,11 +70,12 @@ void MixIn(double weight, double value, double* running) { *running = (1 - weigh
 
 void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
   const double weight = spec.running.NewWeight(state->num_batches);
-  for (size_t c = 0; c < moments.size(); ++c) {
-    MixIn(weight, moments[c].mean, &state->mean[c]);
-    const bool keeps_variance = moments[c].count == 1 && spec.running.variance == RunningVariance::kUnbiased;
-    if (!keeps_variance) MixIn(weight, NewVariance(spec.running, moments[c]), &state->var[c]);
-  }
+  for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].mean, &state->mean[c]);
+  // Counts are equal.
+  const bool unbiased = spec.running.variance == RunningVariance::kUnbiased;
+  const double divisor = moments.front().count - (unbiased ? 1 : 0);
+  if (divisor == 0) return;  // one value has no variance to learn from
+  for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].m2 / divisor, &state->var[c]);
 }
 
 // The mean over N of the instances' means, and of their variances.
@@ -124,42 +135,36 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
   return state;
 }
 
-absl::StatusOr<StepResult> ApplyStep(const NormSpec& spec, int64_t channels, const RunningState& before,
-                                     const Moments& moments) {
+absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state) {
   if (!spec.HasState()) {
     return NotAllowedError("moments", std::string(Info(spec.method).name) + " without running state takes no steps");
   }
   NORMD_RETURN_IF_ERROR(CheckLength(spec, channels, moments));
   NORMD_RETURN_IF_ERROR(CheckMoments(moments));
-  StepResult step = {.state = before};
   const bool empty = moments.empty() || moments.front().count == 0;
   if (empty) {
-    ++step.state.num_batches;
-    return step;
+    ++state->num_batches;
+    return Reason::kApplied;
   }
   if (spec.method == Method::kBatchNorm && moments.front().count == 1 &&
       spec.running.single_value == SingleValue::kRefuse) {
     return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
                            "SINGLE_VALUE");
   }
-  if (!spec.running.accept_non_finite && !AllFinite(moments)) {
-    step.applied = false;
-    step.reason = Reason::kNonFinite;
-    return step;
-  }
-  ++step.state.num_batches;
+  if (!spec.running.accept_non_finite && !AllFinite(moments)) return Reason::kNonFinite;
+  ++state->num_batches;
   switch (spec.method) {
     case Method::kBatchNorm:
-      StepBatchNorm(spec, moments, &step.state);
+      StepBatchNorm(spec, moments, state);
       break;
     case Method::kInstanceNorm:
-      StepInstanceNorm(spec, moments, &step.state);
+      StepInstanceNorm(spec, moments, state);
       break;
     default:
-      StepPowerNorm(spec, moments, &step.state);
+      StepPowerNorm(spec, moments, state);
       break;
   }
-  return step;
+  return Reason::kApplied;
 }
 
 std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
@@ -172,11 +177,17 @@ std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const
 }
 
 uint64_t HashMoments(const Moments& moments) {
-  uint64_t hash = Mix(moments.size() + 0x9e3779b97f4a7c15);
+  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
+  // A lane for each field, so that a mixing does not wait for the one before it.
+  uint64_t count = Mix(moments.size() + kGolden);
+  uint64_t mean = Mix(count + kGolden);
+  uint64_t m2 = Mix(mean + kGolden);
   for (const Moment& m : moments) {
-    for (const double value : {m.count, m.mean, m.m2}) hash = Mix(hash ^ Bits(value)) + 0x9e3779b97f4a7c15;
+    count = Mix(count ^ Bits(m.count)) + kGolden;
+    mean = Mix(mean ^ Bits(m.mean)) + kGolden;
+    m2 = Mix(m2 ^ Bits(m.m2)) + kGolden;
   }
-  return hash;
+  return Mix(count ^ Mix(mean ^ Mix(m2)));
 }
 
 absl::Status CheckRunningValues(absl::Span<const double> values, int64_t channels, const RunningRule& rule,

@@ -19,18 +19,12 @@
 
 namespace normd {
 
-struct StepResult {
-  RunningState state;  // the next state; the old one, bit for bit, where the step is not applied
-  bool applied = true;
-  Reason reason = Reason::kApplied;
-};
-
-// The state after one step whose batch has `moments` (see StateUpdate for their form). An empty batch (every count 0)
-// leaves the statistics and counts as a batch. NaN or Inf in the batch statistics: not applied, reason kNonFinite,
-// unless spec.running.accept_non_finite. INVALID_ARGUMENT: the method has no running state, a wrong number of moments,
-// a count or m2 that no batch can have, one value per channel where the spec refuses it.
-absl::StatusOr<StepResult> ApplyStep(const NormSpec& spec, int64_t channels, const RunningState& before,
-                                     const Moments& moments);
+// One step on `state` whose batch has `moments` (see StateUpdate for their form): kApplied, or kNonFinite for NaN or
+// Inf in the batch statistics unless spec.running.accept_non_finite; then, and on an error, the state stays bit for
+// bit. An empty batch (every count 0) leaves the statistics and counts as a batch. INVALID_ARGUMENT: the method has no
+// running state, a wrong number of moments, a count or m2 that no batch can have, one value per channel where the spec
+// refuses it.
+absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state);
 
 // PowerNorm: what the output of the training step number `iters` divides by, sqrt(divisor + eps): the step's own v
 // while iters <= warmup_iters, else `phi_before`.

@@ -1,11 +1,12 @@
-// Versioned state of sessions. One of the three virtual interfaces of normd: memory ships now, embedded and shared
-// stores implement the same contract (one conformance suite).
-// In the path: the engine reads published snapshots and commits updates; nothing else touches state.
-// Threads: every method is safe from any thread. Done callbacks run without locks held, inline or on a store thread.
+// Versioned state of sessions. One of the three virtual interfaces of normd: MemoryStore and DurableStore (over SQLite
+// or PostgreSQL) implement the same contract and pass one conformance suite. In the path: the engine reads published
+// snapshots and commits updates; nothing else touches state. Threads: every method is safe from any thread and none
+// waits for a disk or a network. Done callbacks run exactly once, without locks held, inline or on a store thread.
 #ifndef NORMD_SERVER_SESSION_SESSION_STORE_H_
 #define NORMD_SERVER_SESSION_SESSION_STORE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,6 +85,10 @@ struct StateUpdate {
   Moments moments;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
+  std::optional<uint64_t> moments_hash;  // HashMoments(moments), where a store has it already
+  // Asked before the update joins a group: true drops it with CANCELLED. Later it is applied, and a caller that went
+  // away learns by its StepId. Null: never.
+  std::function<bool()> cancelled;
 };
 
 struct CommitResult {
@@ -102,8 +107,9 @@ struct CommitResult {
 struct SessionLimits {
   int64_t max_sessions = 100'000;
   int64_t max_parameter_bytes = 64 << 20;
-  int64_t max_clients = 1024;  // of one session
-  int64_t replay_window = 16;  // K outcomes kept for each client
+  int64_t max_total_bytes = int64_t{64} << 30;  // QuotaBytes of all sessions
+  int64_t max_clients = 1024;                   // of one session
+  int64_t replay_window = 16;                   // K outcomes kept for each client
 };
 
 struct ListQuery {
@@ -119,6 +125,23 @@ struct SessionPatch {
   std::optional<uint64_t> expected_version;
 };
 
+// What a store says of itself at one moment; counts since it was opened.
+struct StoreFigures {
+  int64_t sessions = 0;
+  int64_t bytes = 0;  // QuotaBytes of all sessions
+  int64_t resident_sessions = 0;
+  int64_t resident_bytes = 0;
+  int64_t queued = 0;     // changes waiting for a group
+  int64_t loads = 0;      // sessions read into memory
+  int64_t evictions = 0;  // sessions that left memory, not the store
+  int64_t expired = 0;    // sessions deleted by their ttl
+  int64_t groups = 0;     // transactions
+  int64_t rows = 0;       // written by them
+  int64_t conflicts = 0;  // changes tried again because another replica was first
+  int64_t damaged = 0;    // records read whose checksum or content was wrong
+  int64_t failed_groups = 0;
+};
+
 class SessionStore {
  public:
   template <typename T>
@@ -127,11 +150,13 @@ class SessionStore {
   virtual ~SessionStore() = default;
   virtual Durability durability() const = 0;
   virtual const SessionLimits& limits() const = 0;
-  virtual int64_t size() const = 0;
+  virtual StoreFigures figures() const = 0;
 
-  // The published snapshot. NOT_FOUND for unknown and for expired ids.
-  virtual absl::StatusOr<SessionPtr> Get(std::string_view id) = 0;
-  virtual std::vector<SessionPtr> List(const ListQuery& query) = 0;
+  // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and
+  // for expired ids, DATA_LOSS for a damaged record, UNAVAILABLE when the store cannot be read.
+  virtual void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) = 0;
+  // A page in the order of ids. Damaged records are left out (and counted).
+  virtual void List(ListQuery query, Done<std::vector<SessionPtr>> done) = 0;
 
   // `session` carries id (empty: chosen), spec, channels, labels, parameters, ttl and, for imports, state, versions and
   // numerics; the store sets the epoch and times. ALREADY_EXISTS for a taken id, RESOURCE_EXHAUSTED over the limits.
@@ -143,12 +168,13 @@ class SessionStore {
 
   // Applies one step exactly once for each StepId; see the README's guarantees. Done runs when the update is durable.
   // NOT_FOUND, FAILED_PRECONDITION (a step id older than the window), ABORTED (expected_version), INVALID_ARGUMENT (the
-  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (too many clients).
+  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (too many clients; a full queue or disk),
+  // UNAVAILABLE (the store could not be written: a step with an id may be sent again, whatever became of it).
   virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
 
   // The whole session as a serialised normd.store.v1.SessionRecord, step ids included; and back. DATA_LOSS on a bad
   // checksum. Import creates: an empty id means the record's.
-  virtual absl::StatusOr<std::string> Export(std::string_view id) = 0;
+  virtual void Export(std::string id, Done<std::string> done) = 0;
   virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
 };
 

@@ -34,9 +34,7 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
   return result;
 }
 
-void Publish(RunningState state, absl::Time now, StoredSession* stored) {
-  auto next = std::make_shared<Session>(*stored->published);
-  next->state = std::move(state);
+void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* stored) {
   ++next->version;
   next->update_time = now;
   stored->published = std::move(next);
@@ -76,26 +74,31 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   uint64_t hash = 0;
   if (update.step.has_value()) {
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
-    hash = HashMoments(update.moments);
+    hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments);
     NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash, limits));
     if (taken != nullptr) return Replay(*stored, *taken, update.moments);
   }
   if (update.expected_version.has_value() && *update.expected_version != session.version) {
     return VersionMismatchError(*update.expected_version, session.version);
   }
-  NORMD_ASSIGN_OR_RETURN(StepResult step, ApplyStep(session.spec, session.num_channels, session.state, update.moments));
-  CommitResult result = {.version = session.version + (step.applied ? 1 : 0),
+  // PowerNorm keeps phi as it was.
+  const bool in_place = stored->draft != nullptr && session.spec.method != Method::kPowerNorm;
+  std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
+  NORMD_ASSIGN_OR_RETURN(const Reason reason,
+                         ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
+  const bool applied = reason == Reason::kApplied;
+  CommitResult result = {.version = session.version + (applied ? 1 : 0),
                          .epoch = session.epoch,
-                         .applied = step.applied,
-                         .reason = step.reason,
-                         .num_batches = step.state.num_batches,
+                         .applied = applied,
+                         .reason = reason,
+                         .num_batches = next->state.num_batches,
                          .divisor = {}};
   if (session.spec.method == Method::kPowerNorm) {
     const RunningState& before = session.state;
     result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
     // Only a step with an id can be replayed.
     stored->phi_before = {};
-    if (update.step.has_value()) stored->phi_before = {before.phi, result.version, step.applied};
+    if (update.step.has_value()) stored->phi_before = {before.phi, result.version, applied};
   }
   if (update.step.has_value()) {
     stored->steps.Add(*update.step,
@@ -107,12 +110,18 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
                        .num_batches = result.num_batches},
                       limits);
   }
-  if (step.applied) Publish(std::move(step.state), now, stored);
+  if (applied) {
+    stored->draft = next;
+    Publish(std::move(next), now, stored);
+  }
   return result;
 }
 
 void ResetState(absl::Time now, StoredSession* stored) {
-  Publish(InitialState(stored->published->spec, stored->published->num_channels), now, stored);
+  auto next = std::make_shared<Session>(*stored->published);
+  next->state = InitialState(next->spec, next->num_channels);
+  Publish(std::move(next), now, stored);
+  stored->draft = nullptr;
   stored->phi_before = {};
 }
 

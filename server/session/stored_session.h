@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,10 +60,14 @@ struct StoredSession {
   SessionPtr published;  // never null
   StepLog steps;
   PhiBefore phi_before;
+  // `published` itself, as long as nobody but a store's writer has it: several steps make one snapshot. A store that
+  // lets others see `published`, or have it, lets go of this first.
+  std::shared_ptr<Session> draft;
 };
 
 // Applies `update` exactly once: on success either the outcome of before (replayed) or a new one, with `published`
-// replaced by a new snapshot if the step was applied. On an error nothing has changed. Leaves result.durability alone.
+// replaced by a new snapshot if the step was applied, or changed where it is the draft. On an error nothing has
+// changed. Leaves result.durability alone.
 absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const SessionLimits& limits, absl::Time now,
                                         StoredSession* stored);
 

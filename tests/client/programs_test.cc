@@ -52,10 +52,20 @@ TEST(Normctl, WrongUsageIsTwo) {
   EXPECT_EQ(Normctl({"layer-norm", "in.npy", "-o", "out.npy", "--groups", "2"}).code, kExitUsage);
   EXPECT_EQ(Normctl({"layer-norm", "in.npy", "-o", "out.npy", "--dtype", "int8"}).code, kExitUsage);
   EXPECT_EQ(Normctl({"layer-norm", "in.npy", "-o", "out.npy", "--step-client", "a"}).code, kExitUsage);
-  EXPECT_EQ(Normctl({"sessions"}).code, kExitUsage);
-  EXPECT_EQ(Normctl({"sessions", "steal", "a"}).code, kExitUsage);
-  EXPECT_EQ(Normctl({"sessions", "update", "a"}).code, kExitUsage);
-  EXPECT_EQ(Normctl({"sessions", "create", "batch-norm", "--label", "x"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "steal", "a"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "update", "a"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "create", "batch-norm", "--label", "x"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "commit", "a"}).code, kExitUsage);  // no moments
+  EXPECT_EQ(Normctl({"session", "commit", "a", "m.json", "--step-sequence", "1"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "commit", "a", "m.json", "--expected-version", "-1"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "export", "a"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "export", "a", "-o", "a.bin", "--f32"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "export", "a", "-o", "a.bin", "--format", "zip"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "import", "a.safetensors", "--format", "record", "--prefix", "x"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "import", "a.bin", "--method", "batch-norm"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "watch", "a", "--count", "0"}).code, kExitUsage);
+  EXPECT_EQ(Normctl({"session", "watch", "a", "--interval", "1ms"}).code, kExitUsage);
   EXPECT_EQ(Normctl({"demo", "--only", "nothing"}).code, kExitUsage);
   EXPECT_EQ(Normctl({"health", "--deadline", "soon"}).code, kExitUsage);
 }
@@ -63,6 +73,25 @@ TEST(Normctl, WrongUsageIsTwo) {
 TEST(Normctl, UnderscoresAreAcceptedInMethodNames) {
   EXPECT_EQ(Normctl({"layer_norm", "--help"}).code, kExitOk);
   EXPECT_EQ(Normctl({"p_rms_norm", "--help"}).code, kExitOk);
+}
+
+TEST(Normctl, SessionsIsUnderstoodAsSession) {
+  const Ran ran = Normctl({"sessions", "watch", "--help"});
+  EXPECT_EQ(ran.code, kExitOk);
+  EXPECT_EQ(ran.out.find("Usage: normctl session watch NAME"), 0u) << ran.out;
+  const Ran group = Normctl({"sessions", "--help"});
+  EXPECT_EQ(group.code, kExitOk);
+  for (const char* name :
+       {"create", "get", "list", "update", "reset", "fork", "delete", "commit", "export", "import", "watch"}) {
+    EXPECT_NE(group.out.find(std::string("session ") + name), std::string::npos) << name;
+  }
+}
+
+TEST(Normctl, SaysThatStepIdsAndVersionAreNoPartOfAStateDict) {
+  for (const char* command : {"export", "import"}) {
+    EXPECT_NE(Normctl({"session", command, "--help"}).out.find("step ids and version are not part of a\nstate_dict"),
+              std::string::npos);
+  }
 }
 
 TEST(Normctl, MissingFilesAndServersAreOne) {

@@ -56,6 +56,24 @@ TEST(Split, CutsEveryTensorThatHasRows) {
   EXPECT_EQ(rest.SerializeAsString(), request.SerializeAsString());
 }
 
+TEST(Split, EveryPieceIsAsTheWholeInAllElse) {
+  v1::NormalizeRequest request;
+  request.set_session("sessions/a");
+  request.mutable_max_staleness()->set_seconds(5);
+  request.set_expected_version(3);
+  request.set_mode(v1::MODE_INFERENCE);
+  request.set_precision(v1::PRECISION_FAST);
+  request.set_device(v1::DEVICE_CPU);
+  request.set_validate_only(true);
+  request.set_want_timings(true);
+  request.add_outputs()->set_kind(v1::OUTPUT_KIND_MEAN);
+  *request.mutable_x() = Tensor::F32({3, 1}, {1, 2, 3}).ToProto();
+  v1::NormalizeRequest cut = CutRows(request, 1, 1);
+  EXPECT_EQ(cut.x().shape(0), 1);
+  *cut.mutable_x() = request.x();
+  EXPECT_EQ(cut.SerializeAsString(), request.SerializeAsString());
+}
+
 TEST(Split, JoinsOutputsAndAddsTimings) {
   v1::NormalizeResponse whole, piece;
   *whole.add_outputs()->mutable_tensor() = Tensor::F32({1, 2}, {1, 2}).ToProto();

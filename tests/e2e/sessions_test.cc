@@ -219,6 +219,24 @@ TEST_F(SessionsTest, ResetForkAndDelete) {
   EXPECT_EQ(server_.Normalize(Step(2), &normalized).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(SessionsTest, StalenessIsBoundedAndASessionAlwaysMeetsIt) {
+  v1::NormalizeResponse response;
+  ASSERT_TRUE(server_.Normalize(Step(1), &response).ok());
+  v1::NormalizeRequest request = Step(1);
+  request.set_mode(v1::MODE_INFERENCE);
+  request.clear_step();
+  request.mutable_max_staleness()->set_seconds(5);
+  ASSERT_TRUE(server_.Normalize(request, &response).ok());
+  EXPECT_EQ(response.applied().session_version(), 1u);
+  for (const int64_t seconds : {int64_t{-1}, int64_t{3601}, INT64_MAX}) {
+    request.mutable_max_staleness()->set_seconds(seconds);
+    EXPECT_EQ(FieldOf(server_.Normalize(request, &response)), "max_staleness") << seconds;
+  }
+  request.mutable_max_staleness()->set_seconds(0);
+  request.mutable_max_staleness()->set_nanos(-1);
+  EXPECT_EQ(FieldOf(server_.Normalize(request, &response)), "max_staleness");
+}
+
 TEST_F(SessionsTest, UnknownSessionsAreNotFoundByEveryMethod) {
   const std::string name = "sessions/nobody";
   v1::Session session;

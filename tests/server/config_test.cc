@@ -119,6 +119,29 @@ TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
   EXPECT_FALSE(Parse({"--reflection=off"})->ReflectionOn());
 }
 
+TEST(Config, KeepsSessionsInAFileOfTheUserUnlessTold) {
+  EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}})->data_dir, "/home/me/.local/state/normd");
+  EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}, {"XDG_STATE_HOME", "/state"}})->data_dir, "/state/normd");
+  EXPECT_EQ(Parse({})->data_dir, "/var/lib/normd");
+  EXPECT_EQ(Parse({"--data-dir=/data"})->data_dir, "/data") << "a hyphen is an underscore";
+  EXPECT_EQ(Parse({}, {{"NORMD_DATA_DIR", "/data"}})->data_dir, "/data");
+  EXPECT_EQ(Parse({})->StoreKind(), "sqlite");
+  EXPECT_EQ(Parse({"--session-store=memory"})->StoreKind(), "memory");
+  EXPECT_EQ(Parse({"--durability=memory"})->StoreKind(), "memory");
+  EXPECT_EQ(Parse({"--session_store=postgres://u:p@h/d"})->StoreKind(), "postgres");
+  EXPECT_EQ(Parse({"--session_store=postgresql:///d"})->StoreKind(), "postgres");
+  EXPECT_EQ(Parse({})->durability, "power");
+}
+
+TEST(Config, RefusesStoresThatCannotBe) {
+  const std::string error = ErrorOf({"--session_store=mysql://root:secret@host/db"});
+  EXPECT_THAT(error, HasSubstr("--session_store"));
+  EXPECT_THAT(error, ::testing::Not(HasSubstr("secret"))) << "a mistyped URL may hold a password";
+  EXPECT_THAT(ErrorOf({"--session_store=postgres:///d", "--durability=memory"}), HasSubstr("--durability"));
+  EXPECT_THAT(ErrorOf({"--durability=forever"}), HasSubstr("--durability"));
+  EXPECT_THAT(ErrorOf({"--session_store=memory", "--backup=/tmp/x"}), HasSubstr("--backup"));
+}
+
 TEST(Config, AnswersHelpAndVersionWithoutCheckingTheRest) {
   EXPECT_EQ(Parse({"--help"})->help, "text");
   EXPECT_EQ(Parse({"--help=markdown"})->help, "markdown");
@@ -128,10 +151,32 @@ TEST(Config, AnswersHelpAndVersionWithoutCheckingTheRest) {
 TEST(Config, HelpAndMarkdownNameEveryOptionOnce) {
   const std::string help = HelpText();
   const std::string markdown = HelpMarkdown();
-  for (const std::string name :
-       {"listen", "plaintext", "admin_listen", "port_file", "max_message_bytes", "max_in_flight_bytes", "max_sessions",
-        "max_parameter_bytes", "max_clients_per_session", "replay_window", "queues", "threads", "reflection",
-        "drain_settle", "drain_timeout", "log_level", "log_format", "help", "version"}) {
+  for (const std::string name : {"listen",
+                                 "plaintext",
+                                 "admin_listen",
+                                 "port_file",
+                                 "max_message_bytes",
+                                 "max_in_flight_bytes",
+                                 "session_store",
+                                 "data_dir",
+                                 "durability",
+                                 "backup",
+                                 "session_idle",
+                                 "max_resident_bytes",
+                                 "max_sessions",
+                                 "max_total_bytes",
+                                 "max_parameter_bytes",
+                                 "max_clients_per_session",
+                                 "replay_window",
+                                 "queues",
+                                 "threads",
+                                 "reflection",
+                                 "drain_settle",
+                                 "drain_timeout",
+                                 "log_level",
+                                 "log_format",
+                                 "help",
+                                 "version"}) {
     EXPECT_THAT(help, HasSubstr("  --" + name));
     EXPECT_THAT(markdown, HasSubstr("| `--" + name + "` |"));
   }

@@ -64,6 +64,7 @@ class ServerTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<Server>> Start(std::vector<std::string> args) {
     args.push_back("--port_file=" + folder_ + "/ports");
+    args.push_back("--session_store=memory");
     const absl::StatusOr<Config> config = ParseConfig(args, {});
     if (!config.ok()) return config.status();
     return Server::Start(*config, &log_);
@@ -147,8 +148,9 @@ TEST_F(ServerTest, DoesNotTakeTheSocketOfALiveServer) {
 }
 
 TEST_F(ServerTest, EndsWhenThePortFileCannotBeWritten) {
-  const absl::StatusOr<Config> config =
-      ParseConfig({{"--listen=127.0.0.1:0", "--admin_listen=", "--port_file=" + folder_ + "/none/ports"}}, {});
+  const absl::StatusOr<Config> config = ParseConfig(
+      {{"--listen=127.0.0.1:0", "--admin_listen=", "--session_store=memory", "--port_file=" + folder_ + "/none/ports"}},
+      {});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(std::string(Server::Start(*config, &log_).status().message()), HasSubstr("--port_file"));
 }

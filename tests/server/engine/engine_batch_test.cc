@@ -100,8 +100,8 @@ TEST_F(EngineBatchTest, StepsToOneSessionAreCommittedInItemOrder) {
   EXPECT_EQ(replies[3].status().code(), absl::StatusCode::kAborted);
   ASSERT_TRUE(Run(CallTo("alone", x_.View(), Mode::kTraining)).ok());
   ASSERT_TRUE(Run(CallTo("alone", other.View(), Mode::kTraining)).ok());
-  EXPECT_EQ((*store_.Get("bn"))->state.mean, (*store_.Get("alone"))->state.mean);
-  EXPECT_EQ((*store_.Get("bn"))->state.var, (*store_.Get("alone"))->state.var);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->state.mean, (*session_test::Get(store_, "alone"))->state.mean);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->state.var, (*session_test::Get(store_, "alone"))->state.var);
 }
 
 TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {

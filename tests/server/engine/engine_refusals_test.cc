@@ -25,7 +25,7 @@ class EngineRefusalTest : public engine_test::EngineFixture {
   void SetUp() override { CreateSession("bn", BatchNormSpec(), 4); }
 
   void TearDown() override {
-    EXPECT_EQ((*store_.Get("bn"))->version, 0);
+    EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
     EXPECT_THAT(backend_.TakeJobLists(), IsEmpty()) << "a refused call must not reach the backend";
     EXPECT_TRUE(Run(CallTo("bn", x_.View(), Mode::kTraining)).ok()) << "the next call is served";
   }

@@ -31,7 +31,7 @@ class EngineStateTest : public engine_test::EngineFixture {
     return Run(std::move(call));
   }
 
-  const RunningState State(const std::string& id) { return (*store_.Get(id))->state; }
+  const RunningState State(const std::string& id) { return (*session_test::Get(store_, id))->state; }
 
   const Doubles x_ = {.shape = {2, 2}, .elements = {1, 10, 3, 30}};
 };
@@ -72,7 +72,7 @@ TEST_F(EngineStateTest, InferenceUsesTheRunningStatisticsAndNeverMovesThem) {
   EXPECT_EQ(reply->state->result.reason, Reason::kInference);
   EXPECT_EQ(reply->state->result.version, 1);
   EXPECT_EQ(reply->applied.session_version, 1);
-  EXPECT_EQ((*store_.Get("bn"))->version, 1);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 1);
 }
 
 TEST_F(EngineStateTest, AReplayRecomputesYAndMovesNothing) {
@@ -103,7 +103,7 @@ TEST_F(EngineStateTest, ANonFiniteBatchPropagatesAndLeavesTheState) {
   EXPECT_FALSE(reply->state->result.applied);
   EXPECT_EQ(reply->state->result.reason, Reason::kNonFinite);
   EXPECT_EQ(State("bn").mean, before.mean);
-  EXPECT_EQ((*store_.Get("bn"))->version, 1);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 1);
 }
 
 TEST_F(EngineStateTest, AnEmptyBatchIsCounted) {
@@ -155,7 +155,7 @@ TEST_F(EngineStateTest, OneValuePerChannelIsRefusedAndLeavesTheState) {
   Call call = CallTo("bn", x_.View(), Mode::kTraining);
   call.mask = {.dtype = DType::kF32, .shape = {2}, .data = mask, .size_bytes = 2};
   EXPECT_EQ(RefusedField(std::move(call)), "mask");
-  EXPECT_EQ((*store_.Get("bn"))->version, 0);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
 
   CreateSession("zero", BatchNormSpec({.momentum = 1, .single_value = SingleValue::kZeroVariance}), 2);
   const absl::StatusOr<CallReply> reply = Train("zero", one.View());
@@ -231,7 +231,7 @@ TEST_F(EngineStateTest, APowerNormReplayAfterWarmUpHasItsOutputOnlyForTheLastSte
   EXPECT_THAT(older->outputs, IsEmpty());
   EXPECT_EQ(older->state->result.version, 2);
   EXPECT_EQ(BytesOf(Train("pn", inputs[0].View(), 1)->outputs[0]), outputs[0]) << "warm-up divides by v";
-  EXPECT_EQ((*store_.Get("pn"))->version, 3);
+  EXPECT_EQ((*session_test::Get(store_, "pn"))->version, 3);
 }
 
 TEST_F(EngineStateTest, PowerNormReturnsStatisticsMomentsAndH) {
@@ -260,7 +260,7 @@ TEST_F(EngineStateTest, ValidateOnlyTouchesNothing) {
   EXPECT_EQ(reply->state->result.reason, Reason::kValidateOnly);
   EXPECT_FALSE(reply->state->result.applied);
   EXPECT_THAT(backend_.TakeJobLists(), IsEmpty());
-  EXPECT_EQ((*store_.Get("bn"))->version, 0);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
   EXPECT_FALSE(Train("bn", x_.View(), 1)->state->result.replayed) << "the step id was not taken";
 }
 
@@ -286,7 +286,7 @@ TEST_F(EngineStateTest, AMethodWithoutStateAnswersTrainingAsInference) {
   ASSERT_TRUE(training.ok()) << training.status();
   EXPECT_EQ(BytesOf(training->outputs[0]), BytesOf(inference->outputs[0]));
   EXPECT_FALSE(training->state->result.applied);
-  EXPECT_EQ((*store_.Get("ln"))->version, 0);
+  EXPECT_EQ((*session_test::Get(store_, "ln"))->version, 0);
 }
 
 // Steps of several clients, each sent twice, on the backend's threads: every one is applied once.
@@ -309,7 +309,7 @@ TEST_F(EngineStateTest, ConcurrentStepsAreAppliedOnceEach) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ((*store_.Get("bn"))->version, kClients * kSteps);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, kClients * kSteps);
   EXPECT_NEAR(State("bn").mean[0], kSteps + 1, 1e-12) << "the mean of 2, 4, ..., 40";
 }
 

@@ -192,7 +192,7 @@ TEST_F(EngineTest, ComputeMomentsReducesAloneAndTouchesNoSession) {
   EXPECT_EQ((*reply->moments)[1].mean, 20);
   EXPECT_EQ((*reply->moments)[1].m2, 200);
   EXPECT_THAT(reply->moments_shape, ElementsAre(2));
-  EXPECT_EQ((*store_.Get("bn"))->version, 0);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
 }
 
 TEST_F(EngineTest, PartialMomentsOfOneValueAreFine) {
@@ -241,7 +241,7 @@ TEST_F(EngineTest, AFailedBackendFailsTheCallAndCommitsNothing) {
   CreateSession("bn", session_test::BatchNormSpec(), 2);
   backend_.fail_with = absl::InternalError("lost");
   EXPECT_EQ(Run(CallTo("bn", x.View(), Mode::kTraining)).status().code(), absl::StatusCode::kInternal);
-  EXPECT_EQ((*store_.Get("bn"))->version, 0);
+  EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
   backend_.fail_with = absl::OkStatus();
   EXPECT_TRUE(Run(CallTo("bn", x.View(), Mode::kTraining)).ok());
 }

@@ -73,7 +73,11 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.CountResponseBytes(50);
   metrics.CountRows(rms, 12);
   metrics.ObserveBatchItems(5);
-  metrics.SetSessions(3);
+  metrics.SetStoreMetric(StoreMetric::kSessions, 3);
+  metrics.SetStoreMetric(StoreMetric::kLoads, 4);
+  metrics.SetStoreMetric(StoreMetric::kLoads, 6);
+  metrics.SetStoreMetric(StoreMetric::kFailedGroups, 1);
+  metrics.ObserveStoreGroup(64, absl::Milliseconds(2));
   metrics.SetInFlightBytes(77);
   const std::string text = metrics.Text();
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
@@ -86,6 +90,10 @@ TEST(Metrics, CountsWhatItIsTold) {
   EXPECT_EQ(Value(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
   EXPECT_EQ(Value(text, "normd_batch_items_sum"), 5);
   EXPECT_EQ(Value(text, "normd_sessions"), 3);
+  EXPECT_EQ(Value(text, "normd_session_loads_total"), 6);
+  EXPECT_EQ(Value(text, "normd_store_failed_groups_total"), 1);
+  EXPECT_EQ(Value(text, "normd_store_group_changes_sum"), 64);
+  EXPECT_EQ(Value(text, "normd_store_group_seconds_count"), 1);
   EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 77);
   EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
   EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 3)));

@@ -3,6 +3,8 @@
 #define NORMD_TESTS_SERVER_SESSION_FIXTURES_H_
 
 #include <atomic>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,21 +65,57 @@ inline Moments MomentsOf(const std::vector<double>& values, int64_t channels) {
 }
 
 inline StateUpdate Step(std::string id, Moments moments, std::optional<StepId> step = std::nullopt) {
-  return {
-      .id = std::move(id), .epoch = {}, .moments = std::move(moments), .step = std::move(step), .expected_version = {}};
+  return {.id = std::move(id),
+          .epoch = {},
+          .moments = std::move(moments),
+          .step = std::move(step),
+          .expected_version = {},
+          .moments_hash = {},
+          .cancelled = {}};
 }
 
-// The result that `call(done)` hands to done. The memory store calls it before returning.
+// The result that `call(done)` hands to done, whenever it comes.
 template <typename T, typename Call>
 absl::StatusOr<T> Wait(Call call) {
-  std::optional<absl::StatusOr<T>> result;
-  int calls = 0;
-  call([&](absl::StatusOr<T> r) {
-    result = std::move(r);
-    ++calls;
+  // Shared: a store that calls twice must not find it gone.
+  struct Answer {
+    std::promise<absl::StatusOr<T>> promise;
+    std::atomic<int> calls{0};
+  };
+  const auto answer = std::make_shared<Answer>();
+  std::future<absl::StatusOr<T>> result = answer->promise.get_future();
+  call([answer](absl::StatusOr<T> r) {
+    EXPECT_EQ(++answer->calls, 1) << "Done must run exactly once";
+    if (answer->calls == 1) answer->promise.set_value(std::move(r));
   });
-  EXPECT_EQ(calls, 1) << "Done must run exactly once";
-  return *std::move(result);
+  return result.get();
+}
+
+inline absl::StatusOr<SessionPtr> Get(SessionStore& store, std::string id,
+                                      absl::Duration max_staleness = absl::ZeroDuration()) {
+  return Wait<SessionPtr>([&](auto done) { store.Get(std::move(id), max_staleness, std::move(done)); });
+}
+
+inline absl::StatusOr<std::vector<SessionPtr>> List(SessionStore& store, ListQuery query) {
+  return Wait<std::vector<SessionPtr>>([&](auto done) { store.List(std::move(query), std::move(done)); });
+}
+
+inline absl::StatusOr<std::string> Export(SessionStore& store, std::string id) {
+  return Wait<std::string>([&](auto done) { store.Export(std::move(id), std::move(done)); });
+}
+
+inline absl::StatusOr<SessionPtr> Update(SessionStore& store, std::string id, SessionPatch patch) {
+  return Wait<SessionPtr>([&](auto done) { store.Update(std::move(id), std::move(patch), std::move(done)); });
+}
+
+inline absl::StatusOr<SessionPtr> Reset(SessionStore& store, std::string id,
+                                        std::optional<uint64_t> version = std::nullopt) {
+  return Wait<SessionPtr>([&](auto done) { store.Reset(std::move(id), version, std::move(done)); });
+}
+
+inline absl::StatusOr<SessionPtr> Delete(SessionStore& store, std::string id,
+                                         std::optional<uint64_t> version = std::nullopt) {
+  return Wait<SessionPtr>([&](auto done) { store.Delete(std::move(id), version, std::move(done)); });
 }
 
 inline absl::StatusOr<CommitResult> Commit(SessionStore& store, StateUpdate update) {

@@ -1,0 +1,69 @@
+// What the commands about sessions share: names, the flags that become fields of messages, and sessions and steps as
+// text and JSON. Between client/cli (flags, files) and the commands. Pure functions of their arguments.
+#ifndef NORMD_CLIENT_NORMCTL_SESSION_MESSAGE_H_
+#define NORMD_CLIENT_NORMCTL_SESSION_MESSAGE_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cli/args.h"
+#include "client/cli/program.h"
+#include "normd/v1/sessions.pb.h"
+
+namespace normd::client {
+
+// "sessions/bn" for "bn" and for "sessions/bn".
+std::string SessionName(absl::string_view id);
+
+// Prints the session, or returns the error.
+absl::Status ShowSession(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal);
+
+// "a=1 b=2".
+std::string LabelsText(const v1::Session& session);
+
+// What became of a training step.
+std::string StateText(const v1::StateResult& state);
+nlohmann::json StateJson(const v1::StateResult& state);
+
+// Infinite durations become the longest that the message holds.
+void SetDuration(absl::Duration from, google::protobuf::Duration* to);
+
+// --label, --ttl, --weight and --bias. UsageError for values out of form, the file's error for files.
+absl::Status AddLabels(const ParsedArgs& args, v1::Session& session);
+absl::Status AddTtl(const ParsedArgs& args, v1::Session& session);
+absl::Status AddParameters(const ParsedArgs& args, v1::Session& session);
+
+// The value of a flag that counts from 0. UsageError for negative ones.
+absl::StatusOr<std::optional<uint64_t>> CountFlag(const ParsedArgs& args, absl::string_view flag);
+
+// Sets `expected_version` of requests that have it.
+template <typename Request>
+absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
+  const absl::StatusOr<std::optional<uint64_t>> version = CountFlag(args, "expected-version");
+  if (version.ok() && version->has_value()) request.set_expected_version(**version);
+  return version.status();
+}
+
+// Sets `step` from two flags, which go together.
+template <typename Request>
+absl::Status AddStep(const ParsedArgs& args, Request& request) {
+  const absl::StatusOr<std::optional<uint64_t>> sequence = CountFlag(args, "step-sequence");
+  if (!sequence.ok()) return sequence.status();
+  if (args.Has("step-client") != sequence->has_value()) {
+    return UsageError("--step-client and --step-sequence go together");
+  }
+  if (!sequence->has_value()) return absl::OkStatus();
+  request.mutable_step()->set_client_id(*args.Get("step-client"));
+  request.mutable_step()->set_sequence(**sequence);
+  return absl::OkStatus();
+}
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMCTL_SESSION_MESSAGE_H_

@@ -1,0 +1,179 @@
+// normctl session export and import: a session as a file, as the record that the server keeps or as a state_dict.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/safetensors.h"
+#include "client/cli/spec_flags.h"
+#include "client/cli/table.h"
+#include "client/cli/tensor_file.h"
+#include "client/normctl/commands.h"
+#include "client/normctl/session_message.h"
+#include "client/normctl/state_dict.h"
+
+namespace normd::client {
+namespace {
+
+constexpr absl::string_view kDetails =
+    "A record (the default) is the protobuf message normd.store.v1.SessionRecord, with everything the\n"
+    "server knows of the session, step ids and version included. A .safetensors file is a state_dict\n"
+    "of PyTorch: weight, bias, running_mean, running_var and num_batches_tracked (PowerNorm:\n"
+    "running_phi). Parameters and state come back bit for bit; step ids and version are not part of a\n"
+    "state_dict, nor is ttl: a session made from one starts at version 0 and remembers no steps.";
+constexpr absl::string_view kExportDetails =
+    "\nRunning statistics are written as F64, the bits of the state; --f32 rounds them to nearest even.\n"
+    "torch.nn.BatchNorm2d(C).load_state_dict(safetensors.torch.load_file(FILE)) takes the file (with\n"
+    "strict=False where the session has no weight or bias).";
+constexpr absl::string_view kImportDetails =
+    "\nA .safetensors file that normctl wrote says what the layer is; for one of PyTorch say it:\n"
+    "--method batch-norm --layout channels-first. --method replaces what the file says. Running\n"
+    "statistics of any float dtype become f64, exactly; without them the session starts from the\n"
+    "initial ones, and without num_batches_tracked at 0 batches.";
+
+const FlagSpec kFormat = {"format", '\0', "FORMAT", "record or safetensors, whatever the file's name ends in"};
+
+absl::StatusOr<bool> IsSafetensors(const ParsedArgs& args, absl::string_view path) {
+  const std::optional<std::string> format = args.Get("format");
+  if (!format.has_value()) return absl::EndsWith(path, ".safetensors");
+  if (*format == "safetensors" || *format == "record") return *format == "safetensors";
+  return UsageError(absl::StrCat("--format ", *format, ": must be record or safetensors"));
+}
+
+// Flags that only a state_dict understands.
+absl::Status RefuseFlags(const ParsedArgs& args, const std::vector<FlagSpec>& flags) {
+  const auto given = [&](const FlagSpec& flag) { return args.Has(flag.name); };
+  const auto it = std::find_if(flags.begin(), flags.end(), given);
+  if (it == flags.end()) return absl::OkStatus();
+  return UsageError(absl::StrCat("--", it->name, " is for .safetensors files (--format safetensors)"));
+}
+
+std::vector<FlagSpec> ExportFlags() {
+  return {{"prefix", '\0', "TEXT", "put before the tensors' names: \"layer1.bn1.\""},
+          {"f32", '\0', "", "running statistics as F32, rounded, for tools that need it"}};
+}
+
+std::vector<FlagSpec> ImportFlags() {
+  return Join({{"prefix", '\0', "TEXT", "the tensors are those whose names begin so: \"layer1.bn1.\""},
+               {"method", '\0', "METHOD", "the layer's method; needed where the file does not say it"},
+               {"dtype", '\0', "T", "the dtype the session is meant for"}},
+              SpecFlags(""));
+}
+
+absl::StatusOr<std::string> ExportBytes(Client& client, const std::string& name, bool safetensors,
+                                        const ParsedArgs& args) {
+  if (!safetensors) return client.ExportSession(name);
+  const absl::StatusOr<v1::Session> session = client.GetSession(name, v1::SESSION_VIEW_FULL);
+  if (!session.ok()) return session.status();
+  return ToStateDict(*session, args.GetOr("prefix", ""), args.Has("f32"));
+}
+
+absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const std::optional<std::string> path = args.Get("output");
+  if (!path.has_value()) return UsageError("where does the session go? -o FILE");
+  const absl::StatusOr<bool> safetensors = IsSafetensors(args, *path);
+  if (!safetensors.ok()) return safetensors.status();
+  if (absl::Status status = *safetensors ? absl::OkStatus() : RefuseFlags(args, ExportFlags()); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  const std::string name = SessionName(args.operands()[0]);
+  const absl::StatusOr<std::string> bytes = ExportBytes(**client, name, *safetensors, args);
+  if (!bytes.ok()) return bytes.status();
+  if (absl::Status status = WriteFile(*path, *bytes); !status.ok()) return status;
+  const char* format = *safetensors ? "safetensors" : "record";
+  if (args.Has("json")) {
+    terminal.out << JsonText({{"session", name}, {"file", *path}, {"format", format}, {"bytes", bytes->size()}});
+  } else {
+    terminal.out << name << " -> " << *path << "  " << format << ", " << BytesText(static_cast<double>(bytes->size()))
+                 << "\n";
+  }
+  return absl::OkStatus();
+}
+
+// The layer that the flags describe: --method and the spec's own. What follows from the weight follows from it.
+absl::Status AddSpec(const ParsedArgs& args, v1::Session& session) {
+  const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
+  if (!dtype.ok()) return dtype.status();
+  if (dtype->has_value()) session.set_default_dtype(**dtype);
+  if (const std::optional<std::string> method = args.Get("method")) {
+    absl::StatusOr<v1::NormSpec> spec = BuildSpec(MethodField(*method).value_or(*method), args, std::nullopt);
+    if (!spec.ok()) return spec.status();
+    v1::LayerNorm* layer = spec->has_layer_norm() ? spec->mutable_layer_norm() : nullptr;
+    if (layer != nullptr && layer->axes().empty() && layer->normalized_shape().empty()) {
+      *layer->mutable_normalized_shape() = session.parameters().weight().shape();
+    }
+    *session.mutable_spec() = *std::move(spec);
+    return absl::OkStatus();
+  }
+  for (const FlagSpec& flag : SpecFlags("")) {
+    if (args.Has(flag.name)) return UsageError(absl::StrCat("--", flag.name, " needs --method"));
+  }
+  if (session.has_spec()) return absl::OkStatus();
+  return UsageError("the file does not say what the layer is: --method batch-norm --layout channels-first, ...");
+}
+
+absl::StatusOr<v1::CreateSessionRequest> ReadStateDict(const std::string& bytes, const ParsedArgs& args) {
+  const absl::StatusOr<Safetensors> file = ParseSafetensors(bytes);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<v1::Session> session = FromStateDict(*file, args.GetOr("prefix", ""));
+  if (!session.ok()) return session.status();
+  if (absl::Status status = AddSpec(args, *session); !status.ok()) return status;
+  if (absl::Status status = ResolveChannels(*session); !status.ok()) return status;
+  v1::CreateSessionRequest request;
+  request.set_session_id(args.GetOr("id", ""));
+  *request.mutable_session() = *std::move(session);
+  return request;
+}
+
+absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const std::string& path = args.operands()[0];
+  const absl::StatusOr<bool> safetensors = IsSafetensors(args, path);
+  if (!safetensors.ok()) return safetensors.status();
+  if (absl::Status status = *safetensors ? absl::OkStatus() : RefuseFlags(args, ImportFlags()); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<std::string> bytes = ReadFile(path);
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  if (!*safetensors) return ShowSession((*client)->ImportSession(*bytes, args.GetOr("id", "")), args, terminal);
+  const absl::StatusOr<v1::CreateSessionRequest> request = ReadStateDict(*bytes, args);
+  if (IsUsageError(request.status())) return request.status();
+  if (!request.ok()) {
+    return absl::Status(request.status().code(), absl::StrCat(path, ": ", request.status().message()));
+  }
+  return ShowSession((*client)->CreateSession(*request), args, terminal);
+}
+
+}  // namespace
+
+std::vector<Command> SessionTransferCommands() {
+  const FlagSpec id = {"id", '\0', "ID", "of the new session; absent: the record's, or the server chooses one"};
+  Command out, in;
+  out.spec = {
+      "session export",
+      "NAME",
+      1,
+      1,
+      "save a session to a file, bit for bit",
+      absl::StrCat(kDetails, kExportDetails),
+      Join(Join({{"output", 'o', "FILE", "where it goes; .safetensors is a state_dict, all else a record"}, kFormat},
+                ExportFlags()),
+           ServerFlags())};
+  out.run = &RunExport;
+  in.spec = {"session import",
+             "FILE",
+             1,
+             1,
+             "create a session from an exported file or a state_dict",
+             absl::StrCat(kDetails, kImportDetails),
+             Join(Join({id, kFormat}, ImportFlags()), ServerFlags())};
+  in.run = &RunImport;
+  return {out, in};
+}
+
+}  // namespace normd::client

@@ -1,0 +1,36 @@
+// The one list of `normd`'s options: names, defaults, limits and what --help says. Config is filled from it.
+// In the path: config.cc reads it. Constant data.
+#ifndef NORMD_SERVER_OPTION_LIST_H_
+#define NORMD_SERVER_OPTION_LIST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/config.h"
+
+namespace normd {
+
+// One option. Which member `field` holds says how its value is read; int64 options with `bytes` take KiB, MiB, GiB.
+struct Option {
+  std::string_view name;
+  std::variant<bool Config::*, int64_t Config::*, absl::Duration Config::*, std::string Config::*,
+               std::vector<std::string> Config::*>
+      field;
+  std::string_view default_value;
+  std::string_view help;
+  int64_t min = 0, max = 0;       // int64; durations, in seconds
+  bool bytes = false;             // int64
+  std::string_view choices = {};  // strings: "a|b|c"
+};
+
+// {runtime} is $XDG_RUNTIME_DIR, or /tmp/normd-<uid>, made with mode 0700; {state} as the option's help says.
+absl::Span<const Option> AllOptions();
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_OPTION_LIST_H_

@@ -1,0 +1,152 @@
+// The reading half of DurableStore: sessions that are not in memory, versions that other replicas may have changed, and
+// pages of the list.
+#include <map>
+#include <utility>
+
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/durable_store.h"
+#include "server/session/record.h"
+
+namespace normd {
+
+void DurableStore::RunReader() {
+  while (true) {
+    std::deque<Read> reads;
+    {
+      MutexLock lock(mu_);
+      while (reads_.empty() && !stopping_) reads_ready_.Wait(mu_);
+      if (reads_.empty()) return;
+      reads.swap(reads_);
+    }
+    std::vector<GetRead> gets;
+    for (Read& read : reads) {
+      if (auto* get = std::get_if<GetRead>(&read)) {
+        gets.push_back(std::move(*get));
+      } else {
+        ReadPage(std::move(std::get<ListRead>(read)));
+      }
+    }
+    while (!gets.empty()) gets = TryReads(std::move(gets));
+  }
+}
+
+std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> reads) {
+  // Empties memory before it is asked what is known.
+  const absl::Status connected = Reconnect(read_table_.get(), &read_connection_).status();
+  const std::vector<RowRequest> requests = BeginLoading(reads);
+  const absl::StatusOr<std::vector<SessionRow>> rows = connected.ok() ? LoadRows(requests) : connected;
+  if (!rows.ok() && options_.observer.on_error != nullptr) options_.observer.on_error(rows.status());
+  std::map<std::string_view, const SessionRow*> by_id;
+  if (rows.ok()) {
+    for (const SessionRow& row : *rows) by_id.emplace(row.id, &row);
+  }
+  std::map<std::string_view, std::optional<absl::StatusOr<StoredSession>>> results;
+  for (const RowRequest& request : requests) {
+    const auto row = by_id.find(request.id);
+    auto result = FinishLoading(request.id, row == by_id.end() ? nullptr : row->second);
+    if (!rows.ok()) result = rows.status();
+    results[request.id] = std::move(result);
+  }
+  std::vector<GetRead> again;
+  for (GetRead& read : reads) {
+    const auto& result = results.at(read.id);
+    if (!result.has_value()) {
+      again.push_back(std::move(read));
+      continue;
+    }
+    Post([done = std::move(read.done), result = *result]() mutable { done(std::move(result)); });
+  }
+  return again;
+}
+
+absl::StatusOr<std::vector<SessionRow>> DurableStore::LoadRows(const std::vector<RowRequest>& requests) {
+  absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Load(requests);
+  // Lost on the way: what the rows were compared with may not be so any more.
+  NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(read_table_.get(), &read_connection_));
+  if (!reconnected) return rows;
+  std::vector<RowRequest> anew = requests;
+  for (RowRequest& request : anew) request.known = {};
+  return read_table_->Load(anew);
+}
+
+std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& reads) {
+  const absl::Time now = clock_->Now();
+  std::map<std::string, RowVersion> known;
+  MutexLock lock(mu_);
+  for (const GetRead& read : reads) {
+    const ResidentSession* const resident = read.whole ? nullptr : residents_.Find(read.id, now);
+    const RowVersion version = resident == nullptr ? RowVersion() : resident->version;
+    const auto [found, is_new] = known.emplace(read.id, version);
+    // One of them needs all of it.
+    if (!is_new && version.key == 0) found->second = {};
+  }
+  std::vector<RowRequest> requests;
+  for (const auto& [id, version] : known) {
+    requests.push_back({id, version});
+    loading_[id] = false;
+  }
+  return requests;
+}
+
+std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const std::string& id, const SessionRow* row) {
+  const absl::Time now = clock_->Now();
+  absl::StatusOr<StoredSession> parsed = SessionNotFoundError(id);
+  if (row != nullptr && !row->unchanged) parsed = Parse(*row);
+  bool came_back = false;
+  {
+    MutexLock lock(mu_);
+    const auto loading = loading_.find(id);
+    // Then memory has it newer, or knows better that it is gone; the row was the newest when it was asked for.
+    const bool published_meanwhile = loading->second;
+    loading_.erase(loading);
+    ResidentSession* const resident = residents_.Find(id, now);
+    if (row != nullptr && row->unchanged) {
+      if (resident == nullptr) return std::nullopt;
+      if (resident->version == row->version) resident->read_time = now;
+      return StoredSession{.published = resident->stored.published, .steps = {}, .phi_before = {}};
+    }
+    if (!parsed.ok() || published_meanwhile) return parsed;
+    came_back = resident == nullptr;
+    if (came_back || resident->version != row->version) {
+      ResidentSession loaded = {*parsed, row->version, now};
+      residents_.Put(id, &loaded, now);
+      ++figures_.loads;
+    }
+  }
+  if (came_back && options_.observer.on_loaded != nullptr) options_.observer.on_loaded(id);
+  return parsed;
+}
+
+void DurableStore::ReadPage(ListRead read) {
+  absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Page(read.query, clock_->Now());
+  if (!rows.ok()) {
+    if (options_.observer.on_error != nullptr) options_.observer.on_error(rows.status());
+    return Post([done = std::move(read.done), status = rows.status()]() mutable { done(status); });
+  }
+  std::vector<SessionPtr> page;
+  for (const SessionRow& row : *rows) {
+    absl::StatusOr<StoredSession> stored = Parse(row);
+    if (stored.ok()) page.push_back(std::move(stored->published));
+  }
+  Post([done = std::move(read.done), page = std::move(page)]() mutable { done(std::move(page)); });
+}
+
+absl::StatusOr<StoredSession> DurableStore::Parse(const SessionRow& row) {
+  absl::StatusOr<StoredSession> stored = ParseHalves(row.head, row.state);
+  // Whatever is wrong with what this store has written itself is damage.
+  if (stored.ok() && stored->published->id != row.id) stored = DataLossError("the record of another session");
+  if (!stored.ok() && stored.status().code() == absl::StatusCode::kInvalidArgument) {
+    stored = DataLossError("a record that no server has written");
+  }
+  if (!stored.ok()) {
+    {
+      MutexLock lock(mu_);
+      ++figures_.damaged;
+    }
+    if (options_.observer.on_damaged != nullptr) options_.observer.on_damaged(row.id, stored.status());
+  }
+  return stored;
+}
+
+}  // namespace normd

@@ -1,0 +1,308 @@
+// The writing half of DurableStore: group commit.
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/durable_store.h"
+#include "server/session/session_changes.h"
+
+namespace normd {
+
+namespace {
+
+// What one transaction takes: enough that a flush is shared by many, and an answer does not wait for megabytes.
+constexpr size_t kMaxGroupChanges = 1024;
+constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
+// Changes that lose against other replicas are tried this often: each time somebody else's change went through.
+constexpr int kMaxAttempts = 50;
+
+// Those of `changes` from `begin` on that `is_out` names, in order; the others stay. Seldom any: nothing is moved then.
+template <typename Predicate>
+std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicate is_out) {
+  std::vector<Change> out;
+  const auto first = std::find_if(changes->begin() + static_cast<std::ptrdiff_t>(begin), changes->end(), is_out);
+  if (first == changes->end()) return out;
+  auto kept = first;
+  for (auto change = first; change != changes->end(); ++change) {
+    if (change == first || is_out(*change)) {
+      out.push_back(std::move(*change));
+    } else {
+      *kept++ = std::move(*change);
+    }
+  }
+  changes->erase(kept, changes->end());
+  return out;
+}
+
+}  // namespace
+
+void DurableStore::RunWriter() {
+  std::vector<Change> changes;
+  while (TakeChanges(&changes)) {
+    if (!changes.empty()) CommitChanges(std::move(changes));
+    changes.clear();
+    if (absl::Now() - last_sweep_ >= options_.sweep_interval) Sweep();
+  }
+}
+
+bool DurableStore::TakeChanges(std::vector<Change>* changes) {
+  {
+    MutexLock lock(mu_);
+    if (changes_.empty() && !stopping_) changes_ready_.WaitFor(mu_, options_.sweep_interval);
+    if (changes_.empty()) return !stopping_;
+  }
+  group_bytes_ = 0;
+  TakeQueued(changes);
+  return true;
+}
+
+void DurableStore::TakeQueued(std::vector<Change>* changes) {
+  const size_t before = changes->size();
+  {
+    MutexLock lock(mu_);
+    while (!changes_.empty() && changes->size() < kMaxGroupChanges && group_bytes_ < kMaxGroupBytes) {
+      group_bytes_ += changes_.front().second;
+      changes_bytes_ -= changes_.front().second;
+      changes->push_back(std::move(changes_.front().first));
+      changes_.pop_front();
+    }
+  }
+  // The last moment to find out that nobody waits.
+  std::vector<Change> dropped = TakeOut(changes, before, [](const Change& change) {
+    const auto* update = std::get_if<StateUpdate>(&change.what);
+    return update != nullptr && update->cancelled != nullptr && update->cancelled();
+  });
+  for (Change& change : dropped) change.status = CallerGoneError();
+  AnswerAll(std::move(dropped));
+}
+
+void DurableStore::CommitChanges(std::vector<Change> changes) {
+  bool failed = false;
+  {
+    MutexLock lock(mu_);
+    failed = failed_;
+  }
+  if (failed) {
+    for (Change& change : changes) change.status = StoreFailedError();
+    return AnswerAll(std::move(changes));
+  }
+  changes = TryChanges(std::move(changes), /*fresh=*/false);
+  for (int attempt = 1; !changes.empty() && attempt < kMaxAttempts; ++attempt) {
+    changes = TryChanges(std::move(changes), /*fresh=*/true);
+  }
+  for (Change& change : changes)
+    change.status = StoreUnavailableError("other servers change this session all the time");
+  AnswerAll(std::move(changes));
+}
+
+std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
+  ChangeGroup group(options_.limits, Totals(), clock_->Now());
+  for (size_t applied = 0; applied < changes.size();) {
+    const auto newest = absl::MakeConstSpan(changes).subspan(applied);
+    if (const absl::Status status = LoadInto(newest, fresh, &group); !status.ok()) {
+      GiveBack(&group);
+      if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
+      for (Change& change : changes) change.status = status;
+      AnswerAll(std::move(changes));
+      return {};
+    }
+    for (; applied < changes.size(); ++applied) group.Apply(&changes[applied]);
+    // Callers that the last group has answered come back while this one is worked on: they share its flush. Without
+    // this, two halves of the callers take turns for ever, each with a flush of its own.
+    if (!fresh) TakeQueued(&changes);
+  }
+  group.Rows(&rows_);
+  const absl::Time start = absl::Now();
+  absl::StatusOr<std::vector<std::optional<RowVersion>>> versions = std::vector<std::optional<RowVersion>>();
+  if (!rows_.empty()) versions = write_table_->Write(rows_);
+  if (!versions.ok()) {
+    FailGroup(versions.status(), &group, &changes);
+    AnswerAll(std::move(changes));
+    return {};
+  }
+  Publish(rows_, *versions, &group);
+  if (!rows_.empty() && options_.observer.on_group != nullptr) {
+    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - start);
+  }
+  std::vector<Change> again;
+  if (shared_) {
+    // An error that an old row led to may be none: it is found out with a new one.
+    again = TakeOut(&changes, 0, [&group](const Change& change) {
+      const WorkingSession& session = group.Find(change.id);
+      return session.conflict || (session.cached && !change.status.ok());
+    });
+  }
+  AnswerAll(std::move(changes));
+  // What was replaced is freed on the answering thread: nobody waits for that one.
+  Post([replaced = std::move(group.sessions())] {});
+  return again;
+}
+
+absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* connection) {
+  NORMD_ASSIGN_OR_RETURN(const int64_t current, table->Connect());
+  if (current == *connection) return false;
+  *connection = current;
+  MutexLock lock(mu_);
+  residents_.Clear();
+  return true;
+}
+
+absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
+  NORMD_RETURN_IF_ERROR(Reconnect(write_table_.get(), &write_connection_).status());
+  const std::vector<RowRequest> requests = TakeResidents(changes, fresh, group);
+  if (requests.empty()) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, write_table_->Load(requests));
+  for (const RowRequest& request : requests) group->Add(request.id, {});
+  for (const SessionRow& row : rows) {
+    WorkingSession session = {.row = row.version};
+    absl::StatusOr<StoredSession> stored = Parse(row);
+    session.damage = stored.status();
+    if (stored.ok()) session.stored = *std::move(stored);
+    group->Add(row.id, std::move(session));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
+  const absl::Time now = clock_->Now();
+  std::vector<RowRequest> missing;
+  group->Reserve(changes.size());
+  std::unordered_set<std::string_view> asked;
+  MutexLock lock(mu_);
+  for (const Change& change : changes) {
+    if (group->Has(change.id) || asked.count(change.id) > 0) continue;
+    ResidentSession* const resident = fresh ? nullptr : residents_.Find(change.id, now);
+    if (resident == nullptr) {
+      asked.insert(change.id);
+      missing.push_back({change.id, {}});
+      continue;
+    }
+    WorkingSession session = {.row = resident->version, .cached = true};
+    session.stored.published = resident->stored.published;
+    session.stored.steps = std::move(resident->stored.steps);
+    session.stored.phi_before = std::move(resident->stored.phi_before);
+    group->Add(change.id, std::move(session));
+  }
+  return missing;
+}
+
+void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector<std::optional<RowVersion>>& versions,
+                           ChangeGroup* group) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    WorkingSession& session = group->Find(rows[i].id);
+    if (!versions[i].has_value()) {
+      session.conflict = true;
+    } else {
+      session.new_row = *versions[i];
+    }
+  }
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
+  if (!rows.empty()) ++figures_.groups;
+  figures_.rows += static_cast<int64_t>(rows.size());
+}
+
+void DurableStore::PublishOne(const std::string& id, WorkingSession* session, absl::Time now) {
+  if (!session->Dirty()) return PutBack(id, session, now);
+  if (session->conflict) {
+    ++figures_.conflicts;
+    return Forget(id);
+  }
+  if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
+  session->stored.draft = nullptr;
+  const bool exists = session->stored.published != nullptr;
+  figures_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
+  figures_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
+  if (session->expired) ++figures_.expired;
+  if (!exists) return residents_.Erase(id);
+  ResidentSession resident = {std::move(session->stored), session->new_row, now};
+  residents_.Put(id, &resident, now);
+  session->stored = std::move(resident.stored);  // goes with the group
+}
+
+void DurableStore::PutBack(const std::string& id, WorkingSession* session, absl::Time now) {
+  // Not over what the reader has put there since.
+  ResidentSession* const resident = session->cached ? residents_.Find(id, now) : nullptr;
+  if (resident != nullptr && resident->version == session->row) resident->stored = std::move(session->stored);
+}
+
+void DurableStore::Forget(const std::string& id) {
+  if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
+  residents_.Erase(id);
+}
+
+void DurableStore::GiveBack(ChangeGroup* group) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  for (auto& [id, session] : group->sessions()) {
+    if (session.Dirty()) {
+      Forget(id);
+    } else {
+      PutBack(id, &session, now);
+    }
+  }
+}
+
+void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes) {
+  const bool final = write_table_->failed();
+  for (Change& change : *changes) {
+    if (group->Find(change.id).Dirty()) change.status = status;
+  }
+  GiveBack(group);
+  {
+    MutexLock lock(mu_);
+    ++figures_.failed_groups;
+    failed_ = failed_ || final;
+  }
+  if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
+  if (final && options_.observer.on_failed != nullptr) options_.observer.on_failed();
+}
+
+void DurableStore::Sweep() {
+  last_sweep_ = absl::Now();
+  const absl::Time now = clock_->Now();
+  int64_t evicted = 0;
+  {
+    MutexLock lock(mu_);
+    evicted = residents_.EvictIdle(now - options_.idle_timeout);
+  }
+  if (evicted > 0 && options_.observer.on_evicted != nullptr) options_.observer.on_evicted(evicted);
+  if (shared_) RefreshTotals();
+  const absl::StatusOr<std::vector<std::string>> expired =
+      write_table_->Expired(now, static_cast<int64_t>(kMaxGroupChanges));
+  if (!expired.ok()) {
+    if (options_.observer.on_error != nullptr) options_.observer.on_error(expired.status());
+    return;
+  }
+  std::vector<Change> changes;
+  for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
+  if (!changes.empty()) CommitChanges(std::move(changes));
+}
+
+// Other replicas create and delete, too.
+void DurableStore::RefreshTotals() {
+  const absl::StatusOr<TableTotals> totals = write_table_->Totals();
+  if (!totals.ok()) return;
+  MutexLock lock(mu_);
+  figures_.sessions = totals->sessions;
+  figures_.bytes = totals->bytes;
+}
+
+TableTotals DurableStore::Totals() const {
+  MutexLock lock(mu_);
+  return {figures_.sessions, figures_.bytes};
+}
+
+void DurableStore::AnswerAll(std::vector<Change> changes) {
+  if (changes.empty()) return;
+  for (Change& change : changes) change.result.durability = options_.durability;
+  Post([changes = std::move(changes)]() mutable {
+    for (Change& change : changes) change.Answer();
+  });
+}
+
+}  // namespace normd

@@ -1,0 +1,132 @@
+#include "server/session/session_changes.h"
+
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/record.h"
+#include "server/session/session_checks.h"
+
+namespace normd {
+
+namespace {
+
+constexpr int64_t kQuotaBytesPerSession = 1024;
+
+// `words` times 32 random bits in hex. From the system: an epoch must never come back after a restart.
+std::string RandomHex(int words) {
+  std::random_device random;
+  std::string hex;
+  for (int i = 0; i < words; ++i) hex += absl::StrFormat("%08x", random());
+  return hex;
+}
+
+int64_t ParameterBytes(const OwnedParameters& parameters) {
+  int64_t bytes = 0;
+  for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
+    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
+  }
+  return bytes;
+}
+
+void FillDefaults(Session* session) {
+  if (session->parameters == nullptr) session->parameters = std::make_shared<const OwnedParameters>();
+  if (session->numerics.empty()) session->numerics = std::string(kNumerics);
+  const RunningState& state = session->state;
+  if (state.mean.empty() && state.var.empty() && state.phi.empty()) {
+    const uint64_t num_batches = state.num_batches;
+    session->state = InitialState(session->spec, session->num_channels);
+    session->state.num_batches = num_batches;
+  }
+}
+
+// Checks and completes stored->published, whose steps are there already.
+absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, const SessionLimits& limits,
+                                       absl::Time now) {
+  if (session.id.empty()) {
+    session.id = "s-" + RandomHex(3);
+  } else {
+    NORMD_RETURN_IF_ERROR(ValidateSessionId(session.id));
+  }
+  const OwnedParameters none;
+  const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
+  NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, limits));
+  FillDefaults(&session);
+  NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
+  session.epoch = RandomHex(4);
+  session.create_time = session.update_time = now;
+  stored.published = std::make_shared<const Session>(std::move(session));
+  return stored;
+}
+
+OwnedParameters Patched(const OwnedParameters& before, SessionPatch* patch) {
+  OwnedParameters after = before;
+  if (patch->weight.has_value()) after.weight = std::move(*patch->weight);
+  if (patch->bias.has_value()) after.bias = std::move(*patch->bias);
+  return after;
+}
+
+}  // namespace
+
+absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& limits, absl::Time now) {
+  return Complete(std::move(session), {}, limits, now);
+}
+
+absl::StatusOr<StoredSession> ImportedSession(std::string id, std::string_view record, const SessionLimits& limits,
+                                              absl::Time now) {
+  NORMD_ASSIGN_OR_RETURN(StoredSession stored, ParseRecord(record));
+  const auto clients = static_cast<int64_t>(stored.steps.clients.size());
+  if (clients > limits.max_clients) return TooManyError("clients", clients, limits.max_clients);
+  Session session = *stored.published;
+  if (!id.empty()) session.id = std::move(id);
+  return Complete(std::move(session), std::move(stored), limits, now);
+}
+
+absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version) {
+  if (!expected_version.has_value() || *expected_version == session.version) return absl::OkStatus();
+  return VersionMismatchError(*expected_version, session.version);
+}
+
+absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
+                          StoredSession* stored) {
+  const Session& before = *stored->published;
+  NORMD_RETURN_IF_ERROR(CheckVersion(before, patch.expected_version));
+  auto after = std::make_shared<Session>(before);
+  if (patch.weight.has_value() || patch.bias.has_value()) {
+    auto parameters = std::make_shared<const OwnedParameters>(Patched(*before.parameters, &patch));
+    NORMD_RETURN_IF_ERROR(CheckSessionSize(*parameters, before.num_channels, limits));
+    after->parameters = std::move(parameters);
+    ++after->parameters_version;
+    const int64_t growth = QuotaBytes(*after) - QuotaBytes(before);
+    if (growth > 0) NORMD_RETURN_IF_ERROR(CheckTotals(0, total_bytes + growth, limits));
+  }
+  if (patch.labels.has_value()) after->labels = *std::move(patch.labels);
+  if (patch.ttl.has_value()) after->ttl = *patch.ttl;
+  ++after->version;
+  after->update_time = now;
+  stored->published = std::move(after);
+  stored->draft = nullptr;
+  return absl::OkStatus();
+}
+
+std::optional<absl::Time> ExpireTime(const Session& session) {
+  if (!session.ttl.has_value()) return std::nullopt;
+  return session.update_time + *session.ttl;
+}
+
+int64_t QuotaBytes(const Session& session) {
+  const RunningState& state = session.state;
+  const size_t values = state.mean.size() + state.var.size() + state.phi.size();
+  return kQuotaBytesPerSession + static_cast<int64_t>(values * sizeof(double)) + ParameterBytes(*session.parameters);
+}
+
+absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits) {
+  if (sessions > limits.max_sessions) return TooManyError("sessions", sessions, limits.max_sessions);
+  if (bytes > limits.max_total_bytes) return TooManyError("bytes of all sessions", bytes, limits.max_total_bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace normd

@@ -1,0 +1,13 @@
+#include "server/session/session_table.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace normd {
+
+std::string LabelText(const std::map<std::string, std::string>& labels) {
+  std::string text = "\n";
+  for (const auto& [key, value] : labels) absl::StrAppend(&text, key, "=", value, "\n");
+  return text;
+}
+
+}  // namespace normd

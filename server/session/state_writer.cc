@@ -1,0 +1,118 @@
+#include "server/session/state_writer.h"
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "normd/store/v1/record.pb.h"
+
+namespace normd {
+
+namespace {
+
+using Record = store::v1::SessionRecord;
+using Client = store::v1::ClientRecord;
+using Outcome = store::v1::Outcome;
+
+static_assert(std::endian::native == std::endian::little, "doubles are copied as they are");
+
+// Enough for the numbers of a state, and for those of one outcome: a tag and 10 bytes each at most.
+constexpr size_t kNumbersBytes = 128;
+
+enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2 };
+
+// Fields in protobuf's wire format. As in proto3, 0 is not written.
+class WireWriter {
+ public:
+  explicit WireWriter(std::string* bytes) : bytes_(*bytes) {}
+
+  void Varint(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kVarint);
+    Raw(value);
+  }
+  void Fixed64(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kFixed64);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Doubles(int field, const std::vector<double>& values) {
+    if (!values.empty()) Bytes(field, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
+  }
+  // A message, too; written even when it is empty.
+  void Bytes(int field, std::string_view value) {
+    Tag(field, WireType::kBytes);
+    Raw(value.size());
+    bytes_.append(value);
+  }
+
+ private:
+  void Tag(int field, WireType type) { Raw(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type)); }
+  void Raw(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+
+  std::string& bytes_;
+};
+
+void WriteOutcome(const StepOutcome& outcome, std::string* bytes) {
+  WireWriter writer(bytes);
+  writer.Varint(Outcome::kSequenceFieldNumber, outcome.sequence);
+  writer.Fixed64(Outcome::kMomentsHashFieldNumber, outcome.moments_hash);
+  writer.Varint(Outcome::kVersionFieldNumber, outcome.version);
+  writer.Varint(Outcome::kAppliedFieldNumber, outcome.applied ? 1 : 0);
+  writer.Varint(Outcome::kReasonFieldNumber, static_cast<uint64_t>(outcome.reason));
+  writer.Varint(Outcome::kNumBatchesFieldNumber, outcome.num_batches);
+}
+
+// `outcome` is scratch.
+void WriteClient(const std::string& id, const ClientSteps& steps, std::string* outcome, std::string* bytes) {
+  WireWriter writer(bytes);
+  if (!id.empty()) writer.Bytes(Client::kClientIdFieldNumber, id);
+  writer.Varint(Client::kLastSequenceFieldNumber, steps.last_sequence);
+  for (const StepOutcome& step : steps.outcomes) {
+    outcome->clear();
+    WriteOutcome(step, outcome);
+    writer.Bytes(Client::kOutcomesFieldNumber, *outcome);
+  }
+}
+
+// A google.protobuf.Timestamp.
+std::string TimeBytes(absl::Time time) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  std::string bytes;
+  WireWriter writer(&bytes);
+  writer.Varint(1, static_cast<uint64_t>(seconds));
+  writer.Varint(2, static_cast<uint64_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  return bytes;
+}
+
+}  // namespace
+
+void WriteState(const StoredSession& stored, size_t spare_bytes, std::string* bytes) {
+  const Session& session = *stored.published;
+  const RunningState& state = session.state;
+  std::string clients;
+  WireWriter client_writer(&clients);
+  std::string client, outcome;
+  for (const auto& [id, steps] : stored.steps.clients) {
+    client.clear();
+    WriteClient(id, steps, &outcome, &client);
+    client_writer.Bytes(Record::kClientsFieldNumber, client);
+  }
+  const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
+  bytes->clear();
+  bytes->reserve(values * sizeof(double) + clients.size() + kNumbersBytes + spare_bytes);
+  WireWriter writer(bytes);
+  writer.Varint(Record::kVersionFieldNumber, session.version);
+  writer.Doubles(Record::kMeanFieldNumber, state.mean);
+  writer.Doubles(Record::kVarFieldNumber, state.var);
+  writer.Doubles(Record::kPhiFieldNumber, state.phi);
+  writer.Doubles(Record::kPhiBeforeFieldNumber, stored.phi_before.phi);
+  writer.Varint(Record::kNumBatchesFieldNumber, state.num_batches);
+  *bytes += clients;
+  writer.Bytes(Record::kUpdateTimeFieldNumber, TimeBytes(session.update_time));
+}
+
+}  // namespace normd

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Builds Release and measures one suite against its floors.
+#   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--build-dir DIR]
+# SUITE        store: the session store against bare loops over SQLite and libpq, and a million sessions.
+# --quick      shorter rounds, fewer of them: for CI and for a first look.
+# --json       everything that was measured, for programs.
+# --check      exit status 1 when a figure is below R times its floor; the machines of CI are shared and take 0.7.
+# --build-dir  where to build, build/release by default.
+# Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
+# disk that a server would use.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+usage() {
+  sed -n '2,10s/^# \?//p' tests/bench/run.sh >&2
+  exit 2
+}
+
+suite=${1:-}
+[[ $# -eq 0 ]] || shift
+case $suite in
+  store) ;;
+  kernels | datapath | service)
+    echo "$0: the suite $suite does not exist yet; there is: store" >&2
+    exit 2
+    ;;
+  *) usage ;;
+esac
+
+build=build/release arguments=()
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --quick) arguments+=("$1") ;;
+    --json | --check)
+      [[ $# -ge 2 ]] || usage
+      arguments+=("$1" "$2") && shift
+      ;;
+    --json=* | --check=*) arguments+=("${1%%=*}" "${1#*=}") ;;
+    --build-dir)
+      [[ $# -ge 2 ]] || usage
+      build=$2 && shift
+      ;;
+    --build-dir=*) build=${1#*=} ;;
+    *) usage ;;
+  esac
+  shift
+done
+
+commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
+options=(-G Ninja -DNORMD_TESTS=ON -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release)
+if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+{
+  cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+  cmake --build "$build" --target "bench_$suite"
+} >"${TMPDIR:-/tmp}/normd-bench-build.$$" 2>&1 || {
+  cat "${TMPDIR:-/tmp}/normd-bench-build.$$" >&2
+  exit 1
+}
+rm -f "${TMPDIR:-/tmp}/normd-bench-build.$$"
+
+# A PostgreSQL of the run's own, unless one is named: what else it does would be measured, too.
+if [[ $suite == store && -z ${NORMD_TEST_POSTGRES:-} ]]; then
+  folder=$(mktemp -d "${TMPDIR:-/tmp}/normd-bench-postgres-XXXXXX")
+  trap 'tests/support/postgres.sh stop "$folder" && rm -rf "$folder"' EXIT
+  NORMD_TEST_POSTGRES=$(tests/support/postgres.sh start "$folder")
+  export NORMD_TEST_POSTGRES
+fi
+
+"$build/bench_$suite" --commit "$commit" "${arguments[@]}"

@@ -1,0 +1,52 @@
+#include "client/normctl/json_message.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "client/cpp/tensor.h"
+#include "normd/v1/normalizer.pb.h"
+
+namespace normd::client {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(JsonMessage, TensorsComeBackBitForBit) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> values = {0.1, -0.0, 5e-324, 1.7976931348623157e308, 3, inf, -inf, 1.0 / 3};
+  for (const DType dtype : {v1::DTYPE_F64, v1::DTYPE_F32, v1::DTYPE_F16, v1::DTYPE_BF16}) {
+    v1::Moments moments;
+    *moments.mutable_mean() = Tensor::Rounded(dtype, {2, 4}, values).ToProto();
+    const Json json = Json::parse(MessageJson(moments).dump());
+    const absl::StatusOr<v1::Tensor> back = TensorFromJson("mean", json["mean"]);
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(back->SerializeAsString(), moments.mean().SerializeAsString());
+  }
+  const auto nan = TensorFromJson("a", {{"dtype", "f64"}, {"shape", {1}}, {"values", {"NaN"}}});
+  ASSERT_TRUE(nan.ok()) << nan.status();
+  EXPECT_TRUE(std::isnan(Tensor::FromProto(*nan)->ToDoubles()[0]));
+}
+
+TEST(JsonMessage, WhatIsNoTensorIsNamed) {
+  const Json good = {{"dtype", "f64"}, {"shape", {2}}, {"values", {1, 2}}};
+  ASSERT_TRUE(TensorFromJson("m", good).ok());
+  const auto refused = [&](const char* member, const Json& value) {
+    Json json = good;
+    json[member] = value;
+    return std::string(TensorFromJson("m", json).status().message());
+  };
+  EXPECT_EQ(TensorFromJson("m", Json()).status().message(), "m: must be an object of dtype, shape and values");
+  EXPECT_EQ(refused("shape", 2), "m: must be an object of dtype, shape and values");
+  EXPECT_EQ(refused("dtype", "f8"), "m: dtype f8: must be f32, f16, bf16 or f64");
+  EXPECT_EQ(refused("shape", {-2}), "m.shape: must be whole numbers, at least 0");
+  EXPECT_EQ(refused("shape", {3}), "m: 2 values do not fill shape [3]");
+  EXPECT_EQ(refused("shape", {4294967296, 4294967296}), "m: 2 values do not fill shape [4294967296, 4294967296]");
+  EXPECT_EQ(refused("values", {1, "two"}), "m.values[1]: must be a number");
+  EXPECT_EQ(refused("values", {1, nullptr}), "m.values[1]: must be a number");
+}
+
+}  // namespace
+}  // namespace normd::client

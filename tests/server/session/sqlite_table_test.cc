@@ -1,0 +1,142 @@
+#include "server/session/sqlite_table.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/errors.h"
+#include "server/session/durable_store.h"
+#include "tests/server/session/fixtures.h"
+
+namespace normd {
+namespace {
+
+using namespace session_test;  // NOLINT(google-build-using-namespace): the fixture's words are this file's
+using ::testing::HasSubstr;
+
+class SqliteTableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/normd-sqlite-XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string Path() const { return folder_ + "/normd.db"; }
+  absl::StatusOr<std::unique_ptr<SqliteTable>> OpenTable() { return SqliteTable::Open({.path = Path()}); }
+  std::unique_ptr<DurableStore> OpenStore() {
+    std::unique_ptr<SqliteTable> writer = *OpenTable();
+    std::unique_ptr<SqliteTable> reader = *writer->OpenReader();
+    return *DurableStore::Open({}, std::move(writer), std::move(reader), &clock_);
+  }
+  void Execute(const std::string& sql) {
+    const absl::Status status = (*SqliteConnection::Open(Path(), /*read_only=*/false, ""))->Execute(sql);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  int64_t Query(const std::string& sql) {
+    return *(*SqliteConnection::Open(Path(), /*read_only=*/true, ""))->QueryInt(sql);
+  }
+
+  ManualClock clock_;
+  std::string folder_;
+};
+
+TEST_F(SqliteTableTest, ANewFileHasTheNewestSchemaAndALog) {
+  const auto table = OpenTable();
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(Query("PRAGMA user_version"), SqliteSchemaVersion());
+  EXPECT_TRUE(std::filesystem::exists(Path() + "-wal"));
+}
+
+TEST_F(SqliteTableTest, AnOlderSchemaIsMigratedWithItsRows) {
+  { ASSERT_TRUE(Create(*OpenStore(), NewSession("a", BatchNormSpec(), 3)).ok()); }
+  Execute("DROP INDEX sessions_bytes; PRAGMA user_version = 1;");
+  EXPECT_EQ((*Get(*OpenStore(), "a"))->num_channels, 3);
+  EXPECT_EQ(Query("PRAGMA user_version"), SqliteSchemaVersion());
+  EXPECT_EQ(Query("SELECT count(*) FROM sqlite_schema WHERE name = 'sessions_bytes'"), 1);
+}
+
+TEST_F(SqliteTableTest, ANewerSchemaIsRefusedAndNamesBoth) {
+  ASSERT_TRUE(OpenTable().ok());
+  Execute("PRAGMA user_version = 99");
+  const absl::Status status = OpenTable().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("99"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(SqliteSchemaVersion())));
+}
+
+TEST_F(SqliteTableTest, ASecondServerIsKeptOut) {
+  const auto first = OpenTable();
+  ASSERT_TRUE(first.ok());
+  EXPECT_THAT(std::string(OpenTable().status().message()), HasSubstr("another server"));
+  EXPECT_TRUE((*first)->OpenReader().ok());
+}
+
+TEST_F(SqliteTableTest, AFileThatIsNoDatabaseIsDataLoss) {
+  std::ofstream(Path()) << std::string(10'000, 'x');
+  EXPECT_EQ(OpenTable().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SqliteTableTest, APageThatWasOverwrittenIsDataLossAndNotAnEmptyStore) {
+  {
+    const auto store = OpenStore();
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchNormSpec(), 100)).ok());
+    }
+  }
+  const int file = open(Path().c_str(), O_WRONLY);
+  const std::string garbage(4096, '\x5a');
+  for (int page = 1; page < 12; ++page) {
+    ASSERT_EQ(pwrite(file, garbage.data(), garbage.size(), page * 4096), 4096);
+  }
+  close(file);
+  const absl::StatusOr<std::unique_ptr<SqliteTable>> table = OpenTable();
+  if (!table.ok()) {
+    EXPECT_EQ(table.status().code(), absl::StatusCode::kDataLoss) << table.status();
+    return;
+  }
+  EXPECT_EQ((*table)->Page({}, absl::UnixEpoch()).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ((*table)->Load({{{.id = "s7", .known = {}}}}).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SqliteTableTest, ABackupMadeUnderLoadIsOneMomentOfTheStore) {
+  const auto store = OpenStore();
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(Create(*store, NewSession(id, BatchNormSpec(), 64)).ok());
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> acknowledged{0};
+  // b follows a: at no moment it is ahead, or more than a step behind.
+  std::thread trainer([&] {
+    for (uint64_t i = 1; !stop; ++i) {
+      for (const char* id : {"a", "b"}) {
+        EXPECT_TRUE(Commit(*store, Step(id, MomentsOf({1.0 * static_cast<double>(i), 2}, 64), StepId{"c", i})).ok());
+      }
+      acknowledged = i;
+    }
+  });
+  while (acknowledged < 50) std::this_thread::yield();
+  const uint64_t before = acknowledged;
+  const std::string copy = folder_ + "/copy.db";
+  const auto reader = *SqliteTable::Open({.path = Path(), .read_only = true});
+  EXPECT_EQ(reader->BackupTo(copy), absl::OkStatus());
+  EXPECT_EQ(reader->BackupTo(copy).code(), absl::StatusCode::kAlreadyExists);
+  stop = true;
+  trainer.join();
+
+  std::unique_ptr<SqliteTable> writer = *SqliteTable::Open({.path = copy});
+  std::unique_ptr<SqliteTable> second = *writer->OpenReader();
+  const auto restored = *DurableStore::Open({}, std::move(writer), std::move(second), &clock_);
+  const uint64_t a = (*Get(*restored, "a"))->version;
+  const uint64_t b = (*Get(*restored, "b"))->version;
+  EXPECT_GE(a, before);
+  EXPECT_TRUE(a == b || a == b + 1) << a << " and " << b;
+  EXPECT_TRUE(Commit(*restored, Step("a", MomentsOf({1.0 * static_cast<double>(a), 2}, 64), StepId{"c", a}))->replayed);
+}
+
+}  // namespace
+}  // namespace normd
