@@ -9,6 +9,7 @@
 # Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
 # disk that a server would use.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/../.."
 
 usage() {
@@ -31,15 +32,13 @@ build=build/release arguments=()
 while [[ $# -gt 0 ]]; do
   case $1 in
     --quick) arguments+=("$1") ;;
-    --json | --check)
+    --json | --check | --build-dir)
       [[ $# -ge 2 ]] || usage
-      arguments+=("$1" "$2") && shift
+      set -- "$1=$2" "${@:3}"
+      continue
       ;;
-    --json=* | --check=*) arguments+=("${1%%=*}" "${1#*=}") ;;
-    --build-dir)
-      [[ $# -ge 2 ]] || usage
-      build=$2 && shift
-      ;;
+    --json=*) arguments+=(--json "$(cd "$caller" && realpath -m "${1#*=}")") ;;
+    --check=*) arguments+=(--check "${1#*=}") ;;
     --build-dir=*) build=${1#*=} ;;
     *) usage ;;
   esac
