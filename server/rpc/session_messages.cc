@@ -1,7 +1,6 @@
 #include "server/rpc/session_messages.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -15,36 +14,15 @@
 #include "server/base/status_macros.h"
 #include "server/rpc/decode_tensor.h"
 #include "server/rpc/encode.h"
+#include "server/session/session_checks.h"
 #include "server/session/spec_messages.h"
 
 namespace normd::rpc {
 namespace {
 
-constexpr size_t kMaxLabels = 64;
-constexpr size_t kMaxLabelBytes = 63;
-
-// What filters need not quote.
-bool IsLabelText(std::string_view text) {
-  return text.size() <= kMaxLabelBytes && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-' || c == '/';
-         });
-}
-
-absl::Status LabelError(const std::string& field, const std::string& text) {
-  return OutOfRangeError(field, text, "1 to 63 (value: 0 to 63) characters of A-Z a-z 0-9 . _ - /", "LABEL_FORM");
-}
-
 absl::StatusOr<Labels> DecodeLabels(const v1::Session& message) {
-  if (static_cast<size_t>(message.labels_size()) > kMaxLabels) {
-    return OutOfRangeError("labels", Concat(message.labels_size(), " labels"), Concat("at most ", kMaxLabels),
-                           "TOO_MANY_LABELS");
-  }
-  Labels labels;
-  for (const auto& [key, value] : message.labels()) {
-    if (key.empty() || !IsLabelText(key)) return LabelError("labels", key);
-    if (!IsLabelText(value)) return LabelError("labels." + key, value);
-    labels.emplace(key, value);
-  }
+  Labels labels(message.labels().begin(), message.labels().end());
+  NORMD_RETURN_IF_ERROR(ValidateLabels(labels));
   return labels;
 }
 

@@ -1,5 +1,6 @@
 // The reading half of DurableStore: sessions that are not in memory, versions that other replicas may have changed, and
 // pages of the list.
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -9,6 +10,12 @@
 #include "server/session/record.h"
 
 namespace normd {
+
+namespace {
+
+constexpr size_t kMaxLoads = 64;
+
+}  // namespace
 
 void DurableStore::RunReader() {
   while (true) {
@@ -27,7 +34,14 @@ void DurableStore::RunReader() {
         ReadPage(std::move(std::get<ListRead>(read)));
       }
     }
-    while (!gets.empty()) gets = TryReads(std::move(gets));
+    // So many at a time: what is read is not bounded by what the callers sent.
+    while (!gets.empty()) {
+      const size_t rest = gets.size() > kMaxLoads ? gets.size() - kMaxLoads : 0;
+      std::vector<GetRead> some(std::make_move_iterator(gets.begin() + static_cast<std::ptrdiff_t>(rest)),
+                                std::make_move_iterator(gets.end()));
+      gets.resize(rest);
+      while (!some.empty()) some = TryReads(std::move(some));
+    }
   }
 }
 
@@ -102,7 +116,9 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     loading_.erase(loading);
     ResidentSession* const resident = residents_.Find(id, now);
     if (row != nullptr && row->unchanged) {
-      if (resident == nullptr) return std::nullopt;
+      const bool as_new = resident != nullptr && resident->version.key == row->version.key &&
+                          resident->version.revision >= row->version.revision;
+      if (!as_new) return std::nullopt;
       if (resident->version == row->version) resident->read_time = now;
       return StoredSession{.published = resident->stored.published, .steps = {}, .phi_before = {}};
     }

@@ -115,7 +115,7 @@ class DurableStore : public SessionStore {
   // Adds what is queued now, up to what one group takes; what was cancelled is answered and left out.
   void TakeQueued(std::vector<Change>* changes);
   void Sweep();
-  void CommitChanges(std::vector<Change> changes);
+  void CommitChanges(std::vector<Change> changes, bool fresh);
   // One attempt, one transaction; the changes to be tried again, with rows read anew, come back.
   std::vector<Change> TryChanges(std::vector<Change> changes, bool fresh);
   absl::Status LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
@@ -131,6 +131,8 @@ class DurableStore : public SessionStore {
   // Of a group that comes to nothing: what was not changed goes back into memory, step ids and all; what the table has
   // of the rest is for the next reading to say.
   void GiveBack(ChangeGroup* group);
+  // Says so, once, when a flush has failed.
+  void NoteFailure();
   void FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes);
   void AnswerAll(std::vector<Change> changes);
   void RefreshTotals();

@@ -42,7 +42,7 @@ std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicat
 void DurableStore::RunWriter() {
   std::vector<Change> changes;
   while (TakeChanges(&changes)) {
-    if (!changes.empty()) CommitChanges(std::move(changes));
+    if (!changes.empty()) CommitChanges(std::move(changes), /*fresh=*/false);
     changes.clear();
     if (absl::Now() - last_sweep_ >= options_.sweep_interval) Sweep();
   }
@@ -79,7 +79,7 @@ void DurableStore::TakeQueued(std::vector<Change>* changes) {
   AnswerAll(std::move(dropped));
 }
 
-void DurableStore::CommitChanges(std::vector<Change> changes) {
+void DurableStore::CommitChanges(std::vector<Change> changes, bool fresh) {
   bool failed = false;
   {
     MutexLock lock(mu_);
@@ -89,7 +89,7 @@ void DurableStore::CommitChanges(std::vector<Change> changes) {
     for (Change& change : changes) change.status = StoreFailedError();
     return AnswerAll(std::move(changes));
   }
-  changes = TryChanges(std::move(changes), /*fresh=*/false);
+  changes = TryChanges(std::move(changes), fresh);
   for (int attempt = 1; !changes.empty() && attempt < kMaxAttempts; ++attempt) {
     changes = TryChanges(std::move(changes), /*fresh=*/true);
   }
@@ -127,14 +127,11 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   if (!rows_.empty() && options_.observer.on_group != nullptr) {
     options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - start);
   }
-  std::vector<Change> again;
-  if (shared_) {
-    // An error that an old row led to may be none: it is found out with a new one.
-    again = TakeOut(&changes, 0, [&group](const Change& change) {
-      const WorkingSession& session = group.Find(change.id);
-      return session.conflict || (session.cached && !change.status.ok());
-    });
-  }
+  // An error that an old row led to may be none: it is found out with a new one.
+  std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
+    const WorkingSession& session = group.Find(change.id);
+    return session.conflict || (shared && session.cached && !change.status.ok());
+  });
   AnswerAll(std::move(changes));
   // What was replaced is freed on the answering thread: nobody waits for that one.
   Post([replaced = std::move(group.sessions())] {});
@@ -151,7 +148,9 @@ absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* conne
 }
 
 absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
-  NORMD_RETURN_IF_ERROR(Reconnect(write_table_.get(), &write_connection_).status());
+  NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(write_table_.get(), &write_connection_));
+  // What the group holds was read by the connection that is gone.
+  if (reconnected && !group->sessions().empty()) return StoreUnavailableError("the connection was lost");
   const std::vector<RowRequest> requests = TakeResidents(changes, fresh, group);
   if (requests.empty()) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, write_table_->Load(requests));
@@ -193,11 +192,9 @@ void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector
                            ChangeGroup* group) {
   for (size_t i = 0; i < rows.size(); ++i) {
     WorkingSession& session = group->Find(rows[i].id);
-    if (!versions[i].has_value()) {
-      session.conflict = true;
-    } else {
-      session.new_row = *versions[i];
-    }
+    // Of a delete and an insert the insert decides: somebody else may have deleted what had expired.
+    session.conflict = !versions[i].has_value();
+    if (versions[i].has_value()) session.new_row = *versions[i];
   }
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
@@ -219,6 +216,12 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   figures_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
   if (session->expired) ++figures_.expired;
   if (!exists) return residents_.Erase(id);
+  // Another server may have gone on already, and the reader seen it.
+  const ResidentSession* const there = residents_.Find(id, now);
+  if (there != nullptr && there->version.key == session->new_row.key &&
+      there->version.revision > session->new_row.revision) {
+    return;
+  }
   ResidentSession resident = {std::move(session->stored), session->new_row, now};
   residents_.Put(id, &resident, now);
   session->stored = std::move(resident.stored);  // goes with the group
@@ -248,7 +251,6 @@ void DurableStore::GiveBack(ChangeGroup* group) {
 }
 
 void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes) {
-  const bool final = write_table_->failed();
   for (Change& change : *changes) {
     if (group->Find(change.id).Dirty()) change.status = status;
   }
@@ -256,14 +258,24 @@ void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std
   {
     MutexLock lock(mu_);
     ++figures_.failed_groups;
-    failed_ = failed_ || final;
   }
   if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
-  if (final && options_.observer.on_failed != nullptr) options_.observer.on_failed();
+  NoteFailure();
+}
+
+void DurableStore::NoteFailure() {
+  if (!write_table_->failed()) return;
+  {
+    MutexLock lock(mu_);
+    if (failed_) return;
+    failed_ = true;
+  }
+  if (options_.observer.on_failed != nullptr) options_.observer.on_failed();
 }
 
 void DurableStore::Sweep() {
   last_sweep_ = absl::Now();
+  NoteFailure();  // a checkpoint's flush fails when nobody is writing, too
   const absl::Time now = clock_->Now();
   int64_t evicted = 0;
   {
@@ -280,7 +292,7 @@ void DurableStore::Sweep() {
   }
   std::vector<Change> changes;
   for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
-  if (!changes.empty()) CommitChanges(std::move(changes));
+  if (!changes.empty()) CommitChanges(std::move(changes), /*fresh=*/shared_);
 }
 
 // Other replicas create and delete, too.

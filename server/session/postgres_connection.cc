@@ -178,8 +178,7 @@ absl::Status PostgresConnection::ConnectNow() {
   char* mistake = nullptr;
   PQconninfoOption* const parsed = PQconninfoParse(options_.url.c_str(), &mistake);
   if (parsed == nullptr) {
-    Log(OrEmpty(mistake));
-    PQfreemem(mistake);
+    PQfreemem(mistake);  // not for the log: it quotes the URL, which may hold a password
     return absl::InvalidArgumentError("session store: not a PostgreSQL URL");
   }
   PQconninfoFree(parsed);

@@ -269,10 +269,20 @@ absl::Status CheckCounter(uint64_t value, std::string_view field) {
   return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX), "COUNTER_OUT_OF_RANGE");
 }
 
-absl::Status CheckHead(const Record& record, const NormSpec& spec) {
+absl::Status CheckCounters(const Record& record) {
   NORMD_RETURN_IF_ERROR(CheckCounter(record.version(), "version"));
   NORMD_RETURN_IF_ERROR(CheckCounter(record.parameters_version(), "parameters_version"));
   NORMD_RETURN_IF_ERROR(CheckCounter(record.num_batches(), "num_batches"));
+  return absl::OkStatus();
+}
+
+NormSpec RuleFor(const NormSpec& spec, bool ours) {
+  NormSpec rule = spec;
+  rule.running.accept_non_finite = rule.running.accept_non_finite || ours;
+  return rule;
+}
+
+absl::Status CheckHead(const Record& record, const NormSpec& spec) {
   NORMD_RETURN_IF_ERROR(ValidateSessionId(record.id()));
   NORMD_RETURN_IF_ERROR(PrefixField(ValidateSpec(spec), "spec"));
   if (record.num_channels() < (spec.HasState() ? 1 : 0)) {
@@ -284,9 +294,12 @@ absl::Status CheckHead(const Record& record, const NormSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Session> SessionFromMessage(Record* record) {
+// `ours`: this store has written it. Then the checksum vouches for what it holds, and nothing that a server has
+// accepted and acknowledged is refused afterwards: no counter is too high and no state too odd.
+absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
   Session session;
   NORMD_ASSIGN_OR_RETURN(session.spec, SpecFromMessage(record->spec(), "spec"));
+  if (!ours) NORMD_RETURN_IF_ERROR(CheckCounters(*record));
   NORMD_RETURN_IF_ERROR(CheckHead(*record, session.spec));
   session.id = record->id();
   session.epoch = record->epoch();
@@ -302,7 +315,7 @@ absl::StatusOr<Session> SessionFromMessage(Record* record) {
                    .var = ToVector(record->var()),
                    .phi = ToVector(record->phi()),
                    .num_batches = record->num_batches()};
-  NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
+  NORMD_RETURN_IF_ERROR(ValidateState(RuleFor(session.spec, ours), session.num_channels, session.state));
   NORMD_ASSIGN_OR_RETURN(session.create_time, TimeFromMessage(record->create_time(), "create_time"));
   NORMD_ASSIGN_OR_RETURN(session.update_time, TimeFromMessage(record->update_time(), "update_time"));
   NORMD_ASSIGN_OR_RETURN(session.ttl, TtlFromMessage(*record));
@@ -310,12 +323,12 @@ absl::StatusOr<Session> SessionFromMessage(Record* record) {
   return session;
 }
 
-absl::StatusOr<StoredSession> StoredFromMessage(Record* record) {
+absl::StatusOr<StoredSession> StoredFromMessage(Record* record, bool ours) {
   NORMD_RETURN_IF_ERROR(CheckSchema(*record));
   StoredSession stored;
-  NORMD_ASSIGN_OR_RETURN(Session session, SessionFromMessage(record));
+  NORMD_ASSIGN_OR_RETURN(Session session, SessionFromMessage(record, ours));
   NORMD_ASSIGN_OR_RETURN(stored.steps, StepsFromMessage(*record));
-  NORMD_ASSIGN_OR_RETURN(stored.phi_before, PhiBeforeFromMessage(*record, session.spec, stored.steps));
+  NORMD_ASSIGN_OR_RETURN(stored.phi_before, PhiBeforeFromMessage(*record, RuleFor(session.spec, ours), stored.steps));
   stored.published = std::make_shared<const Session>(std::move(session));
   return stored;
 }
@@ -354,14 +367,14 @@ std::string SerializeState(const StoredSession& stored) {
 absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes) {
   Record record;
   NORMD_RETURN_IF_ERROR(MergeSealed(bytes, &record));
-  return StoredFromMessage(&record);
+  return StoredFromMessage(&record, /*ours=*/false);
 }
 
 absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state) {
   Record record;
   NORMD_RETURN_IF_ERROR(MergeSealed(head, &record));
   NORMD_RETURN_IF_ERROR(MergeSealed(state, &record));
-  return StoredFromMessage(&record);
+  return StoredFromMessage(&record, /*ours=*/true);
 }
 
 }  // namespace normd

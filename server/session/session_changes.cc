@@ -51,6 +51,7 @@ absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, co
   } else {
     NORMD_RETURN_IF_ERROR(ValidateSessionId(session.id));
   }
+  NORMD_RETURN_IF_ERROR(ValidateLabels(session.labels));
   const OwnedParameters none;
   const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
   NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, limits));
@@ -80,6 +81,9 @@ absl::StatusOr<StoredSession> ImportedSession(std::string id, std::string_view r
   NORMD_ASSIGN_OR_RETURN(StoredSession stored, ParseRecord(record));
   const auto clients = static_cast<int64_t>(stored.steps.clients.size());
   if (clients > limits.max_clients) return TooManyError("clients", clients, limits.max_clients);
+  for (auto& [client_id, client] : stored.steps.clients) {
+    while (static_cast<int64_t>(client.outcomes.size()) > limits.replay_window) client.outcomes.pop_front();
+  }
   Session session = *stored.published;
   if (!id.empty()) session.id = std::move(id);
   return Complete(std::move(session), std::move(stored), limits, now);

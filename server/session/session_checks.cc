@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 63;
 constexpr size_t kMaxClientIdBytes = 128;
+constexpr size_t kMaxLabels = 64;
+constexpr size_t kMaxLabelBytes = 63;
 
 bool IsLetterOrDigit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 bool IsInner(char c) { return IsLetterOrDigit(c) || c == '.' || c == '_' || c == '-'; }
@@ -56,6 +58,24 @@ absl::Status ValidateState(const NormSpec& spec, int64_t channels, const Running
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.mean, has_mean ? channels : 0, {.nan = nan}, "state.mean"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.var, has_mean ? channels : 0, variance, "state.var"));
   return CheckRunningValues(state.phi, has_phi ? channels : 0, variance, "state.phi");
+}
+
+bool IsLabelText(std::string_view text) {
+  return text.size() <= kMaxLabelBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) { return IsInner(c) || (c >= 'A' && c <= 'Z') || c == '/'; });
+}
+
+absl::Status ValidateLabels(const std::map<std::string, std::string>& labels) {
+  if (labels.size() > kMaxLabels) {
+    return OutOfRangeError("labels", absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels),
+                           "TOO_MANY_LABELS");
+  }
+  constexpr std::string_view kForm = "1 to 63 (value: 0 to 63) characters of A-Z a-z 0-9 . _ - /";
+  for (const auto& [key, value] : labels) {
+    if (key.empty() || !IsLabelText(key)) return OutOfRangeError("labels", key, kForm, "LABEL_FORM");
+    if (!IsLabelText(value)) return OutOfRangeError("labels." + key, value, kForm, "LABEL_FORM");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits) {

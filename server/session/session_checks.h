@@ -3,6 +3,8 @@
 #ifndef NORMD_SERVER_SESSION_SESSION_CHECKS_H_
 #define NORMD_SERVER_SESSION_SESSION_CHECKS_H_
 
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -20,6 +22,11 @@ absl::Status ValidateStepId(const StepId& step);
 // use, a wrong length, a NaN, or a negative variance. NaN is let through where the spec accepts non-finite steps: there
 // it is honest state.
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state);
+
+// What a label's key or value may be: at most 63 characters of A-Z a-z 0-9 . _ - /, so that filters need not quote.
+bool IsLabelText(std::string_view text);
+// INVALID_ARGUMENT naming "labels" or "labels.KEY": too many, an empty key, or text that IsLabelText refuses.
+absl::Status ValidateLabels(const std::map<std::string, std::string>& labels);
 
 // RESOURCE_EXHAUSTED naming "parameters" or "num_channels" when a session would hold more than limits allow.
 absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits);

@@ -317,7 +317,12 @@ absl::Status SqliteTable::BackupTo(const std::string& path) {
   if (access(path.c_str(), F_OK) == 0) return absl::AlreadyExistsError(absl::StrCat(path, " exists"));
   // One read transaction; writers go on.
   NORMD_ASSIGN_OR_RETURN(SqliteStatement copy, connection_->Prepare("VACUUM INTO ?1"));
-  return copy.BindText(1, path).Run();
+  NORMD_RETURN_IF_ERROR(copy.BindText(1, path).Run());
+  // SQLite leaves that to the system.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool flushed = file >= 0 && fsync(file) == 0;
+  if (file >= 0) close(file);
+  return flushed ? absl::OkStatus() : StoreUnavailableError("the copy could not be flushed to its disk");
 }
 
 }  // namespace normd

@@ -3,6 +3,7 @@
 #include "server/session/durable_store.h"
 
 #include <atomic>
+#include <limits>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -10,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
 #include "server/session/memory_store.h"
+#include "server/session/record.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 
@@ -306,6 +308,47 @@ TEST_P(DurableStoreTest, WhatIsQueuedIsWrittenBeforeTheStoreCloses) {
   Open({});
   EXPECT_EQ(done, 500);
   EXPECT_EQ((*Get(*store_, "a"))->version, 500);
+}
+
+// What was accepted and acknowledged is never called damaged afterwards.
+TEST_P(DurableStoreTest, OddStatesAreReadAsTheyWereWritten) {
+  Session session = NewSession("a", BatchNormSpec({.cumulative = true}), 2);
+  session.state.mean = {0, 0};
+  session.state.var = {std::numeric_limits<double>::infinity(), 1};
+  ASSERT_TRUE(Create(*store_, session).ok());
+  ASSERT_TRUE(Commit(*store_, Step("a", MomentsOf({1, 2}, 2))).ok());
+  session.id = "b";
+  session.state.num_batches = uint64_t{1} << 63;
+  ASSERT_TRUE(Create(*store_, session).ok());
+  Open({});
+  EXPECT_EQ((*Get(*store_, "a"))->version, 1);
+  EXPECT_EQ((*Get(*store_, "b"))->state.num_batches, uint64_t{1} << 63);
+  EXPECT_EQ(store_->figures().damaged, 0);
+}
+
+TEST_P(DurableStoreTest, ARowThatSomebodyElseHasWrittenIsReadAnew) {
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  TakeSteps(1, 1);
+  fixture_->Execute("UPDATE states SET revision = revision + 5");
+  TakeSteps(2, 2);
+  EXPECT_EQ(store_->figures().conflicts, 1);
+  Open({});
+  EXPECT_EQ((*Get(*store_, "a"))->version, 2);
+}
+
+TEST_P(DurableStoreTest, AnImportIsCheckedLikeACreation) {
+  Session session = NewSession("a", BatchNormSpec(), 1);
+  session.labels = {{"team", "x"}};
+  session.parameters = std::make_shared<const OwnedParameters>();
+  session.state = InitialState(session.spec, 1);
+  StoredSession stored;
+  for (const std::string& value : {std::string("a\0b", 3), std::string("a\nb=c"), std::string(64, 'x')}) {
+    session.labels["team"] = value;
+    stored.published = std::make_shared<const Session>(session);
+    const absl::Status status = Import(*store_, "", SerializeRecord(stored)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(GetErrorDetail(status)->field, "labels.team");
+  }
 }
 
 }  // namespace
