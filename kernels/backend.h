@@ -39,7 +39,10 @@ struct Job {
   const Layer* layer = nullptr;  // null: no parameters
 
   const void* x = nullptr;  // plan.dtype, plan.shape
-  TensorView residual;      // absent, or the shape of x in any dtype
+  // Or x scattered; x is null then. Backends that do not take it so put it together in x_buffer, which has its size.
+  absl::Span<const Segment> x_segments = {};
+  void* x_buffer = nullptr;
+  TensorView residual;  // absent, or the shape of x in any dtype
   double residual_scale = 1;
   ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
   const uint8_t* mask = nullptr;  // one byte a position, non-zero counts; null: all count
@@ -69,6 +72,12 @@ class Backend {
   // What executes `plan`, as replies name it: "cpu/avx3/rows".
   virtual std::string KernelName(const NormPlan& plan) const = 0;
   virtual bool Supports(const NormPlan& plan) const = 0;
+
+  // Whether a job of `plan`, without residual, is best given its x scattered as it is; else it needs an x_buffer.
+  virtual bool TakesSegments(const NormPlan& /*plan*/) const { return false; }
+
+  // Job lists of at most so many elements are run by Submit itself, before it returns.
+  virtual int64_t inline_elements() const { return 0; }
 
   // Converts parameters to the wide type. `weight_offset` is added to a w that is given; an absent w stays 1.
   // Lengths are not checked here: they are the plan's business (see CheckParameters).

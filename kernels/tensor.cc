@@ -1,5 +1,6 @@
 #include "kernels/tensor.h"
 
+#include <cstring>
 #include <limits>
 
 #include "kernels/errors.h"
@@ -60,6 +61,24 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size() && i < kShownExtents; ++i) text += Concat(i == 0 ? "" : ",", shape[i]);
   return text + (shape.size() > kShownExtents ? ",...]" : "]");
+}
+
+void GatherSegments(absl::Span<const Segment> segments, int64_t offset, int64_t size_bytes, void* to) {
+  auto* out = static_cast<std::byte*>(to);
+  auto skip = static_cast<size_t>(offset);
+  auto left = static_cast<size_t>(size_bytes);
+  for (const Segment& segment : segments) {
+    if (left == 0) return;
+    if (skip >= segment.size()) {
+      skip -= segment.size();
+      continue;
+    }
+    const Segment piece = segment.subspan(skip, left);
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+    left -= piece.size();
+    skip = 0;
+  }
 }
 
 }  // namespace normd

@@ -35,14 +35,22 @@ int64_t ElementCount(absl::Span<const int64_t> shape);
 // "[2,3,5]", for messages; past 16 extents "...".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
+// A piece of scattered bytes. Any length, any alignment: an element may straddle two.
+using Segment = absl::Span<const std::byte>;
+
 struct TensorView {
   DType dtype = DType::kF32;
   Shape shape;
-  const void* data = nullptr;  // borrowed; null means "absent"
+  const void* data = nullptr;  // borrowed; null means "absent", or scattered over `segments`
   int64_t size_bytes = 0;
+  absl::Span<const Segment> segments = {};  // borrowed, as the pieces are; none empty; where x alone may be scattered
 
-  bool present() const { return data != nullptr; }
+  bool scattered() const { return !segments.empty(); }
+  bool present() const { return data != nullptr || scattered(); }
 };
+
+// Copies bytes [offset, offset + size_bytes) of the scattered bytes to `to`. REQUIRES: there are as many.
+void GatherSegments(absl::Span<const Segment> segments, int64_t offset, int64_t size_bytes, void* to);
 
 struct MutableTensorView {
   DType dtype = DType::kF32;

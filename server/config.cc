@@ -18,6 +18,7 @@
 #include "server/base/status_macros.h"
 #include "server/listen.h"
 #include "server/option_list.h"
+#include "server/shm/registrar.h"
 
 namespace normd {
 namespace {
@@ -233,6 +234,22 @@ absl::Status CheckStore(const Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSharedMemory(const Config& config) {
+  const std::string& prefix = config.shm_prefix;
+  if (!prefix.empty() && (prefix[0] != '/' || prefix.rfind('/') != 0 || prefix.size() > 200)) {
+    return OutOfRangeError("--shm_prefix", prefix, "empty, or one slash and up to 199 other characters", "BAD_OPTION");
+  }
+  if (config.shared_memory == "off") return absl::OkStatus();
+  for (const std::string& text : config.listen) {
+    NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("--listen", text));
+    if (address.unix_path.size() <= kMaxGrpcSocketPath) continue;
+    return OutOfRangeError(
+        "--listen", text, absl::StrCat("a path of at most ", kMaxGrpcSocketPath, " bytes, or with --shared_memory=off"),
+        "PATH_TOO_LONG");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
   if (address.IsLocal() || plaintext) return absl::OkStatus();
@@ -255,9 +272,11 @@ absl::Status CheckConfig(const Config& config) {
     }
   }
   NORMD_RETURN_IF_ERROR(CheckStore(config));
-  if (config.max_in_flight_bytes < config.max_message_bytes) {
+  NORMD_RETURN_IF_ERROR(CheckSharedMemory(config));
+  if (config.max_in_flight_bytes / 3 < config.max_message_bytes) {
     return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
-                           absl::StrCat("at least --max_message_bytes, ", config.max_message_bytes), "BAD_OPTION");
+                           absl::StrCat("at least three times --max_message_bytes, ", 3 * config.max_message_bytes),
+                           "BAD_OPTION");
   }
   return absl::OkStatus();
 }
@@ -276,6 +295,11 @@ std::string_view Config::StoreKind() const {
   if (session_store.starts_with("postgres://") || session_store.starts_with("postgresql://")) return "postgres";
   if (session_store != "sqlite" && session_store != "memory") return "";
   return durability == "memory" ? "memory" : std::string_view(session_store);
+}
+
+bool Config::SharedMemoryOn() const {
+  if (shared_memory != "unix") return shared_memory == "all";
+  return std::any_of(listen.begin(), listen.end(), [](const std::string& text) { return text.starts_with("unix:"); });
 }
 
 // Environment variables that no option has are ignored: Kubernetes sets NORMD_PORT, NORMD_SERVICE_HOST and more for a

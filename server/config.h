@@ -23,6 +23,7 @@ struct Config {
   std::string port_file;     // empty: none
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
+  int64_t max_tensor_bytes = 0;
   std::string session_store;  // "sqlite", "memory", "postgres://..." or "postgresql://..."
   std::string data_dir;
   std::string durability;  // "memory", "process", "power"
@@ -34,9 +35,15 @@ struct Config {
   int64_t max_parameter_bytes = 0;
   int64_t max_clients_per_session = 0;
   int64_t replay_window = 0;
+  std::string shared_memory;  // "unix", "all", "off"
+  int64_t max_regions = 0;
+  int64_t max_region_bytes = 0;
+  std::string shm_prefix;  // of POSIX names; empty: none may be registered
   int64_t queues = 0;      // 0: chosen from the cores
   int64_t threads = 0;     // 0: all cores
   std::string reflection;  // "auto", "on", "off"
+  int64_t max_concurrent_streams = 0;
+  absl::Duration max_queue_age;
   absl::Duration drain_settle;
   absl::Duration drain_timeout;
   std::string log_level;   // "debug", "info", "warn", "error"
@@ -47,6 +54,8 @@ struct Config {
   bool ReflectionOn() const;
   // "sqlite", "memory" or "postgres": a URL may hold a password and is not for logs.
   std::string_view StoreKind() const;
+  // Whether any caller can use shared memory: it is on, and listened for where it is for Unix sockets alone.
+  bool SharedMemoryOn() const;
 };
 
 // Arguments without the program's name: --name=value, --name value, --flag, --noflag. What they do not name comes from

@@ -42,7 +42,8 @@ bool SomebodyListens(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  const bool listens = result == 0 || errno == EAGAIN || errno == EINPROGRESS;
+  const bool listens = result == 0 || errno == EAGAIN || errno == EINPROGRESS ||
+                       errno == EPROTOTYPE;  // a live socket of another type: a registrar's
   close(fd);
   return listens;
 }

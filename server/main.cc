@@ -91,6 +91,7 @@ int Backup(const Config& config) {
 
 int Main(int argc, char** argv) {
   const bool tuned = TuneAllocator();
+  TuneTransport();
   SetUpSignalsAndFiles();
   const absl::StatusOr<Config> config = ParseConfig(std::vector<std::string>(argv + 1, argv + argc), Environment());
   if (!config.ok()) {

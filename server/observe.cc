@@ -15,7 +15,7 @@ constexpr std::string_view kCountedRpcs[] = {
     "Normalizer/Normalize",   "Normalizer/BatchNormalize", "Normalizer/NormalizeStream", "Normalizer/ComputeMoments",
     "Normalizer/Describe",    "Sessions/CreateSession",    "Sessions/GetSession",        "Sessions/ListSessions",
     "Sessions/UpdateSession", "Sessions/ResetSession",     "Sessions/ForkSession",       "Sessions/DeleteSession",
-    "Sessions/CommitMoments", "Sessions/ExportSession",    "Sessions/ImportSession"};
+    "Sessions/CommitMoments", "Sessions/ExportSession",    "Sessions/ImportSession",     "SharedMemory/RegisterRegion"};
 
 constexpr size_t kMaxLoggedMessage = 512;  // messages hold text of callers
 

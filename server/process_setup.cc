@@ -62,6 +62,10 @@ bool TuneAllocator() {
   return accepted && FaultsOfReuse() < 64;  // 1024 pages were touched
 }
 
+void TuneTransport() {
+  setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe): one thread so far
+}
+
 absl::Status CheckFloatingPoint() {
   volatile double smallest = std::numeric_limits<double>::denorm_min();
   volatile double normal = std::numeric_limits<double>::min();

@@ -34,8 +34,9 @@ std::string_view DurabilityText(Durability durability) {
   return "";
 }
 
+// At least 1, also where the system does not say.
 int64_t BackendThreads(const Config& config) {
-  return config.threads != 0 ? config.threads : static_cast<int64_t>(std::thread::hardware_concurrency());
+  return config.threads != 0 ? config.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
 // The CPU, then what the CUDA driver says; the same list goes to the log and to Describe.
@@ -82,6 +83,7 @@ Server::Server(const Config& config, Log* log)
 Server::~Server() {
   admin_.reset();
   grpc_.reset();
+  shared_memory_.reset();
   for (const std::string& path : unix_paths_) RemoveUnixSocket(path);
 }
 
@@ -92,7 +94,10 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
     if (on_store_failed != nullptr) on_store_failed();
   };
   NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
-  engine_ = std::make_unique<Engine>(backend_.get(), sessions_.get());
+  // Two at a time for each thread, so that none waits for the next one to be handed over.
+  const EngineOptions options = {.max_large_calls = 2 * static_cast<int>(BackendThreads(config_)),
+                                 .max_queue_age = config_.max_queue_age};
+  engine_ = std::make_unique<Engine>(backend_.get(), sessions_.get(), options);
   return absl::OkStatus();
 }
 
@@ -103,6 +108,7 @@ absl::Status Server::Serve(std::function<void()> on_store_failed) {
   NORMD_RETURN_IF_ERROR(ServeAdmin());
   NORMD_RETURN_IF_ERROR(ServeGrpc(devices));
   state_ = ServingState::kServing;
+  LogSharedMemory();
   for (const std::string& listener : listeners_) log_->Info(absl::StrCat("listening ", listener));
   if (!config_.port_file.empty()) NORMD_RETURN_IF_ERROR(WritePortFile());
   log_->Info("serving");
@@ -121,7 +127,7 @@ absl::Status Server::ServeAdmin() {
   return absl::OkStatus();
 }
 
-absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
+absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
   std::vector<ListenAddress> addresses;
   for (const std::string& text : config_.listen) {
     NORMD_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress("--listen", text));
@@ -131,11 +137,23 @@ absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
     }
     addresses.push_back(std::move(address));
   }
+  if (config_.SharedMemoryOn()) {
+    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_));
+  }
+  return addresses;
+}
+
+absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
+  NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners());
   GrpcServerOptions options;
   options.listeners = config_.listen;
   options.queues = static_cast<int>(config_.queues);
   options.max_message_bytes = config_.max_message_bytes;
   options.max_in_flight_bytes = config_.max_in_flight_bytes;
+  options.max_concurrent_streams = static_cast<int>(config_.max_concurrent_streams);
+  options.max_tensor_bytes = config_.max_tensor_bytes;
+  options.regions = shared_memory_ == nullptr ? nullptr : &shared_memory_->table();
+  options.shared_memory_anywhere = config_.shared_memory == "all";
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
   options.devices = devices;
@@ -179,6 +197,13 @@ void Server::LogStart(const std::vector<DeviceInfo>& devices) const {
                                {"sessions", figures.sessions}});
 }
 
+void Server::LogSharedMemory() const {
+  const bool on = shared_memory_ != nullptr;
+  log_->Info("shared memory", {{"for", on ? config_.shared_memory : "off"},
+                               {"max_regions", on ? config_.max_regions : 0},
+                               {"max_region_bytes", on ? config_.max_region_bytes : 0}});
+}
+
 void Server::Drain() {
   state_ = ServingState::kDraining;
   grpc_->SetServing(false);
@@ -186,11 +211,16 @@ void Server::Drain() {
                           {"timeout", absl::FormatDuration(config_.drain_timeout)}});
   absl::SleepFor(config_.drain_settle);
   grpc_->Shutdown(config_.drain_timeout);
+  if (shared_memory_ != nullptr) shared_memory_->Stop();
   log_->Info("drained");
 }
 
 std::string Server::MetricsText() {
   SetStoreMetrics(sessions_->figures(), &metrics_);
+  if (state_ != ServingState::kStarting && shared_memory_ != nullptr) {
+    const RegionTable::Figures figures = shared_memory_->table().figures();
+    metrics_.SetRegions(figures.regions, figures.bytes);
+  }
   return metrics_.Text();
 }
 

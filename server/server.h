@@ -22,6 +22,7 @@
 #include "server/obs/metrics.h"
 #include "server/rpc/grpc_server.h"
 #include "server/session/session_store.h"
+#include "server/shared_memory.h"
 
 namespace normd {
 
@@ -49,9 +50,11 @@ class Server {
   absl::Status Serve(std::function<void()> on_store_failed);
   absl::Status OpenStore(std::function<void()> on_store_failed);
   absl::Status ServeAdmin();
+  absl::StatusOr<std::vector<ListenAddress>> PrepareListeners();
   absl::Status ServeGrpc(const std::vector<DeviceInfo>& devices);
   absl::Status WritePortFile() const;
   void LogStart(const std::vector<DeviceInfo>& devices) const;
+  void LogSharedMemory() const;
   StatusFacts Status() const;
   std::string MetricsText();
 
@@ -65,7 +68,8 @@ class Server {
   std::unique_ptr<SessionStore> sessions_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;
-  std::vector<std::string> unix_paths_;  // to be removed at the end
+  std::vector<std::string> unix_paths_;          // to be removed at the end
+  std::unique_ptr<SharedMemory> shared_memory_;  // null: off
   std::atomic<ServingState> state_ = ServingState::kStarting;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<AdminServer> admin_;

@@ -33,6 +33,8 @@ SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sani
 # Generated from proto/: messages and, for those that speak gRPC, services.
 MESSAGES = re.compile(r"(?:normd/(?:store/)?v1|google/rpc|grpc/health/v1|inference)/\w+\.pb\.h$")
 SERVICES = re.compile(r"(?:normd/v1|grpc/health/v1|inference)/\w+\.grpc\.pb\.h$")
+# Generated from a test's own .proto: belongs to the test's folder.
+TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")
 
 SERVER_LEAVES = ("server/base", "server/obs")
 # Folder -> what it may include besides itself and the standard library. A folder stands for the files directly in it;
@@ -47,7 +49,7 @@ LAYERS = {
     "server/session": ("absl", "sqlite", "libpq", "protobuf", "messages", "kernels", *SERVER_LEAVES),
     "server/engine": ("absl", "kernels", "server/session", *SERVER_LEAVES),
     "server/batch": ("absl", "kernels", *SERVER_LEAVES),
-    "server/shm": ("absl", "kernels", *SERVER_LEAVES),
+    "server/shm": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),
     "server/rpc": ("absl", "grpc", "protobuf", "messages", "services", "json", "proto/wire", "kernels",
                    "server/session", "server/engine", "server/shm", *SERVER_LEAVES),
     "server/admin": ("absl", "httplib", "json", "prometheus", "kernels", "server/session", "server/engine",
@@ -67,7 +69,7 @@ TESTS = {
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
     "tests/proto": ("messages", "services", "proto/wire", "tests/proto", "tests/support"),
     "tests/e2e": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/e2e", "tests/support"),
-    "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz",
+    "tests/fuzz": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/fuzz", "tests/proto",
                    "tests/support"),
     "tests/crash": ("kernels", "server", "client", "messages", "services", "proto/wire", "tests/crash",
                     "tests/server/session", "tests/support"),
@@ -118,6 +120,8 @@ def group_of(target, quoted, files):
         return "messages"
     if SERVICES.match(target):
         return "services"
+    if TEST_MESSAGES.match(target):
+        return os.path.dirname(target)
     # The longest prefix wins: hwy/tests/ is a test library, hwy/ is not.
     matches = [(len(p), name) for name, prefixes in LIBRARIES.items() for p in prefixes if target.startswith(p)]
     if matches:
@@ -252,6 +256,8 @@ PLANTED = [
     ("kernels/tested.cc", '#include "tests/support/oracle.h"\n', "kernels may not include tests/support"),
     ("tests/support/oracle.h", '#include "kernels/good.h"\n', "tests/support may not include kernels"),
     ("tests/kernels/a_test.cc", '#include "gtest/gtest.h"\n#include "server/rpc/codec.h"\n', "may not include server"),
+    ("server/rpc/peer.cc", '#include "tests/bench/datapath/echo.pb.h"\n', "may not include tests/bench/datapath"),
+    ("tests/bench/datapath/peer.cc", '#include "tests/bench/datapath/echo.grpc.pb.h"\n', None),
     ("kernels/commented.h", '// #include "server/server.h"\n/*\n#include "server/server.h"\n*/\n', None),
 ]
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -173,6 +174,18 @@ class ProgramsTest(ServerTest):
             for i, v in enumerate(x):
                 self.assertAlmostEqual(y[6 * row + i], (v - mean) / divisor, delta=2e-7)
 
+    def test_a_file_larger_than_a_message_is_normalised(self):
+        small = Server(tempfile.mkdtemp(dir=self.scratch.name), "--max_message_bytes=1MiB")
+        write_npy(self.path("large.npy"), (512, 1024), [float((7 * i * i + 3) % 1009) for i in range(512 * 1024)])
+        for method in (["batch-norm", "--layout", "channels-last", "--training"], ["layer-norm"]):
+            outputs = []
+            for name, server in (("one.npy", self.server), ("chunks.npy", small)):
+                self.succeed(NORMCTL, *method, self.path("large.npy"), "-o", self.path(name),
+                             f"--server={server.address}")
+                outputs.append(read_npy(self.path(name)))
+            self.assertEqual(outputs[0], outputs[1])
+        self.assertEqual(small.stop(), 0)
+
     def test_json_for_programs(self):
         described = json.loads(self.succeed(NORMCTL, "describe", "--json", self.at))
         self.assertTrue(described)
@@ -193,9 +206,98 @@ class ProgramsTest(ServerTest):
                   if line.startswith("normd_requests_total{") and "Describe" in line]
         self.assertGreaterEqual(sum(counts), 1, metrics)
 
+    def regions(self):
+        _, metrics = self.server.get("/metrics")
+        return [float(line.split()[1]) for line in metrics.splitlines() if line.startswith("normd_shared_memory_")]
+
+    def test_a_descriptor_is_registered_beside_the_unix_socket_until_its_owner_goes(self):
+        region = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(region, 8192)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as owner:
+            owner.settimeout(PATIENCE)
+            owner.connect(self.server.socket + ".shm")
+            socket.send_fds(owner, [struct.pack("=IHHQ48x", 0x4D53444E, 1, 1, 8192)], [region])
+            magic, _, _, code, _, name, text = struct.unpack("=IHHiI48s256s", owner.recv(320))
+            self.assertEqual((magic, code), (0x4D53444E, 0), text)
+            self.assertRegex(name.rstrip(b"\0"), b"^r-[0-9a-f]{32}$")
+            self.assertEqual(self.regions(), [1, 8192])
+        os.close(region)
+        deadline = time.monotonic() + PATIENCE
+        while self.regions() != [0, 0] and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.assertEqual(self.regions(), [0, 0])
+        self.assertIn("shared memory", self.server.text())
+
     def test_load_is_generated_and_counted(self):
         out = self.succeed(NORMLOAD, self.at, "--duration=1s", "--json")
-        self.assertTrue(json.loads(out))
+        report = json.loads(out)
+        self.assertGreater(report["calls"], 0)
+        self.assertEqual(report["failed"], 0)
+        self.assertGreaterEqual(report["latency_ns"]["p99.9"], report["latency_ns"]["p50"])
+        for fact in ("date", "machine", "server_version", "client_version", "commit"):
+            self.assertTrue(report["about"][fact], fact)
+        self.assertEqual(report["about"]["server_pid"], self.server.process.pid)
+
+    def test_an_open_loop_accounts_for_every_call_that_was_due(self):
+        out = self.succeed(NORMLOAD, f"--server=unix:{self.server.socket}", "--rate=50", "--arrivals=constant",
+                           "--duration=1s", "--warmup=0", "--shape=4x64", "--repeats=2", "--json")
+        report = json.loads(out)
+        self.assertEqual(len(report["runs"]), 2)
+        for run_ in report["runs"]:
+            self.assertEqual(run_["offered"], 50)
+            self.assertEqual(run_["calls"] + run_["failed"] + run_["unsent"], 50)
+            self.assertGreater(run_["lateness_ns"]["max"], 0)
+        text = self.succeed(NORMLOAD, self.at, "--rate=50", "--duration=200ms", "--warmup=0", "--shape=4x64",
+                            "--seed=5")
+        for part in ("open loop", "arrivals: poisson", "seed: 5", "p99.9", "foreign CPU"):
+            self.assertIn(part, text)
+
+    def test_a_mix_is_loaded_and_told_apart(self):
+        self.succeed(NORMCTL, "session", "create", "batch-norm", "--channels=8", "--layout=channels-last", "--id=mixed",
+                     self.at)
+        path = self.path("mix.json")
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump({"entries": [{"weight": 2, "method": "layer-norm", "shape": [4, 64], "dtype": "bf16"},
+                                   {"shape": "4x64", "transport": "batch", "batch-items": 3}]}, out)
+        report = json.loads(self.succeed(
+            NORMLOAD, self.at, f"--mix={path}", "--mix=weight=2,method=rms-norm,shape=4x64,dtype=f16,transport=stream",
+            "--mix=session=mixed,shape=6x8,training,steps", "--requests=200", "--duration=60s", "--warmup=0", "-c", "4",
+            "--json"))
+        entries = report["entries"]
+        self.assertEqual(len(entries), 4)
+        self.assertEqual(sum(entry["calls"] for entry in entries), 200)
+        self.assertTrue(all(entry["calls"] > 0 for entry in entries), entries)
+        session = json.loads(self.succeed(NORMCTL, "session", "get", "mixed", "--json", self.at))
+        self.assertEqual(int(session["version"]), entries[3]["calls"] + 1)  # and the one before time is taken
+        said = run(NORMLOAD, self.at, "--mix=method=rms-norm,transport=shared")
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("must be unix:/path", said.stderr)
+
+    def test_a_sweep_writes_one_page_that_needs_no_other(self):
+        page = self.path("report.html")
+        result = run(NORMLOAD, self.at, "--sweep", "--loads=20,60", "--repeats=2", "--duration=200ms", "--warmup=50ms",
+                     "--shape=4x64", "--slo=1m", "-c", "8", f"--html={page}", "--json")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("takes about 1.5s, at most", result.stderr)
+        sweep = json.loads(result.stdout)["sweep"]
+        self.assertEqual([point["percent"] for point in sweep["points"]], [20, 60])
+        self.assertEqual([len(point["runs"]) for point in sweep["points"]], [2, 2])
+        self.assertGreater(sweep["capacity_per_second"], 0)
+        self.assertIn(sweep["knee"], (None, 0, 1))
+        html = read_text(page)
+        self.assertEqual(html.count("<svg "), 2)
+        for part in ("Latency over load", "Goodput over load", "SLO: 1m", "foreign CPU"):
+            self.assertIn(part, html)
+        for part in ("<script", "<link", "<img", "src=", "href="):
+            self.assertNotIn(part, html)
+
+    def test_load_that_makes_no_sense_is_refused_before_anything_is_sent(self):
+        for flag, limit in (("--rate=0", "0.01"), ("--shape=99999x99999x99", "at most"), ("--concurrency=5000", "4096"),
+                            ("--mix=weight=0", "above 0"), ("--server=192.0.2.1:1", "--allow-remote")):
+            result = run(NORMLOAD, "--server=unix:/nonexistent/normd.sock", flag)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("192.0.2.1:1" if "server" in flag else flag.split("=")[0], result.stderr)
+            self.assertIn(limit, result.stderr)
 
 
 class SessionsTest(ServerTest):
@@ -471,6 +573,27 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             load.wait(timeout=PATIENCE)
             self.assertFalse(os.path.exists(server.socket), "the Unix socket's file is left behind")
+
+    def test_load_on_a_server_that_goes_away_or_stops_ends_in_time(self):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            for transport in ("unary", "stream"):
+                with self.subTest(signal=number, transport=transport), tempfile.TemporaryDirectory() as folder:
+                    server = Server(folder)
+                    started = time.monotonic()
+                    load = subprocess.Popen(
+                        [NORMLOAD, f"--server={server.address}", "--duration=2s", "--warmup=0", "--deadline=2s", "-c",
+                         "32", f"--transport={transport}"],
+                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+                    try:
+                        time.sleep(1.5)
+                        server.process.send_signal(number)
+                        out, _ = load.communicate(timeout=PATIENCE)
+                    finally:
+                        load.kill()
+                        server.stop(signal.SIGKILL)
+                    self.assertLess(time.monotonic() - started, PATIENCE / 2)
+                    self.assertEqual(load.returncode, 1)
+                    self.assertRegex(out, "UNAVAILABLE|DEADLINE_EXCEEDED|CANCELLED")
 
     def test_a_reachable_listener_needs_plaintext(self):
         result = run(NORMD, "--listen=0.0.0.0:0", "--admin_listen=127.0.0.1:0")

@@ -1,5 +1,5 @@
 // Inside of Client: its two connections and the loop that every unary call runs in. Included by client.cc, sessions.cc
-// and normalize_stream.cc alone, so that callers of client.h compile without gRPC.
+// normalize_stream.cc and chunked_call.cc alone, so that callers of client.h compile without gRPC.
 #ifndef NORMD_CLIENT_CPP_CHANNELS_H_
 #define NORMD_CLIENT_CPP_CHANNELS_H_
 
@@ -7,6 +7,9 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
+#include "proto/wire/metadata.h"
 
 namespace normd {
 namespace client {
@@ -21,6 +25,12 @@ namespace client {
 inline absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return MakeStatus(status.error_code(), status.error_message(), status.error_details());
+}
+
+// Tells the server how much is to come, so that it can refuse before it is sent. Small calls are not worth the words.
+inline void Announce(const ClientOptions& options, size_t request_bytes, grpc::ClientContext* context) {
+  if (static_cast<int64_t>(request_bytes) < options.large_message_bytes) return;
+  context->AddMetadata(wire::kMessageBytesKey, std::to_string(request_bytes));
 }
 
 // gRPC's form of a point in time; the far future for InfiniteFuture.
@@ -33,11 +43,15 @@ inline std::chrono::system_clock::time_point ToDeadline(absl::Time when) {
 struct Client::Channels {
   // Stubs of one connection.
   struct Connection {
-    explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
-        : normalizer(v1::Normalizer::NewStub(channel)),
-          sessions(v1::Sessions::NewStub(channel)),
-          health(grpc::health::v1::Health::NewStub(channel)) {}
+    explicit Connection(const std::shared_ptr<grpc::Channel>& to)
+        : channel(to),
+          normalize_method("/normd.v1.Normalizer/Normalize", grpc::internal::RpcMethod::NORMAL_RPC, to),
+          normalizer(v1::Normalizer::NewStub(to)),
+          sessions(v1::Sessions::NewStub(to)),
+          health(grpc::health::v1::Health::NewStub(to)) {}
 
+    const std::shared_ptr<grpc::Channel> channel;
+    const grpc::internal::RpcMethod normalize_method;  // as the stub has it, for messages that are slices already
     const std::unique_ptr<v1::Normalizer::Stub> normalizer;
     const std::unique_ptr<v1::Sessions::Stub> sessions;
     const std::unique_ptr<grpc::health::v1::Health::Stub> health;
@@ -51,6 +65,9 @@ struct Client::Channels {
   }
 
   Connection small, large;
+
+  std::mutex mu;
+  std::optional<v1::Limits> limits;  // guarded by mu; absent until they were asked for
 };
 
 namespace client {

@@ -1,14 +1,19 @@
 #include "client/cpp/client.h"
 
+#include <grpcpp/impl/client_unary_call.h>
+
 #include <limits>
 
 #include "client/cpp/channels.h"
 #include "client/cpp/normalize_stream.h"
+#include "client/cpp/slices.h"
 
 namespace normd {
 namespace {
 
 using client::RunUnary;
+
+constexpr size_t kUnaskedBytes = 4 << 20;  // gRPC's own limit, which hardly a server goes below
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
   grpc::ChannelArguments arguments;
@@ -44,18 +49,86 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
   auto channels = std::make_unique<Channels>(MakeChannel(target, options, 0), MakeChannel(target, options, 1));
-  return std::unique_ptr<Client>(new Client(options, std::move(channels)));
+  return std::unique_ptr<Client>(new Client(target, options, std::move(channels)));
 }
 
-Client::Client(ClientOptions options, std::unique_ptr<Channels> channels)
-    : options_(options), channels_(std::move(channels)) {}
+// A caller's own blocks and those of calls have nothing to do with each other: the latter may be given up at any time.
+struct Client::Sharing {
+  explicit Sharing(const std::string& target)
+      : blocks(target, {}), call_blocks(target, {.timeout = kPatience}), calls(&call_blocks) {}
+
+  static constexpr absl::Duration kPatience = absl::Seconds(1);  // of a call, which can do without
+  client::SharedMemory blocks, call_blocks;
+  client::SharedCalls calls;
+};
+
+Client::Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels)
+    : options_(options), channels_(std::move(channels)), sharing_(std::make_unique<Sharing>(target)) {}
 Client::~Client() = default;
 
+absl::StatusOr<client::SharedBlock> Client::AllocateShared(int64_t size_bytes) {
+  return sharing_->blocks.Allocate(size_bytes);
+}
+
 absl::StatusOr<v1::NormalizeResponse> Client::Normalize(const v1::NormalizeRequest& request) {
-  auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
+  if (!options_.shared_memory) return SendNormalize(options_, request);
+  const absl::Time deadline = absl::Now() + options_.deadline;
+  ClientOptions rest = options_;
+  if (std::optional<client::SharedCall> call = sharing_->calls.Begin(request); call.has_value()) {
+    rest.deadline = deadline - absl::Now();
+    absl::StatusOr<v1::NormalizeResponse> response = SendShared(rest, *std::move(call));
+    if (response.ok() || !client::SharedCall::IsToBeSentInline(response.status())) return response;
+  }
+  rest.deadline = deadline - absl::Now();
+  return SendNormalize(rest, request);
+}
+
+absl::StatusOr<v1::NormalizeResponse> Client::SendShared(const ClientOptions& options, client::SharedCall call) {
+  auto& stub = *channels_->For(options, call.request().ByteSizeLong()).normalizer;
+  absl::StatusOr<v1::NormalizeResponse> response = RunUnary<v1::NormalizeResponse>(
+      options, client::IsSafeToRetry(call.request()), [&](grpc::ClientContext* context, auto* message) {
+        grpc::Status status = stub.Normalize(context, call.request(), message);
+        call.Note(client::FromGrpc(status));
+        return status;
+      });
+  if (response.ok()) call.TakeResults(&*response);
+  sharing_->calls.End(std::move(call));
+  return response;
+}
+
+absl::StatusOr<v1::NormalizeResponse> Client::Normalize(v1::NormalizeRequest&& request) {
+  if (options_.shared_memory) return Normalize(static_cast<const v1::NormalizeRequest&>(request));
+  const auto owned = std::make_shared<const v1::NormalizeRequest>(std::move(request));
+  const size_t request_bytes = owned->ByteSizeLong();
+  if (MustGoInChunks(request_bytes)) return NormalizeChunked(*owned);
+  const grpc::ByteBuffer slices = client::ToSlices(owned);
+  Channels::Connection& connection = channels_->For(options_, request_bytes);
   return RunUnary<v1::NormalizeResponse>(
-      options_, client::IsSafeToRetry(request),
-      [&](grpc::ClientContext* context, auto* response) { return stub.Normalize(context, request, response); });
+      options_, client::IsSafeToRetry(*owned), [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
+        client::Announce(options_, request_bytes, context);
+        return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, v1::NormalizeResponse>(
+            connection.channel.get(), connection.normalize_method, context, slices, response);
+      });
+}
+
+absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions& options,
+                                                            const v1::NormalizeRequest& request) {
+  const size_t request_bytes = request.ByteSizeLong();
+  if (MustGoInChunks(request_bytes)) return NormalizeChunked(request);
+  auto& stub = *channels_->For(options, request_bytes).normalizer;
+  return RunUnary<v1::NormalizeResponse>(options, client::IsSafeToRetry(request),
+                                         [&](grpc::ClientContext* context, auto* response) {
+                                           client::Announce(options, request_bytes, context);
+                                           return stub.Normalize(context, request, response);
+                                         });
+}
+
+bool Client::MustGoInChunks(size_t request_bytes) {
+  if (request_bytes <= kUnaskedBytes) return false;
+  // A server that does not say takes the message, or refuses it by itself.
+  const absl::StatusOr<v1::Limits> limits = GetLimits();
+  const bool fits = !limits.ok() || static_cast<int64_t>(request_bytes) <= limits->max_message_bytes();
+  return !fits && limits->max_tensor_bytes() > 0;
 }
 
 absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec, client::Tensor x,
@@ -64,7 +137,7 @@ absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec,
   *request.mutable_spec() = spec;
   *request.mutable_parameters() = parameters;
   *request.mutable_x() = std::move(x).ToProto();
-  absl::StatusOr<v1::NormalizeResponse> response = Normalize(request);
+  absl::StatusOr<v1::NormalizeResponse> response = Normalize(std::move(request));
   if (!response.ok()) return response.status();
   if (response->outputs_size() != 1 || response->outputs(0).kind() != v1::OUTPUT_KIND_Y) {
     return absl::InternalError("the server's reply does not hold exactly y");
@@ -73,10 +146,13 @@ absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec,
 }
 
 absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::BatchNormalizeRequest& request) {
-  auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
-  return RunUnary<v1::BatchNormalizeResponse>(
-      options_, client::IsSafeToRetry(request),
-      [&](grpc::ClientContext* context, auto* response) { return stub.BatchNormalize(context, request, response); });
+  const size_t request_bytes = request.ByteSizeLong();
+  auto& stub = *channels_->For(options_, request_bytes).normalizer;
+  return RunUnary<v1::BatchNormalizeResponse>(options_, client::IsSafeToRetry(request),
+                                              [&](grpc::ClientContext* context, auto* response) {
+                                                client::Announce(options_, request_bytes, context);
+                                                return stub.BatchNormalize(context, request, response);
+                                              });
 }
 
 absl::StatusOr<v1::ComputeMomentsResponse> Client::ComputeMoments(const v1::ComputeMomentsRequest& request) {

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cpp/retry.h"
+#include "client/cpp/shared_memory.h"
 #include "client/cpp/status.h"
 #include "client/cpp/tensor.h"
 #include "normd/v1/normalizer.pb.h"
@@ -31,6 +32,9 @@ struct ClientOptions {
   int64_t max_send_bytes = -1;                  // -1: the server's limit decides
   int64_t large_message_bytes = 256 << 10;      // requests from this size on use the connection for large messages
   client::RetryOptions retry;
+  // Whether Normalize puts large tensors into memory that it shares with the server, of a "unix:" target. Callers see
+  // no difference; where it cannot be had, tensors are sent. It takes 64 MiB of memory, and more for more at one time.
+  bool shared_memory = false;
 };
 
 // How sure it is that the server can be used, from grpc.health.v1.
@@ -72,10 +76,22 @@ class Client {
 
   // Errors of every method: those of the contract (client::GetErrorInfo reads field, reason, value and limit),
   // UNAVAILABLE when no server answered, DEADLINE_EXCEEDED. Retried where client::IsSafeToRetry holds.
+  // A request that is larger than the server's messages may be (it is asked once, for one over 4 MiB) goes in chunks.
   absl::StatusOr<v1::NormalizeResponse> Normalize(const v1::NormalizeRequest& request);
+  // The same without a copy of the tensors on their way out: the request is given up.
+  absl::StatusOr<v1::NormalizeResponse> Normalize(v1::NormalizeRequest&& request);
+  // The same on a stream of its own, the data of x and residual.tensor and the outputs in chunks: x.data may be larger
+  // than a message, also than protobuf's 2 GiB. DATA_LOSS for a reply whose chunks do not fit; fields that errors name
+  // start with "call.", as on any stream.
+  absl::StatusOr<v1::NormalizeResponse> NormalizeChunked(const v1::NormalizeRequest& request);
   // y of a stateless call.
   absl::StatusOr<client::Tensor> NormalizeTensor(const v1::NormSpec& spec, client::Tensor x,
                                                  const v1::Parameters& parameters = {});
+  // Memory that a "unix:" server maps, for tensors that requests name with client::SetShared and that are neither sent
+  // nor copied. Asks the server for a region where none has room. INVALID_ARGUMENT for other targets, UNAVAILABLE where
+  // the server has no shared memory, RESOURCE_EXHAUSTED at 1 GiB or at a limit of the server. A server that restarts
+  // forgets it: NOT_FOUND on the request, and a new block has to be allocated.
+  absl::StatusOr<client::SharedBlock> AllocateShared(int64_t size_bytes);
   // A status for the whole; each item carries its own (client::ToStatus).
   absl::StatusOr<v1::BatchNormalizeResponse> BatchNormalize(const v1::BatchNormalizeRequest& request);
   // Opens a stream on the connection for large messages. `deadline` covers the whole stream.
@@ -103,9 +119,20 @@ class Client {
  private:
   struct Channels;
   Client(ClientOptions options, std::unique_ptr<Channels> channels);
+  // The server's, asked for once.
+  absl::StatusOr<v1::Limits> GetLimits();
+  // Whether the server takes no message so large, but its tensors in chunks.
+  bool MustGoInChunks(size_t request_bytes);
+  struct Sharing;
+  Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels);
+
+  absl::StatusOr<v1::NormalizeResponse> SendNormalize(const ClientOptions& options,
+                                                      const v1::NormalizeRequest& request);
+  absl::StatusOr<v1::NormalizeResponse> SendShared(const ClientOptions& options, client::SharedCall call);
 
   const ClientOptions options_;
   const std::unique_ptr<Channels> channels_;
+  const std::unique_ptr<Sharing> sharing_;
 };
 
 }  // namespace normd

@@ -7,7 +7,30 @@
 
 namespace normd::client {
 
+namespace {
+
+// Whether `output` may be the memory of `input`. Regions are never parts of one another.
+bool Meets(const v1::OutputRequest& output, const v1::Tensor& input) {
+  return output.has_shared() && input.has_shared() && output.shared().region() == input.shared().region() &&
+         output.shared().offset() < input.shared().offset() + input.shared().size_bytes() &&
+         input.shared().offset() < output.shared().offset() + output.shared().size_bytes();
+}
+
+// The first try may have written y over x.
+bool IsInPlace(const v1::NormalizeRequest& request) {
+  return std::any_of(request.outputs().begin(), request.outputs().end(),
+                     [&request](const v1::OutputRequest& output) { return Meets(output, request.x()); });
+}
+
+int MaxAttempts(const RetryOptions& options, const absl::Status& status) {
+  const bool more = absl::IsResourceExhausted(status) && options.max_attempts > 1;
+  return more ? std::max(options.max_attempts, options.max_attempts_for_room) : options.max_attempts;
+}
+
+}  // namespace
+
 bool IsSafeToRetry(const v1::NormalizeRequest& request) {
+  if (IsInPlace(request)) return false;
   const bool changes_state = request.target_case() == v1::NormalizeRequest::kSession &&
                              request.mode() == v1::MODE_TRAINING && !request.validate_only();
   return !changes_state || request.has_step();
@@ -22,7 +45,7 @@ bool IsSafeToRetry(const v1::CommitMomentsRequest& request) { return request.has
 
 std::optional<absl::Duration> NextWait(const RetryOptions& options, const absl::Status& status, int attempt,
                                        absl::Duration remaining, double uniform) {
-  if (attempt >= options.max_attempts) return std::nullopt;
+  if (attempt >= MaxAttempts(options, status)) return std::nullopt;
   const std::optional<ErrorInfo> info = GetErrorInfo(status);
   const bool asked_to_wait = info.has_value() && info->retry_delay.has_value();
   // RESOURCE_EXHAUSTED without a RetryInfo is a limit (a message too large), which waiting does not move.

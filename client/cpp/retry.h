@@ -13,6 +13,9 @@ namespace normd::client {
 
 struct RetryOptions {
   int max_attempts = 5;  // the first one counted; 1 never retries
+  // Of a call that was refused for want of room: the server is there and says when to come back. At least max_attempts
+  // counts; never more than one where that is 1.
+  int max_attempts_for_room = 8;
   absl::Duration initial_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
   double multiplier = 2;
@@ -20,7 +23,8 @@ struct RetryOptions {
 };
 
 // Whether sending `request` twice changes nothing more than sending it once: stateless calls, inference and validation
-// on sessions, and training steps that carry a StepId. A training step without one is never sent again.
+// on sessions, and training steps that carry a StepId. Never sent again are a training step without one, and a request
+// whose y replaces x in shared memory.
 bool IsSafeToRetry(const v1::NormalizeRequest& request);
 bool IsSafeToRetry(const v1::BatchNormalizeRequest& request);  // every item is
 bool IsSafeToRetry(const v1::CommitMomentsRequest& request);   // it carries a StepId

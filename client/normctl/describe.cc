@@ -92,6 +92,7 @@ std::string LimitsText(const v1::Limits& limits, int width) {
   Table table({{"limit"}, {"value", Align::kRight}});
   table.AddRow({"message", BytesText(static_cast<double>(limits.max_message_bytes()))});
   table.AddRow({"chunk", BytesText(static_cast<double>(limits.max_chunk_bytes()))});
+  table.AddRow({"tensor in chunks", BytesText(static_cast<double>(limits.max_tensor_bytes()))});
   table.AddRow({"parameters of a session", BytesText(static_cast<double>(limits.max_parameter_bytes()))});
   table.AddRow({"rank", absl::StrCat(limits.max_rank())});
   table.AddRow({"sessions", absl::StrCat(limits.max_sessions())});

@@ -180,7 +180,7 @@ constexpr absl::string_view kDetails =
     "an optional header line). NumPy has no bf16: --dtype bf16 rounds the input to bf16 and writes\n"
     "results widened to float32, exactly; an input of uint16 is taken as bf16 bits, and results are\n"
     "then written as uint16 bits, too. Inputs over the server's message limit are sent in pieces where\n"
-    "the method never looks across rows.";
+    "the method never looks across rows, and in chunks on a stream where it does.";
 
 }  // namespace
 

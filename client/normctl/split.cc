@@ -2,10 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "client/cli/table.h"
-
 namespace normd::client {
 namespace {
 
@@ -35,12 +31,6 @@ void AddTimings(const v1::Timings& from, v1::Timings& to) {
   to.set_compute_ns(to.compute_ns() + from.compute_ns());
   to.set_commit_ns(to.commit_ns() + from.commit_ns());
   to.set_encode_ns(to.encode_ns() + from.encode_ns());
-}
-
-absl::Status TooLarge(int64_t bytes, int64_t limit, absl::string_view why) {
-  return absl::ResourceExhaustedError(absl::StrCat("x: a request of ", BytesText(static_cast<double>(bytes)),
-                                                   "; the server takes at most ", BytesText(static_cast<double>(limit)),
-                                                   " and ", why));
 }
 
 }  // namespace
@@ -122,15 +112,12 @@ absl::StatusOr<v1::NormalizeResponse> NormalizeInPieces(Client& client, const v1
                                                         const std::function<void(int64_t, int64_t)>& progress) {
   const auto request_bytes = static_cast<int64_t>(request.ByteSizeLong());
   if (request_bytes <= max_bytes) return client.Normalize(request);
-  const int rank = request.x().shape_size();
-  if (!RowsAreIndependent(spec, request.mode(), rank)) {
-    return TooLarge(request_bytes, max_bytes, "the method looks across rows, so the input cannot be cut");
-  }
+  if (!RowsAreIndependent(spec, request.mode(), request.x().shape_size())) return client.NormalizeChunked(request);
   const int64_t rows = request.x().shape(0);
   const auto fixed = static_cast<int64_t>(request.parameters().ByteSizeLong()) + kHeaderBytes;
   const int64_t row_bytes = (request_bytes - static_cast<int64_t>(request.parameters().ByteSizeLong())) / rows + 1;
   const int64_t rows_per_piece = (max_bytes - fixed) / row_bytes;
-  if (rows_per_piece < 1) return TooLarge(request_bytes, max_bytes, "even one row is larger");
+  if (rows_per_piece < 1) return client.NormalizeChunked(request);
 
   const bool per_row_statistics =
       !spec.has_batch_norm() && !spec.has_power_norm() && !spec.instance_norm().track_running_statistics();

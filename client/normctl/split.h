@@ -23,8 +23,8 @@ v1::NormalizeRequest CutRows(const v1::NormalizeRequest& request, int64_t first,
 // where MEAN and INV_STD are given ones, the same in every piece.
 absl::Status AppendRows(v1::NormalizeResponse piece, bool per_row_statistics, v1::NormalizeResponse& whole);
 
-// Sends `request`, in pieces of at most `max_bytes` where it is larger. `progress(done, all)` is told the rows after
-// each piece. RESOURCE_EXHAUSTED naming the limit where the request is too large and may not be cut.
+// Sends `request`, in pieces of at most `max_bytes` where it is larger, or in chunks on a stream where it may not be
+// cut. `progress(done, all)` is told the rows after each piece.
 absl::StatusOr<v1::NormalizeResponse> NormalizeInPieces(Client& client, const v1::NormalizeRequest& request,
                                                         const v1::NormSpec& spec, int64_t max_bytes,
                                                         const std::function<void(int64_t, int64_t)>& progress);

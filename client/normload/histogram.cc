@@ -6,8 +6,6 @@
 
 namespace normd::client {
 
-Histogram::Histogram() : counts_(static_cast<size_t>(Index(kMax)) + 1, 0) {}
-
 int Histogram::Index(int64_t value) {
   // The bits below the leading kHalfBits + 1 are dropped.
   const int width = static_cast<int>(std::bit_width(static_cast<uint64_t>(value)));
@@ -24,7 +22,9 @@ int64_t Histogram::UpperValue(int index) {
 
 void Histogram::Record(int64_t nanoseconds) {
   const int64_t value = std::clamp<int64_t>(nanoseconds, 0, kMax);
-  ++counts_[static_cast<size_t>(Index(value))];
+  const auto index = static_cast<size_t>(Index(value));
+  if (index >= counts_.size()) counts_.resize(index + 1);
+  ++counts_[index];
   ++count_;
   sum_ += static_cast<double>(value);
   max_ = std::max(max_, value);
@@ -32,7 +32,8 @@ void Histogram::Record(int64_t nanoseconds) {
 }
 
 void Histogram::Merge(const Histogram& other) {
-  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+  if (other.counts_.size() > counts_.size()) counts_.resize(other.counts_.size());
+  for (size_t i = 0; i < other.counts_.size(); ++i) counts_[i] += other.counts_[i];
   count_ += other.count_;
   sum_ += other.sum_;
   max_ = std::max(max_, other.max_);

@@ -1,6 +1,6 @@
 // Counts of durations with three significant digits, from 1 ns to beyond 10 minutes: buckets are linear inside each
 // power of two (log-linear), so a quantile is off by less than one part in 1024. Histograms of several threads merge.
-// Not thread-safe: each worker has its own.
+// Memory grows with the largest value, to 250 KiB. Not thread-safe.
 #ifndef NORMD_CLIENT_NORMLOAD_HISTOGRAM_H_
 #define NORMD_CLIENT_NORMLOAD_HISTOGRAM_H_
 
@@ -11,8 +11,6 @@ namespace normd::client {
 
 class Histogram {
  public:
-  Histogram();
-
   // Values below 1 count as 0, values over kMax as kMax.
   void Record(int64_t nanoseconds);
   void Merge(const Histogram& other);
@@ -35,7 +33,7 @@ class Histogram {
   static int Index(int64_t value);
   static int64_t UpperValue(int index);  // the largest value of the bucket
 
-  std::vector<int64_t> counts_;
+  std::vector<int64_t> counts_;  // up to the largest value's bucket
   int64_t count_ = 0;
   int64_t max_ = 0;
   int64_t min_ = kMax;

@@ -1,150 +1,245 @@
 #include "client/normload/load.h"
 
-#include <atomic>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <limits>
-#include <memory>
+#include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/normload/cutoff.h"
 
 namespace normd::client {
 namespace {
 
-// What workers share: when to stop, and how many calls are left.
-struct Pace {
-  absl::Time measure_from;
-  absl::Time stop_at;
-  std::atomic<int64_t> calls_left;
+// Latencies must not jump with the time of day.
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
 
-  bool TakeCall() { return absl::Now() < stop_at && calls_left.fetch_sub(1, std::memory_order_relaxed) > 0; }
+constexpr absl::Duration kGrace = absl::Seconds(1);  // after the deadline, for a call to return by itself
+
+Time After(Time time, absl::Duration duration) { return time + absl::ToChronoNanoseconds(duration); }
+int64_t Nanoseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+struct Turn {
+  size_t entry;
+  Time due;  // of a closed loop: when the turn was taken
 };
 
-int64_t TensorBytes(const v1::NormalizeRequest& request) {
-  return static_cast<int64_t>(request.x().data().size() + request.residual().tensor().data().size());
-}
-
-int64_t TensorBytes(const v1::NormalizeResponse& response) {
-  int64_t bytes = 0;
-  for (const v1::Output& output : response.outputs()) bytes += static_cast<int64_t>(output.tensor().data().size());
-  return bytes;
-}
-
-// One call of one transport: the next reply's status, with what was normalised added to `result`.
-class Caller {
+// Whose turn it is: hands the calls of a measurement to its workers, in the order in which they are due.
+class Pace {
  public:
-  Caller(const LoadOptions& options, Client& client) : options_(options), client_(client) {
-    if (options.transport == Transport::kBatch) {
-      for (int i = 0; i < options.batch_items; ++i) *batch_.add_items() = options.request;
-    }
-    if (options.transport == Transport::kStream) *message_.mutable_call() = options.request;
+  Pace(const LoadOptions& options, Time start)
+      : measure_from_(After(start, options.warmup)),
+        stop_at_(After(measure_from_, options.duration)),
+        start_(start),
+        open_(options.rate.has_value()),
+        picker_(options.entries, options.seed + 1),
+        arrivals_(options.arrivals, options.rate.value_or(1), options.seed),
+        calls_left_(options.requests > 0 ? options.requests : std::numeric_limits<int64_t>::max()) {}
+
+  bool open() const { return open_; }
+  Time measure_from() const { return measure_from_; }
+  Time stop_at() const { return stop_at_; }
+
+  // Nothing when the measurement is over.
+  std::optional<Turn> Take() {
+    const Time now = Clock::now();
+    if (now >= stop_at_) return std::nullopt;
+    const std::lock_guard<std::mutex> lock(mu_);
+    return Draw(now);
   }
 
-  absl::Status Call(LoadResult& result) {
-    switch (options_.transport) {
-      case Transport::kBatch:
-        return CallBatch(result);
-      case Transport::kStream:
-        return CallStream(result);
-      default:
-        return CallUnary(result);
+  // Calls that were due and that nobody took.
+  int64_t CountLeft() {
+    const std::lock_guard<std::mutex> lock(mu_);
+    int64_t count = 0;
+    while (open_) {
+      const std::optional<Turn> turn = Draw(stop_at_);
+      if (!turn.has_value()) break;
+      if (turn->due >= measure_from_) ++count;
+    }
+    return count;
+  }
+
+ private:
+  // With mu_ held. A call belongs to the measurement if it is due in it.
+  std::optional<Turn> Draw(Time now) {
+    const Time due = open_ ? After(start_, arrivals_.Next()) : now;
+    if (open_ && due >= stop_at_) return std::nullopt;
+    if (due >= measure_from_ && calls_left_-- <= 0) {
+      calls_left_ = 0;
+      return std::nullopt;
+    }
+    return Turn{picker_.Next(), due};
+  }
+
+  const Time measure_from_, stop_at_, start_;
+  const bool open_;
+  std::mutex mu_;
+  // Guarded by mu_:
+  MixPicker picker_;
+  Arrivals arrivals_;
+  int64_t calls_left_;
+};
+
+// One finished call.
+struct Sample {
+  size_t entry = 0;
+  int64_t rows = 0;  // of one tensor
+  int64_t latency_ns = 0;
+  absl::Status status;
+  CallOutcome outcome;
+};
+
+// What workers have seen. A few parts with a lock each: a histogram for every worker would be gigabytes at 4096.
+class Record {
+ public:
+  Record(size_t entries, absl::Duration slo) : slo_ns_(absl::ToInt64Nanoseconds(slo)) {
+    for (Part& part : parts_) part.result.entries.resize(entries);
+  }
+
+  void Add(int worker, const Sample& sample) {
+    Part& part = PartOf(worker);
+    const std::lock_guard<std::mutex> lock(part.mu);
+    EntryResult& to = part.result.entries[sample.entry];
+    if (!sample.status.ok()) {
+      ++to.errors[absl::StatusCodeToString(sample.status.code())];
+      if (to.first_error.empty()) to.first_error = std::string(sample.status.message());
+      return;
+    }
+    part.last_answer = Clock::now();
+    to.latency.Record(sample.latency_ns);
+    if (sample.latency_ns <= slo_ns_) ++to.good;
+    to.items += sample.outcome.items;
+    to.rows += sample.outcome.items * sample.rows;
+    to.bytes_sent += sample.outcome.bytes_sent;
+    to.bytes_received += sample.outcome.bytes_received;
+    if (to.kernel.empty()) to.kernel = sample.outcome.kernel;
+  }
+
+  void AddLateness(int worker, int64_t late_ns, bool waited) {
+    Part& part = PartOf(worker);
+    const std::lock_guard<std::mutex> lock(part.mu);
+    part.result.lateness.Record(late_ns);
+    if (waited) ++part.result.waited;
+  }
+
+  void AddUnsent(int worker) {
+    Part& part = PartOf(worker);
+    const std::lock_guard<std::mutex> lock(part.mu);
+    ++part.result.unsent;
+  }
+
+  // REQUIRES: no worker is left. `last_answer`: not changed unless a later one was counted.
+  LoadResult Take(Time& last_answer) {
+    LoadResult out = std::move(parts_[0].result);
+    last_answer = std::max(last_answer, parts_[0].last_answer);
+    for (size_t i = 1; i < parts_.size(); ++i) {
+      const Part& part = parts_[i];
+      for (size_t entry = 0; entry < out.entries.size(); ++entry) {
+        out.entries[entry].Merge(part.result.entries[entry]);
+      }
+      out.lateness.Merge(part.result.lateness);
+      out.waited += part.result.waited;
+      out.unsent += part.result.unsent;
+      last_answer = std::max(last_answer, part.last_answer);
+    }
+    return out;
+  }
+
+ private:
+  struct Part {
+    std::mutex mu;
+    // Guarded by mu:
+    LoadResult result;
+    Time last_answer = Time::min();
+  };
+  Part& PartOf(int worker) { return parts_[static_cast<size_t>(worker) % parts_.size()]; }
+
+  const int64_t slo_ns_;
+  std::array<Part, 8> parts_;
+};
+
+// A refused closed loop must not spin, and one whose server is gone need not ask a thousand times a second.
+absl::Duration Backoff(int failures) { return absl::Milliseconds(1 << std::min(failures, 6)); }
+
+// One call in flight at a time, until the measurement is over.
+class Worker {
+ public:
+  Worker(int index, const LoadTarget& target, absl::Time streams_end, Pace& pace, Record& record)
+      : index_(index),
+        calls_(target.calls()),
+        caller_(calls_, target.client(index), streams_end, target.step_client(index)),
+        pace_(pace),
+        record_(record) {}
+
+  void Run() {
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // 1 us; the usual 50 us would be lateness of our own
+    while (const std::optional<Turn> turn = pace_.Take()) {
+      const Time ready = Clock::now();
+      const bool waited = turn->due < ready;
+      if (pace_.open() && !waited) std::this_thread::sleep_until(turn->due);
+      const Time sent = Clock::now();
+      const bool measured = turn->due >= pace_.measure_from();
+      // A worker that was free in time sends, even if it woke a little late.
+      if (pace_.open() && waited && sent >= pace_.stop_at()) {
+        if (measured) record_.AddUnsent(index_);
+        continue;
+      }
+      if (pace_.open() && measured) record_.AddLateness(index_, Nanoseconds(sent - turn->due), waited);
+      const Time from = pace_.open() ? turn->due : sent;
+      CallOnce(turn->entry, from, measured);
     }
   }
 
  private:
-  void Count(const v1::NormalizeResponse& response, LoadResult& result) const {
-    ++result.items;
-    result.bytes_sent += TensorBytes(options_.request);
-    result.bytes_received += TensorBytes(response);
-    if (result.applied.kernel().empty()) result.applied = response.applied();
+  void CallOnce(size_t entry, Time from, bool measured) {
+    Sample sample;
+    sample.entry = entry;
+    sample.rows = calls_[entry].entry.rows();
+    sample.status = caller_.Call(entry, sample.outcome);
+    sample.latency_ns = Nanoseconds(Clock::now() - from);
+    if (measured) record_.Add(index_, sample);
+    failures_ = sample.status.ok() ? 0 : failures_ + 1;
+    if (failures_ > 0 && !pace_.open()) absl::SleepFor(Backoff(failures_ - 1));
   }
 
-  absl::Status CallUnary(LoadResult& result) {
-    const absl::StatusOr<v1::NormalizeResponse> response = client_.Normalize(options_.request);
-    if (response.ok()) Count(*response, result);
-    return response.status();
-  }
-
-  // A call whose items failed is a failed call.
-  absl::Status CallBatch(LoadResult& result) {
-    const absl::StatusOr<v1::BatchNormalizeResponse> response = client_.BatchNormalize(batch_);
-    if (!response.ok()) return response.status();
-    for (const v1::BatchItemResult& item : response->items()) {
-      if (absl::Status status = ToStatus(item.status()); !status.ok()) return status;
-    }
-    for (const v1::BatchItemResult& item : response->items()) Count(item.response(), result);
-    return absl::OkStatus();
-  }
-
-  absl::Status CallStream(LoadResult& result) {
-    if (stream_ == nullptr) stream_ = client_.OpenStream();
-    message_.set_sequence(message_.sequence() + 1);
-    v1::StreamResponse response;
-    if (!stream_->Write(message_) || !stream_->Read(&response)) {
-      const absl::Status status = stream_->Finish();
-      stream_ = nullptr;
-      return status.ok() ? absl::UnavailableError("the server ended the stream") : status;
-    }
-    if (response.has_error()) return ToStatus(response.error());
-    Count(response.reply(), result);
-    return absl::OkStatus();
-  }
-
-  const LoadOptions& options_;
-  Client& client_;
-  v1::BatchNormalizeRequest batch_;
-  v1::StreamRequest message_;
-  std::unique_ptr<NormalizeStream> stream_;
+  const int index_;
+  const absl::Span<const PreparedCall> calls_;
+  Caller caller_;
+  Pace& pace_;
+  Record& record_;
+  int failures_ = 0;  // in a row
 };
 
-void Work(const LoadOptions& options, Client& client, Pace& pace, LoadResult& result) {
-  Caller caller(options, client);
-  LoadResult warm;  // thrown away
-  while (absl::Now() < pace.measure_from) {
-    if (!caller.Call(warm).ok()) absl::SleepFor(absl::Milliseconds(10));
-  }
-  while (pace.TakeCall()) {
-    const absl::Time start = absl::Now();
-    const absl::Status status = caller.Call(result);
-    if (status.ok()) {
-      result.latency.Record(absl::ToInt64Nanoseconds(absl::Now() - start));
-      continue;
-    }
-    ++result.errors[absl::StatusCodeToString(status.code())];
-    if (result.first_error.empty()) result.first_error = std::string(status.message());
-    absl::SleepFor(absl::Milliseconds(1));  // a refused closed loop must not spin
-  }
-}
-
-void Merge(const LoadResult& from, LoadResult& to) {
-  to.latency.Merge(from.latency);
-  for (const auto& [code, count] : from.errors) to.errors[code] += count;
-  if (to.first_error.empty()) to.first_error = from.first_error;
-  to.items += from.items;
-  to.bytes_sent += from.bytes_sent;
-  to.bytes_received += from.bytes_received;
-  if (to.applied.kernel().empty()) to.applied = from.applied;
-}
-
-absl::StatusOr<std::vector<std::unique_ptr<Client>>> ConnectAll(const LoadOptions& options) {
-  std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < options.connections; ++i) {
-    ClientOptions client_options;
-    client_options.deadline = options.deadline;
-    client_options.retry.max_attempts = 1;  // a load generator counts failures, it does not hide them
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options.server, client_options);
-    if (!client.ok()) return client.status();
-    // One call on each, so that no connection is made while time is taken and mistakes are told at once.
-    const absl::StatusOr<v1::NormalizeResponse> first = (*client)->Normalize(options.request);
-    if (!first.ok()) return first.status();
-    clients.push_back(*std::move(client));
-  }
-  return clients;
-}
-
 }  // namespace
+
+void EntryResult::Merge(const EntryResult& other) {
+  latency.Merge(other.latency);
+  good += other.good;
+  for (const auto& [code, count] : other.errors) errors[code] += count;
+  if (first_error.empty()) first_error = other.first_error;
+  items += other.items;
+  rows += other.rows;
+  bytes_sent += other.bytes_sent;
+  bytes_received += other.bytes_received;
+  if (kernel.empty()) kernel = other.kernel;
+}
+
+int64_t EntryResult::failed() const {
+  int64_t sum = 0;
+  for (const auto& [code, count] : errors) sum += count;
+  return sum;
+}
 
 bool IsLocal(const std::string& target) {
   if (absl::StartsWith(target, "unix:")) return true;
@@ -155,25 +250,54 @@ bool IsLocal(const std::string& target) {
   return loopback || host == "localhost" || host == "::1";
 }
 
-absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options) {
-  const absl::StatusOr<std::vector<std::unique_ptr<Client>>> clients = ConnectAll(options);
-  if (!clients.ok()) return clients.status();
-  Pace pace;
-  pace.measure_from = absl::Now() + options.warmup;
-  pace.stop_at = pace.measure_from + options.duration;
-  pace.calls_left = options.requests > 0 ? options.requests : std::numeric_limits<int64_t>::max();
-  std::vector<LoadResult> results(static_cast<size_t>(options.concurrency));
+absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOptions& options) {
+  auto target = std::make_unique<LoadTarget>();
+  target->calls_ = PrepareCalls(options.entries);
+  target->step_prefix_ = absl::StrCat("normload-", getpid(), "-", absl::ToUnixMicros(absl::Now()));
+  ClientOptions client_options;
+  client_options.deadline = options.deadline;
+  client_options.retry.max_attempts = 1;  // a load generator counts failures, it does not hide them
+  client_options.shared_memory = std::any_of(options.entries.begin(), options.entries.end(), IsShared);
+  for (int i = 0; i < options.connections; ++i) {
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options.server, client_options);
+    if (!client.ok()) return client.status();
+    target->clients_.push_back(*std::move(client));
+    Caller caller(target->calls_, *target->clients_.back(), absl::Now() + options.deadline,
+                  target->step_client(i % options.concurrency));
+    // Mistakes in an entry show on the first connection; the others are only to be there.
+    const size_t count = i == 0 ? target->calls_.size() : 1;
+    for (size_t entry = 0; entry < count; ++entry) {
+      const Cutoff cutoff(options.deadline + kGrace);
+      CallOutcome outcome;
+      if (absl::Status status = caller.Call(entry, outcome); !status.ok()) return status;
+    }
+  }
+  return target;
+}
+
+std::string LoadTarget::step_client(int worker) const { return absl::StrCat(step_prefix_, "-", worker); }
+
+LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target) {
+  const absl::Duration until_stop = options.warmup + options.duration;
+  const absl::Duration until_end = until_stop + options.deadline;
+  const absl::Time streams_end = absl::Now() + until_end;
+  const Cutoff cutoff(until_end + kGrace);
+  Pace pace(options, Clock::now());
+  Record record(options.entries.size(), options.slo);
   std::vector<std::thread> workers;
+  workers.reserve(static_cast<size_t>(options.concurrency));
   for (int i = 0; i < options.concurrency; ++i) {
-    Client& client = *(*clients)[static_cast<size_t>(i % options.connections)];
     workers.emplace_back(
-        [&options, &client, &pace, &result = results[static_cast<size_t>(i)]] { Work(options, client, pace, result); });
+        [i, &target, streams_end, &pace, &record] { Worker(i, target, streams_end, pace, record).Run(); });
   }
   for (std::thread& worker : workers) worker.join();
-  LoadResult all;
-  all.elapsed = absl::Now() - pace.measure_from;
-  for (const LoadResult& result : results) Merge(result, all);
-  return all;
+  // A measurement that --requests ended was as long as it took; any other as long as it was meant to be, or until the
+  // last answer. A call that was never answered does not stretch it.
+  Time last = options.requests > 0 ? pace.measure_from() : pace.stop_at();
+  LoadResult out = record.Take(last);
+  out.unsent += pace.CountLeft();
+  out.elapsed = absl::Nanoseconds(std::max<int64_t>(1, Nanoseconds(last - pace.measure_from())));
+  return out;
 }
 
 }  // namespace normd::client

@@ -15,6 +15,9 @@
 namespace normd {
 namespace {
 
+// A grain that nothing reaches, and that may still be multiplied by an element's size.
+constexpr int64_t kNoSplit = int64_t{1} << 40;
+
 int Threads(const CpuBackendOptions& options) {
   const auto machine = static_cast<int>(std::thread::hardware_concurrency());
   return options.threads > 0 ? options.threads : std::max(1, machine);
@@ -41,6 +44,10 @@ class CpuBackend final : public Backend {
 
   bool Supports(const NormPlan& /*plan*/) const override { return true; }
 
+  int64_t inline_elements() const override { return options_.inline_elements; }
+
+  bool TakesSegments(const NormPlan& plan) const override { return cpu::TakesSegments(plan); }
+
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                        double weight_offset) const override {
     auto layer = std::make_shared<Layer>();
@@ -54,8 +61,8 @@ class CpuBackend final : public Backend {
     int64_t elements = 0;
     for (const Job& job : jobs) elements += job.plan->elements;
     if (elements <= options_.inline_elements) {
-      cpu::WorkerPool& pool = pool_;
-      for (const Job& job : jobs) cpu::RunJob(job, pool, options_.grain_elements);
+      // On this thread alone: waking another one costs as much as the work.
+      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit);
       std::move(done)(absl::OkStatus());
       return;
     }

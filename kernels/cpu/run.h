@@ -20,11 +20,13 @@ struct Run {
   int64_t grain_elements;
 
   Elements x{};                    // what is normalised: x, or h; in the order of the plan's extents
+  int64_t x_begin = 0;             // the element that x.data is: 0, or the first of the rows that are together
   void* y = nullptr;               // plan.dtype, same order; null: statistics only
   const double* weight = nullptr;  // in the order of the plan's extents
   const double* bias = nullptr;
   DivisorRule rule{};
 
+  Elements X(int64_t index) const { return x.At(index - x_begin); }
   bool wide() const { return x.dtype == DType::kF64; }
   // Elements that enter the statistic of a set, masked ones left out.
   int64_t counted = 0;
@@ -50,8 +52,14 @@ struct Run {
 FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
 void RunRows(const Run& run);
+// The same for an x in pieces: rows that lie in one piece are read there, a row that straddles two is put together.
+// REQUIRES: TakesSegments(run.plan).
+void RunScatteredRows(const Run& run);
 void RunColumns(const Run& run);
 void RunPowerNorm(const Run& run);
+
+// Plans whose sets are rows one after the other, each read once from memory: nothing is gained by copying x first.
+bool TakesSegments(const NormPlan& plan);
 
 // Prepares residual, permutation and parameters, then runs the plan's pattern.
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements);

@@ -52,6 +52,14 @@ void Permute(const Run& run, const void* from, void* to, int64_t element_bytes, 
   });
 }
 
+// Puts a scattered x together.
+void Gather(const Run& run) {
+  const int64_t size_bytes = run.plan.elements * SizeOf(run.plan.dtype);
+  run.pool.ParallelFor(size_bytes, run.Grain(1) * SizeOf(run.plan.dtype), [&](int64_t begin, int64_t end) {
+    GatherSegments(run.job.x_segments, begin, end - begin, static_cast<std::byte*>(run.job.x_buffer) + begin);
+  });
+}
+
 // h = x + scale * r into the job's h and into what is normalised.
 class ResidualStream {
  public:
@@ -93,7 +101,9 @@ class ResidualStream {
 };
 
 void RunPattern(Run& run) {
-  if (run.plan.power_groups > 0) {
+  if (run.x.data == nullptr) {
+    RunScatteredRows(run);
+  } else if (run.plan.power_groups > 0) {
     RunPowerNorm(run);
   } else if (run.plan.pattern == Pattern::kRows) {
     RunRows(run);
@@ -168,7 +178,7 @@ double Run::RoundShift(double shift) const {
 
 double Run::FirstShift(int64_t index) const {
   double value = 0;
-  ConvertToF64(x.At(index), 1, &value);
+  ConvertToF64(X(index), 1, &value);
   return std::isfinite(value) ? value : 0;
 }
 
@@ -197,6 +207,10 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements) {
   Run run{.plan = plan, .job = job, .pool = pool, .grain_elements = grain_elements};
   run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero};
   run.x = {plan.dtype, job.x, nullptr};
+  if (job.x_buffer != nullptr) {
+    Gather(run);
+    run.x.data = job.x_buffer;
+  }
   run.y = job.y;
   std::vector<double> weight;
   std::vector<double> bias;

@@ -1,6 +1,7 @@
 // Walks plans whose innermost extent is reduced.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/run.h"
@@ -61,7 +62,7 @@ class RowSet {
           const int64_t at = chunk % per_segment * order::kRowChunk;
           const int64_t n = std::min(order::kRowChunk, plan_.statistic_reduce1 - at);
           const uint8_t* mask = run_.job.mask == nullptr ? nullptr : run_.job.mask + r0 * plan_.reduce1 + at;
-          visit(chunk, run_.x.At(Segment(r0) + at), mask, n);
+          visit(chunk, run_.X(Segment(r0) + at), mask, n);
         }
       };
       if (split) {
@@ -114,7 +115,7 @@ class RowSet {
                                     ? r0 * plan_.reduce1 + begin
                                     : k1_ * plan_.channels_per_keep1 + begin / plan_.channel_run;
       const int64_t offset = Segment(r0) + begin;
-      span.x = run_.x.At(offset);
+      span.x = run_.X(offset);
       span.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
       span.columns = stop - begin;
       span.weight = run_.weight == nullptr ? nullptr : run_.weight + parameter;
@@ -129,10 +130,34 @@ class RowSet {
   const int64_t set_, k0_, k1_;
 };
 
+// A place in scattered bytes.
+class ScatteredRows {
+ public:
+  ScatteredRows(absl::Span<const normd::Segment> segments, int64_t offset) : rest_(segments) { Skip(offset); }
+
+  // What follows in the same piece.
+  int64_t BytesTogether() const { return rest_.empty() ? 0 : static_cast<int64_t>(rest_.front().size()) - offset_; }
+  const void* data() const { return rest_.empty() ? nullptr : rest_.front().data() + offset_; }
+  absl::Span<const normd::Segment> rest() const { return rest_; }
+  int64_t offset() const { return offset_; }  // in the first of the rest
+
+  void Skip(int64_t bytes) {
+    offset_ += bytes;
+    while (!rest_.empty() && offset_ >= static_cast<int64_t>(rest_.front().size())) {
+      offset_ -= static_cast<int64_t>(rest_.front().size());
+      rest_.remove_prefix(1);
+    }
+  }
+
+ private:
+  absl::Span<const normd::Segment> rest_;
+  int64_t offset_ = 0;
+};
+
 }  // namespace
 
 FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n) {
-  const Elements x = run.x.At(offset);
+  const Elements x = run.X(offset);
   double scale = 1;
   if (run.wide()) {
     const Magnitude magnitude = MeasureRow(static_cast<const double*>(x.data), nullptr, n);
@@ -146,6 +171,40 @@ FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset
   }
   run.Fold(sums.data(), static_cast<int64_t>(sums.size()), 1);
   return run.Finish(statistic, sums[0], n, 0, scale);
+}
+
+bool TakesSegments(const NormPlan& plan) {
+  // Longer rows hardly ever lie in one piece of a message (64 KiB), and putting them together needs a buffer for each
+  // thread: then one copy of x is as good.
+  constexpr int64_t kMaxRowBytes = 128 << 10;
+  return plan.pattern == Pattern::kRows && plan.reduce0 == 1 && plan.permutation.empty() && plan.power_groups == 0 &&
+         plan.elements > 0 && plan.reduce1 * SizeOf(plan.dtype) <= kMaxRowBytes;
+}
+
+void RunScatteredRows(const Run& run) {
+  const int64_t row_bytes = run.plan.reduce1 * SizeOf(run.plan.dtype);
+  const absl::Span<const normd::Segment> segments = run.job.x_segments;
+  run.pool.ParallelFor(run.plan.Sets(), run.Grain(run.plan.reduce1), [&](int64_t begin, int64_t end) {
+    std::unique_ptr<std::byte[]> row;  // one that straddles
+    Run part = run;
+    ScatteredRows rows(segments, begin * row_bytes);
+    for (int64_t set = begin; set < end;) {
+      int64_t together = std::min(end - set, rows.BytesTogether() / row_bytes);
+      part.x.data = rows.data();
+      part.x_begin = set * run.plan.reduce1;
+      if (together == 0) {
+        if (row == nullptr) row = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(row_bytes));
+        GatherSegments(rows.rest(), rows.offset(), row_bytes, row.get());
+        part.x.data = row.get();
+        together = 1;
+      }
+      for (const int64_t stop = set + together; set < stop; ++set) {
+        const RowSet one(part, set);
+        one.Apply(one.Reduce(false), false);
+      }
+      rows.Skip(together * row_bytes);
+    }
+  });
 }
 
 void RunRows(const Run& run) {

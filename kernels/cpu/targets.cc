@@ -1,9 +1,15 @@
 #include "kernels/cpu/targets.h"
 
+#include <atomic>
+
 #include "hwy/highway.h"
 
 namespace normd {
 namespace {
+
+// What runs, once somebody asked. Highway executes CPUID each time, which traps in a virtual machine: 25 us for every
+// reply, which names its kernel.
+std::atomic<int64_t> active_target{0};
 
 std::string_view NameOf(int64_t target) {
   switch (target) {
@@ -34,13 +40,19 @@ std::vector<CpuTarget> SupportedCpuTargets() {
 }
 
 std::string_view ActiveCpuTargetName() {
-  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-  return NameOf(usable & -usable);  // Highway numbers better targets lower
+  int64_t active = active_target.load(std::memory_order_relaxed);
+  if (active == 0) {
+    const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+    active = usable & -usable;  // Highway numbers better targets lower
+    active_target.store(active, std::memory_order_relaxed);
+  }
+  return NameOf(active);
 }
 
 void ForceCpuTargetForTest(int64_t id) {
   hwy::SetSupportedTargetsForTest(id);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  active_target.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace normd

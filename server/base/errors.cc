@@ -63,6 +63,15 @@ absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit) 
                    "over the limit");
 }
 
+absl::Status QueueAgeError(absl::Duration age, absl::Duration limit) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {.field = "queue_age",
+                    .value = absl::FormatDuration(age),
+                    .limit = absl::StrCat("at most ", absl::FormatDuration(limit)),
+                    .reason = "QUEUE_AGE"},
+                   "waited too long; nothing was changed");
+}
+
 absl::Status DataLossError(std::string_view what) {
   return MakeError(absl::StatusCode::kDataLoss,
                    {.field = "record", .value = std::string(what), .limit = "an intact record", .reason = "DATA_LOSS"},
@@ -111,6 +120,24 @@ absl::Status StoreFailedError() {
                     .limit = "a store whose flushes succeed",
                     .reason = "STORE_FAILED"},
                    "this server takes no more changes");
+}
+
+absl::Status RegionNotFoundError() {
+  return MakeError(absl::StatusCode::kNotFound,
+                   {.field = "region",
+                    .value = "an unknown name",
+                    .limit = "a region that is registered with this server",
+                    .reason = "REGION_NOT_FOUND"},
+                   "no such region");
+}
+
+absl::Status RegionTruncatedError() {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = "region",
+                    .value = "shorter than was registered",
+                    .limit = "as long as it is registered",
+                    .reason = "REGION_TRUNCATED"},
+                   "the shared-memory region was truncated while in use");
 }
 
 }  // namespace normd

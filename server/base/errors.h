@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace normd {
 
@@ -20,6 +21,8 @@ absl::Status VersionMismatchError(uint64_t expected, uint64_t actual);
 absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint64_t last);
 // INVALID_ARGUMENT, reason STEP_REUSED: the same step id came with other data.
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
+// RESOURCE_EXHAUSTED, reason QUEUE_AGE: it waited longer than it may.
+absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
 // RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`. For sizes, counts and byte budgets.
 absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit);
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
@@ -38,6 +41,11 @@ absl::Status StoreFullError(std::string_view what);
 absl::Status StoreUnavailableError(std::string_view what);
 // UNAVAILABLE, reason STORE_FAILED: a flush failed; this server writes no more.
 absl::Status StoreFailedError();
+
+// NOT_FOUND, reason REGION_NOT_FOUND. Says nothing of the name: it is a key.
+absl::Status RegionNotFoundError();
+// FAILED_PRECONDITION, reason REGION_TRUNCATED: the client cut the object behind a region off; outputs are not valid.
+absl::Status RegionTruncatedError();
 
 }  // namespace normd
 

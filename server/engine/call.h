@@ -29,6 +29,22 @@ struct SessionTarget {
   std::string id;  // without "sessions/"
 };
 
+// Memory of the caller's that an output is written to. The view borrows from Call::owner.
+struct SharedBytes {
+  std::byte* data = nullptr;
+  int64_t size_bytes = 0;
+  std::string region;  // how the caller names it
+  uint64_t offset = 0;
+};
+
+struct WantedOutput {
+  // NOLINTNEXTLINE(google-explicit-constructor): {OutputKind::kY, OutputKind::kMean} is a list of wanted outputs.
+  WantedOutput(OutputKind wanted) : kind(wanted) {}
+
+  OutputKind kind;
+  std::optional<SharedBytes> shared;  // absent: sent back
+};
+
 struct Call {
   std::variant<NormSpec, SessionTarget> target;
   Mode mode = Mode::kInference;
@@ -38,8 +54,8 @@ struct Call {
   TensorView residual;
   double residual_scale = 1;
   ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
-  TensorView mask;                  // dtype ignored, one byte an element
-  std::vector<OutputKind> outputs;  // empty: y
+  TensorView mask;                    // dtype ignored, one byte an element
+  std::vector<WantedOutput> outputs;  // empty: y
   Precision precision = Precision::kExact;
   Device device = Device::kAuto;
   std::optional<StepId> step;
@@ -48,6 +64,11 @@ struct Call {
   absl::Duration max_staleness;     // inference on a session: how old the version read may be
   bool moments_only = false;        // ComputeMoments: Reduce alone, no state touched
   std::function<bool()> cancelled;  // null: never; see StateUpdate
+  // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
+  // always.
+  std::function<absl::Status(int64_t bytes)> hold;
+  // Asked before a step is committed: whether what was read was what the caller sent. Null: always.
+  std::function<absl::Status()> intact;
   std::shared_ptr<const void> owner;
 };
 
@@ -73,7 +94,10 @@ struct OutputTensor {
   OutputKind kind = OutputKind::kY;
   DType dtype = DType::kF32;
   Shape shape;
-  Buffer bytes;
+  Buffer bytes;                       // empty where it is shared
+  std::optional<SharedBytes> shared;  // where it was written
+
+  void* data() { return shared.has_value() ? shared->data : bytes.data(); }
 };
 
 struct StateReply {

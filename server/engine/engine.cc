@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/base/errors.h"
+#include "server/engine/gate.h"
 #include "server/engine/layer_cache.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
@@ -20,8 +22,16 @@ constexpr int64_t kMaxLayerBytes = int64_t{256} << 20;
 // one, so that its bytes are those of a batch. Every stage hands the flight to the next one's callback; nothing waits.
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
-  Flight(Backend* backend, SessionStore* sessions, LayerCache* layers, Engine::BatchDone done)
-      : backend_(backend), sessions_(sessions), layers_(layers), done_(std::move(done)) {}
+  // What flights share. Outlives them.
+  struct Ground {
+    Backend* backend;
+    SessionStore* sessions;
+    LayerCache* layers;
+    BufferPool* buffers;
+    Gate* gate;
+  };
+
+  Flight(const Ground& ground, Engine::BatchDone done) : ground_(ground), done_(std::move(done)) {}
 
   void Start(std::vector<Call> calls) {
     tasks_.resize(calls.size());
@@ -44,20 +54,20 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (Task& task : tasks_) {
       const std::string* const id = task.TargetId();
       if (id == nullptr) continue;
-      sessions_->Get(*id, task.call.max_staleness,
-                     [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
-                       task.status = session.status();
-                       if (session.ok()) task.session = *std::move(session);
-                       self->EndOne(&Flight::Plan);
-                     });
+      ground_.sessions->Get(*id, task.call.max_staleness,
+                            [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
+                              task.status = session.status();
+                              if (session.ok()) task.session = *std::move(session);
+                              self->EndOne(&Flight::Plan);
+                            });
     }
     EndOne(&Flight::Plan);
   }
 
   void Plan() {
     for (Task& task : tasks_) {
-      if (task.status.ok()) task.status = PlanTask(*sessions_, *backend_, &task);
-      if (Runs(task)) task.status = PrepareTask(*backend_, layers_, &task);
+      if (task.status.ok()) task.status = PlanTask(*ground_.sessions, *ground_.backend, &task);
+      if (Runs(task)) task.status = PrepareTask(*ground_.backend, ground_.layers, ground_.buffers, &task);
     }
     Compute();
   }
@@ -73,20 +83,24 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (Task& task : tasks_) {
       if (RunsFirstHalf(task)) jobs.push_back(task.FirstJob());
     }
-    Submit(std::move(jobs), &RunsFirstHalf, &Flight::Commit);
+    Submit(std::move(jobs), {&RunsFirstHalf, &Flight::Commit, /*must_run=*/false});
   }
 
   // Training steps on sessions, issued in item order; the last one to be durable goes on.
   void Commit() {
     const absl::Time start = absl::Now();
+    for (Task& task : tasks_) {
+      if (Commits(task) && task.call.intact != nullptr) task.status = task.call.intact();
+    }
     pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), &Commits), std::memory_order_relaxed);
     for (Task& task : tasks_) {
       if (!Commits(task)) continue;
-      sessions_->Commit(UpdateOf(task), [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
-        task.reply.timings.commit = absl::Now() - start;
-        Committed(std::move(result), &task);
-        self->EndOne(&Flight::ApplySecondHalves);
-      });
+      ground_.sessions->Commit(UpdateOf(task),
+                               [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
+                                 task.reply.timings.commit = absl::Now() - start;
+                                 Committed(std::move(result), &task);
+                                 self->EndOne(&Flight::ApplySecondHalves);
+                               });
     }
     EndOne(&Flight::ApplySecondHalves);
   }
@@ -118,7 +132,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
       if (Runs(task) && task.two_halves && task.session == nullptr) task.divisor = FirstDivisor(task);
       if (RunsSecondHalf(task)) jobs.push_back(task.SecondJob());
     }
-    Submit(std::move(jobs), &RunsSecondHalf, &Flight::Finish);
+    // What was committed is answered, however long it takes.
+    Submit(std::move(jobs), {&RunsSecondHalf, &Flight::Finish, /*must_run=*/true});
   }
 
   // Without a session a training step is the first one of a new state.
@@ -149,25 +164,51 @@ class Flight : public std::enable_shared_from_this<Flight> {
     return std::move(task->reply);
   }
 
-  // Runs `jobs`, those of the tasks that `mine` names, then `next`. A failed list fails its tasks.
-  void Submit(std::vector<Job> jobs, bool (*mine)(const Task&), void (Flight::*next)()) {
-    if (jobs.empty()) return (this->*next)();
+  struct Stage {
+    bool (*mine)(const Task&);  // whose jobs they are
+    void (Flight::*next)();
+    bool must_run;
+  };
+
+  // Runs `jobs`, then the next stage. Large ones wait for their turn; by then the caller may have gone.
+  void Submit(std::vector<Job> jobs, Stage stage) {
+    if (jobs.empty()) return (this->*stage.next)();
+    int64_t elements = 0;
+    for (const Job& job : jobs) elements += job.plan->elements;
+    if (elements <= ground_.backend->inline_elements()) return Run(std::move(jobs), stage, /*large=*/false);
+    ground_.gate->Enter({.start =
+                             [self = shared_from_this(), jobs = std::move(jobs), stage](absl::Status turn) mutable {
+                               if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
+                               self->Run(std::move(jobs), stage, /*large=*/true);
+                             },
+                         .gone = [self = shared_from_this()] { return self->CallersGone(); },
+                         .must_run = stage.must_run});
+  }
+
+  bool CallersGone() const {
+    return std::all_of(tasks_.begin(), tasks_.end(),
+                       [](const Task& task) { return task.call.cancelled != nullptr && task.call.cancelled(); });
+  }
+
+  void Run(std::vector<Job> jobs, Stage stage, bool large) {
     const absl::Time start = absl::Now();
-    backend_->Submit(std::move(jobs), [self = shared_from_this(), mine, next, start](absl::Status status) {
-      const absl::Duration compute = absl::Now() - start;
-      for (Task& task : self->tasks_) {
-        if (!mine(task)) continue;
-        task.reply.timings.compute += compute;
-        if (!status.ok()) task.status = status;
-      }
-      ((*self).*next)();
+    ground_.backend->Submit(std::move(jobs), [self = shared_from_this(), stage, large, start](absl::Status status) {
+      if (large) self->ground_.gate->Leave();
+      self->EndStage(status, absl::Now() - start, stage);
     });
   }
 
-  // Constant after construction.
-  Backend* const backend_;
-  SessionStore* const sessions_;
-  LayerCache* const layers_;
+  // A failed list fails its tasks.
+  void EndStage(const absl::Status& status, absl::Duration compute, Stage stage) {
+    for (Task& task : tasks_) {
+      if (!stage.mine(task)) continue;
+      task.reply.timings.compute += compute;
+      if (!status.ok()) task.status = status;
+    }
+    (this->*stage.next)();
+  }
+
+  const Ground ground_;
 
   std::vector<Task> tasks_;          // one stage's at a time, but for reads and commits: one callback's each
   std::atomic<int64_t> pending_{0};  // of the stage, and one for the loop that issues them
@@ -176,8 +217,12 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
 }  // namespace
 
-Engine::Engine(Backend* backend, SessionStore* sessions)
-    : backend_(backend), sessions_(sessions), layers_(std::make_unique<LayerCache>(backend, kMaxLayerBytes)) {}
+Engine::Engine(Backend* backend, SessionStore* sessions, const EngineOptions& options)
+    : backend_(backend),
+      sessions_(sessions),
+      layers_(std::make_unique<LayerCache>(backend, kMaxLayerBytes)),
+      buffers_(BufferPool::Create(options.max_idle_buffer_bytes)),
+      gate_(std::make_unique<Gate>(options.max_large_calls, options.max_queue_age, &clock_)) {}
 
 Engine::~Engine() = default;
 
@@ -190,7 +235,8 @@ void Engine::Submit(Call call, Done done) {
 }
 
 void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
-  std::make_shared<Flight>(backend_, sessions_, layers_.get(), std::move(done))->Start(std::move(calls));
+  const Flight::Ground ground = {backend_, sessions_, layers_.get(), buffers_.get(), gate_.get()};
+  std::make_shared<Flight>(ground, std::move(done))->Start(std::move(calls));
 }
 
 }  // namespace normd

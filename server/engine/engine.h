@@ -10,13 +10,24 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "server/base/buffer.h"
+#include "server/base/clock.h"
 #include "server/engine/call.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
+class Gate;
 class LayerCache;
+
+struct EngineOptions {
+  // Computed at one time, of the calls that the backend does not run inline.
+  int max_large_calls = 4;
+  absl::Duration max_queue_age = absl::InfiniteDuration();  // how long one may wait before it is refused
+  int64_t max_idle_buffer_bytes = int64_t{64} << 20;        // of output blocks kept for the next calls
+};
 
 class Engine {
  public:
@@ -24,7 +35,7 @@ class Engine {
   using BatchDone = absl::AnyInvocable<void(std::vector<absl::StatusOr<CallReply>>)>;
 
   // Borrows both; they must outlive the engine. REQUIRES: every submitted call is done before destruction.
-  Engine(Backend* backend, SessionStore* sessions);
+  Engine(Backend* backend, SessionStore* sessions, const EngineOptions& options = {});
   ~Engine();
 
   void Submit(Call call, Done done);
@@ -41,11 +52,16 @@ class Engine {
 
   SessionStore& sessions() { return *sessions_; }
   Backend& backend() { return *backend_; }
+  // Where tensors get their memory.
+  BufferPool& buffers() { return *buffers_; }
 
  private:
   Backend* const backend_;
   SessionStore* const sessions_;
   std::unique_ptr<LayerCache> layers_;
+  const std::shared_ptr<BufferPool> buffers_;
+  SystemClock clock_;
+  const std::unique_ptr<Gate> gate_;
 };
 
 }  // namespace normd

@@ -7,6 +7,7 @@
 #include "kernels/text.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
+#include "server/engine/shared_outputs.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
 #include "server/session/session_checks.h"
@@ -199,17 +200,17 @@ absl::Status TakeGiven(const Backend& backend, Task* task) {
 // ---- outputs, device
 
 absl::Status CheckOutputs(const Task& task) {
-  const std::vector<OutputKind>& outputs = task.call.outputs;
+  const std::vector<WantedOutput>& outputs = task.call.outputs;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string field = Concat("outputs[", i, "].kind");
-    if (std::find(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i), outputs[i]) !=
-        outputs.begin() + static_cast<std::ptrdiff_t>(i)) {
-      return NotAllowedError(field, "an output asked for twice");
-    }
-    if (outputs[i] == OutputKind::kH && !task.call.residual.present()) {
+    const bool again = std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i),
+                                   [&](const WantedOutput& other) { return other.kind == outputs[i].kind; });
+    if (again) return NotAllowedError(field, "an output asked for twice");
+    if (outputs[i].kind == OutputKind::kH && !task.call.residual.present()) {
       return NotAllowedError(field, "H is asked for without a residual");
     }
   }
+  NORMD_RETURN_IF_ERROR(CheckSharedOutputs(task.call, task.plan));
   if (!task.Wants(OutputKind::kMoments)) return absl::OkStatus();
   if (task.plan.given_statistics) {
     return NotAllowedError("outputs", "MOMENTS are asked for where statistics are given and none are computed");

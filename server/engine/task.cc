@@ -5,25 +5,24 @@
 #include <utility>
 
 #include "server/base/status_macros.h"
+#include "server/engine/shared_outputs.h"
 
 namespace normd {
 
 namespace {
 
-// MEAN and INV_STD have a value a statistic set, Y and H are like x.
-OutputTensor MakeOutput(const NormPlan& plan, OutputKind kind) {
-  const bool is_statistic = kind == OutputKind::kMean || kind == OutputKind::kInverseStd;
+OutputTensor MakeOutput(const NormPlan& plan, WantedOutput wanted, BufferPool* buffers) {
   OutputTensor output;
-  output.kind = kind;
-  output.dtype = is_statistic ? plan.StatisticsDType() : plan.dtype;
-  output.shape = is_statistic ? plan.statistics_shape : plan.shape;
-  const int64_t elements = is_statistic ? plan.Sets() : plan.elements;
-  output.bytes = Buffer(static_cast<size_t>(elements * SizeOf(output.dtype)));
+  output.kind = wanted.kind;
+  output.dtype = OutputDType(plan, wanted.kind);
+  output.shape = OutputShape(plan, wanted.kind);
+  output.shared = std::move(wanted.shared);
+  if (!output.shared.has_value()) output.bytes = buffers->Take(static_cast<size_t>(OutputBytes(plan, wanted.kind)));
   return output;
 }
 
 void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
-  void* data = output->bytes.data();
+  void* const data = output->data();
   switch (output->kind) {
     case OutputKind::kY:
       job->y = data;
@@ -36,7 +35,7 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
       // Statistics about zero have the mean 0, as their moments do; no kernel computes it.
       if (plan.statistic != Statistic::kMeanVariance) {
         job->mean = nullptr;
-        if (data != nullptr) std::memset(data, 0, output->bytes.size_bytes());
+        if (data != nullptr) std::memset(data, 0, static_cast<size_t>(OutputBytes(plan, output->kind)));
       }
       break;
     case OutputKind::kInverseStd:
@@ -47,17 +46,38 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
   }
 }
 
-Job InputJob(const Task& task, const NormPlan& plan) {
+Job InputJob(Task& task, const NormPlan& plan) {
   Job job;
   job.plan = &plan;
   job.layer = task.layer.get();
   job.x = task.call.x.data;
+  job.x_segments = task.call.x.segments;
+  job.x_buffer = task.together.data();
   job.residual = task.call.residual;
   job.residual_scale = task.call.residual_scale;
   job.residual_rounding = task.call.residual_rounding;
   // Statistics that are given are not masked.
   if (!plan.given_statistics) job.mask = static_cast<const uint8_t*>(task.call.mask.data);
   return job;
+}
+
+bool NeedsXTogether(const Backend& backend, const Task& task) {
+  const bool takes = backend.TakesSegments(task.plan) && !task.two_halves && !task.call.residual.present();
+  return task.call.x.scattered() && !takes;
+}
+
+// What PrepareTask allocates for a call, and encoding its moments.
+int64_t BytesToMake(const Backend& backend, const Task& task) {
+  int64_t bytes = NeedsXTogether(backend, task) ? task.call.x.size_bytes : 0;
+  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan.Sets();
+  if (task.commits || task.two_halves || task.Wants(OutputKind::kMoments)) bytes += moments;
+  if (task.Wants(OutputKind::kMoments)) bytes += moments;
+  if (task.call.moments_only) return bytes;
+  if (task.call.outputs.empty()) return bytes + OutputBytes(task.plan, OutputKind::kY);
+  for (const WantedOutput& wanted : task.call.outputs) {
+    if (wanted.kind != OutputKind::kMoments && !wanted.shared.has_value()) bytes += OutputBytes(task.plan, wanted.kind);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -70,7 +90,8 @@ const std::string* Task::TargetId() const {
 bool Task::Wants(OutputKind kind) const {
   if (call.moments_only) return kind == OutputKind::kMoments;
   if (call.outputs.empty()) return kind == OutputKind::kY;
-  return std::find(call.outputs.begin(), call.outputs.end(), kind) != call.outputs.end();
+  return std::any_of(call.outputs.begin(), call.outputs.end(),
+                     [kind](const WantedOutput& output) { return output.kind == kind; });
 }
 
 bool Task::FirstHasWork() const { return !moments.empty() || (!two_halves && SecondHasWork()); }
@@ -96,7 +117,7 @@ Job Task::SecondJob() {
   return job;
 }
 
-absl::Status PrepareTask(const Backend& backend, LayerCache* layers, Task* task) {
+absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task) {
   if (task->plan.elements == 0) {
     // Nothing to apply parameters to, and their length is not bounded by the bytes that came.
   } else if (task->session != nullptr) {
@@ -104,13 +125,19 @@ absl::Status PrepareTask(const Backend& backend, LayerCache* layers, Task* task)
   } else {
     NORMD_ASSIGN_OR_RETURN(task->layer, PrepareLayer(backend, task->spec, task->plan, task->call.parameters));
   }
+  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(backend, *task)));
   if (task->commits || task->two_halves || task->Wants(OutputKind::kMoments)) {
     task->moments.resize(static_cast<size_t>(task->plan.Sets()));
   }
+  if (NeedsXTogether(backend, *task)) {
+    task->together = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
+  }
   if (task->call.moments_only) return absl::OkStatus();
   if (task->call.outputs.empty()) task->call.outputs = {OutputKind::kY};
-  for (const OutputKind kind : task->call.outputs) {
-    if (kind != OutputKind::kMoments) task->reply.outputs.push_back(MakeOutput(task->plan, kind));
+  for (WantedOutput& wanted : task->call.outputs) {
+    if (wanted.kind != OutputKind::kMoments) {
+      task->reply.outputs.push_back(MakeOutput(task->plan, std::move(wanted), buffers));
+    }
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/moments.h"
 #include "kernels/norm.h"
+#include "server/base/buffer.h"
 #include "server/engine/call.h"
 #include "server/engine/layer_cache.h"
 #include "server/session/session_store.h"
@@ -36,6 +37,8 @@ struct Task {
   std::shared_ptr<const Layer> given;  // running_mean and running_var of the request, as f64
   std::vector<double> divisor;
 
+  Buffer together;  // room for a scattered x, where the backend needs it in one piece
+
   Moments moments;      // empty: not wanted
   absl::Status status;  // the first error; ok so far
   CallReply reply;
@@ -55,8 +58,8 @@ struct Task {
 // reply.state. Allocates nothing in proportion to the tensor. REQUIRES: task->session is set for a session target.
 absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task);
 
-// Parameters, given statistics and outputs. REQUIRES: PlanTask was ok, not validate_only.
-absl::Status PrepareTask(const Backend& backend, LayerCache* layers, Task* task);
+// Parameters, given statistics and outputs, large ones from `buffers`. REQUIRES: PlanTask was ok, not validate_only.
+absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task);
 
 }  // namespace normd
 

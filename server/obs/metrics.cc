@@ -21,6 +21,8 @@ enum Id {
   kStoreGroupChanges = kFirstStoreMetric + kStoreMetrics,
   kStoreGroupSeconds,
   kInFlightBytes,
+  kRegions,
+  kRegionBytes,
   kBuildInfo,
   kResidentBytes,
   kOpenFds,
@@ -59,6 +61,8 @@ constexpr MetricInfo kMetrics[] = {
     {"normd_store_group_changes", MetricType::kHistogram, "", "Changes in one transaction."},
     {"normd_store_group_seconds", MetricType::kHistogram, "", "Time of one transaction, flush included."},
     {"normd_in_flight_bytes", MetricType::kGauge, "", "Bytes of requests admitted and not yet answered."},
+    {"normd_shared_memory_regions", MetricType::kGauge, "", "Shared-memory regions that are mapped."},
+    {"normd_shared_memory_bytes", MetricType::kGauge, "", "Bytes of those, mapped and not copied."},
     {"normd_build_info", MetricType::kGauge, "version, numerics, isa", "Always 1; the labels say what runs."},
     {"process_resident_memory_bytes", MetricType::kGauge, "", "Resident memory of the process."},
     {"process_open_fds", MetricType::kGauge, "", "Open file descriptors."},
@@ -144,6 +148,8 @@ Metrics::Metrics(const MetricsOptions& options)
       group_changes_(&HistogramFamily(registry_, kStoreGroupChanges).Add({}, ItemBuckets())),
       group_seconds_(&HistogramFamily(registry_, kStoreGroupSeconds).Add({}, DurationBuckets())),
       in_flight_bytes_(&GaugeFamily(registry_, kInFlightBytes).Add({})),
+      regions_(&GaugeFamily(registry_, kRegions).Add({})),
+      region_bytes_(&GaugeFamily(registry_, kRegionBytes).Add({})),
       resident_bytes_(&GaugeFamily(registry_, kResidentBytes).Add({})),
       open_fds_(&GaugeFamily(registry_, kOpenFds).Add({})),
       max_fds_(&GaugeFamily(registry_, kMaxFds).Add({})),
@@ -231,6 +237,11 @@ void Metrics::SetStoreMetric(StoreMetric metric, int64_t value) {
   prometheus::Counter& counter = *store_counters_[index];
   const double growth = static_cast<double>(value) - counter.Value();
   if (growth > 0) counter.Increment(growth);
+}
+
+void Metrics::SetRegions(int64_t regions, int64_t bytes) {
+  regions_->Set(static_cast<double>(regions));
+  region_bytes_->Set(static_cast<double>(bytes));
 }
 
 void Metrics::ObserveStoreGroup(int64_t changes, absl::Duration duration) {

@@ -88,6 +88,7 @@ class Metrics {
 
   // Values that are read when somebody looks, not counted as they change.
   void SetStoreMetric(StoreMetric metric, int64_t value);
+  void SetRegions(int64_t regions, int64_t bytes);  // of shared memory
   void SetInFlightBytes(int64_t bytes) { in_flight_bytes_->Set(static_cast<double>(bytes)); }
 
   // Requests finished so far, by method, for the status page; only methods that were called.
@@ -118,6 +119,8 @@ class Metrics {
   prometheus::Histogram* group_changes_;
   prometheus::Histogram* group_seconds_;
   prometheus::Gauge* in_flight_bytes_;
+  prometheus::Gauge* regions_;
+  prometheus::Gauge* region_bytes_;
   prometheus::Gauge* resident_bytes_;
   prometheus::Gauge* open_fds_;
   prometheus::Gauge* max_fds_;

@@ -1,5 +1,6 @@
 #include "server/rpc/admission.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -26,20 +27,42 @@ absl::Status CheckOptions(const GrpcServerOptions& options) {
   if (options.listeners.empty()) return MissingError("listeners", "at least one address");
   NORMD_RETURN_IF_ERROR(CheckRange("queues", options.queues, 0, kMaxQueues));
   NORMD_RETURN_IF_ERROR(CheckRange("max_message_bytes", options.max_message_bytes, 1024, kMaxInt));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_in_flight_bytes", options.max_in_flight_bytes, options.max_message_bytes,
+  NORMD_RETURN_IF_ERROR(CheckRange("max_in_flight_bytes", options.max_in_flight_bytes,
+                                   kMostBytesHeldPerMessageByte * options.max_message_bytes,
                                    std::numeric_limits<int64_t>::max() / 2));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_concurrent_streams", options.max_concurrent_streams, 1, kMaxInt));
+  if (options.max_caller_bytes != 0) {
+    NORMD_RETURN_IF_ERROR(CheckRange("max_caller_bytes", options.max_caller_bytes,
+                                     kMostBytesHeldPerMessageByte * options.max_message_bytes,
+                                     options.max_in_flight_bytes));
+  }
+  NORMD_RETURN_IF_ERROR(CheckRange("max_concurrent_streams", options.max_concurrent_streams, 0, kMaxInt));
   NORMD_RETURN_IF_ERROR(CheckRange("max_stream_calls", options.max_stream_calls, 1, 4096));
   NORMD_RETURN_IF_ERROR(CheckRange("max_metadata_bytes", options.max_metadata_bytes, 1024, kMaxInt));
+  NORMD_RETURN_IF_ERROR(
+      CheckRange("max_tensor_bytes", options.max_tensor_bytes, 1, std::numeric_limits<int64_t>::max() / 4));
   NORMD_RETURN_IF_ERROR(CheckRange("max_batch_items", options.max_batch_items, 1, kMaxInt));
   return CheckRange("export_chunk_bytes", options.export_chunk_bytes, 64 << 10, 1 << 20);
+}
+
+int ConcurrentStreams(const GrpcServerOptions& options) {
+  if (options.max_concurrent_streams > 0) return options.max_concurrent_streams;
+  return options.max_message_bytes > (4 << 20) ? 8 : 16;
+}
+
+int64_t MaxCallerBytes(const GrpcServerOptions& options) {
+  if (options.max_caller_bytes > 0) return options.max_caller_bytes;
+  return std::max(options.max_in_flight_bytes / 16 * 15, kMostBytesHeldPerMessageByte * options.max_message_bytes);
+}
+
+int64_t MaxTensorBytes(const GrpcServerOptions& options) {
+  return std::min(options.max_tensor_bytes, MaxCallerBytes(options) / kBytesHeldPerMessageByte);
 }
 
 void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ConcurrentStreams(options));
   // A port that another process has is an error, not something to share.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Tensors hardly compress, and a small message must not become a large one: compressed requests are refused.
@@ -53,26 +76,88 @@ void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& b
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10 * kSecondMs);
 }
 
+class CallerShare {
+ public:
+  CallerShare(Admission* admission, std::string caller) : admission_(admission), caller_(std::move(caller)) {}
+  ~CallerShare() {
+    MutexLock lock(admission_->mu_);
+    const auto found = admission_->callers_.find(caller_);
+    // Another may have been made for the same caller meanwhile.
+    if (found != admission_->callers_.end() && found->second.expired()) admission_->callers_.erase(found);
+  }
+
+  absl::Status Take(int64_t bytes) {
+    const int64_t limit = admission_->limits_.max_caller_bytes;
+    const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (bytes <= 0 || held <= limit) return absl::OkStatus();
+    held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return TooManyError("bytes_in_flight_of_caller", held, limit);
+  }
+
+ private:
+  Admission* const admission_;
+  const std::string caller_;
+  std::atomic<int64_t> held_bytes_{0};
+};
+
 Reservation::~Reservation() {
-  if (admission_ != nullptr) admission_->Release(bytes_);
+  if (admission_ == nullptr) return;
+  if (caller_ != nullptr) caller_->Take(-caller_bytes_).IgnoreError();
+  admission_->Take(-bytes_).IgnoreError();
 }
 
-absl::Status Admission::CheckOpen() const {
-  const int64_t held = held_bytes();
-  return held < max_bytes_ ? absl::OkStatus() : TooManyError("bytes_in_flight", held, max_bytes_);
+absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  if (admission_ == nullptr) return absl::OkStatus();  // of nothing that is bounded
+  NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_));
+  const int64_t before = std::exchange(bytes_, bytes);
+  if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
+  if (caller_ == nullptr) {
+    std::string name = caller();
+    // All who come through a Unix socket have this name: a share would be one for all of them.
+    if (name.compare(0, 5, "unix:") == 0) return absl::OkStatus();
+    caller_ = admission_->ShareOf(std::move(name));
+  }
+  absl::Status share = caller_->Take(bytes - caller_bytes_);
+  if (share.ok()) {
+    caller_bytes_ = bytes;
+  } else {
+    admission_->Take(before - bytes).IgnoreError();
+    bytes_ = before;
+  }
+  return share;
 }
 
-absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes) {
-  const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  Reservation reservation(this, bytes);  // gives the bytes back on refusal, too
-  if (on_change_) on_change_(held);
-  if (held > max_bytes_) return TooManyError("bytes_in_flight", held, max_bytes_);
+Admission::Admission(const AdmissionLimits& limits, std::function<void(int64_t)> on_change)
+    : limits_(limits), on_change_(std::move(on_change)) {}
+
+Admission::~Admission() = default;
+
+absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  Reservation reservation(this);
+  NORMD_RETURN_IF_ERROR(reservation.Resize(bytes, caller));
   return reservation;
 }
 
-void Admission::Release(int64_t bytes) {
-  const int64_t held = held_bytes_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
+// Giving back, which is taking less than nothing, always works.
+absl::Status Admission::Take(int64_t bytes) {
+  int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  if (bytes > 0 && held > limits_.max_bytes) {
+    held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return TooManyError("bytes_in_flight", held, limits_.max_bytes);
+  }
   if (on_change_) on_change_(held);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<CallerShare> Admission::ShareOf(std::string caller) {
+  MutexLock lock(mu_);
+  std::weak_ptr<CallerShare>& known = callers_[caller];
+  std::shared_ptr<CallerShare> share = known.lock();
+  if (share == nullptr) {
+    share = std::make_shared<CallerShare>(this, std::move(caller));
+    known = share;
+  }
+  return share;
 }
 
 }  // namespace normd::rpc

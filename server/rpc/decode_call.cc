@@ -16,21 +16,24 @@ namespace {
 
 constexpr std::string_view kSessionPrefix = "sessions/";
 
+using Request = WithTensors<v1::NormalizeRequest>;
+
 // A request over defaults: each accessor gives the message whose field counts.
 class Layered {
  public:
-  Layered(const v1::NormalizeRequest& own, const v1::NormalizeRequest* defaults)
-      : own_(own), defaults_(defaults == nullptr ? v1::NormalizeRequest::default_instance() : *defaults) {}
+  Layered(const Request& own, const Request& defaults) : own_(own), defaults_(defaults) {
+    if (defaults_.message == nullptr) defaults_.message = &v1::NormalizeRequest::default_instance();
+  }
 
-  const v1::NormalizeRequest& own() const { return own_; }
-  const v1::NormalizeRequest& PickIf(bool own_has_it) const { return own_has_it ? own_ : defaults_; }
-  bool names_target() const { return own_.target_case() != v1::NormalizeRequest::TARGET_NOT_SET; }
-  const v1::NormalizeRequest& target() const { return PickIf(names_target()); }
-  const v1::NormalizeRequest& parameters() const { return PickIf(own_.has_parameters() || names_target()); }
+  const v1::NormalizeRequest& own() const { return *own_.message; }
+  const Request& PickIf(bool own_has_it) const { return own_has_it ? own_ : defaults_; }
+  bool names_target() const { return own().target_case() != v1::NormalizeRequest::TARGET_NOT_SET; }
+  const Request& target() const { return PickIf(names_target()); }
+  const Request& parameters() const { return PickIf(own().has_parameters() || names_target()); }
 
  private:
-  const v1::NormalizeRequest& own_;
-  const v1::NormalizeRequest& defaults_;
+  Request own_;
+  Request defaults_;
 };
 
 // One of an enum of ours from the wire's number, 0 being the default.
@@ -42,47 +45,50 @@ absl::Status DecodeEnum(int wire, Enum last, const char* field, Enum& value) {
 }
 
 // Leaves `view` absent when the message has no such tensor.
-absl::Status DecodeOptional(bool has, const v1::Tensor& tensor, const char* field, TensorView& view) {
+absl::Status DecodeOptional(bool has, WithTensors<v1::Tensor> tensor, const char* field, TensorView& view) {
   if (!has) return absl::OkStatus();
-  NORMD_ASSIGN_OR_RETURN(view, DecodeTensor(tensor, field));
+  NORMD_ASSIGN_OR_RETURN(view, DecodeTensor(*tensor.message, field, TensorKind::kFloating, tensor.tensors));
   return absl::OkStatus();
 }
 
-template <typename Request>
-absl::Status DecodeTarget(const Request& request, Call& call) {
+template <typename Message>
+absl::Status DecodeTarget(const Message& request, Call& call) {
   if (request.has_spec()) {
     NORMD_ASSIGN_OR_RETURN(call.target, SpecFromMessage(request.spec(), "spec"));
     return absl::OkStatus();
   }
-  if (request.target_case() != Request::kSession) return MissingError("spec", "a spec or a session");
+  if (request.target_case() != Message::kSession) return MissingError("spec", "a spec or a session");
   NORMD_ASSIGN_OR_RETURN(std::string id, DecodeSessionName(request.session(), "session"));
   call.target = SessionTarget{std::move(id)};
   return absl::OkStatus();
 }
 
-absl::Status DecodeParameters(const v1::NormalizeRequest& request, Call& call) {
-  if (!request.has_parameters()) return absl::OkStatus();
+absl::Status DecodeParameters(const Request& request, Call& call) {
+  if (!request.message->has_parameters()) return absl::OkStatus();
   if (std::holds_alternative<SessionTarget>(call.target)) {
     return NotAllowedError("parameters", "a session has its own");
   }
-  const v1::Parameters& p = request.parameters();
-  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_weight(), p.weight(), "parameters.weight", call.parameters.weight));
-  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_bias(), p.bias(), "parameters.bias", call.parameters.bias));
+  const v1::Parameters& p = request.message->parameters();
+  const auto with = [&](const v1::Tensor& tensor) { return WithTensors<v1::Tensor>{&tensor, request.tensors}; };
+  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_weight(), with(p.weight()), "parameters.weight", call.parameters.weight));
+  NORMD_RETURN_IF_ERROR(DecodeOptional(p.has_bias(), with(p.bias()), "parameters.bias", call.parameters.bias));
   NORMD_RETURN_IF_ERROR(
-      DecodeOptional(p.has_running_mean(), p.running_mean(), "parameters.running_mean", call.running_mean));
-  return DecodeOptional(p.has_running_var(), p.running_var(), "parameters.running_var", call.running_var);
+      DecodeOptional(p.has_running_mean(), with(p.running_mean()), "parameters.running_mean", call.running_mean));
+  return DecodeOptional(p.has_running_var(), with(p.running_var()), "parameters.running_var", call.running_var);
 }
 
-absl::Status DecodeResidual(const v1::NormalizeRequest& request, Call& call) {
-  if (!request.has_residual()) return absl::OkStatus();
-  const v1::Residual& residual = request.residual();
+absl::Status DecodeResidual(const Request& request, Call& call) {
+  if (!request.message->has_residual()) return absl::OkStatus();
+  const v1::Residual& residual = request.message->residual();
   if (!residual.has_tensor()) return MissingError("residual.tensor", "a tensor of the shape of x");
-  NORMD_ASSIGN_OR_RETURN(call.residual, DecodeTensor(residual.tensor(), "residual.tensor"));
+  NORMD_ASSIGN_OR_RETURN(call.residual,
+                         DecodeTensor(residual.tensor(), "residual.tensor", TensorKind::kFloating, request.tensors));
   if (residual.has_scale()) call.residual_scale = residual.scale();
   return DecodeEnum(residual.rounding(), ResidualRounding::kKeepWide, "residual.rounding", call.residual_rounding);
 }
 
-absl::Status DecodeOutputs(const v1::NormalizeRequest& request, Call& call) {
+absl::Status DecodeOutputs(const Request& from, Call& call) {
+  const v1::NormalizeRequest& request = *from.message;
   std::bitset<8> seen;  // a request must not multiply its reply by naming an output a million times
   for (int i = 0; i < request.outputs_size(); ++i) {
     const int kind = request.outputs(i).kind();
@@ -92,7 +98,10 @@ absl::Status DecodeOutputs(const v1::NormalizeRequest& request, Call& call) {
       return OutOfRangeError(field, v1::OutputKind_Name(kind), "each output once", "DUPLICATE_OUTPUT");
     }
     seen.set(static_cast<size_t>(kind));
-    call.outputs.push_back(static_cast<OutputKind>(kind));
+    WantedOutput& output = call.outputs.emplace_back(static_cast<OutputKind>(kind));
+    if (!request.outputs(i).has_shared()) continue;
+    NORMD_ASSIGN_OR_RETURN(
+        output.shared, from.tensors->FindOutput(request.outputs(i).shared(), absl::StrCat("outputs[", i, "].shared")));
   }
   return absl::OkStatus();
 }
@@ -119,61 +128,71 @@ absl::Status DecodeMaxStaleness(const v1::NormalizeRequest& request, Call& call)
 absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
   const v1::NormalizeRequest& own = request.own();
   Call call;
-  NORMD_RETURN_IF_ERROR(DecodeTarget(request.target(), call));
-  NORMD_RETURN_IF_ERROR(DecodeEnum(request.PickIf(own.mode() != 0).mode(), Mode::kTraining, "mode", call.mode));
+  NORMD_RETURN_IF_ERROR(DecodeTarget(*request.target().message, call));
+  NORMD_RETURN_IF_ERROR(
+      DecodeEnum(request.PickIf(own.mode() != 0).message->mode(), Mode::kTraining, "mode", call.mode));
   NORMD_RETURN_IF_ERROR(DecodeParameters(request.parameters(), call));
   NORMD_RETURN_IF_ERROR(DecodeResidual(request.PickIf(own.has_residual()), call));
-  if (const v1::NormalizeRequest& from = request.PickIf(own.has_mask()); from.has_mask()) {
-    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(from.mask(), "mask", TensorKind::kMask));
+  if (const Request& from = request.PickIf(own.has_mask()); from.message->has_mask()) {
+    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(from.message->mask(), "mask", TensorKind::kMask, from.tensors));
   }
   NORMD_RETURN_IF_ERROR(DecodeOutputs(request.PickIf(own.outputs_size() != 0), call));
+  NORMD_RETURN_IF_ERROR(DecodeEnum(request.PickIf(own.precision() != 0).message->precision(), Precision::kFast,
+                                   "precision", call.precision));
   NORMD_RETURN_IF_ERROR(
-      DecodeEnum(request.PickIf(own.precision() != 0).precision(), Precision::kFast, "precision", call.precision));
-  NORMD_RETURN_IF_ERROR(DecodeEnum(request.PickIf(own.device() != 0).device(), Device::kCuda, "device", call.device));
+      DecodeEnum(request.PickIf(own.device() != 0).message->device(), Device::kCuda, "device", call.device));
   NORMD_RETURN_IF_ERROR(DecodeStep(own, call));
-  if (const v1::NormalizeRequest& from = request.PickIf(own.has_expected_version()); from.has_expected_version()) {
-    call.expected_version = from.expected_version();
-  }
-  NORMD_RETURN_IF_ERROR(DecodeMaxStaleness(request.PickIf(own.has_max_staleness()), call));
-  call.validate_only = request.PickIf(own.validate_only()).validate_only();
+  const v1::NormalizeRequest& version = *request.PickIf(own.has_expected_version()).message;
+  if (version.has_expected_version()) call.expected_version = version.expected_version();
+  NORMD_RETURN_IF_ERROR(DecodeMaxStaleness(*request.PickIf(own.has_max_staleness()).message, call));
+  call.validate_only = request.PickIf(own.validate_only()).message->validate_only();
   return call;
 }
 
 }  // namespace
 
-absl::StatusOr<Call> DecodeCall(const v1::NormalizeRequest& request, const v1::NormalizeRequest* defaults,
-                                std::shared_ptr<const void> owner) {
+absl::StatusOr<Call> DecodeCall(Request request, Request defaults) {
   NORMD_ASSIGN_OR_RETURN(Call call, DecodeAttributes(Layered(request, defaults)));
-  if (!request.has_x()) return MissingError("x", "a tensor");
-  NORMD_ASSIGN_OR_RETURN(call.x, DecodeTensor(request.x(), "x"));
-  call.owner = std::move(owner);
+  if (!request.message->has_x()) return MissingError("x", "a tensor");
+  NORMD_ASSIGN_OR_RETURN(call.x, DecodeScatteredTensor(request.message->x(), "x", request.tensors));
   return call;
 }
 
-absl::Status CheckDefaults(const v1::NormalizeRequest& request) {
-  if (request.has_x()) return NotAllowedError("x", "x comes with each call");
-  if (request.has_step()) return NotAllowedError("step", "a step id belongs to one call");
-  v1::NormalizeRequest target_or_spec;
-  if (request.target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
-    return DecodeAttributes(Layered(request, nullptr)).status();
+absl::Status TakeChunkedTensors(Request request, Call* call) {
+  const v1::Tensor& residual = request.message->residual().tensor();
+  if (residual.has_chunked()) {
+    NORMD_ASSIGN_OR_RETURN(call->residual,
+                           DecodeTensor(residual, "residual.tensor", TensorKind::kFloating, request.tensors));
   }
-  // Each call brings its own target: any spec serves to check the rest.
-  target_or_spec.mutable_spec()->mutable_rms_norm();
-  return DecodeAttributes(Layered(request, &target_or_spec)).status();
+  if (!request.message->x().has_chunked()) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(call->x, DecodeScatteredTensor(request.message->x(), "x", request.tensors));
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Call> DecodeComputeMoments(const v1::ComputeMomentsRequest& request, std::shared_ptr<const void> owner) {
+absl::Status CheckDefaults(Request request) {
+  if (request.message->has_x()) return NotAllowedError("x", "x comes with each call");
+  if (request.message->has_step()) return NotAllowedError("step", "a step id belongs to one call");
+  if (request.message->target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
+    return DecodeAttributes(Layered(request, {})).status();
+  }
+  // Each call brings its own target: any spec serves to check the rest.
+  v1::NormalizeRequest any_spec;
+  any_spec.mutable_spec()->mutable_rms_norm();
+  return DecodeAttributes(Layered(request, {&any_spec, request.tensors})).status();
+}
+
+absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> from) {
+  const v1::ComputeMomentsRequest& request = *from.message;
   Call call;
   NORMD_RETURN_IF_ERROR(DecodeTarget(request, call));
   if (request.has_mask()) {
-    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(request.mask(), "mask", TensorKind::kMask));
+    NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(request.mask(), "mask", TensorKind::kMask, from.tensors));
   }
   if (!request.has_x()) return MissingError("x", "a tensor");
-  NORMD_ASSIGN_OR_RETURN(call.x, DecodeTensor(request.x(), "x"));
+  NORMD_ASSIGN_OR_RETURN(call.x, DecodeScatteredTensor(request.x(), "x", from.tensors));
   call.mode = Mode::kTraining;  // the batch's own statistics, also of methods that have running ones
   call.outputs = {OutputKind::kMoments};
   call.moments_only = true;
-  call.owner = std::move(owner);
   return call;
 }
 

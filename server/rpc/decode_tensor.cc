@@ -21,32 +21,25 @@ constexpr double kMaxCount = 9007199254740992.0;  // 2^53: counts above it are n
 
 std::string Path(std::string_view field, const char* leaf) { return absl::StrCat(std::string(field), leaf); }
 
-absl::StatusOr<DType> DecodeDType(v1::DType dtype, const std::string& field) {
+absl::StatusOr<DType> DecodeDType(v1::DType dtype, std::string_view tensor) {
   for (const DType known : kAllDTypes) {
     if (static_cast<int>(known) == static_cast<int>(dtype)) return known;
   }
+  const std::string field = Path(tensor, ".dtype");
   if (v1::DType_IsValid(dtype)) return DTypeError(field, v1::DType_Name(dtype));
   return DTypeError(field, absl::StrCat(static_cast<int>(dtype)));
 }
 
-absl::Status CheckPayload(const v1::Tensor& tensor, std::string_view field) {
-  if (tensor.has_shared()) return UnimplementedError(Path(field, ".shared"), "a shared-memory range");
-  if (tensor.has_chunked()) return UnimplementedError(Path(field, ".chunked"), "a chunked tensor");
-  return absl::OkStatus();
+const char* PayloadLeaf(const v1::Tensor& tensor) {
+  return tensor.has_shared() ? ".shared.size_bytes" : tensor.has_chunked() ? ".chunked" : ".data";
 }
 
-}  // namespace
-
-absl::Status UnknownEnumError(std::string_view field, int value) {
-  return OutOfRangeError(field, absl::StrCat(value), "a known enum value", "UNKNOWN_ENUM_VALUE");
-}
-
-absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field, TensorKind kind) {
-  NORMD_RETURN_IF_ERROR(CheckPayload(tensor, field));
+absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
+                                  TensorSource* source, bool may_be_scattered) {
   TensorView view;
   int64_t element_bytes = 1;
   if (kind == TensorKind::kFloating) {
-    NORMD_ASSIGN_OR_RETURN(view.dtype, DecodeDType(tensor.dtype(), Path(field, ".dtype")));
+    NORMD_ASSIGN_OR_RETURN(view.dtype, DecodeDType(tensor.dtype(), field));
     element_bytes = SizeOf(view.dtype);
   }
   const absl::Span<const int64_t> shape(tensor.shape().data(), static_cast<size_t>(tensor.shape_size()));
@@ -56,12 +49,32 @@ absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_vi
   NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(shape, field));
   view.shape.assign(shape.begin(), shape.end());
   view.size_bytes = elements * element_bytes;
-  const std::string& data = tensor.data();
-  if (static_cast<int64_t>(data.size()) != view.size_bytes) {
-    return ByteCountError(Path(field, ".data"), static_cast<int64_t>(data.size()), view.size_bytes);
+  TensorSource message;  // that of a message whose bytes are in it
+  NORMD_ASSIGN_OR_RETURN(const TensorSource::Bytes bytes,
+                         (source == nullptr ? message : *source).Find(tensor, field, may_be_scattered));
+  if (bytes.size_bytes != view.size_bytes) {
+    return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes);
   }
-  view.data = data.empty() ? kNoBytes : data.data();
+  view.data = bytes.data;
+  view.segments = bytes.segments;
+  if (view.size_bytes == 0) view.data = kNoBytes;
   return view;
+}
+
+}  // namespace
+
+absl::Status UnknownEnumError(std::string_view field, int value) {
+  return OutOfRangeError(field, absl::StrCat(value), "a known enum value", "UNKNOWN_ENUM_VALUE");
+}
+
+absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
+                                        TensorSource* source) {
+  return Decode(tensor, field, kind, source, /*may_be_scattered=*/false);
+}
+
+absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
+                                                 TensorSource* source) {
+  return Decode(tensor, field, TensorKind::kFloating, source, /*may_be_scattered=*/true);
 }
 
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field) {

@@ -1,5 +1,5 @@
 // normd.v1.Tensor and the messages of tensors -> views and values, checked: after this, dtype, shape and byte count
-// agree. In the path: the first half of decoding, also for sessions. Views borrow from the message. Pure functions.
+// agree. In the path: the first half of decoding, also for sessions. Views borrow from the message or its source.
 #ifndef NORMD_SERVER_RPC_DECODE_TENSOR_H_
 #define NORMD_SERVER_RPC_DECODE_TENSOR_H_
 
@@ -11,6 +11,7 @@
 #include "kernels/tensor.h"
 #include "normd/v1/normalizer.pb.h"
 #include "normd/v1/tensor.pb.h"
+#include "server/rpc/tensor_source.h"
 
 namespace normd::rpc {
 
@@ -20,10 +21,13 @@ enum class TensorKind {
   kMask,      // one byte each, dtype ignored
 };
 
-// A present view (data is never null, also of an empty tensor). INVALID_ARGUMENT naming "<field>.dtype", ".shape" or
-// ".data"; UNIMPLEMENTED naming ".shared" or ".chunked".
+// A present view in one piece (data is never null, also of an empty tensor), which lives as long as `source`; without
+// one the bytes are the message's. INVALID_ARGUMENT naming "<field>.dtype", ".shape" or ".data"; the source's errors.
 absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field,
-                                        TensorKind kind = TensorKind::kFloating);
+                                        TensorKind kind = TensorKind::kFloating, TensorSource* source = nullptr);
+// The same; one that came in pieces stays so.
+absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
+                                                 TensorSource* source);
 
 // The elements of an f64 tensor of any shape.
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field);

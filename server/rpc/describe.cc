@@ -3,6 +3,8 @@
 #include <string>
 
 #include "kernels/methods.h"
+#include "server/rpc/admission.h"
+#include "server/shm/region_table.h"
 
 namespace normd::rpc {
 namespace {
@@ -34,12 +36,16 @@ void DescribeMethod(const MethodInfo& info, v1::MethodDescription* message) {
 void DescribeLimits(const GrpcServerOptions& options, const SessionLimits& sessions, v1::Limits* message) {
   message->set_max_message_bytes(options.max_message_bytes);
   message->set_max_chunk_bytes(kMaxChunkBytes);
+  message->set_max_tensor_bytes(MaxTensorBytes(options));
   message->set_max_rank(kMaxRank);
   message->set_max_sessions(sessions.max_sessions);
   message->set_max_parameter_bytes(sessions.max_parameter_bytes);
   message->set_max_batch_items(options.max_batch_items);
   message->set_max_session_clients(sessions.max_clients);
   message->set_replay_window(sessions.replay_window);
+  if (options.regions == nullptr) return;
+  message->set_max_regions(options.regions->limits().max_regions);
+  message->set_max_region_bytes(options.regions->limits().max_total_bytes);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 namespace normd::rpc {
 
-// Bytes of one Chunk of an import.
+// Data of one Chunk, of an import and of a tensor.
 inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
 
 v1::DescribeResponse Describe(const GrpcServerOptions& options, const SessionStore& sessions);

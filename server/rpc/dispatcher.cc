@@ -8,7 +8,7 @@ namespace normd::rpc {
 namespace {
 
 // RPCs that one queue is ready to take before its thread comes round; one that finds none waits in gRPC.
-constexpr int kAcceptsPerQueue = 16;
+constexpr int kAcceptsPerQueue = 64;
 
 void Serve(grpc::ServerCompletionQueue* queue) {
   void* tag = nullptr;

@@ -28,6 +28,8 @@ class Walker {
           if (count_ > kMaxElements) return true;
           break;
         case WireFormatLite::WIRETYPE_START_GROUP:
+          if (!SkipGroup(tag)) return false;
+          break;
         case WireFormatLite::WIRETYPE_END_GROUP:
           return false;
         default:
@@ -38,6 +40,14 @@ class Walker {
   }
 
  private:
+  // No type of ours has groups, so it is unknown, and kept as the parser keeps all that is.
+  bool SkipGroup(uint32_t tag) {
+    const int begin = input_->CurrentPosition();
+    if (!WireFormatLite::SkipField(input_, tag)) return false;
+    count_ += input_->CurrentPosition() - begin;
+    return true;
+  }
+
   bool WalkDelimited(const FieldDescriptor* field) {
     int size = 0;
     if (!input_->ReadVarintSizeAsInt(&size)) return false;

@@ -15,8 +15,8 @@ namespace normd::rpc {
 // A batch of 4096 items with 64 fields, extents and outputs each; at most some 100 MB when parsed.
 inline constexpr int64_t kMaxElements = 256 << 10;
 
-// The fields, at all depths, of a message of type `type`, elements of packed ones counted by their bytes. Nothing for
-// bytes that cannot be walked, and for groups, which our messages do not have. Stops counting above kMaxElements.
+// The fields, at all depths, of a message of type `type`, elements of packed ones and groups, which our messages do not
+// have, counted by their bytes. Nothing for bytes that cannot be walked. Stops counting above kMaxElements.
 std::optional<int64_t> CountElements(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
 
 }  // namespace normd::rpc

@@ -68,11 +68,43 @@ WireBody MomentsBody(const Moments& moments, const Shape& shape) {
   return body;
 }
 
-WireBody OutputBody(OutputTensor output) {
+// A tensor that was written to the caller's memory.
+WireBody SharedTensorBody(const OutputTensor& output) {
+  v1::Tensor tensor;
+  tensor.set_dtype(static_cast<v1::DType>(output.dtype));
+  tensor.mutable_shape()->Add(output.shape.begin(), output.shape.end());
+  v1::SharedRange* const range = tensor.mutable_shared();
+  range->set_region(output.shared->region);
+  range->set_offset(output.shared->offset);
+  range->set_size_bytes(static_cast<uint64_t>(output.shared->size_bytes));
+  WireBody body;
+  body.Append(tensor.SerializeAsString());
+  return body;
+}
+
+// A tensor whose bytes follow.
+WireBody ChunkedTensorBody(const OutputTensor& output) {
+  v1::Tensor tensor;
+  tensor.set_dtype(static_cast<v1::DType>(output.dtype));
+  tensor.mutable_shape()->Add(output.shape.begin(), output.shape.end());
+  tensor.mutable_chunked()->set_size_bytes(output.bytes.size_bytes());
+  WireBody body;
+  body.Append(tensor.SerializeAsString());
+  return body;
+}
+
+WireBody OutputTensorBody(OutputTensor output, std::vector<Buffer>* chunked) {
+  if (output.shared.has_value()) return SharedTensorBody(output);
+  if (chunked == nullptr) return TensorBody(output.dtype, output.shape, std::move(output.bytes));
+  WireBody body = ChunkedTensorBody(output);
+  chunked->push_back(std::move(output.bytes));
+  return body;
+}
+
+WireBody OutputBody(OutputTensor output, std::vector<Buffer>* chunked) {
   WireBody body;
   body.AppendVarintField(v1::Output::kKindFieldNumber, static_cast<uint64_t>(output.kind));
-  body.AppendMessageField(v1::Output::kTensorFieldNumber,
-                          TensorBody(output.dtype, output.shape, std::move(output.bytes)));
+  body.AppendMessageField(v1::Output::kTensorFieldNumber, OutputTensorBody(std::move(output), chunked));
   return body;
 }
 
@@ -84,11 +116,11 @@ WireBody MomentsOutputBody(const Moments& moments, const Shape& shape) {
 }
 
 // All `outputs` fields of a response, moments last.
-WireBody OutputsBody(CallReply& reply) {
+WireBody OutputsBody(CallReply& reply, std::vector<Buffer>* chunked) {
   WireBody body;
   for (OutputTensor& output : reply.outputs) {
     if (output.kind == OutputKind::kMoments) continue;
-    body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, OutputBody(std::move(output)));
+    body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, OutputBody(std::move(output), chunked));
   }
   if (reply.moments.has_value()) {
     body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber,
@@ -135,9 +167,10 @@ void EncodeF64(const std::vector<double>& values, v1::Tensor* message) {
   message->set_data(values.data(), values.size() * sizeof(double));
 }
 
-WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation) {
+WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation,
+                                 std::vector<Buffer>* chunked) {
   const absl::Duration begin = observation.Elapsed();
-  WireBody outputs = OutputsBody(reply);
+  WireBody outputs = OutputsBody(reply, chunked);
   v1::NormalizeResponse head;
   EncodeApplied(reply.applied, head.mutable_applied());
   if (reply.state.has_value()) {
@@ -151,6 +184,21 @@ WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation
   body.Append(head.SerializeAsString());
   body.Append(std::move(outputs));
   return body;
+}
+
+std::string EncodePlainReplyHead(const Applied& applied, const NormPlan& plan, int64_t y_bytes) {
+  v1::NormalizeResponse response;
+  EncodeApplied(applied, response.mutable_applied());
+  v1::Output* const output = response.add_outputs();
+  output->set_kind(v1::OUTPUT_KIND_Y);
+  v1::Tensor* const y = output->mutable_tensor();
+  y->set_dtype(static_cast<v1::DType>(plan.dtype));
+  y->mutable_shape()->Add(plan.shape.begin(), plan.shape.end());
+  // y's bytes are the last of the message: it is written with as many zeros, which are cut off.
+  y->set_data(std::string(static_cast<size_t>(y_bytes), '\0'));
+  std::string head = response.SerializeAsString();
+  head.resize(head.size() - static_cast<size_t>(y_bytes));
+  return head;
 }
 
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation) {
@@ -186,6 +234,21 @@ WireBody EncodeStreamReply(uint64_t sequence, WireBody response) {
   WireBody body;
   if (sequence != 0) body.AppendVarintField(v1::StreamResponse::kSequenceFieldNumber, sequence);
   body.AppendMessageField(v1::StreamResponse::kReplyFieldNumber, std::move(response));
+  return body;
+}
+
+WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, grpc::Slice data) {
+  v1::Chunk head, tail;
+  head.set_offset(place.offset);
+  tail.set_last(place.last);
+  tail.set_crc32c(place.crc32c);
+  WireBody chunk;
+  chunk.Append(head.SerializeAsString());
+  if (data.size() > 0) chunk.AppendBytesField(v1::Chunk::kDataFieldNumber, std::move(data));
+  chunk.Append(tail.SerializeAsString());
+  WireBody body;
+  if (sequence != 0) body.AppendVarintField(v1::StreamResponse::kSequenceFieldNumber, sequence);
+  body.AppendMessageField(v1::StreamResponse::kChunkFieldNumber, std::move(chunk));
   return body;
 }
 

@@ -6,6 +6,7 @@
 #define NORMD_SERVER_RPC_ENCODE_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,8 +23,12 @@ void EncodeCommitResult(const CommitResult& result, bool output_available, v1::S
 // An f64 tensor by copy, for small things such as a session's state.
 void EncodeF64(const std::vector<double>& values, v1::Tensor* message);
 
-// A NormalizeResponse. Notes times, rows and method in the observation's record; sends the times if wanted.
-WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation);
+// A NormalizeResponse. Notes times, rows and method in the observation's record; sends the times if wanted. With
+// `chunked`, tensors that would be sent are put there instead, in order: their bytes follow in chunks.
+WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation,
+                                 std::vector<Buffer>* chunked = nullptr);
+// The beginning of a NormalizeResponse whose only output is y, up to y's bytes.
+std::string EncodePlainReplyHead(const Applied& applied, const NormPlan& plan, int64_t y_bytes);
 // A ComputeMomentsResponse.
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation);
 // A BatchItemResult.
@@ -31,6 +36,13 @@ WireBody EncodeBatchItem(absl::StatusOr<CallReply> result, bool want_timings, Ob
 // StreamResponses.
 WireBody EncodeStreamReply(uint64_t sequence, WireBody response);
 WireBody EncodeStreamError(uint64_t sequence, const google::rpc::Status& error);
+// A chunk of `data` at `offset` of its tensor.
+struct ChunkPlace {
+  int64_t offset = 0;
+  bool last = false;
+  uint32_t crc32c = 0;
+};
+WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, grpc::Slice data);
 
 }  // namespace normd::rpc
 

@@ -19,21 +19,26 @@
 #include "server/rpc/reflection.h"
 #include "server/rpc/route.h"
 #include "server/rpc/sessions_service.h"
+#include "server/rpc/shared_memory_service.h"
 
 namespace normd {
 
 int DefaultQueues() {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(2, std::min(cores / 2, 8));
+  return std::clamp(cores / 2, 1, 8);
 }
 
 // Members in the order of their making: what streams use outlives the dispatcher that waits for them.
 class GrpcServer::State {
  public:
   State(GrpcServerOptions options, Engine* engine)
-      : options_(std::move(options)), admission_(options_.max_in_flight_bytes, options_.observer.on_bytes_in_flight) {
+      : options_(std::move(options)),
+        admission_(Limits(options_), options_.observer.on_bytes_in_flight),
+        context_{&admission_,        &options_.observer, options_.max_message_bytes,
+                 &engine->buffers(), options_.regions,   options_.shared_memory_anywhere} {
     dispatcher_.Add(rpc::NormalizerRoutes(&context_, &options_, engine));
     dispatcher_.Add(rpc::SessionsRoutes(&context_, &options_, engine));
+    dispatcher_.Add(shared_memory_.Routes());
     dispatcher_.Add(health_.Routes());
   }
 
@@ -60,6 +65,7 @@ class GrpcServer::State {
     std::call_once(shutdown_, [this, grace] {
       health_.SetServing(false);
       health_.EndWatches();
+      shared_memory_.EndRegistrations();
       const absl::Duration bounded = std::min(grace, absl::Hours(24));  // an infinite one does not fit a time_point
       if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(bounded));
       dispatcher_.Stop();
@@ -70,6 +76,10 @@ class GrpcServer::State {
   rpc::HealthService& health() { return health_; }
 
  private:
+  static rpc::AdmissionLimits Limits(const GrpcServerOptions& options) {
+    return {options.max_in_flight_bytes, rpc::MaxCallerBytes(options)};
+  }
+
   absl::Status CheckBound() const {
     for (size_t i = 0; i < ports_.size(); ++i) {
       if (ports_[i] == 0) return absl::UnavailableError(Concat("cannot listen on ", options_.listeners[i]));
@@ -79,7 +89,8 @@ class GrpcServer::State {
 
   const GrpcServerOptions options_;
   rpc::Admission admission_;
-  const rpc::RouteContext context_{&admission_, &options_.observer};
+  const rpc::RouteContext context_;
+  rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
   rpc::Reflection reflection_{options_.reflection};
   rpc::Dispatcher dispatcher_{&options_.observer};

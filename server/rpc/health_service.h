@@ -45,7 +45,8 @@ class HealthService {
   void Update(const WatcherPtr& watcher);
 
   // Health is answered also when the server is full, and not counted as work.
-  Admission unlimited_{std::numeric_limits<int64_t>::max() / 2, nullptr};
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max() / 2;
+  Admission unlimited_{{kNoLimit, kNoLimit}, nullptr};
   const RouteContext context_{&unlimited_, nullptr};
 
   Mutex mu_;

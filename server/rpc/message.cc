@@ -4,12 +4,14 @@
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <optional>
 #include <string_view>
 
 #include "kernels/errors.h"
 #include "kernels/text.h"
+#include "proto/wire/split.h"
+#include "proto/wire/varint.h"
 #include "server/rpc/element_count.h"
 #include "server/rpc/tsan_annotations.h"
 
@@ -18,45 +20,70 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
-using google::protobuf::io::CodedOutputStream;
-
-void AppendVarint(uint64_t value, std::string& out) {
-  uint8_t bytes[10];
-  uint8_t* const end = CodedOutputStream::WriteVarint64ToArray(value, bytes);
-  out.append(reinterpret_cast<const char*>(bytes), end - bytes);
-}
-
-void AppendTag(int field, WireFormatLite::WireType type, std::string& out) {
-  AppendVarint(WireFormatLite::MakeTag(field, type), out);
-}
-
 void FreeBlock(void* block) {
   TsanAcquire(block);
-  std::free(block);
+  Buffer::Free(block);
 }
 
-grpc::Slice ToSlice(Buffer block) {
-  const size_t size_bytes = block.size_bytes();
-  std::byte* const data = block.release();
-  TsanRelease(data);
-  return grpc::Slice(data, size_bytes, FreeBlock);
+absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
+  return OutOfRangeError("message", Concat(bytes.Length(), " bytes"), Concat("a valid ", into.GetTypeName()),
+                         "MALFORMED_MESSAGE");
+}
+
+// A hostile peer can send a message in a million pieces, each of which costs more than its bytes: they are put
+// together.
+std::vector<grpc::Slice> JoinIfTiny(std::vector<grpc::Slice> slices, size_t size_bytes) {
+  constexpr size_t kFewSlices = 64;
+  constexpr size_t kTinyBytes = 1024;  // gRPC's own reads are of 8 KiB and more
+  if (slices.size() <= kFewSlices || size_bytes / slices.size() >= kTinyBytes) return slices;
+  grpc::Slice together(size_bytes);
+  auto* to = const_cast<uint8_t*>(together.begin());
+  for (const grpc::Slice& slice : slices) to = std::copy(slice.begin(), slice.end(), to);
+  return {together};
+}
+
+absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
+  const std::optional<int64_t> elements = CountElements(bytes, *into.GetDescriptor());
+  if (!elements.has_value()) return MalformedError(bytes, into);
+  if (*elements <= kMaxElements) return absl::OkStatus();
+  return OutOfRangeError("message", Concat("more than ", kMaxElements, " fields"), Concat("at most ", kMaxElements),
+                         "TOO_MANY_ELEMENTS");
 }
 
 }  // namespace
 
 absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into) {
   if (bytes.Length() == 0) return absl::OkStatus();  // every field absent; gRPC's reader has no slices to start from
-  const std::optional<int64_t> elements = CountElements(bytes, *into->GetDescriptor());
-  if (elements.has_value() && *elements > kMaxElements) {
-    return OutOfRangeError("message", Concat("more than ", kMaxElements, " fields"), Concat("at most ", kMaxElements),
-                           "TOO_MANY_ELEMENTS");
-  }
+  NORMD_RETURN_IF_ERROR(CheckElements(bytes, *into));
   grpc::ByteBuffer readable(bytes);  // shares the slices; the reader wants a pointer to a mutable one
   grpc::ProtoBufferReader reader(&readable);
-  const bool ok = elements.has_value() && reader.status().ok() && into->ParseFromZeroCopyStream(&reader);
-  if (ok) return absl::OkStatus();
-  return OutOfRangeError("message", Concat(bytes.Length(), " bytes"), Concat("a valid ", into->GetTypeName()),
-                         "MALFORMED_MESSAGE");
+  const bool ok = reader.status().ok() && into->ParseFromZeroCopyStream(&reader);
+  return ok ? absl::OkStatus() : MalformedError(bytes, *into);
+}
+
+ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout) {
+  ReceivedMessage message;
+  message.whole = bytes;
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return message;
+  message.bytes = ReceivedBytes(JoinIfTiny(std::move(slices), bytes.Length()));
+  message.split = wire::Split(message.bytes.segments(), layout);
+  return message;
+}
+
+absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into, TensorSource* tensors) {
+  if (!message.split.has_value()) return ParseInto(message.whole, into);
+  const std::string& metadata = message.split->metadata;
+  // There are no more elements than bytes: few messages need counting.
+  if (static_cast<int64_t>(metadata.size()) > kMaxElements) {
+    const grpc::Slice whole(metadata.data(), metadata.size(), grpc::Slice::STATIC_SLICE);
+    NORMD_RETURN_IF_ERROR(CheckElements(grpc::ByteBuffer(&whole, 1), *into));
+  }
+  if (!into->ParseFromArray(metadata.data(), static_cast<int>(metadata.size()))) {
+    return MalformedError(message.whole, *into);
+  }
+  tensors->SetBlocks(std::move(message.bytes), std::move(message.split->blocks));
+  return absl::OkStatus();
 }
 
 uint64_t FindVarintField(const grpc::ByteBuffer& bytes, int field) {
@@ -80,8 +107,16 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
+grpc::Slice ToSlice(Buffer block) {
+  const size_t size_bytes = block.size_bytes();
+  if (size_bytes == 0) return {};
+  std::byte* const data = block.release();
+  TsanRelease(data);
+  return grpc::Slice(data, size_bytes, FreeBlock);
+}
+
 std::string& WireBody::Head() {
-  if (pieces_.empty() || pieces_.back().block.size_bytes() != 0) pieces_.emplace_back();
+  if (pieces_.empty() || pieces_.back().block.size() != 0) pieces_.emplace_back();
   return pieces_.back().head;
 }
 
@@ -92,24 +127,33 @@ void WireBody::Append(std::string_view text) {
 
 void WireBody::AppendVarintField(int field, uint64_t value) {
   std::string text;
-  AppendTag(field, WireFormatLite::WIRETYPE_VARINT, text);
-  AppendVarint(value, text);
+  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kVarint, text);
+  wire::AppendVarint(value, text);
   Append(text);
 }
 
-void WireBody::AppendBytesField(int field, Buffer bytes) {
-  std::string text;
-  AppendTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, text);
-  AppendVarint(bytes.size_bytes(), text);
-  Append(text);
-  size_bytes_ += bytes.size_bytes();
+void WireBody::AppendBlock(grpc::Slice bytes) {
+  Head();
+  size_bytes_ += bytes.size();
   pieces_.back().block = std::move(bytes);
+}
+
+void WireBody::AppendBlock(Buffer bytes) { AppendBlock(ToSlice(std::move(bytes))); }
+
+void WireBody::AppendBytesField(int field, Buffer bytes) { AppendBytesField(field, ToSlice(std::move(bytes))); }
+
+void WireBody::AppendBytesField(int field, grpc::Slice bytes) {
+  std::string text;
+  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kDelimited, text);
+  wire::AppendVarint(bytes.size(), text);
+  Append(text);
+  AppendBlock(std::move(bytes));
 }
 
 void WireBody::AppendMessageField(int field, WireBody body) {
   std::string text;
-  AppendTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, text);
-  AppendVarint(body.size_bytes_, text);
+  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kDelimited, text);
+  wire::AppendVarint(body.size_bytes_, text);
   Append(text);
   Append(std::move(body));
 }
@@ -127,7 +171,7 @@ grpc::ByteBuffer WireBody::ToByteBuffer() && {
   slices.reserve(2 * pieces_.size());
   for (Piece& piece : pieces_) {
     if (!piece.head.empty()) slices.emplace_back(piece.head.data(), piece.head.size());
-    if (piece.block.size_bytes() != 0) slices.push_back(ToSlice(std::move(piece.block)));
+    if (piece.block.size() != 0) slices.push_back(std::move(piece.block));
   }
   if (slices.empty()) slices.emplace_back();
   return grpc::ByteBuffer(slices.data(), slices.size());

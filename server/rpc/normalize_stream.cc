@@ -6,47 +6,31 @@
 #include <utility>
 
 #include "kernels/errors.h"
-#include "normd/v1/normalizer.pb.h"
-#include "server/base/errors.h"
 #include "server/base/mutex.h"
-#include "server/rpc/decode_call.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/status.h"
+#include "server/rpc/stream_reader.h"
 
 namespace normd::rpc {
 namespace {
 
-// One message that is answered: a call, or what was wrong with one.
-struct Item {
-  explicit Item(const RouteContext* context, const Stream& stream)
-      : observation(context->observer, ShortName(stream.method())) {}
+// Requests of one stream that are read ahead of the answers that have gone.
+constexpr int64_t kMaxUnwrittenBytes = int64_t{16} << 20;
 
-  uint64_t sequence = 0;
-  bool want_timings = false;
-  // A training step of a session runs after everything before it and before everything after it, so that the state
-  // moves in the order of the stream.
-  bool alone = false;
-  std::optional<Call> call;  // until it starts
-  bool answered = false;
-  grpc::ByteBuffer reply;
-  Observation observation;
-};
-
-Call TakeCall(Item& item) {
+Call TakeCall(StreamItem& item) {
   Call call = *std::move(item.call);
   item.call.reset();
   return call;
 }
 
-bool IsStep(const Call& call) {
-  return call.mode == Mode::kTraining && std::holds_alternative<SessionTarget>(call.target);
-}
-
 // One NormalizeStream. All state changes are followed by Advance, which does what has become possible.
 class CallStream : public std::enable_shared_from_this<CallStream> {
  public:
-  CallStream(const RouteContext* context, size_t max_calls, Engine* engine, std::shared_ptr<Stream> stream)
-      : context_(context), max_calls_(max_calls), engine_(engine), stream_(std::move(stream)) {}
+  CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, std::shared_ptr<Stream> stream)
+      : max_calls_(static_cast<size_t>(limits.max_calls)),
+        engine_(engine),
+        stream_(std::move(stream)),
+        reader_(context, limits.max_tensor_bytes, engine, stream_.get()) {}
 
   void Start() {
     stream_->OnCancelled([self = shared_from_this()] { self->Cancel(); });
@@ -61,34 +45,37 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   Action NextAction();
   Action WriteAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first item that may start now, or null.
-  Item* Startable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  StreamItem* Startable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void HandleMessage(std::optional<grpc::ByteBuffer> message);
-  void Decode(std::unique_ptr<Item> item, Parsed<v1::StreamRequest> request);
-  void SetDefaults(std::unique_ptr<Item> item, Parsed<v1::StreamRequest> request);
-  void Add(std::unique_ptr<Item> item);
-  void AddError(std::unique_ptr<Item> item, const absl::Status& error);
-  void Submit(Item* item, Call call);
-  void EndReading(grpc::Status status);
+  void Read();
+  void HandleRead(StreamReader::Result result);
+  void Submit(StreamItem* item, Call call);
+  // Makes the reply, and what follows it.
+  absl::Status Encode(absl::StatusOr<CallReply> result, StreamItem* item);
+  void Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message);
+  void HandleWritten(const std::shared_ptr<StreamItem>& item);
   void Cancel();
 
-  const RouteContext* const context_;
   const size_t max_calls_;
   Engine* const engine_;
   const std::shared_ptr<Stream> stream_;
 
-  std::optional<Parsed<v1::StreamRequest>> defaults_;  // touched by the one reader alone
+  StreamReader reader_;  // touched by the Read under way alone
 
   Mutex mu_;
   bool advancing_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool awaits_chunks_ ABSL_GUARDED_BY(mu_) = false;
   bool read_all_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::unique_ptr<Item>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
+  std::deque<std::unique_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool running_alone_ ABSL_GUARDED_BY(mu_) = false;
   size_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
+  bool sending_chunks_ ABSL_GUARDED_BY(mu_) = false;  // of one item; those after it wait
+  int64_t unwritten_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of the requests whose answers have not gone yet
 };
 
 void CallStream::Advance() {
@@ -102,21 +89,17 @@ void CallStream::Advance() {
 
 CallStream::Action CallStream::NextAction() {
   MutexLock lock(mu_);
-  if (!items_.empty() && items_.front()->answered) return WriteAction();
-  if (Item* const item = Startable(); item != nullptr) {
+  if (!sending_chunks_ && !items_.empty() && items_.front()->answered) return WriteAction();
+  if (StreamItem* const item = Startable(); item != nullptr) {
     ++running_;
     running_alone_ = item->alone;
     return [this, item, call = TakeCall(*item)]() mutable { Submit(item, std::move(call)); };
   }
-  if (!reading_ && !read_all_ && items_.size() + unwritten_ < max_calls_) {
+  if (MayRead()) {
     reading_ = true;
-    return [this] {
-      stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
-        self->HandleMessage(std::move(message));
-      });
-    };
+    return [this] { Read(); };
   }
-  if (read_all_ && items_.empty() && !finished_) {
+  if (read_all_ && items_.empty() && !sending_chunks_ && !finished_) {
     finished_ = true;
     return [this, end = end_] { stream_->Finish(end); };
   }
@@ -124,114 +107,88 @@ CallStream::Action CallStream::NextAction() {
   return nullptr;
 }
 
-CallStream::Action CallStream::WriteAction() {
-  ++unwritten_;
-  grpc::ByteBuffer reply = std::move(items_.front()->reply);
-  items_.pop_front();
-  return [this, reply = std::move(reply)]() mutable {
-    stream_->Write(std::move(reply), [self = shared_from_this()] {
-      {
-        MutexLock lock(self->mu_);
-        --self->unwritten_;
-      }
-      self->Advance();
-    });
-  };
+bool CallStream::MayRead() const {
+  if (reading_ || read_all_) return false;
+  // The window: as many calls, and as many bytes, but always one. Chunks have their room: it was reserved.
+  return awaits_chunks_ || (items_.size() + unwritten_ < max_calls_ && unwritten_bytes_ < kMaxUnwrittenBytes);
 }
 
-Item* CallStream::Startable() {
+CallStream::Action CallStream::WriteAction() {
+  std::shared_ptr<StreamItem> item = std::move(items_.front());
+  items_.pop_front();
+  ++unwritten_;
+  sending_chunks_ = item->outputs.has_value();
+  return [this, item = std::move(item)] { Write(item, std::move(item->reply)); };
+}
+
+void CallStream::Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message) {
+  stream_->Write(std::move(message), [self = shared_from_this(), item] { self->HandleWritten(item); });
+}
+
+void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
+  // One chunk after the other, so that gRPC holds no more than one for a caller who does not read.
+  if (item->outputs.has_value() && !stream_->cancelled()) {
+    if (std::optional<grpc::ByteBuffer> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
+  }
+  item->chunk_bytes = Reservation();
+  item->owner.reset();
+  {
+    MutexLock lock(mu_);
+    --unwritten_;
+    unwritten_bytes_ -= item->request_bytes;
+    if (item->outputs.has_value()) sending_chunks_ = false;
+  }
+  Advance();
+}
+
+StreamItem* CallStream::Startable() {
   if (running_alone_) return nullptr;
-  for (const std::unique_ptr<Item>& item : items_) {
+  for (const std::unique_ptr<StreamItem>& item : items_) {
     if (!item->call.has_value()) continue;
     return item->alone && running_ > 0 ? nullptr : item.get();
   }
   return nullptr;
 }
 
-void CallStream::HandleMessage(std::optional<grpc::ByteBuffer> message) {
-  if (!message.has_value()) return EndReading(grpc::Status::OK);
-  auto item = std::make_unique<Item>(context_, *stream_);
-  item->observation.record().request_bytes = static_cast<int64_t>(message->Length());
-  absl::StatusOr<Parsed<v1::StreamRequest>> request = Parse<v1::StreamRequest>(*message, *context_->admission);
-  if (request.ok()) return Decode(std::move(item), *std::move(request));
-  if (absl::IsResourceExhausted(request.status())) {
-    item->sequence = FindVarintField(*message, v1::StreamRequest::kSequenceFieldNumber);
-    return AddError(std::move(item), request.status());
-  }
-  item->observation.Finish(request.status(), 0);
-  EndReading(ToGrpcStatus(request.status()));
+void CallStream::Read() {
+  stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
+    self->reader_.Take(std::move(message),
+                       [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
+  });
 }
 
-void CallStream::Decode(std::unique_ptr<Item> item, Parsed<v1::StreamRequest> request) {
-  item->sequence = request->sequence();
-  switch (request->item_case()) {
-    case v1::StreamRequest::kDefaults:
-      return SetDefaults(std::move(item), std::move(request));
-    case v1::StreamRequest::kChunk:
-      return AddError(std::move(item), UnimplementedError("chunk", "a chunked tensor"));
-    case v1::StreamRequest::kCall:
-      break;
-    case v1::StreamRequest::ITEM_NOT_SET: {
-      const absl::Status error = MissingError("item", "one of defaults and call");
-      item->observation.Finish(error, 0);
-      return EndReading(ToGrpcStatus(error));
+void CallStream::HandleRead(StreamReader::Result result) {
+  {
+    MutexLock lock(mu_);
+    reading_ = false;
+    awaits_chunks_ = result.awaits_chunks;
+    for (std::unique_ptr<StreamItem>& item : result.items) {
+      unwritten_bytes_ += item->request_bytes;
+      items_.push_back(std::move(item));
+    }
+    if (result.end.has_value()) {
+      read_all_ = true;
+      end_ = *std::move(result.end);
     }
   }
-  const v1::NormalizeRequest* const defaults = defaults_ ? &(*defaults_)->defaults().request() : nullptr;
-  std::shared_ptr<const void> owner = request.owner;
-  if (defaults_)
-    owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(request.owner,
-                                                                                                  defaults_->owner);
-  absl::StatusOr<Call> call = DecodeCall(request->call(), defaults, std::move(owner));
-  item->observation.DecodeDone();
-  item->want_timings = request->call().want_timings() || (defaults != nullptr && defaults->want_timings());
-  if (!call.ok()) return AddError(std::move(item), PrefixField(call.status(), "call."));
-  item->alone = IsStep(*call);
-  item->call = *std::move(call);
-  Add(std::move(item));
-}
-
-void CallStream::SetDefaults(std::unique_ptr<Item> item, Parsed<v1::StreamRequest> request) {
-  if (const absl::Status status = CheckDefaults(request->defaults().request()); !status.ok()) {
-    return AddError(std::move(item), PrefixField(status, "defaults.request."));
-  }
-  defaults_ = std::move(request);
-  {
-    MutexLock lock(mu_);
-    reading_ = false;
-  }
   Advance();
 }
 
-void CallStream::Add(std::unique_ptr<Item> item) {
-  {
-    MutexLock lock(mu_);
-    reading_ = false;
-    items_.push_back(std::move(item));
-  }
-  Advance();
-}
-
-void CallStream::AddError(std::unique_ptr<Item> item, const absl::Status& error) {
-  item->reply = EncodeStreamError(item->sequence, ToMessage(error)).ToByteBuffer();
-  item->observation.Finish(error, static_cast<int64_t>(item->reply.Length()));
-  item->answered = true;
-  Add(std::move(item));
-}
-
-void CallStream::Submit(Item* item, Call call) {
+void CallStream::Submit(StreamItem* item, Call call) {
   call.cancelled = [stream = stream_] { return stream->cancelled(); };
-  engine_->Submit(std::move(call), [self = shared_from_this(), item](absl::StatusOr<CallReply> result) {
-    WireBody body;
-    const absl::Status status = result.ok() ? absl::OkStatus() : PrefixField(result.status(), "call.");
-    if (status.ok()) {
-      body = EncodeStreamReply(item->sequence,
-                               EncodeNormalizeResponse(*std::move(result), item->want_timings, item->observation));
-    } else {
-      body = EncodeStreamError(item->sequence, ToMessage(status));
-    }
-    item->reply = std::move(body).ToByteBuffer();
-    item->observation.Finish(status, static_cast<int64_t>(item->reply.Length()));
+  call.hold = [item, stream = stream_](int64_t bytes) {
+    return item->Hold(bytes, [&stream] { return stream->peer(); });
+  };
+  call.intact = [tensors = item->tensors] { return tensors->CheckRegions(); };
+  std::shared_ptr<const void> owner = call.owner;
+  engine_->Submit(std::move(call), [self = shared_from_this(), item,
+                                    owner = std::move(owner)](absl::StatusOr<CallReply> result) mutable {
+    const absl::Status status = self->Encode(std::move(result), item);
+    // Chunks that came are not needed any more, and what goes back may take long; the rest is held with its room.
+    if (!item->chunked) item->owner = std::move(owner);
+    owner.reset();
+    item->observation.Finish(status, static_cast<int64_t>(item->reply.Length()) +
+                                         (item->outputs.has_value() ? item->outputs->size_bytes() : 0));
     {
       MutexLock lock(self->mu_);
       item->answered = true;
@@ -242,21 +199,33 @@ void CallStream::Submit(Item* item, Call call) {
   });
 }
 
-void CallStream::EndReading(grpc::Status status) {
-  {
-    MutexLock lock(mu_);
-    reading_ = false;
-    read_all_ = true;
-    end_ = std::move(status);
+absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* item) {
+  // A step that was committed was intact by then.
+  if (result.ok() && !(result->state.has_value() && result->state->result.applied)) {
+    if (absl::Status intact = item->tensors->CheckRegions(); !intact.ok()) result = std::move(intact);
   }
-  Advance();
+  if (!result.ok()) {
+    absl::Status status = PrefixField(result.status(), "call.");
+    item->chunk_bytes = Reservation();
+    item->reply = EncodeStreamError(item->sequence, ToMessage(status)).ToByteBuffer();
+    return status;
+  }
+  std::vector<Buffer> outputs;
+  WireBody response = EncodeNormalizeResponse(*std::move(result), item->want_timings, item->observation,
+                                              item->chunked ? &outputs : nullptr);
+  item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToByteBuffer();
+  if (!item->chunked) return absl::OkStatus();
+  item->outputs.emplace(item->sequence, std::move(outputs));
+  // Less than before, so that it is had. (More is possible only where few elements have many statistics.)
+  item->chunk_bytes.Resize(item->outputs->size_bytes(), [this] { return stream_->peer(); }).IgnoreError();
+  return absl::OkStatus();
 }
 
 void CallStream::Cancel() {
   std::deque<std::pair<Call, Observation>> dropped;  // ended without the lock
   {
     MutexLock lock(mu_);
-    for (const std::unique_ptr<Item>& item : items_) {
+    for (const std::unique_ptr<StreamItem>& item : items_) {
       if (!item->call.has_value()) continue;
       dropped.emplace_back(TakeCall(*item), std::move(item->observation));
       item->answered = true;
@@ -268,12 +237,12 @@ void CallStream::Cancel() {
 
 }  // namespace
 
-Route NormalizeStreamRoute(const RouteContext* context, std::string path, int max_calls, Engine* engine) {
-  auto start = [context, max_calls, engine](std::shared_ptr<Stream> stream) {
-    if (const absl::Status open = context->admission->CheckOpen(); !open.ok()) {
-      return Reply(stream, Observation(context->observer, ShortName(stream->method())))(open);
-    }
-    std::make_shared<CallStream>(context, static_cast<size_t>(max_calls), engine, std::move(stream))->Start();
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine) {
+  auto start = [context, limits, engine](std::shared_ptr<Stream> stream) {
+    // Nothing has been read: a server that is full refuses here.
+    const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    if (!open.ok()) return Reply(stream, Observation(context->observer, ShortName(stream->method())))(open.status());
+    std::make_shared<CallStream>(context, limits, engine, std::move(stream))->Start();
   };
   return {std::move(path), std::move(start)};
 }

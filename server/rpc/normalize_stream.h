@@ -11,9 +11,13 @@
 
 namespace normd::rpc {
 
-// At most `max_calls` of one stream are decoded and not yet answered. Everything is borrowed and must outlive the
-// streams.
-Route NormalizeStreamRoute(const RouteContext* context, std::string path, int max_calls, Engine* engine);
+struct StreamLimits {
+  int max_calls = 0;             // of one stream, decoded and not yet answered
+  int64_t max_tensor_bytes = 0;  // of one tensor that comes in chunks
+};
+
+// Everything is borrowed and must outlive the streams.
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine);
 
 }  // namespace normd::rpc
 

@@ -8,35 +8,96 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/errors.h"
 #include "normd/v1/normalizer.pb.h"
+#include "server/rpc/admission.h"
 #include "server/rpc/decode_call.h"
 #include "server/rpc/describe.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/normalize_stream.h"
+#include "server/rpc/plain_requests.h"
 
 namespace normd::rpc {
 namespace {
 
-void Normalize(Engine* engine, Parsed<v1::NormalizeRequest> request, Reply reply) {
-  absl::StatusOr<Call> call = DecodeCall(*request, nullptr, request.owner);
+// Gives a decoded call what it needs to be submitted.
+template <typename Message>
+void Complete(const Parsed<Message>& request, const Reply& reply, Call& call) {
+  call.owner = request.owner;
+  call.cancelled = reply.Cancelled();
+  call.hold = [memory = request.memory, stream = reply.stream()](int64_t bytes) {
+    return memory->Hold(bytes, [&stream] { return stream->peer(); });
+  };
+  call.intact = [tensors = request.tensors] { return tensors->CheckRegions(); };
+}
+
+// What was computed from memory that its owner took away means nothing. A step that was committed was intact by then.
+template <typename Message>
+absl::Status CheckIntact(const Parsed<Message>& request, const CallReply& reply) {
+  const bool committed = reply.state.has_value() && reply.state->result.applied;
+  return committed ? absl::OkStatus() : request.tensors->CheckRegions();
+}
+
+// Keeps the request, and the room that was made for it and its reply, until the reply has gone.
+template <typename Message>
+Stream::Callback Keep(Parsed<Message> request) {
+  return [owner = std::move(request.owner)] {};
+}
+
+// `known` gets a good request by its `metadata`, where that is not empty.
+void Normalize(Engine* engine, PlainRequests* known, const std::string& metadata, Parsed<v1::NormalizeRequest> request,
+               Reply reply) {
+  absl::StatusOr<Call> call = DecodeCall({request.message, request.tensors}, {});
   reply.observation().record().norm_method = MethodName(request->spec());
   reply.observation().DecodeDone();
   if (!call.ok()) return reply(call.status());
-  call->cancelled = reply.Cancelled();
+  if (!metadata.empty()) known->Remember(metadata, *request, *call);
+  Complete(request, reply, *call);
   engine->Submit(*std::move(call), [reply = std::move(reply),
-                                    want_timings = request->want_timings()](absl::StatusOr<CallReply> result) mutable {
+                                    request = std::move(request)](absl::StatusOr<CallReply> result) mutable {
     if (!result.ok()) return reply(result.status());
-    reply(EncodeNormalizeResponse(*std::move(result), want_timings, reply.observation()).ToByteBuffer());
+    if (const absl::Status intact = CheckIntact(request, *result); !intact.ok()) return reply(intact);
+    grpc::ByteBuffer bytes =
+        EncodeNormalizeResponse(*std::move(result), request->want_timings(), reply.observation()).ToByteBuffer();
+    reply(std::move(bytes), Keep(std::move(request)));
   });
 }
 
+Route NormalizeRoute(const RouteContext* context, std::string path, Engine* engine) {
+  auto start = [context, engine, known = std::make_shared<PlainRequests>(engine),
+                expected = std::make_shared<ExpectedSize>()](std::shared_ptr<Stream> stream) {
+    auto then = [context, engine, &known, stream](grpc::ByteBuffer bytes, Reservation reservation,
+                                                  Observation observation) {
+      ReceivedMessage message = Receive(bytes, *kLayoutOf<v1::NormalizeRequest>);
+      bytes.Clear();
+      auto answer = known->Answer(message, observation);
+      Reply reply(stream, std::move(observation));
+      if (answer.has_value()) {
+        return reply(*std::move(answer), [message = std::move(message), held = std::move(reservation)] {});
+      }
+      const std::string metadata = message.split.has_value() ? message.split->metadata : "";
+      absl::StatusOr<Parsed<v1::NormalizeRequest>> request =
+          Parse<v1::NormalizeRequest>(std::move(message), std::move(reservation));
+      if (!request.ok()) return reply(request.status());
+      request->tensors->SetBuffers(context->buffers);
+      request->tensors->SetSharedMemory(SharedMemoryOf(*context, *stream));
+      Normalize(engine, known.get(), metadata, *std::move(request), std::move(reply));
+    };
+    ReadRequest(context, stream, expected.get(), kBytesHeldPerMessageByte, std::move(then));
+  };
+  return {std::move(path), std::move(start)};
+}
+
 void ComputeMoments(Engine* engine, Parsed<v1::ComputeMomentsRequest> request, Reply reply) {
-  absl::StatusOr<Call> call = DecodeComputeMoments(*request, request.owner);
+  absl::StatusOr<Call> call = DecodeComputeMoments({request.message, request.tensors});
   reply.observation().record().norm_method = MethodName(request->spec());
   reply.observation().DecodeDone();
   if (!call.ok()) return reply(call.status());
-  engine->Submit(*std::move(call), [reply = std::move(reply)](absl::StatusOr<CallReply> result) mutable {
+  Complete(request, reply, *call);
+  engine->Submit(*std::move(call), [reply = std::move(reply),
+                                    request = std::move(request)](absl::StatusOr<CallReply> result) mutable {
     if (!result.ok()) return reply(result.status());
-    reply(EncodeComputeMomentsResponse(*std::move(result), reply.observation()).ToByteBuffer());
+    if (const absl::Status intact = CheckIntact(request, *result); !intact.ok()) return reply(intact);
+    grpc::ByteBuffer bytes = EncodeComputeMomentsResponse(*std::move(result), reply.observation()).ToByteBuffer();
+    reply(std::move(bytes), Keep(std::move(request)));
   });
 }
 
@@ -48,13 +109,15 @@ struct Batch {
   std::vector<bool> want_timings;
 };
 
-Batch DecodeBatch(const v1::BatchNormalizeRequest& request, const std::shared_ptr<const void>& owner) {
+Batch DecodeBatch(const Parsed<v1::BatchNormalizeRequest>& request, const Reply& reply) {
   Batch batch;
-  for (const v1::NormalizeRequest& item : request.items()) {
-    absl::StatusOr<Call> call = DecodeCall(item, nullptr, owner);
+  for (const v1::NormalizeRequest& item : request->items()) {
+    absl::StatusOr<Call> call = DecodeCall({&item, request.tensors}, {});
     batch.refused.push_back(call.status());
     batch.want_timings.push_back(item.want_timings());
-    if (call.ok()) batch.calls.push_back(*std::move(call));
+    if (!call.ok()) continue;
+    Complete(request, reply, *call);
+    batch.calls.push_back(*std::move(call));
   }
   return batch;
 }
@@ -79,14 +142,19 @@ void BatchNormalize(Engine* engine, int64_t max_items, Parsed<v1::BatchNormalize
     return reply(OutOfRangeError("items", absl::StrCat(request->items_size(), " items"),
                                  absl::StrCat("at most ", max_items, " items"), "TOO_MANY_ITEMS"));
   }
-  Batch batch = DecodeBatch(*request, request.owner);
+  Batch batch = DecodeBatch(request, reply);
   reply.observation().DecodeDone();
-  for (Call& call : batch.calls) call.cancelled = reply.Cancelled();
-  engine->SubmitBatch(std::move(batch.calls), [reply = std::move(reply), refused = std::move(batch.refused),
-                                               want_timings = std::move(batch.want_timings)](
-                                                  std::vector<absl::StatusOr<CallReply>> results) mutable {
-    reply(EncodeBatch(refused, want_timings, std::move(results), reply.observation()));
-  });
+  engine->SubmitBatch(
+      std::move(batch.calls),
+      [reply = std::move(reply), request = std::move(request), refused = std::move(batch.refused),
+       want_timings = std::move(batch.want_timings)](std::vector<absl::StatusOr<CallReply>> results) mutable {
+        for (absl::StatusOr<CallReply>& result : results) {
+          if (!result.ok()) continue;
+          if (absl::Status intact = CheckIntact(request, *result); !intact.ok()) result = std::move(intact);
+        }
+        grpc::ByteBuffer bytes = EncodeBatch(refused, want_timings, std::move(results), reply.observation());
+        reply(std::move(bytes), Keep(std::move(request)));
+      });
 }
 
 }  // namespace
@@ -94,10 +162,7 @@ void BatchNormalize(Engine* engine, int64_t max_items, Parsed<v1::BatchNormalize
 std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine) {
   const std::string service = "/normd.v1.Normalizer/";
   return {
-      Unary<v1::NormalizeRequest>(context, service + "Normalize",
-                                  [engine](Parsed<v1::NormalizeRequest> request, Reply reply) {
-                                    Normalize(engine, std::move(request), std::move(reply));
-                                  }),
+      NormalizeRoute(context, service + "Normalize", engine),
       Unary<v1::BatchNormalizeRequest>(
           context, service + "BatchNormalize",
           [engine, max_items = options->max_batch_items](Parsed<v1::BatchNormalizeRequest> request, Reply reply) {
@@ -111,7 +176,8 @@ std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServe
                                  [engine, options](Parsed<v1::DescribeRequest>, Reply reply) {
                                    reply(Serialize(Describe(*options, engine->sessions())));
                                  }),
-      NormalizeStreamRoute(context, service + "NormalizeStream", options->max_stream_calls, engine),
+      NormalizeStreamRoute(context, service + "NormalizeStream", {options->max_stream_calls, MaxTensorBytes(*options)},
+                           engine),
   };
 }
 

@@ -11,6 +11,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
+#include "normd/v1/shared_memory.grpc.pb.h"
 
 namespace normd::rpc {
 namespace {
@@ -36,6 +37,9 @@ using SessionsService =
          S::WithGenericMethod_ListSessions, S::WithGenericMethod_UpdateSession, S::WithGenericMethod_ResetSession,
          S::WithGenericMethod_ForkSession, S::WithGenericMethod_DeleteSession, S::WithGenericMethod_CommitMoments,
          S::WithGenericMethod_ExportSession, S::WithGenericMethod_ImportSession>::Type;
+
+using M = v1::SharedMemory;
+using SharedMemoryService = Wrap<M::Service, M::WithGenericMethod_RegisterRegion>::Type;
 
 using H = grpc::health::v1::Health;
 using HealthService = Wrap<H::Service, H::WithGenericMethod_Check, H::WithGenericMethod_Watch>::Type;
@@ -79,6 +83,7 @@ Reflection::Reflection(bool on) : on_(on) {
   if (!on) return;
   services_.push_back(std::make_unique<Listed<NormalizerService>>("/normd.v1.Normalizer/"));
   services_.push_back(std::make_unique<Listed<SessionsService>>("/normd.v1.Sessions/"));
+  services_.push_back(std::make_unique<Listed<SharedMemoryService>>("/normd.v1.SharedMemory/"));
   services_.push_back(std::make_unique<Listed<HealthService>>("/grpc.health.v1.Health/"));
 }
 

@@ -4,6 +4,8 @@
 #ifndef NORMD_SERVER_RPC_ROUTE_H_
 #define NORMD_SERVER_RPC_ROUTE_H_
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,7 +32,35 @@ struct Route {
 struct RouteContext {
   Admission* admission = nullptr;
   const RpcObserver* observer = nullptr;  // null: not observed
+  int64_t max_message_bytes = int64_t{1} << 31;
+  BufferPool* buffers = nullptr;         // null: malloc
+  const RegionTable* regions = nullptr;  // null: no shared memory
+  bool shared_memory_anywhere = false;   // not over Unix sockets only
 };
+
+// What a caller of `stream` may name.
+TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream);
+
+// The sizes of messages to come, guessed from those of before: unknown until a message has been read, and then it is
+// too late to refuse it. Safe from any thread.
+class ExpectedSize {
+ public:
+  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // The guess was too much for the server: others shall not wait for what may never come.
+  void Halve() { bytes_.store(bytes() / 2, std::memory_order_relaxed); }
+  // Follows a larger size at once and smaller ones slowly.
+  void Note(int64_t bytes) {
+    const int64_t before = this->bytes();
+    bytes_.store(std::max(bytes, before - before / 8), std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> bytes_{0};
+};
+
+// Room for what the call is about to send: what it says in its metadata, or else `expected`, `factor` times.
+absl::StatusOr<Reservation> Admit(const RouteContext& context, const Stream& stream, ExpectedSize* expected,
+                                  int64_t factor);
 
 // "/normd.v1.Normalizer/Normalize" -> "Normalizer/Normalize", as records name it.
 std::string_view ShortName(std::string_view path);
@@ -44,8 +74,9 @@ class Reply {
   Reply& operator=(Reply&&) = default;
   ~Reply();
 
-  // Sends the message, or ends the call with the status.
-  void operator()(absl::StatusOr<grpc::ByteBuffer> message);
+  // Sends the message, or ends the call with the status. `written` runs, or is dropped, when the transport has taken
+  // the message: what it holds is held until then.
+  void operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callback written = nullptr);
 
   Observation& observation() { return observation_; }
 
@@ -53,6 +84,7 @@ class Reply {
   std::function<bool()> Cancelled() const {
     return [stream = stream_] { return stream->cancelled(); };
   }
+  const std::shared_ptr<Stream>& stream() const { return stream_; }
 
  private:
   std::shared_ptr<Stream> stream_;
@@ -67,19 +99,25 @@ using ServerStreamingHandler =
     std::function<void(Parsed<Request> request, std::shared_ptr<Stream> stream, Observation observation)>;
 
 // Reads the one request message of `stream`. Refuses at headers when the server is full, and ends the call when there
-// is no message; otherwise `then` goes on with it.
-void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream,
-                 absl::AnyInvocable<void(grpc::ByteBuffer, Observation)> then);
+// is no message, or one that does not fit; otherwise `then` goes on with it. `factor` as in Admit.
+void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, ExpectedSize* expected, int64_t factor,
+                 absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)> then);
 
 template <typename Request>
 Route ServerStreaming(const RouteContext* context, std::string path, ServerStreamingHandler<Request> handler) {
-  auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
-    ReadRequest(context, stream, [context, &handler, stream](grpc::ByteBuffer message, Observation observation) {
-      absl::StatusOr<Parsed<Request>> request = Parse<Request>(message, *context->admission);
+  constexpr int64_t kFactor = kLayoutOf<Request> == nullptr ? 1 : kBytesHeldPerMessageByte;
+  auto start = [context, handler = std::move(handler),
+                expected = std::make_shared<ExpectedSize>()](std::shared_ptr<Stream> stream) {
+    auto then = [context, &handler, stream](grpc::ByteBuffer message, Reservation reservation,
+                                            Observation observation) {
+      absl::StatusOr<Parsed<Request>> request = Parse<Request>(message, std::move(reservation));
       message.Clear();
       if (!request.ok()) return Reply(stream, std::move(observation))(request.status());
+      request->tensors->SetBuffers(context->buffers);
+      request->tensors->SetSharedMemory(SharedMemoryOf(*context, *stream));
       handler(*std::move(request), stream, std::move(observation));
-    });
+    };
+    ReadRequest(context, stream, expected.get(), kFactor, std::move(then));
   };
   return {std::move(path), std::move(start)};
 }

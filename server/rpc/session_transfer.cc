@@ -75,11 +75,11 @@ void ExportSession(SessionStore* store, size_t chunk_bytes, const v1::ExportSess
 // One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread.
 class Import : public std::enable_shared_from_this<Import> {
  public:
-  Import(const RouteContext* context, SessionStore* store, std::shared_ptr<Stream> stream)
-      : context_(context),
-        store_(store),
+  Import(const RouteContext* context, SessionStore* store, std::shared_ptr<Stream> stream, Reservation held)
+      : store_(store),
         stream_(stream),
-        reply_(stream, Observation(context->observer, ShortName(stream_->method()))) {}
+        reply_(stream, Observation(context->observer, ShortName(stream_->method()))),
+        held_(std::move(held)) {}
 
   void ReadNext() {
     stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
@@ -93,9 +93,8 @@ class Import : public std::enable_shared_from_this<Import> {
   absl::Status Take(const grpc::ByteBuffer& message) {
     const bool first = reply_.observation().record().request_bytes == 0;
     reply_.observation().record().request_bytes += static_cast<int64_t>(message.Length());
-    NORMD_ASSIGN_OR_RETURN(Reservation reservation,
-                           context_->admission->Reserve(static_cast<int64_t>(message.Length())));
-    held_.Add(std::move(reservation));
+    NORMD_RETURN_IF_ERROR(
+        held_.Resize(held_.bytes() + static_cast<int64_t>(message.Length()), [this] { return stream_->peer(); }));
     v1::ImportSessionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
     if (first) {
@@ -138,7 +137,6 @@ class Import : public std::enable_shared_from_this<Import> {
     });
   }
 
-  const RouteContext* const context_;
   SessionStore* const store_;
   const std::shared_ptr<Stream> stream_;
   Reply reply_;
@@ -161,10 +159,10 @@ Route ExportSessionRoute(const RouteContext* context, std::string path, int64_t 
 
 Route ImportSessionRoute(const RouteContext* context, std::string path, SessionStore* store) {
   auto start = [context, store](std::shared_ptr<Stream> stream) {
-    if (const absl::Status open = context->admission->CheckOpen(); !open.ok()) {
-      return Reply(stream, Observation(context->observer, ShortName(stream->method())))(open);
-    }
-    std::make_shared<Import>(context, store, std::move(stream))->ReadNext();
+    // Nothing has been read: a server that is full refuses here.
+    absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    if (!held.ok()) return Reply(stream, Observation(context->observer, ShortName(stream->method())))(held.status());
+    std::make_shared<Import>(context, store, std::move(stream), *std::move(held))->ReadNext();
   };
   return {std::move(path), std::move(start)};
 }

@@ -51,9 +51,17 @@ void AddRetryInfo(google::rpc::Status* message) {
   message->add_details()->PackFrom(info);
 }
 
+// The type that the name in a NOT_FOUND is of.
+std::string_view ResourceType(const ErrorDetail& detail) {
+  if (detail.reason == "REGION_NOT_FOUND") return "normd.v1.SharedRange.region";
+  if (detail.reason == "OBJECT_NOT_FOUND") return "normd.v1.RegisterRegionRequest.posix_name";
+  if (detail.reason == "SERVICE_UNKNOWN") return "grpc.health.v1.service";
+  return "normd.v1.Session";
+}
+
 void AddResourceInfo(const ErrorDetail& detail, google::rpc::Status* message) {
   google::rpc::ResourceInfo info;
-  info.set_resource_type("normd.v1.Session");
+  info.set_resource_type(std::string(ResourceType(detail)));
   info.set_resource_name(Cut(detail.value, kMaxDetailBytes));
   info.set_description(Cut(message->message(), kMaxDetailBytes));
   message->add_details()->PackFrom(info);

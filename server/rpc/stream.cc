@@ -1,6 +1,17 @@
 #include "server/rpc/stream.h"
 
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "proto/wire/metadata.h"
+
 namespace normd::rpc {
+namespace {
+
+constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
+constexpr char kRetryPushbackMs[] = "100";                // as the RetryInfo says
+
+}  // namespace
 
 void LiveCount::Add() {
   MutexLock lock(mu_);
@@ -32,6 +43,17 @@ void Stream::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQu
   service->RequestCall(&stream->context_, &stream->stream_, queue, queue, tag);
 }
 
+int64_t Stream::AnnouncedBytes() const {
+  const auto& metadata = context_.client_metadata();
+  const auto found = metadata.find(wire::kMessageBytesKey);
+  if (found == metadata.end()) return 0;
+  int64_t bytes = 0;
+  const bool ok = absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &bytes);
+  return ok && bytes > 0 ? std::min(bytes, kMaxAnnouncedBytes) : 0;
+}
+
+void Stream::SetRetryPushback() { context_.AddTrailingMetadata("grpc-retry-pushback-ms", kRetryPushbackMs); }
+
 void Stream::Read(OnRead on_read) {
   void* const tag = read_tag_.Arm([self = shared_from_this(), on_read = std::move(on_read)](bool ok) mutable {
     if (!ok) return on_read(std::nullopt);
@@ -61,6 +83,16 @@ void Stream::Finish(grpc::Status status) {
   Pump();
 }
 
+void Stream::WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written) {
+  {
+    MutexLock lock(mu_);
+    if (finish_.has_value()) return;
+    writes_.push_back({std::move(message), std::move(written)});
+    finish_ = std::move(status);
+  }
+  Pump();
+}
+
 void Stream::Pump() {
   std::optional<PendingWrite> write;
   std::optional<grpc::Status> finish;
@@ -70,7 +102,7 @@ void Stream::Pump() {
     busy_ = true;
     if (!writes_.empty()) {
       write = std::move(writes_.front());
-      writes_.pop_front();
+      writes_.erase(writes_.begin());
     }
     if (writes_.empty()) finish = finish_;
   }

@@ -12,11 +12,11 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "server/base/mutex.h"
@@ -52,6 +52,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // "/normd.v1.Normalizer/Normalize"
   const std::string& method() const { return context_.method(); }
 
+  // "ipv4:127.0.0.1:40112", "unix:": the connection's other end.
+  std::string peer() const { return context_.peer(); }
+  // Whether the caller came through a Unix socket.
+  bool is_local() const { return peer().compare(0, 5, "unix:") == 0; }
+  // How many bytes the caller says that its message has (wire::kMessageBytesKey in its metadata); 0 where it says
+  // nothing.
+  int64_t AnnouncedBytes() const;
+
   // One message, or nothing when the caller half-closed, was cancelled, or sent one over the size limit.
   // REQUIRES: no Read is under way.
   void Read(OnRead on_read);
@@ -59,8 +67,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Queued behind earlier writes. `written`, if any, runs when the transport has taken the message or never will.
   void Write(grpc::ByteBuffer message, Callback written = nullptr);
 
+  // Tells clients that retry by themselves to wait. REQUIRES: before Finish.
+  void SetRetryPushback();
+
   // After the queued writes. Later writes and finishes are dropped.
   void Finish(grpc::Status status);
+
+  // Both at once, so that message and status leave in one packet.
+  void WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written = nullptr);
 
   // The caller went away, or the deadline has passed.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
@@ -94,7 +108,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<bool> cancelled_{false};
 
   Mutex mu_;
-  std::deque<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
+  std::vector<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> finish_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a write or the finish is under way; stays so after the finish
   bool done_ ABSL_GUARDED_BY(mu_) = false;

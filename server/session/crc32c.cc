@@ -49,11 +49,12 @@ bool HasInstruction() { return false; }
 
 }  // namespace
 
-uint32_t Crc32c(std::string_view bytes) {
+uint32_t ExtendCrc32c(uint32_t crc, std::string_view bytes) {
   static const bool has_instruction = HasInstruction();
-  const uint32_t start = ~uint32_t{0};
-  return ~(has_instruction ? ExtendByInstruction(start, bytes) : ExtendByTable(start, bytes));
+  return ~(has_instruction ? ExtendByInstruction(~crc, bytes) : ExtendByTable(~crc, bytes));
 }
+
+uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
 
 uint32_t Crc32cByTable(std::string_view bytes) { return ~ExtendByTable(~uint32_t{0}, bytes); }
 

@@ -10,6 +10,8 @@ namespace normd {
 
 // Crc32c("123456789") is 0xe3069283.
 uint32_t Crc32c(std::string_view bytes);
+// That of what `crc` is the checksum of, 0 being that of nothing, and `bytes` after it.
+uint32_t ExtendCrc32c(uint32_t crc, std::string_view bytes);
 
 // The same without the CPU's instruction for it, which not every CPU has; for its test.
 uint32_t Crc32cByTable(std::string_view bytes);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "tests/bench/report.h"
 
 namespace normd::bench {
 
@@ -74,6 +73,12 @@ ForeignCpu::ForeignCpu() : busy_seconds_(BusySeconds()), own_seconds_(OwnSeconds
 double ForeignCpu::Read() const {
   const double foreign = BusySeconds() - busy_seconds_ - (OwnSeconds() - own_seconds_);
   return foreign / (WallSeconds() - wall_seconds_);
+}
+
+void NoteForeignCpu(std::string_view when, absl::Duration watch, Report* report) {
+  const ForeignCpu foreign;
+  absl::SleepFor(watch);
+  report->Note("cores busy with others " + std::string(when), Fixed(foreign.Read(), 2));
 }
 
 int64_t ResidentBytes() {

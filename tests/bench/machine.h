@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/time/time.h"
+#include "tests/bench/report.h"
 
 namespace normd::bench {
 
@@ -27,6 +29,9 @@ class ForeignCpu {
  private:
   const double busy_seconds_, own_seconds_, wall_seconds_;
 };
+
+// "cores busy with others before: 0.12", after watching for `watch`. `when`: "before", "after".
+void NoteForeignCpu(std::string_view when, absl::Duration watch, Report* report);
 
 // Resident memory of this process.
 int64_t ResidentBytes();

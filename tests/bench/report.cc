@@ -13,6 +13,19 @@ namespace {
 constexpr int kNameWidth = 32;
 constexpr int kCellWidth = 10;
 
+bool Holds(const Figure& figure, double ratio) {
+  // Not as a quotient: a ratio of 0 allows everything.
+  return (!figure.floor.has_value() || figure.value >= ratio * *figure.floor) &&
+         (!figure.ceiling.has_value() || figure.value * ratio <= *figure.ceiling);
+}
+
+// "name 0.83 < 0.90"
+std::string MissText(const Figure& figure) {
+  const bool low = figure.floor.has_value() && figure.value < *figure.floor;
+  return figure.name + " " + Fixed(figure.value, 2) + (low ? " < " : " > ") +
+         Fixed(low ? *figure.floor : *figure.ceiling, 2);
+}
+
 }  // namespace
 
 void Report::Note(std::string_view name, std::string_view value) {
@@ -46,14 +59,13 @@ std::string Report::FloorsLine() const {
   int missed = 0;
   std::string names;
   for (const Figure& figure : figures_) {
-    if (!figure.floor.has_value()) continue;
-    if (figure.value >= *figure.floor) {
+    if (!figure.floor.has_value() && !figure.ceiling.has_value()) continue;
+    if (Holds(figure, 1)) {
       ++met;
       continue;
     }
     ++missed;
-    names +=
-        (names.empty() ? ": " : ", ") + figure.name + " " + Fixed(figure.value, 2) + " < " + Fixed(*figure.floor, 2);
+    names += (names.empty() ? ": " : ", ") + MissText(figure);
   }
   std::string line = "floors: " + std::to_string(met) + " met, " + std::to_string(missed) + " short" + names;
   for (const std::string& what : not_measured_) line += "; not measured: " + what;
@@ -61,9 +73,8 @@ std::string Report::FloorsLine() const {
 }
 
 int Report::Below(double ratio) const {
-  return static_cast<int>(std::count_if(figures_.begin(), figures_.end(), [ratio](const Figure& figure) {
-    return figure.floor.has_value() && figure.value < ratio * *figure.floor;
-  }));
+  return static_cast<int>(
+      std::count_if(figures_.begin(), figures_.end(), [ratio](const Figure& figure) { return !Holds(figure, ratio); }));
 }
 
 bool Report::WriteJson(const std::string& path) const {
@@ -73,6 +84,7 @@ bool Report::WriteJson(const std::string& path) const {
   for (const Figure& figure : figures_) {
     nlohmann::json one = {{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}};
     if (figure.floor.has_value()) one["floor"] = *figure.floor;
+    if (figure.ceiling.has_value()) one["ceiling"] = *figure.ceiling;
     figures.push_back(std::move(one));
   }
   const nlohmann::json all = {

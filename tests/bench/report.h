@@ -16,7 +16,8 @@ struct Figure {
   std::string name;  // "sqlite power C=256 n=64"
   double value = 0;
   std::string unit;
-  std::optional<double> floor;  // the least that `value` may be
+  std::optional<double> floor = {};    // the least that `value` may be
+  std::optional<double> ceiling = {};  // the most; counted and printed with the floors
 };
 
 class Report {
@@ -33,9 +34,9 @@ class Report {
   // A floor that this run has no figure for, and why.
   void NotMeasured(std::string_view what, std::string_view why);
 
-  // "floors: N met, M short: name 0.83 < 0.90, ..."
+  // "floors: N met, M short: name 0.83 < 0.90, other 1.30 > 1.10, ..."
   std::string FloorsLine() const;
-  // Figures below `ratio` times their floor.
+  // Figures below `ratio` times their floor, or above their ceiling divided by `ratio`. REQUIRES: ratio >= 0.
   int Below(double ratio) const;
   // False when the file cannot be written.
   bool WriteJson(const std::string& path) const;

@@ -6,12 +6,14 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/chunks.h"
 #include "client/cpp/crc32c.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/split.h"
@@ -43,6 +45,10 @@ class FakeNormalizer : public v1::Normalizer::Service {
                                grpc::ServerReaderWriter<v1::StreamResponse, v1::StreamRequest>* stream) override {
     for (v1::StreamRequest request; stream->Read(&request);) {
       v1::StreamResponse response;
+      if (request.call().x().has_chunked()) {
+        AnswerInChunks(&request, stream);
+        continue;
+      }
       response.set_sequence(request.sequence());
       const grpc::Status status = on_normalize(++calls, request.call(), response.mutable_reply());
       if (!status.ok()) response.mutable_error()->set_code(status.error_code());
@@ -51,12 +57,54 @@ class FakeNormalizer : public v1::Normalizer::Service {
     return grpc::Status::OK;
   }
 
+  // Limits are those of a server that takes messages of as much; 0: it does not know Describe.
+  int64_t max_message_bytes = 0;
+  std::function<void(v1::StreamResponse&)> on_chunk;  // changes a chunk of a reply
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeResponse* response) override {
+    ++describes;
+    if (max_message_bytes == 0) return {grpc::StatusCode::UNIMPLEMENTED, "no limits"};
+    response->mutable_limits()->set_max_message_bytes(max_message_bytes);
+    response->mutable_limits()->set_max_tensor_bytes(1 << 30);
+    return grpc::Status::OK;
+  }
+  std::atomic<int> describes{0};
+
   std::set<std::string> peers() {
     const std::lock_guard<std::mutex> lock(mu_);
     return peers_;
   }
 
  private:
+  using ServerStream = grpc::ServerReaderWriter<v1::StreamResponse, v1::StreamRequest>;
+
+  // Reads x, and answers with outputs in chunks of 100 KiB.
+  void AnswerInChunks(v1::StreamRequest* request, ServerStream* stream) {
+    std::string data;
+    v1::StreamRequest chunk;
+    do {
+      if (!stream->Read(&chunk)) return;
+      data += chunk.chunk().data();
+    } while (!chunk.chunk().last());
+    request->mutable_call()->mutable_x()->set_data(data);
+    v1::StreamResponse response;
+    response.set_sequence(request->sequence());
+    const grpc::Status status = on_normalize(++calls, request->call(), response.mutable_reply());
+    std::vector<v1::StreamResponse> chunks;
+    for (v1::Output& output : *response.mutable_reply()->mutable_outputs()) {
+      const std::string bytes = output.tensor().data();
+      output.mutable_tensor()->mutable_chunked()->set_size_bytes(bytes.size());
+      for (size_t offset = 0; offset < bytes.size(); offset += 100 << 10) {
+        chunks.emplace_back().set_sequence(request->sequence());
+        *chunks.back().mutable_chunk() = client::CutChunk(bytes, offset, 100 << 10);
+        if (on_chunk) on_chunk(chunks.back());
+      }
+    }
+    if (!status.ok()) response.mutable_error()->set_code(status.error_code());
+    stream->Write(response);
+    for (const v1::StreamResponse& message : chunks) stream->Write(message);
+  }
+
   std::mutex mu_;
   std::set<std::string> peers_;
 };
@@ -329,42 +377,152 @@ TEST_F(ClientTest, PiecesGiveTheBytesOfTheWhole) {
   EXPECT_EQ(response->outputs(0).tensor().shape(0), 1000);
 }
 
-TEST_F(ClientTest, WhatMayNotBeCutNamesTheLimit) {
+TEST_F(ClientTest, WhatMayNotBeCutTravelsInChunks) {
+  normalizer_.max_message_bytes = 100 << 10;
   v1::NormalizeRequest request = Request(1000, 100);
   request.mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
   request.set_mode(v1::MODE_TRAINING);
-  const auto ignore = [](int64_t, int64_t) {};
-  const auto refused = client::NormalizeInPieces(*client_, request, request.spec(), 100 << 10, ignore);
-  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
-  EXPECT_NE(refused.status().message().find("100.0 KiB"), absl::string_view::npos) << refused.status();
-  const v1::NormalizeRequest wide = Request(2, 50000);
-  EXPECT_TRUE(
-      absl::IsResourceExhausted(client::NormalizeInPieces(*client_, wide, wide.spec(), 100 << 10, ignore).status()));
-  EXPECT_EQ(normalizer_.calls, 0);
+  const v1::NormalizeRequest wide = Request(2, 50000);  // even one row is larger
+  for (const v1::NormalizeRequest& whole : {request, wide}) {
+    normalizer_.calls = 0;
+    const auto response = client::NormalizeInPieces(*client_, whole, whole.spec(), 100 << 10, [](int64_t, int64_t) {});
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_EQ(normalizer_.calls, 1);
+    EXPECT_TRUE(response->outputs(0).tensor().data() == whole.x().data());
+  }
+}
+
+TEST_F(ClientTest, ARequestOverTheServersLimitGoesInChunks) {
+  normalizer_.max_message_bytes = 5 << 20;
+  std::atomic<int> chunks{0};
+  normalizer_.on_chunk = [&](auto&) { ++chunks; };
+  for (const int64_t rows : {10, 2000, 1000}) {
+    const v1::NormalizeRequest request = Request(rows, 1100);  // 2000: of 8.4 MiB; 1000: of 4.2 MiB
+    chunks = 0;
+    const auto response = client_->Normalize(request);
+    ASSERT_TRUE(response.ok()) << response.status();
+    EXPECT_TRUE(response->outputs(0).tensor().data() == request.x().data());
+    EXPECT_EQ(chunks > 0, rows == 2000);
+  }
+  EXPECT_EQ(normalizer_.describes, 1);
+}
+
+TEST_F(ClientTest, ChunkedCallsAreRetriedAsOthers) {
+  normalizer_.max_message_bytes = 1 << 20;
+  normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
+    return call < 3 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "starting") : Echo(call, request, response);
+  };
+  const auto response = client_->NormalizeChunked(Request(20, 30));
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(normalizer_.calls, 3);
+  normalizer_.calls = 0;
+  v1::NormalizeRequest step = Request(20, 30);
+  step.set_session("sessions/a");
+  step.set_mode(v1::MODE_TRAINING);
+  EXPECT_TRUE(absl::IsUnavailable(client_->NormalizeChunked(step).status()));
+  EXPECT_EQ(normalizer_.calls, 1);
+}
+
+TEST_F(ClientTest, DamagedChunksOfAReplyAreDataLoss) {
+  normalizer_.max_message_bytes = 1 << 20;
+  normalizer_.on_chunk = [](auto& message) { message.mutable_chunk()->mutable_data()->back() ^= 1; };
+  EXPECT_TRUE(absl::IsDataLoss(client_->NormalizeChunked(Request(20, 30)).status()));
+  normalizer_.on_chunk = [](auto& message) { message.mutable_chunk()->set_last(false); };
+  EXPECT_TRUE(absl::IsDataLoss(client_->NormalizeChunked(Request(20, 30)).status()));
+}
+
+client::LoadOptions SmallLoad(const std::string& server, const std::string& entry) {
+  client::LoadOptions options;
+  options.server = server;
+  options.entries = {*client::ParseMixEntry(entry)};
+  options.warmup = absl::ZeroDuration();
+  return options;
 }
 
 TEST_F(ClientTest, LoadCountsCallsAndErrors) {
   normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
     return call % 10 == 0 ? grpc::Status(grpc::StatusCode::INTERNAL, "tenth") : Echo(call, request, response);
   };
-  for (client::Transport transport : {client::Transport::kUnary, client::Transport::kStream}) {
+  for (const char* entry : {"shape=4x8", "shape=4x8,transport=stream"}) {
     normalizer_.calls = 0;
-    client::LoadOptions options;
-    options.server = target();
-    options.request = Request(4, 8);
-    options.transport = transport;
+    client::LoadOptions options = SmallLoad(target(), entry);
     options.concurrency = 3;
     options.connections = 2;
-    options.warmup = absl::ZeroDuration();
     options.requests = 200;
-    const auto result = client::RunLoad(options);
-    ASSERT_TRUE(result.ok()) << result.status();
-    ASSERT_EQ(result->errors.count("INTERNAL"), 1u);
-    EXPECT_EQ(result->latency.count() + result->errors.at("INTERNAL"), 200);
-    EXPECT_GE(result->errors.at("INTERNAL"), 19);
-    EXPECT_EQ(result->items, result->latency.count());
-    EXPECT_EQ(result->bytes_received, result->items * 4 * 8 * 4);
+    const auto server = client::LoadTarget::Connect(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    const client::EntryResult result = client::RunLoad(options, **server).entries[0];
+    ASSERT_EQ(result.errors.count("INTERNAL"), 1u);
+    EXPECT_EQ(result.latency.count() + result.errors.at("INTERNAL"), 200);
+    EXPECT_GE(result.errors.at("INTERNAL"), 19);
+    EXPECT_EQ(result.items, result.latency.count());
+    EXPECT_EQ(result.rows, result.items * 4);
+    EXPECT_EQ(result.bytes_received, result.items * 4 * 8 * 4);
   }
+}
+
+TEST_F(ClientTest, AnOpenLoopCountsFromWhenCallsWereDueAndThoseNeverSent) {
+  constexpr absl::Duration kSlow = absl::Milliseconds(20);  // half of what is offered
+  normalizer_.on_normalize = [kSlow](int call, const auto& request, auto* response) {
+    absl::SleepFor(kSlow);
+    return Echo(call, request, response);
+  };
+  client::LoadOptions options = SmallLoad(target(), "shape=4x8");
+  options.rate = 100;
+  options.arrivals = client::ArrivalKind::kConstant;
+  options.duration = absl::Milliseconds(500);
+  const auto server = client::LoadTarget::Connect(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const client::LoadResult result = client::RunLoad(options, **server);
+  const client::Histogram& latency = result.entries[0].latency;
+  EXPECT_EQ(latency.count() + result.unsent, 50) << "every call that was due is accounted for";
+  EXPECT_GE(result.unsent, 24);
+  EXPECT_EQ(result.lateness.count(), latency.count());
+  // The call before the last one was due 10 ms times its number, and sent 20 ms times its number at best.
+  const int64_t least_late_ns = absl::ToInt64Nanoseconds(kSlow / 2) * (latency.count() - 1);
+  EXPECT_GE(result.lateness.max(), least_late_ns);
+  EXPECT_GE(latency.max(), least_late_ns + absl::ToInt64Nanoseconds(kSlow));
+  EXPECT_GE(result.waited, latency.count() - 1);
+}
+
+TEST_F(ClientTest, AMixSendsEachEntryByItsWeight) {
+  std::atomic<int> small{0}, large{0};
+  normalizer_.on_normalize = [&](int call, const auto& request, auto* response) {
+    ++(request.x().shape(0) == 1 ? small : large);
+    return Echo(call, request, response);
+  };
+  client::LoadOptions options = SmallLoad(target(), "weight=9,shape=1x8");
+  options.entries.push_back(*client::ParseMixEntry("weight=1,shape=2x8,transport=stream"));
+  options.requests = 400;
+  options.concurrency = 2;
+  const auto server = client::LoadTarget::Connect(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(small + large, 2) << "one call of each entry finds mistakes before time is taken";
+  const client::LoadResult result = client::RunLoad(options, **server);
+  EXPECT_EQ(result.entries[0].latency.count() + result.entries[1].latency.count(), 400);
+  EXPECT_EQ(result.entries[0].latency.count(), small - 1);
+  EXPECT_NEAR(small, 360, 30);
+}
+
+TEST_F(ClientTest, StepsOfEachWorkerRise) {
+  std::mutex mu;
+  std::map<std::string, uint64_t> last;
+  int wrong = 0;
+  normalizer_.on_normalize = [&](int call, const v1::NormalizeRequest& request, auto* response) {
+    const std::lock_guard<std::mutex> lock(mu);
+    uint64_t& before = last[request.step().client_id()];
+    if (request.step().sequence() <= before || request.mode() != v1::MODE_TRAINING) ++wrong;
+    before = request.step().sequence();
+    return Echo(call, request, response);
+  };
+  client::LoadOptions options = SmallLoad(target(), "session=s,training,steps,shape=2x4");
+  options.requests = 60;
+  options.concurrency = 3;
+  const auto server = client::LoadTarget::Connect(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (int i = 0; i < 2; ++i) client::RunLoad(options, **server);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(last.size(), 3u) << "a session remembers a limited number of clients";
 }
 
 // The demo must be able to fail: a server that normalises nothing is caught.

@@ -54,6 +54,30 @@ TEST(Histogram, EveryValueUpToAMillionKeepsThreeDigits) {
   }
 }
 
+TEST(Histogram, KeepsThreeDigitsFromAMicrosecondToTenMinutes) {
+  for (double value = 1e3; value <= 6e11; value *= 1.37) {
+    Histogram histogram;
+    for (int i = 0; i < 999; ++i) histogram.Record(static_cast<int64_t>(value));
+    histogram.Record(static_cast<int64_t>(value * 1.5));
+    EXPECT_NEAR(static_cast<double>(histogram.Quantile(0.999)) / value, 1, 1e-3) << value;
+    EXPECT_EQ(histogram.Quantile(0.9991), static_cast<int64_t>(value * 1.5));
+  }
+}
+
+TEST(Histogram, MergesWhateverTheSizes) {
+  Histogram small, large, small_first, large_first;
+  small.Record(5);
+  large.Record(600'000'000'000);
+  small_first.Merge(small);
+  small_first.Merge(large);
+  large_first.Merge(large);
+  large_first.Merge(small);
+  large_first.Merge(Histogram());
+  for (double quantile : {0.1, 0.5, 0.9}) EXPECT_EQ(small_first.Quantile(quantile), large_first.Quantile(quantile));
+  EXPECT_EQ(small_first.Quantile(0.5), 5);
+  EXPECT_EQ(small_first.count(), 2);
+}
+
 TEST(Histogram, MergedEqualsRecordedTogether) {
   std::mt19937_64 random(8);
   Histogram parts[3], whole;

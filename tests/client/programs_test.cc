@@ -1,15 +1,19 @@
 // normctl and normload as functions: usage, help and exit codes. No server is needed, or there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <sstream>
 
 #include "client/cli/csv.h"
+#include "client/cli/spec_flags.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/demo.h"
 #include "client/normctl/demo_data.h"
 #include "client/normload/normload.h"
+#include "client/normload/options.h"
 
 namespace normd::client {
 namespace {
@@ -133,13 +137,13 @@ TEST(Normload, RefusesOtherMachines) {
   EXPECT_NE(ran.err.find("--allow-remote"), std::string::npos) << ran.err;
 }
 
-absl::StatusOr<LoadOptions> Options(std::vector<std::string> arguments) {
+absl::StatusOr<NormloadOptions> Options(std::vector<std::string> arguments) {
   const absl::StatusOr<ParsedArgs> args = ParseArgs(NormloadSpec(), arguments);
   if (!args.ok()) return args.status();
-  return MakeLoadOptions(*args);
+  return MakeOptions(*args);
 }
 
-TEST(Normload, MakesTheRequest) {
+TEST(Normload, ReadsOneKindOfCall) {
   const auto options = Options({"--method",
                                 "group-norm",
                                 "--groups",
@@ -161,27 +165,86 @@ TEST(Normload, MakesTheRequest) {
                                 "-d",
                                 "2s"});
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->request.spec().group_norm().num_groups(), 4);
-  EXPECT_EQ(options->request.x().data().size(), 2u * 8 * 9 * 2);
-  EXPECT_EQ(options->transport, Transport::kBatch);
-  EXPECT_EQ(options->batch_items, 3);
-  EXPECT_EQ(options->concurrency, 5);
-  EXPECT_EQ(options->requests, 7);
-  EXPECT_EQ(options->duration, absl::Seconds(2));
-  EXPECT_EQ(Options({})->request.spec().layer_norm().normalized_shape(0), 768);
+  ASSERT_EQ(options->load.entries.size(), 1u);
+  const MixEntry& entry = options->load.entries[0];
+  EXPECT_EQ(entry.spec.group_norm().num_groups(), 4);
+  EXPECT_EQ(entry.bytes(), 3 * 2 * 8 * 9 * 2);
+  EXPECT_EQ(entry.transport, Transport::kBatch);
+  EXPECT_EQ(options->load.concurrency, 5);
+  EXPECT_EQ(options->load.requests, 7);
+  EXPECT_EQ(options->load.duration, absl::Seconds(2));
+  EXPECT_FALSE(options->load.rate.has_value());
+  EXPECT_EQ(Options({})->load.entries[0].spec.layer_norm().normalized_shape(0), 768);
+}
+
+TEST(Normload, ReadsOpenLoopsMixesAndSweeps) {
+  const auto open = Options({"--rate=250", "--arrivals=constant", "--seed=9", "--mix=shape=4x4", "--mix=weight=2"});
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_EQ(open->load.rate, 250);
+  EXPECT_EQ(open->load.arrivals, ArrivalKind::kConstant);
+  EXPECT_EQ(open->load.seed, 9u);
+  EXPECT_EQ(open->load.entries.size(), 2u);
+  EXPECT_EQ(open->load.concurrency, 64);
+  const auto sweep = Options({"--sweep", "--loads=100,50,100", "--slo=5ms", "--duration=1s"});
+  ASSERT_TRUE(sweep.ok()) << sweep.status();
+  EXPECT_EQ(sweep->loads, (std::vector<double>{50, 100}));
+  EXPECT_EQ(sweep->repeats, 3);
+  EXPECT_EQ(sweep->load.slo, absl::Milliseconds(5));
+  EXPECT_EQ(sweep->expected_time(), 9 * absl::Milliseconds(1500));
+  EXPECT_EQ(Options({"--sweep"})->loads.size(), 15u);
 }
 
 TEST(Normload, RefusesWhatMakesNoSense) {
-  for (const auto& arguments : std::vector<std::vector<std::string>>{{"--shape", "1000000x1000000x1000000x1000000"},
-                                                                     {"--shape", "-1x2"},
-                                                                     {"--shape", "ax2"},
-                                                                     {"--dtype", "i8"},
-                                                                     {"--method", "nonorm"},
-                                                                     {"--transport", "pigeon"},
-                                                                     {"--concurrency", "0"},
-                                                                     {"--requests", "-1"},
-                                                                     {"--duration", "long"}}) {
-    EXPECT_TRUE(IsUsageError(Options(arguments).status())) << arguments[0] << " " << arguments[1];
+  for (const auto& [arguments, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--shape", "1000000x1000000x1000000x1000000"}, "--shape 1000000x1000000x1000000x1000000: "},
+           {{"--shape", "-1x2"}, "--shape -1x2: "},
+           {{"--shape", "ax2"}, "--shape ax2: "},
+           {{"--dtype", "i8"}, "--dtype i8"},
+           {{"--method", "nonorm"}, "nonorm"},
+           {{"--transport", "pigeon"}, "--transport pigeon: must be unary, batch, stream or shared"},
+           {{"--transport", "shared"}, "--transport shared"},
+           {{"--concurrency", "0"}, "--concurrency 0: must be 1 to 4096"},
+           {{"--connections", "257"}, "--connections 257: must be 1 to 256"},
+           {{"--requests", "-1"}, "--requests -1: must be 0 to"},
+           {{"--duration", "long"}, "--duration long"},
+           {{"--duration", "0"}, "--duration 0: must be 1ms to 24h"},
+           {{"--duration", "inf"}, "--duration inf: must be 1ms to 24h"},
+           {{"--warmup", "2h"}, "--warmup 2h: must be 0 to 1h"},
+           {{"--deadline", "0"}, "--deadline 0: must be 1ms to 1h"},
+           {{"--rate", "0"}, "--rate 0: must be 0.01 to 1e+06"},
+           {{"--rate", "nan"}, "--rate nan: must be 0.01"},
+           {{"--rate", "100000", "--duration", "2h"}, "--rate 100000 for 2h1s: must be at most 1e+08 calls"},
+           {{"--rate", "5", "--sweep"}, "--rate: not with --sweep"},
+           {{"--arrivals", "constant"}, "--arrivals: only an open loop"},
+           {{"--rate", "5", "--arrivals", "bursts"}, "--arrivals bursts: must be poisson or constant"},
+           {{"--seed", "-4"}, "--seed -4"},
+           {{"--repeats", "0"}, "--repeats 0: must be 1 to 100"},
+           {{"--slo", "0"}, "--slo 0: must be 1us to 10m"},
+           {{"--loads", "10"}, "--loads: only with --sweep"},
+           {{"--sweep", "--loads", "10,0"}, "--loads 10,0: must be"},
+           {{"--sweep", "--loads", ""}, "--loads : must be"},
+           {{"--sweep", "--requests", "5"}, "--requests: not with --sweep"},
+           {{"--sweep", "--max-time", "10s"}, "16 measurements of 3.5s, 3 times each, take 2m48s; --max-time is 10s"},
+           {{"--mix", "weight=-1"}, "--mix weight=-1: --weight -1: must be above 0"},
+           {{"--mix", "shape=4x4", "--dtype", "f16"}, "--dtype: not with --mix"},
+           {{"--server-pid", "0"}, "--server-pid 0"},
+           {{"--html", "/nonexistent/report.html"}, "--html /nonexistent/report.html: cannot be written"}}) {
+    const absl::Status status = Options(arguments).status();
+    EXPECT_TRUE(IsUsageError(status)) << named << ": " << status;
+    EXPECT_NE(status.message().find(named), std::string::npos) << named << ": " << status;
+  }
+}
+
+TEST(Normload, TheReadmeNamesEveryFlagOfItsOwn) {
+  std::ifstream file(std::string(NORMD_SOURCE_DIR) + "/README.md");
+  std::ostringstream readme;
+  readme << file.rdbuf();
+  ASSERT_FALSE(readme.str().empty());
+  const std::vector<FlagSpec> of_methods = SpecFlags("");
+  for (const FlagSpec& flag : NormloadSpec().flags) {
+    const auto same = [&](const FlagSpec& other) { return other.name == flag.name; };
+    if (std::any_of(of_methods.begin(), of_methods.end(), same)) continue;
+    EXPECT_NE(readme.str().find("`--" + std::string(flag.name) + "`"), std::string::npos) << flag.name;
   }
 }
 

@@ -101,6 +101,17 @@ TEST(Retry, StopsAtTheAttemptsAndTheDeadline) {
   EXPECT_FALSE(NextWait(options, Busy(60), 1, absl::Seconds(30), 0.5).has_value());
 }
 
+TEST(Retry, WaitsLongerForRoomThanForAServer) {
+  const RetryOptions options;
+  ASSERT_GT(options.max_attempts_for_room, options.max_attempts);
+  EXPECT_FALSE(
+      NextWait(options, absl::UnavailableError(""), options.max_attempts, absl::InfiniteDuration(), 0.5).has_value());
+  EXPECT_TRUE(NextWait(options, Busy(1), options.max_attempts_for_room - 1, absl::InfiniteDuration(), 0.5).has_value());
+  EXPECT_FALSE(NextWait(options, Busy(1), options.max_attempts_for_room, absl::InfiniteDuration(), 0.5).has_value());
+  const RetryOptions never = {.max_attempts = 1};
+  EXPECT_FALSE(NextWait(never, Busy(1), 1, absl::InfiniteDuration(), 0.5).has_value());
+}
+
 TEST(ErrorInfo, ReadsTheServersDetails) {
   google::rpc::Status proto;
   proto.set_code(3);

@@ -4,9 +4,8 @@
 #include <set>
 
 #include "kernels/methods.h"
-#include "server/session/spec_messages.h"
+#include "tests/e2e/method_cases.h"
 #include "tests/e2e/test_server.h"
-#include "tests/support/case.h"
 #include "tests/support/run_case.h"
 
 namespace normd::e2e {
@@ -44,43 +43,6 @@ TEST(NormalizeTest, AnswersTheNormalisedTensorAndWhatWasApplied) {
   EXPECT_EQ(applied.numerics(), kNumerics);
   EXPECT_FALSE(response.has_state());
   EXPECT_FALSE(response.has_timings());
-}
-
-// One case of each method: enough for the codec; the kernels have their own lists.
-std::vector<Case> OneCaseOfEachMethod() {
-  std::vector<Case> cases;
-  for (const Method method : kAllMethods) {
-    Case c;
-    c.spec.method = method;
-    c.shape = {3, 4, 6};
-    if (method == Method::kLayerNorm) c.spec.normalized_shape = {6};
-    if (method == Method::kPRmsNorm) c.spec.p = 0.5;
-    if (method == Method::kBatchNorm || method == Method::kInstanceNorm || method == Method::kGroupNorm) {
-      c.spec.layout = Layout::kChannelsFirst;
-    }
-    if (method == Method::kGroupNorm) c.spec.num_groups = 2;
-    if (method == Method::kBatchNorm) c.options.mode = Mode::kTraining;
-    if (method != Method::kLpNorm) c.weight = DType::kF32;
-    cases.push_back(c);
-  }
-  std::erase_if(cases, [](const Case& c) { return c.spec.method == Method::kPowerNorm; });  // has a test of its own
-  return cases;
-}
-
-v1::NormalizeRequest RequestOf(const Case& c, const NormPlan& plan, const CaseData& data) {
-  v1::NormalizeRequest request;
-  SpecToMessage(c.spec, request.mutable_spec());
-  request.set_mode(static_cast<v1::Mode>(c.options.mode));
-  request.mutable_x()->set_dtype(static_cast<v1::DType>(c.dtype));
-  request.mutable_x()->mutable_shape()->Assign(c.shape.begin(), c.shape.end());
-  request.mutable_x()->set_data(data.x);
-  if (c.weight.has_value()) {
-    v1::Tensor* const weight = request.mutable_parameters()->mutable_weight();
-    weight->set_dtype(static_cast<v1::DType>(*c.weight));
-    weight->add_shape(plan.parameter_length);
-    weight->set_data(data.weight);
-  }
-  return request;
 }
 
 TEST(NormalizeTest, GivesTheBytesOfTheKernelsForEveryMethodAndDtype) {
@@ -241,7 +203,7 @@ TEST(NormalizeTest, NamesTheFieldOfEveryMistake) {
   server.ExpectAlive();
 }
 
-TEST(NormalizeTest, SaysByNameWhatIsNotImplemented) {
+TEST(NormalizeTest, SaysByNameWhichPayloadsAreNotForIt) {
   TestServer server;
   for (const char* field : {"x.shared", "x.chunked"}) {
     v1::NormalizeRequest request = LayerNormRequest();
@@ -249,8 +211,8 @@ TEST(NormalizeTest, SaysByNameWhatIsNotImplemented) {
     if (std::string(field) == "x.chunked") request.mutable_x()->mutable_chunked()->set_size_bytes(16);
     v1::NormalizeResponse response;
     const grpc::Status status = server.Normalize(request, &response);
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-    EXPECT_EQ(Detail<google::rpc::ErrorInfo>(DetailsOf(status))->metadata().at("field"), field);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(FieldOf(status), field);
   }
 }
 

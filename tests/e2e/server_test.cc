@@ -50,7 +50,7 @@ grpc::Status CallWithBytes(TestServer& server, const std::string& method, const 
 
 std::vector<std::string> AllMethodPaths() {
   std::vector<std::string> paths;
-  for (const char* name : {"normd.v1.Normalizer", "normd.v1.Sessions"}) {
+  for (const char* name : {"normd.v1.Normalizer", "normd.v1.Sessions", "normd.v1.SharedMemory"}) {
     const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
     for (int i = 0; service != nullptr && i < service->method_count(); ++i) {
       paths.push_back(std::string("/") + name + "/" + service->method(i)->name());
@@ -73,7 +73,7 @@ class IdleEngine {
 
 TEST(ServerTest, EveryMethodOfTheContractIsServed) {
   TestServer server;
-  ASSERT_EQ(AllMethodPaths().size(), 15u);
+  ASSERT_EQ(AllMethodPaths().size(), 16u);
   for (const std::string& path : AllMethodPaths()) {
     EXPECT_NE(CallWithBytes(server, path, "").error_code(), grpc::StatusCode::UNIMPLEMENTED) << path;
   }
@@ -157,7 +157,7 @@ TEST(ServerTest, AMessageOverTheLimitIsResourceExhausted) {
 }
 
 TEST(ServerTest, RefusesWithARetryDelayWhenTooManyBytesAreInFlight) {
-  TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 64 << 10});
+  TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 192 << 10});
   server.backend().Close();
   const v1::NormalizeRequest large = RmsNormRequest(std::vector<float>(15 << 10, 1.0F));
   grpc::Status first;
@@ -221,7 +221,7 @@ TEST(ServerTest, APortThatIsTakenIsAnErrorThatNamesIt) {
 
 TEST(ServerTest, OptionsOutOfRangeAreRefusedByName) {
   IdleEngine engine;
-  const auto started = GrpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = 0}, engine.get());
+  const auto started = GrpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = -1}, engine.get());
   ASSERT_FALSE(started.ok());
   EXPECT_NE(std::string(started.status().message()).find("max_concurrent_streams"), std::string::npos);
   EXPECT_FALSE(GrpcServer::Start({}, engine.get()).ok());

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -40,6 +41,11 @@ class GatedBackend : public Backend {
   std::string_view name() const override { return cpu_->name(); }
   std::string KernelName(const NormPlan& plan) const override { return cpu_->KernelName(plan); }
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
+  // Nothing, as this may hold any job back; all that the CPU backend does after RunInline.
+  int64_t inline_elements() const override { return inline_ ? cpu_->inline_elements() : 0; }
+  bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
+  // REQUIRES: no Close from now on.
+  void RunInline() { inline_ = true; }
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& p, double offset) const override {
     return cpu_->Prepare(p, offset);
   }
@@ -86,6 +92,7 @@ class GatedBackend : public Backend {
 
  private:
   const std::unique_ptr<Backend> cpu_;
+  std::atomic<bool> inline_{false};
   Mutex mu_;
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -139,7 +146,8 @@ class TestServer {
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   GatedBackend backend_;
-  Engine engine_{&backend_, &store_};
+  // Nothing waits before it is submitted to the backend.
+  Engine engine_{&backend_, &store_, {.max_large_calls = 1 << 20}};
   std::string target_;
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

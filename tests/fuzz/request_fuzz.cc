@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,10 @@ grpc::ByteBuffer InPieces(const uint8_t* data, size_t size) {
 }
 
 template <typename Message>
-std::shared_ptr<const Message> ParseMessage(const grpc::ByteBuffer& bytes) {
-  auto message = std::make_shared<Message>();
-  return rpc::ParseInto(bytes, message.get()).ok() ? message : nullptr;
+std::optional<rpc::Parsed<Message>> ParseMessage(const grpc::ByteBuffer& bytes) {
+  absl::StatusOr<rpc::Parsed<Message>> message = rpc::Parse<Message>(bytes, rpc::Reservation());
+  if (!message.ok()) return std::nullopt;
+  return *std::move(message);
 }
 
 void AddSession(SessionStore& store) {
@@ -56,31 +58,38 @@ absl::StatusOr<CallReply> Run(Engine& engine, Call call) {
   return reply.get();
 }
 
+// Bytes of y as the request says, before anything checked it.
+size_t BytesOfX(const v1::NormalizeRequest& request, rpc::TensorSource* tensors) {
+  const auto x = tensors->Find(request.x(), "x", /*may_be_scattered=*/true);
+  return x.ok() ? static_cast<size_t>(x->size_bytes) : 0;
+}
+
 void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::NormalizeRequest>(bytes);
-  if (request == nullptr) return;
-  absl::StatusOr<Call> call = rpc::DecodeCall(*request, nullptr, request);
+  if (!request.has_value()) return;
+  absl::StatusOr<Call> call = rpc::DecodeCall({request->message, request->tensors}, {});
   if (call.ok()) {
     const absl::StatusOr<CallReply> reply = Run(engine, *std::move(call));
     for (size_t i = 0; reply.ok() && i < reply->outputs.size(); ++i) {
       const OutputTensor& output = reply->outputs[i];
-      if (output.kind == OutputKind::kY) Require(output.bytes.size_bytes() == request->x().data().size());
+      if (output.kind == OutputKind::kY) {
+        Require(output.bytes.size_bytes() == BytesOfX(**request, request->tensors));
+      }
     }
   }
-  if (rpc::CheckDefaults(*request).ok()) {
+  if (rpc::CheckDefaults({request->message, request->tensors}).ok()) {
     // As the defaults of a call that brings x alone.
-    auto own = std::make_shared<v1::NormalizeRequest>();
-    *own->mutable_x() = request->x();
-    call = rpc::DecodeCall(*own, request.get(),
-                           std::make_shared<std::pair<decltype(own), decltype(request)>>(own, request));
+    v1::NormalizeRequest own;
+    *own.mutable_x() = (*request)->x();
+    call = rpc::DecodeCall({&own, request->tensors}, {request->message, request->tensors});
     if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
   }
 }
 
 void ComputeMoments(const grpc::ByteBuffer& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::ComputeMomentsRequest>(bytes);
-  if (request == nullptr) return;
-  absl::StatusOr<Call> call = rpc::DecodeComputeMoments(*request, request);
+  if (!request.has_value()) return;
+  absl::StatusOr<Call> call = rpc::DecodeComputeMoments({request->message, request->tensors});
   if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "server/shm/registrar.h"
+
 namespace normd {
 namespace {
 
@@ -119,6 +121,25 @@ TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
   EXPECT_FALSE(Parse({"--reflection=off"})->ReflectionOn());
 }
 
+TEST(Config, SharesMemoryWithCallersOfUnixSocketsUnlessTold) {
+  EXPECT_TRUE(Parse({})->SharedMemoryOn());
+  EXPECT_FALSE(Parse({"--listen=127.0.0.1:1"})->SharedMemoryOn());
+  EXPECT_TRUE(Parse({"--listen=127.0.0.1:1", "--shared_memory=all"})->SharedMemoryOn());
+  EXPECT_FALSE(Parse({"--shared_memory=off"})->SharedMemoryOn());
+  EXPECT_FALSE(Parse({"--max_regions=1025"}).ok());
+  EXPECT_TRUE(Parse({"--shm_prefix="}).ok());
+  for (const char* bad : {"--shm_prefix=normd", "--shm_prefix=/a/b", "--shared_memory=tcp"}) {
+    EXPECT_EQ(Parse({bad}).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(Config, WantsRoomForTheRegistrarsSocketBesideAUnixSocket) {
+  const std::string longest = "--listen=unix:/" + std::string(kMaxGrpcSocketPath - 1, 'x');
+  EXPECT_TRUE(Parse({longest}).ok());
+  EXPECT_THAT(std::string(Parse({longest + "x"}).status().message()), HasSubstr("--shared_memory=off"));
+  EXPECT_TRUE(Parse({longest + "x", "--shared_memory=off"}).ok());
+}
+
 TEST(Config, KeepsSessionsInAFileOfTheUserUnlessTold) {
   EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}})->data_dir, "/home/me/.local/state/normd");
   EXPECT_EQ(Parse({}, {{"HOME", "/home/me"}, {"XDG_STATE_HOME", "/state"}})->data_dir, "/state/normd");
@@ -157,6 +178,9 @@ TEST(Config, HelpAndMarkdownNameEveryOptionOnce) {
                                  "port_file",
                                  "max_message_bytes",
                                  "max_in_flight_bytes",
+                                 "max_concurrent_streams",
+                                 "max_queue_age",
+                                 "max_tensor_bytes",
                                  "session_store",
                                  "data_dir",
                                  "durability",

@@ -60,11 +60,11 @@ class UnixSocket : public ::testing::Test {
   }
 
   // Leaves a bound socket at path_, as a server that died does.
-  void Bind(bool listens) {
+  void Bind(bool listens, int type = SOCK_STREAM) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
-    fd_ = socket(AF_UNIX, SOCK_STREAM, 0);
+    fd_ = socket(AF_UNIX, type, 0);
     ASSERT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     if (listens) {
       ASSERT_EQ(listen(fd_, 1), 0);
@@ -104,6 +104,14 @@ TEST_F(UnixSocket, OfALiveServerIsLeftAlone) {
   const absl::Status status = PrepareUnixSocket(path_);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("in use"));
+  EXPECT_TRUE(Exists());
+}
+
+// As the registrar's is.
+TEST_F(UnixSocket, OfALiveServerIsLeftAloneWhateverItsType) {
+  ASSERT_TRUE(PrepareUnixSocket(path_).ok());
+  Bind(true, SOCK_SEQPACKET);
+  EXPECT_EQ(PrepareUnixSocket(path_).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(Exists());
 }
 

@@ -1,5 +1,5 @@
 // The bench of the session store; tests/bench/run.sh store starts it.
-//   bench_store [--quick | --smoke] [--only REGEX] [--json FILE] [--check R] [--commit TEXT]
+//   bench_store [--quick | --smoke] [--only=REGEX] [--json=FILE] [--check=R] [--commit=TEXT]
 // --quick  3 shorter rounds and 20,000 sessions instead of 1,000,000.
 // --smoke  only whether everything works, in a moment: its figures say nothing, and no floor is checked.
 // --only   the rows whose names have the regular expression ("sqlite power C=256 n=64$"), or "many sessions".
@@ -15,7 +15,7 @@
 #include <regex>
 #include <string>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/process_setup.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
@@ -39,21 +39,24 @@ struct Options {
 // False: not understood.
 bool Parse(int count, char** arguments, Options* options) {
   for (int i = 1; i < count; ++i) {
-    const std::string name = arguments[i];
+    const std::string argument = arguments[i];
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
     if (name == "--quick") {
       options->quick = true;
     } else if (name == "--smoke") {
       options->smoke = true;
-    } else if (i + 1 == count) {
+    } else if (equals == std::string::npos) {
       return false;
     } else if (name == "--only") {
-      options->updates.only = arguments[++i];
+      options->updates.only = value;
     } else if (name == "--json") {
-      options->json = arguments[++i];
+      options->json = value;
     } else if (name == "--commit") {
-      options->commit = arguments[++i];
+      options->commit = value;
     } else if (name == "--check") {
-      options->check = std::atof(arguments[++i]);
+      options->check = std::atof(value.c_str());
     } else {
       return false;
     }
@@ -96,28 +99,23 @@ void NoteRun(const Options& options, Report* report) {
                              ", interleaved, medians");
 }
 
-void NoteForeignCpu(const char* when, bool smoke, Report* report) {
-  const ForeignCpu foreign;
-  absl::SleepFor(smoke ? absl::Milliseconds(20) : absl::Seconds(1));
-  report->Note(std::string("cores busy with others ") + when, Fixed(foreign.Read(), 2));
-}
-
 int Run(int count, char** arguments) {
   TuneAllocator();  // as the server does
   Options options;
   if (!Parse(count, arguments, &options)) {
     std::fprintf(stderr,
-                 "usage: bench_store [--quick | --smoke] [--only REGEX] [--json FILE] [--check R] [--commit TEXT]\n");
+                 "usage: bench_store [--quick | --smoke] [--only=REGEX] [--json=FILE] [--check=R] [--commit=TEXT]\n");
     return 2;
   }
   Scale(&options);
   Report report("store");
+  const absl::Duration watch = options.smoke ? absl::Milliseconds(20) : absl::Seconds(1);
   NoteRun(options, &report);
-  NoteForeignCpu("before", options.smoke, &report);
+  NoteForeignCpu("before", watch, &report);
   // First, while this process has allocated nothing that its children could use again unseen.
   if (std::regex_search("many sessions", std::regex(options.updates.only))) MeasureManySessions(options.many, &report);
   MeasureUpdates(options.updates, &report);
-  NoteForeignCpu("after", options.smoke, &report);
+  NoteForeignCpu("after", watch, &report);
   if (!options.json.empty() && !report.WriteJson(options.json)) Die("cannot write " + options.json);
   if (options.smoke) return 0;
   std::printf("%s\n", report.FloorsLine().c_str());

@@ -34,6 +34,11 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
        absl::StatusCode::kUnimplemented,
        "UNIMPLEMENTED",
        {"x.shared", "memory"}},
+      {RegionNotFoundError(), absl::StatusCode::kNotFound, "REGION_NOT_FOUND", {"region", "registered"}},
+      {RegionTruncatedError(),
+       absl::StatusCode::kFailedPrecondition,
+       "REGION_TRUNCATED",
+       {"region", "truncated while in use"}},
       {DrainingError(), absl::StatusCode::kUnavailable, "DRAINING", {"server", "draining"}},
   };
   for (const Expected& expected : cases) {

@@ -200,7 +200,7 @@ TEST_F(EngineRefusalTest, AResidualHasTheShapeOfX) {
 }
 
 TEST_F(EngineRefusalTest, OutputsThatCannotBeAreRefused) {
-  const auto outputs = [](std::vector<OutputKind> kinds) { return [kinds](Call& c) { c.outputs = kinds; }; };
+  const auto outputs = [](std::vector<WantedOutput> kinds) { return [kinds](Call& c) { c.outputs = kinds; }; };
   EXPECT_EQ(RefusedField(Layer(outputs({OutputKind::kY, OutputKind::kH}))), "outputs[1].kind");
   EXPECT_EQ(RefusedField(Layer(outputs({OutputKind::kY, OutputKind::kY}))), "outputs[1].kind");
   Call given = Given(good_, good_);

@@ -36,6 +36,8 @@ class SpyBackend : public Backend {
   std::string_view name() const override { return cpu_->name(); }
   std::string KernelName(const NormPlan& plan) const override { return cpu_->KernelName(plan); }
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
+  int64_t inline_elements() const override { return cpu_->inline_elements(); }
+  bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                        double weight_offset) const override {
     ++prepared;

@@ -79,6 +79,7 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.SetStoreMetric(StoreMetric::kFailedGroups, 1);
   metrics.ObserveStoreGroup(64, absl::Milliseconds(2));
   metrics.SetInFlightBytes(77);
+  metrics.SetRegions(2, 4096);
   const std::string text = metrics.Text();
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
@@ -95,6 +96,8 @@ TEST(Metrics, CountsWhatItIsTold) {
   EXPECT_EQ(Value(text, "normd_store_group_changes_sum"), 64);
   EXPECT_EQ(Value(text, "normd_store_group_seconds_count"), 1);
   EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 77);
+  EXPECT_EQ(Value(text, "normd_shared_memory_regions"), 2);
+  EXPECT_EQ(Value(text, "normd_shared_memory_bytes"), 4096);
   EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
   EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 3)));
 }

@@ -235,6 +235,7 @@ TEST(RecordTest, StepIdsMustBeAsAServerWritesThem) {
 
 TEST(Crc32cTest, TheCheckValueIsTheStandardOne) {
   EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(ExtendCrc32c(Crc32c("12345"), "6789"), Crc32c("123456789"));
   EXPECT_EQ(Crc32c(""), 0u);
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4
 }

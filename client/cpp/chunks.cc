@@ -1,0 +1,114 @@
+#include "client/cpp/chunks.h"
+
+#include <google/protobuf/util/field_mask_util.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/crc32c.h"
+
+namespace normd::client {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+
+// As large as servers send them: see kSentChunkBytes there. Nothing is gained by larger ones.
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kSmallestChunkBytes = 256;
+constexpr int64_t kOtherFieldsBytes = 256;  // of the message around a chunk's data
+
+// The paths of all that `message` has, with `prefix`, but for the field `without`.
+void AddPaths(const google::protobuf::Message& message, const std::string& prefix, const std::string& without,
+              google::protobuf::FieldMask* mask) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->name() != without) mask->add_paths(prefix + field->name());
+  }
+}
+
+void NameAsChunked(const v1::Tensor& from, v1::Tensor* to) {
+  if (from.has_data()) to->mutable_chunked()->set_size_bytes(from.data().size());
+}
+
+absl::Status Broken(absl::string_view what) { return absl::DataLossError(absl::StrCat("reply in chunks: ", what)); }
+
+}  // namespace
+
+v1::NormalizeRequest WithoutData(const v1::NormalizeRequest& request) {
+  using google::protobuf::util::FieldMaskUtil;
+  v1::NormalizeRequest out;
+  const v1::Tensor& residual = request.residual().tensor();
+  google::protobuf::FieldMask mask;
+  std::vector<const FieldDescriptor*> fields;
+  request.GetReflection()->ListFields(request, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->name() != "x" && field->name() != "residual") mask.add_paths(field->name());
+  }
+  if (request.has_x()) AddPaths(request.x(), "x.", "data", &mask);
+  if (request.has_residual()) AddPaths(request.residual(), "residual.", "tensor", &mask);
+  if (request.residual().has_tensor()) AddPaths(residual, "residual.tensor.", "data", &mask);
+  FieldMaskUtil::MergeMessageTo(request, mask, FieldMaskUtil::MergeOptions(), &out);
+  if (request.has_x()) NameAsChunked(request.x(), out.mutable_x());
+  if (request.has_residual()) out.mutable_residual();
+  if (request.residual().has_tensor()) NameAsChunked(residual, out.mutable_residual()->mutable_tensor());
+  return out;
+}
+
+v1::Chunk CutChunk(absl::string_view data, size_t offset, size_t chunk_bytes) {
+  const absl::string_view piece = data.substr(offset, chunk_bytes);
+  v1::Chunk chunk;
+  chunk.set_offset(static_cast<int64_t>(offset));
+  chunk.set_data(piece.data(), piece.size());
+  chunk.set_last(offset + piece.size() == data.size());
+  chunk.set_crc32c(Crc32c(piece));
+  return chunk;
+}
+
+size_t ChunkBytes(const v1::Limits& limits) {
+  int64_t bytes = kChunkBytes;
+  if (limits.max_chunk_bytes() > 0) bytes = std::min(bytes, limits.max_chunk_bytes());
+  if (limits.max_message_bytes() > 0) bytes = std::min(bytes, limits.max_message_bytes() - kOtherFieldsBytes);
+  return static_cast<size_t>(std::max(bytes, kSmallestChunkBytes));
+}
+
+absl::Status ReplyJoiner::Take(const v1::StreamResponse& message) {
+  if (message.sequence() != sequence_) return Broken(absl::StrCat("it is of call ", message.sequence()));
+  if (complete()) return Broken("a message came after the end");
+  if (message.has_reply() != !has_reply_) return Broken(has_reply_ ? "a second reply came" : "chunks came first");
+  if (has_reply_) return TakeChunk(message.chunk());
+  has_reply_ = true;
+  response_ = message.reply();
+  SkipInline();
+  return absl::OkStatus();
+}
+
+absl::Status ReplyJoiner::TakeChunk(const v1::Chunk& chunk) {
+  v1::Tensor& tensor = *response_.mutable_outputs(next_)->mutable_tensor();
+  const uint64_t size_bytes = tensor.chunked().size_bytes();
+  if (static_cast<uint64_t>(chunk.offset()) != data_.size()) {
+    return Broken(absl::StrCat("a chunk for offset ", chunk.offset(), " came at ", data_.size()));
+  }
+  if (Crc32c(chunk.data()) != chunk.crc32c()) {
+    return Broken(absl::StrCat("the checksum of the chunk at ", chunk.offset(), " is wrong"));
+  }
+  data_ += chunk.data();
+  if (data_.size() > size_bytes || chunk.last() != (data_.size() == size_bytes)) {
+    return Broken(
+        absl::StrCat("chunks of ", data_.size(), " bytes", chunk.last() ? "" : " and more", " for ", size_bytes));
+  }
+  if (!chunk.last()) return absl::OkStatus();
+  tensor.set_data(std::move(data_));
+  data_.clear();
+  ++next_;
+  SkipInline();
+  return absl::OkStatus();
+}
+
+void ReplyJoiner::SkipInline() {
+  while (next_ < response_.outputs_size() && !response_.outputs(next_).tensor().has_chunked()) ++next_;
+}
+
+}  // namespace normd::client

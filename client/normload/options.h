@@ -1,0 +1,38 @@
+// normload's flags, read and checked before anything is allocated or connected to. Plain values.
+#ifndef NORMD_CLIENT_NORMLOAD_OPTIONS_H_
+#define NORMD_CLIENT_NORMLOAD_OPTIONS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cli/args.h"
+#include "client/normload/load.h"
+
+namespace normd::client {
+
+struct NormloadOptions {
+  LoadOptions load;
+  int repeats = 1;
+  bool sweep = false;
+  std::vector<double> loads;      // of a sweep, percent of capacity, rising
+  absl::Duration max_time;        // of a sweep
+  std::optional<int> server_pid;  // absent: it is looked for
+  std::string html;               // a file, or empty
+
+  int64_t measurements() const;
+  // How long the measurements take together, calls that are late to return apart.
+  absl::Duration expected_time() const;
+  std::string mode() const { return sweep ? "sweep" : load.rate.has_value() ? "open loop" : "closed loop"; }
+};
+
+CommandSpec NormloadSpec();
+
+// UsageError, naming flag, value and limit, and for a server that is not on this machine, unless --allow-remote.
+absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMLOAD_OPTIONS_H_

@@ -1,0 +1,75 @@
+#include "client/normload/summary.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace normd::client {
+namespace {
+
+CallSummary SummarizeCalls(std::string name, const EntryResult& result, double seconds) {
+  CallSummary out;
+  out.name = std::move(name);
+  out.kernel = result.kernel;
+  out.calls = result.latency.count();
+  out.good = result.good;
+  out.failed = result.failed();
+  out.errors = result.errors;
+  if (const auto it = out.errors.find("RESOURCE_EXHAUSTED"); it != out.errors.end()) out.rejected = it->second;
+  out.first_error = result.first_error;
+  const auto rate = [seconds](int64_t count) { return static_cast<double>(count) / seconds; };
+  out.calls_per_second = rate(out.calls);
+  out.good_per_second = rate(out.good);
+  out.tensors_per_second = rate(result.items);
+  out.rows_per_second = rate(result.rows);
+  out.sent_mb_per_second = rate(result.bytes_sent) / 1e6;
+  out.received_mb_per_second = rate(result.bytes_received) / 1e6;
+  out.latency = QuantilesOf(result.latency);
+  return out;
+}
+
+}  // namespace
+
+Quantiles QuantilesOf(const Histogram& histogram) {
+  return {histogram.Quantile(0.5),   histogram.Quantile(0.9), histogram.Quantile(0.99),
+          histogram.Quantile(0.999), histogram.max(),         histogram.mean()};
+}
+
+double RunSummary::good_share() const {
+  return offered == 0 ? 1 : static_cast<double>(total.good) / static_cast<double>(offered);
+}
+
+RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> foreign) {
+  RunSummary out;
+  out.seconds = absl::ToDoubleSeconds(result.elapsed);
+  EntryResult all;
+  for (size_t i = 0; i < result.entries.size(); ++i) {
+    all.Merge(result.entries[i]);
+    out.entries.push_back(SummarizeCalls(options.entries[i].name(), result.entries[i], out.seconds));
+  }
+  out.total = SummarizeCalls("total", all, out.seconds);
+  out.unsent = result.unsent;
+  out.waited = result.waited;
+  out.offered = out.total.calls + out.total.failed + out.unsent;
+  out.lateness = QuantilesOf(result.lateness);
+  out.foreign = foreign;
+  return out;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+const RunSummary& MedianRun(const std::vector<RunSummary>& runs) {
+  std::vector<const RunSummary*> sorted;
+  sorted.reserve(runs.size());
+  for (const RunSummary& run : runs) sorted.push_back(&run);
+  std::sort(sorted.begin(), sorted.end(), [](const RunSummary* a, const RunSummary* b) {
+    return a->total.calls_per_second < b->total.calls_per_second;
+  });
+  return *sorted[(sorted.size() - 1) / 2];
+}
+
+}  // namespace normd::client

@@ -1,0 +1,62 @@
+// A measurement in numbers: what reports print of a LoadResult. Plain values.
+#ifndef NORMD_CLIENT_NORMLOAD_SUMMARY_H_
+#define NORMD_CLIENT_NORMLOAD_SUMMARY_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/normload/foreign_cpu.h"
+#include "client/normload/load.h"
+
+namespace normd::client {
+
+// Nanoseconds. All 0 where nothing was measured.
+struct Quantiles {
+  int64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
+  double mean = 0;
+};
+Quantiles QuantilesOf(const Histogram& histogram);
+
+// The calls of one entry, or of all.
+struct CallSummary {
+  std::string name;
+  std::string kernel;    // of one reply
+  int64_t calls = 0;     // answered with OK
+  int64_t good = 0;      // of those, within the SLO
+  int64_t rejected = 0;  // RESOURCE_EXHAUSTED: the server had no room
+  int64_t failed = 0;    // rejected ones included
+  std::map<std::string, int64_t> errors;
+  std::string first_error;
+  double calls_per_second = 0, good_per_second = 0, tensors_per_second = 0, rows_per_second = 0;
+  double sent_mb_per_second = 0, received_mb_per_second = 0;  // 10^6 tensor bytes of calls that succeeded
+  Quantiles latency;                                          // of calls that succeeded
+};
+
+struct RunSummary {
+  CallSummary total;
+  std::vector<CallSummary> entries;
+  double seconds = 0;
+  int64_t offered = 0;  // calls that were due: answered, failed and unsent ones
+  int64_t unsent = 0, waited = 0;
+  Quantiles lateness;             // of the generator, open loop only
+  std::optional<double> foreign;  // the share of the machine's CPU that others used meanwhile
+
+  bool noisy() const { return foreign.value_or(0) > kNoisyShare; }
+  // The share of calls that were due and answered in time. At least 0.99 of them: their p99 is within the SLO, with
+  // those that failed or were never sent counted as infinitely slow.
+  double good_share() const;
+};
+
+RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> foreign);
+
+// The middle value, the mean of both for an even number; 0 of none.
+double Median(std::vector<double> values);
+// The run whose throughput is the middle one. REQUIRES: at least one.
+const RunSummary& MedianRun(const std::vector<RunSummary>& runs);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMLOAD_SUMMARY_H_

@@ -1,0 +1,109 @@
+#include "server/base/buffer.h"
+
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+namespace normd {
+namespace {
+
+// In front of every block.
+struct alignas(Buffer::kAlignment) Header {
+  std::shared_ptr<BufferPool> pool;  // null: the block is malloc's, or idle
+  size_t size_class = 0;
+};
+
+Header* HeaderOf(void* data) { return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - sizeof(Header)); }
+
+void* Allocate(size_t size_bytes) {
+  const size_t with_header =
+      sizeof(Header) + (size_bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+  void* const block = std::aligned_alloc(Buffer::kAlignment, with_header);
+  if (block == nullptr) std::abort();
+  return static_cast<std::byte*>(static_cast<void*>(new (block) Header())) + sizeof(Header);
+}
+
+void Release(void* data) {
+  Header* const header = HeaderOf(data);
+  header->~Header();
+  std::free(header);
+}
+
+// Class 4 e + q holds up to (4 + q) 2^(e-2) bytes: four steps from each power of two to the next.
+size_t ClassOf(size_t size_bytes) {
+  const auto e = static_cast<size_t>(std::bit_width(size_bytes - 1)) - 1;
+  const size_t step = e - 2;
+  return 4 * e + ((size_bytes - 1) >> step) - 4 + 1;
+}
+
+size_t CapacityOf(size_t size_class) { return (4 + size_class % 4) * (size_t{1} << (size_class / 4 - 2)); }
+
+}  // namespace
+
+Buffer::Buffer(size_t size_bytes)
+    : data_(size_bytes == 0 ? nullptr : static_cast<std::byte*>(Allocate(size_bytes))), size_bytes_(size_bytes) {}
+
+void Buffer::Free(void* data) {
+  if (data == nullptr) return;
+  // The header lets go of the pool before the pool can have the block: idle blocks keep nothing alive.
+  const std::shared_ptr<BufferPool> pool = std::move(HeaderOf(data)->pool);
+  std::vector<void*> dropped;
+  if (pool == nullptr || !pool->KeepIdle(data, HeaderOf(data)->size_class, &dropped)) Release(data);
+  for (void* other : dropped) Release(other);
+}
+
+std::shared_ptr<BufferPool> BufferPool::Create(int64_t max_idle_bytes) {
+  return std::shared_ptr<BufferPool>(new BufferPool(max_idle_bytes));
+}
+
+BufferPool::~BufferPool() {
+  for (const std::vector<void*>& blocks : idle_) {
+    for (void* block : blocks) Release(block);
+  }
+}
+
+Buffer BufferPool::Take(size_t size_bytes) {
+  if (size_bytes < kMinPooledBytes) return Buffer(size_bytes);
+  const size_t size_class = ClassOf(size_bytes);
+  void* block = TakeIdle(size_class);
+  if (block == nullptr) block = Allocate(CapacityOf(size_class));
+  HeaderOf(block)->pool = shared_from_this();
+  HeaderOf(block)->size_class = size_class;
+  return Buffer(static_cast<std::byte*>(block), size_bytes);
+}
+
+int64_t BufferPool::idle_bytes() const {
+  MutexLock lock(mu_);
+  return idle_bytes_;
+}
+
+void* BufferPool::TakeIdle(size_t size_class) {
+  MutexLock lock(mu_);
+  std::vector<void*>& blocks = idle_[size_class];
+  if (blocks.empty()) return nullptr;
+  void* const block = blocks.back();
+  blocks.pop_back();
+  idle_bytes_ -= static_cast<int64_t>(CapacityOf(size_class));
+  return block;
+}
+
+bool BufferPool::KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped) {
+  const auto capacity = static_cast<int64_t>(CapacityOf(size_class));
+  if (capacity > max_idle_bytes_) return false;
+  MutexLock lock(mu_);
+  // Sizes that are not used any more make room for those that are.
+  for (size_t other = 0; other < kClasses && idle_bytes_ + capacity > max_idle_bytes_; ++other) {
+    if (other == size_class) continue;
+    while (!idle_[other].empty() && idle_bytes_ + capacity > max_idle_bytes_) {
+      dropped->push_back(idle_[other].back());
+      idle_[other].pop_back();
+      idle_bytes_ -= static_cast<int64_t>(CapacityOf(other));
+    }
+  }
+  if (idle_bytes_ + capacity > max_idle_bytes_) return false;
+  idle_bytes_ += capacity;
+  idle_[size_class].push_back(block);
+  return true;
+}
+
+}  // namespace normd

@@ -1,0 +1,56 @@
+#include "server/engine/gate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/base/errors.h"
+
+namespace normd {
+
+Gate::Gate(int max_running, absl::Duration max_age, Clock* clock)
+    : max_running_(std::max(1, max_running)), max_age_(max_age), clock_(clock) {}
+
+void Gate::Enter(Entry entry) {
+  {
+    MutexLock lock(mu_);
+    if (running_ == max_running_) {
+      waiting_.push_back({std::move(entry), clock_->Now()});
+      return;
+    }
+    ++running_;
+  }
+  entry.start(absl::OkStatus());
+}
+
+void Gate::Leave() {
+  // One after the other, so that a thousand callers who are gone take no more stack than one.
+  while (true) {
+    Waiting next;
+    {
+      MutexLock lock(mu_);
+      if (waiting_.empty()) {
+        --running_;
+        return;
+      }
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    const absl::Status judged = Judge(next, clock_->Now());
+    next.entry.start(judged);
+    if (judged.ok()) return;
+  }
+}
+
+absl::Status Gate::Judge(Waiting& waiting, absl::Time now) const {
+  if (waiting.entry.must_run) return absl::OkStatus();
+  if (waiting.entry.gone != nullptr && waiting.entry.gone()) return CallerGoneError();
+  if (now - waiting.since > max_age_) return QueueAgeError(now - waiting.since, max_age_);
+  return absl::OkStatus();
+}
+
+int Gate::waiting() const {
+  MutexLock lock(mu_);
+  return static_cast<int>(waiting_.size());
+}
+
+}  // namespace normd

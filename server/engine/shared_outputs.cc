@@ -1,0 +1,77 @@
+#include "server/engine/shared_outputs.h"
+
+#include <string>
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "server/base/status_macros.h"
+
+namespace normd {
+namespace {
+
+bool IsStatistic(OutputKind kind) { return kind == OutputKind::kMean || kind == OutputKind::kInverseStd; }
+
+bool Overlap(const SharedBytes& a, const void* data, int64_t size_bytes) {
+  if (data == nullptr) return false;  // absent, or scattered over memory that nobody shares
+  const auto* const begin = static_cast<const std::byte*>(data);
+  return a.size_bytes > 0 && size_bytes > 0 && a.data < begin + size_bytes && begin < a.data + a.size_bytes;
+}
+
+absl::Status OverlapError(const std::string& field, std::string_view with) {
+  return OutOfRangeError(field, Concat("bytes in common with ", with),
+                         "a range clear of all others; y may be exactly where x is", "RANGES_OVERLAP");
+}
+
+absl::Status CheckClearOfInputs(const Call& call, const WantedOutput& output, const std::string& field) {
+  const std::pair<std::string_view, const TensorView*> inputs[] = {{"x", &call.x},
+                                                                   {"residual.tensor", &call.residual},
+                                                                   {"mask", &call.mask},
+                                                                   {"parameters.weight", &call.parameters.weight},
+                                                                   {"parameters.bias", &call.parameters.bias},
+                                                                   {"parameters.running_mean", &call.running_mean},
+                                                                   {"parameters.running_var", &call.running_var}};
+  for (const auto& [name, view] : inputs) {
+    if (!Overlap(*output.shared, view->data, view->size_bytes)) continue;
+    const bool in_place = output.kind == OutputKind::kY && view == &call.x && output.shared->data == view->data &&
+                          output.shared->size_bytes == view->size_bytes;
+    if (!in_place) return OverlapError(field, name);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DType OutputDType(const NormPlan& plan, OutputKind kind) {
+  return IsStatistic(kind) ? plan.StatisticsDType() : plan.dtype;
+}
+
+Shape OutputShape(const NormPlan& plan, OutputKind kind) {
+  return IsStatistic(kind) ? plan.statistics_shape : plan.shape;
+}
+
+int64_t OutputBytes(const NormPlan& plan, OutputKind kind) {
+  return (IsStatistic(kind) ? plan.Sets() : plan.elements) * SizeOf(OutputDType(plan, kind));
+}
+
+absl::Status CheckSharedOutputs(const Call& call, const NormPlan& plan) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const WantedOutput& output = call.outputs[i];
+    if (!output.shared.has_value()) continue;
+    const std::string field = Concat("outputs[", i, "].shared");
+    if (output.kind == OutputKind::kMoments) return NotAllowedError(field, "moments are sent back");
+    const int64_t want = OutputBytes(plan, output.kind);
+    if (output.shared->size_bytes != want) {
+      return ByteCountError(Concat(field, ".size_bytes"), output.shared->size_bytes, want);
+    }
+    NORMD_RETURN_IF_ERROR(CheckClearOfInputs(call, output, field));
+    for (size_t j = 0; j < i; ++j) {
+      const std::optional<SharedBytes>& other = call.outputs[j].shared;
+      if (other.has_value() && Overlap(*output.shared, other->data, other->size_bytes)) {
+        return OverlapError(field, Concat("outputs[", j, "].shared"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace normd

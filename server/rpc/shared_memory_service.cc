@@ -1,0 +1,85 @@
+#include "server/rpc/shared_memory_service.h"
+
+#include <utility>
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/status.h"
+
+namespace normd::rpc {
+
+SharedMemoryService::~SharedMemoryService() {
+  MutexLock lock(mu_);
+  for (const Registration& left : left_) regions_->Remove(left.owner, left.region).IgnoreError();
+}
+
+std::vector<Route> SharedMemoryService::Routes() {
+  return {ServerStreaming<v1::RegisterRegionRequest>(
+      context_, "/normd.v1.SharedMemory/RegisterRegion",
+      [this](Parsed<v1::RegisterRegionRequest> request, const std::shared_ptr<Stream>& stream,
+             Observation observation) { Register(*request, stream, std::move(observation)); })};
+}
+
+void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
+                                   Observation observation) {
+  absl::StatusOr<Registration> made = AddRegion(request, *stream);
+  if (!made.ok()) return Reply(stream, std::move(observation))(made.status());
+  if (!Keep(stream, *made)) {
+    regions_->Remove(made->owner, made->region).IgnoreError();
+    return Reply(stream, std::move(observation))(DrainingError());
+  }
+  v1::RegisterRegionResponse response;
+  response.set_region(made->region);
+  grpc::ByteBuffer message = Serialize(response);
+  // Counted when it is answered: how long a region lives is not how long the request took.
+  observation.Finish(absl::OkStatus(), static_cast<int64_t>(message.Length()));
+  stream->Write(std::move(message));
+  // At once when the caller is gone already.
+  stream->OnCancelled([this, stream] {
+    Remove(stream);
+    stream->Finish(grpc::Status::CANCELLED);
+  });
+}
+
+absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion(
+    const v1::RegisterRegionRequest& request, const Stream& stream) {
+  const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
+  if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError("posix_name", allowed.refusal);
+  // All callers of the Unix sockets look alike, so that they share one owner's limits.
+  const std::string owner = Concat("rpc ", stream.peer());
+  NORMD_ASSIGN_OR_RETURN(std::string region, regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
+  return Registration{owner, std::move(region)};
+}
+
+bool SharedMemoryService::Keep(const std::shared_ptr<Stream>& stream, const Registration& registration) {
+  MutexLock lock(mu_);
+  if (!ended_) open_.emplace(stream, registration);
+  return !ended_;
+}
+
+void SharedMemoryService::Remove(const std::shared_ptr<Stream>& stream) {
+  Registration registration;
+  {
+    MutexLock lock(mu_);
+    const auto found = open_.find(stream);
+    if (found == open_.end()) return;
+    registration = std::move(found->second);
+    open_.erase(found);
+  }
+  regions_->Remove(registration.owner, registration.region).IgnoreError();
+}
+
+void SharedMemoryService::EndRegistrations() {
+  std::unordered_map<std::shared_ptr<Stream>, Registration> open;
+  {
+    MutexLock lock(mu_);
+    ended_ = true;
+    open.swap(open_);
+    for (auto& [stream, registration] : open) left_.push_back(std::move(registration));
+  }
+  for (const auto& [stream, registration] : open) stream->Finish(ToGrpcStatus(DrainingError()));
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,54 @@
+// normd.v1.SharedMemory: regions by POSIX name, each as long as the call that registered it.
+// In the path: beside it; what it registers is named by the ranges of later requests.
+// Threads: safe from any thread; no lock is held while the table maps or a stream is written to.
+#ifndef NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_
+#define NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "normd/v1/shared_memory.pb.h"
+#include "server/base/mutex.h"
+#include "server/rpc/route.h"
+#include "server/shm/region_table.h"
+
+namespace normd::rpc {
+
+class SharedMemoryService {
+ public:
+  // `context` and `regions` (null: every call is refused) must outlive the service, and the service its streams.
+  SharedMemoryService(const RouteContext* context, RegionTable* regions) : context_(context), regions_(regions) {}
+  ~SharedMemoryService();
+
+  std::vector<Route> Routes();
+
+  // Ends every registration's call, present and future, with UNAVAILABLE: none ends by itself, and they would hold up a
+  // shutdown. Their regions stay until the service goes, for the requests that finish meanwhile.
+  void EndRegistrations();
+
+ private:
+  struct Registration {
+    std::string owner, region;
+  };
+
+  void Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
+                Observation observation);
+  absl::StatusOr<Registration> AddRegion(const v1::RegisterRegionRequest& request, const Stream& stream);
+  // False once registrations have ended.
+  bool Keep(const std::shared_ptr<Stream>& stream, const Registration& registration);
+  void Remove(const std::shared_ptr<Stream>& stream);
+
+  const RouteContext* const context_;
+  RegionTable* const regions_;
+
+  Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  std::unordered_map<std::shared_ptr<Stream>, Registration> open_ ABSL_GUARDED_BY(mu_);
+  std::vector<Registration> left_ ABSL_GUARDED_BY(mu_);  // by calls that were ended
+};
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_

@@ -1,0 +1,35 @@
+#include "server/shared_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/base/status_macros.h"
+#include "server/listen.h"
+
+namespace normd {
+
+RegionLimits RegionLimitsOf(const Config& config) {
+  RegionLimits limits;
+  limits.max_regions = static_cast<int>(config.max_regions);
+  limits.max_owner_regions = std::max(1, limits.max_regions / 4);
+  limits.max_region_bytes = limits.max_total_bytes = limits.max_owner_bytes = config.max_region_bytes;
+  limits.posix_prefixes.clear();
+  if (!config.shm_prefix.empty()) limits.posix_prefixes.push_back(config.shm_prefix);
+  return limits;
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& config,
+                                                                  const std::vector<std::string>& unix_paths) {
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config)));
+  for (const std::string& grpc_path : unix_paths) {
+    RegistrarOptions options;
+    options.socket_path = RegistrarPath(grpc_path);
+    options.max_connections = static_cast<int>(config.max_regions);  // a connection without a region is of no use
+    NORMD_RETURN_IF_ERROR(PrepareUnixSocket(options.socket_path));
+    NORMD_ASSIGN_OR_RETURN(std::unique_ptr<Registrar> registrar, Registrar::Start(options, &memory->table_));
+    memory->registrars_.push_back(std::move(registrar));
+  }
+  return memory;
+}
+
+}  // namespace normd

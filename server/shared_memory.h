@@ -1,0 +1,43 @@
+// The shared memory of a server: the table of regions and a registrar beside each Unix socket of gRPC.
+// In the path: server.cc makes one before gRPC listens, and lends the table to it.
+// Threads: Start, Stop and the destructor are called from one thread; `table` is safe from any.
+#ifndef NORMD_SERVER_SHARED_MEMORY_H_
+#define NORMD_SERVER_SHARED_MEMORY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/config.h"
+#include "server/shm/region_table.h"
+#include "server/shm/registrar.h"
+
+namespace normd {
+
+// What --max_regions, --max_region_bytes and --shm_prefix say. One owner may have a quarter of the regions, and all of
+// the bytes: a single training job may be all there is.
+RegionLimits RegionLimitsOf(const Config& config);
+
+class SharedMemory {
+ public:
+  // Listens beside each of `unix_paths`. REQUIRES: config.SharedMemoryOn(). The errors of PrepareUnixSocket and
+  // Registrar::Start; nothing is left behind.
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const Config& config,
+                                                             const std::vector<std::string>& unix_paths);
+
+  // Takes no more registrations and drops all regions, those in use after their requests. Idempotent.
+  void Stop() { registrars_.clear(); }
+
+  RegionTable& table() { return table_; }
+
+ private:
+  explicit SharedMemory(RegionLimits limits) : table_(std::move(limits)) {}
+
+  RegionTable table_;
+  std::vector<std::unique_ptr<Registrar>> registrars_;  // use the table
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHARED_MEMORY_H_

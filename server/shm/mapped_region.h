@@ -1,0 +1,74 @@
+// One shared-memory object of a client, mapped for reading and writing: what the ranges of requests lie in.
+// In the path: RegionTable makes and owns them, kernels read and write through their ranges.
+// The client keeps its own mapping and may change bytes at any time, so nothing read from here is trusted twice. It can
+// also cut the object off unless that is sealed (memfd with F_SEAL_SHRINK): an unsealed one is guarded against faults
+// and its size is looked up again before every use.
+// Threads: every method is safe from any thread.
+#ifndef NORMD_SERVER_SHM_MAPPED_REGION_H_
+#define NORMD_SERVER_SHM_MAPPED_REGION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/shm/fault_guard.h"
+#include "server/shm/unique_fd.h"
+
+namespace normd {
+
+class MappedRegion {
+ public:
+  // INVALID_ARGUMENT unless size_bytes is 1 to max_size_bytes: what the two below check first.
+  static absl::Status CheckSize(uint64_t size_bytes, int64_t max_size_bytes);
+
+  // Maps the first `size_bytes` of the object, 1 to min(size of the object, `max_size_bytes`). The descriptor is closed
+  // on every failure and, where the object is sealed, on success, too. Where the client has taken all pages of the
+  // object, they are mapped at once (0.1 s a GiB), so that no request waits for them.
+  // INVALID_ARGUMENT, each naming its field: a descriptor of anything but a regular file of tmpfs (which memfd_create
+  // and shm_open make; pipes, devices, folders, disk files and huge pages, which can fault although sealed, are
+  // refused), one that cannot be mapped for writing, a size out of range. RESOURCE_EXHAUSTED: no address space, or no
+  // room in FaultGuard's table.
+  static absl::StatusOr<std::unique_ptr<MappedRegion>> FromDescriptor(UniqueFd descriptor, uint64_t size_bytes,
+                                                                      int64_t max_size_bytes);
+
+  // The same for the POSIX shared-memory object `name`: a slash and 1 to 250 other characters, starting with one of
+  // `allowed_prefixes` (none: every name is refused). It is opened with this server's rights, so the prefixes decide
+  // what callers can reach. NOT_FOUND when it cannot be opened. Errors do not say the name.
+  static absl::StatusOr<std::unique_ptr<MappedRegion>> FromPosixName(std::string_view name,
+                                                                     const std::vector<std::string>& allowed_prefixes,
+                                                                     uint64_t size_bytes, int64_t max_size_bytes);
+
+  // REQUIRES: nothing accesses the bytes any more.
+  ~MappedRegion();
+  MappedRegion(const MappedRegion&) = delete;
+  MappedRegion& operator=(const MappedRegion&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  bool sealed() const { return guard_ == nullptr; }
+
+  // Whether the object was cut off under an access: what was read since is zeros, what was written is lost. Costs one
+  // load; never true of a sealed region.
+  bool damaged() const { return guard_ != nullptr && guard_->damaged(); }
+
+  // Before a use: FAILED_PRECONDITION (RegionTruncatedError) when damaged or when the object is shorter than the
+  // mapping now. A system call for an unsealed region, nothing for a sealed one.
+  absl::Status CheckIntact() const;
+
+ private:
+  MappedRegion(std::byte* data, int64_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+
+  std::byte* const data_;
+  const int64_t size_bytes_;
+  UniqueFd descriptor_;                // unsealed only
+  std::unique_ptr<FaultGuard> guard_;  // unsealed only
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHM_MAPPED_REGION_H_

@@ -1,0 +1,170 @@
+#include "server/shm/region_table.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+
+namespace normd {
+namespace {
+
+constexpr size_t kNameBytes = 16;  // 128 bits: cannot be guessed
+
+absl::StatusOr<std::string> MakeName() {
+  std::string random(kNameBytes, '\0');
+  size_t filled = 0;
+  while (filled < random.size()) {
+    const ssize_t got = getrandom(random.data() + filled, random.size() - filled, 0);
+    if (got < 0 && errno != EINTR) return absl::UnavailableError("the system has no random numbers");
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return absl::StrCat("r-", absl::BytesToHexString(random));
+}
+
+absl::Status CheckRange(const MappedRegion& region, uint64_t offset, uint64_t size_bytes) {
+  const uint64_t region_bytes = static_cast<uint64_t>(region.size_bytes());
+  if (offset > region_bytes) {
+    return OutOfRangeError("offset", absl::StrCat(offset),
+                           absl::StrCat("at most ", region_bytes, ", the size of the region"), "RANGE_OUT_OF_REGION");
+  }
+  if (size_bytes > region_bytes - offset) {
+    return OutOfRangeError(
+        "size_bytes", absl::StrCat(size_bytes),
+        absl::StrCat("at most ", region_bytes - offset, ", the rest of the region from offset ", offset),
+        "RANGE_OUT_OF_REGION");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// How much is mapped, in all and by owner. Thread-safe.
+class RegionTable::Budget {
+ public:
+  // REQUIRES: 0 <= size_bytes <= limits.max_region_bytes.
+  absl::Status Take(const RegionLimits& limits, const std::string& owner, int64_t size_bytes) {
+    MutexLock lock(mu_);
+    const auto found = owners_.find(owner);
+    const Figures own = found == owners_.end() ? Figures() : found->second;
+    NORMD_RETURN_IF_ERROR(Check("regions", all_.regions, 1, limits.max_regions));
+    NORMD_RETURN_IF_ERROR(Check("regions of one owner", own.regions, 1, limits.max_owner_regions));
+    NORMD_RETURN_IF_ERROR(Check("bytes of all regions", all_.bytes, size_bytes, limits.max_total_bytes));
+    NORMD_RETURN_IF_ERROR(Check("bytes of one owner's regions", own.bytes, size_bytes, limits.max_owner_bytes));
+    Change(owner, 1, size_bytes);
+    return absl::OkStatus();
+  }
+
+  void GiveBack(const std::string& owner, int64_t size_bytes) {
+    MutexLock lock(mu_);
+    Change(owner, -1, -size_bytes);
+  }
+
+  Figures all() const {
+    MutexLock lock(mu_);
+    return all_;
+  }
+
+ private:
+  static absl::Status Check(std::string_view field, int64_t used, int64_t more, int64_t limit) {
+    return more <= limit - used ? absl::OkStatus() : TooManyError(field, used + more, limit);
+  }
+
+  void Change(const std::string& owner, int64_t regions, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Figures& own = owners_[owner];
+    for (Figures* figures : {&all_, &own}) {
+      figures->regions += regions;
+      figures->bytes += bytes;
+    }
+    if (own.regions == 0) owners_.erase(owner);
+  }
+
+  mutable Mutex mu_;
+  Figures all_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Figures> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
+};
+
+RegionTable::RegionTable(RegionLimits limits) : limits_(std::move(limits)), budget_(std::make_shared<Budget>()) {}
+RegionTable::~RegionTable() = default;
+
+absl::StatusOr<std::string> RegionTable::AddDescriptor(std::string_view owner, UniqueFd descriptor,
+                                                       uint64_t size_bytes) {
+  return Add(owner, size_bytes,
+             [&] { return MappedRegion::FromDescriptor(std::move(descriptor), size_bytes, limits_.max_region_bytes); });
+}
+
+absl::StatusOr<std::string> RegionTable::AddPosixName(std::string_view owner, std::string_view posix_name,
+                                                      uint64_t size_bytes) {
+  return Add(owner, size_bytes, [&] {
+    return MappedRegion::FromPosixName(posix_name, limits_.posix_prefixes, size_bytes, limits_.max_region_bytes);
+  });
+}
+
+absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t size_bytes, Map map) {
+  NORMD_RETURN_IF_ERROR(MappedRegion::CheckSize(size_bytes, limits_.max_region_bytes));
+  NORMD_ASSIGN_OR_RETURN(std::string name, MakeName());
+  const std::string owner_name(owner);
+  const int64_t bytes = static_cast<int64_t>(size_bytes);
+  NORMD_RETURN_IF_ERROR(budget_->Take(limits_, owner_name, bytes));
+  absl::StatusOr<std::unique_ptr<MappedRegion>> mapped = map();
+  if (!mapped.ok()) {
+    budget_->GiveBack(owner_name, bytes);
+    return mapped.status();
+  }
+  // The room is free again once the region is unmapped, not when it is removed.
+  std::shared_ptr<const MappedRegion> region(mapped->release(),
+                                             [budget = budget_, owner_name, bytes](const MappedRegion* last) {
+                                               delete last;
+                                               budget->GiveBack(owner_name, bytes);
+                                             });
+  MutexLock lock(mu_);
+  regions_.emplace(name, Entry{owner_name, std::move(region)});
+  return name;
+}
+
+absl::Status RegionTable::Remove(std::string_view owner, std::string_view name) {
+  Entry removed;  // goes after the lock: unmapping is a system call
+  MutexLock lock(mu_);
+  const auto found = regions_.find(name);
+  if (found == regions_.end() || found->second.owner != owner) return RegionNotFoundError();
+  removed = std::move(found->second);
+  regions_.erase(found);
+  return absl::OkStatus();
+}
+
+void RegionTable::RemoveOwner(std::string_view owner) {
+  std::vector<Entry> removed;  // as above
+  MutexLock lock(mu_);
+  for (auto region = regions_.begin(); region != regions_.end();) {
+    if (region->second.owner != owner) {
+      ++region;
+      continue;
+    }
+    removed.push_back(std::move(region->second));
+    region = regions_.erase(region);
+  }
+}
+
+absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const {
+  std::shared_ptr<const MappedRegion> region;
+  {
+    MutexLock lock(mu_);
+    const auto found = regions_.find(name);
+    if (found == regions_.end()) return RegionNotFoundError();
+    region = found->second.region;
+  }
+  NORMD_RETURN_IF_ERROR(CheckRange(*region, offset, size_bytes));
+  NORMD_RETURN_IF_ERROR(region->CheckIntact());
+  std::byte* const data = region->data() + offset;
+  return RegionRange{data, static_cast<int64_t>(size_bytes), std::move(region)};
+}
+
+RegionTable::Figures RegionTable::figures() const { return budget_->all(); }
+
+}  // namespace normd

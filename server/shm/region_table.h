@@ -1,0 +1,103 @@
+// The shared-memory regions of this server by name, bounded in number and bytes, in all and per owner.
+// In the path: Registrar and the RegisterRegion call add and remove; decoding a request acquires the ranges it names.
+// Ownership: the table owns regions together with the ranges acquired from them. One that is removed cannot be acquired
+// any more and is unmapped when the last range goes; until then it counts against the limits. Ranges may outlive the
+// table.
+// Threads: every method is safe from any thread. No lock is held over a system call.
+#ifndef NORMD_SERVER_SHM_REGION_TABLE_H_
+#define NORMD_SERVER_SHM_REGION_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/mutex.h"
+#include "server/shm/mapped_region.h"
+#include "server/shm/unique_fd.h"
+
+namespace normd {
+
+struct RegionLimits {
+  int64_t max_region_bytes = int64_t{1} << 30;
+  int64_t max_total_bytes = int64_t{4} << 30;
+  int64_t max_owner_bytes = int64_t{4} << 30;
+  int max_regions = 256;
+  int max_owner_regions = 64;
+  std::vector<std::string> posix_prefixes = {"/normd-"};  // names that AddPosixName may open; empty: none
+};
+
+// A part of a region, for as long as a request uses it.
+struct RegionRange {
+  std::byte* data = nullptr;
+  int64_t size_bytes = 0;
+  std::shared_ptr<const MappedRegion> pin;  // keeps `data` mapped
+
+  // After the use, before its result is told: whether the region was cut off meanwhile, so that the call fails with
+  // RegionTruncatedError.
+  bool damaged() const { return pin != nullptr && pin->damaged(); }
+};
+
+class RegionTable {
+ public:
+  explicit RegionTable(RegionLimits limits);
+  ~RegionTable();
+  RegionTable(const RegionTable&) = delete;
+  RegionTable& operator=(const RegionTable&) = delete;
+
+  // Maps the object and returns the region's name, which others cannot guess: "r-" and 32 hexadecimal digits. Limits
+  // are checked, and their room taken, before anything is mapped. `owner` is whatever the limits per owner go by: a
+  // connection, a tenant. Errors: MappedRegion's, RESOURCE_EXHAUSTED when a limit is reached, UNAVAILABLE when the
+  // system has no random numbers. The descriptor is closed in every case.
+  absl::StatusOr<std::string> AddDescriptor(std::string_view owner, UniqueFd descriptor, uint64_t size_bytes);
+  absl::StatusOr<std::string> AddPosixName(std::string_view owner, std::string_view posix_name, uint64_t size_bytes);
+
+  // NOT_FOUND (RegionNotFoundError) unless `name` is a region of `owner`.
+  absl::Status Remove(std::string_view owner, std::string_view name);
+  void RemoveOwner(std::string_view owner);
+
+  // The range of a request; a size of 0 is fine. Whoever knows the name may: it is a key, and no error repeats it.
+  // Errors, their fields as in SharedRange: NOT_FOUND, INVALID_ARGUMENT (the range leaves the region),
+  // FAILED_PRECONDITION (RegionTruncatedError).
+  absl::StatusOr<RegionRange> Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const;
+
+  struct Figures {
+    int64_t regions = 0;  // mapped: removed ones that are still in use included
+    int64_t bytes = 0;
+  };
+  Figures figures() const;
+  const RegionLimits& limits() const { return limits_; }
+
+ private:
+  class Budget;
+  struct Entry {
+    std::string owner;
+    std::shared_ptr<const MappedRegion> region;  // gives its room in the budget back when it goes
+  };
+  struct Hash {
+    using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard looks for this name
+    size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
+  };
+  using Map = absl::FunctionRef<absl::StatusOr<std::unique_ptr<MappedRegion>>()>;
+
+  absl::StatusOr<std::string> Add(std::string_view owner, uint64_t size_bytes, Map map);
+
+  // Constant after construction.
+  const RegionLimits limits_;
+  const std::shared_ptr<Budget> budget_;  // shared with regions that outlive the table
+
+  mutable Mutex mu_;
+  std::unordered_map<std::string, Entry, Hash, std::equal_to<>> regions_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHM_REGION_TABLE_H_

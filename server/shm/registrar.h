@@ -1,0 +1,63 @@
+// Takes shared memory in by file descriptor: listens on a Unix socket beside the gRPC one (which cannot carry
+// descriptors) and speaks proto/wire/shm_registration.h. Every connection is an owner of regions: they go when it
+// closes, so a client that dies leaves nothing behind.
+// In the path: clients register here before they send requests; server.cc starts and stops it.
+// Threads: one of its own serves all connections with poll() and never waits for a client. Start and Stop: one caller.
+#ifndef NORMD_SERVER_SHM_REGISTRAR_H_
+#define NORMD_SERVER_SHM_REGISTRAR_H_
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/shm/region_table.h"
+#include "server/shm/unique_fd.h"
+
+namespace normd {
+
+// Where clients of the gRPC socket at `grpc_path` look for the registrar, and how long that path may be.
+std::string RegistrarPath(std::string_view grpc_path);
+inline constexpr size_t kMaxGrpcSocketPath = 103;
+
+struct RegistrarOptions {
+  std::string socket_path;  // RegistrarPath of the gRPC socket's
+  int max_connections = 256;
+  std::vector<uid_t> allowed_uids = {geteuid(), 0};  // users that may register
+};
+
+class Registrar {
+ public:
+  // Listens; the socket's mode is 0600 before anybody can connect. `table` must outlive the Registrar.
+  // REQUIRES: the folder is safe and no dead server's socket is in the way (PrepareUnixSocket of server/listen.h).
+  // INVALID_ARGUMENT for a path too long, UNAVAILABLE when the socket cannot be made. For operators: these name the
+  // path.
+  static absl::StatusOr<std::unique_ptr<Registrar>> Start(const RegistrarOptions& options, RegionTable* table);
+
+  // Stop, if that was not called.
+  ~Registrar();
+  Registrar(const Registrar&) = delete;
+  Registrar& operator=(const Registrar&) = delete;
+
+  // Closes all connections, removes their regions (those in use end with their requests) and the socket's file, and
+  // joins the thread. Idempotent.
+  void Stop();
+
+ private:
+  class Loop;
+  Registrar(const RegistrarOptions& options, std::unique_ptr<Loop> loop, UniqueFd wake);
+
+  const std::string socket_path_;
+  const std::unique_ptr<Loop> loop_;  // used by the thread alone
+  const UniqueFd wake_;               // an eventfd: readable once the thread is to end
+  std::thread thread_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHM_REGISTRAR_H_

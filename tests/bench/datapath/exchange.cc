@@ -1,0 +1,158 @@
+#include "tests/bench/datapath/exchange.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/status_macros.h"
+#include "tests/bench/datapath/echo.pb.h"
+#include "tests/bench/datapath/rms_rows.h"
+
+namespace normd::bench {
+
+namespace {
+
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
+  grpc::Slice slice(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+template <typename Message>
+bool Parse(const grpc::ByteBuffer& bytes, Message* message) {
+  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader wants a pointer to a mutable one
+  grpc::ProtoBufferReader reader(&readable);
+  return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+}
+
+absl::StatusOr<std::string> TextOf(const grpc::ByteBuffer& bytes) {
+  grpc::Slice slice;
+  if (!bytes.DumpToSingleSlice(&slice).ok()) return absl::InternalError("a reply that cannot be read");
+  return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size());
+}
+
+grpc::ByteBuffer NormdRequest(bool stream, const std::string& x) {
+  if (!stream) return Serialize(MakeNormalizeRequest(x));
+  v1::StreamRequest request;
+  request.set_sequence(1);
+  *request.mutable_call() = MakeNormalizeRequest(x);
+  return Serialize(request);
+}
+
+grpc::ByteBuffer FloatsRequestOf(const std::string& x) {
+  FloatsRequest request;
+  request.mutable_x()->Resize(static_cast<int>(x.size() / sizeof(float)), 0);
+  std::memcpy(request.mutable_x()->mutable_data(), x.data(), x.size());
+  return Serialize(request);
+}
+
+grpc::ByteBuffer BytesRequestOf(const std::string& x) {
+  BytesRequest request;
+  request.set_x(x);
+  return Serialize(request);
+}
+
+// y of normd's reply.
+absl::StatusOr<std::string> NormdResult(bool stream, const grpc::ByteBuffer& reply) {
+  v1::StreamResponse response;
+  const bool ok = stream ? Parse(reply, &response) : Parse(reply, response.mutable_reply());
+  if (response.has_error()) return absl::InternalError(response.error().message());
+  if (!ok || response.reply().outputs_size() != 1) return absl::InternalError("no output");
+  return response.reply().outputs(0).tensor().data();
+}
+
+absl::StatusOr<std::string> ResultOf(std::string_view kind, bool stream, const grpc::ByteBuffer& reply) {
+  if (kind == "echo") return TextOf(reply);
+  if (kind == "normd") return NormdResult(stream, reply);
+  if (kind == "floats") {
+    FloatsReply floats;
+    if (!Parse(reply, &floats)) return absl::InternalError("a reply that cannot be read");
+    return std::string(reinterpret_cast<const char*>(floats.y().data()), floats.y_size() * sizeof(float));
+  }
+  BytesReply bytes;
+  if (!Parse(reply, &bytes)) return absl::InternalError("a reply that cannot be read");
+  return bytes.y();
+}
+
+}  // namespace
+
+absl::StatusOr<Rows> MakeRows(int64_t bytes) {
+  Rows rows;
+  rows.x.resize(static_cast<size_t>(bytes));
+  rows.y.resize(rows.x.size());
+  uint32_t state = 1;
+  for (size_t i = 0; i < rows.x.size(); i += sizeof(float)) {
+    state = state * 1664525 + 1013904223;  // Numerical Recipes' generator
+    const float value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-30F;
+    std::memcpy(rows.x.data() + i, &value, sizeof(value));
+  }
+  NORMD_RETURN_IF_ERROR(RmsRows().Run(rows.x.data(), bytes, rows.y.data()));
+  return rows;
+}
+
+v1::NormalizeRequest MakeNormalizeRequest(const std::string& x) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_rms_norm();
+  request.mutable_x()->set_dtype(v1::DTYPE_F32);
+  request.mutable_x()->add_shape(static_cast<int64_t>(x.size()) / kRowBytes);
+  request.mutable_x()->add_shape(kRowElements);
+  request.mutable_x()->set_data(x);
+  return request;
+}
+
+grpc::ByteBuffer MakeSharedRequest(int64_t bytes, const RangePair& ranges) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_rms_norm();
+  request.mutable_x()->set_dtype(v1::DTYPE_F32);
+  request.mutable_x()->add_shape(bytes / kRowBytes);
+  request.mutable_x()->add_shape(kRowElements);
+  v1::OutputRequest* const output = request.add_outputs();
+  output->set_kind(v1::OUTPUT_KIND_Y);
+  for (v1::SharedRange* const range : {request.mutable_x()->mutable_shared(), output->mutable_shared()}) {
+    range->set_region(ranges.region);
+    range->set_size_bytes(static_cast<uint64_t>(bytes));
+  }
+  request.mutable_x()->mutable_shared()->set_offset(static_cast<uint64_t>(ranges.x_offset));
+  output->mutable_shared()->set_offset(static_cast<uint64_t>(ranges.y_offset));
+  return Serialize(request);
+}
+
+Target MakeTarget(std::string_view kind, bool stream, const Rows& rows) {
+  Target target;
+  target.stream = stream;
+  target.min_reply_bytes = rows.y.size();
+  if (kind == "echo" || kind == "normd") {
+    target.method = "/normd.v1.Normalizer/Normalize";
+    target.request = NormdRequest(stream, rows.x);
+  } else if (kind == "floats") {
+    target.method = "/normd.bench.Floats/Normalize";
+    target.request = FloatsRequestOf(rows.x);
+  } else {
+    target.method = "/normd.bench.Bytes/Normalize";
+    target.request = BytesRequestOf(rows.x);
+  }
+  if (stream) target.method += "Stream";
+  return target;
+}
+
+absl::Status CheckReply(std::string_view kind, bool stream, const Rows& rows, const grpc::ByteBuffer& reply) {
+  NORMD_ASSIGN_OR_RETURN(const std::string result, ResultOf(kind, stream, reply));
+  std::string expected = rows.y;
+  if (kind == "echo") {
+    NORMD_ASSIGN_OR_RETURN(expected, TextOf(MakeTarget(kind, stream, rows).request));
+  }
+  if (result == expected) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("a reply of ", result.size(), " bytes that is not the right one"));
+}
+
+Target MakeEmptyTarget() {
+  Target target;
+  target.method = "/normd.bench.Echo/Empty";
+  grpc::Slice nothing;
+  target.request = grpc::ByteBuffer(&nothing, 1);
+  return target;
+}
+
+}  // namespace normd::bench

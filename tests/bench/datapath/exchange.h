@@ -1,0 +1,45 @@
+// What the driver sends to each kind of server, and what must come back: the same rows for all, in each one's message.
+#ifndef NORMD_TESTS_BENCH_DATAPATH_EXCHANGE_H_
+#define NORMD_TESTS_BENCH_DATAPATH_EXCHANGE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "normd/v1/normalizer.pb.h"
+#include "tests/bench/datapath/driver.h"
+
+namespace normd::bench {
+
+// x of `bytes`, made up, and what RMSNorm makes of it, by the kernel in this process.
+struct Rows {
+  std::string x, y;
+};
+absl::StatusOr<Rows> MakeRows(int64_t bytes);
+
+// REQUIRES: x is whole rows.
+v1::NormalizeRequest MakeNormalizeRequest(const std::string& x);
+
+// The same for normd, of `bytes` in shared memory: x and y are those ranges of a region.
+struct RangePair {
+  std::string region;
+  int64_t x_offset = 0, y_offset = 0;
+};
+grpc::ByteBuffer MakeSharedRequest(int64_t bytes, const RangePair& ranges);
+
+// Method and request for a server of `kind`, and the least that a reply has; no channels. The echo gets what normd
+// gets.
+Target MakeTarget(std::string_view kind, bool stream, const Rows& rows);
+
+// INTERNAL when `reply` is not the one that a server of `kind` has to give.
+absl::Status CheckReply(std::string_view kind, bool stream, const Rows& rows, const grpc::ByteBuffer& reply);
+
+// One request of no bytes and no reply to speak of, for the echo: what an RPC itself costs.
+Target MakeEmptyTarget();
+
+}  // namespace normd::bench
+
+#endif  // NORMD_TESTS_BENCH_DATAPATH_EXCHANGE_H_

@@ -1,0 +1,72 @@
+#include "tests/bench/datapath/rms_rows.h"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/norm.h"
+#include "server/base/mutex.h"
+#include "server/base/status_macros.h"
+#include "tests/bench/machine.h"
+
+namespace normd::bench {
+
+namespace {
+
+struct Waiter {
+  Mutex mu;
+  CondVar changed;
+  bool done ABSL_GUARDED_BY(mu) = false;
+  absl::Status status ABSL_GUARDED_BY(mu);
+
+  void Finish(absl::Status result) {
+    MutexLock lock(mu);
+    done = true;
+    status = std::move(result);
+    changed.SignalAll();
+  }
+  absl::Status Wait() {
+    MutexLock lock(mu);
+    while (!done) changed.Wait(mu);
+    return status;
+  }
+};
+
+}  // namespace
+
+RmsRows::RmsRows() : backend_(MakeCpuBackend({})) {}
+
+void RmsRows::Submit(const void* x, int64_t bytes, void* y, Backend::Done done) {
+  if (bytes % kRowBytes != 0) return done(absl::InvalidArgumentError("x: not whole rows"));
+  absl::StatusOr<NormPlan> made =
+      MakePlan({.method = Method::kRmsNorm}, DType::kF32, {bytes / kRowBytes, kRowElements}, {});
+  if (!made.ok()) return done(made.status());
+  auto plan = std::make_unique<NormPlan>(*std::move(made));
+  Job job;
+  job.plan = plan.get();
+  job.x = x;
+  job.y = y;
+  backend_->Submit({job}, [plan = std::move(plan), done = std::move(done)](absl::Status status) mutable {
+    done(std::move(status));
+  });
+}
+
+absl::Status RmsRows::Run(const void* x, int64_t bytes, void* y) {
+  Waiter waiter;
+  Submit(x, bytes, y, [&waiter](absl::Status status) { waiter.Finish(std::move(status)); });
+  return waiter.Wait();
+}
+
+absl::StatusOr<absl::Duration> RmsRows::TimeOfOne(const void* x, int64_t bytes, void* y, absl::Duration duration) {
+  const absl::Time begin = SteadyNow();
+  absl::Time now = begin;
+  int64_t runs = 0;
+  do {
+    NORMD_RETURN_IF_ERROR(Run(x, bytes, y));
+    ++runs;
+    now = SteadyNow();
+  } while (now < begin + duration);
+  return (now - begin) / runs;
+}
+
+}  // namespace normd::bench

@@ -1,0 +1,102 @@
+#include "tests/bench/datapath/serve.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "server/base/clock.h"
+#include "server/base/status_macros.h"
+#include "server/config.h"
+#include "server/obs/log.h"
+#include "server/process_setup.h"
+#include "server/rpc/admission.h"
+#include "server/server.h"
+#include "tests/bench/datapath/echo_server.h"
+#include "tests/bench/datapath/peers.h"
+#include "tests/bench/datapath/rms_rows.h"
+
+namespace normd::bench {
+
+namespace {
+
+void Announce(const std::string& address) {
+  std::printf("%s\n", address.c_str());
+  std::fflush(stdout);
+}
+
+[[noreturn]] void WaitToBeKilled() {
+  while (true) pause();
+}
+
+}  // namespace
+
+int QueueCount() {
+  const char* const queues = std::getenv("NORMD_QUEUES");
+  const int count = queues == nullptr ? 0 : std::atoi(queues);
+  return count > 0 ? count : DefaultQueues();
+}
+
+namespace {
+
+absl::Status ServeNormd(const std::string& listen) {
+  NORMD_ASSIGN_OR_RETURN(const Config config,
+                         ParseConfig({"--listen=" + listen, "--admin_listen=", "--session_store=memory",
+                                      absl::StrCat("--queues=", QueueCount())},
+                                     {}));
+  SystemClock clock;
+  Log log({.level = LogLevel::kError}, &clock);
+  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(config, &log));
+  Announce(server->listeners().front().substr(sizeof("grpc=") - 1));
+  WaitToBeKilled();
+}
+
+std::unique_ptr<grpc::Service> MakePeer(const std::string& kind, RmsRows* rows) {
+  if (kind == "bytes" || kind == "bytes_stock") return MakeBytesService(rows);
+  if (kind == "bytes_sync") return MakeSyncBytesService(rows);
+  return kind == "floats" ? MakeFloatsService(rows) : nullptr;
+}
+
+// The echo and the peers, with the channel arguments of normd.
+absl::Status ServePlain(const std::string& kind, const std::string& listen) {
+  RmsRows rows;
+  EchoServer echo;
+  const std::unique_ptr<grpc::Service> peer = MakePeer(kind, &rows);
+  grpc::ServerBuilder builder;
+  rpc::SetTransportLimits({}, builder);
+  if (kind == "echo") {
+    echo.AddTo(builder, QueueCount());
+  } else if (peer != nullptr) {
+    builder.RegisterService(peer.get());
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("no kind of server: ", kind));
+  }
+  int port = 0;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) return absl::UnavailableError(absl::StrCat("cannot listen on ", listen));
+  Announce(listen.starts_with("unix:") ? listen : absl::StrCat("127.0.0.1:", port));
+  if (kind == "echo") echo.Serve();
+  WaitToBeKilled();
+}
+
+}  // namespace
+
+int Serve(const std::string& kind, const std::string& listen) {
+  // Should the parent have ended before this, the pipe tells.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (kind != "bytes_stock") TuneAllocator();
+  TuneTransport();
+  const absl::Status status = kind == "normd" ? ServeNormd(listen) : ServePlain(kind, listen);
+  std::fprintf(stderr, "bench_datapath --serve=%s: %s\n", kind.c_str(), status.ToString().c_str());
+  return 1;
+}
+
+}  // namespace normd::bench

@@ -1,0 +1,182 @@
+#include "client/normload/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/normload/chart.h"
+
+namespace normd::client {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr char kEvil[] = "sessions/<script>alert(\"x\" & 'y')</script>";
+
+RunSummary MakeRun(double rate, int64_t p50) {
+  RunSummary run;
+  run.total.name = "total";
+  run.total.calls = run.total.good = run.offered = 1000;
+  run.total.calls_per_second = run.total.good_per_second = rate;
+  run.total.latency = {p50, 2 * p50, 3 * p50, 4 * p50, 5 * p50, 1.0};
+  run.seconds = 1000 / rate;
+  run.lateness.p99 = 1500;
+  run.foreign = 0.034;
+  CallSummary one = run.total, other = run.total;
+  one.name = kEvil;
+  other.name = "rms-norm 4x4 f32 unary";
+  run.entries = {one, other};
+  return run;
+}
+
+Report MakeSweepReport() {
+  Report report;
+  report.about = {"2026-01-02T03:04:05+00:00",
+                  "a CPU, 2 CPUs",
+                  0.5,
+                  "127.0.0.1:1",
+                  "1.2.3",
+                  "n1",
+                  "0.1.0",
+                  "c0ffee",
+                  77,
+                  0.01,
+                  0.02};
+  report.options.sweep = true;
+  report.options.repeats = 3;
+  report.options.loads = {50, 100, 150};
+  report.options.load.entries.resize(2);
+  report.options.load.entries[0].session = kEvil;
+  report.options.load.slo = absl::Milliseconds(2);
+  SweepResult sweep;
+  sweep.capacity_runs = {MakeRun(1000, 1000)};
+  sweep.capacity = 1000;
+  for (double percent : {50.0, 100.0, 150.0}) {
+    sweep.points.push_back(
+        MakePoint(percent, 10 * percent, {MakeRun(10 * percent, static_cast<int64_t>(1e4 * percent))}));
+  }
+  sweep.points[2].under_slo = false;
+  sweep.knee = FindKnee(sweep.points);
+  report.sweep = sweep;
+  return report;
+}
+
+Report MakeRunReport() {
+  Report report = MakeSweepReport();
+  report.sweep.reset();
+  report.options.sweep = false;
+  report.options.load.rate = 100;
+  report.runs = {MakeRun(100, 1000), MakeRun(120, 1000), MakeRun(110, 1000)};
+  return report;
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Html, EscapesWhatMarkupIsMadeOf) {
+  EXPECT_EQ(EscapeHtml("<a href=\"x\">&'</a>"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(EscapeHtml("&amp;"), "&amp;amp;");
+}
+
+TEST(Html, HoldsEveryFigureTableAndFact) {
+  const std::string html = ReportHtml(MakeSweepReport());
+  EXPECT_EQ(Count(html, "<svg "), 2u);
+  EXPECT_EQ(Count(html, "<polyline "), 5u);  // p50, p99, p99.9; answered, good
+  EXPECT_EQ(Count(html, "<circle "), 15u);
+  for (const char* part :
+       {"Latency over load", "Goodput over load", ">p99.9<", "SLO: 2ms", "knee: 100 %", "capacity, closed loop",
+        "knee: 100 % of capacity, 1000.0 calls/s due", "over SLO", "c0ffee", "2026-01-02T03:04:05", "a CPU, 2 CPUs",
+        "normd 1.2.3 (n1)", "3 repeat(s)", "20240607", "1.0% before, at most 3.4% during, 2.0% after", "late p99"}) {
+    EXPECT_THAT(html, HasSubstr(part));
+  }
+}
+
+TEST(Html, LetsNoValueIn) {
+  for (const Report& report : {MakeSweepReport(), MakeRunReport()}) {
+    const std::string html = ReportHtml(report);
+    EXPECT_THAT(html, Not(HasSubstr("<script")));
+    EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(&quot;x&quot; &amp; &#39;y&#39;)&lt;/script&gt;"));
+  }
+}
+
+TEST(Html, LoadsNothingFromElsewhere) {
+  std::string html = ReportHtml(MakeSweepReport());
+  const std::string name = "xmlns=\"http://www.w3.org/2000/svg\"";  // a name, which nobody fetches
+  for (size_t at = html.find(name); at != std::string::npos; at = html.find(name)) html.erase(at, name.size());
+  for (const char* part : {"http", "src=", "href=", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(part)));
+}
+
+TEST(Html, StandsWithoutAnyAnswer) {
+  Report report = MakeSweepReport();
+  report.sweep->points = {MakePoint(10, 0.01, {RunSummary()})};
+  report.sweep->knee.reset();
+  report.sweep->cut_short = "no call was answered";
+  const std::string html = ReportHtml(report);
+  EXPECT_THAT(html, HasSubstr("cut short: no call was answered"));
+  EXPECT_THAT(html, Not(HasSubstr("nan")));
+  EXPECT_THAT(html, Not(HasSubstr("inf")));
+  report.sweep->points.clear();
+  EXPECT_THAT(ReportHtml(report), HasSubstr("no load was measured"));
+}
+
+TEST(Text, HoldsTheMedianRunAndAllRepeats) {
+  const std::string text = ReportText(MakeRunReport(), 200);
+  for (const char* part : {"mode: open loop", "rate: 100 calls/s", "arrivals: poisson", "seed: 20240607", "p99.9",
+                           "110.0", "late p99", "1.5us", "foreign CPU", "commit c0ffee", "process 77"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(Text, SaysWhatMakesNumbersDoubtful) {
+  Report report = MakeRunReport();
+  EXPECT_THAT(Warnings(report), testing::IsEmpty());
+  report.runs[1].foreign = 0.4;
+  report.runs[2].unsent = 5;
+  report.runs[0].lateness.p99 = report.runs[1].lateness.p99 = 600'000;  // of an SLO of 2 ms
+  report.runs[1].waited = 500;                                          // which explains it
+  report.about.server_pid.reset();
+  EXPECT_THAT(Warnings(report),
+              ElementsAre(HasSubstr("noisy: others used more than 10 % of the machine's CPU in 1 of 3"),
+                          HasSubstr("the server's process is not known"), HasSubstr("never sent in 1 of 3 runs"),
+                          HasSubstr("generator itself was late in 1 of 3 runs")));
+  EXPECT_THAT(ReportText(report, 200), HasSubstr("warning: noisy"));
+}
+
+TEST(Json, HasTheMedianOnTopAndRepeatsBelow) {
+  const nlohmann::json json = ReportJson(MakeRunReport());
+  EXPECT_EQ(json["calls_per_second"], 110);
+  EXPECT_EQ(json["runs"].size(), 3u);
+  EXPECT_EQ(json["entries"].size(), 2u);
+  EXPECT_EQ(json["latency_ns"]["p99.9"], 4000);
+  EXPECT_EQ(json["about"]["commit"], "c0ffee");
+  EXPECT_EQ(json["load"]["repeats"], 3);
+}
+
+TEST(Json, HasTheSweep) {
+  const nlohmann::json json = ReportJson(MakeSweepReport())["sweep"];
+  EXPECT_EQ(json["knee"], 1);
+  EXPECT_EQ(json["points"].size(), 3u);
+  EXPECT_EQ(json["points"][2]["under_slo"], false);
+  EXPECT_EQ(json["capacity_per_second"], 1000);
+}
+
+TEST(Chart, TicksAreRoundAndFew) {
+  EXPECT_THAT(LinearTicks(10), ElementsAre(0, 2, 4, 6, 8, 10));
+  EXPECT_THAT(LinearTicks(0.9), testing::SizeIs(testing::AllOf(testing::Ge(4u), testing::Le(11u))));
+  for (double high : {1.0, 1.5, 2.0, 3.3, 4.9, 7.0, 9.99, 12345.0, 1e-7}) {
+    const std::vector<double> ticks = LinearTicks(high);
+    EXPECT_GE(ticks.back(), high * 0.999999) << high;
+    EXPECT_GE(ticks.size(), 4u) << high;
+    EXPECT_LE(ticks.size(), 11u) << high;
+  }
+}
+
+}  // namespace
+}  // namespace normd::client

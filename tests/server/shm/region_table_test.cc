@@ -1,0 +1,246 @@
+#include "server/shm/region_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "tests/server/shm/fixtures.h"
+
+namespace normd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RegionLimits SmallLimits() {
+  RegionLimits limits;
+  limits.max_region_bytes = 4 * kPage;
+  limits.max_total_bytes = 10 * kPage;
+  limits.max_owner_bytes = 6 * kPage;
+  limits.max_regions = 4;
+  limits.max_owner_regions = 3;
+  return limits;
+}
+
+std::string AddPages(RegionTable& table, std::string_view owner, int64_t pages) {
+  const absl::StatusOr<std::string> name =
+      table.AddDescriptor(owner, MakeSealedMemory(pages * kPage), static_cast<uint64_t>(pages * kPage));
+  return name.ok() ? *name : absl::StrCat("error: ", name.status().ToString());
+}
+
+TEST(RegionTable, GivesNamesThatNobodyCanGuess) {
+  RegionTable table{RegionLimits()};
+  std::set<std::string> names;
+  for (int i = 0; i < 20; ++i) names.insert(AddPages(table, "a", 1));
+  EXPECT_EQ(names.size(), 20u);
+  for (const std::string& name : names) {
+    EXPECT_EQ(name.size(), 34u);
+    EXPECT_TRUE(name.starts_with("r-")) << name;
+    EXPECT_EQ(name.find_first_not_of("0123456789abcdef", 2), std::string::npos) << name;
+  }
+}
+
+TEST(RegionTable, AcquiresRangesWithinARegion) {
+  RegionTable table{RegionLimits()};
+  const std::string name = AddPages(table, "a", 2);
+  const absl::StatusOr<RegionRange> all = table.Acquire(name, 0, 2 * kPage);
+  ASSERT_TRUE(all.ok()) << all.status();
+  all->data[kPage + 5] = std::byte{9};
+  const absl::StatusOr<RegionRange> part = table.Acquire(name, kPage + 5, 3);
+  ASSERT_TRUE(part.ok());
+  EXPECT_EQ(part->size_bytes, 3);
+  EXPECT_EQ(part->data[0], std::byte{9});
+  EXPECT_FALSE(part->damaged());
+  EXPECT_TRUE(table.Acquire(name, 2 * kPage, 0).ok());
+}
+
+TEST(RegionTable, RefusesRangesThatLeaveTheRegionAndNamesFieldValueAndLimit) {
+  RegionTable table{RegionLimits()};
+  const std::string name = AddPages(table, "a", 2);
+  const uint64_t size = 2 * kPage;
+  struct Case {
+    uint64_t offset, size_bytes;
+    std::string field, limit;
+  };
+  for (const Case& bad : {Case{0, size + 1, "size_bytes", "at most 8192"}, Case{1, size, "size_bytes", "at most 8191"},
+                          Case{size, 1, "size_bytes", "at most 0"}, Case{size + 1, 0, "offset", "at most 8192"},
+                          Case{UINT64_MAX, 2, "offset", "at most 8192"}, Case{2, UINT64_MAX, "size_bytes", "8190"},
+                          Case{UINT64_MAX, UINT64_MAX, "offset", "at most 8192"}}) {
+    const absl::Status status = table.Acquire(name, bad.offset, bad.size_bytes).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+    ASSERT_TRUE(detail.has_value());
+    EXPECT_EQ(detail->field, bad.field);
+    EXPECT_EQ(detail->value, absl::StrCat(bad.field == "offset" ? bad.offset : bad.size_bytes));
+    EXPECT_THAT(detail->limit, HasSubstr(bad.limit));
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr(name)));
+  }
+}
+
+TEST(RegionTable, DoesNotRepeatNamesThatItDoesNotKnow) {
+  RegionTable table{RegionLimits()};
+  for (const absl::Status& status : {table.Acquire("r-secret", 0, 1).status(), table.Remove("a", "r-secret")}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));
+  }
+  EXPECT_FALSE(table.Acquire("", 0, 0).ok());
+}
+
+TEST(RegionTable, UnmapsARemovedRegionWhenItsLastRangeGoes) {
+  RegionTable table{RegionLimits()};
+  const int before = CountMappings("memfd:normd-test");
+  const std::string name = AddPages(table, "a", 1);
+  std::optional<RegionRange> one = *table.Acquire(name, 0, 1), two = *table.Acquire(name, 1, 1);
+  EXPECT_TRUE(table.Remove("a", name).ok());
+  EXPECT_FALSE(table.Acquire(name, 0, 1).ok());
+  one.reset();
+  two->data[0] = std::byte{1};
+  EXPECT_EQ(table.figures().regions, 1);
+  EXPECT_EQ(CountMappings("memfd:normd-test"), before + 1);
+  two.reset();
+  EXPECT_EQ(table.figures().regions, 0);
+  EXPECT_EQ(table.figures().bytes, 0);
+  EXPECT_EQ(CountMappings("memfd:normd-test"), before);
+}
+
+TEST(RegionTable, LetsRangesOutliveIt) {
+  std::optional<RegionTable> table{RegionLimits()};
+  const RegionRange range = *table->Acquire(AddPages(*table, "a", 1), 0, kPage);
+  table.reset();
+  range.data[kPage - 1] = std::byte{1};
+}
+
+TEST(RegionTable, RemovesOnlyWhatAnOwnerHas) {
+  RegionTable table{RegionLimits()};
+  const std::string a1 = AddPages(table, "a", 1), a2 = AddPages(table, "a", 1), b = AddPages(table, "b", 1);
+  EXPECT_EQ(table.Remove("b", a1).code(), absl::StatusCode::kNotFound);
+  table.RemoveOwner("a");
+  table.RemoveOwner("nobody");
+  EXPECT_FALSE(table.Acquire(a1, 0, 1).ok());
+  EXPECT_FALSE(table.Acquire(a2, 0, 1).ok());
+  EXPECT_TRUE(table.Acquire(b, 0, 1).ok());
+  EXPECT_EQ(table.figures().regions, 1);
+  EXPECT_EQ(table.figures().bytes, kPage);
+}
+
+TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
+  RegionTable table(SmallLimits());
+  EXPECT_THAT(AddPages(table, "a", 5), HasSubstr("size_bytes: out of range: 20480; must be 1 to 16384"));
+  EXPECT_TRUE(AddPages(table, "a", 4).starts_with("r-"));
+  EXPECT_THAT(AddPages(table, "a", 3), HasSubstr("bytes of one owner's regions: over the limit: 28672"));
+  EXPECT_TRUE(AddPages(table, "a", 1).starts_with("r-"));
+  const std::string last = AddPages(table, "a", 1);
+  EXPECT_TRUE(last.starts_with("r-"));
+  EXPECT_THAT(AddPages(table, "a", 1), HasSubstr("regions of one owner: over the limit: 4; must be at most 3"));
+  EXPECT_TRUE(AddPages(table, "b", 4).starts_with("r-"));
+  EXPECT_THAT(AddPages(table, "c", 1), HasSubstr("regions: over the limit: 5; must be at most 4"));
+  EXPECT_EQ(table.figures().bytes, 10 * kPage);
+  EXPECT_TRUE(table.Remove("a", last).ok());
+  EXPECT_THAT(AddPages(table, "c", 2), HasSubstr("bytes of all regions: over the limit: 45056; must be at most 40960"));
+  EXPECT_TRUE(AddPages(table, "c", 1).starts_with("r-"));
+}
+
+TEST(RegionTable, CountsARemovedRegionUntilItIsUnmapped) {
+  RegionTable table(SmallLimits());
+  const std::string name = AddPages(table, "a", 4);
+  std::optional<RegionRange> range = *table.Acquire(name, 0, 1);
+  EXPECT_TRUE(table.Remove("a", name).ok());
+  EXPECT_THAT(AddPages(table, "a", 4), HasSubstr("over the limit"));
+  range.reset();
+  EXPECT_TRUE(AddPages(table, "a", 4).starts_with("r-"));
+}
+
+TEST(RegionTable, ChecksLimitsBeforeItLooksAtTheDescriptorAndGivesRoomBackAfterAFailure) {
+  RegionTable table(SmallLimits());
+  const int64_t before = CountDescriptors();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(table.AddDescriptor("a", MakeMemory(kPage), 2 * kPage).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(table.figures().regions, 0);
+  EXPECT_EQ(table.figures().bytes, 0);
+  for (int i = 0; i < 3; ++i) AddPages(table, "a", 1);
+  EXPECT_EQ(table.AddDescriptor("a", UniqueFd(), kPage).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(CountDescriptors(), before);
+}
+
+TEST(RegionTable, AddsPosixObjectsWithTheAllowedPrefixes) {
+  RegionLimits limits;
+  limits.posix_prefixes = {"/normd-table-"};
+  RegionTable table(limits);
+  const std::string posix_name = absl::StrCat("/normd-table-", getpid());
+  const UniqueFd object(shm_open(posix_name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_EQ(ftruncate(object.get(), kPage), 0);
+  const absl::StatusOr<std::string> name = table.AddPosixName("a", posix_name, kPage);
+  EXPECT_EQ(table.AddPosixName("a", "/normd-other", kPage).status().code(), absl::StatusCode::kInvalidArgument);
+  shm_unlink(posix_name.c_str());
+  ASSERT_TRUE(name.ok()) << name.status();
+  EXPECT_TRUE(table.Acquire(*name, 0, kPage).ok());
+}
+
+TEST(RegionTable, RefusesARegionThatWasTruncatedAndTellsItsUsers) {
+  RegionTable table{RegionLimits()};
+  UniqueFd memory = MakeMemory(2 * kPage);
+  const UniqueFd mine = Duplicate(memory);
+  const std::string name = *table.AddDescriptor("a", std::move(memory), 2 * kPage);
+  const RegionRange range = *table.Acquire(name, kPage, kPage);
+  ASSERT_EQ(ftruncate(mine.get(), 0), 0);
+  EXPECT_FALSE(range.damaged());
+  EXPECT_EQ(Load(range.data + 0), 0);
+  EXPECT_TRUE(range.damaged());
+  const absl::Status status = table.Acquire(name, 0, 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("truncated while in use"));
+}
+
+TEST(RegionTable, IsSafeFromManyThreads) {
+  RegionTable table{RegionLimits()};
+  const std::string lasting = AddPages(table, "lasting", 1);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> users;
+  for (int thread = 0; thread < 2; ++thread) {
+    users.emplace_back([&] {
+      while (!done) {
+        const absl::StatusOr<RegionRange> range = table.Acquire(lasting, 8, 8);
+        EXPECT_TRUE(range.ok() && !range->damaged());
+        EXPECT_GE(table.figures().regions, 1);
+      }
+    });
+  }
+  std::vector<std::thread> owners;
+  for (int thread = 0; thread < 3; ++thread) {
+    owners.emplace_back([&table, owner = absl::StrCat("owner-", thread)] {
+      for (int i = 0; i < 200; ++i) {
+        const absl::StatusOr<std::string> name = table.AddDescriptor(owner, MakeMemory(kPage), kPage);
+        ASSERT_TRUE(name.ok()) << name.status();
+        const absl::StatusOr<RegionRange> range = table.Acquire(*name, 0, kPage);
+        ASSERT_TRUE(range.ok());
+        if (i % 2 == 0) {
+          EXPECT_TRUE(table.Remove(owner, *name).ok());
+        } else {
+          table.RemoveOwner(owner);
+        }
+        range->data[0] = std::byte{1};
+      }
+    });
+  }
+  for (std::thread& owner : owners) owner.join();
+  done = true;
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(table.figures().regions, 1);
+}
+
+}  // namespace
+}  // namespace normd
