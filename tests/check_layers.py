@@ -46,7 +46,7 @@ LAYERS = {
     "kernels/cuda": ("absl", "cuda", "kernels"),
     "server/base": ("absl", "kernels"),  # the status payloads of kernels/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "spdlog", "json", "server/base"),
-    "server/session": ("absl", "sqlite", "libpq", "protobuf", "messages", "kernels", *SERVER_LEAVES),
+    "server/session": ("absl", "sqlite", "libpq", "protobuf", "messages", "proto/wire", "kernels", *SERVER_LEAVES),
     "server/engine": ("absl", "kernels", "server/session", *SERVER_LEAVES),
     "server/batch": ("absl", "kernels", *SERVER_LEAVES),
     "server/shm": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),

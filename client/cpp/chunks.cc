@@ -1,36 +1,27 @@
 #include "client/cpp/chunks.h"
 
-#include <google/protobuf/util/field_mask_util.h>
-
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/cpp/crc32c.h"
+#include "client/cpp/without_tensors.h"
+#include "proto/wire/crc32c.h"
 
 namespace normd::client {
 namespace {
-
-using google::protobuf::FieldDescriptor;
 
 // As large as servers send them: see kSentChunkBytes there. Nothing is gained by larger ones.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr int64_t kSmallestChunkBytes = 256;
 constexpr int64_t kOtherFieldsBytes = 256;  // of the message around a chunk's data
 
-// The paths of all that `message` has, with `prefix`, but for the field `without`.
-void AddPaths(const google::protobuf::Message& message, const std::string& prefix, const std::string& without,
-              google::protobuf::FieldMask* mask) {
-  std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->name() != without) mask->add_paths(prefix + field->name());
-  }
-}
-
+// What is not data stays as it is.
 void NameAsChunked(const v1::Tensor& from, v1::Tensor* to) {
-  if (from.has_data()) to->mutable_chunked()->set_size_bytes(from.data().size());
+  if (from.has_data()) {
+    to->mutable_chunked()->set_size_bytes(from.data().size());
+  } else {
+    *to = from;
+  }
 }
 
 absl::Status Broken(absl::string_view what) { return absl::DataLossError(absl::StrCat("reply in chunks: ", what)); }
@@ -38,22 +29,11 @@ absl::Status Broken(absl::string_view what) { return absl::DataLossError(absl::S
 }  // namespace
 
 v1::NormalizeRequest WithoutData(const v1::NormalizeRequest& request) {
-  using google::protobuf::util::FieldMaskUtil;
   v1::NormalizeRequest out;
-  const v1::Tensor& residual = request.residual().tensor();
-  google::protobuf::FieldMask mask;
-  std::vector<const FieldDescriptor*> fields;
-  request.GetReflection()->ListFields(request, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->name() != "x" && field->name() != "residual") mask.add_paths(field->name());
-  }
-  if (request.has_x()) AddPaths(request.x(), "x.", "data", &mask);
-  if (request.has_residual()) AddPaths(request.residual(), "residual.", "tensor", &mask);
-  if (request.residual().has_tensor()) AddPaths(residual, "residual.tensor.", "data", &mask);
-  FieldMaskUtil::MergeMessageTo(request, mask, FieldMaskUtil::MergeOptions(), &out);
+  CopyWithoutTensors(request, &out);
   if (request.has_x()) NameAsChunked(request.x(), out.mutable_x());
-  if (request.has_residual()) out.mutable_residual();
-  if (request.residual().has_tensor()) NameAsChunked(residual, out.mutable_residual()->mutable_tensor());
+  const v1::Residual& residual = request.residual();
+  if (residual.has_tensor()) NameAsChunked(residual.tensor(), out.mutable_residual()->mutable_tensor());
   return out;
 }
 
@@ -63,7 +43,7 @@ v1::Chunk CutChunk(absl::string_view data, size_t offset, size_t chunk_bytes) {
   chunk.set_offset(static_cast<int64_t>(offset));
   chunk.set_data(piece.data(), piece.size());
   chunk.set_last(offset + piece.size() == data.size());
-  chunk.set_crc32c(Crc32c(piece));
+  chunk.set_crc32c(wire::Crc32c(chunk.data()));
   return chunk;
 }
 
@@ -91,7 +71,7 @@ absl::Status ReplyJoiner::TakeChunk(const v1::Chunk& chunk) {
   if (static_cast<uint64_t>(chunk.offset()) != data_.size()) {
     return Broken(absl::StrCat("a chunk for offset ", chunk.offset(), " came at ", data_.size()));
   }
-  if (Crc32c(chunk.data()) != chunk.crc32c()) {
+  if (wire::Crc32c(chunk.data()) != chunk.crc32c()) {
     return Broken(absl::StrCat("the checksum of the chunk at ", chunk.offset(), " is wrong"));
   }
   data_ += chunk.data();

@@ -1,7 +1,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cpp/channels.h"
 #include "client/cpp/client.h"
-#include "client/cpp/crc32c.h"
+#include "proto/wire/crc32c.h"
 
 namespace normd {
 namespace {
@@ -14,7 +14,7 @@ absl::Status AppendChunk(const v1::Chunk& chunk, std::string& record) {
   if (static_cast<uint64_t>(chunk.offset()) != record.size()) {
     return absl::DataLossError(absl::StrCat("export: a chunk for offset ", chunk.offset(), " came at ", record.size()));
   }
-  if (client::Crc32c(chunk.data()) != chunk.crc32c()) {
+  if (wire::Crc32c(chunk.data()) != chunk.crc32c()) {
     return absl::DataLossError(absl::StrCat("export: the checksum of the chunk at ", chunk.offset(), " is wrong"));
   }
   record += chunk.data();
@@ -110,7 +110,7 @@ absl::StatusOr<v1::Session> Client::ImportSession(absl::string_view record, cons
       if (offset == 0) message.set_session_id(session_id);
       message.mutable_chunk()->set_offset(static_cast<int64_t>(offset));
       message.mutable_chunk()->set_data(piece.data(), piece.size());
-      message.mutable_chunk()->set_crc32c(client::Crc32c(piece));
+      message.mutable_chunk()->set_crc32c(wire::Crc32c(message.chunk().data()));
       offset += piece.size();
       message.mutable_chunk()->set_last(offset == record.size());
       if (!writer->Write(message)) break;  // Finish says why

@@ -126,9 +126,6 @@ class SharedCalls {
   SharedMemory* const memory_;
 };
 
-// Everything of `request` but the bytes of x and residual.tensor.
-void CopyWithoutTensors(const v1::NormalizeRequest& request, v1::NormalizeRequest* copy);
-
 }  // namespace normd::client
 
 #endif  // NORMD_CLIENT_CPP_SHARED_MEMORY_H_

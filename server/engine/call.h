@@ -67,7 +67,8 @@ struct Call {
   // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
   // always.
   std::function<absl::Status(int64_t bytes)> hold;
-  // Asked before a step is committed: whether what was read was what the caller sent. Null: always.
+  // Asked before a step is committed, and at the end of every other call: whether what was read was what the caller
+  // sent. Null: always.
   std::function<absl::Status()> intact;
   std::shared_ptr<const void> owner;
 };

@@ -145,6 +145,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
     std::vector<absl::StatusOr<CallReply>> results;
     results.reserve(tasks_.size());
     for (Task& task : tasks_) {
+      const bool committed = task.reply.state.has_value() && task.reply.state->result.applied;
+      if (task.status.ok() && !committed && task.call.intact != nullptr) task.status = task.call.intact();
       if (task.status.ok()) {
         results.emplace_back(TakeReply(&task));
       } else {

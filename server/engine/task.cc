@@ -112,6 +112,12 @@ Job Task::FirstJob() {
 
 Job Task::SecondJob() {
   Job job = InputJob(*this, apply_plan);
+  if (together.data() != nullptr) {
+    // The first half put x together.
+    job.x = together.data();
+    job.x_segments = {};
+    job.x_buffer = nullptr;
+  }
   job.given_variance = divisor.data();
   for (OutputTensor& output : reply.outputs) PointTo(&output, apply_plan, &job);
   return job;

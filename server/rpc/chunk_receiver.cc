@@ -5,9 +5,9 @@
 
 #include "kernels/errors.h"
 #include "kernels/text.h"
+#include "proto/wire/crc32c.h"
 #include "server/base/status_macros.h"
 #include "server/rpc/describe.h"
-#include "server/session/crc32c.h"
 
 namespace normd::rpc {
 namespace {
@@ -29,7 +29,7 @@ int64_t SizeOf(const std::vector<grpc::Slice>& slices) {
 
 uint32_t CrcOf(const std::vector<grpc::Slice>& slices) {
   uint32_t crc = 0;
-  for (const grpc::Slice& slice : slices) crc = ExtendCrc32c(crc, TextOf(slice));
+  for (const grpc::Slice& slice : slices) crc = wire::ExtendCrc32c(crc, TextOf(slice));
   return crc;
 }
 

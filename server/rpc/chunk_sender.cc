@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/wire/crc32c.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/message.h"
 #include "server/rpc/tsan_annotations.h"
-#include "server/session/crc32c.h"
 
 namespace normd::rpc {
 namespace {
@@ -16,7 +16,9 @@ namespace {
 // tens of microseconds that a message costs more often than the bytes themselves take.
 constexpr size_t kSentChunkBytes = size_t{1} << 20;
 
-uint32_t CrcOf(const grpc::Slice& data) { return Crc32c({reinterpret_cast<const char*>(data.begin()), data.size()}); }
+uint32_t CrcOf(const grpc::Slice& data) {
+  return wire::Crc32c({reinterpret_cast<const char*>(data.begin()), data.size()});
+}
 
 }  // namespace
 

@@ -20,6 +20,7 @@ namespace {
 
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
+
 void FreeBlock(void* block) {
   TsanAcquire(block);
   Buffer::Free(block);

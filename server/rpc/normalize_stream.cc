@@ -200,10 +200,6 @@ void CallStream::Submit(StreamItem* item, Call call) {
 }
 
 absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* item) {
-  // A step that was committed was intact by then.
-  if (result.ok() && !(result->state.has_value() && result->state->result.applied)) {
-    if (absl::Status intact = item->tensors->CheckRegions(); !intact.ok()) result = std::move(intact);
-  }
   if (!result.ok()) {
     absl::Status status = PrefixField(result.status(), "call.");
     item->chunk_bytes = Reservation();
@@ -241,7 +237,7 @@ Route NormalizeStreamRoute(const RouteContext* context, std::string path, const 
   auto start = [context, limits, engine](std::shared_ptr<Stream> stream) {
     // Nothing has been read: a server that is full refuses here.
     const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
-    if (!open.ok()) return Reply(stream, Observation(context->observer, ShortName(stream->method())))(open.status());
+    if (!open.ok()) return Refuse(*context, std::move(stream), open.status());
     std::make_shared<CallStream>(context, limits, engine, std::move(stream))->Start();
   };
   return {std::move(path), std::move(start)};

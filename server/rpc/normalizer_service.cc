@@ -29,13 +29,6 @@ void Complete(const Parsed<Message>& request, const Reply& reply, Call& call) {
   call.intact = [tensors = request.tensors] { return tensors->CheckRegions(); };
 }
 
-// What was computed from memory that its owner took away means nothing. A step that was committed was intact by then.
-template <typename Message>
-absl::Status CheckIntact(const Parsed<Message>& request, const CallReply& reply) {
-  const bool committed = reply.state.has_value() && reply.state->result.applied;
-  return committed ? absl::OkStatus() : request.tensors->CheckRegions();
-}
-
 // Keeps the request, and the room that was made for it and its reply, until the reply has gone.
 template <typename Message>
 Stream::Callback Keep(Parsed<Message> request) {
@@ -54,7 +47,6 @@ void Normalize(Engine* engine, PlainRequests* known, const std::string& metadata
   engine->Submit(*std::move(call), [reply = std::move(reply),
                                     request = std::move(request)](absl::StatusOr<CallReply> result) mutable {
     if (!result.ok()) return reply(result.status());
-    if (const absl::Status intact = CheckIntact(request, *result); !intact.ok()) return reply(intact);
     grpc::ByteBuffer bytes =
         EncodeNormalizeResponse(*std::move(result), request->want_timings(), reply.observation()).ToByteBuffer();
     reply(std::move(bytes), Keep(std::move(request)));
@@ -73,12 +65,11 @@ Route NormalizeRoute(const RouteContext* context, std::string path, Engine* engi
       if (answer.has_value()) {
         return reply(*std::move(answer), [message = std::move(message), held = std::move(reservation)] {});
       }
-      const std::string metadata = message.split.has_value() ? message.split->metadata : "";
+      const std::string metadata = PlainRequests::KeyOf(message);
       absl::StatusOr<Parsed<v1::NormalizeRequest>> request =
           Parse<v1::NormalizeRequest>(std::move(message), std::move(reservation));
       if (!request.ok()) return reply(request.status());
-      request->tensors->SetBuffers(context->buffers);
-      request->tensors->SetSharedMemory(SharedMemoryOf(*context, *stream));
+      GiveMemory(*context, *stream, request->tensors);
       Normalize(engine, known.get(), metadata, *std::move(request), std::move(reply));
     };
     ReadRequest(context, stream, expected.get(), kBytesHeldPerMessageByte, std::move(then));
@@ -95,7 +86,6 @@ void ComputeMoments(Engine* engine, Parsed<v1::ComputeMomentsRequest> request, R
   engine->Submit(*std::move(call), [reply = std::move(reply),
                                     request = std::move(request)](absl::StatusOr<CallReply> result) mutable {
     if (!result.ok()) return reply(result.status());
-    if (const absl::Status intact = CheckIntact(request, *result); !intact.ok()) return reply(intact);
     grpc::ByteBuffer bytes = EncodeComputeMomentsResponse(*std::move(result), reply.observation()).ToByteBuffer();
     reply(std::move(bytes), Keep(std::move(request)));
   });
@@ -148,10 +138,6 @@ void BatchNormalize(Engine* engine, int64_t max_items, Parsed<v1::BatchNormalize
       std::move(batch.calls),
       [reply = std::move(reply), request = std::move(request), refused = std::move(batch.refused),
        want_timings = std::move(batch.want_timings)](std::vector<absl::StatusOr<CallReply>> results) mutable {
-        for (absl::StatusOr<CallReply>& result : results) {
-          if (!result.ok()) continue;
-          if (absl::Status intact = CheckIntact(request, *result); !intact.ok()) result = std::move(intact);
-        }
         grpc::ByteBuffer bytes = EncodeBatch(refused, want_timings, std::move(results), reply.observation());
         reply(std::move(bytes), Keep(std::move(request)));
       });

@@ -30,7 +30,12 @@ class PlainRequests {
   std::optional<absl::StatusOr<grpc::ByteBuffer>> Answer(const ReceivedMessage& message,
                                                          Observation& observation) const;
 
-  // Remembers a request that was decoded and found good, if it is plain.
+  // The metadata by which a request can be remembered; empty where it cannot be.
+  static std::string KeyOf(const ReceivedMessage& message) {
+    const bool can = message.split.has_value() && message.split->metadata.size() <= kMaxKeyBytes;
+    return can ? message.split->metadata : std::string();
+  }
+  // Remembers a request that was decoded and found good, if it is plain. REQUIRES: `metadata` is its key.
   void Remember(const std::string& metadata, const v1::NormalizeRequest& request, const Call& call);
 
   // Of a request's metadata; longer ones are rare, and not kept.

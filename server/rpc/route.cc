@@ -33,6 +33,16 @@ TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Str
   return {nullptr, "shared memory is for callers of the Unix socket"};
 }
 
+void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource* tensors) {
+  tensors->SetBuffers(context.buffers);
+  tensors->SetSharedMemory(SharedMemoryOf(context, stream));
+}
+
+void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why) {
+  const std::string_view rpc = ShortName(stream->method());  // before the stream is moved, which keeps it
+  Reply(std::move(stream), Observation(context.observer, rpc))(why);
+}
+
 absl::StatusOr<Reservation> Admit(const RouteContext& context, const Stream& stream, ExpectedSize* expected,
                                   int64_t factor) {
   const int64_t announced = stream.AnnouncedBytes();
@@ -52,10 +62,7 @@ absl::StatusOr<Reservation> Admit(const RouteContext& context, const Stream& str
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, ExpectedSize* expected, int64_t factor,
                  absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)> then) {
   absl::StatusOr<Reservation> admitted = Admit(*context, *stream, expected, factor);
-  if (!admitted.ok()) {
-    Reply(stream, Observation(context->observer, ShortName(stream->method())))(admitted.status());
-    return;
-  }
+  if (!admitted.ok()) return Refuse(*context, std::move(stream), admitted.status());
   stream->Read([context, stream, expected, factor, held = *std::move(admitted),
                 then = std::move(then)](std::optional<grpc::ByteBuffer> message) mutable {
     Observation observation(context->observer, ShortName(stream->method()));

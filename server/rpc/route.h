@@ -41,6 +41,12 @@ struct RouteContext {
 // What a caller of `stream` may name.
 TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream);
 
+// What `tensors` of a call on `stream` may use: pooled blocks, and shared memory.
+void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource* tensors);
+
+// Ends a call of which nothing has been read.
+void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why);
+
 // The sizes of messages to come, guessed from those of before: unknown until a message has been read, and then it is
 // too late to refuse it. Safe from any thread.
 class ExpectedSize {
@@ -113,8 +119,7 @@ Route ServerStreaming(const RouteContext* context, std::string path, ServerStrea
       absl::StatusOr<Parsed<Request>> request = Parse<Request>(message, std::move(reservation));
       message.Clear();
       if (!request.ok()) return Reply(stream, std::move(observation))(request.status());
-      request->tensors->SetBuffers(context->buffers);
-      request->tensors->SetSharedMemory(SharedMemoryOf(*context, *stream));
+      GiveMemory(*context, *stream, request->tensors);
       handler(*std::move(request), stream, std::move(observation));
     };
     ReadRequest(context, stream, expected.get(), kFactor, std::move(then));

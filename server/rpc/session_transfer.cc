@@ -9,13 +9,13 @@
 #include "kernels/methods.h"
 #include "kernels/text.h"
 #include "normd/v1/sessions.pb.h"
+#include "proto/wire/crc32c.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/rpc/decode_call.h"
 #include "server/rpc/describe.h"
 #include "server/rpc/session_messages.h"
 #include "server/rpc/status.h"
-#include "server/session/crc32c.h"
 
 namespace normd::rpc {
 namespace {
@@ -41,7 +41,7 @@ class Export : public std::enable_shared_from_this<Export> {
     v1::Chunk* const chunk = message.mutable_chunk();
     chunk->set_offset(static_cast<int64_t>(offset_));
     chunk->set_data(data.data(), data.size());
-    chunk->set_crc32c(Crc32c(data));
+    chunk->set_crc32c(wire::Crc32c(data));
     offset_ += data.size();
     chunk->set_last(offset_ == record_.size());
     stream_->Write(Serialize(message), [self = shared_from_this()] { self->WriteNext(); });
@@ -117,7 +117,7 @@ class Import : public std::enable_shared_from_this<Import> {
     if (chunk_size > kMaxChunkBytes) return TooManyError("chunk.data", chunk_size, kMaxChunkBytes);
     const int64_t max_record_bytes = kRecordBytesPerParameterByte * store_->limits().max_parameter_bytes;
     if (size + chunk_size > max_record_bytes) return TooManyError("record", size + chunk_size, max_record_bytes);
-    if (const uint32_t crc = Crc32c(chunk.data()); crc != chunk.crc32c()) {
+    if (const uint32_t crc = wire::Crc32c(chunk.data()); crc != chunk.crc32c()) {
       return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
     }
     record_ += chunk.data();
@@ -161,7 +161,7 @@ Route ImportSessionRoute(const RouteContext* context, std::string path, SessionS
   auto start = [context, store](std::shared_ptr<Stream> stream) {
     // Nothing has been read: a server that is full refuses here.
     absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return stream->peer(); });
-    if (!held.ok()) return Reply(stream, Observation(context->observer, ShortName(stream->method())))(held.status());
+    if (!held.ok()) return Refuse(*context, std::move(stream), held.status());
     std::make_shared<Import>(context, store, std::move(stream), *std::move(held))->ReadNext();
   };
   return {std::move(path), std::move(start)};

@@ -145,8 +145,7 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
 }
 
 absl::Status StreamReader::DecodeCallOf(const Request& request, StreamItem* item) const {
-  request.tensors->SetBuffers(context_->buffers);
-  request.tensors->SetSharedMemory(SharedMemoryOf(*context_, *stream_));
+  GiveMemory(*context_, *stream_, request.tensors);
   WithTensors<v1::NormalizeRequest> defaults;
   std::shared_ptr<const void> owner = request.owner;
   if (defaults_) {

@@ -9,9 +9,9 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/errors.h"
 #include "normd/store/v1/record.pb.h"
+#include "proto/wire/crc32c.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
-#include "server/session/crc32c.h"
 #include "server/session/running_state.h"
 #include "server/session/session_checks.h"
 #include "server/session/spec_messages.h"
@@ -28,7 +28,7 @@ constexpr std::string_view kChecksumTag = "\xa5\x01";
 constexpr size_t kChecksumBytes = kChecksumTag.size() + sizeof(uint32_t);
 
 void AppendSeal(std::string* bytes) {
-  const uint32_t crc = Crc32c(*bytes);
+  const uint32_t crc = wire::Crc32c(*bytes);
   *bytes += kChecksumTag;
   for (int shift = 0; shift < 32; shift += 8) *bytes += static_cast<char>((crc >> shift) & 0xff);
 }
@@ -54,7 +54,7 @@ absl::StatusOr<std::string_view> Unseal(std::string_view bytes) {
   if (!seal.starts_with(kChecksumTag)) return DataLossError("not a session record");
   uint32_t stored = 0;
   for (int i = 3; i >= 0; --i) stored = (stored << 8) | static_cast<uint8_t>(seal[kChecksumTag.size() + i]);
-  if (Crc32c(body) != stored) return DataLossError("wrong checksum");
+  if (wire::Crc32c(body) != stored) return DataLossError("wrong checksum");
   return body;
 }
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "client/cpp/crc32c.h"
 #include "client/cpp/tensor.h"
+#include "proto/wire/crc32c.h"
 
 namespace normd::client {
 namespace {
@@ -44,7 +44,7 @@ TEST(Chunks, AreCutToTheEnd) {
   const v1::Chunk first = CutChunk("abcdefg", 0, 4);
   EXPECT_EQ(first.data(), "abcd");
   EXPECT_FALSE(first.last());
-  EXPECT_EQ(first.crc32c(), Crc32c("abcd"));
+  EXPECT_EQ(first.crc32c(), wire::Crc32c("abcd"));
   const v1::Chunk last = CutChunk("abcdefg", 4, 4);
   EXPECT_EQ(last.offset(), 4);
   EXPECT_EQ(last.data(), "efg");

@@ -14,13 +14,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/chunks.h"
-#include "client/cpp/crc32c.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/split.h"
 #include "client/normload/load.h"
 #include "google/rpc/error_details.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
+#include "proto/wire/crc32c.h"
 
 namespace normd {
 namespace {
@@ -131,7 +131,7 @@ class FakeSessions : public v1::Sessions::Service {
     for (v1::ImportSessionRequest message; reader->Read(&message);) {
       if (message.chunk().offset() == 0) imported_id = message.session_id();
       if (static_cast<size_t>(message.chunk().offset()) != imported.size() ||
-          client::Crc32c(message.chunk().data()) != message.chunk().crc32c()) {
+          wire::Crc32c(message.chunk().data()) != message.chunk().crc32c()) {
         return {grpc::StatusCode::DATA_LOSS, "a chunk is wrong"};
       }
       imported += message.chunk().data();
@@ -336,7 +336,7 @@ v1::Chunk MakeChunk(int64_t offset, const std::string& data, bool last) {
   chunk.set_offset(offset);
   chunk.set_data(data);
   chunk.set_last(last);
-  chunk.set_crc32c(client::Crc32c(data));
+  chunk.set_crc32c(wire::Crc32c(data));
   return chunk;
 }
 
@@ -555,8 +555,8 @@ TEST(ClientConnect, NoServerIsUnavailable) {
 }
 
 TEST(Crc32c, KnowsTheCheckValue) {
-  EXPECT_EQ(client::Crc32c("123456789"), 0xE3069283u);
-  EXPECT_EQ(client::Crc32c(""), 0u);
+  EXPECT_EQ(wire::Crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(wire::Crc32c(""), 0u);
 }
 
 }  // namespace

@@ -338,7 +338,7 @@ std::vector<Violation> Violations() {
        [=](Messages& m) {
          v1::Chunk* const last = chunk(m, m.size() - 1);
          last->set_data(last->data() + "x");
-         last->set_crc32c(Crc32c(last->data()));
+         last->set_crc32c(wire::Crc32c(last->data()));
        }},
       {"chunk.data",
        [=](Messages& m) {
@@ -350,12 +350,12 @@ std::vector<Violation> Violations() {
       {"chunk.data",
        [=](Messages& m) {
          chunk(m, 1)->set_data(std::string((1 << 20) + 1, 'x'));
-         chunk(m, 1)->set_crc32c(Crc32c(chunk(m, 1)->data()));
+         chunk(m, 1)->set_crc32c(wire::Crc32c(chunk(m, 1)->data()));
        }},
       {"chunk.data",
        [=](Messages& m) {
          chunk(m, 1)->set_data(std::string(3 << 20, 'x'));
-         chunk(m, 1)->set_crc32c(Crc32c(chunk(m, 1)->data()));
+         chunk(m, 1)->set_crc32c(wire::Crc32c(chunk(m, 1)->data()));
        }},
       {"chunk", [](Messages& m) { m.pop_back(); }},  // the next call comes instead
       {"chunk", [](Messages& m) { m.resize(1); }},

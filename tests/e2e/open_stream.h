@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/session/crc32c.h"
+#include "proto/wire/crc32c.h"
 #include "tests/e2e/test_server.h"
 
 namespace normd::e2e {
@@ -65,7 +65,7 @@ inline v1::StreamResponse OpenStream::ReceiveWhole() {
       if (!message.has_chunk()) return response;
       EXPECT_EQ(message.sequence(), response.sequence());
       EXPECT_EQ(message.chunk().offset(), static_cast<int64_t>(data.size()));
-      EXPECT_EQ(message.chunk().crc32c(), Crc32c(message.chunk().data()));
+      EXPECT_EQ(message.chunk().crc32c(), wire::Crc32c(message.chunk().data()));
       data += message.chunk().data();
       last = message.chunk().last();
     }
@@ -85,7 +85,7 @@ inline std::vector<v1::StreamRequest> ChunksOf(uint64_t sequence, const std::str
     v1::Chunk& chunk = *request.mutable_chunk();
     chunk.set_offset(static_cast<int64_t>(offset));
     chunk.set_data(data.substr(offset, chunk_bytes));
-    chunk.set_crc32c(Crc32c(chunk.data()));
+    chunk.set_crc32c(wire::Crc32c(chunk.data()));
     offset += chunk.data().size();
     chunk.set_last(offset == data.size());
   } while (offset < data.size());

@@ -1,7 +1,7 @@
 // ExportSession and ImportSession through the wire.
 #include <functional>
 
-#include "server/session/crc32c.h"
+#include "proto/wire/crc32c.h"
 #include "tests/e2e/sessions_fixture.h"
 
 namespace normd::e2e {
@@ -23,7 +23,7 @@ TEST_F(SessionTransferTest, ExportAndImportCarryEverythingInChunks) {
   int64_t offset = 0;
   for (const v1::SessionChunk& chunk : chunks) {
     EXPECT_EQ(chunk.chunk().offset(), offset);
-    EXPECT_EQ(chunk.chunk().crc32c(), Crc32c(chunk.chunk().data()));
+    EXPECT_EQ(chunk.chunk().crc32c(), wire::Crc32c(chunk.chunk().data()));
     offset += static_cast<int64_t>(chunk.chunk().data().size());
     EXPECT_EQ(chunk.chunk().last(), &chunk == &chunks.back());
   }
@@ -71,7 +71,7 @@ TEST_F(SessionTransferTest, ImportRefusesWhatIsNotAWholeRecord) {
   std::vector<v1::SessionChunk> damaged = Export("bn");
   v1::Chunk* const chunk = damaged[0].mutable_chunk();
   (*chunk->mutable_data())[chunk->data().size() / 2] ^= 0x10;
-  chunk->set_crc32c(Crc32c(chunk->data()));  // the chunk is whole, the record in it is not
+  chunk->set_crc32c(wire::Crc32c(chunk->data()));  // the chunk is whole, the record in it is not
   v1::Session session;
   EXPECT_EQ(Import("copy", damaged, &session).error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_EQ(Import("", Export("bn"), &session).error_code(), grpc::StatusCode::ALREADY_EXISTS);

@@ -1,5 +1,6 @@
 // ClientOptions::shared_memory: callers see no difference, whatever happens to the memory.
 
+#include "client/cpp/without_tensors.h"
 #include "tests/e2e/shared_server.h"
 
 namespace normd::e2e {

@@ -62,7 +62,8 @@ absl::Status SendAll(const MemoryOptions& options, const Rows& rows, const std::
 }
 
 absl::Status MeasureOver(const MemoryOptions& options, const Rows& rows, int connections, Report* report) {
-  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server, ServerProcess::Start("normd", "127.0.0.1:0"));
+  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server,
+                         ServerProcess::Start("normd_default", "127.0.0.1:0"));
   Answers answers;
   const absl::Time begin = SteadyNow();
   NORMD_RETURN_IF_ERROR(SendAll(options, rows, server->address(), connections, &answers));

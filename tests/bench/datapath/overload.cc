@@ -55,7 +55,8 @@ absl::Status MeasureOverload(const OverloadOptions& options, Report* report) {
       "the "
       "server's queue may add, p99 from when they were due",
       {"", "peak", "asked", "sent", "refused", "answered", "ratio", "floor", "p99", "queue age", "from due"});
-  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server, ServerProcess::Start("normd", "127.0.0.1:0"));
+  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server,
+                         ServerProcess::Start("normd_default", "127.0.0.1:0"));
   NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(options.payload));
   Target target = MakeTarget("normd", false, rows);
   target.channels = NewChannels(server->address(), options.connections);

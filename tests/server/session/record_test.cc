@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
 #include "normd/store/v1/record.pb.h"
-#include "server/session/crc32c.h"
+#include "proto/wire/crc32c.h"
 #include "tests/server/session/fixtures.h"
 
 namespace normd {
@@ -234,17 +234,17 @@ TEST(RecordTest, StepIdsMustBeAsAServerWritesThem) {
 }
 
 TEST(Crc32cTest, TheCheckValueIsTheStandardOne) {
-  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
-  EXPECT_EQ(ExtendCrc32c(Crc32c("12345"), "6789"), Crc32c("123456789"));
-  EXPECT_EQ(Crc32c(""), 0u);
-  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4
+  EXPECT_EQ(wire::Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(wire::ExtendCrc32c(wire::Crc32c("12345"), "6789"), wire::Crc32c("123456789"));
+  EXPECT_EQ(wire::Crc32c(""), 0u);
+  EXPECT_EQ(wire::Crc32c(std::string(32, '\0')), 0x8a9136aau);  // RFC 3720, B.4
 }
 
 TEST(Crc32cTest, TheInstructionAndTheTableAgree) {
   std::mt19937_64 random(11);
   std::string bytes;
   for (int size = 0; size < 300; ++size) {
-    EXPECT_EQ(Crc32c(bytes), Crc32cByTable(bytes)) << size << " bytes";
+    EXPECT_EQ(wire::Crc32c(bytes), wire::Crc32cByTable(bytes)) << size << " bytes";
     bytes += static_cast<char>(random());
   }
 }

@@ -1,9 +1,9 @@
-#include "server/session/crc32c.h"
+#include "proto/wire/crc32c.h"
 
 #include <array>
 #include <cstring>
 
-namespace normd {
+namespace normd::wire {
 
 namespace {
 
@@ -58,4 +58,4 @@ uint32_t Crc32c(std::string_view bytes) { return ExtendCrc32c(0, bytes); }
 
 uint32_t Crc32cByTable(std::string_view bytes) { return ~ExtendByTable(~uint32_t{0}, bytes); }
 
-}  // namespace normd
+}  // namespace normd::wire

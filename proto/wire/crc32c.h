@@ -1,12 +1,12 @@
-// CRC-32C (Castagnoli), the checksum of stored records and of chunks on the wire. Abseil of this release has none.
-// Pure function, safe from any thread.
-#ifndef NORMD_SERVER_SESSION_CRC32C_H_
-#define NORMD_SERVER_SESSION_CRC32C_H_
+// CRC-32C (Castagnoli), the checksum of stored records and of chunks on the wire. Shared by server and client. Abseil
+// of this release has none. Pure function, safe from any thread.
+#ifndef NORMD_PROTO_WIRE_CRC32C_H_
+#define NORMD_PROTO_WIRE_CRC32C_H_
 
 #include <cstdint>
 #include <string_view>
 
-namespace normd {
+namespace normd::wire {
 
 // Crc32c("123456789") is 0xe3069283.
 uint32_t Crc32c(std::string_view bytes);
@@ -16,6 +16,6 @@ uint32_t ExtendCrc32c(uint32_t crc, std::string_view bytes);
 // The same without the CPU's instruction for it, which not every CPU has; for its test.
 uint32_t Crc32cByTable(std::string_view bytes);
 
-}  // namespace normd
+}  // namespace normd::wire
 
-#endif  // NORMD_SERVER_SESSION_CRC32C_H_
+#endif  // NORMD_PROTO_WIRE_CRC32C_H_
