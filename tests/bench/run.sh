@@ -3,7 +3,7 @@
 #   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--build-dir DIR] [--NAME=VALUE ...]
 # SUITE        store: the session store against bare loops over SQLite and libpq, and a million sessions.
 #              datapath: requests/s and CPU of normd against a bare gRPC echo and generated protobuf services; latency
-#              after a silence, memory under large requests, goodput in overload. 12 minutes; --quick: 90 s.
+#              after a silence, memory under large requests, goodput in overload. 12 minutes; --quick: 2 minutes.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
 # --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R; the
