@@ -30,6 +30,9 @@ struct ParameterViews {
 struct Layer {
   std::vector<double> weight;  // empty: absent
   std::vector<double> bias;    // empty: absent
+  // The same rounded to f32, for FAST.
+  std::vector<float> weight32, bias32;
+  bool finite = true;  // all of them, also as f32
   virtual ~Layer() = default;
 };
 

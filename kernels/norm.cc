@@ -238,6 +238,9 @@ absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<
   plan.eps = spec.eps.value_or(info.default_eps) + 0.0;  // -0 becomes 0
   plan.eps_mode = spec.eps_mode.value_or(info.default_eps_mode);
   if (spec.method != Method::kLpNorm) plan.cast_order = spec.cast_order;
+  const bool has_fast =
+      dtype != DType::kF64 && spec.method != Method::kPowerNorm && plan.cast_order == CastOrder::kAffineThenCast;
+  if (has_fast) plan.precision = options.precision;
   const absl::Status lowered = HasChannels(spec.method) ? LowerByChannels(spec, &plan) : LowerByAxes(spec, &plan);
   if (!lowered.ok()) return lowered;
   return plan;

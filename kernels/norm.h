@@ -66,6 +66,8 @@ struct PlanOptions {
   // Apply alone with statistics given per channel (BatchNorm inference, tracking InstanceNorm inference, PowerNorm
   // inference): set by the engine when a session or the request holds them.
   bool given_statistics = false;
+  // kFast is a wish: see NormPlan::precision.
+  Precision precision = Precision::kExact;
 };
 
 // What to do. x is seen as [keep0, reduce0, keep1, reduce1] in memory order (after `permutation`, if any); the
@@ -80,6 +82,9 @@ struct NormPlan {
   Statistic statistic = Statistic::kMeanVariance;
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
+  // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|) up to a mean 1e6 standard deviations away.
+  // kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE.
+  Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y
   Shape shape;                // of x and y
@@ -121,8 +126,12 @@ absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<
 // The bound on k: ceil or floor of the decimal value of p times d, exactly (100 * 0.07 is 7).
 int64_t PartialLength(double p, int64_t d, KRounding rounding);
 
-// "exact-1": raised when the bits of any result change.
-inline constexpr std::string_view kNumerics = "exact-1";
+// The names of the bits: raised when those of any result change. EXACT's is that of server and sessions.
+inline constexpr std::string_view kNumerics = "exact-2";
+inline constexpr std::string_view kFastNumerics = "fast-1";
+constexpr std::string_view NumericsOf(Precision precision) {
+  return precision == Precision::kFast ? kFastNumerics : kNumerics;
+}
 
 }  // namespace normd
 

@@ -3,10 +3,10 @@
 // Standard headers only: device code reads it, too.
 //
 // Rows: a statistic set is a list of contiguous segments, each cut into chunks of kRowChunk elements. In a chunk
-// element i goes to partial i % kPartials, in rising i; the partials are folded by halves (p[i] += p[i + width / 2]).
-// The chunks of the set, numbered through its segments, are folded pairwise by index. Columns: positions are cut into
-// blocks of kColumnBlock, summed in rising position; blocks are folded pairwise by index; where one set owns several
-// columns (channels-last groups) its columns are then folded pairwise by index.
+// element i goes to partial i % kPartials (FAST: kFastPartials), in rising i; the partials are folded by halves (p[i]
+// += p[i + width / 2]). The chunks of the set, numbered through its segments, are folded pairwise by index. Columns:
+// positions are cut into blocks of kColumnBlock, summed in rising position; blocks are folded pairwise by index; where
+// one set owns several columns (channels-last groups) its columns are then folded pairwise by index.
 #ifndef NORMD_KERNELS_ORDER_H_
 #define NORMD_KERNELS_ORDER_H_
 
@@ -14,9 +14,15 @@
 
 namespace normd::order {
 
-inline constexpr int64_t kRowChunk = 4096;    // elements
-inline constexpr int64_t kPartials = 32;      // interleaved f64 partial sums
+inline constexpr int64_t kRowChunk = 4096;  // elements
+inline constexpr int64_t kPartials = 32;    // interleaved f64 partial sums
+// FAST: interleaved f32 partial sums of runs within a chunk; the folded runs are added pairwise by index in f64.
+inline constexpr int64_t kFastPartials = 64;
+inline constexpr int64_t kFastRowRun = 1024;  // elements
 inline constexpr int64_t kColumnBlock = 128;  // positions
+// FAST: positions of a block that are counted, in rising order; so many are summed in f32, those in even and in odd
+// places apart, then added in f64.
+inline constexpr int64_t kFastColumnRun = 8;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 

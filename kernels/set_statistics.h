@@ -96,6 +96,14 @@ struct SetStatistics {
   DoublePair inverse = {1, 0};
 };
 
+// How often something is subtracted.
+enum class Centring : uint8_t { kNone, kOnce, kTwice };
+
+inline Centring CentringOf(Statistic statistic, const SetStatistics& s) {
+  if (statistic != Statistic::kMeanVariance) return Centring::kNone;
+  return s.delta.hi == 0 ? Centring::kOnce : Centring::kTwice;
+}
+
 // The same, one array a member, for sets that lie side by side.
 struct ColumnStatistics {
   const double* scale = nullptr;
@@ -104,6 +112,11 @@ struct ColumnStatistics {
   const double* delta_lo = nullptr;
   const double* inverse_hi = nullptr;
   const double* inverse_lo = nullptr;
+
+  ColumnStatistics At(int64_t column) const {
+    return {scale + column,    shift + column,      delta_hi + column,
+            delta_lo + column, inverse_hi + column, inverse_lo + column};
+  }
 };
 
 inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
@@ -121,9 +134,14 @@ struct FinishedSet {
   double mean = 0;
   double m2 = 0;
   double inverse_std = 0;
-  // The shift was further from the mean than a standard deviation: sum again about `better_shift` (still scaled).
+  // The shift was too far from the mean: sum again about `better_shift` (still scaled).
   bool shift_too_far = false;
   double better_shift = 0;
+  // The elements are to be calculated in f32 instead of f64: those of FAST sets, but for sets that fell back to EXACT,
+  // and those of 16-bit types.
+  bool elements_in_f32 = false;
+  // Elements that are all in the sums can give no NaN, nor an Inf in f32.
+  bool finite = false;
 };
 
 // The power of two that keeps the squares of an f64 set, and the error terms of the squares, in range: 1 unless the
@@ -182,20 +200,48 @@ inline double Factor(const DivisorRule& rule, double inverse_divisor) {
   return rule.zero_norm_gives_zero && std::isinf(inverse_divisor) ? 0 : inverse_divisor;
 }
 
+// What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
+// rounding does no harm (2^-46 deviations in f64, 2^-25 in f32), else the shift and what the mean is beside it.
+inline void CentreNarrow(Precision precision, double mean, double variance, double shift, double delta,
+                         SetStatistics* statistics) {
+  const bool fast = precision == Precision::kFast;
+  const bool near = mean * mean <= (fast ? 1 : 0x1p+14) * variance;
+  statistics->shift = CentringShift(!near ? shift : fast ? static_cast<float>(mean) : mean);
+  statistics->delta = {near ? 0 : delta, 0};
+}
+
+// 16-bit elements from EXACT statistics need f32 only: with the mean as a pair of floats an element has a relative
+// error of 2^-21, and 2^-48 means more where it is next to the mean, while half an ulp is 2^-12 or 2^-9. Beyond 2^120
+// the factor comes too near the end of f32.
+inline void CalculateHalvesInF32(FinishedSet* set) {
+  SetStatistics& s = set->statistics;
+  if (set->elements_in_f32 || !(s.inverse.hi <= 0x1p+120) || !(std::abs(s.shift) <= 0x1p+120)) return;
+  set->elements_in_f32 = true;
+  if (s.shift == 0 && s.delta.hi == 0) return;
+  const double centre = static_cast<float>(s.shift + s.delta.hi);
+  s.delta.hi = (s.shift - centre) + s.delta.hi;
+  s.shift = CentringShift(centre);
+}
+
+// How many standard deviations, squared, a shift may be from the mean. d and d squared are summed with relative errors
+// of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
+inline constexpr double kExactGuard = 64;
+inline constexpr double kFastGuard = 1;
+
 // Sums of f32, f16 or bf16 elements about `shift`, n of them.
 inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
-                                double shift) {
+                                double shift, Precision precision) {
   FinishedSet set;
+  set.elements_in_f32 = precision == Precision::kFast;
   double value = 0;
   if (statistic == Statistic::kMeanVariance) {
     const double delta = sums.first.hi / n;
     const double correction = sums.first.hi * delta;
     set.m2 = sums.second.hi - correction;
     set.mean = shift + delta;
-    set.shift_too_far = correction > set.m2;
-    set.better_shift = set.mean;
-    set.statistics.shift = CentringShift(shift);
-    set.statistics.delta = {delta, 0};
+    set.shift_too_far = correction > (precision == Precision::kFast ? kFastGuard : kExactGuard) * set.m2;
+    set.better_shift = precision == Precision::kFast ? static_cast<float>(set.mean) : set.mean;
+    CentreNarrow(precision, set.mean, set.m2 / n, shift, delta, &set.statistics);
     value = set.m2 / n;
   } else {
     set.m2 = sums.second.hi;
@@ -203,7 +249,31 @@ inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, co
   }
   set.inverse_std = InverseDivisor(rule, value, statistic == Statistic::kAbsSum);
   set.statistics.inverse = {Factor(rule, set.inverse_std), 0};
+  set.finite = std::isfinite(sums.second.hi) && std::isfinite(set.statistics.inverse.hi);
   return set;
+}
+
+// Whether f32 sums are no good: out of range, or so small that squares were lost.
+inline bool OutOfFastRange(const PairSums& sums) {
+  return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
+}
+
+// A set of n narrow elements, of which FAST sums are wanted or EXACT ones: `shift_of(precision)` is where to begin,
+// `sums_of(precision, shift)` sums.
+template <typename ShiftOf, typename SumsOf>
+FinishedSet FinishNarrowSet(Statistic statistic, const DivisorRule& rule, Precision precision, double n,
+                            ShiftOf shift_of, SumsOf sums_of) {
+  double shift = shift_of(precision);
+  PairSums sums = sums_of(precision, shift);
+  FinishedSet set = FinishNarrow(statistic, rule, sums, n, shift, precision);
+  if (set.shift_too_far) {
+    shift = set.better_shift;
+    sums = sums_of(precision, shift);
+    set = FinishNarrow(statistic, rule, sums, n, shift, precision);
+  }
+  if (precision == Precision::kExact) return set;
+  if (!set.shift_too_far && !OutOfFastRange(sums)) return set;
+  return FinishNarrowSet(statistic, rule, Precision::kExact, n, shift_of, sums_of);
 }
 
 // Sums of f64 elements times `scale` about `shift` (scaled, too), n of them.
@@ -233,11 +303,18 @@ inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, cons
 }
 
 // Statistics that were given instead of summed; no mean (null) subtracts nothing. `wide`: for f64 elements.
-inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance, bool wide) {
+inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance, bool wide,
+                                   Precision precision) {
   FinishedSet set;
+  set.elements_in_f32 = precision == Precision::kFast;
   if (mean != nullptr) {
     set.mean = *mean;
-    set.statistics.shift = CentringShift(*mean);
+    if (precision == Precision::kFast) {
+      const double shift = static_cast<float>(*mean);
+      CentreNarrow(precision, *mean, variance, shift, *mean - shift, &set.statistics);
+    } else {
+      set.statistics.shift = CentringShift(*mean);
+    }
   }
   set.statistics.inverse =
       wide ? InverseDivisorWide(rule, {variance, 0}, false, 1) : DoublePair{InverseDivisor(rule, variance, false), 0};

@@ -27,6 +27,7 @@ LIBRARIES = {
     "libpq": ("libpq-fe.h", "postgresql/"),
     "gtest": ("gtest/", "gmock/", "hwy/tests/"),
     "benchmark": ("benchmark/",),
+    "dnnl": ("oneapi/dnnl/",),
 }
 # Headers of the language and of the operating system.
 SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sanitizer)/[a-z_0-9]+\.h)$")
@@ -65,6 +66,7 @@ LAYERS = {
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
 TESTS = {
     "tests/kernels": ("kernels", "tests/kernels", "tests/support"),
+    "tests/accuracy": ("kernels", "tests/accuracy", "tests/kernels", "tests/support"),
     "tests/server": ("kernels", "server", "messages", "services", "proto/wire", "tests/server", "tests/support"),
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
     "tests/proto": ("messages", "services", "proto/wire", "tests/proto", "tests/support"),

@@ -1,12 +1,16 @@
 // Apply: y = ((x * scale - shift) - delta) * inverse * w + b over spans whose statistics and parameters are either one
-// value or one a column.
+// value or one a column. Narrow elements that are rounded once take the loops of elements-inl.h; f64, PowerNorm and
+// CAST_THEN_AFFINE one general loop.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
@@ -43,8 +47,7 @@ struct NarrowArithmetic {
 // taken where the pairs have none or agree with it.
 struct WideArithmetic {
   static HWY_INLINE V Choose(V paired, V plain) {
-    const M unordered = hn::Ne(paired, paired);
-    return hn::IfThenElse(hn::Or(unordered, hn::Eq(paired, plain)), plain, paired);
+    return hn::IfThenElse(hn::Or(IsNan(paired), hn::Eq(paired, plain)), plain, paired);
   }
   static HWY_INLINE Pair Pairs(V x, V lo, const Centre& c, const PositionScale& pre, V& plain) {
     const V scale = hn::Mul(c.scale, Set(pre.scale));  // powers of two, at least one of them 1
@@ -90,13 +93,15 @@ void ApplyTyped(TIn in, TOut out, const ApplySpan& span) {
     const PositionScale& pre = span.pre == nullptr ? no_scale : span.pre[p * span.pre_stride];
     // An absent b is -0, which leaves every value as it is, zeros included.
     const int64_t at = span.parameters_per_position ? p : 0;
-    const V w_one = Set(span.weight == nullptr || span.parameters_per_column ? 1.0 : span.weight[at]);
-    const V b_one = Set(span.bias == nullptr || span.parameters_per_column ? -0.0 : span.bias[at]);
+    const double* const weight = span.parameters.weight;
+    const double* const bias = span.parameters.bias;
+    const V w_one = Set(weight == nullptr || span.parameters_per_column ? 1.0 : weight[at]);
+    const V b_one = Set(bias == nullptr || span.parameters_per_column ? -0.0 : bias[at]);
     const auto step = [&](int64_t i, int64_t count) HWY_ATTR {
       const Centre c = span.statistics_per_column ? LoadCentre(span.column_statistics[0], i, count) : one;
       const bool per_column = span.parameters_per_column;
-      const V w = per_column && span.weight != nullptr ? LoadUpTo(F64(), span.weight + i, count) : w_one;
-      const V b = per_column && span.bias != nullptr ? LoadUpTo(F64(), span.bias + i, count) : b_one;
+      const V w = per_column && weight != nullptr ? LoadUpTo(F64(), weight + i, count) : w_one;
+      const V b = per_column && bias != nullptr ? LoadUpTo(F64(), bias + i, count) : b_one;
       const V low = lo == nullptr ? Zero() : LoadUpTo(F64(), lo + i, count);
       const V value = Result<Arithmetic, kOrder>(out, LoadUpTo(in, x + i, count), low, c, pre, w, b);
       StoreUpTo(out, value, y + i, count);
@@ -115,7 +120,24 @@ void ApplyOrdered(TIn in, TOut out, const ApplySpan& span) {
   }
 }
 
+template <typename T>
+void ApplyNarrow(T tag, const ApplySpan& span) {
+  if (span.statistics_per_column) {
+    return span.in_f32 ? ApplyColumnsAs<float>(tag, span) : ApplyColumnsAs<double>(tag, span);
+  }
+  const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
+  for (int64_t from = 0; from < span.columns; from += run) {
+    ApplyElements(tag, static_cast<const typename T::Storage*>(span.x.data) + from,
+                  static_cast<typename T::Storage*>(span.y) + from, run, {span.positions, span.stride},
+                  *span.statistics, span.in_f32, span.centring, span.parameters.At(from / run),
+                  span.parameters_per_column, span.may_be_nan, {span.stream, span.prefetch});
+  }
+}
+
 void Apply(const ApplySpan& span) {
+  const bool general = span.x.dtype == DType::kF64 || span.cast_order != CastOrder::kAffineThenCast ||
+                       span.pre != nullptr || span.parameters_per_position;
+  if (!general) return WithNarrowType(span.x.dtype, [&](auto tag) HWY_ATTR { ApplyNarrow(tag, span); });
   switch (span.x.dtype) {
     case DType::kF32:
       return ApplyOrdered<NarrowArithmetic>(F32(), F32(), span);
@@ -147,5 +169,6 @@ namespace normd::cpu {
 HWY_EXPORT(Apply);
 
 void Apply(const ApplySpan& span) { HWY_DYNAMIC_DISPATCH(Apply)(span); }
+void FlushStreams() { hwy::FlushStream(); }
 }  // namespace normd::cpu
 #endif  // HWY_ONCE

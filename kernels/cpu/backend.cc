@@ -1,5 +1,6 @@
 #include "kernels/cpu/backend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -54,6 +55,11 @@ class CpuBackend final : public Backend {
     layer->weight = Widen(parameters.weight);
     layer->bias = Widen(parameters.bias);
     for (double& w : layer->weight) w += weight_offset;
+    layer->weight32.assign(layer->weight.begin(), layer->weight.end());
+    layer->bias32.assign(layer->bias.begin(), layer->bias.end());
+    const auto finite = [](float value) { return std::isfinite(value); };
+    layer->finite = std::all_of(layer->weight32.begin(), layer->weight32.end(), finite) &&
+                    std::all_of(layer->bias32.begin(), layer->bias32.end(), finite);
     return layer;
   }
 

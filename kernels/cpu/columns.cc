@@ -14,8 +14,7 @@ namespace HWY_NAMESPACE {
 using cpu::ColumnBlock;
 using cpu::PositionScale;
 
-// Vectors of columns that one sweep over the positions keeps in registers: whole cache lines of f32 on AVX-512 and
-// AVX2.
+// Vectors of columns that one sweep over the positions keeps in registers.
 inline constexpr int64_t kTileVectors = 4;
 
 // The sums of columns [column, column + kVectors * kLanes), of which `count` exist.
@@ -70,30 +69,145 @@ HWY_INLINE void SumTile(T tag, TypeTag<Sums> /*type*/, const ColumnBlock& block,
   }
 }
 
-template <Statistic kStatistic, bool kPre>
-void SumColumns(const ColumnBlock& block, PairSums* out) {
-  WithElementType(block.x.dtype, [&](auto tag, auto sums) HWY_ATTR {
-    constexpr int64_t kTile = kTileVectors * kLanes;
-    int64_t column = 0;
-    for (; column + kTile <= block.columns; column += kTile) {
-      SumTile<kStatistic, kPre, kTileVectors>(tag, sums, block, column, kTile, out);
+template <Statistic kStatistic, bool kPre, typename T, typename Sums>
+void SumColumns(T tag, TypeTag<Sums> type, const ColumnBlock& block, PairSums* out) {
+  constexpr int64_t kTile = kTileVectors * kLanes;
+  int64_t column = 0;
+  for (; column + kTile <= block.columns; column += kTile) {
+    SumTile<kStatistic, kPre, kTileVectors>(tag, type, block, column, kTile, out);
+  }
+  for (; column < block.columns; column += kLanes) {
+    SumTile<kStatistic, kPre, 1>(tag, type, block, column, HWY_MIN(kLanes, block.columns - column), out);
+  }
+}
+
+void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
+  if (block.pre != nullptr) {
+    WithElementType(block.x.dtype, [&](auto tag, auto type)
+                                       HWY_ATTR { SumColumns<Statistic::kMeanSquare, true>(tag, type, block, sums); });
+    return;
+  }
+  constexpr TypeTag<WideSums> kWide;
+  switch (statistic) {
+    case Statistic::kMeanVariance:
+      return SumColumns<Statistic::kMeanVariance, false>(F64(), kWide, block, sums);
+    case Statistic::kAbsSum:
+      return SumColumns<Statistic::kAbsSum, false>(F64(), kWide, block, sums);
+    case Statistic::kMeanSquare:
+    case Statistic::kSumSquares:
+      return SumColumns<Statistic::kMeanSquare, false>(F64(), kWide, block, sums);
+  }
+}
+
+// Columns whose sums fit L1 beside what streams by.
+inline constexpr int64_t kSumColumns = 1024;
+
+// Adds lanes of sums to f64 sums.
+HWY_INLINE void AddTo(V sums, double* HWY_RESTRICT totals) { hn::Store(hn::Add(hn::Load(d, totals), sums), d, totals); }
+HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
+#if HWY_NATIVE_FMA
+  AddTo(hn::PromoteTo(d, hn::LowerHalf(df, sums)), totals);
+  AddTo(hn::PromoteTo(d, hn::UpperHalf(df, sums)), totals + kLanes);
+#else
+  HWY_ALIGN float lanes[kLanesOf<float>];
+  hn::Store(sums, Tag<float>(), lanes);
+  for (int64_t i = 0; i < kLanesOf<float>; ++i) totals[i] += lanes[i];
+#endif
+}
+
+// The sums of `count` positions added to first and second: f64 one by one, f32 among themselves before.
+template <typename Real, Statistic kStatistic, typename T>
+HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t count, int64_t columns,
+                          const Real* HWY_RESTRICT shift, double* HWY_RESTRICT first, double* HWY_RESTRICT second) {
+  const Tag<Real> real;
+  constexpr bool kInF64 = std::is_same_v<Real, double>;
+  // The arrays have room for whole vectors; lanes past the last column hold what nobody reads.
+  for (int64_t c = 0; c < columns; c += kLanesOf<Real>) {
+    NarrowSums<Real> sums;
+    NarrowSums<Real> odd;  // f32 only: two partial sums are half the error
+    sums.Clear();
+    odd.Clear();
+    if constexpr (kInF64) {
+      sums.first = hn::Load(real, first + c);
+      sums.second = hn::Load(real, second + c);
     }
-    for (; column < block.columns; column += kLanes) {
-      SumTile<kStatistic, kPre, 1>(tag, sums, block, column, HWY_MIN(kLanes, block.columns - column), out);
+    const auto about = hn::Load(real, shift + c);
+    const int64_t left = columns - c;
+    const auto take = [&](int64_t r, NarrowSums<Real>& into) HWY_ATTR {
+      const auto value =
+          left >= kLanesOf<Real> ? LoadAs<Real>(tag, rows[r] + c) : LoadFirstAs<Real>(tag, rows[r] + c, left);
+      into.template Take<kStatistic>(kStatistic == Statistic::kMeanVariance ? hn::Sub(value, about) : value);
+    };
+    int64_t r = 0;
+    for (; r + 2 <= count; r += 2) {
+      take(r, sums);
+      take(r + 1, kInF64 ? sums : odd);
+    }
+    if (r < count) take(r, sums);
+    if constexpr (!kInF64) {
+      sums.first = hn::Add(sums.first, odd.first);
+      sums.second = hn::Add(sums.second, odd.second);
+    }
+    if constexpr (kInF64) {
+      hn::Store(sums.first, real, first + c);
+      hn::Store(sums.second, real, second + c);
+    } else {
+      if (kStatistic == Statistic::kMeanVariance) AddTo(sums.first, first + c);
+      AddTo(sums.second, second + c);
+    }
+  }
+}
+
+template <typename Real, Statistic kStatistic, typename T>
+void SumRows(T tag, const ColumnBlock& block, double* first_out, double* second_out) {
+  const typename T::Storage* rows[order::kColumnBlock];
+  HWY_ALIGN Real shift[kSumColumns];
+  HWY_ALIGN double first[kSumColumns];
+  HWY_ALIGN double second[kSumColumns];
+  for (int64_t column = 0; column < block.columns; column += kSumColumns) {
+    const int64_t columns = HWY_MIN(kSumColumns, block.columns - column);
+    int64_t count = 0;
+    for (int64_t p = 0; p < block.positions; ++p) {
+      if (block.mask != nullptr && block.mask[p] == 0) continue;  // adding 0 would change nothing
+      rows[count++] = static_cast<const typename T::Storage*>(block.x.data) + p * block.stride + column;
+    }
+    const int64_t room = order::CeilDiv(columns, kLanesOf<Real>) * kLanesOf<Real>;
+    for (int64_t c = 0; c < room; ++c) {
+      shift[c] = block.shift == nullptr || c >= columns ? Real{0} : static_cast<Real>(block.shift[column + c]);
+      first[c] = second[c] = 0;
+    }
+    for (int64_t row = 0; row < count; row += order::kFastColumnRun) {
+      const int64_t run = HWY_MIN(order::kFastColumnRun, count - row);
+      SweepRows<Real, kStatistic>(tag, rows + row, run, columns, shift, first, second);
+    }
+    for (int64_t c = 0; c < columns; ++c) {
+      if (kStatistic == Statistic::kMeanVariance) first_out[column + c] = first[c];
+      second_out[column + c] = second[c];
+    }
+  }
+}
+
+template <typename Real>
+void SumRowsOf(Statistic statistic, const ColumnBlock& block, double* first, double* second) {
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    switch (statistic) {
+      case Statistic::kMeanVariance:
+        return SumRows<Real, Statistic::kMeanVariance>(tag, block, first, second);
+      case Statistic::kAbsSum:
+        return SumRows<Real, Statistic::kAbsSum>(tag, block, first, second);
+      case Statistic::kMeanSquare:
+      case Statistic::kSumSquares:
+        return SumRows<Real, Statistic::kMeanSquare>(tag, block, first, second);
     }
   });
 }
 
-void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
-  if (block.pre != nullptr) return SumColumns<Statistic::kMeanSquare, true>(block, sums);
-  switch (statistic) {
-    case Statistic::kMeanVariance:
-      return SumColumns<Statistic::kMeanVariance, false>(block, sums);
-    case Statistic::kAbsSum:
-      return SumColumns<Statistic::kAbsSum, false>(block, sums);
-    case Statistic::kMeanSquare:
-    case Statistic::kSumSquares:
-      return SumColumns<Statistic::kMeanSquare, false>(block, sums);
+void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
+                             double* second) {
+  if (precision == Precision::kFast) {
+    SumRowsOf<float>(statistic, block, first, second);
+  } else {
+    SumRowsOf<double>(statistic, block, first, second);
   }
 }
 
@@ -119,10 +233,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace normd::cpu {
 HWY_EXPORT(ReduceColumnBlock);
+HWY_EXPORT(ReduceNarrowColumnBlock);
 HWY_EXPORT(MeasureColumns);
 
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
   HWY_DYNAMIC_DISPATCH(ReduceColumnBlock)(statistic, block, sums);
+}
+void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
+                             double* second) {
+  HWY_DYNAMIC_DISPATCH(ReduceNarrowColumnBlock)(statistic, precision, block, first, second);
 }
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   HWY_DYNAMIC_DISPATCH(MeasureColumns)(block, magnitudes);

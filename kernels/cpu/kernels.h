@@ -3,16 +3,15 @@
 // any alignment. Reentrant; no state.
 //
 // Values are read as pairs hi + lo: lo is null but for a residual stream kept wide in f64. Where a dtype is f64 all
-// arithmetic is in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower types need f64
-// only.
+// arithmetic is in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower types are summed
+// in f64, and in f32 for FAST.
 #ifndef NORMD_KERNELS_CPU_KERNELS_H_
 #define NORMD_KERNELS_CPU_KERNELS_H_
 
 #include <cstdint>
 
-#include "kernels/norm.h"
+#include "kernels/attributes.h"
 #include "kernels/set_statistics.h"
-#include "kernels/tensor.h"
 
 namespace normd::cpu {
 
@@ -29,11 +28,25 @@ struct Elements {
 
 // ---- Reduce, innermost extent reduced ----
 
-// Sums over n <= order::kRowChunk contiguous elements of (x * scale - shift) and its square (kMeanVariance), of x *
-// scale squared, or of |x * scale|, in the order of order.h. Elements whose mask byte is 0 count as exactly 0. `scale`
-// is a power of two and is used for f64 only.
-PairSums ReduceRowChunk(Statistic statistic, const Elements& x, const uint8_t* mask, int64_t n, double shift,
-                        double scale);
+// A statistic set: `n` elements of each of its segments, `stride` apart, cut into chunks of order::kRowChunk that are
+// numbered through the segments.
+struct RowChunks {
+  Elements x;  // the first of the set
+  int64_t n = 0;
+  int64_t stride = 0;
+  const uint8_t* mask = nullptr;  // one byte an element of a segment, the segments `mask_stride` apart; 0 counts as 0
+  int64_t mask_stride = 0;
+};
+
+// sums[chunk] of the chunks [begin, end): (x * scale - shift) and its square (kMeanVariance), x * scale squared, or
+// |x * scale|, in the order of order.h. `scale` is a power of two and is used for f64 only. kFast sums narrow elements
+// in f32.
+void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
+                     double shift, double scale, PairSums* sums);
+
+// The shift of a first pass over elements that begin with these n >= 1, finite: the first, or for kFast the mean of up
+// to order::kFastPartials. `masked`: the first alone counts.
+double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked);
 
 // How large f64 elements are: decides the scale of their squares and finds sets that have no sums in pairs.
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n);
@@ -57,13 +70,33 @@ struct ColumnBlock {
   const double* scale = nullptr;  // one a column, powers of two, f64 only
 };
 
-// sums[c] over the block's positions, in rising order.
+// sums[c] over the block's positions, in rising order. For f64, or with `pre`.
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums);
+
+// The same for narrow elements without `pre`, in f64 or f32: first[c] (kMeanVariance only) and second[c]. A row of the
+// block is read once, in one go.
+void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
+                             double* second);
 
 // magnitudes[c] takes in the block, f64 only.
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes);
 
 // ---- Apply ----
+
+// w and b of consecutive elements, each in f64 and, for FAST, in f32. Null: absent, 1 and 0.
+struct Parameters {
+  const double* weight = nullptr;
+  const double* bias = nullptr;
+  const float* weight32 = nullptr;
+  const float* bias32 = nullptr;
+  bool finite = true;
+
+  bool absent() const { return weight == nullptr && bias == nullptr; }
+  Parameters At(int64_t index) const {
+    return {weight == nullptr ? nullptr : weight + index, bias == nullptr ? nullptr : bias + index,
+            weight32 == nullptr ? nullptr : weight32 + index, bias32 == nullptr ? nullptr : bias32 + index, finite};
+  }
+};
 
 // Statistics and parameters of the elements of a span: one value for all of it, or one per element.
 struct ApplySpan {
@@ -73,23 +106,54 @@ struct ApplySpan {
   int64_t positions = 1;  // rows of `columns` elements, `stride` apart in x and y
   int64_t columns = 0;
   int64_t stride = 0;
+  bool stream = false;  // y past the caches: worth it for outputs that do not fit them; see FlushStreams
+  // Elements from those that are read to those that will be next; 0: they are in a cache. Per column: 0 or not.
+  int64_t prefetch = 0;
 
   bool statistics_per_column = false;
   const SetStatistics* statistics = nullptr;  // one, when not per column
   const ColumnStatistics* column_statistics = nullptr;
   const PositionScale* pre = nullptr;  // PowerNorm: one a position, `pre_stride` apart; needs statistics_per_column
   int64_t pre_stride = 1;
+  bool in_f32 = false;  // narrow elements are calculated in f32, else in f64
+  Centring centring = Centring::kTwice;
+  bool may_be_nan = true;  // false: known that there is none, see FinishedSet::finite
 
   // Parameters: per column, or one value a position (stride 1 between positions when per_position, else one for all).
   bool parameters_per_column = false;
   bool parameters_per_position = false;
-  const double* weight = nullptr;  // null: 1
-  const double* bias = nullptr;    // null: 0
+  int64_t parameter_run = 0;  // not 0: one value for so many columns each, of which a position has a multiple
+  Parameters parameters;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
 
 // y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says.
 void Apply(const ApplySpan& span);
+
+// ---- Both halves, rows that lie one after the other ----
+
+// `rows` rows of n narrow elements, each its own set of which the first `counted` enter the statistic.
+struct RowBlock {
+  Elements x;
+  void* y = nullptr;
+  int64_t rows = 0;  // at most kMaxRows
+  int64_t n = 0, counted = 0;
+  Statistic statistic = Statistic::kMeanVariance;
+  Precision precision = Precision::kExact;
+  DivisorRule rule;
+  Parameters parameters;  // one an element of a row
+  bool stream = false;    // as in ApplySpan
+  int64_t prefetch = 0;
+
+  static constexpr int64_t kMaxRows = 16;
+  static constexpr int64_t kMaxChunks = 16;  // of a row
+};
+
+// results[row] as Finish makes them, and y. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
+void NormaliseRows(const RowBlock& block, FinishedSet* results);
+
+// Makes what was streamed visible to other threads: once at the end of a task, as it waits for the memory.
+void FlushStreams();
 
 // ---- Elementwise ----
 

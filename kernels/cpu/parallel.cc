@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "oneapi/tbb/blocked_range.h"
+#include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/parallel_for.h"
 #include "oneapi/tbb/partitioner.h"
 #include "oneapi/tbb/task_arena.h"
@@ -34,10 +35,19 @@ void Acquire([[maybe_unused]] void* address) {
 #endif
 }
 
+// TBB counts on the caller as one of its threads, in an arena and in the process, and starts one fewer: our callers
+// only leave work. How many there are is the arenas' business. For the whole process, because TBB takes the least of
+// all limits that are alive.
+void AllowAllWorkers() {
+  constexpr size_t kMoreThanAsked = 256;
+  static const oneapi::tbb::global_control allowed(oneapi::tbb::global_control::max_allowed_parallelism,
+                                                   kMoreThanAsked);
+}
+
 }  // namespace
 
 struct WorkerPool::State {
-  explicit State(int threads_in) : threads(threads_in), arena(threads_in) {}
+  explicit State(int threads_in) : threads(threads_in), arena(threads_in, 0) { AllowAllWorkers(); }
 
   const int threads;
   oneapi::tbb::task_arena arena;

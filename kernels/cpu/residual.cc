@@ -38,7 +38,7 @@ void ConvertFromF64(const double* x, int64_t n, DType dtype, void* y) {
     auto* HWY_RESTRICT out = static_cast<typename decltype(tag)::Storage*>(y);
     for (int64_t i = 0; i < n; i += kLanes) {
       const int64_t count = HWY_MIN(kLanes, n - i);
-      StoreUpTo(tag, LoadUpTo(F64(), x + i, count), out + i, count);
+      StoreUpTo(tag, RoundTo(tag, LoadUpTo(F64(), x + i, count)), out + i, count);
     }
   });
 }
@@ -53,7 +53,7 @@ HWY_INLINE V RoundedSum(T tag, V x, V r, V scale) {
   const Pair total = TwoSum(sum.hi, errors.hi);
   const V odd = RoundToOdd(total.hi, hn::Add(total.lo, errors.lo));
   // `plain` where the pairs have no answer (Inf, NaN) or the same one (it has the right sign of zero).
-  const M use_plain = hn::Or(hn::Ne(odd, odd), hn::Eq(odd, plain));
+  const M use_plain = hn::Or(IsNan(odd), hn::Eq(odd, plain));
   return RoundTo(tag, hn::IfThenElse(use_plain, plain, odd));
 }
 HWY_INLINE V RoundedSum(F64, V x, V r, V scale) { return Fma(scale, r, x); }
@@ -97,7 +97,9 @@ void AddResidualWide(const Elements& x, const Elements& r, double scale, int64_t
       const Pair sum = TwoSum(value, product.hi);
       const Pair total = Renormalise(sum.hi, hn::Add(sum.lo, product.lo));
       const M finite = hn::Eq(hn::Sub(total.hi, total.hi), Zero());
-      StoreUpTo(F64(), hn::IfThenElse(finite, total.hi, plain), hi + begin + i, count);
+      // `plain` has the right sign of zero.
+      const M use_plain = hn::Or(hn::Not(finite), hn::Eq(total.hi, plain));
+      StoreUpTo(F64(), hn::IfThenElse(use_plain, plain, total.hi), hi + begin + i, count);
       StoreUpTo(F64(), hn::IfThenElseZero(finite, total.lo), lo + begin + i, count);
     }
   }

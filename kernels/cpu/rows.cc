@@ -1,9 +1,10 @@
-// Reduce where the innermost extent is reduced: one chunk of one statistic set at a time.
+// Rows, the innermost extent reduced: the sums of a statistic set's chunks, and short rows from sums to elements.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
 #include "hwy/highway.h"
+#include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
@@ -12,25 +13,46 @@ HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::Elements;
+using cpu::RowBlock;
+using cpu::RowChunks;
 
-// 32 partial sums in registers; element i of a chunk belongs to partial i % 32.
-inline constexpr int64_t kVectors = order::kPartials / kLanes;
+// Interleaved partial sums in registers; element i of a chunk belongs to partial i % kPartials.
+template <typename Real>
+inline constexpr int64_t kPartials = std::is_same_v<Real, float> ? order::kFastPartials : order::kPartials;
+template <typename Real>
+inline constexpr int64_t kVectors = kPartials<Real> / kLanesOf<Real>;
 
-// Folds the partials by halves, first across vectors, then across the lanes of the last one.
-HWY_INLINE double Fold(V (&partials)[kVectors]) {
-  for (int64_t width = kVectors; width > 1; width /= 2) {
-    for (int64_t i = 0; i < width / 2; ++i) partials[i] = hn::Add(partials[i], partials[i + width / 2]);
+// p[0] of lanes folded by halves.
+template <class DT>
+HWY_INLINE hn::TFromD<DT> FoldLanes(DT dt, hn::Vec<DT> v) {
+#if HWY_NATIVE_FMA
+  if constexpr (hn::MaxLanes(DT()) > 1) {
+    const hn::Half<DT> half;
+    return FoldLanes(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
   }
-  HWY_ALIGN double lanes[kLanes];
-  hn::Store(partials[0], d, lanes);
-  for (int64_t width = kLanes; width > 1; width /= 2) {
-    for (int64_t i = 0; i < width / 2; ++i) lanes[i] += lanes[i + width / 2];
+  (void)dt;
+  return hn::GetLane(v);
+#else
+  hn::TFromD<DT> lanes[hn::MaxLanes(DT())];
+  hn::StoreU(v, dt, lanes);
+  for (size_t width = hn::MaxLanes(DT()); width > 1; width /= 2) {
+    for (size_t i = 0; i < width / 2; ++i) lanes[i] += lanes[i + width / 2];
   }
   return lanes[0];
+#endif
 }
 
-HWY_INLINE DoublePair Fold(Pair (&partials)[kVectors]) {
-  for (int64_t width = kVectors; width > 1; width /= 2) {
+// Folds the partials by halves, first across vectors, then across the lanes of the last one.
+template <typename Real>
+HWY_INLINE DoublePair Fold(TypeTag<Real> /*type*/, Vector<Real>* partials) {
+  for (int64_t width = kVectors<Real>; width > 1; width /= 2) {
+    for (int64_t i = 0; i < width / 2; ++i) partials[i] = hn::Add(partials[i], partials[i + width / 2]);
+  }
+  return {FoldLanes(Tag<Real>(), partials[0]), 0};
+}
+
+HWY_INLINE DoublePair Fold(TypeTag<double> /*type*/, Pair* partials) {
+  for (int64_t width = kVectors<double>; width > 1; width /= 2) {
     for (int64_t i = 0; i < width / 2; ++i) partials[i] = Add(partials[i], partials[i + width / 2]);
   }
   HWY_ALIGN double hi[kLanes];
@@ -47,71 +69,265 @@ HWY_INLINE DoublePair Fold(Pair (&partials)[kVectors]) {
   return {hi[0], lo[0]};
 }
 
-HWY_INLINE DoublePair AsPair(double x) { return {x, 0}; }
-HWY_INLINE DoublePair AsPair(DoublePair x) { return x; }
-
 template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
-PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const Elements& x, const uint8_t* mask, int64_t n, double shift_value,
-                  double scale_value) {
+HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, const uint8_t* mask, int64_t n,
+                           double shift_value, double scale_value) {
+  using Real = typename Sums::Real;
+  using Value = Vector<Real>;
+  const Tag<Real> real;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kSums = kVectors<Real>;
   const auto* HWY_RESTRICT data = static_cast<const typename T::Storage*>(x.data);
-  const V shift = Set(shift_value);
-  const V scale = Set(scale_value);
-  const auto difference = [&](V value, int64_t at, int64_t count) HWY_ATTR {
-    const V lo = x.lo == nullptr ? Zero() : LoadUpTo(F64(), x.lo + at, count);
-    const auto read = Sums::Read(value, lo, scale);
+  const Value shift = hn::Set(real, static_cast<Real>(shift_value));
+  const Value scale = hn::Set(real, static_cast<Real>(scale_value));
+  const auto low = [&](int64_t at, int64_t count) HWY_ATTR {
+    if constexpr (std::is_same_v<T, F64>) {
+      if (x.lo != nullptr) return LoadUpTo(F64(), x.lo + at, count);
+    }
+    return hn::Zero(real);
+  };
+  const auto difference = [&](Value value, int64_t at, int64_t count) HWY_ATTR {
+    const auto read = Sums::Read(value, low(at, count), scale);
     return kStatistic == Statistic::kMeanVariance ? Sums::Subtract(read, shift) : read;
   };
-  Sums sums[kVectors];
-  for (int64_t k = 0; k < kVectors; ++k) sums[k].Clear();
+  const auto counted = [&](const uint8_t* bytes) HWY_ATTR {
+    const auto words =
+        hn::PromoteTo(hn::Rebind<int32_t, Floats<Real>>(), hn::LoadU(hn::Rebind<uint8_t, Floats<Real>>(), bytes));
+    if constexpr (std::is_same_v<Real, float>) {
+      return hn::RebindMask(real, hn::Ne(words, hn::Zero(hn::Rebind<int32_t, Floats<Real>>())));
+    } else {
+      return hn::Ne(hn::PromoteTo(real, words), hn::Zero(real));
+    }
+  };
+  Sums sums[kSums];
+  for (int64_t k = 0; k < kSums; ++k) sums[k].Clear();
   int64_t i = 0;
-  for (; i + order::kPartials <= n; i += order::kPartials) {
-    for (int64_t k = 0; k < kVectors; ++k) {
-      const int64_t at = i + k * kLanes;
-      auto diff = difference(LoadAsF64(tag, data + at), at, kLanes);
-      if constexpr (kMasked) diff = Sums::Only(LoadMaskBytes(mask + at), diff);
+  for (; i + kPartials<Real> <= n; i += kPartials<Real>) {
+    for (int64_t k = 0; k < kSums; ++k) {
+      const int64_t at = i + k * kStep;
+      auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
+      if constexpr (kMasked) diff = Sums::Only(counted(mask + at), diff);
       sums[k].template Take<kStatistic>(diff);
     }
   }
-  // The last, incomplete group of 32: lanes past the end add exactly 0.
-  for (int64_t k = 0; i < n; ++k, i += kLanes) {
-    const int64_t count = HWY_MIN(kLanes, n - i);
-    uint8_t bytes[kLanes] = {};
-    for (int64_t lane = 0; lane < count; ++lane) bytes[lane] = kMasked ? mask[i + lane] : 1;
-    const auto diff = difference(LoadUpTo(tag, data + i, count), i, count);
-    sums[k].template Take<kStatistic>(Sums::Only(LoadMaskBytes(bytes), diff));
+  // The last, incomplete group: lanes past the end add exactly 0. Unrolled, so that the sums stay in registers.
+  for (int64_t k = 0; k < kSums; ++k) {
+    const int64_t at = i + k * kStep;
+    if (at >= n) break;
+    const int64_t count = HWY_MIN(kStep, n - at);
+    auto diff = difference(LoadFirstAs<Real>(tag, data + at, count), at, count);
+    diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff);
+    if constexpr (kMasked) {
+      uint8_t bytes[kStep] = {};
+      std::memcpy(bytes, mask + at, static_cast<size_t>(count));
+      diff = Sums::Only(counted(bytes), diff);
+    }
+    sums[k].template Take<kStatistic>(diff);
   }
-  decltype(Sums::first) first[kVectors];
-  decltype(Sums::second) second[kVectors];
-  for (int64_t k = 0; k < kVectors; ++k) {
+  decltype(Sums::first) first[kSums];
+  decltype(Sums::second) second[kSums];
+  for (int64_t k = 0; k < kSums; ++k) {
     first[k] = sums[k].first;
     second[k] = sums[k].second;
   }
   PairSums total;
-  if (kStatistic == Statistic::kMeanVariance) total.first = AsPair(Fold(first));
-  total.second = AsPair(Fold(second));
+  if (kStatistic == Statistic::kMeanVariance) total.first = Fold(TypeTag<Real>(), first);
+  total.second = Fold(TypeTag<Real>(), second);
   return total;
 }
 
+// A chunk: in f64 one run, in f32 several, so that few additions follow each other there.
+template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
+HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> type, const Elements& x, const uint8_t* mask, int64_t n, double shift,
+                             double scale) {
+  if constexpr (std::is_same_v<typename Sums::Real, double>) {
+    return SumRun<kStatistic, kMasked>(tag, type, x, mask, n, shift, scale);
+  } else {
+    PairSums runs[order::kRowChunk / order::kFastRowRun];
+    int64_t count = 0;
+    for (int64_t at = 0; at < n; at += order::kFastRowRun) {
+      runs[count++] = SumRun<kStatistic, kMasked>(tag, type, x.At(at), mask == nullptr ? nullptr : mask + at,
+                                                  HWY_MIN(order::kFastRowRun, n - at), shift, scale);
+    }
+    order::PairwiseFold(runs, count, 1, AddPlain);
+    return runs[0];
+  }
+}
+
+template <Statistic kStatistic, typename T, typename Sums>
+void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
+               PairSums* sums) {
+  const int64_t per_segment = order::RowChunks(rows.n);
+  for (int64_t chunk = begin; chunk < end; ++chunk) {
+    const int64_t segment = chunk / per_segment;
+    const int64_t at = chunk % per_segment * order::kRowChunk;
+    const int64_t n = HWY_MIN(order::kRowChunk, rows.n - at);
+    const Elements x = rows.x.At(segment * rows.stride + at);
+    sums[chunk] =
+        rows.mask == nullptr
+            ? SumChunk<kStatistic, false>(tag, type, x, nullptr, n, shift, scale)
+            : SumChunk<kStatistic, true>(tag, type, x, rows.mask + segment * rows.mask_stride + at, n, shift, scale);
+  }
+}
+
 template <Statistic kStatistic>
-PairSums SumChunkOf(const Elements& x, const uint8_t* mask, int64_t n, double shift, double scale) {
-  return WithElementType(x.dtype, [&](auto tag, auto sums) HWY_ATTR {
-    return mask == nullptr ? SumChunk<kStatistic, false>(tag, sums, x, mask, n, shift, scale)
-                           : SumChunk<kStatistic, true>(tag, sums, x, mask, n, shift, scale);
+void SumChunksOf(Precision precision, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
+                 PairSums* sums) {
+  if (precision == Precision::kFast) {
+    WithNarrowType(rows.x.dtype, [&](auto tag) HWY_ATTR {
+      SumChunks<kStatistic>(tag, TypeTag<NarrowSums<float>>(), rows, begin, end, shift, scale, sums);
+    });
+    return;
+  }
+  WithElementType(rows.x.dtype, [&](auto tag, auto type) HWY_ATTR {
+    SumChunks<kStatistic>(tag, type, rows, begin, end, shift, scale, sums);
   });
 }
 
-PairSums ReduceRowChunk(Statistic statistic, const Elements& x, const uint8_t* mask, int64_t n, double shift,
-                        double scale) {
+void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
+                     double shift, double scale, PairSums* sums) {
   switch (statistic) {
     case Statistic::kMeanVariance:
-      return SumChunkOf<Statistic::kMeanVariance>(x, mask, n, shift, scale);
+      return SumChunksOf<Statistic::kMeanVariance>(precision, rows, begin, end, shift, scale, sums);
     case Statistic::kAbsSum:
-      return SumChunkOf<Statistic::kAbsSum>(x, mask, n, shift, scale);
+      return SumChunksOf<Statistic::kAbsSum>(precision, rows, begin, end, shift, scale, sums);
     case Statistic::kMeanSquare:
     case Statistic::kSumSquares:
       break;
   }
-  return SumChunkOf<Statistic::kMeanSquare>(x, mask, n, shift, scale);
+  SumChunksOf<Statistic::kMeanSquare>(precision, rows, begin, end, shift, scale, sums);
+}
+
+template <typename T>
+HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage* x, int64_t n, bool masked) {
+  double shift = hn::GetLane(LoadFirstAs<double>(tag, x, 1));
+  if (precision == Precision::kFast && !masked) {
+    using Real = std::conditional_t<std::is_same_v<T, F64>, double, float>;
+    Vector<Real> sums[kVectors<Real>];
+    const int64_t count = HWY_MIN(kPartials<Real>, n);
+    for (int64_t k = 0; k < kVectors<Real>; ++k) {
+      const int64_t left = HWY_MIN(kLanesOf<Real>, count - k * kLanesOf<Real>);
+      sums[k] = left > 0 ? LoadFirstAs<Real>(tag, x + k * kLanesOf<Real>, left) : hn::Zero(Tag<Real>());
+    }
+    shift = static_cast<float>(Fold(TypeTag<Real>(), sums).hi / static_cast<double>(count));
+  }
+  return std::isfinite(shift) ? shift : 0;
+}
+
+double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked) {
+  return WithElementType(x.dtype, [&](auto tag, auto /*sums*/) HWY_ATTR {
+    return ShiftOf(tag, precision, static_cast<const typename decltype(tag)::Storage*>(x.data), n, masked);
+  });
+}
+
+template <Statistic kStatistic, typename T>
+HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, int64_t row) {
+  if (kStatistic != Statistic::kMeanVariance) return 0;
+  const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
+  return ShiftOf(tag, precision, x, block.counted, false);
+}
+
+template <Statistic kStatistic, typename Real, typename T>
+HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& block, int64_t row, double shift) {
+  const Elements x = block.x.At(row * block.n);
+  const auto chunk_of = [&](int64_t at) HWY_ATTR {
+    const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
+    return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), x.At(at), nullptr, n, shift, 1);
+  };
+  if (block.counted <= order::kRowChunk) return chunk_of(0);
+  const int64_t chunks = order::RowChunks(block.counted);
+  PairSums sums[RowBlock::kMaxChunks];
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) sums[chunk] = chunk_of(chunk * order::kRowChunk);
+  order::PairwiseFold(sums, chunks, 1, AddPlain);
+  return sums[0];
+}
+
+// The statistics of a row by all the rules; most rows do not need them.
+template <Statistic kStatistic, typename T>
+HWY_NOINLINE FinishedSet CarefulRow(T tag, const RowBlock& block, int64_t row) {
+  const auto shift_of = [&](Precision precision)
+                            HWY_ATTR { return ShiftOfRow<kStatistic>(tag, precision, block, row); };
+  const auto sums_of = [&](Precision precision, double shift) HWY_ATTR {
+    return precision == Precision::kFast ? SumsOfRow<kStatistic>(tag, TypeTag<float>(), block, row, shift)
+                                         : SumsOfRow<kStatistic>(tag, TypeTag<double>(), block, row, shift);
+  };
+  return FinishNarrowSet(block.statistic, block.rule, block.precision, static_cast<double>(block.counted), shift_of,
+                         sums_of);
+}
+
+// Step by step for all rows, because each step of a row waits for the one before: dozens of cycles that another row can
+// use.
+template <Statistic kStatistic, typename Real, typename T>
+HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, FinishedSet* results) {
+  double shifts[RowBlock::kMaxRows];
+  PairSums sums[RowBlock::kMaxRows];
+  const auto n = static_cast<double>(block.counted);
+  for (int64_t row = 0; row < block.rows; ++row) {
+    shifts[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    sums[row] = SumsOfRow<kStatistic>(tag, type, block, row, shifts[row]);
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    results[row] = FinishNarrow(block.statistic, block.rule, sums[row], n, shifts[row], block.precision);
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const bool out_of_range = block.precision == Precision::kFast && OutOfFastRange(sums[row]);
+    if (results[row].shift_too_far || out_of_range) results[row] = CarefulRow<kStatistic>(tag, block, row);
+    if (!std::is_same_v<T, F32>) CalculateHalvesInF32(&results[row]);
+  }
+}
+
+template <Statistic kStatistic, typename T>
+void NormaliseRowsOf(T tag, const RowBlock& block, FinishedSet* results) {
+  if (block.precision == Precision::kFast) {
+    ReduceRows<kStatistic>(tag, TypeTag<float>(), block, results);
+  } else {
+    ReduceRows<kStatistic>(tag, TypeTag<double>(), block, results);
+  }
+  const auto may_be_nan = [&](const FinishedSet& set) {
+    return !set.finite || !block.parameters.finite || block.counted != block.n;
+  };
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const FinishedSet& set = results[row];
+    const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
+    auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
+    const Centring centring = CentringOf(block.statistic, set.statistics);
+    const bool two = !block.stream && row + 1 < block.rows && !may_be_nan(set) && centring != Centring::kTwice &&
+                     !may_be_nan(results[row + 1]) && set.elements_in_f32 == results[row + 1].elements_in_f32 &&
+                     centring == CentringOf(block.statistic, results[row + 1].statistics);
+    if (two) {
+      constexpr Centring kCentring =
+          kStatistic == Statistic::kMeanVariance ? Centring::kOnce : Centring::kNone;  // see `centring`
+      const SetStatistics* const both[] = {&set.statistics, &results[row + 1].statistics};
+      if (set.elements_in_f32) {
+        ApplyRows<float, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
+                                              {false, block.prefetch});
+      } else {
+        ApplyRows<double, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
+                                               {false, block.prefetch});
+      }
+      ++row;
+      continue;
+    }
+    ApplyElements(tag, x, y, block.n, {}, set.statistics, set.elements_in_f32, centring, block.parameters, true,
+                  may_be_nan(set), {block.stream, block.prefetch});
+  }
+}
+
+void NormaliseRows(const RowBlock& block, FinishedSet* results) {
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    switch (block.statistic) {
+      case Statistic::kMeanVariance:
+        return NormaliseRowsOf<Statistic::kMeanVariance>(tag, block, results);
+      case Statistic::kAbsSum:
+        return NormaliseRowsOf<Statistic::kAbsSum>(tag, block, results);
+      case Statistic::kMeanSquare:
+      case Statistic::kSumSquares:
+        break;
+    }
+    NormaliseRowsOf<Statistic::kMeanSquare>(tag, block, results);
+  });
 }
 
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n) {
@@ -139,13 +355,19 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace normd::cpu {
-HWY_EXPORT(ReduceRowChunk);
+HWY_EXPORT(ReduceRowChunks);
+HWY_EXPORT(FirstShift);
+HWY_EXPORT(NormaliseRows);
 HWY_EXPORT(MeasureRow);
 
-PairSums ReduceRowChunk(Statistic statistic, const Elements& x, const uint8_t* mask, int64_t n, double shift,
-                        double scale) {
-  return HWY_DYNAMIC_DISPATCH(ReduceRowChunk)(statistic, x, mask, n, shift, scale);
+void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
+                     double shift, double scale, PairSums* sums) {
+  HWY_DYNAMIC_DISPATCH(ReduceRowChunks)(statistic, precision, rows, begin, end, shift, scale, sums);
 }
+double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked) {
+  return HWY_DYNAMIC_DISPATCH(FirstShift)(precision, x, n, masked);
+}
+void NormaliseRows(const RowBlock& block, FinishedSet* results) { HWY_DYNAMIC_DISPATCH(NormaliseRows)(block, results); }
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(MeasureRow)(x, mask, n);
 }

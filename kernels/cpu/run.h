@@ -19,28 +19,31 @@ struct Run {
   WorkerPool& pool;
   int64_t grain_elements;
 
-  Elements x{};                    // what is normalised: x, or h; in the order of the plan's extents
-  int64_t x_begin = 0;             // the element that x.data is: 0, or the first of the rows that are together
-  void* y = nullptr;               // plan.dtype, same order; null: statistics only
-  const double* weight = nullptr;  // in the order of the plan's extents
-  const double* bias = nullptr;
+  Elements x{};             // what is normalised: x, or h; in the order of the plan's extents
+  int64_t x_begin = 0;      // the element that x.data is: 0, or the first of the rows that are together
+  void* y = nullptr;        // plan.dtype, same order; null: statistics only
+  Parameters parameters{};  // in the order of the plan's extents
   DivisorRule rule{};
+  bool stream = false;    // y is too large for the caches: it is written past them
+  bool prefetch = false;  // x is too large for the caches of one core
 
   Elements X(int64_t index) const { return x.At(index - x_begin); }
   bool wide() const { return x.dtype == DType::kF64; }
+  bool halves() const { return x.dtype == DType::kF16 || x.dtype == DType::kBF16; }
   // Elements that enter the statistic of a set, masked ones left out.
   int64_t counted = 0;
   // The first position that counts, in the mask's order; 0 without a mask or if none counts.
   int64_t first_counted = 0;
 
+  // f64 streams are calculated in pairs, whatever the plan says.
+  Precision precision() const { return wide() ? Precision::kExact : plan.precision; }
   // Folds the sums of `n` parts, `stride` apart, into parts[0] in the fixed order.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
   // From sums to statistics, in the arithmetic of x's dtype.
-  FinishedSet Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale) const;
-  // A shift is a value of x's dtype, so that x - shift is exact.
-  double RoundShift(double shift) const;
-  // The shift of a first pass: element `index` of x, or 0 where that is not finite.
-  double FirstShift(int64_t index) const;
+  FinishedSet Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
+                     Precision precision) const;
+  // Of a set without elements that count.
+  FinishedSet FinishEmpty() const { return Finish(plan.statistic, {}, 0, 0, 1, Precision::kExact); }
   // Writes mean, inverse_std and moments of statistic set `set`, those that are wanted; no moments of given statistics.
   void StoreSet(int64_t set, const FinishedSet& result) const;
   // Tasks of about grain_elements when one item is `elements_per_item`.

@@ -12,6 +12,9 @@ namespace {
 // Columns of one task: a tile's sums and statistics stay in L2 next to the rows that stream by.
 constexpr int64_t kTileColumns = 1024;
 
+// Groups of blocks whose sums are kept apart: enough to share out, few enough for a cache.
+constexpr int64_t kMaxGroups = 64;
+
 // Statistic sets [begin, end) of keep1, for one k0: (end - begin) * reduce1 columns.
 class ColumnTile {
  public:
@@ -34,24 +37,21 @@ class ColumnTile {
         inverse_lo_(Columns(0)) {}
 
   void Reduce(bool split) {
-    if (plan_.given_statistics) {
-      for (int64_t set = 0; set < sets_; ++set) {
-        const int64_t k1 = first_k1_ + set;
-        const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1;
-        const FinishedSet given = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1], run_.wide());
-        run_.StoreSet(first_set_ + set, given);
-        Spread(set, given.statistics);
-      }
-      return;
-    }
     results_.resize(static_cast<size_t>(sets_));
     const bool empty = run_.counted == 0 || plan_.reduce0 == 0;
-    if (!empty) Sum(split);
+    if (!plan_.given_statistics && !empty) Sum(split);
     for (int64_t set = 0; set < sets_; ++set) {
       FinishedSet& result = results_[static_cast<size_t>(set)];
-      if (empty) result = run_.Finish(plan_.statistic, {}, 0, 0, 1);
+      if (plan_.given_statistics) {
+        const int64_t k1 = first_k1_ + set;
+        const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1;
+        result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1], run_.wide(), run_.precision());
+      } else if (empty) {
+        result = run_.FinishEmpty();
+      }
       run_.StoreSet(first_set_ + set, result);
-      Spread(set, result.statistics);
+      if (run_.halves()) CalculateHalvesInF32(&result);
+      Spread(set, result);
     }
   }
 
@@ -63,27 +63,38 @@ class ColumnTile {
     std::vector<double> bias_columns;
     ApplySpan span;
     span.y_dtype = plan_.dtype;
-    span.columns = columns_;
     span.stride = stride_;
     span.statistics_per_column = true;
-    span.column_statistics = &statistics;
     span.pre_stride = pre_stride_;
     span.cast_order = plan_.cast_order;
+    span.centring = centring_;
+    span.prefetch = run_.prefetch ? 1 : 0;
+    span.may_be_nan = !finite_ || !run_.parameters.finite || run_.job.mask != nullptr;
     span.parameters_per_position = plan_.affine_index == AffineIndex::kElement;
     span.parameters_per_column = !span.parameters_per_position;
-    const double* weight = ParameterColumns(run_.weight, weight_columns);
-    const double* bias = ParameterColumns(run_.bias, bias_columns);
+    Parameters parameters;
+    parameters.weight = ParameterColumns(run_.parameters.weight, weight_columns);
+    parameters.bias = ParameterColumns(run_.parameters.bias, bias_columns);
     const auto apply = [&](int64_t begin, int64_t end) {
       ApplySpan part = span;
-      const int64_t offset = offset_ + begin * stride_;
-      const int64_t parameter = span.parameters_per_position ? begin : 0;
-      part.x = run_.x.At(offset);
-      part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
       part.positions = end - begin;
       part.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
-      part.weight = weight == nullptr ? nullptr : weight + parameter;
-      part.bias = bias == nullptr ? nullptr : bias + parameter;
-      cpu::Apply(part);
+      // Sets that are calculated in another type cut the tile.
+      for (int64_t set = 0; set < sets_;) {
+        int64_t stop = set + 1;
+        while (stop < sets_ && InF32(stop) == InF32(set)) ++stop;
+        const int64_t column = set * plan_.reduce1;
+        const int64_t offset = offset_ + begin * stride_ + column;
+        const ColumnStatistics here = statistics.At(column);
+        part.column_statistics = &here;
+        part.in_f32 = InF32(set);
+        part.columns = (stop - set) * plan_.reduce1;
+        part.x = run_.x.At(offset);
+        part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
+        part.parameters = parameters.At(span.parameters_per_position ? begin : column);
+        cpu::Apply(part);
+        set = stop;
+      }
     };
     if (split) {
       run_.pool.ParallelFor(plan_.reduce0, run_.Grain(columns_), apply);
@@ -95,8 +106,13 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
-  // `statistics` of a set to each of its columns.
-  void Spread(int64_t set, const SetStatistics& statistics) {
+  bool InF32(int64_t set) const { return results_[static_cast<size_t>(set)].elements_in_f32; }
+
+  // The statistics of a set to each of its columns.
+  void Spread(int64_t set, const FinishedSet& result) {
+    const SetStatistics& statistics = result.statistics;
+    finite_ = finite_ && result.finite;
+    if (statistics.delta.hi != 0) centring_ = Centring::kTwice;
     for (int64_t c = set * plan_.reduce1; c < (set + 1) * plan_.reduce1; ++c) {
       const auto i = static_cast<size_t>(c);
       scale_[i] = statistics.scale;
@@ -139,32 +155,143 @@ class ColumnTile {
   }
 
   void Sum(bool split) {
-    if (run_.wide() && pre_ == nullptr) ChooseScales();
+    if (run_.wide() || pre_ != nullptr) return SumPairs(split);
+    std::vector<bool> pending(static_cast<size_t>(sets_), true);
+    SumNarrow(split, run_.precision(), pending);
+    if (run_.precision() == Precision::kExact) return;
+    bool again = false;
+    for (size_t set = 0; set < pending.size(); ++set) {
+      pending[set] = results_[set].shift_too_far || out_of_range_[set];
+      again = again || pending[set];
+    }
+    if (again) SumNarrow(split, Precision::kExact, pending);
+  }
+
+  void SumPairs(bool split) {
+    if (pre_ == nullptr) ChooseScales();
     if (plan_.statistic == Statistic::kMeanVariance) {
       for (int64_t set = 0; set < sets_; ++set) {
         const int64_t c = set * plan_.reduce1;
-        const double first = run_.FirstShift(offset_ + run_.first_counted * stride_ + c);
-        SetShift(set, first * scale_[static_cast<size_t>(c)]);
+        SetShift(set, FirstElement(c) * scale_[static_cast<size_t>(c)]);
       }
     }
     std::vector<bool> pending(static_cast<size_t>(sets_), true);
-    SumPending(split, pending);
-    // Again about a better shift where the first was too far from the mean; the other sets keep their result.
-    bool again = false;
+    SumPendingPairs(split, pending);
+    if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
+  }
+
+  // The pending sets, in f64 or f32.
+  void SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
+    if (plan_.statistic == Statistic::kMeanVariance) ChooseShifts(precision, pending);
+    SumPendingNarrow(split, precision, pending);
+    if (TakeBetterShifts(pending)) SumPendingNarrow(split, precision, pending);
+  }
+
+  // Of the pending sets only those stay whose first shift was too far from the mean; the others keep their result.
+  bool TakeBetterShifts(std::vector<bool>& pending) {
+    bool any = false;
     for (int64_t set = 0; set < sets_; ++set) {
       const FinishedSet& result = results_[static_cast<size_t>(set)];
-      pending[static_cast<size_t>(set)] = result.shift_too_far;
-      if (!result.shift_too_far) continue;
-      SetShift(set, run_.RoundShift(result.better_shift));
-      again = true;
+      const bool again = pending[static_cast<size_t>(set)] && result.shift_too_far;
+      pending[static_cast<size_t>(set)] = again;
+      if (!again) continue;
+      SetShift(set, result.better_shift);
+      any = true;
     }
-    if (again) SumPending(split, pending);
+    return any;
+  }
+
+  // The first element of a column that counts, 0 where it is not finite.
+  double FirstElement(int64_t column) const {
+    return FirstShift(Precision::kExact, run_.x.At(offset_ + run_.first_counted * stride_ + column), 1, true);
+  }
+
+  // EXACT: the first element. FAST, which has no digits to spare: the mean of the first positions.
+  void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
+    constexpr int64_t kSample = 32;  // positions: a mean that far off is 5 deviations away
+    std::vector<double> first(static_cast<size_t>(columns_)), second(static_cast<size_t>(columns_));
+    ColumnBlock block = Block(0);
+    block.positions = std::min(kSample, plan_.reduce0);
+    block.shift = nullptr;
+    const int64_t counted = block.mask == nullptr
+                                ? block.positions
+                                : block.positions - std::count(block.mask, block.mask + block.positions, 0);
+    const bool sample = precision == Precision::kFast && counted > 0;
+    if (sample) ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.data(), second.data());
+    for (int64_t set = 0; set < sets_; ++set) {
+      if (!pending[static_cast<size_t>(set)]) continue;
+      double shift = FirstElement(set * plan_.reduce1);
+      if (sample) {
+        double sum = 0;
+        for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[static_cast<size_t>(set * plan_.reduce1 + c)];
+        const auto mean = static_cast<float>(sum / static_cast<double>(counted * plan_.reduce1));
+        shift = std::isfinite(mean) ? mean : 0;
+      }
+      SetShift(set, shift);
+    }
   }
 
   void SetShift(int64_t set, double shift) { std::fill_n(shift_.begin() + set * plan_.reduce1, plan_.reduce1, shift); }
 
   // One pass over the tile; `results_` of the pending sets.
-  void SumPending(bool split, const std::vector<bool>& pending) {
+  void SumPendingNarrow(bool split, Precision precision, const std::vector<bool>& pending) {
+    const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
+    // Neighbouring blocks whose sums are folded at once, as the tree over all of them does: one row of sums for each
+    // group is all that is kept.
+    int64_t group = 1;
+    while (group < 64 && blocks / group > kMaxGroups) group *= 2;
+    const int64_t groups = order::CeilDiv(blocks, group);
+    std::vector<double> first(static_cast<size_t>(groups * columns_));
+    std::vector<double> second(static_cast<size_t>(groups * columns_));
+    const auto reduce = [&](int64_t begin, int64_t end) {
+      std::vector<double> first_of_group(static_cast<size_t>(group * columns_));
+      std::vector<double> second_of_group(static_cast<size_t>(group * columns_));
+      for (int64_t g = begin; g < end; ++g) {
+        const int64_t n = std::min(group, blocks - g * group);
+        for (int64_t i = 0; i < n; ++i) {
+          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(g * group + i),
+                                  first_of_group.data() + i * columns_, second_of_group.data() + i * columns_);
+        }
+        FoldRows(first_of_group.data(), n);
+        FoldRows(second_of_group.data(), n);
+        std::copy_n(first_of_group.begin(), columns_, first.begin() + g * columns_);
+        std::copy_n(second_of_group.begin(), columns_, second.begin() + g * columns_);
+      }
+    };
+    if (split) {
+      run_.pool.ParallelFor(groups, run_.Grain(group * order::kColumnBlock * columns_), reduce);
+    } else {
+      reduce(0, groups);
+    }
+    FoldRows(first.data(), groups);
+    FoldRows(second.data(), groups);
+    out_of_range_.resize(static_cast<size_t>(sets_));
+    std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
+    for (int64_t set = 0; set < sets_; ++set) {
+      if (!pending[static_cast<size_t>(set)]) continue;
+      const auto c = static_cast<size_t>(set * plan_.reduce1);
+      for (size_t i = 0; i < columns.size(); ++i) columns[i] = {{first[c + i], 0}, {second[c + i], 0}};
+      run_.Fold(columns.data(), plan_.reduce1, 1);
+      const auto i = static_cast<size_t>(set);
+      results_[i] = run_.Finish(plan_.statistic, columns[0], run_.counted, shift_[c], 1, precision);
+      out_of_range_[i] = precision == Precision::kFast && OutOfFastRange(columns[0]);
+    }
+  }
+
+  // PairwiseFold of rows of columns_ sums, column by column.
+  void FoldRows(double* rows, int64_t n) const {
+    struct Row {
+      double* sums;
+    };
+    std::vector<Row> items(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) items[static_cast<size_t>(i)] = {rows + i * columns_};
+    order::PairwiseFold(items.data(), n, 1, [this](Row& a, const Row& b) {
+      for (int64_t c = 0; c < columns_; ++c) a.sums[c] += b.sums[c];
+    });
+  }
+
+  // The same in pairs.
+  void SumPendingPairs(bool split, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     std::vector<PairSums> sums(static_cast<size_t>(blocks * columns_));
     const auto reduce = [&](int64_t begin, int64_t end) {
@@ -189,7 +316,7 @@ class ColumnTile {
         total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
       }
       results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
-                                scale_[static_cast<size_t>(c)]);
+                                scale_[static_cast<size_t>(c)], Precision::kExact);
     }
   }
 
@@ -214,6 +341,9 @@ class ColumnTile {
   std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one a column
   std::vector<FinishedSet> results_;                                                   // one a set
   std::vector<Magnitude> magnitudes_;                                                  // one a set, f64 only
+  std::vector<bool> out_of_range_;  // one a set: its f32 sums are no good
+  bool finite_ = true;              // all sets are
+  Centring centring_ = Centring::kOnce;
 };
 
 // Tiles of the sets [begin, end) of keep1 for every k0.

@@ -12,6 +12,12 @@
 namespace normd::cpu {
 namespace {
 
+// Outputs from this size on are written past the caches: what they would push out is worth more than what is left of
+// them when somebody reads them.
+constexpr int64_t kStreamBytes = int64_t{64} << 20;
+// Inputs from this size on are fetched ahead: the halves take turns, and during Apply nothing else would be read.
+constexpr int64_t kPrefetchBytes = int64_t{2} << 20;
+
 // Uninitialised scratch.
 std::unique_ptr<char[]> Scratch(int64_t bytes) {
   return std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::max<int64_t>(1, bytes)));
@@ -132,7 +138,8 @@ void RunPermuted(Run& run) {
 }
 
 // Parameters in memory order of the reduced axes.
-const double* Ordered(const NormPlan& plan, const std::vector<double>& values, std::vector<double>& storage) {
+template <typename Real>
+const Real* Ordered(const NormPlan& plan, const std::vector<Real>& values, std::vector<Real>& storage) {
   if (values.empty()) return nullptr;
   if (plan.parameter_order.empty()) return values.data();
   storage.reserve(values.size());
@@ -162,24 +169,11 @@ void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
   }
 }
 
-FinishedSet Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale) const {
+FinishedSet Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
+                        Precision precision) const {
   const auto n = static_cast<double>(count);
-  return wide() ? FinishWide(statistic, rule, sums, n, shift, scale) : FinishNarrow(statistic, rule, sums, n, shift);
-}
-
-double Run::RoundShift(double shift) const {
-  if (wide()) return shift;
-  alignas(8) char element[8];
-  ConvertFromF64(&shift, 1, x.dtype, element);
-  double rounded = 0;
-  ConvertToF64({x.dtype, element, nullptr}, 1, &rounded);
-  return rounded;
-}
-
-double Run::FirstShift(int64_t index) const {
-  double value = 0;
-  ConvertToF64(X(index), 1, &value);
-  return std::isfinite(value) ? value : 0;
+  return wide() ? FinishWide(statistic, rule, sums, n, shift, scale)
+                : FinishNarrow(statistic, rule, sums, n, shift, precision);
 }
 
 void Run::StoreSet(int64_t set, const FinishedSet& result) const {
@@ -212,11 +206,14 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements) {
     run.x.data = job.x_buffer;
   }
   run.y = job.y;
-  std::vector<double> weight;
-  std::vector<double> bias;
+  run.stream = plan.elements * SizeOf(plan.dtype) >= kStreamBytes;
+  run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
+  std::vector<double> weight, bias;
+  std::vector<float> weight32, bias32;
   if (job.layer != nullptr) {
-    run.weight = Ordered(plan, job.layer->weight, weight);
-    run.bias = Ordered(plan, job.layer->bias, bias);
+    const Layer& layer = *job.layer;
+    run.parameters = {Ordered(plan, layer.weight, weight), Ordered(plan, layer.bias, bias),
+                      Ordered(plan, layer.weight32, weight32), Ordered(plan, layer.bias32, bias32), layer.finite};
   }
   CountPositions(run);
   std::unique_ptr<ResidualStream> residual;

@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "kernels/cpu/run.h"
 #include "kernels/order.h"
 
@@ -17,111 +19,145 @@ class RowSet {
       : run_(run), plan_(run.plan), set_(set), k0_(set / plan_.keep1), k1_(set % plan_.keep1) {}
 
   // Statistics of the set, given or summed; `split` cuts the sums into tasks. Stores the set's outputs.
-  SetStatistics Reduce(bool split) const {
+  FinishedSet Reduce(bool split) const {
+    FinishedSet result;
     if (plan_.given_statistics) {
       const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1_;
-      const FinishedSet given = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1_], run_.wide());
-      run_.StoreSet(set_, given);
-      return given.statistics;
+      result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1_], run_.wide(), run_.precision());
+    } else {
+      result = Sum(split);
     }
-    const FinishedSet result = Sum(split);
     run_.StoreSet(set_, result);
-    return result.statistics;
+    if (run_.halves()) CalculateHalvesInF32(&result);
+    return result;
   }
 
-  void Apply(const SetStatistics& statistics, bool split) const {
+  void Apply(const FinishedSet& set, bool split) const {
     if (run_.y == nullptr || plan_.reduce1 == 0) return;
-    const int64_t piece = split ? std::min(plan_.reduce1, run_.grain_elements) : plan_.reduce1;
-    const int64_t pieces = order::CeilDiv(plan_.reduce1, piece);
-    const auto apply = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t from = i % pieces * piece;
-        ApplyRange(i / pieces, from, std::min(plan_.reduce1, from + piece), statistics);
+    const bool per_channel = plan_.affine_index == AffineIndex::kChannel && !run_.parameters.absent();
+    // Pieces of a segment have one channel, or are cut where work is shared out.
+    const int64_t run = per_channel ? std::min(plan_.channel_run, plan_.reduce1) : plan_.reduce1;
+    if (!split) {
+      // The general loop of Apply knows one channel at a time.
+      const bool all = !run_.wide() && plan_.cast_order == CastOrder::kAffineThenCast;
+      const int64_t at_once = all ? plan_.reduce1 : run;
+      for (int64_t begin = 0; begin < plan_.reduce1; begin += at_once) {
+        ApplyPiece(0, plan_.reduce0, begin, begin + at_once, set);
       }
-    };
-    const int64_t tasks = plan_.reduce0 * pieces;
-    if (split) {
-      run_.pool.ParallelFor(tasks, run_.Grain(piece), apply);
-    } else {
-      apply(0, tasks);
+      return;
     }
+    const int64_t piece = std::min(run, run_.grain_elements);
+    const int64_t pieces_of_run = order::CeilDiv(run, piece);
+    const int64_t pieces = plan_.reduce1 / run * pieces_of_run;
+    run_.pool.ParallelFor(plan_.reduce0 * pieces, run_.Grain(piece), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t of_segment = i % pieces;
+        const int64_t run_begin = of_segment / pieces_of_run * run;
+        const int64_t from = run_begin + of_segment % pieces_of_run * piece;
+        ApplyPiece(i / pieces, i / pieces + 1, from, std::min(run_begin + run, from + piece), set);
+      }
+      if (run_.stream) FlushStreams();
+    });
   }
 
  private:
   int64_t Segment(int64_t r0) const { return ((k0_ * plan_.reduce0 + r0) * plan_.keep1 + k1_) * plan_.reduce1; }
 
   FinishedSet Sum(bool split) const {
-    const int64_t per_segment = order::RowChunks(plan_.statistic_reduce1);
-    const int64_t chunks = plan_.reduce0 * per_segment;
-    if (run_.counted == 0 || chunks == 0) return run_.Finish(plan_.statistic, {}, 0, 0, 1);
-    // `visit(chunk, x, mask, n)` for every chunk of the set, numbered through its segments.
-    const auto for_chunks = [&](auto visit) {
-      const auto range = [&](int64_t begin, int64_t end) {
-        for (int64_t chunk = begin; chunk < end; ++chunk) {
-          const int64_t r0 = chunk / per_segment;
-          const int64_t at = chunk % per_segment * order::kRowChunk;
-          const int64_t n = std::min(order::kRowChunk, plan_.statistic_reduce1 - at);
-          const uint8_t* mask = run_.job.mask == nullptr ? nullptr : run_.job.mask + r0 * plan_.reduce1 + at;
-          visit(chunk, run_.X(Segment(r0) + at), mask, n);
-        }
-      };
+    const int64_t chunks = plan_.reduce0 * order::RowChunks(plan_.statistic_reduce1);
+    if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
+    const RowChunks rows = {.x = run_.X(Segment(0)),
+                            .n = plan_.statistic_reduce1,
+                            .stride = plan_.keep1 * plan_.reduce1,
+                            .mask = run_.job.mask,
+                            .mask_stride = plan_.reduce1};
+    const auto share_out = [&](absl::FunctionRef<void(int64_t, int64_t)> body) {
       if (split) {
-        run_.pool.ParallelFor(chunks, run_.Grain(order::kRowChunk), range);
+        run_.pool.ParallelFor(chunks, run_.Grain(order::kRowChunk), body);
       } else {
-        range(0, chunks);
+        body(0, chunks);
       }
     };
-    std::vector<PairSums> sums(static_cast<size_t>(chunks));
-    double scale = 1;
-    if (run_.wide()) {
-      std::vector<Magnitude> magnitudes(static_cast<size_t>(chunks));
-      for_chunks([&](int64_t chunk, const Elements& x, const uint8_t* mask, int64_t n) {
-        magnitudes[static_cast<size_t>(chunk)] = MeasureRow(static_cast<const double*>(x.data), mask, n);
-      });
-      for (size_t i = 1; i < magnitudes.size(); ++i) magnitudes[0].Include(magnitudes[i]);
-      const Magnitude& all = magnitudes[0];
-      if (!all.finite()) {
-        return run_.Finish(plan_.statistic, NonFiniteSums(plan_.statistic, all), run_.counted, 0, 1);
-      }
-      scale = ScaleFor(all, run_.rule);
-    }
-    const auto reduce = [&](double shift) {
-      for_chunks([&](int64_t chunk, const Elements& x, const uint8_t* mask, int64_t n) {
-        sums[static_cast<size_t>(chunk)] = ReduceRowChunk(plan_.statistic, x, mask, n, shift, scale);
+    absl::InlinedVector<PairSums, 16> sums(static_cast<size_t>(chunks));
+    const auto sums_about = [&](Precision precision, double shift, double scale) {
+      share_out([&](int64_t begin, int64_t end) {
+        ReduceRowChunks(plan_.statistic, precision, rows, begin, end, shift, scale, sums.data());
       });
       run_.Fold(sums.data(), chunks, 1);
-      return run_.Finish(plan_.statistic, sums[0], run_.counted, shift, scale);
+      return sums[0];
     };
-    const int64_t first = run_.first_counted;
-    const bool centred = plan_.statistic == Statistic::kMeanVariance;
-    const double shift = centred ? run_.FirstShift(Segment(first / plan_.reduce1) + first % plan_.reduce1) * scale : 0;
-    const FinishedSet result = reduce(shift);
-    return result.shift_too_far ? reduce(run_.RoundShift(result.better_shift)) : result;
+    const auto first_shift = [&](Precision precision) {
+      if (plan_.statistic != Statistic::kMeanVariance) return 0.0;
+      const int64_t first = run_.first_counted;
+      const Elements x = run_.X(Segment(first / plan_.reduce1) + first % plan_.reduce1);
+      return FirstShift(precision, x, plan_.statistic_reduce1, run_.job.mask != nullptr);
+    };
+    if (!run_.wide()) {
+      return FinishNarrowSet(plan_.statistic, run_.rule, run_.precision(), static_cast<double>(run_.counted),
+                             first_shift,
+                             [&](Precision precision, double shift) { return sums_about(precision, shift, 1); });
+    }
+    const Magnitude magnitude = Measure(rows, chunks, share_out);
+    if (!magnitude.finite()) {
+      const PairSums none = NonFiniteSums(plan_.statistic, magnitude);
+      return run_.Finish(plan_.statistic, none, run_.counted, 0, 1, Precision::kExact);
+    }
+    const double scale = ScaleFor(magnitude, run_.rule);
+    const auto finish = [&](double shift) {
+      const PairSums total = sums_about(Precision::kExact, shift, scale);
+      return run_.Finish(plan_.statistic, total, run_.counted, shift, scale, Precision::kExact);
+    };
+    const FinishedSet result = finish(first_shift(Precision::kExact) * scale);
+    return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
-  // Elements [begin, end) of segment r0, in runs of one channel each.
-  void ApplyRange(int64_t r0, int64_t begin, int64_t end, const SetStatistics& statistics) const {
+  // Of f64 elements, by chunks.
+  Magnitude Measure(const RowChunks& rows, int64_t chunks,
+                    absl::FunctionRef<void(absl::FunctionRef<void(int64_t, int64_t)>)> share_out) const {
+    std::vector<Magnitude> magnitudes(static_cast<size_t>(chunks));
+    const int64_t per_segment = order::RowChunks(rows.n);
+    share_out([&](int64_t begin, int64_t end) {
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        const int64_t r0 = chunk / per_segment;
+        const int64_t at = chunk % per_segment * order::kRowChunk;
+        const auto* const x = static_cast<const double*>(rows.x.At(r0 * rows.stride + at).data);
+        const uint8_t* const mask = rows.mask == nullptr ? nullptr : rows.mask + r0 * rows.mask_stride + at;
+        magnitudes[static_cast<size_t>(chunk)] = MeasureRow(x, mask, std::min(order::kRowChunk, rows.n - at));
+      }
+    });
+    for (size_t i = 1; i < magnitudes.size(); ++i) magnitudes[0].Include(magnitudes[i]);
+    return magnitudes[0];
+  }
+
+  // Elements [begin, end) of the segments [r0, r0_end): of whole channels or a part of one, or of parameters one an
+  // element.
+  void ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedSet& set) const {
+    const bool per_element = plan_.affine_index == AffineIndex::kElement;
     ApplySpan span;
     span.y_dtype = plan_.dtype;
-    span.statistics = &statistics;
+    span.statistics = &set.statistics;
+    span.in_f32 = set.elements_in_f32;
+    span.centring = CentringOf(plan_.statistic, set.statistics);
+    span.may_be_nan =
+        !set.finite || !run_.parameters.finite || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
     span.cast_order = plan_.cast_order;
-    span.parameters_per_column = plan_.affine_index == AffineIndex::kElement;
-    const bool per_channel =
-        plan_.affine_index == AffineIndex::kChannel && (run_.weight != nullptr || run_.bias != nullptr);
-    while (begin < end) {
-      const int64_t channel_end = per_channel ? (begin / plan_.channel_run + 1) * plan_.channel_run : end;
-      const int64_t stop = std::min(end, channel_end);
-      const int64_t parameter = plan_.affine_index == AffineIndex::kElement
-                                    ? r0 * plan_.reduce1 + begin
-                                    : k1_ * plan_.channels_per_keep1 + begin / plan_.channel_run;
-      const int64_t offset = Segment(r0) + begin;
-      span.x = run_.X(offset);
-      span.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
-      span.columns = stop - begin;
-      span.weight = run_.weight == nullptr ? nullptr : run_.weight + parameter;
-      span.bias = run_.bias == nullptr ? nullptr : run_.bias + parameter;
+    span.parameters_per_column = per_element;
+    span.stream = run_.stream;
+    if (run_.prefetch && plan_.reduce0 == 1) span.prefetch = plan_.reduce1;  // the next set
+    span.columns = end - begin;
+    if (end - begin > plan_.channel_run && !per_element && !run_.parameters.absent()) {
+      span.parameter_run = plan_.channel_run;
+    }
+    span.stride = plan_.keep1 * plan_.reduce1;
+    // Parameters one an element differ from segment to segment.
+    const int64_t step = per_element ? 1 : r0_end - r0;
+    for (; r0 < r0_end; r0 += step) {
+      span.positions = step;
+      span.x = run_.X(Segment(r0) + begin);
+      span.y = static_cast<char*>(run_.y) + (Segment(r0) + begin) * SizeOf(plan_.dtype);
+      span.parameters = run_.parameters.At(per_element ? r0 * plan_.reduce1 + begin
+                                                       : k1_ * plan_.channels_per_keep1 + begin / plan_.channel_run);
       cpu::Apply(span);
-      begin = stop;
     }
   }
 
@@ -129,6 +165,53 @@ class RowSet {
   const NormPlan& plan_;
   const int64_t set_, k0_, k1_;
 };
+
+// Whether whole rows go from sums to elements in one call of the vector kernels.
+bool TakesWholeRows(const Run& run) {
+  const NormPlan& plan = run.plan;
+  return !run.wide() && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics && plan.reduce0 == 1 &&
+         plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
+         plan.statistic_reduce1 <= RowBlock::kMaxChunks * order::kRowChunk &&
+         (run.parameters.absent() || plan.affine_index == AffineIndex::kElement);
+}
+
+// The sets [begin, end), whose rows lie one after the other.
+void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
+  // Rows of a block stay in L1 between the halves.
+  constexpr int64_t kBlockElements = 4 << 10;
+  const NormPlan& plan = run.plan;
+  const int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
+  RowBlock block = {.n = plan.reduce1,
+                    .counted = plan.statistic_reduce1,
+                    .statistic = plan.statistic,
+                    .precision = plan.precision,
+                    .rule = run.rule,
+                    .parameters = run.parameters,
+                    .stream = run.stream,
+                    .prefetch = run.prefetch ? rows * plan.reduce1 : 0};
+  FinishedSet results[RowBlock::kMaxRows];
+  for (; begin < end; begin += block.rows) {
+    const int64_t offset = begin * plan.reduce1;
+    block.rows = std::min(rows, end - begin);
+    block.x = run.X(offset);
+    block.y = static_cast<char*>(run.y) + offset * SizeOf(plan.dtype);
+    NormaliseRows(block, results);
+    for (int64_t row = 0; row < block.rows; ++row) run.StoreSet(begin + row, results[row]);
+  }
+}
+
+// The sets [begin, end), each by one thread.
+void RunSets(const Run& run, int64_t begin, int64_t end) {
+  if (TakesWholeRows(run)) {
+    RunWholeRows(run, begin, end);
+  } else {
+    for (int64_t i = begin; i < end; ++i) {
+      const RowSet set(run, i);
+      set.Apply(set.Reduce(false), false);
+    }
+  }
+  if (run.stream) FlushStreams();
+}
 
 // A place in scattered bytes.
 class ScatteredRows {
@@ -161,16 +244,16 @@ FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset
   double scale = 1;
   if (run.wide()) {
     const Magnitude magnitude = MeasureRow(static_cast<const double*>(x.data), nullptr, n);
-    if (!magnitude.finite()) return run.Finish(statistic, NonFiniteSums(statistic, magnitude), n, 0, 1);
+    if (!magnitude.finite()) {
+      return run.Finish(statistic, NonFiniteSums(statistic, magnitude), n, 0, 1, Precision::kExact);
+    }
     scale = ScaleFor(magnitude, run.rule);
   }
-  std::vector<PairSums> sums(static_cast<size_t>(std::max<int64_t>(1, order::RowChunks(n))));
-  for (int64_t at = 0; at < n; at += order::kRowChunk) {
-    sums[static_cast<size_t>(at / order::kRowChunk)] =
-        ReduceRowChunk(statistic, x.At(at), nullptr, std::min(order::kRowChunk, n - at), 0, scale);
-  }
+  const int64_t chunks = order::RowChunks(n);
+  absl::InlinedVector<PairSums, 16> sums(static_cast<size_t>(std::max<int64_t>(1, chunks)));
+  ReduceRowChunks(statistic, Precision::kExact, {.x = x, .n = n}, 0, chunks, 0, scale, sums.data());
   run.Fold(sums.data(), static_cast<int64_t>(sums.size()), 1);
-  return run.Finish(statistic, sums[0], n, 0, scale);
+  return run.Finish(statistic, sums[0], n, 0, scale, Precision::kExact);
 }
 
 bool TakesSegments(const NormPlan& plan) {
@@ -198,10 +281,8 @@ void RunScatteredRows(const Run& run) {
         part.x.data = row.get();
         together = 1;
       }
-      for (const int64_t stop = set + together; set < stop; ++set) {
-        const RowSet one(part, set);
-        one.Apply(one.Reduce(false), false);
-      }
+      RunSets(part, set, set + together);
+      set += together;
       rows.Skip(together * row_bytes);
     }
   });
@@ -213,16 +294,13 @@ void RunRows(const Run& run) {
   const int64_t set_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
   // Few large sets are split inside; many sets are shared out whole. The bits are the same.
   const bool split = sets < 2 * run.pool.threads() && set_elements > run.grain_elements;
-  const auto run_sets = [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const RowSet set(run, i);
-      set.Apply(set.Reduce(split), split);
-    }
-  };
-  if (split) {
-    run_sets(0, sets);
-  } else {
-    run.pool.ParallelFor(sets, run.Grain(set_elements), run_sets);
+  if (!split) {
+    run.pool.ParallelFor(sets, run.Grain(set_elements), [&](int64_t begin, int64_t end) { RunSets(run, begin, end); });
+    return;
+  }
+  for (int64_t i = 0; i < sets; ++i) {
+    const RowSet set(run, i);
+    set.Apply(set.Reduce(true), true);
   }
 }
 

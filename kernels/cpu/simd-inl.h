@@ -1,6 +1,6 @@
 // Vector building blocks of the CPU kernels, recompiled by Highway for each instruction set: loads and stores of the
-// four dtypes as f64 lanes, rounding to a dtype, fused multiply-add, and error-free pairs. Every operation here is
-// IEEE-exact and the same on each target; that is what makes results equal bit for bit. Per-target include guard; no
+// four dtypes as f64 or f32 lanes, rounding to a dtype, fused multiply-add, and error-free pairs. Every operation here
+// is IEEE-exact and the same on each target; that is what makes results equal bit for bit. Per-target include guard; no
 // state.
 #if defined(NORMD_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SIMD_INL_H_
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "kernels/attributes.h"
@@ -28,16 +29,12 @@ using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;
 using M = hn::Mask<D>;
 using DF = hn::Rebind<float, D>;
-using D32 = hn::Rebind<uint32_t, D>;
 using DI32 = hn::Rebind<int32_t, D>;
-using D16 = hn::Rebind<uint16_t, D>;
 using D8 = hn::Rebind<uint8_t, D>;
 inline constexpr D d{};
 inline constexpr DU du{};
 inline constexpr DF df{};
-inline constexpr D32 d32{};
 inline constexpr DI32 di32{};
-inline constexpr D16 d16{};
 inline constexpr D8 d8{};
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(d));
 static_assert(order::kPartials % kLanes == 0);
@@ -73,25 +70,6 @@ struct F64 {
   using Storage = double;
 };
 
-HWY_INLINE V LoadAsF64(F64, const double* HWY_RESTRICT p) { return hn::LoadU(d, p); }
-HWY_INLINE V LoadAsF64(F32, const float* HWY_RESTRICT p) { return hn::PromoteTo(d, hn::LoadU(df, p)); }
-HWY_INLINE V LoadAsF64(BF16, const uint16_t* HWY_RESTRICT p) {
-  const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, p));
-  return hn::PromoteTo(d, hn::BitCast(df, hn::ShiftLeft<16>(bits)));
-}
-// By hand: Highway 1.0.3 emulates f16 on some targets and then breaks Inf and NaN.
-HWY_INLINE V LoadAsF64(F16, const uint16_t* HWY_RESTRICT p) {
-  const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, p));
-  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(d32, 0x8000u)));
-  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(d32, 0x7FFFu)));
-  // As f32 bits the exponent is 112 too small; the exact product rights it for normals and subnormals alike.
-  const auto scaled = hn::BitCast(d32, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f)));
-  const auto special = hn::Or(magnitude, hn::Set(d32, 0x7F800000u));  // Inf and NaN keep their payload
-  const auto is_special = hn::Gt(hn::BitCast(di32, magnitude), hn::Set(di32, 0x0F7FFFFF));
-  const auto chosen = hn::IfThenElse(hn::RebindMask(d32, is_special), special, scaled);
-  return hn::PromoteTo(d, hn::BitCast(df, hn::Or(chosen, sign)));
-}
-
 // Rounds to nearest even at `kBits` bits of significand with subnormals below 2^kMinExponent, overflow to Inf above
 // `max_finite`; the result is a value of the type, held in f64. Adding and subtracting C = 2^52 ulp rounds at the ulp.
 template <int kBits, int kMinExponent>
@@ -117,9 +95,126 @@ HWY_INLINE V RoundTo(F32, V v) { return RoundToPrecision<24, -126>(v, 0x1.fffffe
 HWY_INLINE V RoundTo(BF16, V v) { return RoundToPrecision<8, -126>(v, 0x1.fep+127); }
 HWY_INLINE V RoundTo(F16, V v) { return RoundToPrecision<11, -14>(v, 65504.0); }
 
-// NaN is written with one pattern: which NaN an operation makes differs between processors.
-HWY_INLINE V CanonicalNaN(V v) {
-  return hn::IfThenElse(hn::Eq(v, v), v, hn::BitCast(d, hn::Set(du, 0x7FF8000000000000ull)));
+// ---- Elements in memory <-> f32 lanes, any number of them ----
+
+// The first `count` lanes from memory, which ends there; the others are 0. REQUIRES: 0 <= count <= lanes.
+template <class DT>
+HWY_INLINE hn::Vec<DT> LoadFirst(DT dt, const hn::TFromD<DT>* p, int64_t count) {
+#if HWY_TARGET == HWY_AVX3
+  return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
+#else
+  hn::TFromD<DT> lanes[hn::MaxLanes(DT())] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(lanes[0]));
+  return hn::LoadU(dt, lanes);
+#endif
+}
+template <class DT>
+HWY_INLINE void StoreFirst(hn::Vec<DT> v, DT dt, hn::TFromD<DT>* p, int64_t count) {
+#if HWY_TARGET == HWY_AVX3
+  hn::BlendedStore(v, hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
+#else
+  hn::TFromD<DT> lanes[hn::MaxLanes(DT())];
+  hn::StoreU(v, dt, lanes);
+  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(lanes[0]));
+#endif
+}
+
+// What memory holds for as many elements of T as DFloats has lanes: floats, or the 16 bits of each.
+template <typename T, class DFloats>
+struct RawTag {
+  using Type = hn::Rebind<uint16_t, DFloats>;
+};
+template <class DFloats>
+struct RawTag<F32, DFloats> {
+  using Type = DFloats;
+};
+template <typename T, class DFloats>
+using Raw = typename RawTag<T, DFloats>::Type;
+
+template <class DFloats>
+HWY_INLINE hn::Vec<DFloats> Widen(F32, DFloats, hn::Vec<DFloats> raw) {
+  return raw;
+}
+template <class DFloats>
+HWY_INLINE hn::Vec<DFloats> Widen(BF16, DFloats floats, hn::Vec<hn::Rebind<uint16_t, DFloats>> raw) {
+  return hn::BitCast(floats, hn::ShiftLeft<16>(hn::PromoteTo(hn::Rebind<uint32_t, DFloats>(), raw)));
+}
+template <class DFloats>
+HWY_INLINE hn::Vec<DFloats> Widen(F16, DFloats floats, hn::Vec<hn::Rebind<uint16_t, DFloats>> raw) {
+#if HWY_ARCH_X86 && HWY_NATIVE_FMA
+  return hn::PromoteTo(floats, hn::BitCast(hn::Rebind<hwy::float16_t, DFloats>(), raw));
+#else
+  // By hand: Highway 1.0.3 emulates f16 on the other targets and then breaks Inf and NaN.
+  const hn::Rebind<uint32_t, DFloats> words;
+  const hn::Rebind<int32_t, DFloats> integers;
+  const auto bits = hn::PromoteTo(words, raw);
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(words, 0x8000u)));
+  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(words, 0x7FFFu)));
+  // As f32 bits the exponent is 112 too small; the exact product rights it for normals and subnormals alike.
+  const auto scaled = hn::BitCast(words, hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, 0x1p112f)));
+  const auto special = hn::Or(magnitude, hn::Set(words, 0x7F800000u));  // Inf and NaN keep their payload
+  const auto is_special = hn::Gt(hn::BitCast(integers, magnitude), hn::Set(integers, 0x0F7FFFFF));
+  const auto chosen = hn::IfThenElse(hn::RebindMask(words, is_special), special, scaled);
+  return hn::BitCast(floats, hn::Or(chosen, sign));
+#endif
+}
+
+// f32 -> T, to nearest even, overflow to Inf. REQUIRES: a NaN is the canonical one.
+template <class DFloats>
+HWY_INLINE hn::Vec<DFloats> Narrow(F32, DFloats, hn::Vec<DFloats> v) {
+  return v;
+}
+template <class DFloats>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(BF16, DFloats, hn::Vec<DFloats> v) {
+  const hn::Rebind<uint32_t, DFloats> words;
+  const auto bits = hn::BitCast(words, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+  const auto sum = hn::Add(hn::Add(bits, hn::Set(words, 0x7FFFu)), odd);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (hn::MaxLanes(DFloats()) == 16) {
+    // The upper halves in one instruction: a shift and a demotion are three.
+    alignas(64) static constexpr uint16_t kUpper[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
+    const __m512i picked = _mm512_permutexvar_epi16(_mm512_load_si512(kUpper), sum.raw);
+    return hn::Vec<hn::Rebind<uint16_t, DFloats>>{_mm512_castsi512_si256(picked)};
+  }
+#endif
+  const auto rounded = hn::ShiftRight<16>(sum);
+  return hn::DemoteTo(hn::Rebind<uint16_t, DFloats>(), hn::BitCast(hn::Rebind<int32_t, DFloats>(), rounded));
+}
+template <class DFloats>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(F16, DFloats floats, hn::Vec<DFloats> v) {
+#if HWY_ARCH_X86 && HWY_NATIVE_FMA
+  return hn::BitCast(hn::Rebind<uint16_t, DFloats>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, DFloats>(), v));
+#else
+  const hn::Rebind<uint32_t, DFloats> words;
+  const hn::Rebind<int32_t, DFloats> integers;
+  const auto bits = hn::BitCast(words, v);
+  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(words, 0x80000000u)));
+  const auto magnitude = hn::And(bits, hn::Set(words, 0x7FFFFFFFu));
+  // Normals: the exponent 112 smaller, half an ulp added; what overflows becomes Inf's bits by itself.
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1));
+  const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(words, 0xC8000FFFu)), odd));
+  // Subnormals: the ulp of 0.5 is theirs, so the sum rounds there.
+  const auto sum = hn::Add(hn::BitCast(floats, magnitude), hn::Set(floats, 0.5f));
+  const auto subnormal = hn::Sub(hn::BitCast(words, sum), hn::Set(words, 0x3F000000u));
+  const auto nan = hn::Set(words, 0x7E00u);
+  const auto signed_magnitude = hn::BitCast(integers, magnitude);
+  const auto above = [&](int32_t limit)
+                         HWY_ATTR { return hn::RebindMask(words, hn::Gt(signed_magnitude, hn::Set(integers, limit))); };
+  auto half = hn::IfThenElse(above(0x387FFFFF), normal, subnormal);
+  half = hn::IfThenElse(above(0x477FFFFF), hn::Set(words, 0x7C00u), half);
+  half = hn::IfThenElse(above(0x7F800000), nan, half);
+  return hn::DemoteTo(hn::Rebind<uint16_t, DFloats>(), hn::BitCast(integers, hn::Or(half, sign)));
+#endif
+}
+
+// Highway's Ne is false for NaN on x86.
+HWY_INLINE M IsNan(V v) { return hn::Not(hn::Eq(v, v)); }
+
+// NaN is written with one bit pattern: which NaN an operation makes differs between processors.
+template <class DT>
+HWY_INLINE hn::Vec<DT> CanonicalNaN(DT dt, hn::Vec<DT> v) {
+  return hn::IfThenElse(hn::Eq(v, v), v, hn::Set(dt, std::numeric_limits<hn::TFromD<DT>>::quiet_NaN()));
 }
 
 // f64 -> f32, to nearest even, Inf and NaN kept. Highway's emulation saturates instead.
@@ -135,52 +230,98 @@ HWY_INLINE hn::Vec<DF> ToF32(V v) {
 #endif
 }
 
-HWY_INLINE void StoreFromF64(F64, V v, double* HWY_RESTRICT p) { hn::StoreU(CanonicalNaN(v), d, p); }
-HWY_INLINE void StoreFromF64(F32, V v, float* HWY_RESTRICT p) { hn::StoreU(ToF32(CanonicalNaN(v)), df, p); }
-HWY_INLINE void StoreFromF64(BF16, V v, uint16_t* HWY_RESTRICT p) {
-  // Rounded first, so the conversion to f32 and the cut to 16 bits are exact; the canonical NaN is 0x7FC0 either way.
-  const auto bits = hn::BitCast(d32, ToF32(RoundTo(BF16(), CanonicalNaN(v))));
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, hn::ShiftRight<16>(bits))), d16, p);
-}
-HWY_INLINE void StoreFromF64(F16, V v, uint16_t* HWY_RESTRICT p) {
-  const auto single = ToF32(RoundTo(F16(), CanonicalNaN(v)));
-  const auto bits = hn::BitCast(d32, single);
-  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(d32, 0x80000000u)));
-  const auto magnitude = hn::And(bits, hn::Set(d32, 0x7FFFFFFFu));
-  // The value is exact in f16: multiplying by 2^-112 puts normals and subnormals on f16's exponent, shifted by 13.
-  const auto scaled = hn::BitCast(d32, hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p-112f)));
-  const auto finite = hn::ShiftRight<13>(scaled);
-  const auto special = hn::Or(hn::Set(d32, 0x7C00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d32, 0x03FFu)));
-  const auto is_special = hn::Gt(hn::BitCast(di32, magnitude), hn::Set(di32, 0x7F7FFFFF));
-  const auto half = hn::Or(hn::IfThenElse(hn::RebindMask(d32, is_special), special, finite), sign);
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, half)), d16, p);
+// ---- Elements as lanes of the type that is calculated in: f64 for EXACT, f32 for FAST ----
+
+template <typename Real>
+struct LanesOf;
+template <>
+struct LanesOf<double> {
+  using Tag = D;
+  using Floats = DF;
+};
+template <>
+struct LanesOf<float> {
+  using Tag = hn::CappedTag<float, 16>;
+  using Floats = Tag;
+};
+template <typename Real>
+using Tag = typename LanesOf<Real>::Tag;
+template <typename Real>
+using Floats = typename LanesOf<Real>::Floats;
+template <typename Real>
+using Vector = hn::Vec<Tag<Real>>;
+template <typename Real>
+inline constexpr int64_t kLanesOf = static_cast<int64_t>(hn::MaxLanes(Tag<Real>()));
+
+HWY_INLINE Vector<float> Fma(Vector<float> a, Vector<float> b, Vector<float> c) {
+#if HWY_NATIVE_FMA
+  return hn::MulAdd(a, b, c);
+#else
+  const Tag<float> tag;
+  HWY_ALIGN float la[kLanesOf<float>], lb[kLanesOf<float>], lc[kLanesOf<float>];
+  hn::Store(a, tag, la);
+  hn::Store(b, tag, lb);
+  hn::Store(c, tag, lc);
+  for (int64_t i = 0; i < kLanesOf<float>; ++i) la[i] = std::fma(la[i], lb[i], lc[i]);
+  return hn::Load(tag, la);
+#endif
 }
 
-// The first `count` < kLanes elements; the other lanes hold `fill`.
-template <typename T>
-HWY_INLINE V LoadPartial(T tag, const typename T::Storage* p, int64_t count, typename T::Storage fill) {
-  typename T::Storage lanes[kLanes];
-  for (int64_t i = 0; i < kLanes; ++i) lanes[i] = fill;
-  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(lanes[0]));
-  return LoadAsF64(tag, lanes);
+HWY_INLINE V Promote(hn::Vec<DF> v, double /*to*/) { return hn::PromoteTo(d, v); }
+HWY_INLINE Vector<float> Promote(Vector<float> v, float /*to*/) { return v; }
+
+// Lanes as f32, NaN canonical unless there is known to be none.
+template <bool kMayBeNan>
+HWY_INLINE hn::Vec<DF> Demote(V v) {
+  return kMayBeNan ? CanonicalNaN(df, ToF32(v)) : ToF32(v);
 }
-template <typename T>
-HWY_INLINE void StorePartial(T tag, V v, typename T::Storage* p, int64_t count) {
-  typename T::Storage lanes[kLanes];
-  StoreFromF64(tag, v, lanes);
-  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(lanes[0]));
+template <bool kMayBeNan>
+HWY_INLINE Vector<float> Demote(Vector<float> v) {
+  return kMayBeNan ? CanonicalNaN(Tag<float>(), v) : v;
 }
-// All lanes if there are as many, else the first `count`.
+
+template <typename Real, typename T>
+HWY_INLINE Vector<Real> LoadAs(T tag, const typename T::Storage* HWY_RESTRICT p) {
+  return Promote(Widen(tag, Floats<Real>(), hn::LoadU(Raw<T, Floats<Real>>(), p)), Real());
+}
+template <typename Real, typename T>
+HWY_INLINE Vector<Real> LoadFirstAs(T tag, const typename T::Storage* HWY_RESTRICT p, int64_t count) {
+  return Promote(Widen(tag, Floats<Real>(), LoadFirst(Raw<T, Floats<Real>>(), p, count)), Real());
+}
+template <typename Real>
+HWY_INLINE V LoadAs(F64, const double* HWY_RESTRICT p) {
+  return hn::LoadU(d, p);
+}
+template <typename Real>
+HWY_INLINE V LoadFirstAs(F64, const double* HWY_RESTRICT p, int64_t count) {
+  return LoadFirst(d, p, count);
+}
+
+HWY_INLINE V LoadAsF64(F64, const double* HWY_RESTRICT p) { return hn::LoadU(d, p); }
+template <typename T>
+HWY_INLINE V LoadAsF64(T tag, const typename T::Storage* HWY_RESTRICT p) {
+  return LoadAs<double>(tag, p);
+}
+// All lanes if there are as many, else the first `count`, and 0.
 template <typename T>
 HWY_INLINE V LoadUpTo(T tag, const typename T::Storage* p, int64_t count) {
-  return HWY_LIKELY(count >= kLanes) ? LoadAsF64(tag, p) : LoadPartial(tag, p, count, typename T::Storage{});
+  return HWY_LIKELY(count >= kLanes) ? LoadAsF64(tag, p) : LoadFirstAs<double>(tag, p, count);
+}
+HWY_INLINE void StoreUpTo(F64, V v, double* HWY_RESTRICT p, int64_t count) {
+  const V canonical = CanonicalNaN(d, v);
+  if (HWY_LIKELY(count >= kLanes)) {
+    hn::StoreU(canonical, d, p);
+  } else {
+    StoreFirst(canonical, d, p, count);
+  }
 }
 template <typename T>
-HWY_INLINE void StoreUpTo(T tag, V v, typename T::Storage* p, int64_t count) {
+HWY_INLINE void StoreUpTo(T tag, V v, typename T::Storage* HWY_RESTRICT p, int64_t count) {
+  const auto raw = Narrow(tag, df, Demote<true>(v));
   if (HWY_LIKELY(count >= kLanes)) {
-    StoreFromF64(tag, v, p);
+    hn::StoreU(raw, Raw<T, DF>(), p);
   } else {
-    StorePartial(tag, v, p, count);
+    StoreFirst(raw, Raw<T, DF>(), p, count);
   }
 }
 

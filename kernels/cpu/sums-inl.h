@@ -1,6 +1,6 @@
 // One vector of partial sums, shared by the row and the column kernels: how an element becomes a difference from the
 // shift, and how differences are added. Narrow (f32, f16, bf16 input): plain f64, whose 29 spare bits and a shift near
-// the mean are enough. Wide (f64 input): error-free pairs.
+// the mean are enough, or f32 for FAST. Wide (f64 input): error-free pairs.
 #if defined(NORMD_KERNELS_CPU_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SUMS_INL_H_
 #undef NORMD_KERNELS_CPU_SUMS_INL_H_
@@ -17,15 +17,20 @@ HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 
+template <typename RealType>
 struct NarrowSums {
-  using Value = V;
-  V first, second;
+  using Real = RealType;
+  using Value = Vector<Real>;
+  Value first, second;
 
-  HWY_INLINE void Clear() { first = second = Zero(); }
-  static HWY_INLINE Value Read(V x, V /*lo*/, V /*scale*/) { return x; }
-  static HWY_INLINE Value Subtract(Value x, V shift) { return hn::Sub(x, shift); }
-  static HWY_INLINE Value Times(Value x, V hi, V /*lo*/) { return hn::Mul(x, hi); }
-  static HWY_INLINE Value Only(M counted, Value x) { return hn::IfThenElseZero(counted, x); }
+  HWY_INLINE void Clear() { first = second = hn::Zero(Tag<Real>()); }
+  static HWY_INLINE Value Read(Value x, Value /*lo*/, Value /*scale*/) { return x; }
+  static HWY_INLINE Value Subtract(Value x, Value shift) { return hn::Sub(x, shift); }
+  static HWY_INLINE Value Times(Value x, Value hi, Value /*lo*/) { return hn::Mul(x, hi); }
+  template <class Mask>
+  static HWY_INLINE Value Only(Mask counted, Value x) {
+    return hn::IfThenElseZero(counted, x);
+  }
 
   template <Statistic kStatistic>
   HWY_INLINE void Take(Value diff) {
@@ -35,6 +40,7 @@ struct NarrowSums {
 };
 
 struct WideSums {
+  using Real = double;
   using Value = Pair;
   Pair first, second;
 
@@ -97,15 +103,23 @@ template <typename F>
 HWY_INLINE auto WithElementType(DType dtype, F f) {
   switch (dtype) {
     case DType::kF16:
-      return f(F16(), TypeTag<NarrowSums>());
+      return f(F16(), TypeTag<NarrowSums<double>>());
     case DType::kBF16:
-      return f(BF16(), TypeTag<NarrowSums>());
+      return f(BF16(), TypeTag<NarrowSums<double>>());
     case DType::kF64:
       return f(F64(), TypeTag<WideSums>());
     case DType::kF32:
       break;
   }
-  return f(F32(), TypeTag<NarrowSums>());
+  return f(F32(), TypeTag<NarrowSums<double>>());
+}
+
+// Calls f(tag) for one of the narrow dtypes.
+template <typename F>
+HWY_INLINE auto WithNarrowType(DType dtype, F f) {
+  if (dtype == DType::kF16) return f(F16());
+  if (dtype == DType::kBF16) return f(BF16());
+  return f(F32());
 }
 
 }  // namespace HWY_NAMESPACE

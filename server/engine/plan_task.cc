@@ -245,9 +245,12 @@ absl::Status CheckDevice(Device device) {
 absl::Status MakePlans(Task* task) {
   const Call& call = task->call;
   const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !task->spec.HasState();
+  // A residual stream that is kept wide is f64, and has no fast arithmetic.
+  const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
   // Partial moments of one value are fine: ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
-                               .given_statistics = !own_statistics};
+                               .given_statistics = !own_statistics,
+                               .precision = keeps_wide ? Precision::kExact : call.precision};
   NORMD_ASSIGN_OR_RETURN(task->plan, MakePlan(task->spec, call.x.dtype, call.x.shape, options));
   task->two_halves = task->spec.method == Method::kPowerNorm && IsTraining(call);
   if (!task->two_halves) return absl::OkStatus();
@@ -273,7 +276,7 @@ Applied MakeApplied(const Backend& backend, const Task& task) {
   applied.eps_mode = task.plan.eps_mode;
   applied.cast_order = task.plan.cast_order;
   applied.mode = task.call.mode;
-  applied.precision = Precision::kExact;  // FAST is answered by EXACT
+  applied.precision = task.plan.precision;
   applied.device = Device::kCpu;
   applied.kernel = backend.KernelName(task.plan);
   applied.k = task.plan.k;

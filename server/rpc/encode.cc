@@ -25,7 +25,7 @@ void EncodeApplied(const Applied& applied, v1::Applied* message) {
   message->set_kernel(applied.kernel);
   message->set_k(applied.k);
   message->set_session_version(applied.session_version);
-  message->set_numerics(std::string(kNumerics));
+  message->set_numerics(std::string(NumericsOf(applied.precision)));
   message->set_layout(static_cast<v1::Layout>(applied.layout));
   if (applied.running.has_value()) {
     message->set_momentum_of(static_cast<v1::MomentumOf>(applied.running->momentum_of));

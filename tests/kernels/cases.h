@@ -253,6 +253,8 @@ inline void AddHardData(List& list) {
         list.AddBoth(c);
       }
     }
+    // Inf where it stays Inf: beyond the first k.
+    for (const Data data : {Data::kInf, Data::kMinusInf}) list.AddBoth(With(On(PartialK(20), {4, 67}), dtype, data));
     // Long rows whose first element is a bad guess at the mean.
     for (const Data data : {Data::kFarMean, Data::kOutliers, Data::kHuge, Data::kMixed}) {
       list.AddBoth(With(On(Over({4097}), {2, 4097}), dtype, data));
@@ -330,6 +332,9 @@ inline void AddResiduals(List& list) {
         c = With(base, dtype);
         c.residual = ResidualCase{DType::kF64, 1.0 / 3.0, rounding};
         list.Add(c);
+        c = With(base, dtype, Data::kInf);  // h is Inf
+        c.residual = ResidualCase{dtype, 1, rounding};
+        list.Add(c);
       }
     }
     Case c = With(On(Axes(Method::kLayerNorm, {0, 2, 4}), {2, 3, 4, 3, 2}), dtype);
@@ -381,6 +386,19 @@ inline void AddEmpty(List& list) {
   }
 }
 
+// Whether FAST is more than a wish for the case.
+inline bool HasFast(const Case& c) {
+  PlanOptions options = c.options;
+  options.precision = Precision::kFast;
+  const absl::StatusOr<NormPlan> plan = MakePlan(c.spec, c.dtype, c.shape, options);
+  return plan.ok() && plan->precision == Precision::kFast;
+}
+inline Case Fast(Case c) {
+  c.options.precision = Precision::kFast;
+  return c;
+}
+
+// Every case in EXACT, and in FAST where there is such a thing.
 inline std::vector<Case> All() {
   List list;
   AddMethodsAndLengths(list);
@@ -390,7 +408,12 @@ inline std::vector<Case> All() {
   AddResiduals(list);
   AddMasks(list);
   AddEmpty(list);
-  return list.Take();
+  std::vector<Case> cases = list.Take();
+  const size_t exact = cases.size();
+  for (size_t i = 0; i < exact; ++i) {
+    if (HasFast(cases[i])) cases.push_back(Fast(cases[i]));
+  }
+  return cases;
 }
 
 inline std::vector<Case> AllOf(Method method) {

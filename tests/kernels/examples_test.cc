@@ -8,77 +8,20 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
+#include "tests/kernels/call.h"
 #include "tests/kernels/cases.h"
-#include "tests/support/case.h"
-#include "tests/support/run_case.h"
 
 namespace normd {
 namespace {
 
-using Values = std::vector<double>;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-std::string Pack(DType dtype, const Values& values) {
-  std::string bytes(values.size() * static_cast<size_t>(SizeOf(dtype)), '\0');
-  const oracle::Type type = OracleType(dtype);
-  for (size_t i = 0; i < values.size(); ++i) {
-    oracle::StoreBits(type, oracle::Encode(type, values[i]), bytes.data(), static_cast<int64_t>(i));
-  }
-  return bytes;
-}
-
-Values Unpack(DType dtype, const std::string& bytes) {
-  Values values;
-  for (const oracle::Wide v : OracleValues(dtype, bytes)) values.push_back(static_cast<double>(v));
-  return values;
-}
-
-// What a spec makes of given numbers; w and b of x's dtype.
-struct Call {
-  Case c;
-  CaseData data;
-
-  Call(const NormSpec& spec, DType dtype, std::vector<int64_t> shape, const Values& x, bool given = false) {
-    c = cases::With(cases::On(spec, std::move(shape), given), dtype);
-    data.x = Pack(dtype, x);
-  }
-  Call& Weight(const Values& w) {
-    c.weight = c.dtype;
-    data.weight = Pack(c.dtype, w);
-    return *this;
-  }
-  Call& Bias(const Values& b) {
-    c.bias = c.dtype;
-    data.bias = Pack(c.dtype, b);
-    return *this;
-  }
-  Call& Given(const Values& mean, const Values& variance) {
-    data.given_mean = mean;
-    data.given_variance = variance;
-    return *this;
-  }
-  Outputs Result() const {
-    const std::unique_ptr<Backend> backend = MakeCpuBackend({});
-    absl::StatusOr<Outputs> outputs = RunCase(*backend, c, data);
-    EXPECT_TRUE(outputs.ok()) << outputs.status();
-    return outputs.ok() ? *std::move(outputs) : Outputs();
-  }
-  Values Y() const { return Unpack(c.dtype, Result().y); }
-};
-
-Call Row(NormSpec spec, DType dtype, const Values& x) {
-  if (spec.method == Method::kLayerNorm) spec.normalized_shape = {static_cast<int64_t>(x.size())};
-  return Call(spec, dtype, {1, static_cast<int64_t>(x.size())}, x);
-}
-
-NormSpec Spec(Method method, std::optional<double> eps = std::nullopt, std::optional<EpsMode> mode = std::nullopt) {
-  NormSpec spec = cases::Of(method);
-  spec.eps = eps;
-  spec.eps_mode = mode;
-  return spec;
-}
+using cases::Call;
+using cases::kInf;
+using cases::kNan;
+using cases::Pack;
+using cases::Row;
+using cases::Spec;
+using cases::Unpack;
+using cases::Values;
 
 TEST(ExamplesTest, WhereEpsGoesMatters) {
   constexpr Method kLn = Method::kLayerNorm, kRms = Method::kRmsNorm, kScale = Method::kScaleNorm;

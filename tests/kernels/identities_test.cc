@@ -2,6 +2,7 @@
 // residuals.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
@@ -13,15 +14,19 @@
 namespace normd {
 namespace {
 
-class IdentitiesTest : public testing::TestWithParam<DType> {
+class IdentitiesTest : public testing::TestWithParam<std::pair<DType, Precision>> {
  protected:
+  static DType dtype() { return GetParam().first; }
+
   static CaseData DataOf(const Case& c) {
     const absl::StatusOr<NormPlan> plan = PlanOf(c);
     EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
     return plan.ok() ? MakeData(c, *plan, 0) : CaseData();
   }
 
-  Outputs Execute(const Case& c, const CaseData& data) const {
+  // In the precision of the test.
+  Outputs Execute(Case c, const CaseData& data) const {
+    c.options.precision = GetParam().second;
     absl::StatusOr<Outputs> outputs = RunCase(*backend_, c, data);
     EXPECT_TRUE(outputs.ok()) << c.Name() << ": " << outputs.status();
     return outputs.ok() ? *std::move(outputs) : Outputs();
@@ -55,8 +60,8 @@ TEST_P(IdentitiesTest, GroupNormOfOneChannelAGroupIsInstanceNorm) {
        {cases::Dims{}, cases::Dims{7}, cases::Dims{9, 11}, cases::Dims{3, 4, 5}, cases::Dims{4099}}) {
     for (const Data data : {Data::kNormal, Data::kFarMean, Data::kMixed}) {
       const cases::Dims shape = cases::Nchw(kFirst, 2, 6, spatial);
-      const Case group = cases::With(cases::On(cases::Group(6, kFirst), shape), GetParam(), data);
-      ExpectEqual(group, cases::With(cases::On(cases::Of(Method::kInstanceNorm, kFirst), shape), GetParam(), data),
+      const Case group = cases::With(cases::On(cases::Group(6, kFirst), shape), dtype(), data);
+      ExpectEqual(group, cases::With(cases::On(cases::Of(Method::kInstanceNorm, kFirst), shape), dtype(), data),
                   DataOf(group));
     }
   }
@@ -67,9 +72,9 @@ TEST_P(IdentitiesTest, GroupNormOfOneGroupIsLayerNormOverChannelsAndSpace) {
        {cases::Dims{}, cases::Dims{7}, cases::Dims{9, 11}, cases::Dims{3, 4, 5}, cases::Dims{4099}}) {
     for (const Data data : {Data::kNormal, Data::kFarMean, Data::kMixed}) {
       const cases::Dims shape = cases::Nchw(kFirst, 3, 6, spatial);
-      const Case group = cases::With(cases::On(cases::Group(1, kFirst), shape), GetParam(), data);
+      const Case group = cases::With(cases::On(cases::Group(1, kFirst), shape), dtype(), data);
       const cases::Dims over(shape.begin() + 1, shape.end());
-      const Case layer = cases::With(cases::On(cases::Over(over), shape), GetParam(), data);
+      const Case layer = cases::With(cases::On(cases::Over(over), shape), dtype(), data);
       const CaseData values = DataOf(group);
       const Outputs a = Execute(group, values), b = Execute(layer, values);
       EXPECT_EQ(DifferenceOf(a, b), "") << group.Name();
@@ -80,8 +85,8 @@ TEST_P(IdentitiesTest, GroupNormOfOneGroupIsLayerNormOverChannelsAndSpace) {
 TEST_P(IdentitiesTest, PartialRmsNormOfEverythingIsRmsNorm) {
   for (const int64_t d : {1, 7, 769, 4097}) {
     for (const Data data : {Data::kNormal, Data::kHuge, Data::kMixed}) {
-      Case rms = cases::With(cases::On(cases::Of(Method::kRmsNorm), {3, d}), GetParam(), data);
-      rms.weight = GetParam();
+      Case rms = cases::With(cases::On(cases::Of(Method::kRmsNorm), {3, d}), dtype(), data);
+      rms.weight = dtype();
       Case partial = rms;
       partial.spec = cases::PartialP(1);
       ExpectEqual(rms, partial, DataOf(rms));
@@ -92,7 +97,7 @@ TEST_P(IdentitiesTest, PartialRmsNormOfEverythingIsRmsNorm) {
 }
 
 TEST_P(IdentitiesTest, ListedTrailingAxesAreTheNormalizedShape) {
-  const Case shape = cases::Affine(cases::With(cases::On(cases::Over({5, 7}), {4, 3, 5, 7}), GetParam()));
+  const Case shape = cases::Affine(cases::With(cases::On(cases::Over({5, 7}), {4, 3, 5, 7}), dtype()));
   Case axes = shape;
   axes.spec = cases::Axes(Method::kLayerNorm, {2, 3});
   const CaseData data = DataOf(shape);
@@ -102,33 +107,34 @@ TEST_P(IdentitiesTest, ListedTrailingAxesAreTheNormalizedShape) {
 }
 
 TEST_P(IdentitiesTest, TheOrderOfListedAxesMattersToParametersOnly) {
-  const Case sorted = cases::With(cases::On(cases::Axes(Method::kLayerNorm, {1, 3}), {2, 5, 3, 7}), GetParam());
+  const Case sorted = cases::With(cases::On(cases::Axes(Method::kLayerNorm, {1, 3}), {2, 5, 3, 7}), dtype());
   Case listed = sorted;
   listed.spec.axes = {3, 1};
   ExpectEqual(sorted, listed, DataOf(sorted));
 }
 
 TEST_P(IdentitiesTest, RmsNormWithoutEpsIgnoresAFactorThatIsAPowerOfTwo) {
-  Case c = cases::With(cases::On(cases::Of(Method::kRmsNorm), {4, 769}), GetParam());
+  Case c = cases::With(cases::On(cases::Of(Method::kRmsNorm), {4, 769}), dtype());
   c.spec.eps = 0;
-  c.weight = GetParam();
+  c.weight = dtype();
   CaseData data = DataOf(c);
-  data.x = Integers(GetParam(), 4 * 769, 0, 1);
+  data.x = Integers(dtype(), 4 * 769, 0, 1);
   const Outputs want = Execute(c, data);
   for (const double factor : {2.0, 1024.0, 0.125, 0x1p-14}) {
-    data.x = Integers(GetParam(), 4 * 769, 0, factor);
+    data.x = Integers(dtype(), 4 * 769, 0, factor);
     EXPECT_EQ(Execute(c, data).y == want.y, true) << factor;
   }
 }
 
 TEST_P(IdentitiesTest, LayerNormIgnoresAnExactShift) {
+  if (GetParam().second == Precision::kFast) GTEST_SKIP() << "FAST rounds the mean, and a shifted one otherwise";
   for (const int64_t d : {7, 769, 4097}) {
-    const Case c = cases::Affine(cases::With(cases::On(cases::Over({d}), {4, d}), GetParam()));
+    const Case c = cases::Affine(cases::With(cases::On(cases::Over({d}), {4, d}), dtype()));
     CaseData data = DataOf(c);
-    data.x = Integers(GetParam(), 4 * d, 0, 1);
+    data.x = Integers(dtype(), 4 * d, 0, 1);
     const Outputs want = Execute(c, data);
     for (const double shift : {64.0, -96.0}) {
-      data.x = Integers(GetParam(), 4 * d, shift, 1);
+      data.x = Integers(dtype(), 4 * d, shift, 1);
       const Outputs got = Execute(c, data);
       EXPECT_EQ(got.y == want.y, true) << d << " shifted by " << shift;
       EXPECT_EQ(got.inverse_std == want.inverse_std, true) << d << " shifted by " << shift;
@@ -140,7 +146,7 @@ TEST_P(IdentitiesTest, FusedResidualEqualsSeparateSteps) {
   for (const Case& base : cases::MainBases()) {
     for (const double scale : {1.0, 0.5, 1.0 / 3.0}) {
       for (const DType residual : kAllDTypes) {
-        Case fused = cases::Affine(cases::With(base, GetParam()));
+        Case fused = cases::Affine(cases::With(base, dtype()));
         fused.residual = ResidualCase{residual, scale, ResidualRounding::kRoundFirst};
         CaseData data = DataOf(fused);
         const Outputs want = Execute(fused, data);
@@ -155,8 +161,15 @@ TEST_P(IdentitiesTest, FusedResidualEqualsSeparateSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, IdentitiesTest, testing::ValuesIn(kAllDTypes),
-                         [](const auto& dtype) { return std::string(Name(dtype.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    Arithmetics, IdentitiesTest,
+    testing::Values(std::pair(DType::kF32, Precision::kExact), std::pair(DType::kF16, Precision::kExact),
+                    std::pair(DType::kBF16, Precision::kExact), std::pair(DType::kF64, Precision::kExact),
+                    std::pair(DType::kF32, Precision::kFast), std::pair(DType::kF16, Precision::kFast),
+                    std::pair(DType::kBF16, Precision::kFast)),
+    [](const auto& arithmetic) {
+      return std::string(Name(arithmetic.param.first)) + (arithmetic.param.second == Precision::kFast ? "_fast" : "");
+    });
 
 }  // namespace
 }  // namespace normd

@@ -169,6 +169,7 @@ std::string Case::Name() const {
   const auto add = [&](const auto&... parts) { text += Concat("/", parts...); };
   if (options.mode == Mode::kTraining) add("train");
   if (options.given_statistics) add("given");
+  if (options.precision == Precision::kFast) add("fast");
   if (weight.has_value()) add("w:", normd::Name(*weight));
   if (bias.has_value()) add("b:", normd::Name(*bias));
   if (residual.has_value()) {
@@ -224,6 +225,10 @@ oracle::Type OracleType(DType dtype) {
       break;
   }
   return oracle::Type::kF32;
+}
+
+oracle::Bound BoundOf(const NormPlan& plan, DType dtype) {
+  return plan.precision == Precision::kFast ? oracle::FastBound() : oracle::ExactBound(OracleType(dtype));
 }
 
 oracle::Spec OracleSpec(const Case& c) {

@@ -10,6 +10,7 @@
 
 #include "kernels/norm.h"
 #include "kernels/tensor.h"
+#include "tests/support/compare.h"
 #include "tests/support/oracle.h"
 
 namespace normd {
@@ -72,6 +73,8 @@ std::string MakeValues(Data data, DType dtype, int64_t count, uint64_t seed);
 oracle::Type OracleType(DType dtype);
 oracle::Spec OracleSpec(const Case& c);
 oracle::Input OracleInput(const Case& c, const CaseData& data);
+// What `plan` promises of y; for MEAN and INV_STD with its StatisticsDType.
+oracle::Bound BoundOf(const NormPlan& plan, DType dtype);
 std::vector<oracle::Wide> OracleValues(DType dtype, const std::string& bytes);
 
 }  // namespace normd

@@ -126,7 +126,8 @@ void ScalePerGroup(const Geometry& geometry, int64_t groups, Wide eps, std::vect
   }
 }
 
-// Count, mean and M2 of every set over the elements that enter it.
+// Count, mean and M2 of every set over the elements that enter it. 113 bits of a mean are too few where the mean is
+// 1e12 deviations away and an element lies next to it: `mean_rest` is what the rounding of the mean left.
 void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& input, const std::vector<Wide>& h,
                     std::vector<SetStatistics>& sets) {
   const int64_t elements = static_cast<int64_t>(h.size());
@@ -134,20 +135,29 @@ void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& inp
     if (spec.method == Method::kPRms && geometry.LastOf(index) >= spec.k) return false;
     return input.mask.empty() || input.mask[static_cast<size_t>(geometry.PositionOf(index))] != 0;
   };
-  std::vector<Wide> sums(sets.size(), Wide(0));
+  struct Entry {
+    Wide value;
+    size_t set;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(h.size());
+  std::vector<Wide> sums(sets.size(), Wide(0)), rests(sets.size(), Wide(0));
   for (int64_t i = 0; i < elements; ++i) {
     const Index index = geometry.IndexOf(i);
     if (!enters(index)) continue;
     const auto set = static_cast<size_t>(geometry.SetOf(index));
+    entries.push_back({h[i], set});
     sets[set].count += 1;
     sums[set] += h[i];
   }
-  for (size_t s = 0; s < sets.size(); ++s) sets[s].mean = HasMean(spec.method) ? sums[s] / sets[s].count : Wide(0);
-  for (int64_t i = 0; i < elements; ++i) {
-    const Index index = geometry.IndexOf(i);
-    if (!enters(index)) continue;
-    SetStatistics& set = sets[static_cast<size_t>(geometry.SetOf(index))];
-    const Wide d = h[i] - set.mean;
+  if (HasMean(spec.method)) {
+    for (size_t s = 0; s < sets.size(); ++s) sets[s].mean = sums[s] / sets[s].count;
+    for (const Entry& e : entries) rests[e.set] += e.value - sets[e.set].mean;
+    for (size_t s = 0; s < sets.size(); ++s) sets[s].mean_rest = rests[s] / sets[s].count;
+  }
+  for (const Entry& e : entries) {
+    SetStatistics& set = sets[e.set];
+    const Wide d = e.value - set.mean - set.mean_rest;
     set.m2 += spec.method == Method::kLp && spec.order == 1 ? Abs(d) : d * d;
   }
 }
@@ -240,8 +250,8 @@ Result Compute(const Spec& spec, const Input& input) {
     const auto parameter = static_cast<size_t>(geometry.ParameterOf(index));
     const bool zero_norm = spec.method == Method::kLp && roots[set] == 0;
     // "An exactly centred element gives +0": -0 less a mean of 0 would be -0.
-    const bool centred = HasMean(spec.method) && h[i] == result.sets[set].mean;
-    const Wide numerator = centred ? Wide(0) : h[i] - result.sets[set].mean;
+    const Wide difference = h[i] - result.sets[set].mean - result.sets[set].mean_rest;
+    const Wide numerator = HasMean(spec.method) && difference == 0 ? Wide(0) : difference;
     const Wide normalised = zero_norm ? Wide(0) : numerator / divisors[set];
     Wide w = input.weight.empty() ? Wide(1) : input.weight[parameter] + spec.weight_offset;
     if (spec.cast_then_affine) w = Round(Type::kF64, w);  // the wide type in which the offset is added
@@ -250,6 +260,7 @@ Result Compute(const Spec& spec, const Input& input) {
     if (!spec.cast_then_affine && result.has_weight) y *= w;
     if (!spec.cast_then_affine && result.has_bias) y += b;
     result.y.push_back(y);
+    result.set.push_back(set);
     result.weight.push_back(w);
     result.bias.push_back(b);
   }

@@ -4,6 +4,7 @@
 #ifndef NORMD_TESTS_SUPPORT_ORACLE_H_
 #define NORMD_TESTS_SUPPORT_ORACLE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -46,6 +47,7 @@ struct Input {
 struct SetStatistics {
   int64_t count = 0;
   Wide mean = 0;
+  Wide mean_rest = 0;  // the mean is mean + mean_rest
   Wide m2 = 0;         // sum of squared deviations; about 0 for the methods that subtract no mean; L1: the sum of |x|
   Wide deviation = 0;  // sqrt of the biased variance or mean square
   Wide inverse = 0;    // 1 / D
@@ -56,7 +58,8 @@ struct Result {
   std::vector<Wide> y;
   std::vector<Wide> weight, bias;  // that apply to each element, weight_offset added; 1 and 0 where absent
   bool has_weight = false, has_bias = false;
-  std::vector<Wide> h;  // x + scale * residual rounded to T; empty without residual
+  std::vector<size_t> set;  // of `sets`, that normalises each element
+  std::vector<Wide> h;      // x + scale * residual rounded to T; empty without residual
   std::vector<SetStatistics> sets;
 };
 

@@ -39,7 +39,7 @@ TEST_F(EngineTest, ASpecCallReturnsYAndEchoesWhatWasUsed) {
                           FloatNear(1.3416355f, 1e-6f)));
   EXPECT_EQ(reply->applied.method, Method::kLayerNorm);
   EXPECT_EQ(reply->applied.eps, 1e-5);
-  EXPECT_EQ(reply->applied.precision, Precision::kExact);
+  EXPECT_EQ(reply->applied.precision, Precision::kFast);
   EXPECT_EQ(reply->applied.device, Device::kCpu);
   EXPECT_EQ(reply->applied.kernel.rfind("cpu/", 0), 0);
   EXPECT_EQ(reply->applied.session_version, 0);

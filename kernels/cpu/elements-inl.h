@@ -1,0 +1,314 @@
+// Apply for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT) or f32 (FAST): along a row
+// with one set's statistics, or down columns that have a set each. Recompiled by Highway for each instruction set; no
+// state.
+#if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
+#undef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
+#else
+#define NORMD_KERNELS_CPU_ELEMENTS_INL_H_
+#endif
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/set_statistics.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace normd {
+namespace HWY_NAMESPACE {
+
+// One element as EXACT calculates it, before it is rounded to a 16-bit type.
+HWY_INLINE float ExactElement(double x, const SetStatistics& s, double w, double b) {
+  const auto y = static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b));
+  return std::isnan(y) ? std::numeric_limits<float>::quiet_NaN() : y;
+}
+
+// FAST results that are not finite, done again: f32 may have overflowed on the way. `exact(lane)` is the right value.
+template <typename Exact>
+HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exact) {
+  const Tag<float> tag;
+  const auto finite = hn::Eq(hn::Sub(y, y), hn::Zero(tag));
+  if (HWY_LIKELY(hn::AllTrue(tag, finite))) return y;
+  HWY_ALIGN float lanes[kLanesOf<float>];
+  hn::Store(y, tag, lanes);
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(lanes[i])) lanes[i] = exact(i);
+  }
+  return hn::Load(tag, lanes);
+}
+
+// The parameters of a row: a pointer that moves by `step` an element, 1 or 0 (one value for all, in every lane).
+template <typename Real>
+struct RowParameter {
+  const Real* values;
+  int64_t step;
+  HWY_ALIGN Real lanes[kLanesOf<Real>];
+
+  // `given` null: `absent` for all.
+  RowParameter(const Real* given, bool per_element, Real absent) : values(given), step(1) {
+    if (given != nullptr && per_element) return;
+    const Real value = given == nullptr ? absent : *given;
+    for (Real& lane : lanes) lane = value;
+    values = lanes;
+    step = 0;
+  }
+};
+
+inline double At(const double* values, bool per_element, int64_t i, double absent) {
+  return values == nullptr ? absent : values[per_element ? i : 0];
+}
+
+template <typename Real>
+HWY_INLINE const Real* WeightOf(const cpu::Parameters& parameters) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return parameters.weight32;
+  } else {
+    return parameters.weight;
+  }
+}
+template <typename Real>
+HWY_INLINE const Real* BiasOf(const cpu::Parameters& parameters) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return parameters.bias32;
+  } else {
+    return parameters.bias;
+  }
+}
+
+// x - shift - delta, as far as there is something to subtract.
+template <Centring kCentring, class V1>
+HWY_INLINE V1 Subtract(V1 x, V1 shift, V1 delta) {
+  if constexpr (kCentring != Centring::kNone) x = hn::Sub(x, shift);
+  if constexpr (kCentring == Centring::kTwice) x = hn::Sub(x, delta);
+  return x;
+}
+
+// See ApplySpan.
+struct Caching {
+  bool stream = false;
+  int64_t prefetch = 0;
+};
+
+// Pieces of a row, or of a set, that have the same parameters, `stride` apart.
+struct Pieces {
+  int64_t count = 1;
+  int64_t stride = 0;
+};
+
+// kRows rows of n elements, one after the other, each with statistics of its own: rows that go together share the loads
+// of the parameters. Pieces are of one row. y may be x.
+template <typename Real, Centring kCentring, bool kMayBeNan, int kRows, typename T>
+void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
+               const SetStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
+  using Bits = Raw<T, Floats<Real>>;
+  const Tag<Real> real;
+  const Bits bits;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  Vector<Real> shift[kRows], delta[kRows], inverse[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    shift[r] = hn::Set(real, static_cast<Real>(s[r]->shift));
+    delta[r] = hn::Set(real, static_cast<Real>(s[r]->delta.hi));
+    inverse[r] = hn::Set(real, static_cast<Real>(s[r]->inverse.hi));
+  }
+  // An absent b is -0, which leaves every value as it is, zeros included.
+  const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
+  const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
+  // Of their own, so that a store to y is known not to change them.
+  const Real* const weights = w.values;
+  const Real* const biases = b.values;
+  const int64_t weight_step = w.step;
+  const int64_t bias_step = b.step;
+  const auto exact = [&](int r, int64_t i) HWY_ATTR {
+    const double element = hn::GetLane(LoadFirstAs<double>(tag, x + r * n + i, 1));
+    return ExactElement(element, *s[r], At(parameters.weight, per_element, i, 1),
+                        At(parameters.bias, per_element, i, -0.0));
+  };
+  const auto result = [&](int r, Vector<Real> value, Vector<Real> weight, Vector<Real> bias, int64_t i,
+                          int64_t count) HWY_ATTR {
+    value = hn::Mul(Subtract<kCentring>(value, shift[r], delta[r]), inverse[r]);
+    auto floats = Demote<kMayBeNan>(Fma(value, weight, bias));
+    if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+      floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR { return exact(r, i + lane); });
+    }
+    return Narrow(tag, Floats<Real>(), floats);
+  };
+  const auto vectors = [&](int64_t i, auto store) HWY_ATTR {
+    const auto weight = hn::LoadU(real, weights + i * weight_step);
+    const auto bias = hn::LoadU(real, biases + i * bias_step);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t at = r * n + i;
+      if (caching.prefetch != 0) hwy::Prefetch(x + at + caching.prefetch);
+      store(result(r, LoadAs<Real>(tag, x + at), weight, bias, i, kStep), y + at);
+    }
+  };
+  const auto part = [&](int64_t i, int64_t count) HWY_ATTR {
+    const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
+    const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t at = r * n + i;
+      StoreFirst(result(r, LoadFirstAs<Real>(tag, x + at, count), weight, bias, i, count), bits, y + at, count);
+    }
+  };
+  for (int64_t piece = 0; piece < pieces.count; ++piece) {
+    int64_t i = 0;
+    if (kRows == 1 && caching.stream) {
+      // Streaming stores want alignment.
+      constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
+      const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
+      if (misaligned % sizeof(typename T::Storage) == 0) {
+        i = misaligned == 0 ? 0 : static_cast<int64_t>((kBytes - misaligned) / sizeof(typename T::Storage));
+        i = HWY_MIN(i, n);
+        if (i > 0) part(0, i);
+        for (; i + kStep <= n; i += kStep) {
+          vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::Stream(v, bits, to); });
+        }
+      }
+    }
+    for (; i + kStep <= n; i += kStep) {
+      vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::StoreU(v, bits, to); });
+    }
+    if (i < n) part(i, n - i);
+    x += pieces.stride;
+    y += pieces.stride;
+  }
+}
+
+// One row.
+template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
+void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
+              const SetStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
+  const SetStatistics* const one = &s;
+  ApplyRows<Real, kCentring, kMayBeNan, 1>(tag, x, y, n, pieces, &one, parameters, per_element, caching);
+}
+
+template <typename Real, typename T, typename... Arguments>
+HWY_INLINE void ApplyRowAs(Centring centring, bool may_be_nan, T tag, const Arguments&... arguments) {
+  switch (centring) {
+    case Centring::kNone:
+      return may_be_nan ? ApplyRow<Real, Centring::kNone, true>(tag, arguments...)
+                        : ApplyRow<Real, Centring::kNone, false>(tag, arguments...);
+    case Centring::kOnce:
+      return may_be_nan ? ApplyRow<Real, Centring::kOnce, true>(tag, arguments...)
+                        : ApplyRow<Real, Centring::kOnce, false>(tag, arguments...);
+    case Centring::kTwice:
+      return may_be_nan ? ApplyRow<Real, Centring::kTwice, true>(tag, arguments...)
+                        : ApplyRow<Real, Centring::kTwice, false>(tag, arguments...);
+  }
+}
+
+template <typename T>
+HWY_INLINE void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
+                              const SetStatistics& s, bool in_f32, Centring centring, const cpu::Parameters& parameters,
+                              bool per_element, bool may_be_nan, Caching caching) {
+  if (in_f32) {
+    ApplyRowAs<float>(centring, may_be_nan, tag, x, y, n, pieces, s, parameters, per_element, caching);
+  } else {
+    ApplyRowAs<double>(centring, may_be_nan, tag, x, y, n, pieces, s, parameters, per_element, caching);
+  }
+}
+
+// Lanes of the type that is calculated in, from f64.
+HWY_INLINE V LoadReal(double /*type*/, const double* p, int64_t count) {
+  return count >= kLanes ? hn::LoadU(d, p) : LoadFirst(d, p, count);
+}
+HWY_INLINE Vector<float> LoadReal(float /*type*/, const double* p, int64_t count) {
+  HWY_ALIGN float lanes[kLanesOf<float>] = {};
+  for (int64_t i = 0; i < HWY_MIN(kLanesOf<float>, count); ++i) lanes[i] = static_cast<float>(p[i]);
+  return hn::Load(Tag<float>(), lanes);
+}
+
+// Columns with statistics and parameters of their own. kVectors vectors of neighbours keep theirs in registers while
+// the positions go by; [column, column + count) of them exist.
+template <typename Real, Centring kCentring, bool kMayBeNan, int64_t kVectors, typename T>
+HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t from, int64_t to, int64_t column,
+                                int64_t count) {
+  using Bits = Raw<T, Floats<Real>>;
+  const Tag<Real> real;
+  const Bits bits;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const ColumnStatistics& s = *span.column_statistics;
+  const cpu::Parameters& parameters = span.parameters;
+  const bool per_column = span.parameters_per_column;
+  Vector<Real> shift[kVectors], delta[kVectors], inverse[kVectors], weight[kVectors], bias[kVectors];
+  for (int64_t k = 0; k < kVectors; ++k) {
+    const int64_t at = column + k * kStep;
+    const int64_t left = count - k * kStep;
+    shift[k] = LoadReal(Real(), s.shift + at, left);
+    delta[k] = LoadReal(Real(), s.delta_hi + at, left);
+    inverse[k] = LoadReal(Real(), s.inverse_hi + at, left);
+    const auto parameter = [&](const double* values, double absent) HWY_ATTR {
+      if (values != nullptr && per_column) return LoadReal(Real(), values + at, left);
+      return hn::Set(real, static_cast<Real>(values == nullptr ? absent : *values));
+    };
+    weight[k] = parameter(parameters.weight, 1);
+    bias[k] = parameter(parameters.bias, -0.0);
+  }
+  for (int64_t p = from; p < to; ++p) {
+    const auto* x = static_cast<const typename T::Storage*>(span.x.data) + p * span.stride + column;
+    auto* y = static_cast<typename T::Storage*>(span.y) + p * span.stride + column;
+    for (int64_t k = 0; k < kVectors; ++k) {
+      const int64_t left = HWY_MIN(kStep, count - k * kStep);
+      const auto* from_x = x + k * kStep;
+      if (span.prefetch != 0) hwy::Prefetch(from_x + (to - from) * span.stride);
+      Vector<Real> value = left == kStep ? LoadAs<Real>(tag, from_x) : LoadFirstAs<Real>(tag, from_x, left);
+      value = hn::Mul(Subtract<kCentring>(value, shift[k], delta[k]), inverse[k]);
+      auto floats = Demote<kMayBeNan>(Fma(value, weight[k], bias[k]));
+      if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+        floats = MendNonFinite(floats, left, [&](int64_t lane) HWY_ATTR {
+          const int64_t c = column + k * kStep + lane;
+          const double element = hn::GetLane(LoadFirstAs<double>(tag, from_x + lane, 1));
+          return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
+                              At(parameters.weight, per_column, c, 1), At(parameters.bias, per_column, c, -0.0));
+        });
+      }
+      const auto narrow = Narrow(tag, Floats<Real>(), floats);
+      if (left == kStep) {
+        hn::StoreU(narrow, bits, y + k * kStep);
+      } else {
+        StoreFirst(narrow, bits, y + k * kStep, left);
+      }
+    }
+  }
+}
+
+template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
+void ApplyColumns(T tag, const cpu::ApplySpan& span) {
+  constexpr int64_t kVectors = 4;
+  constexpr int64_t kTile = kVectors * kLanesOf<Real>;
+  // A block of positions stays near while its tiles are swept; in as few as these the parameters are worth loading.
+  constexpr int64_t kBlockElements = 4 << 10;
+  constexpr int64_t kLeastPositions = 8;
+  const int64_t positions = HWY_MAX(kLeastPositions, kBlockElements / HWY_MAX(int64_t{1}, span.columns));
+  for (int64_t from = 0; from < span.positions; from += positions) {
+    const int64_t to = HWY_MIN(span.positions, from + positions);
+    int64_t column = 0;
+    for (; column + kTile <= span.columns; column += kTile) {
+      ApplyColumnTile<Real, kCentring, kMayBeNan, kVectors>(tag, span, from, to, column, kTile);
+    }
+    for (; column < span.columns; column += kLanesOf<Real>) {
+      ApplyColumnTile<Real, kCentring, kMayBeNan, 1>(tag, span, from, to, column,
+                                                     HWY_MIN(kLanesOf<Real>, span.columns - column));
+    }
+  }
+}
+
+template <typename Real, typename T>
+HWY_INLINE void ApplyColumnsAs(T tag, const cpu::ApplySpan& span) {
+  if (span.centring == Centring::kTwice) {
+    return span.may_be_nan ? ApplyColumns<Real, Centring::kTwice, true>(tag, span)
+                           : ApplyColumns<Real, Centring::kTwice, false>(tag, span);
+  }
+  return span.may_be_nan ? ApplyColumns<Real, Centring::kOnce, true>(tag, span)
+                         : ApplyColumns<Real, Centring::kOnce, false>(tag, span);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace normd
+HWY_AFTER_NAMESPACE();
+
+#endif  // NORMD_KERNELS_CPU_ELEMENTS_INL_H_

@@ -1,0 +1,205 @@
+// Prints the tables of the README's section "Accuracy": the greatest error of every method, dtype and precision over
+// the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole set's.
+//   accuracy_report [--quick] [--check]
+// --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold.
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/methods.h"
+#include "tests/accuracy/measure.h"
+#include "tests/accuracy/sweep.h"
+#include "tests/kernels/cases.h"
+#include "tests/support/run_case.h"
+
+namespace normd::accuracy {
+namespace {
+
+struct Arithmetic {
+  const char* title;
+  DType dtype;
+  Precision precision;
+};
+
+constexpr Arithmetic kColumns[] = {
+    {"f32", DType::kF32, Precision::kExact},       {"f16", DType::kF16, Precision::kExact},
+    {"bf16", DType::kBF16, Precision::kExact},     {"f64", DType::kF64, Precision::kExact},
+    {"f32 FAST", DType::kF32, Precision::kFast},   {"f16 FAST", DType::kF16, Precision::kFast},
+    {"bf16 FAST", DType::kBF16, Precision::kFast},
+};
+constexpr size_t kColumnCount = std::size(kColumns);
+
+size_t ColumnOf(const Case& c) {
+  for (size_t i = 0; i < kColumnCount; ++i) {
+    if (kColumns[i].dtype == c.dtype && kColumns[i].precision == c.options.precision) return i;
+  }
+  return 0;
+}
+
+struct Row {
+  Worst columns[kColumnCount];
+};
+
+struct Tables {
+  std::map<Method, Row> methods;
+  std::map<double, Row> conditions;  // mean / deviation
+
+  void Add(const Worst& worst, const Case& c) { methods[c.spec.method].columns[ColumnOf(c)].Add(worst); }
+};
+
+std::string Cell(const Worst& worst) {
+  if (worst.elements == 0) return "";
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.3f", worst.ulp);
+  if (worst.ulp >= 1000) std::snprintf(text, sizeof(text), worst.ulp >= 1e299 ? "wrong" : "%.2g", worst.ulp);
+  return worst.Within() ? text : "**" + std::string(text) + "**";
+}
+
+void PrintHead(const char* first) {
+  std::string head = std::string("| ") + first + " |", line = "|---|";
+  for (const Arithmetic& a : kColumns) {
+    head += std::string(" ") + a.title + " |";
+    line += "---|";
+  }
+  std::printf("%s\n%s\n", head.c_str(), line.c_str());
+}
+
+void PrintRow(const std::string& first, const Row& row) {
+  std::string text = "| " + first + " |";
+  for (const Worst& worst : row.columns) text += " " + Cell(worst) + " |";
+  std::printf("%s\n", text.c_str());
+}
+
+// The number of cells beyond their bound, each with its case.
+int Faults(const Row& row) {
+  int faults = 0;
+  for (const Worst& worst : row.columns) {
+    if (worst.Within()) continue;
+    ++faults;
+    std::printf("beyond the bound: %s\n", worst.name.c_str());
+  }
+  return faults;
+}
+
+void MeasureCases(Backend& backend, size_t stride, Tables* tables) {
+  const std::vector<Case> all = cases::All();
+  for (size_t i = 0; i < all.size(); i += stride) {
+    const absl::StatusOr<NormPlan> plan = PlanOf(all[i]);
+    tables->Add(Measure(backend, all[i], MakeData(all[i], *plan, 0)), all[i]);
+  }
+}
+
+void MeasureSweeps(Backend& backend, size_t stride, Tables* tables) {
+  for (const Arithmetic& a : kColumns) {
+    for (const bool conditioning : {true, false}) {
+      const std::vector<Sample> samples = conditioning ? ConditioningSweep(a.dtype) : MagnitudeSweep(a.dtype);
+      for (size_t i = 0; i < samples.size(); i += stride) {
+        Case c = samples[i].c;
+        if (a.precision == Precision::kFast && !cases::HasFast(c)) continue;
+        c.options.precision = a.precision;
+        const Worst worst = Measure(backend, c, samples[i].data);
+        tables->Add(worst, c);
+        if (conditioning) tables->conditions[samples[i].at].columns[ColumnOf(c)].Add(worst);
+      }
+    }
+  }
+}
+
+void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
+  std::printf("\nRMSNorm beside LayerNorm, the same %lld rows of 4,096, ulp at |y|:\n\n", static_cast<long long>(rows));
+  std::printf("| dtype | data | RMSNorm max | rms | LayerNorm max | rms |\n|---|---|---|---|---|---|\n");
+  for (const Arithmetic& a : kColumns) {
+    if (a.dtype != DType::kF16 && a.dtype != DType::kBF16) continue;
+    for (const bool far : {false, true}) {
+      CaseData data;
+      data.x = MakeValues(far ? Data::kFarMean : Data::kNormal, a.dtype, rows * 4096, 23);
+      OwnUlp own[2];
+      for (int i = 0; i < 2; ++i) {
+        Case c =
+            cases::With(cases::On(i == 0 ? cases::Of(Method::kRmsNorm) : cases::Over({4096}), {rows, 4096}), a.dtype);
+        c.options.precision = a.precision;
+        own[i] = MeasureAtOwnUlp(backend, c, data);
+      }
+      const char* far_text = a.dtype == DType::kF16 ? "512 + N" : "64 + N";
+      std::printf("| %s | %s | %.3f | %.3f | %.3f | %.3f |\n", a.title, far ? far_text : "3 N + 1", own[0].max,
+                  own[0].rms, own[1].max, own[1].rms);
+    }
+  }
+}
+
+// Whether the errors are near 1 / sqrt(batch) and sqrt(2 / (batch - 1)), as those of normal data must be.
+bool PrintBatchStatistics(Backend& backend, int64_t samples) {
+  constexpr int64_t kChannels = 64;
+  std::printf(
+      "\nBatchNorm: statistics of a batch beside those of the whole set (%lld samples of %lld channels), relative\n"
+      "error, root mean square over channels and batches:\n\n",
+      static_cast<long long>(samples), static_cast<long long>(kChannels));
+  std::printf("| batch | mean | 1/sqrt(batch) | variance | sqrt(2/(batch-1)) |\n|---|---|---|---|---|\n");
+  bool as_expected = true;
+  for (const BatchError& e : MeasureBatchStatistics(backend, samples, kChannels)) {
+    const auto n = static_cast<double>(e.batch);
+    const double mean = 1 / std::sqrt(n), variance = std::sqrt(2 / (n - 1));
+    std::printf("| %lld | %.4f | %.4f | %.4f | %.4f |\n", static_cast<long long>(e.batch), e.mean, mean, e.variance,
+                variance);
+    as_expected = as_expected && std::abs(e.mean / mean - 1) < 0.1 && std::abs(e.variance / variance - 1) < 0.15;
+  }
+  return as_expected;
+}
+
+int Main(bool quick, bool check) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({});
+  Tables tables;
+  MeasureCases(*backend, quick ? 16 : 1, &tables);
+  MeasureSweeps(*backend, quick ? 4 : 1, &tables);
+
+  std::printf("Greatest error of y in ulp, %s; EXACT but where FAST is said. Bounds: 1, f64 4, FAST 4.\n\n",
+              std::string(ActiveCpuTargetName()).c_str());
+  PrintHead("method");
+  for (const auto& [method, row] : tables.methods) PrintRow(std::string(Info(method).title), row);
+  std::printf("\nBy conditioning, methods that subtract a mean:\n\n");
+  PrintHead("mean / deviation");
+  for (const auto& [condition, row] : tables.conditions) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%g", condition);
+    PrintRow(text, row);
+  }
+  PrintRmsBesideLayer(*backend, quick ? 4 : 64);
+  const bool statistics = PrintBatchStatistics(*backend, quick ? 1024 : 8192);
+
+  std::printf("\n");
+  int faults = 0;
+  int64_t elements = 0;
+  for (const auto& [method, row] : tables.methods) {
+    faults += Faults(row);
+    for (const Worst& worst : row.columns) elements += worst.elements;
+  }
+  if (!statistics) std::printf("beyond expectation: the statistics of batches\n");
+  std::printf("bounds: %lld elements judged, %d of method and dtype beyond\n", static_cast<long long>(elements),
+              faults);
+  return check && (faults > 0 || !statistics || elements == 0) ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace normd::accuracy
+
+int main(int argc, char** argv) {
+  bool quick = false, check = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--quick") {
+      quick = true;
+    } else if (argument == "--check") {
+      check = true;
+    } else {
+      std::fprintf(stderr, "usage: accuracy_report [--quick] [--check]\n");
+      return 2;
+    }
+  }
+  return normd::accuracy::Main(quick, check);
+}

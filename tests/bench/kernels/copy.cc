@@ -1,0 +1,63 @@
+#include <algorithm>
+#include <memory>
+
+#include "tbb/parallel_for.h"
+#include "tbb/task_arena.h"
+#include "tests/bench/kernels/contestant.h"
+#include "tests/bench/kernels/vector_loops.h"
+
+namespace normd::bench {
+
+namespace {
+
+// Whole pages a task: y is aligned at the start of each, and page boundaries are shared by no two threads.
+constexpr int64_t kTask = 256 << 10;
+
+class Copy final : public Contestant {
+ public:
+  explicit Copy(bool non_temporal) : non_temporal_(non_temporal) {}
+
+  std::string_view name() const override { return non_temporal_ ? "copy-nt" : "copy"; }
+
+  bool Prepare(const Workload& workload, const Buffers& buffers, int threads) override {
+    if (threads != threads_) arena_ = std::make_unique<tbb::task_arena>(threads);
+    threads_ = threads;
+    x_ = buffers.x();
+    y_ = buffers.y();
+    bytes_ = workload.Bytes() / 2;
+    return true;
+  }
+
+  Batch Run(int64_t iterations) override {
+    return TimeCalls(iterations, [this] {
+      if (threads_ == 1) return Piece(0, bytes_);
+      const int64_t tasks = (bytes_ + kTask - 1) / kTask;
+      arena_->execute([&] {
+        tbb::parallel_for(
+            tbb::blocked_range<int64_t>(0, tasks),
+            [&](const tbb::blocked_range<int64_t>& range) {
+              Piece(range.begin() * kTask, std::min(bytes_, range.end() * kTask));
+            },
+            tbb::static_partitioner());
+      });
+    });
+  }
+
+ private:
+  void Piece(int64_t begin, int64_t end) const {
+    (non_temporal_ ? CopyVectorsNonTemporal : CopyVectors)(x_ + begin, end - begin, y_ + begin);
+  }
+
+  const bool non_temporal_;
+  int threads_ = 0;
+  std::unique_ptr<tbb::task_arena> arena_;
+  const std::byte* x_ = nullptr;
+  std::byte* y_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Contestant> MakeCopy(bool non_temporal) { return std::make_unique<Copy>(non_temporal); }
+
+}  // namespace normd::bench
