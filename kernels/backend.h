@@ -32,7 +32,7 @@ struct Layer {
   std::vector<double> bias;    // empty: absent
   // The same rounded to f32, for FAST.
   std::vector<float> weight32, bias32;
-  bool finite = true;  // all of them, also as f32
+  bool fit_f32 = true;  // each is 0 or a normal number there
   virtual ~Layer() = default;
 };
 

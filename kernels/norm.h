@@ -83,7 +83,7 @@ struct NormPlan {
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
   // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|) up to a mean 1e6 standard deviations away.
-  // kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE.
+  // kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE. Elements may be calculated in more.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y

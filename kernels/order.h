@@ -16,8 +16,11 @@ namespace normd::order {
 
 inline constexpr int64_t kRowChunk = 4096;  // elements
 inline constexpr int64_t kPartials = 32;    // interleaved f64 partial sums
-// FAST: interleaved f32 partial sums of runs within a chunk; the folded runs are added pairwise by index in f64.
+// FAST: interleaved f32 partial sums of runs within a chunk; the folded runs are added pairwise by index in f64. A
+// partial sums the elements of a step in rising order, then the steps in theirs, so that seven additions follow each
+// other at most.
 inline constexpr int64_t kFastPartials = 64;
+inline constexpr int64_t kFastRowStep = 256;  // elements
 inline constexpr int64_t kFastRowRun = 1024;  // elements
 inline constexpr int64_t kColumnBlock = 128;  // positions
 // FAST: positions of a block that are counted, in rising order; so many are summed in f32, those in even and in odd

@@ -140,7 +140,7 @@ struct FinishedSet {
   // The elements are to be calculated in f32 instead of f64: those of FAST sets, but for sets that fell back to EXACT,
   // and those of 16-bit types.
   bool elements_in_f32 = false;
-  // Elements that are all in the sums can give no NaN, nor an Inf in f32.
+  // Elements that are all in the sums can give no NaN.
   bool finite = false;
 };
 
@@ -201,7 +201,7 @@ inline double Factor(const DivisorRule& rule, double inverse_divisor) {
 }
 
 // What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
-// rounding does no harm (2^-46 deviations in f64, 2^-25 in f32), else the shift and what the mean is beside it.
+// rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), else the shift and what the mean is beside it.
 inline void CentreNarrow(Precision precision, double mean, double variance, double shift, double delta,
                          SetStatistics* statistics) {
   const bool fast = precision == Precision::kFast;
@@ -210,12 +210,19 @@ inline void CentreNarrow(Precision precision, double mean, double variance, doub
   statistics->delta = {near ? 0 : delta, 0};
 }
 
-// 16-bit elements from EXACT statistics need f32 only: with the mean as a pair of floats an element has a relative
-// error of 2^-21, and 2^-48 means more where it is next to the mean, while half an ulp is 2^-12 or 2^-9. Beyond 2^120
-// the factor comes too near the end of f32.
+// Whether elements can be calculated in f32 with these statistics: nothing comes near either end of its range.
+inline bool FitF32(const SetStatistics& s) {
+  const double inverse = std::abs(s.inverse.hi);
+  return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-120 && inverse <= 0x1p+120));
+}
+
+// 16-bit elements from EXACT statistics need f32 only. The mean is split in two floats, shift and delta, the second at
+// most half an ulp of the first: x - shift is either exact, or so large beside delta that its rounding is a relative
+// error. With the factor and its product that is 2^-21, while half an ulp of T is 2^-12 or 2^-9.
 inline void CalculateHalvesInF32(FinishedSet* set) {
   SetStatistics& s = set->statistics;
-  if (set->elements_in_f32 || !(s.inverse.hi <= 0x1p+120) || !(std::abs(s.shift) <= 0x1p+120)) return;
+  // No element differs from the mean by more than the root of m2.
+  if (set->elements_in_f32 || !FitF32(s) || !(set->m2 <= 0x1p+240)) return;
   set->elements_in_f32 = true;
   if (s.shift == 0 && s.delta.hi == 0) return;
   const double centre = static_cast<float>(s.shift + s.delta.hi);
@@ -232,7 +239,6 @@ inline constexpr double kFastGuard = 1;
 inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
                                 double shift, Precision precision) {
   FinishedSet set;
-  set.elements_in_f32 = precision == Precision::kFast;
   double value = 0;
   if (statistic == Statistic::kMeanVariance) {
     const double delta = sums.first.hi / n;
@@ -250,6 +256,7 @@ inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, co
   set.inverse_std = InverseDivisor(rule, value, statistic == Statistic::kAbsSum);
   set.statistics.inverse = {Factor(rule, set.inverse_std), 0};
   set.finite = std::isfinite(sums.second.hi) && std::isfinite(set.statistics.inverse.hi);
+  set.elements_in_f32 = precision == Precision::kFast && FitF32(set.statistics);
   return set;
 }
 
@@ -306,19 +313,17 @@ inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, cons
 inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance, bool wide,
                                    Precision precision) {
   FinishedSet set;
-  set.elements_in_f32 = precision == Precision::kFast;
-  if (mean != nullptr) {
-    set.mean = *mean;
-    if (precision == Precision::kFast) {
-      const double shift = static_cast<float>(*mean);
-      CentreNarrow(precision, *mean, variance, shift, *mean - shift, &set.statistics);
-    } else {
-      set.statistics.shift = CentringShift(*mean);
-    }
-  }
+  set.mean = mean == nullptr ? 0 : *mean;
   set.statistics.inverse =
       wide ? InverseDivisorWide(rule, {variance, 0}, false, 1) : DoublePair{InverseDivisor(rule, variance, false), 0};
   set.inverse_std = set.statistics.inverse.hi;
+  if (mean == nullptr) return set;
+  set.statistics.shift = CentringShift(set.mean);
+  set.elements_in_f32 = precision == Precision::kFast && FitF32(set.statistics);
+  if (set.elements_in_f32) {
+    const double shift = static_cast<float>(set.mean);
+    CentreNarrow(precision, set.mean, variance, shift, set.mean - shift, &set.statistics);
+  }
   return set;
 }
 

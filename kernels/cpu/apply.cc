@@ -1,6 +1,6 @@
 // Apply: y = ((x * scale - shift) - delta) * inverse * w + b over spans whose statistics and parameters are either one
-// value or one a column. Narrow elements that are rounded once take the loops of elements-inl.h; f64, PowerNorm and
-// CAST_THEN_AFFINE one general loop.
+// value or one a column. Narrow elements that are rounded once take the loops of elements-inl.h; f64, PowerNorm,
+// CAST_THEN_AFFINE and parameters along another axis than the last one general loop.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep

@@ -57,9 +57,9 @@ class CpuBackend final : public Backend {
     for (double& w : layer->weight) w += weight_offset;
     layer->weight32.assign(layer->weight.begin(), layer->weight.end());
     layer->bias32.assign(layer->bias.begin(), layer->bias.end());
-    const auto finite = [](float value) { return std::isfinite(value); };
-    layer->finite = std::all_of(layer->weight32.begin(), layer->weight32.end(), finite) &&
-                    std::all_of(layer->bias32.begin(), layer->bias32.end(), finite);
+    const auto fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
+    layer->fit_f32 = std::all_of(layer->weight.begin(), layer->weight.end(), fits) &&
+                     std::all_of(layer->bias.begin(), layer->bias.end(), fits);
     return layer;
   }
 
@@ -68,14 +68,14 @@ class CpuBackend final : public Backend {
     for (const Job& job : jobs) elements += job.plan->elements;
     if (elements <= options_.inline_elements) {
       // On this thread alone: waking another one costs as much as the work.
-      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit);
+      for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_.stream_bytes);
       std::move(done)(absl::OkStatus());
       return;
     }
     pool_.Enqueue([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
       pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements);
+          cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_.stream_bytes);
         }
       });
       std::move(done)(absl::OkStatus());

@@ -18,6 +18,9 @@ struct CpuBackendOptions {
   int64_t inline_elements = 64 * 1024;
   // Elements a task takes; tests force a small one so that every case splits. Bits never depend on it.
   int64_t grain_elements = 32 * 1024;
+  // Outputs from this size on are written past the caches: what they would push out is worth more than what is left of
+  // them when somebody reads them. Bits never depend on it.
+  int64_t stream_bytes = int64_t{64} << 20;
 };
 
 // Never fails. Destroying it waits for submitted work.

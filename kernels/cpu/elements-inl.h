@@ -156,9 +156,9 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
     int64_t i = 0;
-    if (kRows == 1 && caching.stream) {
-      // Streaming stores want alignment.
-      constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
+    // Streaming stores want alignment, and are of 16 bytes at least: Highway would write past shorter vectors.
+    constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
+    if (kRows == 1 && kBytes >= 16 && caching.stream) {
       const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
       if (misaligned % sizeof(typename T::Storage) == 0) {
         i = misaligned == 0 ? 0 : static_cast<int64_t>((kBytes - misaligned) / sizeof(typename T::Storage));

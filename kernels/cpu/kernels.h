@@ -89,12 +89,12 @@ struct Parameters {
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
-  bool finite = true;
+  bool fit_f32 = true;  // see Layer
 
   bool absent() const { return weight == nullptr && bias == nullptr; }
   Parameters At(int64_t index) const {
     return {weight == nullptr ? nullptr : weight + index, bias == nullptr ? nullptr : bias + index,
-            weight32 == nullptr ? nullptr : weight32 + index, bias32 == nullptr ? nullptr : bias32 + index, finite};
+            weight32 == nullptr ? nullptr : weight32 + index, bias32 == nullptr ? nullptr : bias32 + index, fit_f32};
   }
 };
 

@@ -39,9 +39,9 @@ void Acquire([[maybe_unused]] void* address) {
 // only leave work. How many there are is the arenas' business. For the whole process, because TBB takes the least of
 // all limits that are alive.
 void AllowAllWorkers() {
-  constexpr size_t kMoreThanAsked = 256;
+  constexpr size_t kMostThreads = 1024;  // as --threads
   static const oneapi::tbb::global_control allowed(oneapi::tbb::global_control::max_allowed_parallelism,
-                                                   kMoreThanAsked);
+                                                   kMostThreads + 1);
 }
 
 }  // namespace

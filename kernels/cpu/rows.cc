@@ -101,13 +101,27 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
   };
   Sums sums[kSums];
   for (int64_t k = 0; k < kSums; ++k) sums[k].Clear();
+  // f32 only: the sums of the steps before.
+  constexpr bool kInSteps = std::is_same_v<Real, float>;
+  Sums totals[kSums];
+  for (int64_t k = 0; k < kSums; ++k) totals[k].Clear();
   int64_t i = 0;
-  for (; i + kPartials<Real> <= n; i += kPartials<Real>) {
-    for (int64_t k = 0; k < kSums; ++k) {
-      const int64_t at = i + k * kStep;
-      auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
-      if constexpr (kMasked) diff = Sums::Only(counted(mask + at), diff);
-      sums[k].template Take<kStatistic>(diff);
+  while (i + kPartials<Real> <= n) {
+    const int64_t stop = kInSteps ? HWY_MIN(n, i + order::kFastRowStep) : n;
+    for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
+      for (int64_t k = 0; k < kSums; ++k) {
+        const int64_t at = i + k * kStep;
+        auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
+        if constexpr (kMasked) diff = Sums::Only(counted(mask + at), diff);
+        sums[k].template Take<kStatistic>(diff);
+      }
+    }
+    if constexpr (kInSteps) {
+      for (int64_t k = 0; k < kSums; ++k) {
+        totals[k].first = hn::Add(totals[k].first, sums[k].first);
+        totals[k].second = hn::Add(totals[k].second, sums[k].second);
+        sums[k].Clear();
+      }
     }
   }
   // The last, incomplete group: lanes past the end add exactly 0. Unrolled, so that the sums stay in registers.
@@ -129,6 +143,10 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
   for (int64_t k = 0; k < kSums; ++k) {
     first[k] = sums[k].first;
     second[k] = sums[k].second;
+    if constexpr (kInSteps) {
+      first[k] = hn::Add(totals[k].first, first[k]);
+      second[k] = hn::Add(totals[k].second, second[k]);
+    }
   }
   PairSums total;
   if (kStatistic == Statistic::kMeanVariance) total.first = Fold(TypeTag<Real>(), first);
@@ -286,21 +304,22 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedSet* results) {
     ReduceRows<kStatistic>(tag, TypeTag<double>(), block, results);
   }
   const auto may_be_nan = [&](const FinishedSet& set) {
-    return !set.finite || !block.parameters.finite || block.counted != block.n;
+    return !set.finite || !block.parameters.fit_f32 || block.counted != block.n;
   };
+  const auto in_f32 = [&](const FinishedSet& set) { return set.elements_in_f32 && block.parameters.fit_f32; };
   for (int64_t row = 0; row < block.rows; ++row) {
     const FinishedSet& set = results[row];
     const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
     auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
     const Centring centring = CentringOf(block.statistic, set.statistics);
     const bool two = !block.stream && row + 1 < block.rows && !may_be_nan(set) && centring != Centring::kTwice &&
-                     !may_be_nan(results[row + 1]) && set.elements_in_f32 == results[row + 1].elements_in_f32 &&
+                     !may_be_nan(results[row + 1]) && in_f32(set) == in_f32(results[row + 1]) &&
                      centring == CentringOf(block.statistic, results[row + 1].statistics);
     if (two) {
       constexpr Centring kCentring =
           kStatistic == Statistic::kMeanVariance ? Centring::kOnce : Centring::kNone;  // see `centring`
       const SetStatistics* const both[] = {&set.statistics, &results[row + 1].statistics};
-      if (set.elements_in_f32) {
+      if (in_f32(set)) {
         ApplyRows<float, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
                                               {false, block.prefetch});
       } else {
@@ -310,7 +329,7 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedSet* results) {
       ++row;
       continue;
     }
-    ApplyElements(tag, x, y, block.n, {}, set.statistics, set.elements_in_f32, centring, block.parameters, true,
+    ApplyElements(tag, x, y, block.n, {}, set.statistics, in_f32(set), centring, block.parameters, true,
                   may_be_nan(set), {block.stream, block.prefetch});
   }
 }

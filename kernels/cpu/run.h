@@ -65,7 +65,7 @@ void RunPowerNorm(const Run& run);
 bool TakesSegments(const NormPlan& plan);
 
 // Prepares residual, permutation and parameters, then runs the plan's pattern.
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements);
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes);
 
 }  // namespace normd::cpu
 

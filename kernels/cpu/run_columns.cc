@@ -12,8 +12,9 @@ namespace {
 // Columns of one task: a tile's sums and statistics stay in L2 next to the rows that stream by.
 constexpr int64_t kTileColumns = 1024;
 
-// Groups of blocks whose sums are kept apart: enough to share out, few enough for a cache.
-constexpr int64_t kMaxGroups = 64;
+// Groups of blocks whose sums are kept apart: enough to share out. A group has at most kMaxGroup blocks.
+constexpr int64_t kEnoughGroups = 64;
+constexpr int64_t kMaxGroup = 64;
 
 // Statistic sets [begin, end) of keep1, for one k0: (end - begin) * reduce1 columns.
 class ColumnTile {
@@ -69,8 +70,7 @@ class ColumnTile {
     span.cast_order = plan_.cast_order;
     span.centring = centring_;
     span.prefetch = run_.prefetch ? 1 : 0;
-    span.may_be_nan = !finite_ || !run_.parameters.finite || run_.job.mask != nullptr;
-    span.parameters_per_position = plan_.affine_index == AffineIndex::kElement;
+    span.parameters_per_position = plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent();
     span.parameters_per_column = !span.parameters_per_position;
     Parameters parameters;
     parameters.weight = ParameterColumns(run_.parameters.weight, weight_columns);
@@ -79,15 +79,16 @@ class ColumnTile {
       ApplySpan part = span;
       part.positions = end - begin;
       part.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
-      // Sets that are calculated in another type cut the tile.
+      // Sets that are calculated in another way cut the tile.
       for (int64_t set = 0; set < sets_;) {
         int64_t stop = set + 1;
-        while (stop < sets_ && InF32(stop) == InF32(set)) ++stop;
+        while (stop < sets_ && AreAlike(stop, set)) ++stop;
         const int64_t column = set * plan_.reduce1;
         const int64_t offset = offset_ + begin * stride_ + column;
         const ColumnStatistics here = statistics.At(column);
         part.column_statistics = &here;
         part.in_f32 = InF32(set);
+        part.may_be_nan = MayBeNan(set);
         part.columns = (stop - set) * plan_.reduce1;
         part.x = run_.x.At(offset);
         part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
@@ -106,12 +107,18 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
-  bool InF32(int64_t set) const { return results_[static_cast<size_t>(set)].elements_in_f32; }
+  bool InF32(int64_t set) const {
+    return results_[static_cast<size_t>(set)].elements_in_f32 && run_.parameters.fit_f32;
+  }
+  bool MayBeNan(int64_t set) const {
+    return !results_[static_cast<size_t>(set)].finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
+  }
+  // Whether two sets can be applied together; else the bits of one would depend on the other.
+  bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
 
   // The statistics of a set to each of its columns.
   void Spread(int64_t set, const FinishedSet& result) {
     const SetStatistics& statistics = result.statistics;
-    finite_ = finite_ && result.finite;
     if (statistics.delta.hi != 0) centring_ = Centring::kTwice;
     for (int64_t c = set * plan_.reduce1; c < (set + 1) * plan_.reduce1; ++c) {
       const auto i = static_cast<size_t>(c);
@@ -239,7 +246,7 @@ class ColumnTile {
     // Neighbouring blocks whose sums are folded at once, as the tree over all of them does: one row of sums for each
     // group is all that is kept.
     int64_t group = 1;
-    while (group < 64 && blocks / group > kMaxGroups) group *= 2;
+    while (group < kMaxGroup && blocks / group > kEnoughGroups) group *= 2;
     const int64_t groups = order::CeilDiv(blocks, group);
     std::vector<double> first(static_cast<size_t>(groups * columns_));
     std::vector<double> second(static_cast<size_t>(groups * columns_));
@@ -342,7 +349,6 @@ class ColumnTile {
   std::vector<FinishedSet> results_;                                                   // one a set
   std::vector<Magnitude> magnitudes_;                                                  // one a set, f64 only
   std::vector<bool> out_of_range_;  // one a set: its f32 sums are no good
-  bool finite_ = true;              // all sets are
   Centring centring_ = Centring::kOnce;
 };
 

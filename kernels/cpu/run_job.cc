@@ -12,9 +12,6 @@
 namespace normd::cpu {
 namespace {
 
-// Outputs from this size on are written past the caches: what they would push out is worth more than what is left of
-// them when somebody reads them.
-constexpr int64_t kStreamBytes = int64_t{64} << 20;
 // Inputs from this size on are fetched ahead: the halves take turns, and during Apply nothing else would be read.
 constexpr int64_t kPrefetchBytes = int64_t{2} << 20;
 
@@ -133,6 +130,7 @@ void RunPermuted(Run& run) {
   void* const y = run.y;
   const auto y_copy = Scratch(y == nullptr ? 0 : plan.elements * SizeOf(plan.dtype));
   if (y != nullptr) run.y = y_copy.get();
+  run.stream = false;  // it is read at once
   RunPattern(run);
   if (y != nullptr) Permute(run, y_copy.get(), y, SizeOf(plan.dtype), false);
 }
@@ -196,7 +194,7 @@ int64_t Run::Grain(int64_t elements_per_item) const {
   return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, elements_per_item));
 }
 
-void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements) {
+void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
   const NormPlan& plan = *job.plan;
   Run run{.plan = plan, .job = job, .pool = pool, .grain_elements = grain_elements};
   run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero};
@@ -206,14 +204,14 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements) {
     run.x.data = job.x_buffer;
   }
   run.y = job.y;
-  run.stream = plan.elements * SizeOf(plan.dtype) >= kStreamBytes;
+  run.stream = plan.elements * SizeOf(plan.dtype) >= stream_bytes;
   run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
   std::vector<double> weight, bias;
   std::vector<float> weight32, bias32;
   if (job.layer != nullptr) {
     const Layer& layer = *job.layer;
     run.parameters = {Ordered(plan, layer.weight, weight), Ordered(plan, layer.bias, bias),
-                      Ordered(plan, layer.weight32, weight32), Ordered(plan, layer.bias32, bias32), layer.finite};
+                      Ordered(plan, layer.weight32, weight32), Ordered(plan, layer.bias32, bias32), layer.fit_f32};
   }
   CountPositions(run);
   std::unique_ptr<ResidualStream> residual;

@@ -136,10 +136,10 @@ class RowSet {
     ApplySpan span;
     span.y_dtype = plan_.dtype;
     span.statistics = &set.statistics;
-    span.in_f32 = set.elements_in_f32;
+    span.in_f32 = set.elements_in_f32 && run_.parameters.fit_f32;
     span.centring = CentringOf(plan_.statistic, set.statistics);
     span.may_be_nan =
-        !set.finite || !run_.parameters.finite || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
+        !set.finite || !run_.parameters.fit_f32 || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
@@ -210,7 +210,6 @@ void RunSets(const Run& run, int64_t begin, int64_t end) {
       set.Apply(set.Reduce(false), false);
     }
   }
-  if (run.stream) FlushStreams();
 }
 
 // A place in scattered bytes.
@@ -285,6 +284,7 @@ void RunScatteredRows(const Run& run) {
       set += together;
       rows.Skip(together * row_bytes);
     }
+    if (run.stream) FlushStreams();
   });
 }
 
@@ -295,7 +295,10 @@ void RunRows(const Run& run) {
   // Few large sets are split inside; many sets are shared out whole. The bits are the same.
   const bool split = sets < 2 * run.pool.threads() && set_elements > run.grain_elements;
   if (!split) {
-    run.pool.ParallelFor(sets, run.Grain(set_elements), [&](int64_t begin, int64_t end) { RunSets(run, begin, end); });
+    run.pool.ParallelFor(sets, run.Grain(set_elements), [&](int64_t begin, int64_t end) {
+      RunSets(run, begin, end);
+      if (run.stream) FlushStreams();
+    });
     return;
   }
   for (int64_t i = 0; i < sets; ++i) {

@@ -245,12 +245,14 @@ absl::Status CheckDevice(Device device) {
 absl::Status MakePlans(Task* task) {
   const Call& call = task->call;
   const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !task->spec.HasState();
-  // A residual stream that is kept wide is f64, and has no fast arithmetic.
+  // A residual stream that is kept wide is f64, and has no fast arithmetic. What goes into a session's state, or is
+  // merged elsewhere, is exact.
   const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
+  const bool is_state = call.moments_only || (task->session != nullptr && IsTraining(call));
   // Partial moments of one value are fine: ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
                                .given_statistics = !own_statistics,
-                               .precision = keeps_wide ? Precision::kExact : call.precision};
+                               .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
   NORMD_ASSIGN_OR_RETURN(task->plan, MakePlan(task->spec, call.x.dtype, call.x.shape, options));
   task->two_halves = task->spec.method == Method::kPowerNorm && IsTraining(call);
   if (!task->two_halves) return absl::OkStatus();

@@ -86,6 +86,45 @@ TEST(EdgesFastTest, WhereThereIsNoFastItsBytesAreThoseOfExact) {
   }
 }
 
+// 3.2: many small squares beside large ones are not lost: each is half an ulp of the sum it is added to.
+TEST_P(EdgesTest, SmallSquaresCountBesideLargeOnes) {
+  for (const bool centred : {false, true}) {
+    Values x(1000, 0x1p-12);
+    for (size_t i = 0; i < 64; ++i) x[i] = centred && i % 2 == 1 ? -1 : 1;
+    for (const Call& call : RowsAndColumns(x)) EXPECT_EQ(Judge(call), "");
+  }
+}
+
+// 3.3: statistics, factors and weights near the ends of f32 and beyond, where they are given in f64.
+TEST_P(EdgesTest, GivenStatisticsMayBeBeyondF32) {
+  for (const auto& [mean, variance] : {std::pair{1e39, 1e80}, {1e39, 1.0}, {-1e20, 1e88}, {0.0, 1e88}, {0.0, 1e-88}}) {
+    for (const double x : {0.0, 1.0, 30000.0}) {
+      for (const Layout layout : {kFirst, kLast}) {
+        EXPECT_EQ(Judge(On(cases::Of(Method::kBatchNorm, layout), {1, 1}, {x}, true).Given({mean}, {variance})), "");
+      }
+    }
+  }
+}
+TEST_P(EdgesTest, WeightsMayBeBelowF32) {
+  Call call = Row(cases::PartialK(1), {1, 2, 3});
+  call.c.spec.eps = 0;
+  call.c.weight = DType::kF64;
+  call.data.weight = cases::Pack(DType::kF64, {1, 1.5 * 0x1p-149, 1.5 * 0x1p-149});
+  call.data.x = cases::Pack(dtype(), dtype() == DType::kF16 ? Values{0x1p-24, 60000, 1} : Values{0x1p-60, 0x1p+66, 1});
+  EXPECT_EQ(Judge(call), "");
+}
+
+// 3.1 holds for every number of the type: differences that leave f32, and factors that nearly do.
+TEST_P(EdgesTest, TheGreatestNumbersOfTheTypeAreTaken) {
+  if (dtype() == DType::kF64) GTEST_SKIP() << "f64 promises 1e160";
+  const oracle::Type type = OracleType(dtype());
+  const auto greatest = static_cast<double>(oracle::Decode(type, oracle::FormatOf(type).infinity() - 1));
+  for (const Call& call : RowsAndColumns(Held({greatest, -greatest / 2, -greatest / 2}))) EXPECT_EQ(Judge(call), "");
+  for (const double eps : {1e44, 1e60}) {
+    EXPECT_EQ(Judge(Row(Spec(Method::kScaleNorm, eps), Held({greatest, 1, -greatest}))), "") << eps;
+  }
+}
+
 // 3.3: the mean is subtracted before anything is scaled.
 TEST_P(EdgesTest, BatchNormInferenceHasNoFoldedScaleAndShift) {
   const struct {

@@ -80,6 +80,21 @@ TEST_P(InvarianceTest, BytesDoNotDependOnTheInstructionSet) {
   }
 }
 
+TEST_P(InvarianceTest, BytesDoNotDependOnStreamingStores) {
+  const std::unique_ptr<Backend> streaming = MakeCpuBackend({.stream_bytes = 0});
+  for (const Case& c : cases_) {
+    const CaseData data = DataOf(c);
+    const Outputs want = Execute(*plain_, c, data);
+    for (const CpuTarget& target : SupportedCpuTargets()) {
+      const ForcedTarget forced(target);
+      for (const int misalignment : {0, 1, 4}) {
+        EXPECT_EQ(DifferenceOf(Execute(*streaming, c, data, misalignment), want), "")
+            << c.Name() << " on " << target.name << " at " << misalignment;
+      }
+    }
+  }
+}
+
 TEST_P(InvarianceTest, BytesDoNotDependOnAlignment) {
   for (const Case& c : cases_) {
     const CaseData data = DataOf(c);
