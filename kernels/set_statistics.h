@@ -137,6 +137,8 @@ struct FinishedSet {
   // The shift was too far from the mean: sum again about `better_shift` (still scaled).
   bool shift_too_far = false;
   double better_shift = 0;
+  // FAST sums that are no good: sum again as EXACT. So are those whose second shift is too far, too.
+  bool out_of_fast_range = false;
   // The elements are to be calculated in f32 instead of f64: those of FAST sets, but for sets that fell back to EXACT,
   // and those of 16-bit types.
   bool elements_in_f32 = false;
@@ -235,6 +237,11 @@ inline void CalculateHalvesInF32(FinishedSet* set) {
 inline constexpr double kExactGuard = 64;
 inline constexpr double kFastGuard = 1;
 
+// Whether f32 sums are no good: out of range, or so small that squares were lost.
+inline bool OutOfFastRange(const PairSums& sums) {
+  return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
+}
+
 // Sums of f32, f16 or bf16 elements about `shift`, n of them.
 inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
                                 double shift, Precision precision) {
@@ -257,12 +264,8 @@ inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, co
   set.statistics.inverse = {Factor(rule, set.inverse_std), 0};
   set.finite = std::isfinite(sums.second.hi) && std::isfinite(set.statistics.inverse.hi);
   set.elements_in_f32 = precision == Precision::kFast && FitF32(set.statistics);
+  set.out_of_fast_range = precision == Precision::kFast && OutOfFastRange(sums);
   return set;
-}
-
-// Whether f32 sums are no good: out of range, or so small that squares were lost.
-inline bool OutOfFastRange(const PairSums& sums) {
-  return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
 }
 
 // A set of n narrow elements, of which FAST sums are wanted or EXACT ones: `shift_of(precision)` is where to begin,
@@ -271,15 +274,13 @@ template <typename ShiftOf, typename SumsOf>
 FinishedSet FinishNarrowSet(Statistic statistic, const DivisorRule& rule, Precision precision, double n,
                             ShiftOf shift_of, SumsOf sums_of) {
   double shift = shift_of(precision);
-  PairSums sums = sums_of(precision, shift);
-  FinishedSet set = FinishNarrow(statistic, rule, sums, n, shift, precision);
+  FinishedSet set = FinishNarrow(statistic, rule, sums_of(precision, shift), n, shift, precision);
   if (set.shift_too_far) {
     shift = set.better_shift;
-    sums = sums_of(precision, shift);
-    set = FinishNarrow(statistic, rule, sums, n, shift, precision);
+    set = FinishNarrow(statistic, rule, sums_of(precision, shift), n, shift, precision);
   }
   if (precision == Precision::kExact) return set;
-  if (!set.shift_too_far && !OutOfFastRange(sums)) return set;
+  if (!set.shift_too_far && !set.out_of_fast_range) return set;
   return FinishNarrowSet(statistic, rule, Precision::kExact, n, shift_of, sums_of);
 }
 

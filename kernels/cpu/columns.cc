@@ -144,16 +144,12 @@ HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t
       take(r + 1, kInF64 ? sums : odd);
     }
     if (r < count) take(r, sums);
-    if constexpr (!kInF64) {
-      sums.first = hn::Add(sums.first, odd.first);
-      sums.second = hn::Add(sums.second, odd.second);
-    }
     if constexpr (kInF64) {
       hn::Store(sums.first, real, first + c);
       hn::Store(sums.second, real, second + c);
     } else {
-      if (kStatistic == Statistic::kMeanVariance) AddTo(sums.first, first + c);
-      AddTo(sums.second, second + c);
+      if (kStatistic == Statistic::kMeanVariance) AddTo(hn::Add(sums.first, odd.first), first + c);
+      AddTo(hn::Add(sums.second, odd.second), second + c);
     }
   }
 }

@@ -1,6 +1,6 @@
-// Apply for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT) or f32 (FAST): along a row
-// with one set's statistics, or down columns that have a set each. Recompiled by Highway for each instruction set; no
-// state.
+// Apply for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT of f32) or f32 (FAST, 16-bit
+// types): along a row with one set's statistics, or down columns that have a set each. Recompiled by Highway for each
+// instruction set; no state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
 #undef NORMD_KERNELS_CPU_ELEMENTS_INL_H_

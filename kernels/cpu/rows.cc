@@ -90,15 +90,6 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
     const auto read = Sums::Read(value, low(at, count), scale);
     return kStatistic == Statistic::kMeanVariance ? Sums::Subtract(read, shift) : read;
   };
-  const auto counted = [&](const uint8_t* bytes) HWY_ATTR {
-    const auto words =
-        hn::PromoteTo(hn::Rebind<int32_t, Floats<Real>>(), hn::LoadU(hn::Rebind<uint8_t, Floats<Real>>(), bytes));
-    if constexpr (std::is_same_v<Real, float>) {
-      return hn::RebindMask(real, hn::Ne(words, hn::Zero(hn::Rebind<int32_t, Floats<Real>>())));
-    } else {
-      return hn::Ne(hn::PromoteTo(real, words), hn::Zero(real));
-    }
-  };
   Sums sums[kSums];
   for (int64_t k = 0; k < kSums; ++k) sums[k].Clear();
   // f32 only: the sums of the steps before.
@@ -112,7 +103,7 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
       for (int64_t k = 0; k < kSums; ++k) {
         const int64_t at = i + k * kStep;
         auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
-        if constexpr (kMasked) diff = Sums::Only(counted(mask + at), diff);
+        if constexpr (kMasked) diff = Sums::Only(LoadMaskBytes<Real>(mask + at), diff);
         sums[k].template Take<kStatistic>(diff);
       }
     }
@@ -134,7 +125,7 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
     if constexpr (kMasked) {
       uint8_t bytes[kStep] = {};
       std::memcpy(bytes, mask + at, static_cast<size_t>(count));
-      diff = Sums::Only(counted(bytes), diff);
+      diff = Sums::Only(LoadMaskBytes<Real>(bytes), diff);
     }
     sums[k].template Take<kStatistic>(diff);
   }
@@ -290,8 +281,8 @@ HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, Fin
     results[row] = FinishNarrow(block.statistic, block.rule, sums[row], n, shifts[row], block.precision);
   }
   for (int64_t row = 0; row < block.rows; ++row) {
-    const bool out_of_range = block.precision == Precision::kFast && OutOfFastRange(sums[row]);
-    if (results[row].shift_too_far || out_of_range) results[row] = CarefulRow<kStatistic>(tag, block, row);
+    const bool is_careful = results[row].shift_too_far || results[row].out_of_fast_range;
+    if (is_careful) results[row] = CarefulRow<kStatistic>(tag, block, row);
     if (!std::is_same_v<T, F32>) CalculateHalvesInF32(&results[row]);
   }
 }
@@ -358,7 +349,7 @@ Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n) {
     if (mask != nullptr) {
       uint8_t bytes[kLanes] = {};
       std::memcpy(bytes, mask + i, static_cast<size_t>(count));
-      value = hn::IfThenElseZero(LoadMaskBytes(bytes), value);
+      value = hn::IfThenElseZero(LoadMaskBytes<double>(bytes), value);
     }
     lanes.Take(value);
   }

@@ -168,7 +168,7 @@ class ColumnTile {
     if (run_.precision() == Precision::kExact) return;
     bool again = false;
     for (size_t set = 0; set < pending.size(); ++set) {
-      pending[set] = results_[set].shift_too_far || out_of_range_[set];
+      pending[set] = results_[set].shift_too_far || results_[set].out_of_fast_range;
       again = again || pending[set];
     }
     if (again) SumNarrow(split, Precision::kExact, pending);
@@ -272,7 +272,6 @@ class ColumnTile {
     }
     FoldRows(first.data(), groups);
     FoldRows(second.data(), groups);
-    out_of_range_.resize(static_cast<size_t>(sets_));
     std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
     for (int64_t set = 0; set < sets_; ++set) {
       if (!pending[static_cast<size_t>(set)]) continue;
@@ -281,7 +280,6 @@ class ColumnTile {
       run_.Fold(columns.data(), plan_.reduce1, 1);
       const auto i = static_cast<size_t>(set);
       results_[i] = run_.Finish(plan_.statistic, columns[0], run_.counted, shift_[c], 1, precision);
-      out_of_range_[i] = precision == Precision::kFast && OutOfFastRange(columns[0]);
     }
   }
 
@@ -348,7 +346,6 @@ class ColumnTile {
   std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one a column
   std::vector<FinishedSet> results_;                                                   // one a set
   std::vector<Magnitude> magnitudes_;                                                  // one a set, f64 only
-  std::vector<bool> out_of_range_;  // one a set: its f32 sums are no good
   Centring centring_ = Centring::kOnce;
 };
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/attributes.h"
@@ -29,13 +30,9 @@ using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;
 using M = hn::Mask<D>;
 using DF = hn::Rebind<float, D>;
-using DI32 = hn::Rebind<int32_t, D>;
-using D8 = hn::Rebind<uint8_t, D>;
 inline constexpr D d{};
 inline constexpr DU du{};
 inline constexpr DF df{};
-inline constexpr DI32 di32{};
-inline constexpr D8 d8{};
 inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(d));
 static_assert(order::kPartials % kLanes == 0);
 
@@ -325,10 +322,17 @@ HWY_INLINE void StoreUpTo(T tag, V v, typename T::Storage* HWY_RESTRICT p, int64
   }
 }
 
-// True lanes where the mask byte is not 0. Reads kLanes bytes.
-HWY_INLINE M LoadMaskBytes(const uint8_t* HWY_RESTRICT p) {
-  const auto words = hn::PromoteTo(di32, hn::LoadU(d8, p));
-  return hn::Ne(hn::PromoteTo(d, words), Zero());
+// True lanes where the mask byte is not 0. Reads as many bytes as there are lanes.
+template <typename Real>
+HWY_INLINE hn::Mask<Tag<Real>> LoadMaskBytes(const uint8_t* HWY_RESTRICT p) {
+  const Tag<Real> real;
+  const hn::Rebind<int32_t, Floats<Real>> integers;
+  const auto words = hn::PromoteTo(integers, hn::LoadU(hn::Rebind<uint8_t, Floats<Real>>(), p));
+  if constexpr (std::is_same_v<Real, float>) {
+    return hn::RebindMask(real, hn::Ne(words, hn::Zero(integers)));
+  } else {
+    return hn::Ne(hn::PromoteTo(real, words), hn::Zero(real));
+  }
 }
 
 // Sums without rounding error: value = hi + lo, |lo| at most half an ulp of hi after Renormalise.
