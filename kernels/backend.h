@@ -1,11 +1,12 @@
-// A device that executes plans. Two ship: the CPU backend (always there) and, later, CUDA.
-// In the path: the engine makes jobs from plans and submits them; a backend trusts plans and never validates.
+// A device that executes plans: the CPU backend (always there) and CUDA. server/batch wraps them, to choose and to
+// queue. In the path: the engine makes jobs from plans and submits them; a backend trusts plans and never validates.
 // Ownership: a Job borrows everything; the bytes, the layer and the outputs must live until Done has run.
 // Threads: every method is safe from any thread.
 #ifndef NORMD_KERNELS_BACKEND_H_
 #define NORMD_KERNELS_BACKEND_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/moments.h"
 #include "kernels/norm.h"
@@ -34,6 +36,30 @@ struct Layer {
   std::vector<float> weight32, bias32;
   bool fit_f32 = true;  // each is 0 or a normal number there
   virtual ~Layer() = default;
+};
+
+// What ran a job.
+struct Executed {
+  Device device = Device::kCpu;
+  std::string kernel;      // as Backend::KernelName; "": what the backend's KernelName says
+  bool fell_back = false;  // another device was chosen, and lost
+};
+
+// Who waits for a job, and where it may run: for backends that choose or queue. Results do not depend on it.
+struct Errand {
+  Device device = Device::kAuto;
+  uint64_t caller = 0;                               // jobs of one caller start in order, callers take turns
+  absl::Time deadline = absl::InfiniteFuture();      // of the caller
+  const std::function<bool()>* cancelled = nullptr;  // null: never
+  Executed* executed = nullptr;                      // null: not wanted; else written before Done
+};
+
+// Which of a job's tensors lie in CUDA memory, of `device`.
+struct CudaTensors {
+  bool x = false, residual = false, y = false, h = false;
+  int device = 0;
+
+  bool any() const { return x || residual || y || h; }
 };
 
 // One execution of one plan. Which half runs: Reduce unless plan.given_statistics; Apply if y is wanted.
@@ -62,6 +88,9 @@ struct Job {
   void* mean = nullptr;
   void* inverse_std = nullptr;
   Moment* moments = nullptr;
+
+  CudaTensors in_cuda;  // only the CUDA backend takes such jobs
+  Errand errand;
 };
 
 class Backend {

@@ -22,7 +22,6 @@
 namespace normd {
 
 enum class OutputKind : uint8_t { kY = 1, kH = 2, kMean = 3, kInverseStd = 4, kMoments = 5 };  // the wire's numbers
-enum class Device : uint8_t { kAuto = 1, kCpu = 2, kCuda = 3 };
 
 struct SessionTarget {
   std::string id;  // without "sessions/"
