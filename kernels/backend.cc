@@ -1,5 +1,7 @@
 #include "kernels/backend.h"
 
+#include <algorithm>
+
 #include "kernels/errors.h"
 #include "kernels/methods.h"
 #include "kernels/text.h"
@@ -36,6 +38,15 @@ absl::Status CheckLength(const NormPlan& plan, const std::vector<double>& values
 }
 
 }  // namespace
+
+CountedPositions CountPositions(const NormPlan& plan, const uint8_t* mask) {
+  if (mask == nullptr) return {.counted = plan.SetSize()};
+  // Masks exist where channels are kept: a position is one element of each set.
+  const int64_t positions = plan.reduce0 * plan.reduce1;
+  const uint8_t* const end = mask + positions;
+  const uint8_t* const first = std::find_if(mask, end, [](uint8_t m) { return m != 0; });
+  return {.counted = positions - std::count(mask, end, 0), .first = first == end ? 0 : first - mask};
+}
 
 absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters) {
   if (absl::Status status = CheckView(plan, parameters.weight, kWeight); !status.ok()) return status;

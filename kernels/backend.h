@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,14 @@ struct Layer {
   // The same rounded to f32, for FAST.
   std::vector<float> weight32, bias32;
   bool fit_f32 = true;  // each is 0 or a normal number there
-  virtual ~Layer() = default;
+
+  // What a device keeps of them; its own to fill, under `mu`.
+  struct DeviceCopy {
+    std::mutex mu;
+    int uses = 0;
+    std::shared_ptr<const void> copy;
+  };
+  mutable DeviceCopy device;
 };
 
 // What ran a job.
@@ -120,6 +128,14 @@ class Backend {
   // on which jobs travel together.
   virtual void Submit(std::vector<Job> jobs, Done done) = 0;
 };
+
+// The positions that a mask leaves in the statistics of a set (null: all of them), and the first of these, 0 if there
+// is none.
+struct CountedPositions {
+  int64_t counted = 0;
+  int64_t first = 0;
+};
+CountedPositions CountPositions(const NormPlan& plan, const uint8_t* mask);
 
 // INVALID_ARGUMENT "parameters.weight" / "parameters.bias" when a length is not plan.parameter_length (both named), or
 // a shape is neither flat nor plan.parameter_shape, or the method takes none.

@@ -26,6 +26,8 @@ inline constexpr int64_t kColumnBlock = 128;  // positions
 // FAST: positions of a block that are counted, in rising order; so many are summed in f32, those in even and in odd
 // places apart, then added in f64.
 inline constexpr int64_t kFastColumnRun = 8;
+// FAST: the first so many positions say where the sums of columns begin. A mean that far off is 5 deviations away.
+inline constexpr int64_t kFastColumnSample = 32;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 

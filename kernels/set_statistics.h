@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/attributes.h"
+#include "kernels/host_device.h"
 
 namespace normd {
 
@@ -18,43 +19,43 @@ struct DoublePair {
   double hi = 0, lo = 0;
 };
 
-inline DoublePair Renormalise(double a, double b) {
+NORMD_HOST_DEVICE inline DoublePair Renormalise(double a, double b) {
   const double s = a + b;
   return {s, b - (s - a)};
 }
-inline DoublePair TwoSum(double a, double b) {
+NORMD_HOST_DEVICE inline DoublePair TwoSum(double a, double b) {
   const double s = a + b;
   const double bb = s - a;
   return {s, (a - (s - bb)) + (b - bb)};
 }
-inline DoublePair TwoProduct(double a, double b) {
+NORMD_HOST_DEVICE inline DoublePair TwoProduct(double a, double b) {
   const double p = a * b;
   return {p, std::fma(a, b, -p)};
 }
-inline DoublePair Add(DoublePair a, DoublePair b) {
+NORMD_HOST_DEVICE inline DoublePair Add(DoublePair a, DoublePair b) {
   const DoublePair s = TwoSum(a.hi, b.hi);
   return Renormalise(s.hi, s.lo + (a.lo + b.lo));
 }
-inline DoublePair Negate(DoublePair a) { return {-a.hi, -a.lo}; }
-inline DoublePair Multiply(DoublePair a, DoublePair b) {
+NORMD_HOST_DEVICE inline DoublePair Negate(DoublePair a) { return {-a.hi, -a.lo}; }
+NORMD_HOST_DEVICE inline DoublePair Multiply(DoublePair a, DoublePair b) {
   const DoublePair p = TwoProduct(a.hi, b.hi);
   return Renormalise(p.hi, std::fma(a.hi, b.lo, std::fma(a.lo, b.hi, p.lo)));
 }
 // A quotient whose high part is not finite, or 0, has no low part.
-inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
+NORMD_HOST_DEVICE inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
   return std::isfinite(hi) && hi != 0 && std::isfinite(p.lo) ? p : DoublePair{hi, 0};
 }
-inline DoublePair Divide(DoublePair a, double b) {
+NORMD_HOST_DEVICE inline DoublePair Divide(DoublePair a, double b) {
   const double q = a.hi / b;
   const double r = std::fma(-q, b, a.hi) + a.lo;
   return WithoutLowIfSpecial(q, Renormalise(q, r / b));
 }
-inline DoublePair Reciprocal(DoublePair b) {
+NORMD_HOST_DEVICE inline DoublePair Reciprocal(DoublePair b) {
   const double q = 1.0 / b.hi;
   const double r = std::fma(-q, b.hi, 1.0) - q * b.lo;
   return WithoutLowIfSpecial(q, Renormalise(q, q * r));
 }
-inline DoublePair Sqrt(DoublePair a) {
+NORMD_HOST_DEVICE inline DoublePair Sqrt(DoublePair a) {
   const double root = std::sqrt(a.hi);
   const double r = std::fma(-root, root, a.hi) + a.lo;
   return WithoutLowIfSpecial(root, Renormalise(root, r / (2 * root)));
@@ -66,11 +67,11 @@ struct PairSums {
 };
 
 // a += b, in pairs for f64 input, else in plain f64 (low parts are 0).
-inline void AddPairs(PairSums& a, const PairSums& b) {
+NORMD_HOST_DEVICE inline void AddPairs(PairSums& a, const PairSums& b) {
   a.first = Add(a.first, b.first);
   a.second = Add(a.second, b.second);
 }
-inline void AddPlain(PairSums& a, const PairSums& b) {
+NORMD_HOST_DEVICE inline void AddPlain(PairSums& a, const PairSums& b) {
   a.first.hi += b.first.hi;
   a.second.hi += b.second.hi;
 }
@@ -80,11 +81,11 @@ struct Magnitude {
   uint64_t largest_bits = 0;  // of the largest |x|, as an f64 bit pattern: over that of Inf there is a NaN
   double non_finite_sum = 0;  // of the elements that are Inf or NaN
 
-  void Include(const Magnitude& other) {
+  NORMD_HOST_DEVICE void Include(const Magnitude& other) {
     if (other.largest_bits > largest_bits) largest_bits = other.largest_bits;
     non_finite_sum += other.non_finite_sum;
   }
-  bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
+  NORMD_HOST_DEVICE bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
 };
 
 // What Apply needs of a set: y = ((x * scale - shift) - delta) * inverse. Where a mean of 0 is subtracted the shift is
@@ -99,7 +100,7 @@ struct SetStatistics {
 // How often something is subtracted.
 enum class Centring : uint8_t { kNone, kOnce, kTwice };
 
-inline Centring CentringOf(Statistic statistic, const SetStatistics& s) {
+NORMD_HOST_DEVICE inline Centring CentringOf(Statistic statistic, const SetStatistics& s) {
   if (statistic != Statistic::kMeanVariance) return Centring::kNone;
   return s.delta.hi == 0 ? Centring::kOnce : Centring::kTwice;
 }
@@ -113,13 +114,13 @@ struct ColumnStatistics {
   const double* inverse_hi = nullptr;
   const double* inverse_lo = nullptr;
 
-  ColumnStatistics At(int64_t column) const {
+  NORMD_HOST_DEVICE ColumnStatistics At(int64_t column) const {
     return {scale + column,    shift + column,      delta_hi + column,
             delta_lo + column, inverse_hi + column, inverse_lo + column};
   }
 };
 
-inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
+NORMD_HOST_DEVICE inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
 
 // How the divisor D is made, and what a zero norm does.
 struct DivisorRule {
@@ -149,7 +150,7 @@ struct FinishedSet {
 // The power of two that keeps the squares of an f64 set, and the error terms of the squares, in range: 1 unless the
 // largest magnitude is beyond 2^400, or under 2^-400 where eps does not drown it. The outer bounds leave room for the
 // squares of 2^24 elements at either end.
-inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
+NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
   const double largest = std::bit_cast<double>(magnitude.largest_bits);
   if (!magnitude.finite() || largest == 0) return 1;
   if (largest > 0x1p+400) return 0x1p-600;
@@ -158,14 +159,14 @@ inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
 }
 
 // f64 sets that hold an Inf or a NaN have no sums in pairs (Inf - Inf): what IEEE sums about 0 would be.
-inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
+NORMD_HOST_DEVICE inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
   const bool centred = statistic == Statistic::kMeanVariance;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   return {{magnitude.non_finite_sum, 0}, {centred ? nan : std::bit_cast<double>(magnitude.largest_bits), 0}};
 }
 
 // 1 / D in plain f64, for narrow input. `value` is S, or R where `is_root`.
-inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root) {
+NORMD_HOST_DEVICE inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root) {
   double divisor = 0;
   if (rule.mode == EpsMode::kInsideSqrt) {
     divisor = std::sqrt(value + rule.eps);
@@ -181,7 +182,8 @@ inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root
 }
 
 // The same in pairs, `scale` being in the sums already.
-inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, bool is_root, double scale) {
+NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, bool is_root,
+                                                       double scale) {
   DoublePair divisor;
   if (rule.mode == EpsMode::kInsideSqrt) {
     divisor = Sqrt(std::isfinite(value.hi) ? Add(value, {rule.eps * scale * scale, 0}) : value);
@@ -198,14 +200,14 @@ inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, 
 }
 
 // What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0.
-inline double Factor(const DivisorRule& rule, double inverse_divisor) {
+NORMD_HOST_DEVICE inline double Factor(const DivisorRule& rule, double inverse_divisor) {
   return rule.zero_norm_gives_zero && std::isinf(inverse_divisor) ? 0 : inverse_divisor;
 }
 
 // What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
 // rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), else the shift and what the mean is beside it.
-inline void CentreNarrow(Precision precision, double mean, double variance, double shift, double delta,
-                         SetStatistics* statistics) {
+NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, double variance, double shift,
+                                           double delta, SetStatistics* statistics) {
   const bool fast = precision == Precision::kFast;
   const bool near = mean * mean <= (fast ? 1 : 0x1p+14) * variance;
   statistics->shift = CentringShift(!near ? shift : fast ? static_cast<float>(mean) : mean);
@@ -213,7 +215,7 @@ inline void CentreNarrow(Precision precision, double mean, double variance, doub
 }
 
 // Whether elements can be calculated in f32 with these statistics: nothing comes near either end of its range.
-inline bool FitF32(const SetStatistics& s) {
+NORMD_HOST_DEVICE inline bool FitF32(const SetStatistics& s) {
   const double inverse = std::abs(s.inverse.hi);
   return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-120 && inverse <= 0x1p+120));
 }
@@ -221,7 +223,7 @@ inline bool FitF32(const SetStatistics& s) {
 // 16-bit elements from EXACT statistics need f32 only. The mean is split in two floats, shift and delta, the second at
 // most half an ulp of the first: x - shift is either exact, or so large beside delta that its rounding is a relative
 // error. With the factor and its product that is 2^-21, while half an ulp of T is 2^-12 or 2^-9.
-inline void CalculateHalvesInF32(FinishedSet* set) {
+NORMD_HOST_DEVICE inline void CalculateHalvesInF32(FinishedSet* set) {
   SetStatistics& s = set->statistics;
   // No element differs from the mean by more than the root of m2.
   if (set->elements_in_f32 || !FitF32(s) || !(set->m2 <= 0x1p+240)) return;
@@ -238,13 +240,13 @@ inline constexpr double kExactGuard = 64;
 inline constexpr double kFastGuard = 1;
 
 // Whether f32 sums are no good: out of range, or so small that squares were lost.
-inline bool OutOfFastRange(const PairSums& sums) {
+NORMD_HOST_DEVICE inline bool OutOfFastRange(const PairSums& sums) {
   return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
 }
 
 // Sums of f32, f16 or bf16 elements about `shift`, n of them.
-inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
-                                double shift, Precision precision) {
+NORMD_HOST_DEVICE inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, const PairSums& sums,
+                                                  double n, double shift, Precision precision) {
   FinishedSet set;
   double value = 0;
   if (statistic == Statistic::kMeanVariance) {
@@ -268,25 +270,45 @@ inline FinishedSet FinishNarrow(Statistic statistic, const DivisorRule& rule, co
   return set;
 }
 
+// How far the statistics of a set of narrow elements are: sums about a first shift, and again about a better one, in
+// f32 and, where that does not do, in f64.
+enum class Round : uint8_t { kDone, kFast, kFastAgain, kExact, kExactAgain };
+inline constexpr int kRounds = 5;
+
+NORMD_HOST_DEVICE inline Round FirstRound(Precision precision) {
+  return precision == Precision::kFast ? Round::kFast : Round::kExact;
+}
+NORMD_HOST_DEVICE inline Precision PrecisionOf(Round round) {
+  return round == Round::kFast || round == Round::kFastAgain ? Precision::kFast : Precision::kExact;
+}
+NORMD_HOST_DEVICE inline bool IsFirstOfPrecision(Round round) {
+  return round == Round::kFast || round == Round::kExact;
+}
+// What comes after `round` made `set`.
+NORMD_HOST_DEVICE inline Round NextRound(Round round, const FinishedSet& set) {
+  if (round == Round::kFast && set.shift_too_far) return Round::kFastAgain;
+  if (round == Round::kExact && set.shift_too_far) return Round::kExactAgain;
+  const bool is_fast = PrecisionOf(round) == Precision::kFast;
+  return is_fast && (set.shift_too_far || set.out_of_fast_range) ? Round::kExact : Round::kDone;
+}
+
 // A set of n narrow elements, of which FAST sums are wanted or EXACT ones: `shift_of(precision)` is where to begin,
 // `sums_of(precision, shift)` sums.
 template <typename ShiftOf, typename SumsOf>
-FinishedSet FinishNarrowSet(Statistic statistic, const DivisorRule& rule, Precision precision, double n,
-                            ShiftOf shift_of, SumsOf sums_of) {
-  double shift = shift_of(precision);
-  FinishedSet set = FinishNarrow(statistic, rule, sums_of(precision, shift), n, shift, precision);
-  if (set.shift_too_far) {
-    shift = set.better_shift;
-    set = FinishNarrow(statistic, rule, sums_of(precision, shift), n, shift, precision);
+NORMD_HOST_DEVICE FinishedSet FinishNarrowSet(Statistic statistic, const DivisorRule& rule, Precision precision,
+                                              double n, ShiftOf shift_of, SumsOf sums_of) {
+  FinishedSet set;
+  for (Round round = FirstRound(precision); round != Round::kDone; round = NextRound(round, set)) {
+    const Precision now = PrecisionOf(round);
+    const double shift = IsFirstOfPrecision(round) ? shift_of(now) : set.better_shift;
+    set = FinishNarrow(statistic, rule, sums_of(now, shift), n, shift, now);
   }
-  if (precision == Precision::kExact) return set;
-  if (!set.shift_too_far && !set.out_of_fast_range) return set;
-  return FinishNarrowSet(statistic, rule, Precision::kExact, n, shift_of, sums_of);
+  return set;
 }
 
 // Sums of f64 elements times `scale` about `shift` (scaled, too), n of them.
-inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, const PairSums& sums, double n,
-                              double shift, double scale) {
+NORMD_HOST_DEVICE inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, const PairSums& sums,
+                                                double n, double shift, double scale) {
   FinishedSet set;
   set.statistics.scale = scale;
   DoublePair m2 = sums.second;
@@ -311,8 +333,8 @@ inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, cons
 }
 
 // Statistics that were given instead of summed; no mean (null) subtracts nothing. `wide`: for f64 elements.
-inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance, bool wide,
-                                   Precision precision) {
+NORMD_HOST_DEVICE inline FinishedSet GivenStatistics(const DivisorRule& rule, const double* mean, double variance,
+                                                     bool wide, Precision precision) {
   FinishedSet set;
   set.mean = mean == nullptr ? 0 : *mean;
   set.statistics.inverse =

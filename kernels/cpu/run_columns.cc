@@ -215,10 +215,9 @@ class ColumnTile {
 
   // EXACT: the first element. FAST, which has no digits to spare: the mean of the first positions.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
-    constexpr int64_t kSample = 32;  // positions: a mean that far off is 5 deviations away
     std::vector<double> first(static_cast<size_t>(columns_)), second(static_cast<size_t>(columns_));
     ColumnBlock block = Block(0);
-    block.positions = std::min(kSample, plan_.reduce0);
+    block.positions = std::min(order::kFastColumnSample, plan_.reduce0);
     block.shift = nullptr;
     const int64_t counted = block.mask == nullptr
                                 ? block.positions

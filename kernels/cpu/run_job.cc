@@ -145,18 +145,6 @@ const Real* Ordered(const NormPlan& plan, const std::vector<Real>& values, std::
   return storage.data();
 }
 
-void CountPositions(Run& run) {
-  const NormPlan& plan = run.plan;
-  run.counted = plan.SetSize();
-  if (run.job.mask == nullptr) return;
-  // Masks exist where channels are kept: a position is one element of each set.
-  const int64_t positions = plan.reduce0 * plan.reduce1;
-  const uint8_t* begin = run.job.mask;
-  run.counted = positions - std::count(begin, begin + positions, 0);
-  const uint8_t* first = std::find_if(begin, begin + positions, [](uint8_t m) { return m != 0; });
-  run.first_counted = first == begin + positions ? 0 : first - begin;
-}
-
 }  // namespace
 
 void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
@@ -213,7 +201,9 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
     run.parameters = {Ordered(plan, layer.weight, weight), Ordered(plan, layer.bias, bias),
                       Ordered(plan, layer.weight32, weight32), Ordered(plan, layer.bias32, bias32), layer.fit_f32};
   }
-  CountPositions(run);
+  const CountedPositions positions = CountPositions(plan, job.mask);
+  run.counted = positions.counted;
+  run.first_counted = positions.first;
   std::unique_ptr<ResidualStream> residual;
   if (job.residual.present()) {
     residual = std::make_unique<ResidualStream>(run, run.x);

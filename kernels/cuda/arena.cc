@@ -1,0 +1,62 @@
+#include "kernels/cuda/arena.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/status.h"
+
+namespace normd::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+constexpr int64_t kLeastBlock = int64_t{1} << 20;
+
+}  // namespace
+
+Arena::~Arena() { Free(); }
+
+absl::StatusOr<void*> Arena::Take(int64_t bytes) {
+  const int64_t size = (std::max<int64_t>(1, bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  if (blocks_.empty() || used_ + size > blocks_.back().size_bytes) {
+    const int64_t block_bytes = std::max({size, kLeastBlock, std::min(held_, max_bytes_ - held_)});
+    if (block_bytes > max_bytes_ - held_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the job needs over ", held_ + size, " bytes of device memory; the limit is ", max_bytes_));
+    }
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(block_bytes));
+    if (error != cudaSuccess) return StatusOf(error, "cudaMalloc");
+    blocks_.push_back({static_cast<char*>(data), block_bytes});
+    held_ += block_bytes;
+    used_ = 0;
+  }
+  char* const taken = blocks_.back().data + used_;
+  used_ += size;
+  return taken;
+}
+
+void Arena::Reset() {
+  // Several blocks were too small: the next job gets one.
+  if (blocks_.size() > 1) {
+    const int64_t held = held_;
+    Free();
+    void* data = nullptr;
+    if (cudaMalloc(&data, static_cast<size_t>(held)) == cudaSuccess) {
+      blocks_.push_back({static_cast<char*>(data), held});
+      held_ = held;
+    } else {
+      cudaGetLastError();  // the next Take says so
+    }
+  }
+  used_ = 0;
+}
+
+void Arena::Free() {
+  for (const Block& block : blocks_) cudaFree(block.data);
+  blocks_.clear();
+  held_ = used_ = 0;
+}
+
+}  // namespace normd::cuda

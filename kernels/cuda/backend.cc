@@ -1,0 +1,169 @@
+#include "kernels/cuda/backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cuda/job_list.h"
+#include "kernels/cuda/run.h"
+#include "kernels/cuda/status.h"
+
+namespace normd {
+namespace {
+
+using cuda::DeviceLimits;
+using cuda::LaneMemory;
+
+struct Device {
+  int number = 0;
+  int major = 0, minor = 0;
+  DeviceLimits limits;
+  int64_t lane_bytes = 0;  // of device memory for each lane
+};
+
+struct Submission {
+  std::vector<Job> jobs;
+  Backend::Done done;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const Device& device, const Backend* host) : device_(device), host_(host) {}
+
+  ~CudaBackend() override {
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      ended_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& lane : lanes_) lane.join();
+  }
+
+  // Once, before anything else.
+  absl::Status Start(int lanes) {
+    for (int i = 0; i < lanes; ++i) {
+      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes);
+      NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+      if (absl::Status status = memory->staging.Start(); !status.ok()) return status;
+      lanes_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });
+    }
+    return absl::OkStatus();
+  }
+
+  std::string_view name() const override { return "cuda"; }
+
+  std::string KernelName(const NormPlan& plan) const override {
+    std::string kernel = absl::StrCat("cuda/sm_", device_.major, device_.minor);
+    if (plan.power_groups > 0) return kernel + "/power";
+    if (plan.pattern == Pattern::kColumns) return kernel + "/columns";
+    return kernel + (cuda::RunsAsWholeRows(device_.limits, plan) ? "/whole_rows" : "/rows");
+  }
+
+  bool Supports(const NormPlan& /*plan*/) const override { return true; }
+  // Wherever x lies, it is put together on its way to the device.
+  bool TakesSegments(const NormPlan& /*plan*/) const override { return true; }
+
+  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
+                                                       double weight_offset) const override {
+    return host_->Prepare(parameters, weight_offset);
+  }
+
+  void Submit(std::vector<Job> jobs, Done done) override {
+    if (lost_) return std::move(done)(Lost());
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      queue_.push_back({std::move(jobs), std::move(done)});
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  static absl::Status Lost() { return absl::UnavailableError("the CUDA device is lost"); }
+
+  // A lane: one stream and one thread, which waits for the device; as many job lists are on their way as there are
+  // lanes, so that the copies of one overlap with the kernels of another.
+  void Work(LaneMemory* memory) {
+    cudaSetDevice(device_.number);
+    for (;;) {
+      std::unique_lock<std::mutex> lock(mu_);
+      wake_.wait(lock, [this] { return ended_ || !queue_.empty(); });
+      if (queue_.empty()) break;
+      Submission submission = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      std::move(submission.done)(Run(submission.jobs, memory));
+    }
+    cudaStreamDestroy(memory->stream);
+  }
+
+  absl::Status Run(const std::vector<Job>& jobs, LaneMemory* memory) {
+    if (lost_) return Lost();
+    absl::Status status = cuda::RunJobList(device_.limits, jobs, memory);
+    if (absl::IsUnavailable(status)) lost_ = true;
+    if (!status.ok()) return status;
+    for (const Job& job : jobs) {
+      if (job.errand.executed != nullptr) {
+        *job.errand.executed = {.device = normd::Device::kCuda, .kernel = KernelName(*job.plan)};
+      }
+    }
+    return status;
+  }
+
+  const Device device_;
+  const Backend* const host_;
+  std::atomic<bool> lost_{false};
+
+  std::mutex mu_;
+  std::condition_variable wake_;
+  bool ended_ = false;            // guarded by mu_
+  std::deque<Submission> queue_;  // guarded by mu_
+  std::vector<std::thread> lanes_;
+};
+
+absl::Status NotUsable(const absl::Status& status) { return absl::UnavailableError(status.message()); }
+
+absl::StatusOr<Device> Find(const CudaBackendOptions& options) {
+  int count = 0;
+  NORMD_CUDA_RETURN_STATUS(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (options.device < 0 || options.device >= count) {
+    return absl::UnavailableError(absl::StrCat("no CUDA device ", options.device, ": there are ", count));
+  }
+  NORMD_CUDA_RETURN_STATUS(cudaSetDevice(options.device), "cudaSetDevice");
+  cudaDeviceProp properties;
+  NORMD_CUDA_RETURN_STATUS(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
+  if (properties.major < 8) {
+    return absl::UnavailableError(absl::StrCat("compute capability ", properties.major, ".", properties.minor,
+                                               ": kernels are built for 8.0 and above"));
+  }
+  size_t free_bytes = 0;
+  size_t all_bytes = 0;
+  NORMD_CUDA_RETURN_STATUS(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  const int64_t bytes = options.max_device_bytes > 0 ? options.max_device_bytes : static_cast<int64_t>(free_bytes) / 2;
+  Device device = {.number = options.device, .major = properties.major, .minor = properties.minor};
+  device.limits = {.multiprocessors = properties.multiProcessorCount,
+                   .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
+                   .has_clusters = properties.major >= 9};
+  device.lane_bytes = bytes / options.streams;
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options, const Backend* host) {
+  absl::StatusOr<Device> device = Find(options);
+  if (!device.ok()) return NotUsable(device.status());
+  auto backend = std::make_unique<CudaBackend>(*device, host);
+  if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
+  return backend;
+}
+
+}  // namespace normd

@@ -1,0 +1,65 @@
+// What kernels and the code that launches them need of the CUDA runtime: one way to launch, one way to take shared
+// memory. Device code sees this header, standard ones, and headers of kernels/ that reach nothing else.
+// The same sources compile as plain C++ against a stand-in for the runtime (tests/support/cuda_on_cpu): so nothing here
+// uses the <<<>>> syntax, static shared memory, or an intrinsic that the stand-in lacks.
+#ifndef NORMD_KERNELS_CUDA_DEVICE_H_
+#define NORMD_KERNELS_CUDA_DEVICE_H_
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <utility>
+
+// Declares `name`, the block's dynamic shared memory, aligned to 16 bytes.
+#ifndef NORMD_DYNAMIC_SHARED
+#define NORMD_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+
+namespace normd::cuda {
+
+inline constexpr int kWarp = 32;  // threads
+
+struct LaunchShape {
+  int64_t blocks = 0;
+  int threads = 0;
+  int64_t shared_bytes = 0;
+  int cluster_blocks = 1;  // over 1: compute capability 9.0
+};
+
+// Starts `kernel` on `stream`. A grid of no blocks is nothing to do.
+template <typename... Parameters, typename... Arguments>
+cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
+                   Arguments&&... arguments) {
+  if (shape.blocks == 0) return cudaSuccess;
+  constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for
+  if (shape.shared_bytes > kPlainSharedBytes) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute cluster = {};
+  if (shape.cluster_blocks > 1) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster_blocks);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+}
+
+// Returns what fails.
+#define NORMD_CUDA_RETURN_IF_ERROR(expression)                    \
+  do {                                                            \
+    const cudaError_t normd_cuda_error = (expression);            \
+    if (normd_cuda_error != cudaSuccess) return normd_cuda_error; \
+  } while (false)
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_DEVICE_H_

@@ -1,0 +1,225 @@
+// Elements on a GPU, one at a time: the four dtypes as f32 or f64, rounding to a dtype, error-free pairs, and the
+// arithmetic of Apply. Operation for operation that of kernels/cpu (simd-inl.h, elements-inl.h, apply.cc), so that the
+// bytes are equal; compiled without contraction. Pure functions.
+#ifndef NORMD_KERNELS_CUDA_ELEMENTS_CUH_
+#define NORMD_KERNELS_CUDA_ELEMENTS_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/attributes.h"
+#include "kernels/cuda/device.h"
+#include "kernels/set_statistics.h"
+
+namespace normd::cuda {
+
+// Element types as tags: Storage is what memory holds. Narrow() takes f32 whose NaN is the canonical one.
+struct F32 {
+  using Storage = float;
+  static __device__ __forceinline__ float Widen(float x) { return x; }
+  static __device__ __forceinline__ float Narrow(float x) { return x; }
+};
+struct F16 {
+  using Storage = uint16_t;
+  static __device__ __forceinline__ float Widen(uint16_t x) { return __half2float(__ushort_as_half(x)); }
+  static __device__ __forceinline__ uint16_t Narrow(float x) {
+    return x == x ? __half_as_ushort(__float2half_rn(x)) : uint16_t{0x7E00};
+  }
+};
+struct BF16 {
+  using Storage = uint16_t;
+  static __device__ __forceinline__ float Widen(uint16_t x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
+  static __device__ __forceinline__ uint16_t Narrow(float x) {
+    return x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : uint16_t{0x7FC0};
+  }
+};
+struct F64 {
+  using Storage = double;
+  static __device__ __forceinline__ double Widen(double x) { return x; }
+};
+
+template <typename T>
+inline constexpr bool kIsWide = std::is_same_v<T, F64>;
+
+// The narrow type that elements of T are loaded as, then widened to what is calculated in.
+template <typename Real, typename T>
+__device__ __forceinline__ Real LoadAs(T /*type*/, const typename T::Storage* p) {
+  return static_cast<Real>(T::Widen(*p));
+}
+
+__device__ __forceinline__ double CanonicalNaN(double x) {
+  return x == x ? x : std::numeric_limits<double>::quiet_NaN();
+}
+__device__ __forceinline__ float CanonicalNaN(float x) { return x == x ? x : std::numeric_limits<float>::quiet_NaN(); }
+
+// f64 to T, by way of f32 for the narrow types.
+__device__ __forceinline__ double Store(F64 /*type*/, double x) { return CanonicalNaN(x); }
+template <typename T>
+__device__ __forceinline__ typename T::Storage Store(T /*type*/, double x) {
+  return T::Narrow(CanonicalNaN(static_cast<float>(x)));
+}
+
+// Rounds to nearest even at `kBits` bits of significand with subnormals below 2^kMinExponent and overflow to Inf above
+// `max_finite`, in f64. Adding and subtracting C = 2^52 ulp rounds at the ulp.
+template <int kBits, int kMinExponent>
+__device__ inline double RoundToPrecision(double x, double max_finite) {
+  if (!(std::fabs(x) <= std::numeric_limits<double>::max())) return x;
+  double power = std::bit_cast<double>(std::bit_cast<uint64_t>(x) & 0x7FF0000000000000ull);
+  constexpr double kLowest = std::bit_cast<double>(static_cast<uint64_t>(1023 + kMinExponent) << 52);
+  if (power < kLowest) power = kLowest;
+  if (!(power < 0x1p+900)) power = 0x1p+900;
+  constexpr double kUlps = std::bit_cast<double>(static_cast<uint64_t>(1023 + 52 - (kBits - 1)) << 52);
+  const double c = power * kUlps;
+  const double magnitude = std::fabs(x);
+  double rounded = (magnitude + c) - c;
+  if (rounded > max_finite || !(magnitude < 0x1p+600)) rounded = std::numeric_limits<double>::infinity();
+  return std::copysign(rounded, x);
+}
+__device__ __forceinline__ double RoundTo(F64 /*type*/, double x) { return x; }
+__device__ __forceinline__ double RoundTo(F32 /*type*/, double x) { return static_cast<float>(x); }
+__device__ __forceinline__ double RoundTo(BF16 /*type*/, double x) { return RoundToPrecision<8, -126>(x, 0x1.fep+127); }
+__device__ __forceinline__ double RoundTo(F16 /*type*/, double x) { return RoundToPrecision<11, -14>(x, 65504.0); }
+
+// `rounded` with the information that an exact value lay `error` beside it: see kernels/cpu/simd-inl.h.
+__device__ __forceinline__ double RoundToOdd(double rounded, double error) {
+  const uint64_t bits = std::bit_cast<uint64_t>(rounded);
+  const bool inexact = error < 0 || error > 0;
+  if (!inexact || (bits & 1) != 0) return rounded;
+  const bool away = std::signbit(rounded) == std::signbit(error);
+  return std::bit_cast<double>(away ? bits + 1 : bits - 1);
+}
+
+// a * b and a + b rounded once to T, for a of T and b any f64.
+template <typename T>
+__device__ __forceinline__ double MultiplyIn(T type, double a, double b) {
+  const DoublePair p = TwoProduct(a, b);
+  return RoundTo(type, RoundToOdd(p.hi, p.lo));
+}
+template <typename T>
+__device__ __forceinline__ double AddIn(T type, double a, double b) {
+  const DoublePair s = TwoSum(a, b);
+  return RoundTo(type, RoundToOdd(s.hi, s.lo));
+}
+__device__ __forceinline__ double MultiplyIn(F64 /*type*/, double a, double b) { return a * b; }
+__device__ __forceinline__ double AddIn(F64 /*type*/, double a, double b) { return a + b; }
+
+// x + scale * r rounded once to T.
+template <typename T>
+__device__ inline double RoundedSum(T type, double x, double r, double scale) {
+  const double plain = std::fma(scale, r, x);
+  const DoublePair product = TwoProduct(scale, r);
+  const DoublePair sum = TwoSum(x, product.hi);
+  const DoublePair errors = TwoSum(product.lo, sum.lo);
+  const DoublePair total = TwoSum(sum.hi, errors.hi);
+  const double odd = RoundToOdd(total.hi, total.lo + errors.lo);
+  return RoundTo(type, std::isnan(odd) || odd == plain ? plain : odd);
+}
+__device__ __forceinline__ double RoundedSum(F64 /*type*/, double x, double r, double scale) {
+  return std::fma(scale, r, x);
+}
+
+// The same held in f64, as a pair where x is f64.
+__device__ inline DoublePair WideSum(double x, double r, double scale, bool as_pair) {
+  const double plain = std::fma(scale, r, x);
+  if (!as_pair) return {CanonicalNaN(plain), 0};
+  const DoublePair product = TwoProduct(scale, r);
+  const DoublePair sum = TwoSum(x, product.hi);
+  const DoublePair total = Renormalise(sum.hi, sum.lo + product.lo);
+  const bool finite = total.hi - total.hi == 0;
+  return {CanonicalNaN(!finite || total.hi == plain ? plain : total.hi), finite ? CanonicalNaN(total.lo) : 0};
+}
+
+// ---- Apply ----
+
+// Statistics and one parameter pair in the type that is calculated in.
+template <typename Real>
+struct Affine {
+  Real weight = 1;
+  Real bias = static_cast<Real>(-0.0);  // leaves every value as it is, zeros included
+};
+
+// One narrow element in f64: ((x - shift) - delta) * inverse * w + b, the last two in one rounding.
+__device__ __forceinline__ float ExactElement(double x, const SetStatistics& s, double w, double b) {
+  return CanonicalNaN(static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b)));
+}
+
+// The same in f32. `s32` holds the set's numbers as f32.
+struct Statistics32 {
+  float shift, delta, inverse;
+};
+__device__ __forceinline__ Statistics32 ToF32(const SetStatistics& s) {
+  return {static_cast<float>(s.shift), static_cast<float>(s.delta.hi), static_cast<float>(s.inverse.hi)};
+}
+__device__ __forceinline__ float FastElement(float x, const Statistics32& s, float w, float b) {
+  return std::fma(((x - s.shift) - s.delta) * s.inverse, w, b);
+}
+
+// PowerNorm's group scale of a position: x is multiplied by `scale` (a power of two), then by hi + lo.
+struct PositionScale {
+  double scale = 1, hi = 1, lo = 0;
+};
+
+// Narrow elements where parameters are not fused: PowerNorm, CAST_THEN_AFFINE, parameters along another axis.
+struct NarrowArithmetic {
+  static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const SetStatistics& s,
+                                                     const PositionScale& pre) {
+    return ((x * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi;
+  }
+  static __device__ __forceinline__ double ThenAffine(double x, double lo, const SetStatistics& s,
+                                                      const PositionScale& pre, double w, double b) {
+    return Normalise(x, lo, s, pre) * w + b;
+  }
+};
+
+// f64: pairs throughout. `plain` is the same formula in f64: it has the right sign of zero, Inf and NaN, and is taken
+// where the pairs have none or agree with it.
+struct WideArithmetic {
+  static __device__ __forceinline__ double Choose(double paired, double plain) {
+    return std::isnan(paired) || paired == plain ? plain : paired;
+  }
+  static __device__ inline DoublePair Pairs(double x, double lo, const SetStatistics& s, const PositionScale& pre,
+                                            double* plain) {
+    const double scale = s.scale * pre.scale;  // powers of two, at least one of them 1
+    const DoublePair scaled = {x * scale, lo * scale};
+    const DoublePair value = Multiply(scaled, {pre.hi, pre.lo});
+    *plain = ((scaled.hi * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi;
+    const DoublePair shifted = TwoSum(value.hi, -s.shift);
+    const DoublePair centred = TwoSum(shifted.hi, -s.delta.hi);
+    const double rest = centred.lo + (shifted.lo + (value.lo - s.delta.lo));
+    return Multiply(Renormalise(centred.hi, rest), s.inverse);
+  }
+  static __device__ inline double Normalise(double x, double lo, const SetStatistics& s, const PositionScale& pre) {
+    double plain = 0;
+    const DoublePair value = Pairs(x, lo, s, pre, &plain);
+    return Choose(value.hi, plain);
+  }
+  static __device__ inline double ThenAffine(double x, double lo, const SetStatistics& s, const PositionScale& pre,
+                                             double w, double b) {
+    double plain = 0;
+    const DoublePair value = Pairs(x, lo, s, pre, &plain);
+    const DoublePair scaled = TwoProduct(value.hi, w);
+    const DoublePair sum = TwoSum(scaled.hi, b);
+    const double paired = sum.hi + (sum.lo + std::fma(value.lo, w, scaled.lo));
+    return Choose(paired, plain * w + b);
+  }
+};
+
+// One element of y in TOut, of x of TIn.
+template <typename TIn, typename TOut>
+__device__ inline typename TOut::Storage GeneralElement(TOut out, double x, double lo, const SetStatistics& s,
+                                                        const PositionScale& pre, CastOrder order, double w, double b) {
+  using Arithmetic = std::conditional_t<kIsWide<TIn>, WideArithmetic, NarrowArithmetic>;
+  if (order == CastOrder::kAffineThenCast) return Store(out, Arithmetic::ThenAffine(x, lo, s, pre, w, b));
+  const double value = RoundTo(out, Arithmetic::Normalise(x, lo, s, pre));
+  return Store(out, AddIn(out, MultiplyIn(out, value, w), b));
+}
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_ELEMENTS_CUH_

@@ -1,0 +1,128 @@
+// The residual stream and copies in another order of the axes: one element a thread.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/parts.h"
+
+namespace normd::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+LaunchShape ElementsShape(const DeviceLimits& limits, int64_t n) {
+  return {.blocks = EnoughBlocks(limits, n, kThreads), .threads = kThreads};
+}
+
+template <typename Body>
+__device__ __forceinline__ void ForElements(int64_t n, Body body) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    body(i);
+  }
+}
+
+// Of a dtype that is known when the kernel runs: a residual may have any.
+__device__ __forceinline__ double ElementAt(const Elements& x, int64_t i) {
+  switch (x.dtype) {
+    case DType::kF16:
+      return LoadAs<double>(F16(), static_cast<const uint16_t*>(x.data) + i);
+    case DType::kBF16:
+      return LoadAs<double>(BF16(), static_cast<const uint16_t*>(x.data) + i);
+    case DType::kF32:
+      return static_cast<const float*>(x.data)[i];
+    case DType::kF64:
+      break;
+  }
+  return static_cast<const double*>(x.data)[i];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) AddRoundedKernel(Elements x, Elements r, double scale, int64_t n, void* h) {
+  ForElements(n, [&](int64_t i) {
+    const double sum = RoundedSum(T(), ElementAt(x, i), ElementAt(r, i), scale);
+    static_cast<typename T::Storage*>(h)[i] = Store(T(), sum);
+  });
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    AddWideKernel(Elements x, Elements r, double scale, int64_t n, double* hi, double* lo, void* h) {
+  ForElements(n, [&](int64_t i) {
+    const DoublePair sum = WideSum(ElementAt(x, i), ElementAt(r, i), scale, lo != nullptr);
+    hi[i] = sum.hi;
+    if (lo != nullptr) lo[i] = sum.lo;
+    if (h != nullptr) static_cast<typename T::Storage*>(h)[i] = Store(T(), RoundTo(T(), sum.hi));
+  });
+}
+
+template <typename Word>
+__global__ void __launch_bounds__(kThreads)
+    PermuteKernel(const __grid_constant__ PermuteWork work, const Word* from, Word* to) {
+  ForElements(work.elements, [&](int64_t i) {
+    int64_t natural = 0;
+    int64_t rest = i;
+    for (int axis = work.rank - 1; axis >= 0; --axis) {
+      natural += rest % work.extents[axis] * work.strides[axis];
+      rest /= work.extents[axis];
+    }
+    if (work.back) {
+      to[natural] = from[i];
+    } else {
+      to[i] = from[natural];
+    }
+  });
+}
+
+}  // namespace
+
+cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
+                               int64_t n, void* h, cudaStream_t stream) {
+  const LaunchShape shape = ElementsShape(limits, n);
+  switch (x.dtype) {
+    case DType::kF16:
+      return Launch(shape, stream, AddRoundedKernel<F16>, x, r, scale, n, h);
+    case DType::kBF16:
+      return Launch(shape, stream, AddRoundedKernel<BF16>, x, r, scale, n, h);
+    case DType::kF32:
+      return Launch(shape, stream, AddRoundedKernel<F32>, x, r, scale, n, h);
+    case DType::kF64:
+      return Launch(shape, stream, AddRoundedKernel<F64>, x, r, scale, n, h);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
+                            double* hi, double* lo, void* h, cudaStream_t stream) {
+  const LaunchShape shape = ElementsShape(limits, n);
+  switch (x.dtype) {
+    case DType::kF16:
+      return Launch(shape, stream, AddWideKernel<F16>, x, r, scale, n, hi, lo, h);
+    case DType::kBF16:
+      return Launch(shape, stream, AddWideKernel<BF16>, x, r, scale, n, hi, lo, h);
+    case DType::kF32:
+      return Launch(shape, stream, AddWideKernel<F32>, x, r, scale, n, hi, lo, h);
+    case DType::kF64:
+      return Launch(shape, stream, AddWideKernel<F64>, x, r, scale, n, hi, lo, h);
+  }
+  return cudaErrorInvalidValue;
+}
+
+cudaError_t Permute(const DeviceLimits& limits, const PermuteWork& work, const void* from, void* to,
+                    cudaStream_t stream) {
+  const LaunchShape shape = ElementsShape(limits, work.elements);
+  switch (work.element_bytes) {
+    case 2:
+      return Launch(shape, stream, PermuteKernel<uint16_t>, work, static_cast<const uint16_t*>(from),
+                    static_cast<uint16_t*>(to));
+    case 4:
+      return Launch(shape, stream, PermuteKernel<uint32_t>, work, static_cast<const uint32_t*>(from),
+                    static_cast<uint32_t*>(to));
+    case 8:
+      return Launch(shape, stream, PermuteKernel<uint64_t>, work, static_cast<const uint64_t*>(from),
+                    static_cast<uint64_t*>(to));
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace normd::cuda

@@ -1,0 +1,187 @@
+// The kernels of the CUDA backend as functions that start them on a stream: what backend code and device code share.
+// Between run.cc, which walks plans, and the .cu files. Every pointer is device memory unless it says otherwise;
+// nothing here waits. Threads: safe from any thread, one stream each.
+#ifndef NORMD_KERNELS_CUDA_KERNELS_H_
+#define NORMD_KERNELS_CUDA_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "kernels/attributes.h"
+#include "kernels/host_device.h"
+#include "kernels/set_statistics.h"
+
+namespace normd::cuda {
+
+// Elements of one tensor; aligned to their size. `lo`: the low halves of an f64 stream kept wide, else null.
+struct Elements {
+  DType dtype = DType::kF32;
+  const void* data = nullptr;
+  const double* lo = nullptr;
+};
+
+// w and b, in f64 and rounded to f32. Null: absent.
+struct Parameters {
+  const double* weight = nullptr;
+  const double* bias = nullptr;
+  const float* weight32 = nullptr;
+  const float* bias32 = nullptr;
+  bool fit_f32 = true;  // see Layer
+
+  NORMD_HOST_DEVICE bool absent() const { return weight == nullptr && bias == nullptr; }
+};
+
+// Where the parameters of an element are: see NormPlan.
+struct ParameterIndex {
+  AffineIndex kind = AffineIndex::kElement;
+  int64_t channels_per_keep1 = 0;
+  int64_t channel_run = 1;
+};
+
+// Outputs of statistic sets, one a set; null where not wanted. mean and inverse_std are f32, f64 for f64 plans.
+struct SetOutputs {
+  void* mean = nullptr;
+  void* inverse_std = nullptr;
+  double* moments = nullptr;  // count, mean, M2 of each set
+  bool in_f64 = false;
+};
+
+// What the device is, as far as it decides how to launch. Never what results are.
+struct DeviceLimits {
+  int multiprocessors = 1;
+  int64_t shared_bytes = 48 << 10;  // that a block may ask for
+  bool has_clusters = false;
+};
+
+// ---- Whole rows: from sums to elements in one launch, each element read once ----
+
+// Rows of one job. They lie one after the other, each its own statistic set.
+struct RowRange {
+  const void* x = nullptr;
+  const void* residual = nullptr;  // null, or of x's dtype: x + residual_scale * residual, rounded, is normalised
+  void* h = nullptr;               // null, or where that goes
+  void* y = nullptr;
+  int64_t first_row = 0;  // of the launch's rows
+  double residual_scale = 1;
+  DivisorRule rule;
+  Parameters parameters;
+  ParameterIndex index;
+  int64_t keep1 = 1;
+  SetOutputs outputs;
+};
+
+struct RowLaunch {
+  DType dtype = DType::kF32;  // narrow
+  Statistic statistic = Statistic::kMeanVariance;
+  Precision precision = Precision::kExact;
+  int64_t n = 0;                     // elements of a row
+  int64_t counted = 0;               // the first so many enter the statistic; at least 1
+  int64_t rows = 0;                  // of all ranges
+  RowRange one;                      // the range, if there is one
+  const RowRange* ranges = nullptr;  // else `range_count` of them, in order
+  int range_count = 1;
+};
+
+// Whether a row fits on chip, with clusters where there are some.
+bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n);
+// REQUIRES: FitsOnChip.
+cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
+
+// ---- Everything else: sums of parts, sets, elements ----
+
+struct SetState {
+  double shift = 0;
+  double scale = 1;
+  double exact_shift = 0;  // where EXACT begins, should FAST not do
+  Round round = Round::kDone;
+};
+
+// What Apply needs of a set.
+struct SetResult {
+  SetStatistics statistics;
+  bool in_f32 = false;      // narrow elements are calculated in f32
+  bool may_be_nan = false;  // f32 results that are not finite are done again in f64
+};
+
+// Sums of one part of a set of narrow elements.
+struct NarrowPart {
+  double first = 0, second = 0;
+};
+
+// How large the elements of an f64 set are, gathered by atomic operations.
+struct SetMagnitude {
+  unsigned long long largest_bits = 0;
+  unsigned non_finite = 0;  // bits: +Inf, -Inf, NaN
+};
+
+// One plan's geometry and memory, on the way from sums to elements. Extents as in NormPlan.
+struct SetWork {
+  Elements x;
+  bool columns = false;  // Pattern::kColumns
+  int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1, statistic_reduce1 = 1;
+  Statistic statistic = Statistic::kMeanVariance;
+  Precision precision = Precision::kExact;
+  DivisorRule rule;
+  const uint8_t* mask = nullptr;
+  int64_t counted = 0, first_counted = 0;
+  bool halves = false;  // x is f16 or bf16
+  bool fit_f32 = true;  // of the parameters
+  SetOutputs outputs;
+  // PowerNorm: the results of the groups of each position, `groups` a position.
+  const SetResult* pre = nullptr;
+  int64_t groups = 0;
+
+  SetState* states = nullptr;          // one a set
+  SetResult* results = nullptr;        // one a set
+  SetMagnitude* magnitudes = nullptr;  // one a set, f64 only; zero
+  void* parts = nullptr;               // PartsOf(work) of NarrowPart, or of PairSums for f64
+  unsigned* pending = nullptr;         // kRounds counters, zero
+
+  NORMD_HOST_DEVICE int64_t Sets() const { return keep0 * keep1; }
+  NORMD_HOST_DEVICE int64_t Columns() const { return keep1 * reduce1; }
+  NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
+};
+
+// Parts of all sets together: chunks of rows, or blocks of columns.
+int64_t PartsOf(const SetWork& work);
+
+// Statistics of all sets, by sums in as many rounds as they need: results and outputs.
+cudaError_t ReduceSets(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream);
+// Statistics that are given, one a keep1: the same. `mean` may be null.
+cudaError_t TakeGivenSets(const SetWork& work, const double* mean, const double* variance, cudaStream_t stream);
+
+struct ApplyWork {
+  DType y_dtype = DType::kF32;
+  void* y = nullptr;
+  Parameters parameters;
+  ParameterIndex index;
+  CastOrder cast_order = CastOrder::kAffineThenCast;
+};
+cudaError_t ApplySets(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream);
+
+// ---- Elementwise ----
+
+// h = x + scale * r, rounded once to x's dtype.
+cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
+                               int64_t n, void* h, cudaStream_t stream);
+// The same kept in f64: hi, and lo for f64 x (else null). `h` of x's dtype: null, or hi rounded.
+cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
+                            double* hi, double* lo, void* h, cudaStream_t stream);
+
+// A copy in another order of the axes: to[i] = from[p(i)], or to[p(i)] = from[i] if `back`.
+struct PermuteWork {
+  static constexpr int kMaxRank = 8;
+  int rank = 0;
+  int64_t extents[kMaxRank] = {};  // in the order of the permuted copy
+  int64_t strides[kMaxRank] = {};  // of each in the natural one, elements
+  int64_t elements = 0;
+  int64_t element_bytes = 0;  // 2, 4 or 8
+  bool back = false;
+};
+cudaError_t Permute(const DeviceLimits& limits, const PermuteWork& work, const void* from, void* to,
+                    cudaStream_t stream);
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_KERNELS_H_

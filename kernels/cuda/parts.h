@@ -1,0 +1,30 @@
+// The sums of the parts of statistic sets, one launch each: what sets.cu asks of rows.cu and columns.cu. See kernels.h
+// for SetWork.
+#ifndef NORMD_KERNELS_CUDA_PARTS_H_
+#define NORMD_KERNELS_CUDA_PARTS_H_
+
+#include "kernels/cuda/kernels.h"
+
+namespace normd::cuda {
+
+// work.parts of the sets that are in `round`. Rows: [set][segment][chunk]; columns: [keep0][block][column].
+cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream);
+cudaError_t SumColumnParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream);
+
+// work.magnitudes, of f64.
+cudaError_t MeasureRows(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream);
+cudaError_t MeasureColumns(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream);
+
+// The elements of y of narrow sets in columns: each thread keeps the statistics of its own.
+cudaError_t ApplyColumns(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream);
+
+// Enough blocks to fill the device, for kernels whose threads take item after item.
+inline int64_t EnoughBlocks(const DeviceLimits& limits, int64_t items, int64_t items_per_block) {
+  const int64_t needed = items / items_per_block + (items % items_per_block != 0);
+  const int64_t filled = int64_t{16} * limits.multiprocessors;
+  return needed < filled ? needed : filled;
+}
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_PARTS_H_

@@ -1,0 +1,282 @@
+// The sums of kernels/order.h on a GPU: a chunk of a row belongs to the threads of one warp (or to 8 or 16 of them,
+// where rows are short), lane l holding partials l, l + lanes, ...; parts are folded pairwise by index. The bits are
+// those of the CPU, for EXACT and for FAST. Also how a chunk comes to shared memory.
+#ifndef NORMD_KERNELS_CUDA_REDUCE_CUH_
+#define NORMD_KERNELS_CUDA_REDUCE_CUH_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attributes.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/order.h"
+#include "kernels/set_statistics.h"
+
+namespace normd::cuda {
+
+// kLanes neighbouring threads of one warp: 8, 16 or 32.
+template <int kLanes>
+struct Group {
+  int lane;
+  unsigned mask;  // its threads in the warp
+
+  static __device__ __forceinline__ Group This() {
+    const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
+    constexpr unsigned kOnes = kLanes == kWarp ? ~0u : (1u << (kLanes % kWarp)) - 1;
+    return {in_warp % kLanes, kOnes << (in_warp - in_warp % kLanes)};
+  }
+  __device__ __forceinline__ void Sync() const { __syncwarp(mask); }
+  template <typename V>
+  __device__ __forceinline__ V Down(V v, int delta) const {
+    return __shfl_down_sync(mask, v, static_cast<unsigned>(delta), kLanes);
+  }
+  __device__ __forceinline__ DoublePair Down(DoublePair v, int delta) const {
+    return {Down(v.hi, delta), Down(v.lo, delta)};
+  }
+  template <typename V>
+  __device__ __forceinline__ V FromFirst(V v) const {
+    return __shfl_sync(mask, v, 0, kLanes);
+  }
+  __device__ __forceinline__ PairSums FromFirst(const PairSums& v) const {
+    return {{FromFirst(v.first.hi), FromFirst(v.first.lo)}, {FromFirst(v.second.hi), FromFirst(v.second.lo)}};
+  }
+};
+
+// One partial sum of narrow elements, in f64 or f32.
+template <typename RealType>
+struct NarrowSums {
+  using Real = RealType;
+  using Value = RealType;
+  static constexpr int kPartials =
+      static_cast<int>(std::is_same_v<Real, float> ? order::kFastPartials : order::kPartials);
+  Value first = 0, second = 0;
+
+  // `is_abs`: |diff| instead of its square. |diff| is diff times its sign, which a fused multiply-add adds exactly.
+  template <bool kCentred>
+  __device__ __forceinline__ void Take(Value diff, bool is_abs) {
+    if constexpr (kCentred) {
+      first += diff;
+      second = std::fma(diff, diff, second);
+    } else {
+      second = std::fma(diff, is_abs ? std::copysign(Value{1}, diff) : diff, second);
+    }
+  }
+  __device__ __forceinline__ void AddAll(const NarrowSums& other) {
+    first += other.first;
+    second += other.second;
+  }
+  static __device__ __forceinline__ Value Sum(Value a, Value b) { return a + b; }
+  static __device__ __forceinline__ DoublePair AsPair(Value v) { return {static_cast<double>(v), 0}; }
+};
+
+// The same of f64 elements, in pairs.
+struct WideSums {
+  using Real = double;
+  using Value = DoublePair;
+  static constexpr int kPartials = static_cast<int>(order::kPartials);
+  Value first, second;
+
+  template <bool kCentred>
+  __device__ __forceinline__ void Take(Value diff, bool is_abs) {
+    if constexpr (kCentred) first = Add(first, diff);
+    if (is_abs) {
+      second = Add(second, {std::fabs(diff.hi), diff.hi < 0 ? -diff.lo : diff.lo});
+    } else {
+      second = Add(second, Multiply(diff, diff));
+    }
+  }
+  static __device__ __forceinline__ Value Sum(Value a, Value b) { return Add(a, b); }
+  static __device__ __forceinline__ DoublePair AsPair(Value v) { return v; }
+};
+
+// x * scale - shift as an f64 pair.
+__device__ __forceinline__ DoublePair WideDifference(double x, double lo, double scale, double shift) {
+  const DoublePair value = {x * scale, lo * scale};
+  const DoublePair exact = TwoSum(value.hi, -shift);
+  return Renormalise(exact.hi, exact.lo + value.lo);
+}
+
+// Partials folded by halves: p[i] += p[i + width / 2]. The first lane's result is the sum.
+template <typename Sums, int kLanes>
+__device__ __forceinline__ typename Sums::Value FoldPartials(Group<kLanes> group,
+                                                             typename Sums::Value (&own)[Sums::kPartials / kLanes]) {
+#pragma unroll
+  for (int half = Sums::kPartials / kLanes / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int i = 0; i < half; ++i) own[i] = Sums::Sum(own[i], own[i + half]);
+  }
+  typename Sums::Value sum = own[0];
+#pragma unroll
+  for (int half = kLanes / 2; half > 0; half /= 2) sum = Sums::Sum(sum, group.Down(sum, half));
+  return sum;
+}
+
+// The sums of elements [begin, begin + n) of a chunk, in the first lane. `take(i, sums)` adds element i, or leaves it
+// out.
+template <bool kCentred, typename Sums, int kLanes, typename Take>
+__device__ __forceinline__ PairSums SumRun(Group<kLanes> group, int begin, int n, Take take) {
+  constexpr int kPartials = Sums::kPartials;
+  constexpr int kOwn = kPartials / kLanes;
+  constexpr bool kInSteps = std::is_same_v<typename Sums::Real, float>;
+  Sums sums[kOwn];
+  const int end = begin + n;
+  const int whole = begin + n / kPartials * kPartials;
+  int i = begin + group.lane;
+  if constexpr (kInSteps) {
+    constexpr int kStep = static_cast<int>(order::kFastRowStep);
+    Sums totals[kOwn];
+    for (int from = begin; from < whole; from += kStep) {
+      const int stop = whole < from + kStep ? whole : from + kStep;
+#pragma unroll 4
+      for (; i < stop; i += kPartials) {
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        totals[k].AddAll(sums[k]);
+        sums[k] = Sums();
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (i + k * kLanes < end) take(i + k * kLanes, sums[k]);
+      totals[k].AddAll(sums[k]);
+      sums[k] = totals[k];
+    }
+  } else {
+#pragma unroll 4
+    for (; i < whole; i += kPartials) {
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (i + k * kLanes < end) take(i + k * kLanes, sums[k]);
+    }
+  }
+  typename Sums::Value first[kOwn], second[kOwn];
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    first[k] = sums[k].first;
+    second[k] = sums[k].second;
+  }
+  PairSums total;
+  if constexpr (kCentred) {
+    total.first = Sums::AsPair(FoldPartials<Sums>(group, first));
+  }
+  total.second = Sums::AsPair(FoldPartials<Sums>(group, second));
+  return total;
+}
+
+// A chunk: in f64 one run, in f32 up to four, added pairwise by index in f64. In the first lane.
+template <bool kCentred, typename Sums, int kLanes, typename Take>
+__device__ __forceinline__ PairSums SumChunk(Group<kLanes> group, int n, Take take) {
+  if constexpr (std::is_same_v<typename Sums::Real, float>) {
+    constexpr int kRun = static_cast<int>(order::kFastRowRun);
+    static_assert(order::kRowChunk == 4 * order::kFastRowRun);
+    const auto run = [&](int begin) {
+      const int left = n - begin;
+      return SumRun<kCentred, Sums>(group, begin, left < kRun ? left : kRun, take);
+    };
+    // Two runs a turn, so that there is one copy of the loop.
+    PairSums total;
+#pragma unroll 1
+    for (int begin = 0; begin < n; begin += 2 * kRun) {
+      PairSums pair = run(begin);
+      if (begin + kRun < n) AddPlain(pair, run(begin + kRun));
+      if (begin == 0) {
+        total = pair;
+      } else {
+        AddPlain(total, pair);
+      }
+    }
+    return total;
+  } else {
+    return SumRun<kCentred, Sums>(group, 0, n, take);
+  }
+}
+
+// The parts [begin, end) of `of(i)`, at most 2^kLevels of them and at least one, folded pairwise by index. REQUIRES:
+// begin is a multiple of 2^kLevels.
+template <int kLevels, typename Part, typename Of, typename AddTo>
+__device__ __forceinline__ Part FoldTree(int64_t begin, int64_t end, Of of, AddTo add) {
+  if constexpr (kLevels == 0) {
+    return of(begin);
+  } else {
+    Part left = FoldTree<kLevels - 1, Part>(begin, end, of, add);
+    const int64_t middle = begin + (int64_t{1} << (kLevels - 1));
+    if (middle < end) add(left, FoldTree<kLevels - 1, Part>(middle, end, of, add));
+    return left;
+  }
+}
+
+// Where a set's first sums begin, about the first of x: kFast the mean of a sample, else the first element; 0 where
+// that is not finite. By all lanes.
+template <typename T, int kLanes>
+__device__ __forceinline__ double ShiftOf(T type, Group<kLanes> group, Precision precision,
+                                          const typename T::Storage* x, int64_t n) {
+  double shift = LoadAs<double>(type, x);
+  if (precision == Precision::kFast) {
+    using Sums = NarrowSums<float>;
+    const int count = static_cast<int>(n < Sums::kPartials ? n : Sums::kPartials);
+    float own[Sums::kPartials / kLanes];
+#pragma unroll
+    for (int k = 0; k < Sums::kPartials / kLanes; ++k) {
+      const int i = group.lane + k * kLanes;
+      own[k] = i < count ? LoadAs<float>(type, x + i) : 0.0f;
+    }
+    const float sum = group.FromFirst(FoldPartials<Sums>(group, own));
+    shift = static_cast<float>(static_cast<double>(sum) / static_cast<double>(count));
+  }
+  return std::isfinite(shift) ? shift : 0;
+}
+
+// ---- Staging ----
+
+inline constexpr int kVectorBytes = 16;
+
+// Shared memory that a part of n elements takes, wherever it begins in memory.
+constexpr int64_t SlotBytes(int64_t n, int64_t element_bytes) {
+  return order::CeilDiv(n * element_bytes, kVectorBytes) * kVectorBytes + kVectorBytes;
+}
+
+template <typename S>
+__device__ __forceinline__ int MisalignedElements(const S* p) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(p) % kVectorBytes / sizeof(S));
+}
+
+// Calls vector(i) for each whole, aligned 16-byte vector of the n elements at p, single(i) for each element before and
+// behind them; the group shares them out.
+template <int kUnroll, int kLanes, typename S, typename Vector, typename Single>
+__device__ __forceinline__ void ForVectors(Group<kLanes> group, const S* p, int n, Vector vector, Single single) {
+  constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(S));
+  const int misaligned = MisalignedElements(p);
+  int head = misaligned == 0 ? 0 : kElements - misaligned;
+  if (head > n) head = n;
+  const int vectors = (n - head) / kElements;
+#pragma unroll 1
+  for (int i = group.lane; i < head; i += kLanes) single(i);
+#pragma unroll kUnroll
+  for (int v = group.lane; v < vectors; v += kLanes) vector(head + v * kElements);
+#pragma unroll 1
+  for (int i = head + vectors * kElements + group.lane; i < n; i += kLanes) single(i);
+}
+
+// The n elements at `from` in shared memory, at the same distance from alignment. REQUIRES: `slot` is aligned to 16
+// bytes and has SlotBytes(n); `from` is aligned to its elements. The group meets at the end.
+template <int kLanes, typename S>
+__device__ __forceinline__ S* Stage(Group<kLanes> group, const S* from, int n, unsigned char* slot) {
+  S* const to = reinterpret_cast<S*>(slot) + MisalignedElements(from);
+  ForVectors<4>(
+      group, from, n,
+      [&](int i) { *reinterpret_cast<uint4*>(to + i) = __ldcs(reinterpret_cast<const uint4*>(from + i)); },
+      [&](int i) { to[i] = from[i]; });
+  group.Sync();
+  return to;
+}
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_REDUCE_CUH_

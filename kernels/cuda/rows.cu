@@ -1,0 +1,172 @@
+// Rows that do not fit on chip, or whose sets have several segments, masks or given statistics: the sums of their
+// chunks, a warp (or 8 or 16 threads) a chunk.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/magnitude.cuh"
+#include "kernels/cuda/parts.h"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/order.h"
+
+namespace normd::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// One chunk of a set.
+struct ChunkPlace {
+  int64_t set = 0;
+  int64_t part = 0;   // in work.parts
+  int64_t first = 0;  // element of x
+  int64_t mask = 0;   // byte of the mask
+  int n = 0;          // elements
+};
+
+// Chunks in the order of memory.
+__device__ __forceinline__ ChunkPlace PlaceOf(const SetWork& work, int64_t item) {
+  const int64_t of_segment = order::RowChunks(work.statistic_reduce1);
+  const int64_t segment = item / of_segment;
+  const int64_t at = item % of_segment * order::kRowChunk;
+  const int64_t k1 = segment % work.keep1;
+  const int64_t r0 = segment / work.keep1 % work.reduce0;
+  const int64_t set = segment / work.keep1 / work.reduce0 * work.keep1 + k1;
+  const int64_t left = work.statistic_reduce1 - at;
+  return {.set = set,
+          .part = (set * work.reduce0 + r0) * of_segment + item % of_segment,
+          .first = segment * work.reduce1 + at,
+          .mask = r0 * work.reduce1 + at,
+          .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};
+}
+
+int64_t Items(const SetWork& work) { return work.Sets() * work.reduce0 * order::RowChunks(work.statistic_reduce1); }
+
+// Calls body(place, group's number in the block) for the chunks of this group.
+template <int kLanes, typename Body>
+__device__ __forceinline__ void ForChunks(const SetWork& work, int64_t items, Body body) {
+  const int groups = static_cast<int>(blockDim.x) / kLanes;
+  const int group = static_cast<int>(threadIdx.x) / kLanes;
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
+       item += static_cast<int64_t>(gridDim.x) * groups) {
+    body(PlaceOf(work, item), group);
+  }
+}
+
+template <typename T, typename Real, bool kCentred, int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    SumNarrowRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items, int64_t slot_bytes) {
+  NORMD_DYNAMIC_SHARED(shared);
+  if (work.pending[static_cast<int>(round)] == 0) return;
+  using S = typename T::Storage;
+  const auto lanes = Group<kLanes>::This();
+  const bool is_abs = work.statistic == Statistic::kAbsSum;
+  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place, int group) {
+    const SetState& state = work.states[place.set];
+    if (state.round != round) return;
+    const Real shift = static_cast<Real>(state.shift);
+    const S* const from = static_cast<const S*>(work.x.data) + place.first;
+    const S* const staged = Stage(lanes, from, place.n, shared + group * slot_bytes);
+    const uint8_t* const mask = work.mask == nullptr ? nullptr : work.mask + place.mask;
+    const auto take = [&](int i, NarrowSums<Real>& sums) {
+      if (mask != nullptr && mask[i] == 0) return;
+      const Real x = LoadAs<Real>(T(), staged + i);
+      sums.template Take<kCentred>(kCentred ? x - shift : x, is_abs);
+    };
+    const PairSums sums = SumChunk<kCentred, NarrowSums<Real>>(lanes, place.n, take);
+    if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
+    lanes.Sync();  // before the slot is written again
+  });
+}
+
+template <bool kCentred>
+__global__ void __launch_bounds__(kThreads)
+    SumWideRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
+  if (work.pending[static_cast<int>(round)] == 0) return;
+  const auto lanes = Group<kWarp>::This();
+  const bool is_abs = work.statistic == Statistic::kAbsSum;
+  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
+    const SetState& state = work.states[place.set];
+    if (state.round != round) return;
+    const double* const x = static_cast<const double*>(work.x.data) + place.first;
+    const double* const lo = work.x.lo == nullptr ? nullptr : work.x.lo + place.first;
+    const uint8_t* const mask = work.mask == nullptr ? nullptr : work.mask + place.mask;
+    const auto take = [&](int i, WideSums& sums) {
+      if (mask != nullptr && mask[i] == 0) return;
+      const double low = lo == nullptr ? 0 : lo[i];
+      const DoublePair diff = kCentred ? WideDifference(x[i], low, state.scale, state.shift)
+                                       : DoublePair{x[i] * state.scale, low * state.scale};
+      sums.template Take<kCentred>(diff, is_abs);
+    };
+    const PairSums sums = SumChunk<kCentred, WideSums>(lanes, place.n, take);
+    if (lanes.lane == 0) static_cast<PairSums*>(work.parts)[place.part] = sums;
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ SetWork work, int64_t items) {
+  const auto lanes = Group<kWarp>::This();
+  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
+    const double* const x = static_cast<const double*>(work.x.data) + place.first;
+    LaneMagnitude magnitude;
+    for (int i = lanes.lane; i < place.n; i += kWarp) {
+      if (work.mask == nullptr || work.mask[place.mask + i] != 0) magnitude.Take(x[i]);
+    }
+    magnitude.AddTo(&work.magnitudes[place.set]);
+  });
+}
+
+template <typename T, typename Real, bool kCentred>
+cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+  const int64_t longest = work.statistic_reduce1 < order::kRowChunk ? work.statistic_reduce1 : order::kRowChunk;
+  const int lanes = longest <= 64 ? 8 : longest <= 128 ? 16 : kWarp;
+  const int64_t slot_bytes = SlotBytes(longest, SizeOf(work.x.dtype));
+  const int64_t items = Items(work);
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / lanes),
+                             .threads = kThreads,
+                             .shared_bytes = kThreads / lanes * slot_bytes};
+  switch (lanes) {
+    case 8:
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 8>, work, round, items, slot_bytes);
+    case 16:
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 16>, work, round, items, slot_bytes);
+    default:
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, kWarp>, work, round, items, slot_bytes);
+  }
+}
+
+template <typename T>
+cudaError_t LaunchType(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+  const bool fast = PrecisionOf(round) == Precision::kFast;
+  if (work.statistic == Statistic::kMeanVariance) {
+    return fast ? LaunchNarrow<T, float, true>(limits, work, round, stream)
+                : LaunchNarrow<T, double, true>(limits, work, round, stream);
+  }
+  return fast ? LaunchNarrow<T, float, false>(limits, work, round, stream)
+              : LaunchNarrow<T, double, false>(limits, work, round, stream);
+}
+
+}  // namespace
+
+cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+  switch (work.x.dtype) {
+    case DType::kF16:
+      return LaunchType<F16>(limits, work, round, stream);
+    case DType::kBF16:
+      return LaunchType<BF16>(limits, work, round, stream);
+    case DType::kF32:
+      return LaunchType<F32>(limits, work, round, stream);
+    case DType::kF64:
+      break;
+  }
+  const int64_t items = Items(work);
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / kWarp), .threads = kThreads};
+  return work.statistic == Statistic::kMeanVariance
+             ? Launch(shape, stream, SumWideRowsKernel<true>, work, round, items)
+             : Launch(shape, stream, SumWideRowsKernel<false>, work, round, items);
+}
+
+cudaError_t MeasureRows(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
+  const int64_t items = Items(work);
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / kWarp), .threads = kThreads};
+  return Launch(shape, stream, MeasureRowsKernel, work, items);
+}
+
+}  // namespace normd::cuda

@@ -1,0 +1,278 @@
+#include "kernels/cuda/run.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/status.h"
+
+namespace normd::cuda {
+namespace {
+
+// Returns what fails.
+#define NORMD_RETURN_IF_FAILED(expression)       \
+  do {                                           \
+    absl::Status normd_status = (expression);    \
+    if (!normd_status.ok()) return normd_status; \
+  } while (false)
+
+template <typename T>
+absl::Status Take(Arena* arena, int64_t count, T** memory) {
+  absl::StatusOr<void*> taken = arena->Take(count * static_cast<int64_t>(sizeof(T)));
+  if (!taken.ok()) return taken.status();
+  *memory = static_cast<T*>(*taken);
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status TakeZeros(Arena* arena, cudaStream_t stream, int64_t count, T** memory) {
+  NORMD_RETURN_IF_FAILED(Take(arena, count, memory));
+  NORMD_CUDA_RETURN_STATUS(cudaMemsetAsync(*memory, 0, static_cast<size_t>(count) * sizeof(T), stream), "cudaMemset");
+  return absl::OkStatus();
+}
+
+ParameterIndex IndexOf(const NormPlan& plan) {
+  return {.kind = plan.affine_index, .channels_per_keep1 = plan.channels_per_keep1, .channel_run = plan.channel_run};
+}
+
+DivisorRule RuleOf(const NormPlan& plan) { return {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero}; }
+
+// One job that is not whole rows alone: residual, permutation, sums, elements, one after the other.
+class JobRun {
+ public:
+  JobRun(const DeviceLimits& limits, const DeviceJob& job, Arena* arena, cudaStream_t stream)
+      : limits_(limits), job_(job), plan_(*job.plan), arena_(arena), stream_(stream) {}
+
+  absl::Status Run() {
+    x_ = {.dtype = plan_.dtype, .data = job_.x};
+    y_ = job_.y;
+    if (job_.residual.data != nullptr) NORMD_RETURN_IF_FAILED(AddResidual());
+    if (plan_.permutation.empty()) return RunPattern();
+    NORMD_RETURN_IF_FAILED(PermuteX());
+    NORMD_RETURN_IF_FAILED(RunPattern());
+    if (job_.y == nullptr) return absl::OkStatus();
+    return Moved(y_, job_.y, SizeOf(plan_.dtype), true);
+  }
+
+ private:
+  absl::Status AddResidual() {
+    if (job_.residual_rounding == ResidualRounding::kRoundFirst) {
+      void* h = job_.h;
+      if (h == nullptr) {
+        char* scratch = nullptr;
+        NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements * SizeOf(plan_.dtype), &scratch));
+        h = scratch;
+      }
+      NORMD_CUDA_RETURN_STATUS(
+          AddResidualRounded(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, h, stream_), "residual");
+      x_.data = h;
+      return absl::OkStatus();
+    }
+    double* hi = nullptr;
+    double* lo = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &hi));
+    if (plan_.dtype == DType::kF64) NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &lo));
+    NORMD_CUDA_RETURN_STATUS(
+        AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, job_.h, stream_),
+        "residual");
+    x_ = {.dtype = DType::kF64, .data = hi, .lo = lo};
+    return absl::OkStatus();
+  }
+
+  absl::Status Moved(const void* from, void* to, int64_t element_bytes, bool back) {
+    PermuteWork work;
+    work.rank = static_cast<int>(plan_.shape.size());
+    work.elements = plan_.elements;
+    work.element_bytes = element_bytes;
+    work.back = back;
+    int64_t strides[PermuteWork::kMaxRank] = {};
+    int64_t stride = 1;
+    for (int axis = work.rank - 1; axis >= 0; --axis) {
+      strides[axis] = stride;
+      stride *= plan_.shape[static_cast<size_t>(axis)];
+    }
+    for (int i = 0; i < work.rank; ++i) {
+      const auto axis = static_cast<size_t>(plan_.permutation[static_cast<size_t>(i)]);
+      work.extents[i] = plan_.shape[axis];
+      work.strides[i] = strides[axis];
+    }
+    return StatusOf(Permute(limits_, work, from, to, stream_), "permutation");
+  }
+
+  absl::Status PermuteX() {
+    char* copy = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements * SizeOf(x_.dtype), &copy));
+    NORMD_RETURN_IF_FAILED(Moved(x_.data, copy, SizeOf(x_.dtype), false));
+    double* lo = nullptr;
+    if (x_.lo != nullptr) {
+      NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &lo));
+      NORMD_RETURN_IF_FAILED(Moved(x_.lo, lo, SizeOf(DType::kF64), false));
+    }
+    x_ = {.dtype = x_.dtype, .data = copy, .lo = lo};
+    if (job_.y == nullptr) return absl::OkStatus();
+    char* y = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements * SizeOf(plan_.dtype), &y));
+    y_ = y;
+    return absl::OkStatus();
+  }
+
+  // The sets of the plan itself.
+  SetWork PlanSets() const {
+    SetWork work;
+    work.x = x_;
+    work.columns = plan_.pattern == Pattern::kColumns;
+    work.keep0 = plan_.keep0;
+    work.reduce0 = plan_.reduce0;
+    work.keep1 = plan_.keep1;
+    work.reduce1 = plan_.reduce1;
+    work.statistic_reduce1 = plan_.statistic_reduce1;
+    work.statistic = plan_.statistic;
+    // f64 streams are calculated in pairs, whatever the plan says.
+    work.precision = work.wide() ? Precision::kExact : plan_.precision;
+    work.rule = RuleOf(plan_);
+    work.mask = job_.mask;
+    work.counted = job_.positions.counted;
+    work.first_counted = job_.positions.first;
+    work.halves = x_.dtype == DType::kF16 || x_.dtype == DType::kBF16;
+    work.fit_f32 = job_.parameters.fit_f32;
+    work.outputs = job_.outputs;
+    return work;
+  }
+
+  // PowerNorm: the groups of each position, as rows.
+  SetWork GroupSets() const {
+    SetWork work;
+    work.x = x_;
+    work.keep0 = plan_.reduce0 * plan_.power_groups;
+    work.reduce1 = work.statistic_reduce1 = work.counted = plan_.keep1 / plan_.power_groups;
+    work.statistic = Statistic::kMeanSquare;
+    work.rule = RuleOf(plan_);
+    return work;
+  }
+
+  absl::Status TakeMemory(SetWork* work, bool sums) {
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->states));
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->results));
+    if (!sums) return absl::OkStatus();
+    NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
+    const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
+    char* parts = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
+    work->parts = parts;
+    if (!work->wide()) return absl::OkStatus();
+    return TakeZeros(arena_, stream_, work->Sets(), &work->magnitudes);
+  }
+
+  absl::Status RunPattern() {
+    SetWork work = PlanSets();
+    if (plan_.power_groups > 0 && plan_.elements > 0) {
+      SetWork groups = GroupSets();
+      NORMD_RETURN_IF_FAILED(TakeMemory(&groups, true));
+      NORMD_CUDA_RETURN_STATUS(ReduceSets(limits_, groups, stream_), "groups");
+      work.pre = groups.results;
+      work.groups = plan_.power_groups;
+    }
+    NORMD_RETURN_IF_FAILED(TakeMemory(&work, !plan_.given_statistics));
+    if (plan_.given_statistics) {
+      work.outputs.moments = nullptr;
+      NORMD_CUDA_RETURN_STATUS(TakeGivenSets(work, job_.given_mean, job_.given_variance, stream_), "statistics");
+    } else {
+      NORMD_CUDA_RETURN_STATUS(ReduceSets(limits_, work, stream_), "sums");
+    }
+    if (y_ == nullptr || plan_.elements == 0) return absl::OkStatus();
+    const ApplyWork apply = {.y_dtype = plan_.dtype,
+                             .y = y_,
+                             .parameters = job_.parameters,
+                             .index = IndexOf(plan_),
+                             .cast_order = plan_.cast_order};
+    return StatusOf(ApplySets(limits_, work, apply, stream_), "elements");
+  }
+
+  const DeviceLimits& limits_;
+  const DeviceJob& job_;
+  const NormPlan& plan_;
+  Arena* const arena_;
+  const cudaStream_t stream_;
+  Elements x_;
+  void* y_ = nullptr;
+};
+
+// What jobs must have in common to share a launch.
+using RowKey = std::tuple<DType, Statistic, Precision, int64_t, int64_t>;
+
+RowKey KeyOf(const NormPlan& plan) {
+  return {plan.dtype, plan.statistic, plan.precision, plan.reduce1, plan.statistic_reduce1};
+}
+
+// Whether a residual is added where rows are read.
+bool FusesResidual(const DeviceJob& job) {
+  return job.residual.data == nullptr ||
+         (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);
+}
+
+RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
+  const NormPlan& plan = *job.plan;
+  return {.x = job.x,
+          .residual = job.residual.data,
+          .h = job.h,
+          .y = job.y,
+          .first_row = first_row,
+          .residual_scale = job.residual_scale,
+          .rule = RuleOf(plan),
+          .parameters = job.parameters,
+          .index = IndexOf(plan),
+          .keep1 = plan.keep1,
+          .outputs = job.outputs};
+}
+
+absl::Status RunWholeRows(const DeviceLimits& limits, const std::vector<const DeviceJob*>& jobs, Arena* arena,
+                          cudaStream_t stream) {
+  const NormPlan& plan = *jobs.front()->plan;
+  RowLaunch launch = {.dtype = plan.dtype,
+                      .statistic = plan.statistic,
+                      .precision = plan.precision,
+                      .n = plan.reduce1,
+                      .counted = plan.statistic_reduce1};
+  std::vector<RowRange> ranges;
+  ranges.reserve(jobs.size());
+  for (const DeviceJob* job : jobs) {
+    ranges.push_back(RangeOf(*job, launch.rows));
+    launch.rows += job->plan->Sets();
+  }
+  launch.one = ranges.front();
+  launch.range_count = static_cast<int>(ranges.size());
+  if (ranges.size() > 1) {
+    RowRange* table = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
+    // From pageable memory: the call has read it when it returns.
+    NORMD_CUDA_RETURN_STATUS(
+        cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
+        "cudaMemcpy");
+    launch.ranges = table;
+  }
+  return StatusOf(NormaliseRows(limits, launch, stream), "rows");
+}
+
+}  // namespace
+
+bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
+  return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
+         plan.permutation.empty() && plan.power_groups == 0 && plan.cast_order == CastOrder::kAffineThenCast &&
+         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
+}
+
+absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
+  std::map<RowKey, std::vector<const DeviceJob*>> rows;
+  for (const DeviceJob& job : jobs) {
+    if (job.y != nullptr && job.mask == nullptr && FusesResidual(job) && RunsAsWholeRows(limits, *job.plan)) {
+      rows[KeyOf(*job.plan)].push_back(&job);
+    } else {
+      NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
+    }
+  }
+  for (const auto& [key, together] : rows) NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, arena, stream));
+  return absl::OkStatus();
+}
+
+}  // namespace normd::cuda
