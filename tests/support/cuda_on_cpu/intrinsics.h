@@ -85,6 +85,12 @@ T MaxAtomically(T* at, T value) {
   return old;
 }
 
+template <typename T>
+T* Aligned(T* address) {
+  if (reinterpret_cast<uintptr_t>(address) % alignof(T) != 0) DieOfAddress(address, alignof(T));
+  return address;
+}
+
 }  // namespace cuda_on_cpu
 
 #define CUDA_ON_CPU_ATOMICS(T)                                                                     \
@@ -97,22 +103,23 @@ CUDA_ON_CPU_ATOMICS(unsigned)
 CUDA_ON_CPU_ATOMICS(unsigned long long)
 #undef CUDA_ON_CPU_ATOMICS
 
-// Loads and stores with a cache hint.
+// Loads and stores with a cache hint, at addresses that suit the type, which every build checks: clang's
+// UndefinedBehaviorSanitizer does not look at copies of whole structs.
 template <typename T>
 T __ldg(const T* from) {
-  return *from;
+  return *cuda_on_cpu::Aligned(from);
 }
 template <typename T>
 T __ldcs(const T* from) {
-  return *from;
+  return *cuda_on_cpu::Aligned(from);
 }
 template <typename T>
 T __ldcg(const T* from) {
-  return *from;
+  return *cuda_on_cpu::Aligned(from);
 }
 template <typename T>
 void __stcs(T* to, T value) {
-  *to = value;
+  *cuda_on_cpu::Aligned(to) = value;
 }
 
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }

@@ -349,6 +349,11 @@ void MeetCluster() { scheduler.MeetCluster(); }
 uint64_t MeetWarp(Meeting meeting, unsigned mask, uint64_t given, unsigned source_lane) {
   return scheduler.MeetWarp(meeting, mask, given, source_lane);
 }
+void DieOfAddress(const volatile void* address, size_t alignment) {
+  if (running != nullptr) ReportThread(scheduler.launch(), *running, Meeting::kNone, 0);
+  std::fprintf(stderr, "cuda_on_cpu: %p is no multiple of %zu\n", const_cast<const void*>(address), alignment);
+  Die("misaligned address");
+}
 unsigned Lane() { return running->lane; }
 unsigned ClusterRank() { return running->block->rank; }
 unsigned ClusterBlocks() { return Count(scheduler.launch().cluster); }

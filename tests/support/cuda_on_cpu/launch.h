@@ -54,6 +54,9 @@ void MeetCluster();
 // in the mask or has exited. For the votes: the ballot in the low half, the lanes that voted in the high half.
 uint64_t MeetWarp(Meeting meeting, unsigned mask, uint64_t given, unsigned source_lane);
 
+// Ends the process: `address` does not suit a type that wants `alignment` bytes.
+[[noreturn]] void DieOfAddress(const volatile void* address, size_t alignment);
+
 unsigned Lane();
 unsigned ClusterRank();
 unsigned ClusterBlocks();

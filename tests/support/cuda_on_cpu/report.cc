@@ -105,9 +105,11 @@ void ReportDeadlock(const Launch& launch, const std::vector<Block>& blocks) {
 
 void ReportThread(const Launch& launch, const Thread& thread, Meeting meeting, unsigned mask) {
   ReportLaunch(launch);
-  std::fprintf(stderr, "  block (%u, %u, %u) thread (%u, %u, %u), lane %u: %s, mask %#010x\n", thread.block->index.x,
+  std::fprintf(stderr, "  block (%u, %u, %u) thread (%u, %u, %u), lane %u", thread.block->index.x,
                thread.block->index.y, thread.block->index.z, thread.index.x, thread.index.y, thread.index.z,
-               thread.lane, NameOf(meeting), mask);
+               thread.lane);
+  if (OfLanes(meeting)) std::fprintf(stderr, ": %s, mask %#010x", NameOf(meeting), mask);
+  std::fputc('\n', stderr);
 }
 
 }  // namespace cuda_on_cpu

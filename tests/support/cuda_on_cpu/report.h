@@ -15,7 +15,7 @@ namespace cuda_on_cpu {
 // Of a kernel that goes no further: no thread of the cluster can run and not all have exited.
 [[noreturn]] void ReportDeadlock(const Launch& launch, const std::vector<Block>& blocks);
 
-// One thread that calls `meeting` with `mask`.
+// One thread, and the meeting of lanes that it calls, if it calls one.
 void ReportThread(const Launch& launch, const Thread& thread, Meeting meeting, unsigned mask);
 
 }  // namespace cuda_on_cpu
