@@ -16,7 +16,7 @@ LIBRARIES = {
     "absl": ("absl/",),
     "hwy": ("hwy/",),
     "tbb": ("tbb/", "oneapi/tbb"),
-    "cuda": ("cuda_runtime", "cuda.h", "cub/"),
+    "cuda": ("cuda_runtime", "cuda_fp16.h", "cuda_bf16.h", "cooperative_groups.h", "cuda.h", "cub/"),
     "grpc": ("grpc/", "grpcpp/", "grpc++/"),
     "protobuf": ("google/protobuf/",),
     "prometheus": ("prometheus/",),
@@ -62,10 +62,12 @@ LAYERS = {
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "tests/support": ("absl", "gtest", "json", "kernels"),
+    "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
 TESTS = {
     "tests/kernels": ("kernels", "tests/kernels", "tests/support"),
+    "tests/device": ("kernels", "tests/device", "tests/kernels", "tests/support"),
     "tests/accuracy": ("kernels", "tests/accuracy", "tests/kernels", "tests/support"),
     "tests/server": ("kernels", "server", "messages", "services", "proto/wire", "tests/server", "tests/support"),
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),
@@ -79,7 +81,7 @@ TESTS = {
                     "tests/kernels", "tests/server/session", "tests/support"),
 }
 # Read by device compilers and by every pass of Highway's recompilation. They see the standard library and device
-# headers: headers of kernels/ that reach nothing else, through whatever they include. Highway itself counts on the CPU,
+# headers: headers of kernels/ and of their own folder that reach nothing else, through whatever they include. Highway itself counts on the CPU,
 # the CUDA runtime on the GPU.
 DEVICE_FILE = re.compile(r"(?:-inl\.h|\.cuh|\.cu)$")
 # The judge shares no code with the judged.
@@ -155,7 +157,7 @@ def leaves_device(root, name, files, library, seen):
         group = group_of(target, quoted, files)
         if group in ("std", library) or target in seen:
             continue
-        if target not in files or not below(group, "kernels"):
+        if target not in files or not (below(group, "kernels") or group == os.path.dirname(name)):
             return [name, target]
         chain = leaves_device(root, target, files, library, seen)
         if chain:
@@ -241,6 +243,12 @@ PLANTED = [
     ("kernels/cuda/rows.cu", '#include <cuda_runtime.h>\n#include "kernels/reaches.h"\n',
      "kernels/reaches.h -> kernels/good.h -> absl/status/status.h"),
     ("kernels/cuda/columns.cu", '#include <cuda_runtime.h>\n#include "kernels/order.h"\n', None),
+    ("tests/device/planted.cu", '#include <cuda_runtime.h>\n#include "tests/device/planted.h"\n', None),
+    ("tests/device/planted.h", "#include <cstdint>\n", None),
+    ("tests/device/far.cu", '#include <cuda_runtime.h>\n#include "tests/support/oracle.h"\n', "device code sees"),
+    ("tests/support/cuda_on_cpu/launch.cc", '#include "tests/support/cuda_on_cpu/launch.h"\n', None),
+    ("tests/support/cuda_on_cpu/launch.h", "#include <cstdint>\n", None),
+    ("tests/support/cuda_on_cpu/up.cc", '#include "kernels/good.h"\n', "cuda_on_cpu may not include kernels"),
     ("kernels/reaches.h", '#include "kernels/good.h"\n', None),
     ("server/engine/engine.h", '#include "grpcpp/grpcpp.h"\n', "server/engine may not include grpc"),
     ("server/engine/uses.h", '#include "server/rpc/codec.h"\n', "server/engine may not include server/rpc"),

@@ -1,0 +1,94 @@
+#include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
+
+#include <cstddef>
+#include <mutex>
+
+#include "tests/support/cuda_on_cpu/state.h"
+
+namespace cuda_on_cpu {
+
+State& TheState() {
+  // Never destroyed: host threads may call to the end.
+  static State& state = *new State;
+  return state;
+}
+
+cudaError_t& LastError() {
+  thread_local cudaError_t last = cudaSuccess;
+  return last;
+}
+
+cudaError_t Keep(cudaError_t error) {
+  if (error != cudaSuccess) LastError() = error;
+  return error;
+}
+
+cudaError_t Injected(State& state, const char* api_name) {
+  if (state.lost != cudaSuccess) return state.lost;
+  cudaError_t injected = cudaSuccess;
+  for (size_t i = 0; i < state.faults.size();) {
+    Fault& fault = state.faults[i];
+    if (fault.api_name != api_name || fault.after_calls-- > 0) {
+      ++i;
+      continue;
+    }
+    injected = fault.error;
+    if (fault.sticky) state.lost = fault.error;
+    state.faults.erase(state.faults.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return injected;
+}
+
+void SetSeed(uint64_t seed) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.seed = seed;
+}
+
+void SetDevice(const Device& device) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.device = device;
+}
+
+void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool sticky) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.faults.push_back({api_name, after_calls, error, sticky});
+}
+
+void Reset() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.seed = 0;
+  state.device = {};
+  state.faults.clear();
+  state.lost = cudaSuccess;
+  state.kernels.clear();
+  state.launches = 0;
+  LastError() = cudaSuccess;
+}
+
+int64_t Launches() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  return state.launches;
+}
+
+size_t BytesAllocated() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  size_t bytes = 0;
+  for (const auto& [base, allocation] : state.allocations) bytes += allocation.bytes;
+  return bytes;
+}
+
+int64_t ObjectsAlive() {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  size_t alive = state.streams.size() + state.events.size();
+  for (const auto& [base, times] : state.opened) alive += static_cast<size_t>(times);
+  return static_cast<int64_t>(alive);
+}
+
+}  // namespace cuda_on_cpu

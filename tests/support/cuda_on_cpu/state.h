@@ -1,0 +1,95 @@
+// What the emulated runtime knows: the device, allocations, streams, events, faults to inject. Private to runtime.cc,
+// memory.cc and cuda_on_cpu.cc. Threads: every field but the atomics is guarded by `mutex`, which Api holds around the
+// body of a call and which no running kernel holds. Ownership: the state lives as long as the process and frees nothing
+// that its callers forgot: that is theirs to find.
+#ifndef NORMD_TESTS_SUPPORT_CUDA_ON_CPU_STATE_H_
+#define NORMD_TESTS_SUPPORT_CUDA_ON_CPU_STATE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
+
+struct CUstream_st {};
+struct CUevent_st {
+  bool timed = true;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point at;
+};
+
+namespace cuda_on_cpu {
+
+struct Allocation {
+  size_t bytes = 0;
+  bool device = false;  // else pinned host memory
+  uint64_t number = 0;  // never reused, as addresses are
+};
+
+struct Fault {
+  std::string api_name;
+  int after_calls = 0;
+  cudaError_t error = cudaSuccess;
+  bool sticky = false;
+};
+
+struct KernelLimits {
+  int shared_bytes = 48 * 1024;
+  bool large_clusters = false;
+};
+
+struct State {
+  std::mutex mutex;
+  Device device;
+  uint64_t seed = 0;
+  std::vector<Fault> faults;
+  cudaError_t lost = cudaSuccess;  // what every call fails with
+  uint64_t allocations_made = 0;
+  std::map<uintptr_t, Allocation> allocations;
+  std::map<uintptr_t, int> opened;  // IPC: base address -> how often
+  std::set<const CUstream_st*> streams;
+  std::set<const CUevent_st*> events;
+  std::map<const void*, KernelLimits> kernels;
+  int64_t launches = 0;
+};
+
+State& TheState();
+
+// REQUIRES: mutex held. The error that is injected into this call, or success.
+cudaError_t Injected(State& state, const char* api_name);
+
+// Keeps a failure for cudaGetLastError.
+cudaError_t Keep(cudaError_t error);
+
+// Every function of the API that can fail: an injected error, else what body(state) says, under the lock.
+template <typename Body>
+cudaError_t Api(const char* api_name, Body body) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const cudaError_t injected = Injected(state, api_name);
+  return Keep(injected != cudaSuccess ? injected : body(state));
+}
+
+// As Api, of a function that gives something back: once the device is lost, that is forgotten all the same.
+template <typename Body>
+cudaError_t ReleasingApi(const char* api_name, Body body) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  const cudaError_t injected = Injected(state, api_name);
+  if (injected != cudaSuccess && state.lost == cudaSuccess) return Keep(injected);
+  const cudaError_t result = body(state);
+  return Keep(injected != cudaSuccess ? injected : result);
+}
+
+// The last error of this host thread.
+cudaError_t& LastError();
+
+}  // namespace cuda_on_cpu
+
+#endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_STATE_H_
