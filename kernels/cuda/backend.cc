@@ -23,7 +23,7 @@ namespace {
 using cuda::DeviceLimits;
 using cuda::LaneMemory;
 
-struct Device {
+struct FoundDevice {
   int number = 0;
   int major = 0, minor = 0;
   DeviceLimits limits;
@@ -37,7 +37,7 @@ struct Submission {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const Device& device, const Backend* host) : device_(device), host_(host) {}
+  CudaBackend(const FoundDevice& device, const Backend* host) : device_(device), host_(host) {}
 
   ~CudaBackend() override {
     {
@@ -112,13 +112,13 @@ class CudaBackend final : public Backend {
     if (!status.ok()) return status;
     for (const Job& job : jobs) {
       if (job.errand.executed != nullptr) {
-        *job.errand.executed = {.device = normd::Device::kCuda, .kernel = KernelName(*job.plan)};
+        *job.errand.executed = {.device = Device::kCuda, .kernel = KernelName(*job.plan)};
       }
     }
     return status;
   }
 
-  const Device device_;
+  const FoundDevice device_;
   const Backend* const host_;
   std::atomic<bool> lost_{false};
 
@@ -131,7 +131,7 @@ class CudaBackend final : public Backend {
 
 absl::Status NotUsable(const absl::Status& status) { return absl::UnavailableError(status.message()); }
 
-absl::StatusOr<Device> Find(const CudaBackendOptions& options) {
+absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   int count = 0;
   NORMD_CUDA_RETURN_STATUS(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (options.device < 0 || options.device >= count) {
@@ -148,7 +148,7 @@ absl::StatusOr<Device> Find(const CudaBackendOptions& options) {
   size_t all_bytes = 0;
   NORMD_CUDA_RETURN_STATUS(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
   const int64_t bytes = options.max_device_bytes > 0 ? options.max_device_bytes : static_cast<int64_t>(free_bytes) / 2;
-  Device device = {.number = options.device, .major = properties.major, .minor = properties.minor};
+  FoundDevice device = {.number = options.device, .major = properties.major, .minor = properties.minor};
   device.limits = {.multiprocessors = properties.multiProcessorCount,
                    .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
                    .has_clusters = properties.major >= 9};
@@ -159,7 +159,7 @@ absl::StatusOr<Device> Find(const CudaBackendOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options, const Backend* host) {
-  absl::StatusOr<Device> device = Find(options);
+  absl::StatusOr<FoundDevice> device = Find(options);
   if (!device.ok()) return NotUsable(device.status());
   auto backend = std::make_unique<CudaBackend>(*device, host);
   if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
