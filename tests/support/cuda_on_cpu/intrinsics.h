@@ -103,8 +103,7 @@ CUDA_ON_CPU_ATOMICS(unsigned)
 CUDA_ON_CPU_ATOMICS(unsigned long long)
 #undef CUDA_ON_CPU_ATOMICS
 
-// Loads and stores with a cache hint, at addresses that suit the type, which every build checks: clang's
-// UndefinedBehaviorSanitizer does not look at copies of whole structs.
+// Loads and stores with a cache hint, at addresses that suit the type, which every build checks.
 template <typename T>
 T __ldg(const T* from) {
   return *cuda_on_cpu::Aligned(from);

@@ -44,7 +44,7 @@
   ERROR(cudaErrorInvalidClusterSize, 912, "invalid cluster size")                                         \
   ERROR(cudaErrorUnknown, 999, "unknown error")
 
-enum cudaError {
+enum cudaError : int {
 #define CUDA_ON_CPU_ENUMERATOR(name, value, words) name = value,
   CUDA_ON_CPU_ERRORS(CUDA_ON_CPU_ENUMERATOR)
 #undef CUDA_ON_CPU_ENUMERATOR
@@ -107,7 +107,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 
 // Memory.
-enum cudaMemcpyKind {
+enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
