@@ -9,6 +9,9 @@
 
 #include <cstdint>
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 #define __global__
 #define __device__
 #define __host__
@@ -103,5 +106,7 @@ extern constinit thread_local unsigned char* dynamic_shared;
 
 // Declares `name`, the block's dynamic shared memory. With nvcc: extern __shared__ __align__(16) unsigned char name[].
 #define NORMD_DYNAMIC_SHARED(name) unsigned char* name = ::cuda_on_cpu::dynamic_shared
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_LANGUAGE_H_

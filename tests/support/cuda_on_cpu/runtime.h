@@ -13,6 +13,9 @@
 
 #include "tests/support/cuda_on_cpu/language.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 // name, value, CUDA's words for it.
 #define CUDA_ON_CPU_ERRORS(ERROR)                                                                         \
   ERROR(cudaSuccess, 0, "no error")                                                                       \
@@ -212,5 +215,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   cuda_on_cpu::Call<Parameters...> call{kernel, {std::forward<Arguments>(arguments)...}};
   return cuda_on_cpu::LaunchKernel(config, reinterpret_cast<const void*>(kernel), call.Run, &call);
 }
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_RUNTIME_H_
