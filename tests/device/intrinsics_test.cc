@@ -132,7 +132,7 @@ TEST_P(Intrinsics, ALaneOutsideTheMaskGivesJunk) {
 template <typename T>
 __global__ void Atomics(T* at, T* tickets) {
   tickets[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(&at[0], T{1});
-  atomicMax(&at[1], static_cast<T>(threadIdx.x * 3));
+  atomicMax(&at[1], static_cast<T>(threadIdx.x) * 3);
   atomicOr(&at[2], static_cast<T>(T{1} << (threadIdx.x % 31)));
   const T before = atomicExch(&at[3], static_cast<T>(threadIdx.x));
   atomicAdd(&at[4], before);

@@ -177,6 +177,7 @@ TEST_F(Runtime, StreamsAndEventsKeepTheirRules) {
   EXPECT_EQ(cudaEventDestroy(end), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(nullptr, 0, 0, stream), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 

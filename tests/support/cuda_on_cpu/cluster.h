@@ -6,6 +6,9 @@
 
 #include "tests/support/cuda_on_cpu/launch.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 namespace cooperative_groups {
 
 class cluster_group {
@@ -24,5 +27,7 @@ class cluster_group {
 inline cluster_group this_cluster() { return {}; }
 
 }  // namespace cooperative_groups
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_CLUSTER_H_

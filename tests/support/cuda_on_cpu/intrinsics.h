@@ -10,6 +10,9 @@
 
 #include "tests/support/cuda_on_cpu/launch.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 inline void __syncthreads() { cuda_on_cpu::MeetBlock(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   cuda_on_cpu::MeetWarp(cuda_on_cpu::Meeting::kSyncWarp, mask, 0, 0);
@@ -103,8 +106,7 @@ CUDA_ON_CPU_ATOMICS(unsigned)
 CUDA_ON_CPU_ATOMICS(unsigned long long)
 #undef CUDA_ON_CPU_ATOMICS
 
-// Loads and stores with a cache hint, at addresses that suit the type, which every build checks: clang's
-// UndefinedBehaviorSanitizer does not look at copies of whole structs.
+// Loads and stores with a cache hint, at addresses that suit the type, which every build checks.
 template <typename T>
 T __ldg(const T* from) {
   return *cuda_on_cpu::Aligned(from);
@@ -161,5 +163,7 @@ inline double min(float a, double b) { return fmin(a, b); }
 inline double max(float a, double b) { return fmax(a, b); }
 inline double min(double a, float b) { return fmin(a, b); }
 inline double max(double a, float b) { return fmax(a, b); }
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_INTRINSICS_H_

@@ -9,6 +9,9 @@
 
 #include <cstdint>
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 #define __global__
 #define __device__
 #define __host__
@@ -24,27 +27,60 @@ struct dim3 {
   constexpr dim3(unsigned x_size = 1, unsigned y_size = 1, unsigned z_size = 1) : x(x_size), y(y_size), z(z_size) {}
   unsigned x, y, z;
 };
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
-struct alignas(16) uint4 {
-  unsigned x, y, z, w;
-};
-struct alignas(16) int4 {
-  int x, y, z, w;
-};
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-struct alignas(16) double2 {
-  double x, y;
-};
-struct alignas(16) ulonglong2 {
-  unsigned long long x, y;
-};
+// clang's UndefinedBehaviorSanitizer looks at the reference of a copy constructor, never at the copy of a trivial
+// struct: under it alone the vectors have copies of their own. They are trivially copyable everywhere else.
+#if defined(__clang__)
+#if __has_feature(undefined_behavior_sanitizer)
+#define CUDA_ON_CPU_SEEN_COPIES 1
+#endif
+#endif
+#if defined(CUDA_ON_CPU_SEEN_COPIES)
+#define CUDA_ON_CPU_COPIES2(name, T)                               \
+  name() = default;                                                \
+  constexpr name(T x_value, T y_value) : x(x_value), y(y_value) {} \
+  constexpr name(const name& other) : x(other.x), y(other.y) {}    \
+  constexpr name& operator=(const name& other) {                   \
+    x = other.x;                                                   \
+    y = other.y;                                                   \
+    return *this;                                                  \
+  }
+#define CUDA_ON_CPU_COPIES4(name, T)                                                                             \
+  name() = default;                                                                                              \
+  constexpr name(T x_value, T y_value, T z_value, T w_value) : x(x_value), y(y_value), z(z_value), w(w_value) {} \
+  constexpr name(const name& other) : x(other.x), y(other.y), z(other.z), w(other.w) {}                          \
+  constexpr name& operator=(const name& other) {                                                                 \
+    x = other.x;                                                                                                 \
+    y = other.y;                                                                                                 \
+    z = other.z;                                                                                                 \
+    w = other.w;                                                                                                 \
+    return *this;                                                                                                \
+  }
+#else
+#define CUDA_ON_CPU_COPIES2(name, T)
+#define CUDA_ON_CPU_COPIES4(name, T)
+#endif
+
+#define CUDA_ON_CPU_VECTOR2(name, T)   \
+  struct alignas(2 * sizeof(T)) name { \
+    T x, y;                            \
+    CUDA_ON_CPU_COPIES2(name, T)       \
+  };
+#define CUDA_ON_CPU_VECTOR4(name, T)   \
+  struct alignas(4 * sizeof(T)) name { \
+    T x, y, z, w;                      \
+    CUDA_ON_CPU_COPIES4(name, T)       \
+  };
+CUDA_ON_CPU_VECTOR2(uint2, unsigned)
+CUDA_ON_CPU_VECTOR2(float2, float)
+CUDA_ON_CPU_VECTOR2(double2, double)
+CUDA_ON_CPU_VECTOR2(ulonglong2, unsigned long long)
+CUDA_ON_CPU_VECTOR4(uint4, unsigned)
+CUDA_ON_CPU_VECTOR4(int4, int)
+CUDA_ON_CPU_VECTOR4(float4, float)
+#undef CUDA_ON_CPU_VECTOR2
+#undef CUDA_ON_CPU_VECTOR4
+#undef CUDA_ON_CPU_COPIES2
+#undef CUDA_ON_CPU_COPIES4
 
 constexpr uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 constexpr uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
@@ -70,5 +106,7 @@ extern constinit thread_local unsigned char* dynamic_shared;
 
 // Declares `name`, the block's dynamic shared memory. With nvcc: extern __shared__ __align__(16) unsigned char name[].
 #define NORMD_DYNAMIC_SHARED(name) unsigned char* name = ::cuda_on_cpu::dynamic_shared
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_LANGUAGE_H_

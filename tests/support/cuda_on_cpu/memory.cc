@@ -15,6 +15,7 @@ namespace {
 
 using cuda_on_cpu::Allocation;
 using cuda_on_cpu::Api;
+using cuda_on_cpu::IsStream;
 using cuda_on_cpu::ReleasingApi;
 using cuda_on_cpu::State;
 
@@ -83,8 +84,10 @@ bool EndFits(const State& state, const void* end, size_t bytes, bool is_device, 
   return is_device ? IsDeviceRange(state, end, bytes) : end != nullptr && !IsDevice(state, end);
 }
 
-cudaError_t Copy(const char* api_name, void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+cudaError_t Copy(const char* api_name, void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                 cudaStream_t stream) {
   return Api(api_name, [&](State& state) {
+    if (!IsStream(state, stream)) return cudaErrorInvalidResourceHandle;
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
     if (bytes == 0) return cudaSuccess;
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -97,8 +100,9 @@ cudaError_t Copy(const char* api_name, void* to, const void* from, size_t bytes,
   });
 }
 
-cudaError_t Set(const char* api_name, void* to, int value, size_t bytes) {
+cudaError_t Set(const char* api_name, void* to, int value, size_t bytes, cudaStream_t stream) {
   return Api(api_name, [&](State& state) {
+    if (!IsStream(state, stream)) return cudaErrorInvalidResourceHandle;
     if (bytes == 0) return cudaSuccess;
     if (!IsDeviceRange(state, to, bytes)) return cudaErrorInvalidValue;
     std::memset(to, value, bytes);
@@ -125,14 +129,14 @@ cudaError_t cudaFree(void* memory) { return Free("cudaFree", memory, true); }
 cudaError_t cudaFreeHost(void* memory) { return Free("cudaFreeHost", memory, false); }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  return Copy("cudaMemcpy", to, from, bytes, kind);
+  return Copy("cudaMemcpy", to, from, bytes, kind, nullptr);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
-  return Copy("cudaMemcpyAsync", to, from, bytes, kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  return Copy("cudaMemcpyAsync", to, from, bytes, kind, stream);
 }
-cudaError_t cudaMemset(void* to, int value, size_t bytes) { return Set("cudaMemset", to, value, bytes); }
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
-  return Set("cudaMemsetAsync", to, value, bytes);
+cudaError_t cudaMemset(void* to, int value, size_t bytes) { return Set("cudaMemset", to, value, bytes, nullptr); }
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  return Set("cudaMemsetAsync", to, value, bytes, stream);
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {

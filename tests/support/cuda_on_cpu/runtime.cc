@@ -14,14 +14,13 @@ namespace {
 
 using cuda_on_cpu::Api;
 using cuda_on_cpu::Device;
+using cuda_on_cpu::IsStream;
 using cuda_on_cpu::ReleasingApi;
 using cuda_on_cpu::State;
 
 constexpr int kSharedBytes = 48 * 1024;  // without cudaFuncSetAttribute
 constexpr int kL2Bytes = 50 << 20;
 constexpr int kVersion = 13000;
-
-bool IsStream(const State& state, cudaStream_t stream) { return stream == nullptr || state.streams.contains(stream); }
 
 cudaError_t CheckStream(const char* api_name, cudaStream_t stream) {
   return Api(api_name,

@@ -13,38 +13,41 @@
 
 #include "tests/support/cuda_on_cpu/language.h"
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 // name, value, CUDA's words for it.
-#define CUDA_ON_CPU_ERRORS(ERROR)                                                                         \
-  ERROR(cudaSuccess, 0, "no error")                                                                       \
-  ERROR(cudaErrorInvalidValue, 1, "invalid argument")                                                     \
-  ERROR(cudaErrorMemoryAllocation, 2, "out of memory")                                                    \
-  ERROR(cudaErrorInitializationError, 3, "initialization error")                                          \
-  ERROR(cudaErrorCudartUnloading, 4, "driver shutting down")                                              \
-  ERROR(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                               \
-  ERROR(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                      \
-  ERROR(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                         \
-  ERROR(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")  \
-  ERROR(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")             \
-  ERROR(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                    \
-  ERROR(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                     \
-  ERROR(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                            \
-  ERROR(cudaErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                           \
-  ERROR(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device") \
-  ERROR(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                            \
-  ERROR(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                   \
-  ERROR(cudaErrorNotReady, 600, "device not ready")                                                       \
-  ERROR(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                         \
-  ERROR(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                    \
-  ERROR(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                           \
-  ERROR(cudaErrorMisalignedAddress, 716, "misaligned address")                                            \
-  ERROR(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                        \
-  ERROR(cudaErrorNotPermitted, 800, "operation not permitted")                                            \
-  ERROR(cudaErrorNotSupported, 801, "operation not supported")                                            \
-  ERROR(cudaErrorSystemNotReady, 802, "system not yet initialized")                                       \
-  ERROR(cudaErrorInvalidClusterSize, 912, "invalid cluster size")                                         \
+#define CUDA_ON_CPU_ERRORS(ERROR)                                                                               \
+  ERROR(cudaSuccess, 0, "no error")                                                                             \
+  ERROR(cudaErrorInvalidValue, 1, "invalid argument")                                                           \
+  ERROR(cudaErrorMemoryAllocation, 2, "out of memory")                                                          \
+  ERROR(cudaErrorInitializationError, 3, "initialization error")                                                \
+  ERROR(cudaErrorCudartUnloading, 4, "driver shutting down")                                                    \
+  ERROR(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                                     \
+  ERROR(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                            \
+  ERROR(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                               \
+  ERROR(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version")        \
+  ERROR(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")                   \
+  ERROR(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                          \
+  ERROR(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                           \
+  ERROR(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                  \
+  ERROR(cudaErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                                 \
+  ERROR(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")       \
+  ERROR(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                                  \
+  ERROR(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                         \
+  ERROR(cudaErrorNotReady, 600, "device not ready")                                                             \
+  ERROR(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                               \
+  ERROR(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                          \
+  ERROR(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                 \
+  ERROR(cudaErrorMisalignedAddress, 716, "misaligned address")                                                  \
+  ERROR(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                              \
+  ERROR(cudaErrorNotPermitted, 800, "operation not permitted")                                                  \
+  ERROR(cudaErrorNotSupported, 801, "operation not supported")                                                  \
+  ERROR(cudaErrorSystemNotReady, 802, "system not yet initialized")                                             \
+  ERROR(cudaErrorInvalidClusterSize, 912, "a kernel launch error has occurred due to cluster misconfiguration") \
   ERROR(cudaErrorUnknown, 999, "unknown error")
 
-enum cudaError {
+enum cudaError : int {
 #define CUDA_ON_CPU_ENUMERATOR(name, value, words) name = value,
   CUDA_ON_CPU_ERRORS(CUDA_ON_CPU_ENUMERATOR)
 #undef CUDA_ON_CPU_ENUMERATOR
@@ -107,7 +110,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 
 // Memory.
-enum cudaMemcpyKind {
+enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
   cudaMemcpyHostToDevice = 1,
   cudaMemcpyDeviceToHost = 2,
@@ -212,5 +215,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   cuda_on_cpu::Call<Parameters...> call{kernel, {std::forward<Arguments>(arguments)...}};
   return cuda_on_cpu::LaunchKernel(config, reinterpret_cast<const void*>(kernel), call.Run, &call);
 }
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_RUNTIME_H_

@@ -7,6 +7,9 @@
 #include <bit>
 #include <cstdint>
 
+// The names are CUDA's.
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
+
 struct __half {
   uint16_t bits;
 };
@@ -64,5 +67,7 @@ constexpr __nv_bfloat16 __float2bfloat16_rn(float value) {
 }
 
 constexpr float __bfloat162float(__nv_bfloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 #endif  // NORMD_TESTS_SUPPORT_CUDA_ON_CPU_SMALL_FLOATS_H_

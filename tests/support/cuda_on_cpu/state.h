@@ -61,6 +61,11 @@ struct State {
 
 State& TheState();
 
+// REQUIRES: mutex held. The null stream is one.
+inline bool IsStream(const State& state, cudaStream_t stream) {
+  return stream == nullptr || state.streams.contains(stream);
+}
+
 // REQUIRES: mutex held. The error that is injected into this call, or success.
 cudaError_t Injected(State& state, const char* api_name);
 
