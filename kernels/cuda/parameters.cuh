@@ -4,6 +4,7 @@
 #define NORMD_KERNELS_CUDA_PARAMETERS_CUH_
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/cuda/elements.cuh"
@@ -80,11 +81,16 @@ struct alignas(kVectorBytes) VectorOf {
 };
 template <typename S>
 __device__ __forceinline__ VectorOf<S> LoadVector(const S* p) {
-  return std::bit_cast<VectorOf<S>>(*reinterpret_cast<const uint4*>(p));
+  const uint4 words = *reinterpret_cast<const uint4*>(p);
+  VectorOf<S> v;
+  std::memcpy(&v, &words, sizeof(v));
+  return v;
 }
 template <typename S>
 __device__ __forceinline__ void StoreVector(S* p, const VectorOf<S>& v) {
-  *reinterpret_cast<uint4*>(p) = std::bit_cast<uint4>(v);
+  uint4 words;
+  std::memcpy(&words, &v, sizeof(v));
+  *reinterpret_cast<uint4*>(p) = words;
 }
 
 // Narrow elements of one set, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the
