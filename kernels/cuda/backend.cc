@@ -102,7 +102,6 @@ class CudaBackend final : public Backend {
       lock.unlock();
       std::move(submission.done)(Run(submission.jobs, memory));
     }
-    cudaStreamDestroy(memory->stream);
   }
 
   absl::Status Run(const std::vector<Job>& jobs, LaneMemory* memory) {

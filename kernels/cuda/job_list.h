@@ -23,6 +23,11 @@ struct LaneMemory {
   Arena arena;
 
   explicit LaneMemory(int64_t max_device_bytes) : arena(max_device_bytes) {}
+  ~LaneMemory() {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+  LaneMemory(const LaneMemory&) = delete;
+  LaneMemory& operator=(const LaneMemory&) = delete;
 };
 
 // Runs `jobs` from tensors to tensors, in host memory but for those that say otherwise, and waits for them. After an

@@ -1,0 +1,298 @@
+// The CUDA backend around its kernels, on the emulated device: job lists, tensors in device memory, what it keeps and
+// gives back, and every call of the runtime failing in turn.
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/device/device_runs.h"
+#include "tests/kernels/cases.h"
+
+namespace normd {
+namespace {
+
+using cases::Affine;
+using cases::Group;
+using cases::Of;
+using cases::On;
+using cases::Over;
+using cases::With;
+
+class DeviceBackendTest : public testing::Test {
+ protected:
+  DeviceBackendTest() { cuda_on_cpu::Reset(); }
+  const std::unique_ptr<Backend> cpu_ = InlineCpuBackend();
+};
+
+Case Rows(int64_t rows, int64_t n, DType dtype = DType::kF32) {
+  return Affine(With(On(Over({n}), {rows, n}), dtype), DType::kF32, DType::kF32);
+}
+
+struct Prepared {
+  Prepared(const Backend& backend, const Case& the_case, int misalignment = 0)
+      : c(the_case), plan(*PlanOf(c)), data(DataOf(c)), run(backend, c, plan, data, misalignment) {}
+  const Case c;
+  const NormPlan plan;
+  const CaseData data;
+  CaseRun run;
+};
+
+std::vector<Case> Mixed() {
+  std::vector<Case> all;
+  for (int i = 0; i < 6; ++i) {
+    Case c = Rows(3 + i, 300);
+    c.spec.eps = 1e-5 * (i + 1);
+    if (i == 2) c.bias.reset();
+    if (i == 3) c.data = Data::kOutliers;
+    if (i == 4) c.data = Data::kNan;
+    all.push_back(c);
+    c.options.precision = Precision::kFast;
+    all.push_back(c);
+  }
+  all.push_back(Rows(4, 5000, DType::kBF16));
+  all.push_back(Affine(With(On(Group(2, Layout::kChannelsFirst), {3, 6, 10, 5}), DType::kF32)));
+  all.push_back(Affine(With(On(Of(Method::kBatchNorm, Layout::kChannelsLast), {300, 5}), DType::kF16)));
+  all.push_back(With(On(Over({0}), {3, 0}), DType::kF32));
+  return all;
+}
+
+TEST_F(DeviceBackendTest, BytesDoNotDependOnTheJobsThatTravelTogether) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  std::vector<std::unique_ptr<Prepared>> together;
+  std::vector<Job> jobs;
+  for (const Case& c : Mixed()) {
+    together.push_back(std::make_unique<Prepared>(*cuda, c, static_cast<int>(together.size() * 5 % 60)));
+    jobs.push_back(together.back()->run.MakeJob());
+  }
+  ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
+  for (const auto& one : together) {
+    EXPECT_EQ(DifferenceOf(one->run.TakeOutputs(), Execute(*cpu_, one->c, one->data)), "") << one->c.Name();
+  }
+}
+
+TEST_F(DeviceBackendTest, RowsOfOneLengthShareALaunch) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  std::vector<std::unique_ptr<Prepared>> together;
+  std::vector<Job> jobs;
+  for (int i = 0; i < 64; ++i) {
+    together.push_back(std::make_unique<Prepared>(*cuda, Rows(1 + i % 7, 96)));
+    jobs.push_back(together.back()->run.MakeJob());
+  }
+  const int64_t before = cuda_on_cpu::Launches();
+  ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
+  EXPECT_EQ(cuda_on_cpu::Launches() - before, 1);
+}
+
+TEST_F(DeviceBackendTest, SaysWhatRan) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const auto kernel_of = [&](const Case& c) {
+    Prepared one(*cuda, c);
+    Executed executed;
+    Job job = one.run.MakeJob();
+    job.errand.executed = &executed;
+    EXPECT_TRUE(RunJobs(*cuda, {job}).ok());
+    EXPECT_EQ(executed.device, Device::kCuda);
+    return executed.kernel;
+  };
+  EXPECT_EQ(kernel_of(Rows(2, 100)), "cuda/sm_90/whole_rows");
+  EXPECT_EQ(kernel_of(Rows(1, 300000)), "cuda/sm_90/rows");
+  EXPECT_EQ(kernel_of(With(On(Of(Method::kBatchNorm, Layout::kChannelsLast), {9, 5}), DType::kF32)),
+            "cuda/sm_90/columns");
+  EXPECT_EQ(kernel_of(With(On(cases::Power(2), {9, 6}), DType::kF32)), "cuda/sm_90/power");
+}
+
+// Device memory with bytes in it, at a distance from alignment.
+class DeviceBytes {
+ public:
+  DeviceBytes(const void* content, size_t size, size_t misalignment) : size_(size), misalignment_(misalignment) {
+    EXPECT_EQ(cudaMalloc(&base_, size + misalignment), cudaSuccess);
+    if (content != nullptr) std::memcpy(data(), content, size);
+  }
+  ~DeviceBytes() { cudaFree(base_); }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+  char* data() const { return static_cast<char*>(base_) + misalignment_; }
+  std::string Content() const { return std::string(data(), size_); }
+
+ private:
+  const size_t size_, misalignment_;
+  void* base_ = nullptr;
+};
+
+TEST_F(DeviceBackendTest, TensorsInDeviceMemoryAreUsedWhereTheyLie) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  for (const int64_t n : {100, 4100}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      for (const size_t misalignment : {0, 8, 1}) {
+        Case c = Rows(3, n, dtype);
+        c.residual = ResidualCase{.dtype = dtype};
+        Prepared one(*cuda, c);
+        Job job = one.run.MakeJob();
+        const size_t size = one.data.x.size();
+        const DeviceBytes x(job.x, size, misalignment), residual(job.residual.data, size, misalignment);
+        const DeviceBytes y(nullptr, size, misalignment), h(nullptr, size, misalignment);
+        job.x = x.data();
+        job.residual.data = residual.data();
+        job.y = y.data();
+        job.h = h.data();
+        job.in_cuda = {.x = true, .residual = true, .y = true, .h = true};
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+        const Outputs want = Execute(*cpu_, c, one.data);
+        Outputs got = one.run.TakeOutputs();
+        got.y = y.Content();
+        got.h = h.Content();
+        EXPECT_EQ(DifferenceOf(got, want), "") << c.Name() << " at " << misalignment;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceBackendTest, ScatteredTensorsArePutTogetherOnTheWay) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const Case c = Rows(5, 33, DType::kBF16);
+  Prepared one(*cuda, c);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(one.data.x.data());
+  std::vector<Segment> segments;
+  for (size_t at = 0, size = 1; at < one.data.x.size(); at += size, size = size * 2 + 1) {
+    size = std::min(size, one.data.x.size() - at);
+    segments.emplace_back(bytes + at, size);
+  }
+  Job job = one.run.MakeJob();
+  job.x = nullptr;
+  job.x_segments = segments;
+  ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+  EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), Execute(*cpu_, c, one.data)), "");
+}
+
+TEST_F(DeviceBackendTest, ATensorLargerThanTheStagingPiecesArrivesWhole) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const Case c = Rows(6500, 1000);  // 26 MB, in windows of 4 MiB
+  const CaseData data = DataOf(c);
+  EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "");
+}
+
+TEST_F(DeviceBackendTest, ParametersThatAreUsedAgainStayOnTheDevice) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const Case c = Rows(2, 1000);
+  const CaseData data = DataOf(c);
+  const Outputs want = Execute(*cpu_, c, data);
+  size_t without = 0;
+  {
+    Prepared one(*cuda, c);
+    ASSERT_TRUE(RunJobs(*cuda, {one.run.MakeJob()}).ok());
+    without = cuda_on_cpu::BytesAllocated();
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(RunJobs(*cuda, {one.run.MakeJob()}).ok());
+      EXPECT_EQ(cuda_on_cpu::BytesAllocated() - without, 1000u * 2 * (8 + 4)) << i;
+      EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), want), "") << i;
+    }
+  }
+  EXPECT_EQ(cuda_on_cpu::BytesAllocated(), without);
+}
+
+TEST_F(DeviceBackendTest, AJobOverTheMemoryLimitIsRefusedAndTheNextOneServed) {
+  const std::unique_ptr<Backend> cuda =
+      EmulatedCudaBackend(cpu_.get(), {.streams = 1, .max_device_bytes = int64_t{4} << 20});
+  Prepared large(*cuda, Rows(1000, 1000));
+  const absl::Status status = RunJobs(*cuda, {large.run.MakeJob()});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  const Case small = Rows(10, 1000);
+  const CaseData data = DataOf(small);
+  EXPECT_EQ(DifferenceOf(Execute(*cuda, small, data), Execute(*cpu_, small, data)), "");
+}
+
+TEST_F(DeviceBackendTest, EveryCallMayFailOnceAndTheNextJobIsServed) {
+  for (const char* api : {"cudaMalloc", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernelEx", "cudaEventRecord",
+                          "cudaEventSynchronize", "cudaStreamSynchronize", "cudaFuncSetAttribute"}) {
+    for (int call = 0; call < 4; ++call) {
+      cuda_on_cpu::Reset();
+      const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+      const Case c = Rows(2, 300000);
+      const CaseData data = DataOf(c);
+      const bool memory = std::string_view(api) == "cudaMalloc";
+      cuda_on_cpu::FailCalls(api, call, memory ? cudaErrorMemoryAllocation : cudaErrorInvalidValue, false);
+      Prepared one(*cuda, c);
+      const absl::Status status = RunJobs(*cuda, {one.run.MakeJob()});
+      if (!status.ok()) {
+        EXPECT_EQ(status.code(), memory ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal)
+            << api << ": " << status;
+      }
+      cuda_on_cpu::Reset();
+      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << api << " call " << call;
+    }
+  }
+}
+
+TEST_F(DeviceBackendTest, ALostDeviceRefusesEverythingAndGivesItsMemoryBack) {
+  const size_t before = cuda_on_cpu::BytesAllocated();
+  const int64_t objects = cuda_on_cpu::ObjectsAlive();
+  for (const char* api : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventSynchronize"}) {
+    cuda_on_cpu::Reset();
+    {
+      const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get(), {.streams = 3});
+      Prepared one(*cuda, Rows(2, 300000));
+      cuda_on_cpu::FailCalls(api, 1, cudaErrorIllegalAddress, true);
+      const absl::Status status = RunJobs(*cuda, {one.run.MakeJob()});
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << api << ": " << status;
+      EXPECT_NE(status.message().find("cudaErrorIllegalAddress"), std::string::npos) << status;
+      EXPECT_EQ(RunJobs(*cuda, {one.run.MakeJob()}).code(), absl::StatusCode::kUnavailable);
+    }
+    cuda_on_cpu::Reset();
+    EXPECT_EQ(cuda_on_cpu::BytesAllocated(), before) << api;
+    EXPECT_EQ(cuda_on_cpu::ObjectsAlive(), objects) << api;
+  }
+}
+
+TEST_F(DeviceBackendTest, AMachineWithoutAUsableDeviceSaysWhy) {
+  const auto refusal = [&](const CudaBackendOptions& options) {
+    const auto backend = MakeCudaBackend(options, cpu_.get());
+    EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnavailable);
+    return std::string(backend.status().message());
+  };
+  cuda_on_cpu::FailCalls("cudaGetDeviceCount", 0, cudaErrorNoDevice, false);
+  EXPECT_NE(refusal({}).find("cudaErrorNoDevice"), std::string::npos);
+  cuda_on_cpu::Reset();
+  EXPECT_EQ(refusal({.device = 3}), "no CUDA device 3: there are 1");
+  cuda_on_cpu::SetDevice({.major = 7, .minor = 5});
+  EXPECT_EQ(refusal({}), "compute capability 7.5: kernels are built for 8.0 and above");
+  cuda_on_cpu::Reset();
+  cuda_on_cpu::FailCalls("cudaMallocHost", 5, cudaErrorMemoryAllocation, false);
+  EXPECT_NE(refusal({.streams = 3}).find("cudaMallocHost"), std::string::npos);
+}
+
+TEST_F(DeviceBackendTest, JobListsOfSeveralCallersRunAtOneTime) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get(), {.streams = 3});
+  const std::vector<Case> all = Mixed();
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      for (size_t i = 0; i < all.size(); ++i) {
+        const Case& c = all[(i + static_cast<size_t>(caller) * 5) % all.size()];
+        const CaseData data = DataOf(c);
+        EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << c.Name();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(DeviceBackendTest, WorkThatWasSubmittedIsDoneBeforeTheBackendGoes) {
+  std::vector<std::unique_ptr<Prepared>> runs;
+  int done = 0;
+  std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get(), {.streams = 1});
+  for (int i = 0; i < 20; ++i) {
+    runs.push_back(std::make_unique<Prepared>(*cuda, Rows(2, 100)));
+    cuda->Submit({runs.back()->run.MakeJob()}, [&done](absl::Status status) { done += status.ok() ? 1 : 0; });
+  }
+  cuda.reset();
+  EXPECT_EQ(done, 20);
+}
+
+}  // namespace
+}  // namespace normd
