@@ -38,7 +38,51 @@ ParameterIndex IndexOf(const NormPlan& plan) {
 
 DivisorRule RuleOf(const NormPlan& plan) { return {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero}; }
 
-// One job that is not whole rows alone: residual, permutation, sums, elements, one after the other.
+RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
+  const NormPlan& plan = *job.plan;
+  return {.x = job.x,
+          .residual = job.residual.data,
+          .h = job.h,
+          .y = job.y,
+          .first_row = first_row,
+          .residual_scale = job.residual_scale,
+          .rule = RuleOf(plan),
+          .parameters = job.parameters,
+          .index = IndexOf(plan),
+          .keep1 = plan.keep1,
+          .outputs = job.outputs};
+}
+
+absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
+                          cudaStream_t stream) {
+  const NormPlan& plan = *jobs.front()->plan;
+  RowLaunch launch = {.dtype = plan.dtype,
+                      .statistic = plan.statistic,
+                      .precision = plan.precision,
+                      .n = plan.reduce1,
+                      .counted = plan.statistic_reduce1};
+  std::vector<RowRange> ranges;
+  ranges.reserve(jobs.size());
+  for (const DeviceJob* job : jobs) {
+    ranges.push_back(RangeOf(*job, launch.rows));
+    launch.rows += job->plan->Sets();
+  }
+  launch.one = ranges.front();
+  launch.range_count = static_cast<int>(ranges.size());
+  if (ranges.size() > 1) {
+    RowRange* table = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
+    // From pageable memory: the call has read it when it returns.
+    NORMD_CUDA_RETURN_STATUS(
+        cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
+        "cudaMemcpy");
+    launch.ranges = table;
+  }
+  return StatusOf(NormaliseRows(limits, launch, stream), "rows");
+}
+
+// One job with a launch for each step: residual, permutation, sums, elements; where rows fit on chip the last two are
+// one.
 class JobRun {
  public:
   JobRun(const DeviceLimits& limits, const DeviceJob& job, Arena* arena, cudaStream_t stream)
@@ -165,6 +209,14 @@ class JobRun {
   }
 
   absl::Status RunPattern() {
+    if (x_.dtype == plan_.dtype && y_ != nullptr && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_)) {
+      DeviceJob rows = job_;
+      rows.x = x_.data;
+      rows.y = y_;
+      rows.residual = {};
+      rows.h = nullptr;
+      return RunWholeRows(limits_, {&rows}, arena_, stream_);
+    }
     SetWork work = PlanSets();
     if (plan_.power_groups > 0 && plan_.elements > 0) {
       SetWork groups = GroupSets();
@@ -211,62 +263,21 @@ bool FusesResidual(const DeviceJob& job) {
          (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);
 }
 
-RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
-  const NormPlan& plan = *job.plan;
-  return {.x = job.x,
-          .residual = job.residual.data,
-          .h = job.h,
-          .y = job.y,
-          .first_row = first_row,
-          .residual_scale = job.residual_scale,
-          .rule = RuleOf(plan),
-          .parameters = job.parameters,
-          .index = IndexOf(plan),
-          .keep1 = plan.keep1,
-          .outputs = job.outputs};
-}
-
-absl::Status RunWholeRows(const DeviceLimits& limits, const std::vector<const DeviceJob*>& jobs, Arena* arena,
-                          cudaStream_t stream) {
-  const NormPlan& plan = *jobs.front()->plan;
-  RowLaunch launch = {.dtype = plan.dtype,
-                      .statistic = plan.statistic,
-                      .precision = plan.precision,
-                      .n = plan.reduce1,
-                      .counted = plan.statistic_reduce1};
-  std::vector<RowRange> ranges;
-  ranges.reserve(jobs.size());
-  for (const DeviceJob* job : jobs) {
-    ranges.push_back(RangeOf(*job, launch.rows));
-    launch.rows += job->plan->Sets();
-  }
-  launch.one = ranges.front();
-  launch.range_count = static_cast<int>(ranges.size());
-  if (ranges.size() > 1) {
-    RowRange* table = nullptr;
-    NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
-    // From pageable memory: the call has read it when it returns.
-    NORMD_CUDA_RETURN_STATUS(
-        cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
-        "cudaMemcpy");
-    launch.ranges = table;
-  }
-  return StatusOf(NormaliseRows(limits, launch, stream), "rows");
-}
-
 }  // namespace
 
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
   return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
-         plan.permutation.empty() && plan.power_groups == 0 && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
+         plan.power_groups == 0 && plan.cast_order == CastOrder::kAffineThenCast && plan.elements > 0 &&
+         plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
 }
 
 absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
   for (const DeviceJob& job : jobs) {
-    if (job.y != nullptr && job.mask == nullptr && FusesResidual(job) && RunsAsWholeRows(limits, *job.plan)) {
-      rows[KeyOf(*job.plan)].push_back(&job);
+    const NormPlan& plan = *job.plan;
+    const bool is_there = plan.permutation.empty() && FusesResidual(job);
+    if (is_there && job.y != nullptr && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {
+      rows[KeyOf(plan)].push_back(&job);
     } else {
       NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
     }

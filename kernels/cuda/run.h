@@ -35,7 +35,8 @@ struct DeviceJob {
   SetOutputs outputs;
 };
 
-// Whether a plan's rows are read once, from sums to elements: such jobs of the same row length share a launch.
+// Whether a plan's rows go from sums to elements in one launch. Jobs whose rows lie ready share it with others of the
+// same row length.
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan);
 
 // Starts all jobs. Scratch comes from `arena`. Results do not depend on which jobs come together.
