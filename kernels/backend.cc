@@ -37,6 +37,11 @@ absl::Status CheckLength(const NormPlan& plan, const std::vector<double>& values
 
 }  // namespace
 
+absl::StatusOr<Executed> Backend::Choose(const NormPlan& plan, Device device) const {
+  if (device == Device::kCuda) return DeviceNotAvailableError("this server has no CUDA backend");
+  return Executed{.device = Device::kCpu, .kernel = KernelName(plan)};
+}
+
 absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters) {
   if (absl::Status status = CheckView(plan, parameters.weight, kWeight); !status.ok()) return status;
   return CheckView(plan, parameters.bias, kBias);
