@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/cuda/backend.h"
 #include "kernels/cuda/probe.h"
 #include "server/base/status_macros.h"
 #include "server/batch/batching_backend.h"
@@ -27,10 +26,10 @@ struct Gpu {
   DeviceCost cpu_cost, cost;
 };
 
-absl::StatusOr<Gpu> OpenGpu(const Config& config, Backend& cpu, Clock& clock) {
+absl::StatusOr<Gpu> OpenGpu(const Config& config, const GpuFactory& make_gpu, Backend& cpu, Clock& clock) {
   if (config.cuda == "off") return absl::UnavailableError("--cuda=off");
   Gpu gpu;
-  NORMD_ASSIGN_OR_RETURN(gpu.backend, MakeCudaBackend({.device = static_cast<int>(config.cuda_device)}, &cpu));
+  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu({.device = static_cast<int>(config.cuda_device)}, &cpu));
   NORMD_ASSIGN_OR_RETURN(gpu.cpu_cost, MeasureCost(cpu, clock));
   NORMD_ASSIGN_OR_RETURN(gpu.cost, MeasureCost(*gpu.backend, clock));
   return gpu;
@@ -63,9 +62,9 @@ int64_t BackendThreads(const Config& config) {
   return config.threads != 0 ? config.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
 }
 
-OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock) {
+OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock, const GpuFactory& make_gpu) {
   std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = static_cast<int>(config.threads)});
-  absl::StatusOr<Gpu> gpu = OpenGpu(config, *cpu, *clock);
+  absl::StatusOr<Gpu> gpu = OpenGpu(config, make_gpu, *cpu, *clock);
   PlacementOptions options;
   std::unique_ptr<Backend> device;
   if (gpu.ok()) {

@@ -4,9 +4,13 @@
 #ifndef NORMD_SERVER_OPEN_BACKEND_H_
 #define NORMD_SERVER_OPEN_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/backend.h"
 #include "server/base/clock.h"
 #include "server/batch/placed_backend.h"
 #include "server/config.h"
@@ -25,9 +29,14 @@ struct OpenedBackend {
   bool has_device = false;
 };
 
+// MakeCudaBackend; another one in tests.
+using GpuFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Backend>>(const CudaBackendOptions& options, const Backend* host)>;
+
 // Never fails: without a GPU the CPU does everything, and `devices` says why. With one both are measured, which takes
 // some 50 ms. Borrows the three, which must outlive the backend.
-OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock);
+OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock,
+                          const GpuFactory& make_gpu = &MakeCudaBackend);
 
 }  // namespace normd
 

@@ -1,5 +1,6 @@
 #include "server/batch/placed_backend.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,8 @@ class Joined {
   absl::Status first_error_;  // the last one to end has it alone
   Backend::Done done_;
 };
+
+bool NamesDevice(const Job& job) { return job.in_cuda.any() || job.errand.device == Device::kCuda; }
 
 void Note(const Job& job, const Backend& backend, Device device, bool fell_back) {
   if (job.errand.executed == nullptr) return;
@@ -104,8 +107,13 @@ bool PlacedBackend::FastIsForDevice(const NormPlan& plan) const {
          plan.elements * SizeOf(plan.dtype) >= options_.fast_device_bytes && plan.elements > cpu_->inline_elements();
 }
 
+bool PlacedBackend::StaysOnCpu(const std::vector<Job>& jobs) const {
+  return std::none_of(jobs.begin(), jobs.end(), &NamesDevice) &&
+         (device_ == nullptr || ElementsOf(jobs) <= cpu_->inline_elements());
+}
+
 PlacedBackend::Place PlacedBackend::PlaceOf(const Job& job, bool is_small) const {
-  if (job.in_cuda.any() || job.errand.device == Device::kCuda) return Place::kDeviceAlone;
+  if (NamesDevice(job)) return Place::kDeviceAlone;
   if (device_ == nullptr || job.errand.device == Device::kCpu) return Place::kCpu;
   const NormPlan& plan = *job.plan;
   if (plan.precision == Precision::kFast) {
@@ -159,6 +167,10 @@ absl::StatusOr<PlacedBackend::Parts> PlacedBackend::Split(std::vector<Job> jobs)
 }
 
 void PlacedBackend::Submit(std::vector<Job> jobs, Done done) {
+  if (StaysOnCpu(jobs)) {
+    for (const Job& job : jobs) Note(job, *cpu_, Device::kCpu, /*fell_back=*/false);
+    return RunOnCpu(std::move(jobs), std::move(done));
+  }
   absl::StatusOr<Parts> parts = Split(std::move(jobs));
   if (!parts.ok()) return std::move(done)(parts.status());
   if (parts->fell_back && observer_.on_fallback != nullptr) observer_.on_fallback(FallbackReason::kLost);

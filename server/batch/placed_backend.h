@@ -79,6 +79,8 @@ class PlacedBackend final : public Backend {
   struct OnDevice;  // what is kept of a list there
 
   Place PlaceOf(const Job& job, bool is_small) const;
+  // Whether there is nothing to choose: what most calls are, and small ones should not pay for.
+  bool StaysOnCpu(const std::vector<Job>& jobs) const;
   // FAST's rule.
   bool FastIsForDevice(const NormPlan& plan) const;
   absl::Status WhyNotOnDevice(const NormPlan& plan) const;

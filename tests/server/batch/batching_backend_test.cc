@@ -131,6 +131,7 @@ TEST_F(Batching, CallersTakeTurnsHoweverMuchOneOfThemPilesUp) {
   Work first(9, 1, 8);
   first.SubmitTo(*batching_);
   std::vector<std::unique_ptr<Work>> pile;
+  pile.reserve(6);
   for (int i = 0; i < 6; ++i) pile.push_back(std::make_unique<Work>(1, 1, 64));
   for (auto& work : pile) work->SubmitTo(*batching_);
   Work b1(2, 1, 64), b2(2, 1, 64), c(3, 1, 64);
@@ -146,6 +147,7 @@ TEST_F(Batching, ACallerWithLittleOfAnotherKindDoesNotWaitForAPileThatIsLaunched
   Work first(9, 1, 8);
   first.SubmitTo(*batching_);
   std::vector<std::unique_ptr<Work>> pile;
+  pile.reserve(5);
   for (int i = 0; i < 5; ++i) {
     pile.push_back(std::make_unique<Work>(1, RowsPlan(4, 16, Precision::kExact, Method::kBatchNorm)));
   }
@@ -369,6 +371,7 @@ TEST(BatchingStress, EveryThreadGetsItsOwnBytesWhateverTravelsTogether) {
     while (!stop || fake->held() > 0) fake->held() > 0 ? fake->Release() : std::this_thread::yield();
   });
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&batching, t] {
       for (int round = 0; round < kRounds; ++round) {

@@ -48,6 +48,7 @@ class FakeDevice : public Backend {
   }
   void Submit(std::vector<Job> jobs, Done done) override {
     std::vector<Seen> seen;
+    seen.reserve(jobs.size());
     for (const Job& job : jobs) seen.push_back({job.errand.caller, job.x, job.plan->Sets()});
     {
       MutexLock lock(mu_);

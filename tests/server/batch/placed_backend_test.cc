@@ -128,6 +128,7 @@ TEST_F(Placement, FastGoesToTheDeviceByItsShapeAloneWhateverTheLoad) {
   EXPECT_EQ(placed_->KernelName(large), "cuda/fake");
   device_->holds = true;
   std::vector<std::unique_ptr<Work>> queue;
+  queue.reserve(20);
   for (int i = 0; i < 20; ++i) queue.push_back(std::make_unique<Work>(1, large));
   for (auto& work : queue) work->SubmitTo(*placed_);
   EXPECT_EQ(device_->held(), 20u);
@@ -288,6 +289,7 @@ TEST(PlacementStress, EveryCallIsAnsweredWithItsBytesWhenTheDeviceIsLostUnderWay
   PlacedBackend placed(MakeCpuBackend({.threads = 2, .inline_elements = kInlineElements}), std::move(batching),
                        {.cpu = kCpuCost, .device = {.fixed_us = 0, .bytes_per_us = 1500}}, std::move(observer));
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&placed, t] {
       for (int round = 0; round < kRounds; ++round) {
