@@ -121,7 +121,8 @@ PlacedBackend::Place PlacedBackend::PlaceOf(const Job& job, bool is_small) const
     if (lost()) return Place::kCpuForLostDevice;
     return ReplacesInput(job) ? Place::kDeviceAlone : Place::kDevice;
   }
-  if (is_small || lost() || !device_->Supports(plan)) return Place::kCpu;
+  // What the CPU could not take over has the same bytes there, and never an error.
+  if (is_small || lost() || ReplacesInput(job) || !device_->Supports(plan)) return Place::kCpu;
   return Place::kEither;
 }
 
@@ -161,7 +162,7 @@ absl::StatusOr<PlacedBackend::Parts> PlacedBackend::Split(std::vector<Job> jobs)
   const bool to_device = !either.empty() && DeviceIsCheaper(BytesMoved(either));
   for (Job& job : either) {
     if (!to_device) Note(job, *cpu_, Device::kCpu, /*fell_back=*/false);
-    (!to_device ? parts.cpu : ReplacesInput(job) ? parts.device_alone : parts.device).push_back(std::move(job));
+    (to_device ? parts.device : parts.cpu).push_back(std::move(job));
   }
   return parts;
 }

@@ -59,8 +59,8 @@ class PlacedBackend final : public Backend {
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                        double weight_offset) const override;
 
-  // UNAVAILABLE from the device means that it is lost, for good. That list, and RESOURCE_EXHAUSTED ones, run on the CPU
-  // instead; but the error is the caller's where jobs asked for the device by name, lie in its memory, or may have
+  // UNAVAILABLE from the device means that it is lost, for good. That work, and what is RESOURCE_EXHAUSTED, run on the
+  // CPU instead; but the error is the caller's where jobs asked for the device by name, lie in its memory, or may have
   // written over their inputs.
   void Submit(std::vector<Job> jobs, Done done) override;
 

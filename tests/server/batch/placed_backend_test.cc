@@ -204,7 +204,7 @@ TEST_F(Placement, OtherErrorsOfTheDeviceAreTheCallers) {
 
 TEST_F(Placement, WorkThatTheCpuCannotTakeOverHasTheErrorOfTheDevice) {
   device_->judge = [](const std::vector<Job>&) { return absl::ResourceExhaustedError("full"); };
-  Work in_memory(1, Worthwhile()), in_place(2, Worthwhile()), forced(3, Worthwhile());
+  Work in_memory(1, Worthwhile()), in_place(2, RowsPlan(16, 1024, Precision::kFast)), forced(3, Worthwhile());
   forced.errand.device = Device::kCuda;
   Job jobs[] = {in_memory.MakeJob(), in_place.MakeJob(), forced.MakeJob()};
   jobs[0].in_cuda.y = true;
@@ -214,6 +214,19 @@ TEST_F(Placement, WorkThatTheCpuCannotTakeOverHasTheErrorOfTheDevice) {
   }
   EXPECT_THAT(fallbacks_, IsEmpty());
   EXPECT_EQ(jobs_[1], 3);
+}
+
+TEST_F(Placement, ExactWorkThatReplacesItsInputStaysOnTheCpuUnlessItIsForced) {
+  Work work(1, Worthwhile());
+  Job job = work.MakeJob();
+  job.y = work.x.data();
+  std::promise<void> done;
+  placed_->Submit({job}, [&done](const absl::Status&) { done.set_value(); });
+  done.get_future().wait();
+  EXPECT_EQ(work.executed.device, Device::kCpu);
+  job.errand.device = Device::kCuda;
+  placed_->Submit({job}, [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
+  EXPECT_EQ(work.executed.device, Device::kCuda);
 }
 
 TEST_F(Placement, ALostDeviceThatIsAskedForIsRefusedBeforeAnythingRuns) {
