@@ -275,6 +275,7 @@ TEST_F(Batching, ALostDeviceIsToldToEverybodyWithoutAnotherTry) {
   device_->Release();
   device_->Release(absl::UnavailableError("lost"));
   EXPECT_EQ(device_->launches().size(), 2u);
+  ReleaseAll();
   EXPECT_TRUE(absl::IsUnavailable(a.status) && absl::IsUnavailable(b.status));
 }
 
