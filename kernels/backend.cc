@@ -48,6 +48,11 @@ CountedPositions CountPositions(const NormPlan& plan, const uint8_t* mask) {
   return {.counted = positions - std::count(mask, end, 0), .first = first == end ? 0 : first - mask};
 }
 
+absl::StatusOr<Executed> Backend::Choose(const NormPlan& plan, Device device) const {
+  if (device == Device::kCuda) return DeviceNotAvailableError("this server has no CUDA backend");
+  return Executed{.device = Device::kCpu, .kernel = KernelName(plan)};
+}
+
 absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters) {
   if (absl::Status status = CheckView(plan, parameters.weight, kWeight); !status.ok()) return status;
   return CheckView(plan, parameters.bias, kBias);

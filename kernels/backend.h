@@ -113,6 +113,10 @@ class Backend {
   virtual std::string KernelName(const NormPlan& plan) const = 0;
   virtual bool Supports(const NormPlan& plan) const = 0;
 
+  // What will run a job of `plan` that may run on `device`, as far as can be said before; FAILED_PRECONDITION
+  // (DeviceNotAvailableError) where nothing will. By itself a backend knows no other device than the CPU.
+  virtual absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device) const;
+
   // Whether a job of `plan`, without residual, is best given its x scattered as it is; else it needs an x_buffer.
   virtual bool TakesSegments(const NormPlan& /*plan*/) const { return false; }
 

@@ -41,6 +41,9 @@ struct Config {
   std::string shm_prefix;  // of POSIX names; empty: none may be registered
   int64_t queues = 0;      // 0: chosen from the cores
   int64_t threads = 0;     // 0: all cores
+  std::string cuda;        // "auto", "off"
+  int64_t cuda_device = 0;
+  absl::Duration batch_delay;
   std::string reflection;  // "auto", "on", "off"
   int64_t max_concurrent_streams = 0;
   absl::Duration max_queue_age;

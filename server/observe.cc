@@ -91,6 +91,29 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log) {
   return observer;
 }
 
+PlacementObserver MakePlacementObserver(Metrics* metrics, Log* log) {
+  PlacementObserver observer;
+  observer.on_jobs = [metrics](Device device, int64_t jobs) {
+    metrics->CountDeviceJobs(device == Device::kCuda ? DeviceLabel::kCuda : DeviceLabel::kCpu, jobs);
+  };
+  observer.on_fallback = [metrics](FallbackReason reason) {
+    metrics->CountDeviceFallback(reason == FallbackReason::kLost ? FallbackLabel::kLost : FallbackLabel::kFull);
+  };
+  observer.on_lost = [log](const absl::Status& why) {
+    log->Error("the device is lost: everything runs on the CPU", {{"error", std::string(why.message())}});
+  };
+  return observer;
+}
+
+BatchObserver MakeBatchObserver(Metrics* metrics) {
+  BatchObserver observer;
+  observer.on_launch = [metrics](int64_t submissions) { metrics->ObserveBatchSize(submissions); };
+  observer.on_dropped = [metrics](absl::StatusCode why) {
+    metrics->CountBatchDropped(why == absl::StatusCode::kCancelled ? DropLabel::kCancelled : DropLabel::kExpired);
+  };
+  return observer;
+}
+
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log) {
   StoreObserver observer;
   observer.on_group = [metrics](int64_t changes, absl::Duration duration) {

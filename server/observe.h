@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "absl/types/span.h"
+#include "server/batch/batching_backend.h"
+#include "server/batch/placed_backend.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
 #include "server/rpc/observer.h"
@@ -22,6 +24,9 @@ MetricsOptions DefaultMetricsOptions();
 
 // Borrows both; they must outlive whoever calls the observer.
 RpcObserver MakeObserver(Metrics* metrics, Log* log);
+
+PlacementObserver MakePlacementObserver(Metrics* metrics, Log* log);
+BatchObserver MakeBatchObserver(Metrics* metrics);
 
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
 void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics);

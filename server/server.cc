@@ -3,15 +3,12 @@
 #include <cstdio>
 #include <fstream>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/cuda/probe.h"
 #include "kernels/norm.h"
 #include "server/base/status_macros.h"
 #include "server/base/version.h"
@@ -34,23 +31,8 @@ std::string_view DurabilityText(Durability durability) {
   return "";
 }
 
-// At least 1, also where the system does not say.
-int64_t BackendThreads(const Config& config) {
-  return config.threads != 0 ? config.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
-}
-
-// The CPU, then what the CUDA driver says; the same list goes to the log and to Describe.
-std::vector<DeviceInfo> FindDevices(const Config& config) {
-  std::vector<DeviceInfo> devices;
-  devices.push_back(
-      {.name = "cpu",
-       .usable = true,
-       .detail = absl::StrCat(std::string(ActiveCpuTargetName()), ", ", BackendThreads(config), " threads")});
-  for (CudaDeviceInfo& cuda : ProbeCudaDevices()) {
-    devices.push_back({.name = std::move(cuda.name), .usable = cuda.usable, .detail = std::move(cuda.detail)});
-  }
-  return devices;
-}
+// Large calls that a GPU may have beside the CPU's: enough for full launches behind those that run.
+constexpr int kDeviceLargeCalls = 256;
 
 std::string HostPort(const ListenAddress& address, int port) {
   const bool v6 = address.host.find(':') != std::string::npos;
@@ -78,7 +60,7 @@ Server::Server(const Config& config, Log* log)
       log_(log),
       start_time_(clock_.Now()),
       metrics_(DefaultMetricsOptions()),
-      backend_(MakeCpuBackend({.threads = static_cast<int>(config.threads)})) {}
+      backend_(OpenBackend(config, &metrics_, log, &clock_)) {}
 
 Server::~Server() {
   admin_.reset();
@@ -95,18 +77,17 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
   };
   NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
   // Two at a time for each thread, so that none waits for the next one to be handed over.
-  const EngineOptions options = {.max_large_calls = 2 * static_cast<int>(BackendThreads(config_)),
-                                 .max_queue_age = config_.max_queue_age};
-  engine_ = std::make_unique<Engine>(backend_.get(), sessions_.get(), options);
+  const int large_calls = 2 * static_cast<int>(BackendThreads(config_)) + (backend_.has_device ? kDeviceLargeCalls : 0);
+  const EngineOptions options = {.max_large_calls = large_calls, .max_queue_age = config_.max_queue_age};
+  engine_ = std::make_unique<Engine>(backend_.backend.get(), sessions_.get(), options);
   return absl::OkStatus();
 }
 
 absl::Status Server::Serve(std::function<void()> on_store_failed) {
   NORMD_RETURN_IF_ERROR(OpenStore(std::move(on_store_failed)));
-  const std::vector<DeviceInfo> devices = FindDevices(config_);
-  LogStart(devices);
+  LogStart();
   NORMD_RETURN_IF_ERROR(ServeAdmin());
-  NORMD_RETURN_IF_ERROR(ServeGrpc(devices));
+  NORMD_RETURN_IF_ERROR(ServeGrpc());
   state_ = ServingState::kServing;
   LogSharedMemory();
   for (const std::string& listener : listeners_) log_->Info(absl::StrCat("listening ", listener));
@@ -143,7 +124,7 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
   return addresses;
 }
 
-absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
+absl::Status Server::ServeGrpc() {
   NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners());
   GrpcServerOptions options;
   options.listeners = config_.listen;
@@ -156,7 +137,8 @@ absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
   options.shared_memory_anywhere = config_.shared_memory == "all";
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
-  options.devices = devices;
+  options.devices = backend_.devices;
+  options.calibration = [backend = backend_.backend.get()] { return backend->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_);
   absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get());
   if (!grpc.ok()) return ListenError(grpc.status());
@@ -180,7 +162,7 @@ absl::Status Server::WritePortFile() const {
   return absl::FailedPreconditionError(absl::StrCat("--port_file: cannot write ", config_.port_file));
 }
 
-void Server::LogStart(const std::vector<DeviceInfo>& devices) const {
+void Server::LogStart() const {
   log_->Info("starting", {{"version", Version()},
                           {"numerics", kNumerics},
                           {"isa", ActiveCpuTargetName()},
@@ -188,9 +170,10 @@ void Server::LogStart(const std::vector<DeviceInfo>& devices) const {
                           {"queues", config_.queues != 0 ? config_.queues : DefaultQueues()},
                           {"max_message_bytes", config_.max_message_bytes},
                           {"reflection", config_.ReflectionOn() ? "on" : "off"}});
-  for (const DeviceInfo& device : devices) {
+  for (const DeviceInfo& device : backend_.devices) {
     log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
   }
+  log_->Info("placement", {{"calibration", backend_.backend->Calibration()}});
   const StoreFigures figures = sessions_->figures();
   log_->Info("session store", {{"kind", config_.StoreKind()},
                                {"durability", DurabilityText(sessions_->durability())},

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/backend.h"
 #include "server/admin/admin_server.h"
 #include "server/base/clock.h"
 #include "server/config.h"
@@ -20,6 +19,7 @@
 #include "server/listen.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
+#include "server/open_backend.h"
 #include "server/rpc/grpc_server.h"
 #include "server/session/session_store.h"
 #include "server/shared_memory.h"
@@ -51,9 +51,9 @@ class Server {
   absl::Status OpenStore(std::function<void()> on_store_failed);
   absl::Status ServeAdmin();
   absl::StatusOr<std::vector<ListenAddress>> PrepareListeners();
-  absl::Status ServeGrpc(const std::vector<DeviceInfo>& devices);
+  absl::Status ServeGrpc();
   absl::Status WritePortFile() const;
-  void LogStart(const std::vector<DeviceInfo>& devices) const;
+  void LogStart() const;
   void LogSharedMemory() const;
   StatusFacts Status() const;
   std::string MetricsText();
@@ -64,7 +64,7 @@ class Server {
   SystemClock clock_;
   const absl::Time start_time_;
   Metrics metrics_;
-  const std::unique_ptr<Backend> backend_;
+  const OpenedBackend backend_;
   std::unique_ptr<SessionStore> sessions_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;

@@ -79,6 +79,7 @@ Json AppliedJson(const v1::Applied& applied) {
               {"kernel", applied.kernel()},
               {"numerics", applied.numerics()}};
   if (applied.k() > 0) out["k"] = applied.k();
+  if (applied.device_fallback()) out["device_fallback"] = true;
   return out;
 }
 
@@ -120,6 +121,7 @@ void PrintText(const v1::NormalizeResponse& response, const std::vector<Saved>& 
                          NanosecondsText(static_cast<double>(ServerNanoseconds(response.timings()))),
                          NanosecondsText(static_cast<double>(response.timings().compute_ns())),
                          NanosecondsText(absl::ToDoubleNanoseconds(round_trip)));
+  if (applied.device_fallback()) out << "device   the one that was chosen was lost or full; this one ran instead\n";
 }
 
 std::string ReplyJson(const v1::NormalizeResponse& response, const std::vector<Saved>& saved,

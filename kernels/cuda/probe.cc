@@ -10,8 +10,6 @@
 namespace normd {
 namespace {
 
-constexpr char kNoKernels[] = "kernels for CUDA are not part of this build";
-
 // "CUDA driver 12.4" from the driver's 12040; says so where there is no driver.
 std::string DriverVersion() {
   int version = 0;
@@ -24,12 +22,13 @@ CudaDeviceInfo Describe(int device) {
   cudaDeviceProp properties;
   const cudaError_t error = cudaGetDeviceProperties(&properties, device);
   if (error != cudaSuccess) {
-    info.detail = absl::StrCat("not used: ", cudaGetErrorString(error), " (", DriverVersion(), ")");
+    info.detail = absl::StrCat(cudaGetErrorString(error), " (", DriverVersion(), ")");
     return info;
   }
-  info.detail = absl::StrFormat(
-      "%s, compute capability %d.%d, %.1f GiB, %s; not used: %s", properties.name, properties.major, properties.minor,
-      static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0), DriverVersion(), kNoKernels);
+  info.detail = absl::StrFormat("%s, compute capability %d.%d, %.1f GiB, %s", properties.name, properties.major,
+                                properties.minor,
+                                static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0),
+                                DriverVersion());
   return info;
 }
 
@@ -39,8 +38,7 @@ std::vector<CudaDeviceInfo> ProbeCudaDevices() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    const std::string why = error != cudaSuccess ? cudaGetErrorString(error) : "no device";
-    return {{.name = "cuda", .detail = absl::StrCat("not used: ", why, " (", DriverVersion(), "); ", kNoKernels)}};
+    return {{.name = "cuda", .detail = DriverVersion()}};
   }
   std::vector<CudaDeviceInfo> devices;
   devices.reserve(static_cast<size_t>(count));

@@ -91,6 +91,13 @@ absl::Status CallerGoneError() {
                    "nothing was changed");
 }
 
+absl::Status DeadlinePassedError() {
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      {.field = "call", .value = "late", .limit = "started before its deadline", .reason = "DEADLINE_PASSED"},
+      "nothing was changed");
+}
+
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {.field = "server", .value = "draining", .limit = "serving", .reason = "DRAINING"},

@@ -31,6 +31,8 @@ absl::Status DataLossError(std::string_view what);
 absl::Status UnimplementedError(std::string_view field, std::string_view what);
 // CANCELLED, reason CALLER_GONE: the caller cancelled or its deadline passed before a change was taken up.
 absl::Status CallerGoneError();
+// DEADLINE_EXCEEDED, reason DEADLINE_PASSED: the caller's deadline passed before the work was started.
+absl::Status DeadlinePassedError();
 // UNAVAILABLE, reason DRAINING: the server takes no new requests; another one, or this one later, will.
 absl::Status DrainingError();
 

@@ -62,6 +62,8 @@ struct Call {
   absl::Duration max_staleness;     // inference on a session: how old the version read may be
   bool moments_only = false;        // ComputeMoments: Reduce alone, no state touched
   std::function<bool()> cancelled;  // null: never; see StateUpdate
+  absl::Time deadline = absl::InfiniteFuture();
+  uint64_t caller = 0;  // whose call it is: of one caller the same number, and one of its own as far as it is known
   // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
   // always.
   std::function<absl::Status(int64_t bytes)> hold;
@@ -79,6 +81,7 @@ struct Applied {
   Mode mode = Mode::kInference;
   Precision precision = Precision::kExact;
   Device device = Device::kCpu;
+  bool device_fallback = false;  // another one was chosen, and lost or full
   std::string kernel;
   int64_t k = 0;
   uint64_t session_version = 0;

@@ -177,7 +177,11 @@ class Flight : public std::enable_shared_from_this<Flight> {
     if (jobs.empty()) return (this->*stage.next)();
     int64_t elements = 0;
     for (const Job& job : jobs) elements += job.plan->elements;
-    if (elements <= ground_.backend->inline_elements()) return Run(std::move(jobs), stage, /*large=*/false);
+    const bool asks_for_device =
+        std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.errand.device == Device::kCuda; });
+    if (!asks_for_device && elements <= ground_.backend->inline_elements()) {
+      return Run(std::move(jobs), stage, /*large=*/false);
+    }
     ground_.gate->Enter({.start =
                              [self = shared_from_this(), jobs = std::move(jobs), stage](absl::Status turn) mutable {
                                if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
@@ -205,6 +209,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (Task& task : tasks_) {
       if (!stage.mine(task)) continue;
       task.reply.timings.compute += compute;
+      task.NoteExecuted();
       if (!status.ok()) task.status = status;
     }
     (this->*stage.next)();

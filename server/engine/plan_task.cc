@@ -1,6 +1,7 @@
 // PlanTask: everything that can be wrong with a call, checked in the order of the request's fields, cheapest first.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "kernels/errors.h"
 #include "kernels/methods.h"
@@ -230,14 +231,10 @@ absl::Status CheckEmptySets(const Task& task) {
   return TooManyError("x.shape", task.plan.Sets(), kMaxEmptySets);
 }
 
-absl::Status CheckDevice(Device device) {
-  if (device != Device::kCuda) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {.field = "device",
-                    .value = "DEVICE_CUDA",
-                    .limit = "DEVICE_AUTO or DEVICE_CPU",
-                    .reason = "DEVICE_NOT_AVAILABLE"},
-                   "this server has no CUDA backend");
+// What will run the call. Both halves of one that has two must run where it asks.
+absl::StatusOr<Executed> ChooseDevice(const Backend& backend, const Task& task) {
+  if (task.two_halves) NORMD_RETURN_IF_ERROR(backend.Choose(task.apply_plan, task.call.device).status());
+  return backend.Choose(task.plan, task.call.device);
 }
 
 // ---- plan and reply
@@ -270,7 +267,7 @@ absl::Status CheckChannels(const Task& task) {
                             Concat("a shape with the session's ", task.session->num_channels, " channels"));
 }
 
-Applied MakeApplied(const Backend& backend, const Task& task) {
+Applied MakeApplied(const Task& task, Executed chosen) {
   const NormSpec& spec = task.spec;
   Applied applied;
   applied.method = spec.method;
@@ -279,8 +276,9 @@ Applied MakeApplied(const Backend& backend, const Task& task) {
   applied.cast_order = task.plan.cast_order;
   applied.mode = task.call.mode;
   applied.precision = task.plan.precision;
-  applied.device = Device::kCpu;
-  applied.kernel = backend.KernelName(task.plan);
+  applied.device = chosen.device;
+  applied.device_fallback = chosen.fell_back;
+  applied.kernel = std::move(chosen.kernel);
   applied.k = task.plan.k;
   applied.session_version = task.session == nullptr ? 0 : task.session->version;
   applied.weight_offset = spec.weight_offset;
@@ -310,18 +308,18 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
 
 absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
   NORMD_RETURN_IF_ERROR(ResolveTarget(task));
-  NORMD_RETURN_IF_ERROR(CheckDevice(task->call.device));
   NORMD_RETURN_IF_ERROR(CheckX(task->call.x));
   NORMD_RETURN_IF_ERROR(MakePlans(task));
   NORMD_RETURN_IF_ERROR(CheckChannels(*task));
   if (!backend.Supports(task->plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
+  NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
   NORMD_RETURN_IF_ERROR(CheckEmptySets(*task));
   NORMD_RETURN_IF_ERROR(TakeGiven(backend, task));
-  task->reply.applied = MakeApplied(backend, *task);
+  task->reply.applied = MakeApplied(*task, std::move(chosen));
   task->reply.rows = task->plan.Sets();
   if (task->session != nullptr) task->reply.state = UnchangedState(sessions, *task);
   return absl::OkStatus();

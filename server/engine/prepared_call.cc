@@ -25,6 +25,7 @@ bool NeedsNoLayer(const NormSpec& spec) { return spec.weight_offset == 0; }
 std::shared_ptr<const PreparedCall> PrepareCall(const SessionStore& sessions, const Backend& backend,
                                                 const Call& call) {
   if (!IsPlain(call) || !NeedsNoLayer(std::get<NormSpec>(call.target))) return nullptr;
+  if (call.device == Device::kCuda) return nullptr;  // queued, whatever its size
   if (ElementCount(call.x.shape) > backend.inline_elements()) return nullptr;
   Task task;
   task.call = call;

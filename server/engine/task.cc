@@ -46,8 +46,20 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
   }
 }
 
+Errand ErrandOf(Task& task) {
+  task.executed = {};
+  Errand errand;
+  errand.device = task.call.device;
+  errand.caller = task.call.caller;
+  errand.deadline = task.call.deadline;
+  if (task.call.cancelled != nullptr) errand.cancelled = &task.call.cancelled;
+  errand.executed = &task.executed;
+  return errand;
+}
+
 Job InputJob(Task& task, const NormPlan& plan) {
   Job job;
+  job.errand = ErrandOf(task);
   job.plan = &plan;
   job.layer = task.layer.get();
   job.x = task.call.x.data;
@@ -112,6 +124,9 @@ Job Task::FirstJob() {
 
 Job Task::SecondJob() {
   Job job = InputJob(*this, apply_plan);
+  // What was committed is answered, whoever has gone.
+  job.errand.deadline = absl::InfiniteFuture();
+  job.errand.cancelled = nullptr;
   if (together.data() != nullptr) {
     // The first half put x together.
     job.x = together.data();
@@ -121,6 +136,14 @@ Job Task::SecondJob() {
   job.given_variance = divisor.data();
   for (OutputTensor& output : reply.outputs) PointTo(&output, apply_plan, &job);
   return job;
+}
+
+void Task::NoteExecuted() {
+  Applied& applied = reply.applied;
+  applied.device_fallback = applied.device_fallback || executed.fell_back;
+  if (executed.kernel.empty()) return;  // a backend of one device, which has been named
+  applied.device = executed.device;
+  applied.kernel = std::move(executed.kernel);
 }
 
 absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task) {

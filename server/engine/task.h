@@ -39,6 +39,8 @@ struct Task {
 
   Buffer together;  // room for a scattered x, where the backend needs it in one piece
 
+  Executed executed;  // by the half that runs; what both did is in reply.applied
+
   Moments moments;      // empty: not wanted
   absl::Status status;  // the first error; ok so far
   CallReply reply;
@@ -52,6 +54,8 @@ struct Task {
   // The job of the first half, or of all of it; and that of the second. REQUIRES: PrepareTask was ok.
   Job FirstJob();
   Job SecondJob();
+  // Takes into reply.applied what ran a half.
+  void NoteExecuted();
 };
 
 // Checks everything that can be wrong with the call, makes its plans, and fills reply.applied and, for session targets,

@@ -17,6 +17,10 @@ enum Id {
   kResponseBytes,
   kRows,
   kBatchItems,
+  kDeviceJobs,
+  kDeviceFallbacks,
+  kBatchSize,
+  kBatchDropped,
   kFirstStoreMetric,
   kStoreGroupChanges = kFirstStoreMetric + kStoreMetrics,
   kStoreGroupSeconds,
@@ -42,6 +46,13 @@ constexpr MetricInfo kMetrics[] = {
     {"normd_rows_total", MetricType::kCounter, "norm",
      "Statistic sets normalised: rows, channels, groups or instances."},
     {"normd_batch_items", MetricType::kHistogram, "", "Items in one BatchNormalize request."},
+    {"normd_device_jobs_total", MetricType::kCounter, "device",
+     "Computations given to a device; two for a PowerNorm training step."},
+    {"normd_device_fallbacks_total", MetricType::kCounter, "reason",
+     "Lists of computations that the CPU ran because the chosen device was lost or full."},
+    {"normd_batch_size", MetricType::kHistogram, "", "Lists of computations in one launch on a device."},
+    {"normd_batch_dropped_total", MetricType::kCounter, "reason",
+     "Lists not launched: their callers had cancelled, or their deadlines had passed (expired)."},
     // In the order of StoreMetric.
     {"normd_sessions", MetricType::kGauge, "", "Sessions in the store."},
     {"normd_session_bytes", MetricType::kGauge, "", "What all sessions count against max_total_bytes."},
@@ -102,6 +113,14 @@ prometheus::Family<prometheus::Histogram>& HistogramFamily(prometheus::Registry&
       .Register(registry);
 }
 
+// One counter for each of the two values of a label.
+std::array<prometheus::Counter*, 2> CounterPair(prometheus::Registry& registry, Id id, const char* first,
+                                                const char* second) {
+  prometheus::Family<prometheus::Counter>& family = CounterFamily(registry, id);
+  const std::string label(kMetrics[id].labels);
+  return {&family.Add({{label, first}}), &family.Add({{label, second}})};
+}
+
 std::vector<std::string> WithLast(std::vector<std::string> list, std::string last) {
   list.push_back(std::move(last));
   return list;
@@ -145,6 +164,10 @@ Metrics::Metrics(const MetricsOptions& options)
       request_bytes_(&CounterFamily(registry_, kRequestBytes).Add({})),
       response_bytes_(&CounterFamily(registry_, kResponseBytes).Add({})),
       batch_items_(&HistogramFamily(registry_, kBatchItems).Add({}, ItemBuckets())),
+      device_jobs_(CounterPair(registry_, kDeviceJobs, "cpu", "cuda")),
+      device_fallbacks_(CounterPair(registry_, kDeviceFallbacks, "lost", "full")),
+      batch_size_(&HistogramFamily(registry_, kBatchSize).Add({}, ItemBuckets())),
+      batch_dropped_(CounterPair(registry_, kBatchDropped, "cancelled", "expired")),
       group_changes_(&HistogramFamily(registry_, kStoreGroupChanges).Add({}, ItemBuckets())),
       group_seconds_(&HistogramFamily(registry_, kStoreGroupSeconds).Add({}, DurationBuckets())),
       in_flight_bytes_(&GaugeFamily(registry_, kInFlightBytes).Add({})),

@@ -61,6 +61,11 @@ enum class StoreMetric : uint8_t {
 };
 inline constexpr int kStoreMetrics = 12;
 
+// Values of labels, in the order of their names in metrics.cc.
+enum class DeviceLabel : uint8_t { kCpu, kCuda };
+enum class FallbackLabel : uint8_t { kLost, kFull };
+enum class DropLabel : uint8_t { kCancelled, kExpired };
+
 struct MetricsOptions {
   std::vector<std::string> methods;                 // values of `method`; everything else is "other"
   std::vector<std::string> norms;                   // values of `norm`; everything else is "none"
@@ -82,6 +87,13 @@ class Metrics {
   void CountResponseBytes(int64_t bytes) { response_bytes_->Increment(static_cast<double>(bytes)); }
   void CountRows(int norm, int64_t rows) { rows_[norm]->Increment(static_cast<double>(rows)); }
   void ObserveBatchItems(int64_t items) { batch_items_->Observe(static_cast<double>(items)); }
+
+  void CountDeviceJobs(DeviceLabel device, int64_t jobs) {
+    device_jobs_[static_cast<size_t>(device)]->Increment(static_cast<double>(jobs));
+  }
+  void CountDeviceFallback(FallbackLabel reason) { device_fallbacks_[static_cast<size_t>(reason)]->Increment(); }
+  void ObserveBatchSize(int64_t submissions) { batch_size_->Observe(static_cast<double>(submissions)); }
+  void CountBatchDropped(DropLabel reason) { batch_dropped_[static_cast<size_t>(reason)]->Increment(); }
 
   // One transaction of the session store.
   void ObserveStoreGroup(int64_t changes, absl::Duration duration);
@@ -113,6 +125,10 @@ class Metrics {
   prometheus::Counter* response_bytes_;
   std::vector<prometheus::Counter*> rows_;
   prometheus::Histogram* batch_items_;
+  std::array<prometheus::Counter*, 2> device_jobs_ = {};
+  std::array<prometheus::Counter*, 2> device_fallbacks_ = {};
+  prometheus::Histogram* batch_size_;
+  std::array<prometheus::Counter*, 2> batch_dropped_ = {};
   // One of the two for each StoreMetric.
   std::array<prometheus::Gauge*, kStoreMetrics> store_gauges_ = {};
   std::array<prometheus::Counter*, kStoreMetrics> store_counters_ = {};

@@ -64,7 +64,7 @@ v1::DescribeResponse Describe(const GrpcServerOptions& options, const SessionSto
   }
   DescribeLimits(options, sessions.limits(), response.mutable_limits());
   response.set_durability(static_cast<v1::Durability>(sessions.durability()));
-  response.set_calibration("AUTO runs on the CPU");
+  response.set_calibration(options.calibration == nullptr ? "AUTO runs on the CPU" : options.calibration());
   return response;
 }
 

@@ -23,6 +23,7 @@ void EncodeApplied(const Applied& applied, v1::Applied* message) {
   message->set_precision(static_cast<v1::Precision>(applied.precision));
   message->set_device(static_cast<v1::Device>(applied.device));
   message->set_kernel(applied.kernel);
+  message->set_device_fallback(applied.device_fallback);
   message->set_k(applied.k);
   message->set_session_version(applied.session_version);
   message->set_numerics(std::string(NumericsOf(applied.precision)));

@@ -5,6 +5,7 @@
 #define NORMD_SERVER_RPC_GRPC_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@ struct GrpcServerOptions {
   bool reflection = true;
   std::string server_version = {};
   std::vector<DeviceInfo> devices = {};
+  std::function<std::string()> calibration = {};  // how AUTO places work, for Describe; null: on the CPU
   RpcObserver observer = {};
 };
 

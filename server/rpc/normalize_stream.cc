@@ -30,6 +30,8 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
       : max_calls_(static_cast<size_t>(limits.max_calls)),
         engine_(engine),
         stream_(std::move(stream)),
+        deadline_(stream_->deadline()),
+        caller_(stream_->caller()),
         reader_(context, limits.max_tensor_bytes, engine, stream_.get()) {}
 
   void Start() {
@@ -60,6 +62,8 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   const size_t max_calls_;
   Engine* const engine_;
   const std::shared_ptr<Stream> stream_;
+  const absl::Time deadline_;
+  const uint64_t caller_;
 
   StreamReader reader_;  // touched by the Read under way alone
 
@@ -176,6 +180,8 @@ void CallStream::HandleRead(StreamReader::Result result) {
 
 void CallStream::Submit(StreamItem* item, Call call) {
   call.cancelled = [stream = stream_] { return stream->cancelled(); };
+  call.deadline = deadline_;
+  call.caller = caller_;
   call.hold = [item, stream = stream_](int64_t bytes) {
     return item->Hold(bytes, [&stream] { return stream->peer(); });
   };

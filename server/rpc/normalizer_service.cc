@@ -23,6 +23,8 @@ template <typename Message>
 void Complete(const Parsed<Message>& request, const Reply& reply, Call& call) {
   call.owner = request.owner;
   call.cancelled = reply.Cancelled();
+  call.deadline = reply.stream()->deadline();
+  call.caller = reply.stream()->caller();
   call.hold = [memory = request.memory, stream = reply.stream()](int64_t bytes) {
     return memory->Hold(bytes, [&stream] { return stream->peer(); });
   };

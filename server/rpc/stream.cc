@@ -1,6 +1,7 @@
 #include "server/rpc/stream.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/numbers.h"
 #include "proto/wire/metadata.h"
@@ -60,6 +61,12 @@ void Stream::Read(OnRead on_read) {
     on_read(std::exchange(self->incoming_, grpc::ByteBuffer()));
   });
   stream_.Read(&incoming_, tag);
+}
+
+absl::Time Stream::deadline() const {
+  const std::chrono::system_clock::time_point deadline = context_.deadline();
+  const bool none = deadline == std::chrono::system_clock::time_point::max();
+  return none ? absl::InfiniteFuture() : absl::FromChrono(deadline);
 }
 
 void Stream::Write(grpc::ByteBuffer message, Callback written) {

@@ -12,6 +12,8 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/rpc/tag.h"
 
@@ -54,6 +57,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // "ipv4:127.0.0.1:40112", "unix:": the connection's other end.
   std::string peer() const { return context_.peer(); }
+  // The same number for the same other end, which others hardly have; one for all who come through a Unix socket.
+  uint64_t caller() const { return std::hash<std::string>()(peer()); }
+  // Of the caller; InfiniteFuture where it set none.
+  absl::Time deadline() const;
   // Whether the caller came through a Unix socket.
   bool is_local() const { return peer().compare(0, 5, "unix:") == 0; }
   // How many bytes the caller says that its message has (wire::kMessageBytesKey in its metadata); 0 where it says

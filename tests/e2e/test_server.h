@@ -50,10 +50,28 @@ class GatedBackend : public Backend {
     return cpu_->Prepare(p, offset);
   }
 
+  // Says from now on that this is what ran, and before, that it will.
+  void RunAs(const Executed& executed) {
+    MutexLock lock(mu_);
+    ran_as_ = executed;
+  }
+  absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device) const override {
+    MutexLock lock(mu_);
+    if (ran_as_.has_value()) return *ran_as_;
+    return Backend::Choose(plan, device);
+  }
+  // Of the last submitted job. Its pointers may not be followed.
+  Errand last_errand() const {
+    MutexLock lock(mu_);
+    return last_errand_;
+  }
+
   void Submit(std::vector<Job> jobs, Done done) override {
     {
       MutexLock lock(mu_);
       ++submitted_;
+      last_errand_ = jobs.front().errand;
+      if (ran_as_.has_value() && last_errand_.executed != nullptr) *last_errand_.executed = *ran_as_;
       changed_.SignalAll();
       if (closed_) {
         waiting_.emplace_back(std::move(jobs), std::move(done));
@@ -93,8 +111,10 @@ class GatedBackend : public Backend {
  private:
   const std::unique_ptr<Backend> cpu_;
   std::atomic<bool> inline_{false};
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
+  std::optional<Executed> ran_as_ ABSL_GUARDED_BY(mu_);
+  Errand last_errand_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int submitted_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::pair<std::vector<Job>, Done>> waiting_ ABSL_GUARDED_BY(mu_);

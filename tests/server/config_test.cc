@@ -121,6 +121,19 @@ TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
   EXPECT_FALSE(Parse({"--reflection=off"})->ReflectionOn());
 }
 
+TEST(Config, UsesTheFirstGpuWithoutDelayUnlessTold) {
+  EXPECT_EQ(Parse({})->cuda, "auto");
+  EXPECT_EQ(Parse({})->cuda_device, 0);
+  EXPECT_EQ(Parse({})->batch_delay, absl::ZeroDuration());
+  const absl::StatusOr<Config> config = Parse({"--cuda=off", "--cuda_device=2", "--batch_delay=250us"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cuda, "off");
+  EXPECT_EQ(config->cuda_device, 2);
+  EXPECT_EQ(config->batch_delay, absl::Microseconds(250));
+  EXPECT_THAT(ErrorOf({"--cuda=on"}), HasSubstr("auto, off"));
+  EXPECT_THAT(ErrorOf({"--batch_delay=2s"}), HasSubstr("0s to 1s"));
+}
+
 TEST(Config, SharesMemoryWithCallersOfUnixSocketsUnlessTold) {
   EXPECT_TRUE(Parse({})->SharedMemoryOn());
   EXPECT_FALSE(Parse({"--listen=127.0.0.1:1"})->SharedMemoryOn());

@@ -106,5 +106,30 @@ TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
   EXPECT_THAT(out_.str(), HasSubstr("x: wrong"));
 }
 
+TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
+  Log log({.out = &out_}, &clock_);
+  const PlacementObserver placement = MakePlacementObserver(&metrics_, &log);
+  const BatchObserver batch = MakeBatchObserver(&metrics_);
+  placement.on_jobs(Device::kCpu, 3);
+  placement.on_jobs(Device::kCuda, 5);
+  placement.on_fallback(FallbackReason::kLost);
+  placement.on_fallback(FallbackReason::kFull);
+  placement.on_fallback(FallbackReason::kFull);
+  placement.on_lost(absl::UnavailableError("it fell off the bus"));
+  batch.on_launch(17);
+  batch.on_dropped(absl::StatusCode::kCancelled);
+  batch.on_dropped(absl::StatusCode::kDeadlineExceeded);
+  batch.on_dropped(absl::StatusCode::kDeadlineExceeded);
+  const std::string text = metrics_.Text();
+  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cpu"})"), 3);
+  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cuda"})"), 5);
+  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="lost"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="full"})"), 2);
+  EXPECT_EQ(Value(text, "normd_batch_size_sum"), 17);
+  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 2);
+  EXPECT_THAT(out_.str(), HasSubstr("it fell off the bus"));
+}
+
 }  // namespace
 }  // namespace normd

@@ -39,6 +39,7 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
        absl::StatusCode::kFailedPrecondition,
        "REGION_TRUNCATED",
        {"region", "truncated while in use"}},
+      {DeadlinePassedError(), absl::StatusCode::kDeadlineExceeded, "DEADLINE_PASSED", {"late", "nothing was changed"}},
       {DrainingError(), absl::StatusCode::kUnavailable, "DRAINING", {"server", "draining"}},
   };
   for (const Expected& expected : cases) {

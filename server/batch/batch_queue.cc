@@ -1,0 +1,121 @@
+#include "server/batch/batch_queue.h"
+
+#include <algorithm>
+
+#include "server/batch/job_list.h"
+
+namespace normd {
+namespace {
+
+bool IsPlainRows(const Job& job) {
+  const NormPlan& plan = *job.plan;
+  return plan.pattern == Pattern::kRows && plan.reduce0 == 1 && plan.permutation.empty() && plan.power_groups == 0 &&
+         !plan.given_statistics && job.mask == nullptr;
+}
+
+BatchKey KeyOf(const NormPlan& plan) {
+  return {.statistic = plan.statistic,
+          .dtype = plan.dtype,
+          .precision = plan.precision,
+          .row_elements = plan.reduce1,
+          .statistic_elements = plan.statistic_reduce1};
+}
+
+absl::Time DeadlineOf(const std::vector<Job>& jobs) {
+  absl::Time deadline = absl::InfiniteFuture();
+  for (const Job& job : jobs) deadline = std::min(deadline, job.errand.deadline);
+  return deadline;
+}
+
+}  // namespace
+
+std::optional<BatchKey> BatchKeyOf(absl::Span<const Job> jobs) {
+  const BatchKey key = KeyOf(*jobs.front().plan);
+  const bool shared = std::all_of(jobs.begin(), jobs.end(), [&key](const Job& job) {
+    return IsPlainRows(job) && !ReplacesInput(job) && KeyOf(*job.plan) == key;
+  });
+  return shared ? std::optional(key) : std::nullopt;
+}
+
+void BatchQueue::Push(std::unique_ptr<Submission> submission, absl::Time now) {
+  submission->key = BatchKeyOf(submission->jobs);
+  submission->bytes = BytesMoved(submission->jobs);
+  submission->sequence = next_sequence_++;
+  CallerTurns& turns = callers_[submission->caller()];
+  submission->turn = turns.waiting == 0 ? now_turn_ : std::max(now_turn_, turns.last_turn + 1);
+  turns.last_turn = submission->turn;
+  // Half of the time that is left until the deadline is for running.
+  const absl::Duration half = std::max(absl::ZeroDuration(), (DeadlineOf(submission->jobs) - now) / 2);
+  submission->due = now + std::min(limits_.max_delay, half);
+  Insert(std::move(submission));
+}
+
+void BatchQueue::Return(std::unique_ptr<Submission> submission) {
+  submission->key = std::nullopt;
+  Insert(std::move(submission));
+}
+
+void BatchQueue::Insert(std::unique_ptr<Submission> submission) {
+  ++callers_[submission->caller()].waiting;
+  Lane& lane = lanes_[submission->key];
+  lane.jobs += static_cast<int64_t>(submission->jobs.size());
+  lane.bytes += submission->bytes;
+  const Place place = {submission->turn, submission->sequence};
+  lane.waiting.emplace(place, std::move(submission));
+}
+
+absl::Time BatchQueue::DueOf(const Lane& lane) const {
+  const bool waits_for_company = lane.waiting.begin()->second->key.has_value();
+  const bool full = lane.jobs >= limits_.max_jobs || lane.bytes >= limits_.max_bytes;
+  if (limits_.max_delay <= absl::ZeroDuration() || !waits_for_company || full) return absl::InfinitePast();
+  absl::Time due = absl::InfiniteFuture();
+  for (const auto& [place, submission] : lane.waiting) due = std::min(due, submission->due);
+  return due;
+}
+
+absl::Time BatchQueue::NextDue() const {
+  absl::Time due = absl::InfiniteFuture();
+  for (const auto& [key, lane] : lanes_) due = std::min(due, DueOf(lane));
+  return due;
+}
+
+BatchQueue::Lanes::iterator BatchQueue::NextLane(absl::Time now) {
+  auto next = lanes_.end();
+  for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
+    if (DueOf(it->second) > now) continue;
+    if (next == lanes_.end() || it->second.waiting.begin()->first < next->second.waiting.begin()->first) next = it;
+  }
+  return next;
+}
+
+Submissions BatchQueue::Take(absl::Time now) {
+  Submissions launch;
+  const auto it = NextLane(now);
+  if (it == lanes_.end()) return launch;
+  Lane& lane = it->second;
+  now_turn_ = std::max(now_turn_, lane.waiting.begin()->first.first);
+  int64_t jobs = 0, bytes = 0;
+  while (!lane.waiting.empty()) {
+    const Submission& next = *lane.waiting.begin()->second;
+    jobs += static_cast<int64_t>(next.jobs.size());
+    bytes += next.bytes;
+    // The first one goes however large it is; one that does not fit is not overtaken by a smaller one of its lane.
+    if (!launch.empty() && (jobs > limits_.max_jobs || bytes > limits_.max_bytes)) break;
+    launch.push_back(Remove(lane));
+    if (!it->first.has_value()) break;
+  }
+  if (lane.waiting.empty()) lanes_.erase(it);
+  return launch;
+}
+
+std::unique_ptr<Submission> BatchQueue::Remove(Lane& lane) {
+  std::unique_ptr<Submission> submission = std::move(lane.waiting.begin()->second);
+  lane.waiting.erase(lane.waiting.begin());
+  lane.jobs -= static_cast<int64_t>(submission->jobs.size());
+  lane.bytes -= submission->bytes;
+  const auto turns = callers_.find(submission->caller());
+  if (--turns->second.waiting == 0) callers_.erase(turns);
+  return submission;
+}
+
+}  // namespace normd
