@@ -12,8 +12,7 @@ namespace normd {
 
 struct CudaDeviceInfo {
   std::string name = {};    // "cuda:0"; "cuda" where no device could be listed
-  std::string detail = {};  // what it is, and why it is not used
-  bool usable = false;      // whether this build runs plans on it
+  std::string detail = {};  // what it is, or why there is none; whether it is used is not known here
 };
 
 // At least one entry, in the order of the driver's device numbers.
