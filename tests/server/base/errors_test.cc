@@ -39,6 +39,11 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
        absl::StatusCode::kFailedPrecondition,
        "REGION_TRUNCATED",
        {"region", "truncated while in use"}},
+      {CudaNotAvailableError("cuda"), absl::StatusCode::kFailedPrecondition, "CUDA_NOT_AVAILABLE", {"cuda", "no CUDA"}},
+      {InCudaMemoryError("mask.shared"),
+       absl::StatusCode::kInvalidArgument,
+       "IN_CUDA_MEMORY",
+       {"mask.shared: cannot lie in CUDA memory"}},
       {DrainingError(), absl::StatusCode::kUnavailable, "DRAINING", {"server", "draining"}},
   };
   for (const Expected& expected : cases) {
