@@ -1,9 +1,18 @@
+#include "kernels/cuda/ipc.h"
 #include "kernels/cuda/probe.h"
 
 namespace normd {
 
 std::vector<CudaDeviceInfo> ProbeCudaDevices() {
   return {{.name = "cuda", .detail = "built without the CUDA Toolkit"}};
+}
+
+absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view /*handle*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without the CUDA Toolkit");
+}
+
+absl::Status CloseCudaIpc(void* /*data*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without the CUDA Toolkit");
 }
 
 }  // namespace normd
