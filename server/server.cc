@@ -6,8 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
@@ -50,6 +52,18 @@ std::vector<DeviceInfo> FindDevices(const Config& config) {
     devices.push_back({.name = std::move(cuda.name), .usable = cuda.usable, .detail = std::move(cuda.detail)});
   }
   return devices;
+}
+
+// The numbers N of those devices "cuda:N" that kernels run on.
+std::vector<int> UsableCudaDevices(const std::vector<DeviceInfo>& devices) {
+  std::vector<int> usable;
+  for (const DeviceInfo& device : devices) {
+    absl::string_view name = device.name;
+    int number = 0;
+    const bool cuda = absl::ConsumePrefix(&name, "cuda:") && absl::SimpleAtoi(name, &number);
+    if (device.usable && cuda) usable.push_back(number);
+  }
+  return usable;
 }
 
 std::string HostPort(const ListenAddress& address, int port) {
@@ -127,7 +141,7 @@ absl::Status Server::ServeAdmin() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
+absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners(const std::vector<DeviceInfo>& devices) {
   std::vector<ListenAddress> addresses;
   for (const std::string& text : config_.listen) {
     NORMD_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress("--listen", text));
@@ -138,13 +152,14 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
     addresses.push_back(std::move(address));
   }
   if (config_.SharedMemoryOn()) {
-    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_));
+    CudaOpener cuda = CudaIpcOpener(UsableCudaDevices(devices), log_);
+    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_, std::move(cuda)));
   }
   return addresses;
 }
 
 absl::Status Server::ServeGrpc(const std::vector<DeviceInfo>& devices) {
-  NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners());
+  NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners(devices));
   GrpcServerOptions options;
   options.listeners = config_.listen;
   options.queues = static_cast<int>(config_.queues);

@@ -50,7 +50,7 @@ class Server {
   absl::Status Serve(std::function<void()> on_store_failed);
   absl::Status OpenStore(std::function<void()> on_store_failed);
   absl::Status ServeAdmin();
-  absl::StatusOr<std::vector<ListenAddress>> PrepareListeners();
+  absl::StatusOr<std::vector<ListenAddress>> PrepareListeners(const std::vector<DeviceInfo>& devices);
   absl::Status ServeGrpc(const std::vector<DeviceInfo>& devices);
   absl::Status WritePortFile() const;
   void LogStart(const std::vector<DeviceInfo>& devices) const;
