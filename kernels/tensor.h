@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,8 +45,11 @@ struct TensorView {
   const void* data = nullptr;  // borrowed; null means "absent", or scattered over `segments`
   int64_t size_bytes = 0;
   absl::Span<const Segment> segments = {};  // borrowed, as the pieces are; none empty; where x alone may be scattered
+  std::optional<int> cuda_device =
+      std::nullopt;  // where `data` lies, and the host must not follow it; absent: the host
 
   bool scattered() const { return !segments.empty(); }
+  bool in_cuda() const { return cuda_device.has_value(); }
   bool present() const { return data != nullptr || scattered(); }
 };
 

@@ -119,7 +119,10 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
     addresses.push_back(std::move(address));
   }
   if (config_.SharedMemoryOn()) {
-    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_));
+    std::vector<int> devices;
+    if (backend_.has_device) devices.push_back(static_cast<int>(config_.cuda_device));
+    CudaOpener cuda = CudaIpcOpener(std::move(devices), log_);
+    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_, std::move(cuda)));
   }
   return addresses;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/ipc.h"
 #include "server/base/status_macros.h"
 #include "server/listen.h"
 
@@ -18,9 +19,26 @@ RegionLimits RegionLimitsOf(const Config& config) {
   return limits;
 }
 
+CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log) {
+  CudaOpener opener;
+  opener.devices = std::move(devices);
+  opener.open = [](std::string_view handle, int device) -> absl::StatusOr<CudaAllocation> {
+    NORMD_ASSIGN_OR_RETURN(const CudaIpcMemory memory, OpenCudaIpc(handle, device));
+    return CudaAllocation{static_cast<std::byte*>(memory.data), memory.size_bytes};
+  };
+  opener.close = [log](const CudaAllocation& allocation, int device) {
+    const absl::Status closed = CloseCudaIpc(allocation.data, device);
+    if (closed.ok()) return;
+    log->Error("CUDA memory of a client cannot be closed",
+               {{"device", device}, {"error", std::string(closed.message())}});
+  };
+  return opener;
+}
+
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& config,
-                                                                  const std::vector<std::string>& unix_paths) {
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config)));
+                                                                  const std::vector<std::string>& unix_paths,
+                                                                  CudaOpener cuda) {
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config), std::move(cuda)));
   for (const std::string& grpc_path : unix_paths) {
     RegistrarOptions options;
     options.socket_path = RegistrarPath(grpc_path);

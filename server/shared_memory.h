@@ -6,10 +6,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/config.h"
+#include "server/obs/log.h"
 #include "server/shm/region_table.h"
 #include "server/shm/registrar.h"
 
@@ -19,12 +21,17 @@ namespace normd {
 // the bytes: a single training job may be all there is.
 RegionLimits RegionLimitsOf(const Config& config);
 
+// The driver's way to memory of other processes on `devices`; none: there is no CUDA memory to share. What cannot be
+// closed is told to `log`, which must outlive every range.
+CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log);
+
 class SharedMemory {
  public:
-  // Listens beside each of `unix_paths`. REQUIRES: config.SharedMemoryOn(). The errors of PrepareUnixSocket and
-  // Registrar::Start; nothing is left behind.
+  // Listens beside each of `unix_paths`; CUDA memory is opened with `cuda`. REQUIRES: config.SharedMemoryOn(). The
+  // errors of PrepareUnixSocket and Registrar::Start; nothing is left behind.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const Config& config,
-                                                             const std::vector<std::string>& unix_paths);
+                                                             const std::vector<std::string>& unix_paths,
+                                                             CudaOpener cuda);
 
   // Takes no more registrations and drops all regions, those in use after their requests. Idempotent.
   void Stop() { registrars_.clear(); }
@@ -32,7 +39,7 @@ class SharedMemory {
   RegionTable& table() { return table_; }
 
  private:
-  explicit SharedMemory(RegionLimits limits) : table_(std::move(limits)) {}
+  SharedMemory(RegionLimits limits, CudaOpener cuda) : table_(std::move(limits), std::move(cuda)) {}
 
   RegionTable table_;
   std::vector<std::unique_ptr<Registrar>> registrars_;  // use the table

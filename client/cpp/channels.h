@@ -1,5 +1,5 @@
-// Inside of Client: its two connections and the loop that every unary call runs in. Included by client.cc, sessions.cc
-// normalize_stream.cc and chunked_call.cc alone, so that callers of client.h compile without gRPC.
+// Inside of Client: its two connections and the loop that every unary call runs in. Included by client.cc, sessions.cc,
+// normalize_stream.cc, chunked_call.cc and cuda_region.cc alone, so that callers of client.h compile without gRPC.
 #ifndef NORMD_CLIENT_CPP_CHANNELS_H_
 #define NORMD_CLIENT_CPP_CHANNELS_H_
 
@@ -31,6 +31,21 @@ inline absl::Status FromGrpc(const grpc::Status& status) {
 inline void Announce(const ClientOptions& options, size_t request_bytes, grpc::ClientContext* context) {
   if (static_cast<int64_t>(request_bytes) < options.large_message_bytes) return;
   context->AddMetadata(wire::kMessageBytesKey, std::to_string(request_bytes));
+}
+
+// A channel to `target` with a connection of its own. Those of one target have an `index` each.
+inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
+  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
+  // Channels with equal arguments would share one connection.
+  arguments.SetInt("normd.connection", index);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A restarted server is found again within the retries of one call. (GRPC_ARG_MIN_RECONNECT_BACKOFF_MS stays at its
+  // default: in this release it is also how long one connection attempt may take.)
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
 // gRPC's form of a point in time; the far future for InfiniteFuture.

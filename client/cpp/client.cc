@@ -15,20 +15,6 @@ using client::RunUnary;
 
 constexpr size_t kUnaskedBytes = 4 << 20;  // gRPC's own limit, which hardly a server goes below
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
-  arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
-  // Channels with equal arguments would share one connection.
-  arguments.SetInt("normd.connection", index);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A restarted server is found again within the retries of one call. (GRPC_ARG_MIN_RECONNECT_BACKOFF_MS stays at its
-  // default: in this release it is also how long one connection attempt may take.)
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
-}
-
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
   constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
   if (target.empty()) return absl::InvalidArgumentError("target: empty; must be host:port or unix:/path");
@@ -48,7 +34,8 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  auto channels = std::make_unique<Channels>(MakeChannel(target, options, 0), MakeChannel(target, options, 1));
+  auto channels =
+      std::make_unique<Channels>(client::MakeChannel(target, options, 0), client::MakeChannel(target, options, 1));
   return std::unique_ptr<Client>(new Client(target, options, std::move(channels)));
 }
 
@@ -63,7 +50,7 @@ struct Client::Sharing {
 };
 
 Client::Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels)
-    : options_(options), channels_(std::move(channels)), sharing_(std::make_unique<Sharing>(target)) {}
+    : target_(target), options_(options), channels_(std::move(channels)), sharing_(std::make_unique<Sharing>(target)) {}
 Client::~Client() = default;
 
 absl::StatusOr<client::SharedBlock> Client::AllocateShared(int64_t size_bytes) {

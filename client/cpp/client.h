@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/cpp/cuda_region.h"
 #include "client/cpp/retry.h"
 #include "client/cpp/shared_memory.h"
 #include "client/cpp/status.h"
@@ -92,6 +93,11 @@ class Client {
   // the server has no shared memory, RESOURCE_EXHAUSTED at 1 GiB or at a limit of the server. A server that restarts
   // forgets it: NOT_FOUND on the request, and a new block has to be allocated.
   absl::StatusOr<client::SharedBlock> AllocateShared(int64_t size_bytes);
+  // Memory of a CUDA device that this process has, for tensors that requests name with client::SetShared and that never
+  // leave the device. Needs a server on this machine that uses the device: FAILED_PRECONDITION for one that uses none,
+  // INVALID_ARGUMENT for a handle that it cannot open, RESOURCE_EXHAUSTED at a limit of the server. Never retried. The
+  // connection that the region lives on is its own: as with AllocateShared, NOT_FOUND after it is lost.
+  absl::StatusOr<std::unique_ptr<client::CudaRegion>> RegisterCuda(const client::CudaMemory& memory);
   // A status for the whole; each item carries its own (client::ToStatus).
   absl::StatusOr<v1::BatchNormalizeResponse> BatchNormalize(const v1::BatchNormalizeRequest& request);
   // Opens a stream on the connection for large messages. `deadline` covers the whole stream.
@@ -130,6 +136,7 @@ class Client {
                                                       const v1::NormalizeRequest& request);
   absl::StatusOr<v1::NormalizeResponse> SendShared(const ClientOptions& options, client::SharedCall call);
 
+  const std::string target_;
   const ClientOptions options_;
   const std::unique_ptr<Channels> channels_;
   const std::unique_ptr<Sharing> sharing_;

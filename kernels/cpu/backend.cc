@@ -12,6 +12,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/run.h"
 #include "kernels/cpu/targets.h"
+#include "kernels/errors.h"
 
 namespace normd {
 namespace {
@@ -28,6 +29,15 @@ std::vector<double> Widen(const TensorView& view) {
   std::vector<double> values(static_cast<size_t>(view.present() ? ElementCount(view.shape) : 0));
   cpu::ConvertToF64({view.dtype, view.data, nullptr}, static_cast<int64_t>(values.size()), values.data());
   return values;
+}
+
+absl::Status InCudaMemory() {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = "device",
+                    .value = "the CPU",
+                    .limit = "the CUDA device that the tensors lie on",
+                    .reason = "CUDA_NOT_AVAILABLE"},
+                   "cannot read CUDA memory");
 }
 
 class CpuBackend final : public Backend {
@@ -65,7 +75,11 @@ class CpuBackend final : public Backend {
 
   void Submit(std::vector<Job> jobs, Done done) override {
     int64_t elements = 0;
-    for (const Job& job : jobs) elements += job.plan->elements;
+    for (const Job& job : jobs) {
+      elements += job.plan->elements;
+      // Nobody sends one here while there is a device; when it is lost, its addresses must not take the process along.
+      if (job.in_cuda.any()) return std::move(done)(InCudaMemory());
+    }
     if (elements <= options_.inline_elements) {
       // On this thread alone: waking another one costs as much as the work.
       for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_.stream_bytes);

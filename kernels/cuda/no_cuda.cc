@@ -1,4 +1,5 @@
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/ipc.h"
 #include "kernels/cuda/probe.h"
 
 namespace normd {
@@ -10,6 +11,14 @@ std::vector<CudaDeviceInfo> ProbeCudaDevices() {
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& /*options*/,
                                                          const Backend* /*host*/) {
   return absl::UnavailableError("built without the CUDA Toolkit");
+}
+
+absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view /*handle*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without the CUDA Toolkit");
+}
+
+absl::Status CloseCudaIpc(void* /*data*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without the CUDA Toolkit");
 }
 
 }  // namespace normd

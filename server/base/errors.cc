@@ -147,4 +147,22 @@ absl::Status RegionTruncatedError() {
                    "the shared-memory region was truncated while in use");
 }
 
+absl::Status CudaNotAvailableError(std::string_view field) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = std::string(field),
+                    .value = "CUDA memory",
+                    .limit = "memory of the host",
+                    .reason = "CUDA_NOT_AVAILABLE"},
+                   "this server uses no CUDA device");
+}
+
+absl::Status InCudaMemoryError(std::string_view field) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = std::string(field),
+                    .value = "a range of a region of a CUDA device",
+                    .limit = "in the host's memory; x, residual.tensor, Y and H alone may lie there",
+                    .reason = "IN_CUDA_MEMORY"},
+                   "cannot lie in CUDA memory");
+}
+
 }  // namespace normd

@@ -48,6 +48,11 @@ absl::Status StoreFailedError();
 absl::Status RegionNotFoundError();
 // FAILED_PRECONDITION, reason REGION_TRUNCATED: the client cut the object behind a region off; outputs are not valid.
 absl::Status RegionTruncatedError();
+// FAILED_PRECONDITION, reason CUDA_NOT_AVAILABLE: this server runs kernels on no CUDA device.
+absl::Status CudaNotAvailableError(std::string_view field);
+// INVALID_ARGUMENT, reason IN_CUDA_MEMORY: the range that `field` names lies in CUDA memory, and is read or written by
+// the host.
+absl::Status InCudaMemoryError(std::string_view field);
 
 }  // namespace normd
 

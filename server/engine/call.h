@@ -33,6 +33,9 @@ struct SharedBytes {
   int64_t size_bytes = 0;
   std::string region;  // how the caller names it
   uint64_t offset = 0;
+  std::optional<int> cuda_device = std::nullopt;  // as TensorView's; Y and H alone
+
+  bool in_cuda() const { return cuda_device.has_value(); }
 };
 
 struct WantedOutput {
@@ -99,6 +102,7 @@ struct OutputTensor {
   Buffer bytes;                       // empty where it is shared
   std::optional<SharedBytes> shared;  // where it was written
 
+  bool in_cuda() const { return shared.has_value() && shared->in_cuda(); }
   void* data() { return shared.has_value() ? shared->data : bytes.data(); }
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/text.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
+#include "server/engine/cuda_tensors.h"
 #include "server/engine/shared_outputs.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
@@ -308,6 +309,7 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
 
 absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
   NORMD_RETURN_IF_ERROR(ResolveTarget(task));
+  NORMD_ASSIGN_OR_RETURN(task->cuda_device, FindCudaDevice(task->call));
   NORMD_RETURN_IF_ERROR(CheckX(task->call.x));
   NORMD_RETURN_IF_ERROR(MakePlans(task));
   NORMD_RETURN_IF_ERROR(CheckChannels(*task));

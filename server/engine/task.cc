@@ -26,9 +26,11 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
   switch (output->kind) {
     case OutputKind::kY:
       job->y = data;
+      job->in_cuda.y = output->in_cuda();
       break;
     case OutputKind::kH:
       job->h = data;
+      job->in_cuda.h = output->in_cuda();
       break;
     case OutputKind::kMean:
       job->mean = data;
@@ -68,6 +70,8 @@ Job InputJob(Task& task, const NormPlan& plan) {
   job.residual = task.call.residual;
   job.residual_scale = task.call.residual_scale;
   job.residual_rounding = task.call.residual_rounding;
+  job.in_cuda = {
+      .x = task.call.x.in_cuda(), .residual = task.call.residual.in_cuda(), .device = task.cuda_device.value_or(0)};
   // Statistics that are given are not masked.
   if (!plan.given_statistics) job.mask = static_cast<const uint8_t*>(task.call.mask.data);
   return job;

@@ -5,6 +5,7 @@
 #define NORMD_SERVER_ENGINE_TASK_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +29,8 @@ struct Task {
   // by `apply_plan`, which is given the divisor.
   bool two_halves = false;
   NormPlan apply_plan;
-  bool commits = false;  // a training step on a session with running state
+  bool commits = false;            // a training step on a session with running state
+  std::optional<int> cuda_device;  // of the call's tensors that lie in CUDA memory; absent: none does
 
   std::shared_ptr<const Layer> layer;  // null: no parameters
   // Statistics that the plan is given. The pointers are into `session`, `given` or `divisor`.

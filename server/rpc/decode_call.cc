@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/errors.h"
 #include "kernels/methods.h"
+#include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/rpc/decode_tensor.h"
 #include "server/session/session_checks.h"
@@ -81,8 +82,7 @@ absl::Status DecodeResidual(const Request& request, Call& call) {
   if (!request.message->has_residual()) return absl::OkStatus();
   const v1::Residual& residual = request.message->residual();
   if (!residual.has_tensor()) return MissingError("residual.tensor", "a tensor of the shape of x");
-  NORMD_ASSIGN_OR_RETURN(call.residual,
-                         DecodeTensor(residual.tensor(), "residual.tensor", TensorKind::kFloating, request.tensors));
+  NORMD_ASSIGN_OR_RETURN(call.residual, DecodeTensorAnywhere(residual.tensor(), "residual.tensor", request.tensors));
   if (residual.has_scale()) call.residual_scale = residual.scale();
   return DecodeEnum(residual.rounding(), ResidualRounding::kKeepWide, "residual.rounding", call.residual_rounding);
 }
@@ -100,8 +100,10 @@ absl::Status DecodeOutputs(const Request& from, Call& call) {
     seen.set(static_cast<size_t>(kind));
     WantedOutput& output = call.outputs.emplace_back(static_cast<OutputKind>(kind));
     if (!request.outputs(i).has_shared()) continue;
-    NORMD_ASSIGN_OR_RETURN(
-        output.shared, from.tensors->FindOutput(request.outputs(i).shared(), absl::StrCat("outputs[", i, "].shared")));
+    const std::string place = absl::StrCat("outputs[", i, "].shared");
+    NORMD_ASSIGN_OR_RETURN(output.shared, from.tensors->FindOutput(request.outputs(i).shared(), place));
+    const bool like_x = output.kind == OutputKind::kY || output.kind == OutputKind::kH;
+    if (output.shared->in_cuda() && !like_x) return InCudaMemoryError(place);
   }
   return absl::OkStatus();
 }

@@ -34,8 +34,13 @@ const char* PayloadLeaf(const v1::Tensor& tensor) {
   return tensor.has_shared() ? ".shared.size_bytes" : tensor.has_chunked() ? ".chunked" : ".data";
 }
 
+// What the user of a tensor can do without: one piece, and reading it on the host.
+struct Allows {
+  bool pieces = false, cuda = false;
+};
+
 absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
-                                  TensorSource* source, bool may_be_scattered) {
+                                  TensorSource* source, Allows allows) {
   TensorView view;
   int64_t element_bytes = 1;
   if (kind == TensorKind::kFloating) {
@@ -51,11 +56,13 @@ absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view fie
   view.size_bytes = elements * element_bytes;
   TensorSource message;  // that of a message whose bytes are in it
   NORMD_ASSIGN_OR_RETURN(const TensorSource::Bytes bytes,
-                         (source == nullptr ? message : *source).Find(tensor, field, may_be_scattered));
+                         (source == nullptr ? message : *source).Find(tensor, field, allows.pieces));
   if (bytes.size_bytes != view.size_bytes) {
     return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes);
   }
+  if (bytes.cuda_device.has_value() && !allows.cuda) return InCudaMemoryError(Path(field, ".shared"));
   view.data = bytes.data;
+  view.cuda_device = bytes.cuda_device;
   view.segments = bytes.segments;
   if (view.size_bytes == 0) view.data = kNoBytes;
   return view;
@@ -69,12 +76,17 @@ absl::Status UnknownEnumError(std::string_view field, int value) {
 
 absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
                                         TensorSource* source) {
-  return Decode(tensor, field, kind, source, /*may_be_scattered=*/false);
+  return Decode(tensor, field, kind, source, {});
+}
+
+absl::StatusOr<TensorView> DecodeTensorAnywhere(const v1::Tensor& tensor, std::string_view field,
+                                                TensorSource* source) {
+  return Decode(tensor, field, TensorKind::kFloating, source, {.cuda = true});
 }
 
 absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
                                                  TensorSource* source) {
-  return Decode(tensor, field, TensorKind::kFloating, source, /*may_be_scattered=*/true);
+  return Decode(tensor, field, TensorKind::kFloating, source, {.pieces = true, .cuda = true});
 }
 
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field) {

@@ -22,10 +22,13 @@ enum class TensorKind {
 };
 
 // A present view in one piece (data is never null, also of an empty tensor), which lives as long as `source`; without
-// one the bytes are the message's. INVALID_ARGUMENT naming "<field>.dtype", ".shape" or ".data"; the source's errors.
+// one the bytes are the message's. INVALID_ARGUMENT naming "<field>.dtype", ".shape" or ".data", and "<field>.shared"
+// for one in CUDA memory; the source's errors.
 absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field,
                                         TensorKind kind = TensorKind::kFloating, TensorSource* source = nullptr);
-// The same; one that came in pieces stays so.
+// The same; one in CUDA memory stays there, and the host must not follow `data`.
+absl::StatusOr<TensorView> DecodeTensorAnywhere(const v1::Tensor& tensor, std::string_view field, TensorSource* source);
+// The same; and one that came in pieces stays so.
 absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
                                                  TensorSource* source);
 

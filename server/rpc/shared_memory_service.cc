@@ -46,10 +46,17 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
 absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion(
     const v1::RegisterRegionRequest& request, const Stream& stream) {
   const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
-  if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError("posix_name", allowed.refusal);
+  const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
+  if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
+  if (request.has_cuda() && !request.posix_name().empty()) return NotAllowedError(field, "posix_name is given, too");
   // All callers of the Unix sockets look alike, so that they share one owner's limits.
   const std::string owner = Concat("rpc ", stream.peer());
-  NORMD_ASSIGN_OR_RETURN(std::string region, regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
+  const v1::CudaMemory& cuda = request.cuda();
+  NORMD_ASSIGN_OR_RETURN(
+      std::string region,
+      request.has_cuda()
+          ? regions_->AddCuda(owner, {cuda.ipc_handle(), cuda.device(), cuda.offset()}, request.size_bytes())
+          : regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
   return Registration{owner, std::move(region)};
 }
 

@@ -1,4 +1,4 @@
-// normd.v1.SharedMemory: regions by POSIX name, each as long as the call that registered it.
+// normd.v1.SharedMemory: regions by POSIX name or CUDA IPC handle, each as long as the call that registered it.
 // In the path: beside it; what it registers is named by the ranges of later requests.
 // Threads: safe from any thread; no lock is held while the table maps or a stream is written to.
 #ifndef NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_

@@ -28,7 +28,7 @@ absl::StatusOr<std::string> MakeName() {
   return absl::StrCat("r-", absl::BytesToHexString(random));
 }
 
-absl::Status CheckRange(const MappedRegion& region, uint64_t offset, uint64_t size_bytes) {
+absl::Status CheckRange(const Region& region, uint64_t offset, uint64_t size_bytes) {
   const uint64_t region_bytes = static_cast<uint64_t>(region.size_bytes());
   if (offset > region_bytes) {
     return OutOfRangeError("offset", absl::StrCat(offset),
@@ -41,6 +41,12 @@ absl::Status CheckRange(const MappedRegion& region, uint64_t offset, uint64_t si
         "RANGE_OUT_OF_REGION");
   }
   return absl::OkStatus();
+}
+
+template <typename Memory>
+absl::StatusOr<Region> RegionOf(absl::StatusOr<Memory> memory) {
+  if (!memory.ok()) return memory.status();
+  return Region(*std::move(memory));
 }
 
 }  // namespace
@@ -90,20 +96,28 @@ class RegionTable::Budget {
   std::map<std::string, Figures> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
 };
 
-RegionTable::RegionTable(RegionLimits limits) : limits_(std::move(limits)), budget_(std::make_shared<Budget>()) {}
+RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda)
+    : limits_(std::move(limits)), budget_(std::make_shared<Budget>()), cuda_(CudaHandles::Create(std::move(cuda))) {}
 RegionTable::~RegionTable() = default;
 
 absl::StatusOr<std::string> RegionTable::AddDescriptor(std::string_view owner, UniqueFd descriptor,
                                                        uint64_t size_bytes) {
-  return Add(owner, size_bytes,
-             [&] { return MappedRegion::FromDescriptor(std::move(descriptor), size_bytes, limits_.max_region_bytes); });
+  return Add(owner, size_bytes, [&] {
+    return RegionOf(MappedRegion::FromDescriptor(std::move(descriptor), size_bytes, limits_.max_region_bytes));
+  });
 }
 
 absl::StatusOr<std::string> RegionTable::AddPosixName(std::string_view owner, std::string_view posix_name,
                                                       uint64_t size_bytes) {
   return Add(owner, size_bytes, [&] {
-    return MappedRegion::FromPosixName(posix_name, limits_.posix_prefixes, size_bytes, limits_.max_region_bytes);
+    return RegionOf(
+        MappedRegion::FromPosixName(posix_name, limits_.posix_prefixes, size_bytes, limits_.max_region_bytes));
   });
+}
+
+absl::StatusOr<std::string> RegionTable::AddCuda(std::string_view owner, const CudaRange& range, uint64_t size_bytes) {
+  NORMD_RETURN_IF_ERROR(cuda_->Check(range));
+  return Add(owner, size_bytes, [&] { return RegionOf(cuda_->Open(range, static_cast<int64_t>(size_bytes))); });
 }
 
 absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t size_bytes, Map map) {
@@ -112,17 +126,17 @@ absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t si
   const std::string owner_name(owner);
   const int64_t bytes = static_cast<int64_t>(size_bytes);
   NORMD_RETURN_IF_ERROR(budget_->Take(limits_, owner_name, bytes));
-  absl::StatusOr<std::unique_ptr<MappedRegion>> mapped = map();
+  absl::StatusOr<Region> mapped = map();
   if (!mapped.ok()) {
     budget_->GiveBack(owner_name, bytes);
     return mapped.status();
   }
   // The room is free again once the region is unmapped, not when it is removed.
-  std::shared_ptr<const MappedRegion> region(mapped->release(),
-                                             [budget = budget_, owner_name, bytes](const MappedRegion* last) {
-                                               delete last;
-                                               budget->GiveBack(owner_name, bytes);
-                                             });
+  std::shared_ptr<const Region> region(new Region(*std::move(mapped)),
+                                       [budget = budget_, owner_name, bytes](const Region* last) {
+                                         delete last;
+                                         budget->GiveBack(owner_name, bytes);
+                                       });
   MutexLock lock(mu_);
   regions_.emplace(name, Entry{owner_name, std::move(region)});
   return name;
@@ -152,7 +166,7 @@ void RegionTable::RemoveOwner(std::string_view owner) {
 }
 
 absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const {
-  std::shared_ptr<const MappedRegion> region;
+  std::shared_ptr<const Region> region;
   {
     MutexLock lock(mu_);
     const auto found = regions_.find(name);
@@ -162,7 +176,8 @@ absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t
   NORMD_RETURN_IF_ERROR(CheckRange(*region, offset, size_bytes));
   NORMD_RETURN_IF_ERROR(region->CheckIntact());
   std::byte* const data = region->data() + offset;
-  return RegionRange{data, static_cast<int64_t>(size_bytes), std::move(region)};
+  const std::optional<int> cuda_device = region->cuda_device();
+  return RegionRange{data, static_cast<int64_t>(size_bytes), std::move(region), cuda_device};
 }
 
 RegionTable::Figures RegionTable::figures() const { return budget_->all(); }

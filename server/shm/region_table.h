@@ -1,8 +1,8 @@
 // The shared-memory regions of this server by name, bounded in number and bytes, in all and per owner.
 // In the path: Registrar and the RegisterRegion call add and remove; decoding a request acquires the ranges it names.
 // Ownership: the table owns regions together with the ranges acquired from them. One that is removed cannot be acquired
-// any more and is unmapped when the last range goes; until then it counts against the limits. Ranges may outlive the
-// table.
+// any more and is unmapped, or closed, when the last range goes; until then it counts against the limits. Ranges may
+// outlive the table.
 // Threads: every method is safe from any thread. No lock is held over a system call.
 #ifndef NORMD_SERVER_SHM_REGION_TABLE_H_
 #define NORMD_SERVER_SHM_REGION_TABLE_H_
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,7 +22,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/mutex.h"
-#include "server/shm/mapped_region.h"
+#include "server/shm/cuda_memory.h"
+#include "server/shm/region.h"
 #include "server/shm/unique_fd.h"
 
 namespace normd {
@@ -39,7 +41,8 @@ struct RegionLimits {
 struct RegionRange {
   std::byte* data = nullptr;
   int64_t size_bytes = 0;
-  std::shared_ptr<const MappedRegion> pin;  // keeps `data` mapped
+  std::shared_ptr<const Region> pin = nullptr;    // keeps `data` mapped
+  std::optional<int> cuda_device = std::nullopt;  // where `data` lies, and no host code may follow it; absent: the host
 
   // After the use, before its result is told: whether the region was cut off meanwhile, so that the call fails with
   // RegionTruncatedError.
@@ -48,7 +51,8 @@ struct RegionRange {
 
 class RegionTable {
  public:
-  explicit RegionTable(RegionLimits limits);
+  // `cuda` must work for as long as ranges live; without devices, AddCuda refuses.
+  explicit RegionTable(RegionLimits limits, CudaOpener cuda = {});
   ~RegionTable();
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
@@ -59,6 +63,8 @@ class RegionTable {
   // system has no random numbers. The descriptor is closed in every case.
   absl::StatusOr<std::string> AddDescriptor(std::string_view owner, UniqueFd descriptor, uint64_t size_bytes);
   absl::StatusOr<std::string> AddPosixName(std::string_view owner, std::string_view posix_name, uint64_t size_bytes);
+  // The same for CUDA memory, which counts against the limits like the host's. Errors: CudaHandles::Open's.
+  absl::StatusOr<std::string> AddCuda(std::string_view owner, const CudaRange& range, uint64_t size_bytes);
 
   // NOT_FOUND (RegionNotFoundError) unless `name` is a region of `owner`.
   absl::Status Remove(std::string_view owner, std::string_view name);
@@ -80,19 +86,20 @@ class RegionTable {
   class Budget;
   struct Entry {
     std::string owner;
-    std::shared_ptr<const MappedRegion> region;  // gives its room in the budget back when it goes
+    std::shared_ptr<const Region> region;  // gives its room in the budget back when it goes
   };
   struct Hash {
     using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard looks for this name
     size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
   };
-  using Map = absl::FunctionRef<absl::StatusOr<std::unique_ptr<MappedRegion>>()>;
+  using Map = absl::FunctionRef<absl::StatusOr<Region>()>;
 
   absl::StatusOr<std::string> Add(std::string_view owner, uint64_t size_bytes, Map map);
 
   // Constant after construction.
   const RegionLimits limits_;
-  const std::shared_ptr<Budget> budget_;  // shared with regions that outlive the table
+  const std::shared_ptr<Budget> budget_;     // shared with regions that outlive the table
+  const std::shared_ptr<CudaHandles> cuda_;  // so is this
 
   mutable Mutex mu_;
   std::unordered_map<std::string, Entry, Hash, std::equal_to<>> regions_ ABSL_GUARDED_BY(mu_);

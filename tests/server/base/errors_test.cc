@@ -40,6 +40,11 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
        "REGION_TRUNCATED",
        {"region", "truncated while in use"}},
       {DeadlinePassedError(), absl::StatusCode::kDeadlineExceeded, "DEADLINE_PASSED", {"late", "nothing was changed"}},
+      {CudaNotAvailableError("cuda"), absl::StatusCode::kFailedPrecondition, "CUDA_NOT_AVAILABLE", {"cuda", "no CUDA"}},
+      {InCudaMemoryError("mask.shared"),
+       absl::StatusCode::kInvalidArgument,
+       "IN_CUDA_MEMORY",
+       {"mask.shared: cannot lie in CUDA memory"}},
       {DrainingError(), absl::StatusCode::kUnavailable, "DRAINING", {"server", "draining"}},
   };
   for (const Expected& expected : cases) {

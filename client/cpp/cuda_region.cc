@@ -1,0 +1,132 @@
+#include "client/cpp/cuda_region.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "client/cpp/channels.h"
+#include "normd/v1/shared_memory.grpc.pb.h"
+
+namespace normd {
+namespace client {
+namespace {
+
+void SetRange(const CudaBlock& block, v1::SharedRange* range) {
+  range->set_region(block.region->name());
+  range->set_offset(block.offset);
+  range->set_size_bytes(block.size_bytes);
+}
+
+}  // namespace
+
+// One RegisterRegion call, open for as long as the region is. A queue instead of a blocking read, so that waiting for
+// the answer has an end, and a call that has ended is noticed without a thread.
+struct CudaRegion::Call {
+  explicit Call(const std::shared_ptr<grpc::Channel>& to) : stub(v1::SharedMemory::NewStub(to)) {}
+  ~Call();
+
+  // The name that the server gave.
+  absl::StatusOr<std::string> Register(const CudaMemory& memory, absl::Time deadline);
+  bool registered();
+  // Waits for the operation under way. False: not until `deadline`. `ok`: how it went.
+  bool Await(absl::Time deadline, bool* ok);
+  // How the call ended. REQUIRES: no operation is under way.
+  grpc::Status Finish();
+
+  const std::unique_ptr<v1::SharedMemory::Stub> stub;
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  std::unique_ptr<grpc::ClientAsyncReader<v1::RegisterRegionResponse>> reader;
+  v1::RegisterRegionResponse response;
+
+  std::mutex mu;
+  bool pending = false;  // guarded by mu, once the region is made: an operation is under way
+};
+
+bool CudaRegion::Call::Await(absl::Time deadline, bool* ok) {
+  void* tag = nullptr;
+  if (queue.AsyncNext(&tag, ok, ToDeadline(deadline)) != grpc::CompletionQueue::GOT_EVENT) return false;
+  pending = false;
+  return true;
+}
+
+grpc::Status CudaRegion::Call::Finish() {
+  grpc::Status status;
+  reader->Finish(&status, this);
+  bool ok = false;
+  Await(absl::InfiniteFuture(), &ok);
+  return status;
+}
+
+absl::StatusOr<std::string> CudaRegion::Call::Register(const CudaMemory& memory, absl::Time deadline) {
+  v1::RegisterRegionRequest request;
+  request.set_size_bytes(memory.size_bytes);
+  v1::CudaMemory* const cuda = request.mutable_cuda();
+  cuda->set_ipc_handle(memory.ipc_handle);
+  cuda->set_device(memory.device);
+  cuda->set_offset(memory.offset);
+  reader = stub->PrepareAsyncRegisterRegion(&context, request, &queue);
+  pending = true;
+  reader->StartCall(this);
+  bool ok = false;
+  for (const bool starts : {true, false}) {
+    if (!Await(deadline, &ok)) return absl::DeadlineExceededError("RegisterRegion: the server did not answer in time");
+    if (!ok) return FromGrpc(Finish());
+    if (!starts) break;
+    pending = true;
+    reader->Read(&response, this);
+  }
+  std::string name = response.region();
+  // There is no second answer: this ends when the call does.
+  pending = true;
+  reader->Read(&response, this);
+  return name;
+}
+
+bool CudaRegion::Call::registered() {
+  const std::lock_guard<std::mutex> lock(mu);
+  bool ok = false;
+  if (pending) Await(absl::UnixEpoch(), &ok);  // not at all: gRPC takes the infinite past for another time
+  return pending;
+}
+
+CudaRegion::Call::~Call() {
+  bool ok = false;
+  if (reader != nullptr) {
+    context.TryCancel();
+    if (pending) Await(absl::InfiniteFuture(), &ok);
+  }
+  queue.Shutdown();
+  void* tag = nullptr;
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
+CudaRegion::CudaRegion(std::string name, uint64_t size_bytes, std::unique_ptr<Call> call)
+    : name_(std::move(name)), size_bytes_(size_bytes), call_(std::move(call)) {}
+CudaRegion::~CudaRegion() = default;
+
+bool CudaRegion::registered() const { return call_->registered(); }
+
+void SetShared(const CudaBlock& block, v1::Tensor* tensor) { SetRange(block, tensor->mutable_shared()); }
+void SetShared(const CudaBlock& block, v1::OutputRequest* output) { SetRange(block, output->mutable_shared()); }
+
+}  // namespace client
+
+namespace {
+constexpr int kRegionConnection = 2;  // after those for calls
+}
+
+absl::StatusOr<std::unique_ptr<client::CudaRegion>> Client::RegisterCuda(const client::CudaMemory& memory) {
+  // A connection of its own: open calls count against what one may have at a time.
+  auto call = std::make_unique<client::CudaRegion::Call>(client::MakeChannel(target_, options_, kRegionConnection));
+  absl::StatusOr<std::string> name = call->Register(memory, absl::Now() + options_.deadline);
+  if (!name.ok()) return name.status();
+  return std::unique_ptr<client::CudaRegion>(
+      new client::CudaRegion(*std::move(name), memory.size_bytes, std::move(call)));
+}
+
+}  // namespace normd

@@ -1,0 +1,132 @@
+#include "server/shm/cuda_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/errors.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+
+namespace normd {
+namespace {
+
+constexpr char kDeviceField[] = "cuda.device";
+
+absl::Status CheckRange(const CudaAllocation& allocation, uint64_t offset, int64_t size_bytes) {
+  const auto allocated = static_cast<uint64_t>(allocation.size_bytes);
+  if (offset > allocated) {
+    return OutOfRangeError("cuda.offset", absl::StrCat(offset),
+                           absl::StrCat("at most ", allocated, ", the size of the allocation"), "REGION_SIZE");
+  }
+  if (static_cast<uint64_t>(size_bytes) > allocated - offset) {
+    return OutOfRangeError(
+        "size_bytes", absl::StrCat(size_bytes),
+        absl::StrCat("at most ", allocated - offset, ", the rest of the allocation from offset ", offset),
+        "REGION_SIZE");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::shared_ptr<CudaHandles> CudaHandles::Create(CudaOpener opener) {
+  return std::shared_ptr<CudaHandles>(new CudaHandles(std::move(opener)));
+}
+
+absl::Status CudaHandles::Check(const CudaRange& range) const {
+  if (opener_.devices.empty()) return CudaNotAvailableError("cuda");
+  if (range.handle.size() != kCudaHandleBytes) {
+    return OutOfRangeError("cuda.ipc_handle", absl::StrCat(range.handle.size(), " bytes"),
+                           absl::StrCat(kCudaHandleBytes, " bytes"), "BAD_CUDA_HANDLE");
+  }
+  if (std::find(opener_.devices.begin(), opener_.devices.end(), range.device) == opener_.devices.end()) {
+    return OutOfRangeError(kDeviceField, absl::StrCat(range.device),
+                           absl::StrCat("a device that this server uses: ", absl::StrJoin(opener_.devices, ", ")),
+                           "CUDA_DEVICE");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CudaRegion> CudaHandles::Open(const CudaRange& range, int64_t size_bytes) {
+  NORMD_RETURN_IF_ERROR(Check(range));
+  CudaRegion region;
+  NORMD_ASSIGN_OR_RETURN(region.opened_, Take(std::string(range.handle), range.device));
+  NORMD_RETURN_IF_ERROR(CheckRange(*region.opened_, range.offset, size_bytes));
+  region.data_ = region.opened_->data + range.offset;
+  region.size_bytes_ = size_bytes;
+  region.device_ = range.device;
+  return region;
+}
+
+absl::StatusOr<std::shared_ptr<const CudaAllocation>> CudaHandles::Take(const std::string& handle, int device) {
+  NORMD_ASSIGN_OR_RETURN(const bool open, TakeOpen(handle, device));
+  if (!open) {
+    const absl::StatusOr<CudaAllocation> opened = opener_.open(handle, device);
+    EndOpening(handle, opened);
+    if (!opened.ok()) return opened.status();
+  }
+  return Pin(handle);
+}
+
+absl::StatusOr<bool> CudaHandles::TakeOpen(const std::string& handle, int device) {
+  MutexLock lock(mu_);
+  auto found = entries_.find(handle);
+  while (found != entries_.end() && !found->second.ready) {
+    changed_.Wait(mu_);
+    found = entries_.find(handle);
+  }
+  if (found == entries_.end()) {
+    entries_[handle].device = device;
+    return false;
+  }
+  Entry& entry = found->second;
+  if (entry.device != device) {
+    return OutOfRangeError(kDeviceField, absl::StrCat(device),
+                           absl::StrCat(entry.device, ", which the handle is registered with already"), "CUDA_DEVICE");
+  }
+  ++entry.users;
+  return true;
+}
+
+void CudaHandles::EndOpening(const std::string& handle, const absl::StatusOr<CudaAllocation>& opened) {
+  MutexLock lock(mu_);
+  if (opened.ok()) {
+    Entry& entry = entries_[handle];
+    entry.allocation = *opened;
+    entry.users = 1;
+    entry.ready = true;
+  } else {
+    entries_.erase(handle);
+  }
+  changed_.SignalAll();
+}
+
+std::shared_ptr<const CudaAllocation> CudaHandles::Pin(const std::string& handle) {
+  MutexLock lock(mu_);
+  auto allocation = std::make_unique<const CudaAllocation>(entries_[handle].allocation);
+  return {allocation.release(), [self = shared_from_this(), handle](const CudaAllocation* last) {
+            delete last;
+            self->Release(handle);
+          }};
+}
+
+void CudaHandles::Release(const std::string& handle) {
+  CudaAllocation allocation;
+  int device = 0;
+  {
+    MutexLock lock(mu_);
+    Entry& entry = entries_[handle];
+    if (--entry.users > 0) return;
+    entry.ready = false;
+    allocation = entry.allocation;
+    device = entry.device;
+  }
+  opener_.close(allocation, device);
+  MutexLock lock(mu_);
+  entries_.erase(handle);
+  changed_.SignalAll();
+}
+
+}  // namespace normd

@@ -1,0 +1,107 @@
+// CUDA memory of other processes, by IPC handle: each handle is opened once in this process, however often it is
+// registered, and closed when the last that uses it goes.
+// In the path: RegionTable makes regions of it; kernels on the device read and write there. Addresses are the device's:
+// nothing on the host may follow them.
+// Ownership: what Open returns keeps the memory open, and may outlive the CudaHandles.
+// Threads: every method is safe from any thread. No lock is held while the opener runs.
+#ifndef NORMD_SERVER_SHM_CUDA_MEMORY_H_
+#define NORMD_SERVER_SHM_CUDA_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/base/mutex.h"
+
+namespace normd {
+
+inline constexpr size_t kCudaHandleBytes = 64;
+
+struct CudaAllocation {
+  std::byte* data = nullptr;  // on the device, as this process sees it
+  int64_t size_bytes = 0;     // from `data` on
+};
+
+// The edge to the CUDA driver, which this layer does not know. Both functions run on whatever thread registers, or lets
+// go of the last range; each may take milliseconds.
+struct CudaOpener {
+  std::vector<int> devices;  // those that kernels run on; none: there is no CUDA, and nothing below is called
+  // REQUIRES: kCudaHandleBytes of `handle`, and one of `devices`. INVALID_ARGUMENT naming "cuda.ipc_handle" or
+  // "cuda.device", or what the driver says; nothing is left open then.
+  std::function<absl::StatusOr<CudaAllocation>(std::string_view handle, int device)> open;
+  std::function<void(const CudaAllocation& allocation, int device)> close;
+};
+
+// What a client registers.
+struct CudaRange {
+  std::string_view handle;  // of the allocation
+  int device = 0;
+  uint64_t offset = 0;  // into the allocation
+};
+
+// A part of an opened allocation.
+class CudaRegion {
+ public:
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+  int device() const { return device_; }
+
+ private:
+  friend class CudaHandles;
+  CudaRegion() = default;
+
+  std::shared_ptr<const CudaAllocation> opened_;
+  std::byte* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+  int device_ = 0;
+};
+
+class CudaHandles : public std::enable_shared_from_this<CudaHandles> {
+ public:
+  static std::shared_ptr<CudaHandles> Create(CudaOpener opener);
+
+  // FAILED_PRECONDITION (CudaNotAvailableError) without devices; INVALID_ARGUMENT naming the field, and both lengths
+  // for a handle of another one: what can be said before anything is opened.
+  absl::Status Check(const CudaRange& range) const;
+
+  // Opens the handle, unless it is open. The errors of Check and of the opener; INVALID_ARGUMENT naming "cuda.device"
+  // for a handle that is open on another one, "cuda.offset" or "size_bytes" where the range leaves the allocation. A
+  // handle that is being opened or closed by another thread is waited for: drivers may refuse to open one twice.
+  absl::StatusOr<CudaRegion> Open(const CudaRange& range, int64_t size_bytes);
+
+ private:
+  struct Entry {
+    int device = 0;
+    bool ready = false;  // false: a thread opens or closes it
+    int64_t users = 0;
+    CudaAllocation allocation;
+  };
+
+  explicit CudaHandles(CudaOpener opener) : opener_(std::move(opener)) {}
+
+  absl::StatusOr<std::shared_ptr<const CudaAllocation>> Take(const std::string& handle, int device);
+  // Counts one more user of an open handle. False: it is not open, and the caller is to open it and call EndOpening.
+  absl::StatusOr<bool> TakeOpen(const std::string& handle, int device);
+  void EndOpening(const std::string& handle, const absl::StatusOr<CudaAllocation>& opened);
+  std::shared_ptr<const CudaAllocation> Pin(const std::string& handle);
+  void Release(const std::string& handle);
+
+  const CudaOpener opener_;
+
+  mutable Mutex mu_;
+  CondVar changed_;  // an entry has become ready, or has gone
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHM_CUDA_MEMORY_H_

@@ -1,0 +1,44 @@
+// One registered region, whatever it is made of: an object of the host's memory that is mapped, or CUDA memory that is
+// open. In the path: RegionTable owns regions together with the ranges of requests.
+// Threads: every method is safe from any thread.
+#ifndef NORMD_SERVER_SHM_REGION_H_
+#define NORMD_SERVER_SHM_REGION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/shm/cuda_memory.h"
+#include "server/shm/mapped_region.h"
+
+namespace normd {
+
+class Region {
+ public:
+  explicit Region(std::unique_ptr<const MappedRegion> mapped) : mapped_(std::move(mapped)) {}
+  explicit Region(CudaRegion cuda) : cuda_(std::move(cuda)) {}
+
+  // Of the device where cuda_device() says so.
+  std::byte* data() const { return cuda_.has_value() ? cuda_->data() : mapped_->data(); }
+  int64_t size_bytes() const { return cuda_.has_value() ? cuda_->size_bytes() : mapped_->size_bytes(); }
+  std::optional<int> cuda_device() const {
+    return cuda_.has_value() ? std::optional<int>(cuda_->device()) : std::nullopt;
+  }
+
+  // As MappedRegion's. Of CUDA memory nothing can be asked: what becomes of it when its owner frees it is undefined.
+  bool sealed() const { return mapped_ == nullptr || mapped_->sealed(); }
+  bool damaged() const { return mapped_ != nullptr && mapped_->damaged(); }
+  absl::Status CheckIntact() const { return mapped_ == nullptr ? absl::OkStatus() : mapped_->CheckIntact(); }
+
+ private:
+  // One of the two.
+  std::unique_ptr<const MappedRegion> mapped_;
+  std::optional<CudaRegion> cuda_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SHM_REGION_H_

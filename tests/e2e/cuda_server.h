@@ -1,0 +1,65 @@
+// A server whose CUDA device is a fake: its regions cannot be accessed by the host, its backend finds them all the
+// same. On a Unix socket and on TCP.
+#ifndef NORMD_TESTS_E2E_CUDA_SERVER_H_
+#define NORMD_TESTS_E2E_CUDA_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client/cpp/client.h"
+#include "kernels/cpu/backend.h"
+#include "server/shm/region_table.h"
+#include "tests/e2e/test_server.h"
+#include "tests/support/fake_cuda_backend.h"
+
+namespace normd::e2e {
+
+class CudaServer {
+ public:
+  static constexpr int kDevice = 1;
+
+  explicit CudaServer(bool shared_memory = true) {
+    GrpcServerOptions options;
+    options.listeners = {target(), "127.0.0.1:0"};
+    options.queues = 2;
+    if (shared_memory) options.regions = &table_;
+    auto server = GrpcServer::Start(std::move(options), &engine_);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  std::string target() const { return "unix:" + folder_.path() + "/s"; }
+  std::string tcp_target() const { return "127.0.0.1:" + std::to_string(server_->ports()[1]); }
+  std::unique_ptr<Client> NewClient(ClientOptions options = {}) const {
+    return Client::Connect(target(), std::move(options)).value();
+  }
+  GrpcServer& server() { return *server_; }
+  FakeCuda& cuda() { return cuda_; }
+  FakeCudaBackend& backend() { return backend_; }
+  RegionTable& table() { return table_; }
+
+ private:
+  CudaOpener Opener() {
+    return {.devices = {kDevice},
+            .open = [this](std::string_view handle, int device) -> absl::StatusOr<CudaAllocation> {
+              const absl::StatusOr<FakeCuda::Opened> opened = cuda_.Open(handle, device);
+              if (!opened.ok()) return opened.status();
+              return CudaAllocation{opened->data, opened->size_bytes};
+            },
+            .close = [this](const CudaAllocation& allocation, int) { cuda_.Close(allocation.data); }};
+  }
+
+  TemporaryFolder folder_;
+  SystemClock clock_;
+  MemoryStore store_{SessionLimits(), &clock_};
+  FakeCuda cuda_;
+  FakeCudaBackend backend_{&cuda_, MakeCpuBackend({.threads = 2})};
+  Engine engine_{&backend_, &store_};
+  RegionTable table_{RegionLimits(), Opener()};
+  std::unique_ptr<GrpcServer> server_;
+};
+
+}  // namespace normd::e2e
+
+#endif  // NORMD_TESTS_E2E_CUDA_SERVER_H_
