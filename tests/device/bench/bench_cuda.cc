@@ -1,6 +1,7 @@
 // The bench of the CUDA backend; tests/device/run.sh bench starts it, on a machine that has a GPU.
-//   bench_cuda [--list] [--only=REGEX] [--rounds=N] [--peers=FILE] [--json=FILE] [--check=R] [--commit=TEXT]
+//   bench_cuda [--list | --probe] [--only=REGEX] [--rounds=N] [--peers=FILE] [--json=FILE] [--check=R] [--commit=TEXT]
 // --list    prints the shapes as JSON and measures nothing.
+// --probe   prints what the device is and measures nothing.
 // --only    the shapes whose names match; whole requests are "requests".
 // --rounds  at least 5; 7 by default.
 // --peers   PyTorch's times on this machine, from tests/device/peers.py.
@@ -27,7 +28,7 @@ namespace {
 constexpr int kNoDevice = 3;  // exit status
 
 struct Options {
-  bool list = false;
+  bool list = false, probe = false;
   std::string json, peers, commit = "unknown";
   double check = 0;
   KernelBench kernels;
@@ -42,6 +43,8 @@ bool Parse(int count, char** arguments, Options* options) {
     const std::string value = equals == std::string::npos ? "" : argument.substr(equals + 1);
     if (name == "--list") {
       options->list = true;
+    } else if (name == "--probe") {
+      options->probe = true;
     } else if (equals == std::string::npos) {
       return false;
     } else if (name == "--only") {
@@ -90,9 +93,10 @@ void NoteRun(const GpuFacts& gpu, const Options& options, Report* report) {
 int Run(int count, char** arguments) {
   Options options;
   if (!Parse(count, arguments, &options)) {
-    std::fprintf(stderr,
-                 "usage: bench_cuda [--list] [--only=REGEX] [--rounds=N] [--peers=FILE] [--json=FILE] [--check=R] "
-                 "[--commit=TEXT]\n");
+    std::fprintf(
+        stderr,
+        "usage: bench_cuda [--list | --probe] [--only=REGEX] [--rounds=N] [--peers=FILE] [--json=FILE] [--check=R] "
+        "[--commit=TEXT]\n");
     return 2;
   }
   if (options.list) {
@@ -103,6 +107,10 @@ int Run(int count, char** arguments) {
   if (!gpu.ok()) {
     std::printf("NOT RUN: %s\n", std::string(gpu.status().message()).c_str());
     return kNoDevice;
+  }
+  if (options.probe) {
+    std::printf("%s\n", gpu->text.c_str());
+    return 0;
   }
   Report report("cuda");
   NoteRun(*gpu, options, &report);
