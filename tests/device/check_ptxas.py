@@ -65,6 +65,8 @@ def gather(sources, reports, faults):
     found = {(kernel, architecture): [] for kernel in kernels for architecture in ARCHITECTURES}
     for path, text in texts(reports, ".report").items():
         name = os.path.basename(path)
+        if not os.path.exists(os.path.join(sources, name.removesuffix(".o.report"))):
+            continue  # of a source that is gone, in an old build folder
         asked = {code.strip('[]"') for codes in CODE.findall(text.split("\n", 1)[0]) for code in codes.split(",")}
         if PTX not in asked:
             faults.append(f"{name}: no PTX of {PTX} was asked for")
