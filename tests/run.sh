@@ -54,7 +54,9 @@ case $sanitize in
 esac
 symbolizer=$(command -v llvm-symbolizer-14 || true)
 export ASAN_SYMBOLIZER_PATH=$symbolizer
-if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+if command -v ccache >/dev/null; then
+  options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+fi
 
 cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
 cmake --build "$build" --parallel "$jobs"

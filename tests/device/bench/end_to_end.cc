@@ -1,0 +1,171 @@
+#include "tests/device/bench/end_to_end.h"
+
+#include <algorithm>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cuda/arena.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/run.h"
+#include "tests/bench/kernels/workload.h"
+#include "tests/bench/machine.h"
+#include "tests/bench/store/or_die.h"
+#include "tests/support/case.h"
+
+namespace normd::bench {
+
+namespace {
+
+constexpr int kInFlight = 64;
+constexpr int kLaunches = 20;
+
+// Every submission is one list; waits for all of them.
+void SubmitAll(Backend& backend, const std::vector<std::vector<Job>>& lists) {
+  std::latch left(static_cast<std::ptrdiff_t>(lists.size()));
+  for (const std::vector<Job>& jobs : lists) {
+    backend.Submit(jobs, [&left](const absl::Status& status) {
+      OrDie(status);
+      left.count_down();
+    });
+  }
+  left.wait();
+}
+
+// `count` requests of the same plan, with tensors of their own in host memory and in CUDA memory.
+class Requests {
+ public:
+  Requests(const Backend& backend, const Workload& workload, int count)
+      : plan_(OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(Precision::kFast)))),
+        bytes_(workload.Bytes() / 2),
+        count_(count),
+        host_x_(MakeValues(Data::kNormal, workload.dtype, workload.Elements() * count, 1)),
+        host_y_(host_x_.size(), '\0'),
+        x_(bytes_ * count),
+        y_(bytes_ * count) {
+    x_.Fill(host_x_);
+    layer_ = OrDie(backend.Prepare({}, 0));
+  }
+
+  Job Request(int i, bool in_cuda) {
+    Job job;
+    job.plan = &plan_;
+    job.layer = layer_.get();
+    job.x = (in_cuda ? x_.data() : host_x_.data()) + i * bytes_;
+    job.y = (in_cuda ? y_.data() : host_y_.data()) + i * bytes_;
+    job.in_cuda = {.x = in_cuda, .y = in_cuda};
+    return job;
+  }
+  std::vector<Job> Together(bool in_cuda) {
+    std::vector<Job> jobs;
+    for (int i = 0; i < count_; ++i) jobs.push_back(Request(i, in_cuda));
+    return jobs;
+  }
+  cuda::DeviceJob OnDevice() const {
+    return {.plan = &plan_, .x = x_.data(), .positions = CountPositions(plan_, nullptr), .y = y_.data()};
+  }
+
+ private:
+  const NormPlan plan_;
+  const int64_t bytes_;
+  const int count_;
+  std::string host_x_, host_y_;
+  GpuMemory x_, y_;
+  std::shared_ptr<const Layer> layer_;
+};
+
+// The median seconds of each, after one call to warm up; interleaved.
+std::vector<double> Medians(int rounds, const std::vector<std::function<double()>>& timed) {
+  std::vector<std::vector<double>> times(timed.size());
+  for (int round = -1; round < rounds; ++round) {
+    for (size_t i = 0; i < timed.size(); ++i) {
+      const double seconds = timed[i]();
+      if (round >= 0) times[i].push_back(seconds);
+    }
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& one : times) medians.push_back(Median(std::move(one)));
+  return medians;
+}
+
+double WallSeconds(const std::function<void()>& call) {
+  const absl::Time begin = SteadyNow();
+  call();
+  return absl::ToDoubleSeconds(SteadyNow() - begin);
+}
+
+// One request at a time, here and there, beside launches of the bare kernel on the same tensors.
+void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload, int rounds, Report* report) {
+  Requests requests(backend, workload, 1);
+  cudaStream_t stream = nullptr;
+  OrDieCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  cuda::Arena arena(gpu.free_bytes / 8);
+  const auto launch = [&](int) {
+    OrDie(cuda::RunJobs(gpu.limits, {requests.OnDevice()}, &arena, stream));
+    arena.Reset();
+  };
+  launch(0);
+  OrDieCuda(cudaStreamSynchronize(stream), "kernel");
+  GpuGraph bare(stream, kLaunches, launch);
+  const auto wall = [&](bool in_cuda) {
+    return WallSeconds([&] { SubmitAll(backend, {requests.Together(in_cuda)}); });
+  };
+  const std::vector<double> seconds =
+      Medians(rounds, {[&] { return bare.Run(); }, [&] { return wall(true); }, [&] { return wall(false); }});
+  const auto bytes = static_cast<double>(workload.Bytes());
+  report->Row({workload.Name(), Fixed(seconds[0] * 1e6, 1), Fixed(seconds[1] * 1e6, 1), Fixed(seconds[2] * 1e6, 1),
+               Fixed(seconds[0] / seconds[1], 3), Fixed(bytes / seconds[1] / 1e9, 1),
+               Fixed(bytes / seconds[2] / 1e9, 1)});
+  report->Add(
+      {.name = workload.Name() + " request in CUDA memory", .value = seconds[0] / seconds[1], .unit = "of kernel"});
+  report->Add({.name = workload.Name() + " request in host memory", .value = bytes / seconds[2] / 1e9, .unit = "GB/s"});
+  OrDieCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+// 64 requests as one list, as 64 lists in flight, and as one list after the other.
+void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, int rounds, Report* report) {
+  Requests requests(backend, workload, kInFlight);
+  const auto together = [&] { SubmitAll(backend, {requests.Together(in_cuda)}); };
+  const auto in_flight = [&] {
+    std::vector<std::vector<Job>> lists;
+    for (int i = 0; i < kInFlight; ++i) lists.push_back({requests.Request(i, in_cuda)});
+    SubmitAll(backend, lists);
+  };
+  const auto one_by_one = [&] {
+    for (int i = 0; i < kInFlight; ++i) SubmitAll(backend, {{requests.Request(i, in_cuda)}});
+  };
+  const std::vector<double> seconds =
+      Medians(rounds, {[&] { return WallSeconds(together); }, [&] { return WallSeconds(in_flight); },
+                       [&] { return WallSeconds(one_by_one); }});
+  const std::string name = workload.Name() + (in_cuda ? ", CUDA memory" : ", host memory");
+  report->Row({name, Short(kInFlight / seconds[0]), Short(kInFlight / seconds[1]), Short(kInFlight / seconds[2]),
+               Fixed(seconds[1] / seconds[0], 2), Fixed(seconds[2] / seconds[0], 2)});
+  report->Add({.name = "batch of 64, " + name, .value = seconds[1] / seconds[0], .unit = "x 64 in flight alone"});
+}
+
+}  // namespace
+
+void MeasureEndToEnd(const GpuFacts& gpu, int rounds, Report* report) {
+  const std::unique_ptr<Backend> cpu = MakeCpuBackend({});
+  const std::unique_ptr<Backend> cuda = OrDie(MakeCudaBackend(CudaBackendOptions(), cpu.get()));
+  report->Table("one request at a time, FAST; the kernel is timed on the same tensors, in the L2 cache where they fit",
+                {"request", "kernel us", "CUDA us", "host us", "kernel/CUDA", "CUDA GB/s", "host GB/s"});
+  for (const auto& [rows, row] : std::vector<std::pair<int64_t, int64_t>>{{256, 4096}, {4096, 4096}, {16384, 4096}}) {
+    MeasureOne(gpu, *cuda, {.op = Op::kRms, .outer = rows, .row = row, .dtype = DType::kBF16}, rounds, report);
+  }
+  report->Table("requests of 256 rows, 64 of them: requests/s",
+                {"request", "one list", "64 lists", "one by one", "x 64 lists", "x one"});
+  for (const int64_t row : {256, 1024, 4096}) {
+    for (const bool in_cuda : {true, false}) {
+      MeasureBatching(*cuda, {.op = Op::kRms, .outer = 256, .row = row, .dtype = DType::kBF16}, in_cuda, rounds,
+                      report);
+    }
+  }
+}
+
+}  // namespace normd::bench

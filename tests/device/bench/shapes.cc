@@ -1,0 +1,110 @@
+#include "tests/device/bench/shapes.h"
+
+#include <utility>
+
+#include "kernels/tensor.h"
+#include "nlohmann/json.hpp"
+
+namespace normd::bench {
+
+namespace {
+
+// EXACT as a share of FAST.
+double ExactFloor(DType dtype) { return dtype == DType::kF32 ? 0.85 : 0.7; }
+
+// By width. Between 512 and 2 Ki nothing is stated; what is stated for the narrow is taken.
+double RowFloor(int64_t row) {
+  constexpr int64_t kKi = 1 << 10;
+  return row >= 2 * kKi && row <= 16 * kKi ? 0.90 : 0.85;
+}
+
+struct Channels {
+  int64_t images, channels, side;
+};
+
+class List {
+ public:
+  void AddRows(Op op, int64_t rows, int64_t row) {
+    Add({.workload = {.op = op, .outer = rows, .row = row}, .floor = RowFloor(row)});
+  }
+  void AddFusedAdd(Op op, int64_t rows, int64_t row) {
+    Add({.workload = {.op = op, .outer = rows, .row = row}, .residual = true, .floor = 0.90});
+  }
+  void AddImages(Op op, Layout layout, const Channels& c) {
+    GpuShape shape = {
+        .workload = {.op = op, .layout = layout, .outer = c.images, .channels = c.channels, .side = c.side}};
+    shape.floor = op == Op::kGroup ? 0.58 : op == Op::kBatchInference ? 0.90 : 0.55;
+    shape.floor_fits = op == Op::kGroup ? 0.75 : 0;
+    if (op == Op::kGroup || layout == Layout::kChannelsFirst) shape.eager_floor = 2;
+    Add(shape);
+  }
+  std::vector<GpuShape> Take() { return std::move(shapes_); }
+
+ private:
+  void Add(GpuShape shape) {
+    for (const DType dtype : {DType::kBF16, DType::kF32}) {
+      shape.workload.dtype = dtype;
+      shape.exact_floor = ExactFloor(dtype);
+      shapes_.push_back(shape);
+    }
+  }
+  std::vector<GpuShape> shapes_;
+};
+
+}  // namespace
+
+int64_t GpuShape::SetElements() const {
+  if (workload.IsRows()) return workload.row;
+  const int64_t pixels = workload.side * workload.side;
+  return workload.op == Op::kGroup ? workload.channels / kGroups * pixels : pixels;
+}
+
+// Transformers, ResNet-50 in batches of 50, Stable Diffusion and its decoder's last layer.
+std::vector<GpuShape> GpuShapes() {
+  List list;
+  for (const auto& [rows, row] : std::vector<std::pair<int64_t, int64_t>>{{16384, 4096},
+                                                                          {8192, 8192},
+                                                                          {4096, 16384},
+                                                                          {2048, 7168},
+                                                                          {1, 7168},
+                                                                          {131072, 128},
+                                                                          {32768, 65536},
+                                                                          {16384, 131072},
+                                                                          {8192, 262144}}) {
+    list.AddRows(Op::kRms, rows, row);
+  }
+  list.AddRows(Op::kLayer, 32768, 768);
+  list.AddRows(Op::kLayer, 1024, 12288);
+  list.AddRows(Op::kLayer, 4005, 4005);
+  list.AddFusedAdd(Op::kRms, 16384, 4096);
+  list.AddFusedAdd(Op::kLayer, 1024, 12288);
+  constexpr Channels kResNet[] = {{50, 64, 112}, {50, 256, 56}, {50, 512, 28}, {50, 1024, 14}, {50, 2048, 7}};
+  constexpr Channels kDiffusion[] = {{2, 320, 64}, {2, 640, 32}, {2, 1280, 16},
+                                     {2, 1280, 8}, {2, 2560, 8}, {1, 128, 768}};
+  for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
+    for (const Op op : {Op::kBatchTraining, Op::kBatchInference}) {
+      for (const Channels& c : kResNet) list.AddImages(op, layout, c);
+    }
+    for (const Channels& c : kDiffusion) list.AddImages(Op::kGroup, layout, c);
+  }
+  return list.Take();
+}
+
+std::string GpuShapesJson() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const GpuShape& shape : GpuShapes()) {
+    const Workload& workload = shape.workload;
+    const std::string kind = workload.Kind();
+    all.push_back({{"name", shape.Name()},
+                   {"op", kind.substr(0, kind.find(' '))},
+                   {"dtype", std::string(Name(workload.dtype))},
+                   {"shape", workload.ShapeOf()},
+                   {"channels_last", workload.layout == Layout::kChannelsLast},
+                   {"groups", kGroups},
+                   {"residual", shape.residual},
+                   {"bytes", 2 * shape.BytesRead()}});
+  }
+  return all.dump(1);
+}
+
+}  // namespace normd::bench

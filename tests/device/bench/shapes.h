@@ -1,0 +1,37 @@
+// What bench_cuda races: an operation on a shape and dtype, and the floors of its speed. The one list of shapes and
+// floors; tests/device/peers.py reads it from `bench_cuda --list`. Plain values.
+#ifndef NORMD_TESTS_DEVICE_BENCH_SHAPES_H_
+#define NORMD_TESTS_DEVICE_BENCH_SHAPES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/bench/kernels/workload.h"
+
+namespace normd::bench {
+
+struct GpuShape {
+  Workload workload;
+  bool residual = false;       // x + residual is normalised and written, too
+  double floor = 0;            // FAST's least share of a copy's speed; 0: none is stated
+  double floor_fits = 0;       // the same where a statistic set fits on chip; 0: no other
+  double eager_floor = 0;      // least speed as a multiple of PyTorch eager's; 0: none
+  double exact_floor = 0;      // least speed of EXACT as a share of FAST's
+  double compile_floor = 1.0;  // least speed as a multiple of torch.compile's
+
+  std::string Name() const { return workload.Name() + (residual ? " +residual" : ""); }
+  // Elements of x that one set reads where it is a row of memory.
+  int64_t SetElements() const;
+  // Of all that is read, and as many are written.
+  int64_t BytesRead() const { return (residual ? 2 : 1) * workload.Bytes() / 2; }
+};
+
+std::vector<GpuShape> GpuShapes();
+
+// The list as JSON, for programs.
+std::string GpuShapesJson();
+
+}  // namespace normd::bench
+
+#endif  // NORMD_TESTS_DEVICE_BENCH_SHAPES_H_

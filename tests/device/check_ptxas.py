@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Reads what nvcc said of every kernel and fails when one has grown a stack frame or is missing.
+
+check_ptxas.py SOURCES REPORTS   SOURCES: the folder of the .cu files; REPORTS: the folder of their objects, beside which
+kernels/cuda/keep_report.sh keeps the compiler's reports. Every __global__ function of the sources must be there for every
+architecture, in as many instances, and the PTX that newer architectures need must have been asked for.
+`--self-test` plants reports and fails unless each fault is found.
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+# Bytes of stack frame that a thread may have, of any kernel on any architecture. CUDA 13.0's worst is 40: registers
+# kept over the slow path of a division in f64. A frame well over that is an array that is not in registers.
+MAX_STACK_BYTES = 48
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
+PTX = "compute_90"
+
+GLOBAL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
+ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+REGISTERS = re.compile(r"Used (\d+) registers")
+# Code that newer drivers compile: code=compute_90, or one of a list.
+CODE = re.compile(r",code=(\[[^]]*\]|\"?\S+)")
+
+
+def texts(folder, ending):
+    """{path: text} of the files below `folder`."""
+    found = {}
+    for base, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(ending):
+                with open(os.path.join(base, name), encoding="utf-8", errors="replace") as file:
+                    found[os.path.join(base, name)] = file.read()
+    return found
+
+
+def read_report(text):
+    """[(mangled name, architecture, stack bytes, spill bytes, registers)] of one report."""
+    entries, at = [], None
+    for line in text.splitlines():
+        if match := ENTRY.search(line):
+            at = [match.group(1), match.group(2), None, 0, 0]
+            entries.append(at)
+        elif at is not None and at[2] is None and (match := STACK.search(line)):
+            at[2], at[3] = int(match.group(1)), int(match.group(2)) + int(match.group(3))
+        elif at is not None and (match := REGISTERS.search(line)):
+            at[4] = int(match.group(1))
+    return entries
+
+
+def kernel_of(mangled, kernels):
+    """Which of `kernels` a mangled name is an instance of, or None."""
+    return next((kernel for kernel in kernels if f"{len(kernel)}{kernel}" in mangled), None)
+
+
+def gather(sources, reports, faults):
+    """{(kernel, architecture): its entries}, empty ones included."""
+    kernels = sorted({name for text in texts(sources, ".cu").values() for name in GLOBAL.findall(text)},
+                     key=len, reverse=True)
+    if not kernels:
+        faults.append(f"no __global__ function in {sources}")
+    found = {(kernel, architecture): [] for kernel in kernels for architecture in ARCHITECTURES}
+    for path, text in texts(reports, ".report").items():
+        name = os.path.basename(path)
+        if not os.path.exists(os.path.join(sources, name.removesuffix(".o.report"))):
+            continue  # of a source that is gone, in an old build folder
+        asked = {code.strip('[]"') for codes in CODE.findall(text.split("\n", 1)[0]) for code in codes.split(",")}
+        if PTX not in asked:
+            faults.append(f"{name}: no PTX of {PTX} was asked for")
+        faults.extend(f"{name}: {line.strip()}" for line in text.splitlines() if "ptxas warning" in line)
+        for entry in read_report(text):
+            kernel = kernel_of(entry[0], kernels)
+            if kernel is None:
+                faults.append(f"{name}: {entry[0]} is a kernel that no source names")
+            elif entry[1] in ARCHITECTURES:
+                found[kernel, entry[1]].append(entry)
+    return found
+
+
+def check(sources, reports, out=None):
+    """What is wrong, as lines; the worst of each kernel goes to `out`."""
+    faults = []
+    found = gather(sources, reports, faults)
+    for (kernel, architecture), entries in sorted(found.items()):
+        if not entries:
+            faults.append(f"{kernel}: not compiled for {architecture}")
+            continue
+        unread = [entry[0] for entry in entries if entry[2] is None]
+        faults.extend(f"{name}: the report says nothing of its stack" for name in unread)
+        worst = max(entries, key=lambda entry: (entry[2] or 0, entry[4]))
+        if out:
+            registers = max(entry[4] for entry in entries)
+            print(f"{kernel:28} {architecture}  {len(entries):4} instances  stack at most {worst[2] or 0:4}  "
+                  f"spilled {worst[3]:4}  registers at most {registers}", file=out)
+        faults.extend(f"{kernel} for {architecture}: {entry[2]} bytes of stack, over {MAX_STACK_BYTES} ({entry[0]})"
+                      for entry in entries if (entry[2] or 0) > MAX_STACK_BYTES)
+    for kernel in sorted({kernel for kernel, _ in found}):
+        counts = {architecture: len(found[kernel, architecture]) for architecture in ARCHITECTURES}
+        if len(set(counts.values())) > 1 and all(counts.values()):
+            faults.append(f"{kernel}: not as many instances everywhere: {counts}")
+    return faults
+
+
+def self_test():
+    """Plants a sound tree and every fault; fails unless exactly the faults are found."""
+    source = "__global__ void __launch_bounds__(kN* kW) FirstKernel(Work w) {}\n__global__ void Second(int n) {}\n"
+
+    def entry(kernel, architecture, stack=0):
+        return (f"ptxas info    : Compiling entry function '_Z{len(kernel)}{kernel}v' for '{architecture}'\n"
+                f"    {stack} bytes stack frame, 4 bytes spill stores, 0 bytes spill loads\n"
+                "ptxas info    : Used 40 registers, used 0 barriers\n")
+
+    command = "command: nvcc --generate-code=arch=compute_90,code=[compute_90,sm_90] -o a.o\n"
+    sound = "".join(entry(kernel, a, MAX_STACK_BYTES) for kernel in ("FirstKernel", "Second") for a in ARCHITECTURES)
+    cases = {
+        "sound": (command + sound, None),
+        "a large frame": (command + sound.replace(f"{MAX_STACK_BYTES} bytes", f"{MAX_STACK_BYTES + 1} bytes", 1),
+                          f"FirstKernel for sm_80: {MAX_STACK_BYTES + 1} bytes of stack"),
+        "a missing architecture": (command + sound.replace(entry("Second", "sm_89", MAX_STACK_BYTES), ""),
+                                   "Second: not compiled for sm_89"),
+        "a missing kernel": (command + "".join(entry("Second", a) for a in ARCHITECTURES),
+                             "FirstKernel: not compiled for sm_80"),
+        "a missing instance": (command + sound + entry("Second", "sm_90"), "Second: not as many instances"),
+        "no PTX": (command.replace("[compute_90,sm_90]", "[sm_90]") + sound, "no PTX of compute_90"),
+        "no stack": (command + sound.replace(f"    {MAX_STACK_BYTES} bytes stack frame", "", 1),
+                     "says nothing of its stack"),
+        "a warning": (command + sound + "ptxas warning : Too many registers\n", "Too many registers"),
+        "a stranger": (command + sound + entry("Third", "sm_80"), "no source names"),
+        "no report": (None, "not compiled for sm_80"),
+    }
+    wrong = []
+    for name, (report, want) in cases.items():
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "a.cu"), "w", encoding="utf-8") as file:
+                file.write(source)
+            if report is not None:
+                with open(os.path.join(folder, "a.cu.o.report"), "w", encoding="utf-8") as file:
+                    file.write(report)
+            faults = check(folder, folder)
+        if (want is None and faults) or (want is not None and not any(want in fault for fault in faults)):
+            wrong.append(f"{name}: {faults}")
+    print("\n".join(wrong) if wrong else f"self-test: {len(cases)} planted reports judged rightly")
+    return 1 if wrong else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    faults = check(sys.argv[1], sys.argv[2], sys.stdout)
+    print("\n".join(faults) if faults else f"every kernel is there; no stack frame over {MAX_STACK_BYTES} bytes")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+// The CUDA backend on a real GPU has the bytes of the CPU backend, EXACT and FAST: over the one case list, and at the
+// lengths where the device changes how it works. The CPU backend is judged by the oracle, so this is, too.
+#include <string>
+
+#include "kernels/methods.h"
+#include "tests/device/gpu/gpu_test.h"
+#include "tests/device/shapes.h"
+#include "tests/kernels/cases.h"
+
+namespace normd {
+namespace {
+
+class GpuAgreementTest : public GpuTest, public testing::WithParamInterface<Method> {};
+
+TEST_P(GpuAgreementTest, BytesOfEveryCaseAreThoseOfTheCpu) { ExpectBytesOfTheCpu(cases::AllOf(GetParam())); }
+
+TEST_P(GpuAgreementTest, BytesOfEveryCaseInTheOtherPrecisionAreThoseOfTheCpu) {
+  std::vector<Case> all = cases::AllOf(GetParam());
+  for (Case& c : all) {
+    c.options.precision = c.options.precision == Precision::kFast ? Precision::kExact : Precision::kFast;
+  }
+  ExpectBytesOfTheCpu(all);
+}
+
+TEST_P(GpuAgreementTest, AlignmentOfHostTensorsDoesNotMatter) {
+  const std::vector<Case> all = cases::AllOf(GetParam());
+  for (size_t i = 0; i < all.size(); i += 7) ExpectBytesOfTheCpu({all[i]}, 1 + static_cast<int>(i % 60));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, GpuAgreementTest, testing::ValuesIn(kAllMethods),
+                         [](const auto& method) { return std::string(Info(method.param).name); });
+
+class GpuShapesTest : public GpuTest {};
+
+TEST_F(GpuShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
+TEST_F(GpuShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_F(GpuShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
+
+}  // namespace
+}  // namespace normd
