@@ -34,14 +34,14 @@ case $sanitize in
   address)
     build=${build:-build/asan}
     # fuzzer-no-link: coverage counters, so that the fuzzers see the code that they drive.
-    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=address
+    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=address -DNORMD_CUDA=OFF
       "-DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
     export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1
     export UBSAN_OPTIONS=print_stacktrace=1
     ;;
   thread)
     build=${build:-build/tsan}
-    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=thread
+    options+=(-DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNORMD_SANITIZE=thread -DNORMD_CUDA=OFF
       "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1")
     export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
     # What libraries without instrumentation do among themselves is theirs; every access of our code is still seen.

@@ -130,22 +130,29 @@ class CudaBackend final : public Backend {
 
 absl::Status NotUsable(const absl::Status& status) { return absl::UnavailableError(status.message()); }
 
+// Nothing is lost where nothing was had.
+#define NORMD_CUDA_RETURN_UNUSABLE(expression, what)                                                             \
+  do {                                                                                                           \
+    const cudaError_t normd_cuda_error = (expression);                                                           \
+    if (normd_cuda_error != cudaSuccess) return absl::UnavailableError(cuda::ErrorText(normd_cuda_error, what)); \
+  } while (false)
+
 absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   int count = 0;
-  NORMD_CUDA_RETURN_STATUS(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  NORMD_CUDA_RETURN_UNUSABLE(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (options.device < 0 || options.device >= count) {
     return absl::UnavailableError(absl::StrCat("no CUDA device ", options.device, ": there are ", count));
   }
-  NORMD_CUDA_RETURN_STATUS(cudaSetDevice(options.device), "cudaSetDevice");
+  NORMD_CUDA_RETURN_UNUSABLE(cudaSetDevice(options.device), "cudaSetDevice");
   cudaDeviceProp properties;
-  NORMD_CUDA_RETURN_STATUS(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
+  NORMD_CUDA_RETURN_UNUSABLE(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
   if (properties.major < 8) {
     return absl::UnavailableError(absl::StrCat("compute capability ", properties.major, ".", properties.minor,
                                                ": kernels are built for 8.0 and above"));
   }
   size_t free_bytes = 0;
   size_t all_bytes = 0;
-  NORMD_CUDA_RETURN_STATUS(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  NORMD_CUDA_RETURN_UNUSABLE(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
   const int64_t bytes = options.max_device_bytes > 0 ? options.max_device_bytes : static_cast<int64_t>(free_bytes) / 2;
   FoundDevice device = {.number = options.device, .major = properties.major, .minor = properties.minor};
   device.limits = {.multiprocessors = properties.multiProcessorCount,
@@ -159,7 +166,7 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options, const Backend* host) {
   absl::StatusOr<FoundDevice> device = Find(options);
-  if (!device.ok()) return NotUsable(device.status());
+  if (!device.ok()) return device.status();
   auto backend = std::make_unique<CudaBackend>(*device, host);
   if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
   return backend;

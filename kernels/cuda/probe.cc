@@ -25,10 +25,9 @@ CudaDeviceInfo Describe(int device) {
     info.detail = absl::StrCat(cudaGetErrorString(error), " (", DriverVersion(), ")");
     return info;
   }
-  info.detail = absl::StrFormat("%s, compute capability %d.%d, %.1f GiB, %s", properties.name, properties.major,
-                                properties.minor,
-                                static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0),
-                                DriverVersion());
+  info.detail =
+      absl::StrFormat("%s, compute capability %d.%d, %.1f GiB, %s", properties.name, properties.major, properties.minor,
+                      static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0), DriverVersion());
   return info;
 }
 

@@ -4,14 +4,18 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 
 namespace normd::cuda {
 
+// "cudaMalloc: cudaErrorMemoryAllocation (out of memory)". Takes the error off the runtime's record.
+std::string ErrorText(cudaError_t error, std::string_view what);
+
 // OK; RESOURCE_EXHAUSTED for memory; else INTERNAL, or UNAVAILABLE where the device itself has failed: after such an
-// error every later call of the process fails. `what` was tried. Takes the error off the runtime's record.
+// error every later call of the process fails. `what` was tried.
 absl::Status StatusOf(cudaError_t error, std::string_view what);
 
 // Returns what fails, as a Status.

@@ -1,11 +1,11 @@
 // A Backend that chooses, for each job, the CPU or a device.
 // In the path: the engine's backend; below it the CPU's and, behind a BatchingBackend, CUDA's. The engine sees one.
 // EXACT has the same bytes everywhere, so AUTO takes what costs least now: DeviceCost and the bytes queued there. FAST
-// has other bits on each device, so AUTO decides by method, shape and dtype alone: never by load, calibration or what
-// else is in the list; a batch has the bytes of single calls. The one exception is a lost or full device: the CPU
-// then runs what was the device's, with other bits, and Executed::fell_back and the counters say so.
-// Lists that are small enough to run inline stay on the CPU, unless the device is asked for by name.
-// Ownership: owns both. Destruction waits for everything submitted. Threads: safe from any thread.
+// does not promise them, so AUTO decides by method, shape and dtype alone: never by load, calibration or what else is
+// in the list; a batch has the bytes of single calls. The one exception is a lost or full device: the CPU then runs
+// what was the device's, and Executed::fell_back and the counters say so. Lists that are small enough to run inline
+// stay on the CPU, unless the device is asked for by name. Ownership: owns both. Destruction waits for everything
+// submitted. Threads: safe from any thread.
 #ifndef NORMD_SERVER_BATCH_PLACED_BACKEND_H_
 #define NORMD_SERVER_BATCH_PLACED_BACKEND_H_
 

@@ -49,7 +49,10 @@ class FakeDevice : public Backend {
   void Submit(std::vector<Job> jobs, Done done) override {
     std::vector<Seen> seen;
     seen.reserve(jobs.size());
-    for (const Job& job : jobs) seen.push_back({job.errand.caller, job.x, job.plan->Sets()});
+    for (Job& job : jobs) {
+      seen.push_back({job.errand.caller, job.x, job.plan->Sets()});
+      job.in_cuda = {};  // its memory is the host's, and the CPU computes
+    }
     {
       MutexLock lock(mu_);
       launches_.push_back(std::move(seen));
