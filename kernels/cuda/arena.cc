@@ -19,9 +19,13 @@ Arena::~Arena() { Free(); }
 
 absl::StatusOr<void*> Arena::Take(int64_t bytes) {
   const int64_t size = (std::max<int64_t>(1, bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  // What is too small for the first taker is in the way.
+  if (used_ == 0 && !blocks_.empty() && size > blocks_.back().size_bytes) Free();
   if (blocks_.empty() || used_ + size > blocks_.back().size_bytes) {
-    const int64_t block_bytes = std::max({size, kLeastBlock, std::min(held_, max_bytes_ - held_)});
+    const int64_t block_bytes =
+        std::max({size, std::min(kLeastBlock, max_bytes_ - held_), std::min(held_, max_bytes_ - held_)});
     if (block_bytes > max_bytes_ - held_) {
+      refused_ = true;
       return absl::ResourceExhaustedError(
           absl::StrCat("the job needs over ", held_ + size, " bytes of device memory; the limit is ", max_bytes_));
     }
@@ -38,8 +42,12 @@ absl::StatusOr<void*> Arena::Take(int64_t bytes) {
 }
 
 void Arena::Reset() {
-  // Several blocks were too small: the next job gets one.
-  if (blocks_.size() > 1) {
+  kept_.clear();
+  if (refused_) {
+    // It may have been for how the memory was cut.
+    Free();
+  } else if (blocks_.size() > 1) {
+    // They were too small: the next job gets one.
     const int64_t held = held_;
     Free();
     void* data = nullptr;
@@ -51,6 +59,7 @@ void Arena::Reset() {
     }
   }
   used_ = 0;
+  refused_ = false;
 }
 
 void Arena::Free() {

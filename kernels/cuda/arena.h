@@ -4,6 +4,8 @@
 #define NORMD_KERNELS_CUDA_ARENA_H_
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +23,8 @@ class Arena {
   // Uninitialised, aligned to 256 bytes; never null. RESOURCE_EXHAUSTED over the bound or what the device has, else
   // what StatusOf says.
   absl::StatusOr<void*> Take(int64_t bytes);
+  // Keeps host memory until Reset: what a copy that was started still reads.
+  void Keep(std::shared_ptr<const void> memory) { kept_.push_back(std::move(memory)); }
   // REQUIRES: nothing uses what was taken any more.
   void Reset();
 
@@ -35,6 +39,8 @@ class Arena {
   std::vector<Block> blocks_;  // the last one is taken from
   int64_t used_ = 0;           // of the last one
   int64_t held_ = 0;           // bytes of all
+  bool refused_ = false;       // since Reset
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 }  // namespace normd::cuda

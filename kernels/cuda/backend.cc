@@ -50,8 +50,9 @@ class CudaBackend final : public Backend {
 
   // Once, before anything else.
   absl::Status Start(int lanes) {
+    const auto trash = std::make_shared<cuda::DeviceTrash>();
     for (int i = 0; i < lanes; ++i) {
-      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes);
+      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes, trash);
       NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreate");
       if (absl::Status status = memory->staging.Start(); !status.ok()) return status;
       lanes_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });

@@ -23,7 +23,8 @@ struct LaunchShape {
   int64_t blocks = 0;
   int threads = 0;
   int64_t shared_bytes = 0;
-  int cluster_blocks = 1;  // over 1: compute capability 9.0
+  int64_t shared_limit = 0;  // of a block, on this device; needed for more than 48 KiB
+  int cluster_blocks = 1;    // over 1: compute capability 9.0
 };
 
 // Starts `kernel` on `stream`. A grid of no blocks is nothing to do.
@@ -33,8 +34,9 @@ cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)
   if (shape.blocks == 0) return cudaSuccess;
   constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for
   if (shape.shared_bytes > kPlainSharedBytes) {
+    // The attribute is the kernel's, for all threads: every launch asks for the same, so that none takes from another.
     const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_limit));
     if (error != cudaSuccess) return error;
   }
   cudaLaunchConfig_t config = {};

@@ -13,7 +13,8 @@ namespace {
 // A layer's parameters in device memory: weight, bias, and both as f32, one behind the other.
 class DeviceLayer {
  public:
-  static absl::StatusOr<std::shared_ptr<const DeviceLayer>> Make(const Layer& layer) {
+  static absl::StatusOr<std::shared_ptr<const DeviceLayer>> Make(const Layer& layer,
+                                                                 std::shared_ptr<DeviceTrash> trash) {
     auto made = std::make_shared<DeviceLayer>();
     const int64_t weight_bytes = Bytes(layer.weight);
     const int64_t bias_bytes = Bytes(layer.bias);
@@ -21,6 +22,7 @@ class DeviceLayer {
     void* memory = nullptr;
     NORMD_CUDA_RETURN_STATUS(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
     made->memory_ = static_cast<char*>(memory);
+    made->trash_ = std::move(trash);
     char* at = made->memory_;
     const auto put = [&](const auto& values, const auto** pointer) {
       if (values.empty()) return cudaSuccess;
@@ -34,11 +36,16 @@ class DeviceLayer {
     NORMD_CUDA_RETURN_STATUS(put(layer.bias, &made->parameters_.bias), "cudaMemcpy of parameters");
     NORMD_CUDA_RETURN_STATUS(put(layer.weight32, &made->parameters_.weight32), "cudaMemcpy of parameters");
     NORMD_CUDA_RETURN_STATUS(put(layer.bias32, &made->parameters_.bias32), "cudaMemcpy of parameters");
+    // The copies were made on another stream than the lanes', which do not wait for it.
+    NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
     made->parameters_.fit_f32 = layer.fit_f32;
     return made;
   }
   DeviceLayer() = default;
-  ~DeviceLayer() { cudaFree(memory_); }
+  // On whatever thread gives a layer up: it is freed by a lane, because freeing waits for the device.
+  ~DeviceLayer() {
+    if (memory_ != nullptr) trash_->Add(memory_);
+  }
   DeviceLayer(const DeviceLayer&) = delete;
   DeviceLayer& operator=(const DeviceLayer&) = delete;
 
@@ -51,6 +58,7 @@ class DeviceLayer {
   }
 
   char* memory_ = nullptr;
+  std::shared_ptr<DeviceTrash> trash_;
   Parameters parameters_;
 };
 
@@ -63,19 +71,19 @@ class JobList {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       if (absl::Status status = LayOut(jobs_[i], &device_jobs_[i]); !status.ok()) return status;
     }
-    absl::StatusOr<void*> in = lane_->arena.Take(in_.size_bytes());
-    if (!in.ok()) return in.status();
-    absl::StatusOr<void*> out = lane_->arena.Take(out_.size_bytes());
-    if (!out.ok()) return out.status();
+    absl::StatusOr<void*> memory = lane_->arena.Take(in_.size_bytes() + out_.size_bytes());
+    if (!memory.ok()) return memory.status();
+    char* const in = static_cast<char*>(*memory);
+    char* const out = in + in_.size_bytes();
     for (const Pointer& pointer : pointers_) {
-      const char* const address = static_cast<char*>(pointer.is_output ? *out : *in) + pointer.offset;
+      const char* const address = (pointer.is_output ? out : in) + pointer.offset;
       std::memcpy(pointer.slot, &address, sizeof(address));
     }
-    absl::Status status = lane_->staging.Upload(uploads_, static_cast<char*>(*in), lane_->stream);
+    absl::Status status = lane_->staging.Upload(uploads_, in, lane_->stream);
     if (status.ok()) status = Align();
     if (status.ok()) status = RunJobs(limits_, device_jobs_, &lane_->arena, lane_->stream);
     if (status.ok()) status = PutBack();
-    if (status.ok()) status = lane_->staging.Download(downloads_, static_cast<char*>(*out), lane_->stream);
+    if (status.ok()) status = lane_->staging.Download(downloads_, out, lane_->stream);
     return status;
   }
 
@@ -128,6 +136,10 @@ class JobList {
       There(&device->x, job.x, element_bytes, size_bytes, false);
     } else if (job.x != nullptr) {
       In(&device->x, job.x, size_bytes);
+    } else if (job.x_buffer != nullptr) {
+      // Whoever gave it reads x there afterwards.
+      GatherSegments(job.x_segments, 0, size_bytes, job.x_buffer);
+      In(&device->x, job.x_buffer, size_bytes);
     } else {
       LayOutSegments(job, size_bytes, device);
     }
@@ -205,13 +217,16 @@ class JobList {
   }
 
   // The layer's copy on the device, made when the layer is used for the second time; a session's is.
-  static absl::StatusOr<std::shared_ptr<const DeviceLayer>> Kept(const Layer& layer) {
+  absl::StatusOr<std::shared_ptr<const DeviceLayer>> Kept(const Layer& layer) {
     Layer::DeviceCopy& device = layer.device;
     const std::lock_guard<std::mutex> lock(device.mu);
     if (device.copy == nullptr && ++device.uses >= 2 && !(layer.weight.empty() && layer.bias.empty())) {
-      absl::StatusOr<std::shared_ptr<const DeviceLayer>> made = DeviceLayer::Make(layer);
-      if (!made.ok()) return made.status();
-      device.copy = *std::move(made);
+      absl::StatusOr<std::shared_ptr<const DeviceLayer>> made = DeviceLayer::Make(layer, lane_->trash);
+      if (made.ok()) {
+        device.copy = *std::move(made);
+      } else if (!absl::IsResourceExhausted(made.status())) {
+        return made.status();
+      }  // else this job takes them along, and the next one tries again
     }
     return std::static_pointer_cast<const DeviceLayer>(device.copy);
   }
@@ -271,14 +286,13 @@ class JobList {
 }  // namespace
 
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, LaneMemory* lane) {
-  absl::Status status;
-  {
-    JobList list(limits, jobs, lane);
-    status = list.Run();
-    // Nothing may be on its way when the memory is used again, or the caller's buffers go.
-    if (!status.ok()) cudaStreamSynchronize(lane->stream);
-  }
+  // Of the job list before: only now, because freeing waits for the device, and its caller should not.
   lane->arena.Reset();
+  lane->trash->Empty();
+  JobList list(limits, jobs, lane);
+  absl::Status status = list.Run();
+  // Nothing may be on its way when the memory is used again, or the caller's buffers go.
+  if (!status.ok()) cudaStreamSynchronize(lane->stream);
   return status;
 }
 

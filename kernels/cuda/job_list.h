@@ -6,6 +6,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,7 @@
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/staging.h"
+#include "kernels/cuda/trash.h"
 
 namespace normd::cuda {
 
@@ -22,7 +25,10 @@ struct LaneMemory {
   Staging staging;
   Arena arena;
 
-  explicit LaneMemory(int64_t max_device_bytes) : arena(max_device_bytes) {}
+  std::shared_ptr<DeviceTrash> trash;
+
+  LaneMemory(int64_t max_device_bytes, std::shared_ptr<DeviceTrash> the_trash)
+      : arena(max_device_bytes), trash(std::move(the_trash)) {}
   ~LaneMemory() {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }

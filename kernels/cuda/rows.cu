@@ -121,7 +121,8 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round 
   const int64_t items = Items(work);
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / lanes),
                              .threads = kThreads,
-                             .shared_bytes = kThreads / lanes * slot_bytes};
+                             .shared_bytes = kThreads / lanes * slot_bytes,
+                             .shared_limit = limits.shared_bytes};
   switch (lanes) {
     case 8:
       return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 8>, work, round, items, slot_bytes);

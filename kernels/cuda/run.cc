@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -61,7 +62,8 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
                       .precision = plan.precision,
                       .n = plan.reduce1,
                       .counted = plan.statistic_reduce1};
-  std::vector<RowRange> ranges;
+  const auto table_on_host = std::make_shared<std::vector<RowRange>>();
+  std::vector<RowRange>& ranges = *table_on_host;
   ranges.reserve(jobs.size());
   for (const DeviceJob* job : jobs) {
     ranges.push_back(RangeOf(*job, launch.rows));
@@ -72,7 +74,8 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
   if (ranges.size() > 1) {
     RowRange* table = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
-    // From pageable memory: the call has read it when it returns.
+    // Whether the call has read it when it returns is the driver's choice.
+    arena->Keep(table_on_host);
     NORMD_CUDA_RETURN_STATUS(
         cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
         "cudaMemcpy");

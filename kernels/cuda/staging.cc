@@ -101,8 +101,10 @@ absl::Status Staging::Download(absl::Span<const HostBytes> parts, const char* de
     NORMD_CUDA_RETURN_STATUS(cudaEventRecord(piece.done, stream), "cudaEventRecord");
     piece.in_use = true;
   }
-  NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-  return absl::OkStatus();
+  // Also where nothing comes back; cudaStreamSynchronize would spin.
+  NORMD_CUDA_RETURN_STATUS(cudaEventRecord(pieces_[0].done, stream), "cudaEventRecord");
+  pieces_[0].in_use = true;
+  return Wait(&pieces_[0]);
 }
 
 }  // namespace normd::cuda

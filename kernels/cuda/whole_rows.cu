@@ -34,6 +34,7 @@ struct RowShape {
   int cluster = 1;       // blocks of a row
   int64_t slot_bytes = 0;
   int64_t shared_bytes = 0;
+  int64_t shared_limit = 0;  // the device's
 };
 
 struct KernelParameters {
@@ -323,6 +324,7 @@ int64_t BytesOf(DType dtype, int64_t chunks) {
 
 RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
   RowShape shape;
+  shape.shared_limit = limits.shared_bytes;
   const int64_t chunks = order::RowChunks(n);
   shape.slot_bytes = SlotBytes(n < kChunk ? n : kChunk, SizeOf(dtype));
   if (chunks <= 1) {
@@ -342,7 +344,8 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
 template <typename T, typename Real, bool kCentred>
 cudaError_t LaunchShaped(const RowLaunch& launch, const RowShape& shape, cudaStream_t stream) {
   const KernelParameters parameters = {launch, shape};
-  LaunchShape grid = {.shared_bytes = shape.shared_bytes, .cluster_blocks = shape.cluster};
+  LaunchShape grid = {
+      .shared_bytes = shape.shared_bytes, .shared_limit = shape.shared_limit, .cluster_blocks = shape.cluster};
   if (shape.warps == 1) {
     grid.threads = kShortRowThreads;
     grid.blocks = order::CeilDiv(launch.rows, kShortRowThreads / shape.lanes);

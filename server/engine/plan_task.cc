@@ -234,8 +234,9 @@ absl::Status CheckEmptySets(const Task& task) {
 
 // What will run the call. Both halves of one that has two must run where it asks.
 absl::StatusOr<Executed> ChooseDevice(const Backend& backend, const Task& task) {
-  if (task.two_halves) NORMD_RETURN_IF_ERROR(backend.Choose(task.apply_plan, task.call.device).status());
-  return backend.Choose(task.plan, task.call.device);
+  const Device device = task.cuda_device.has_value() ? Device::kCuda : task.call.device;
+  if (task.two_halves) NORMD_RETURN_IF_ERROR(backend.Choose(task.apply_plan, device).status());
+  return backend.Choose(task.plan, device);
 }
 
 // ---- plan and reply

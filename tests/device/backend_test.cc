@@ -170,6 +170,22 @@ TEST_F(DeviceBackendTest, ScatteredTensorsArePutTogetherOnTheWay) {
   EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), Execute(*cpu_, c, one.data)), "");
 }
 
+TEST_F(DeviceBackendTest, AScatteredTensorIsPutTogetherWhereItWillBeReadAgain) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const Case c = Rows(5, 33);
+  Prepared one(*cuda, c);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(one.data.x.data());
+  const std::vector<Segment> segments = {{bytes, 101}, {bytes + 101, one.data.x.size() - 101}};
+  std::string buffer(one.data.x.size(), '?');
+  Job job = one.run.MakeJob();
+  job.x = nullptr;
+  job.x_segments = segments;
+  job.x_buffer = buffer.data();
+  ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+  EXPECT_EQ(buffer, one.data.x);
+  EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), Execute(*cpu_, c, one.data)), "");
+}
+
 TEST_F(DeviceBackendTest, ATensorLargerThanTheStagingPiecesArrivesWhole) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
   const Case c = Rows(6500, 1000);  // 26 MB, in windows of 4 MiB
@@ -193,7 +209,23 @@ TEST_F(DeviceBackendTest, ParametersThatAreUsedAgainStayOnTheDevice) {
       EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), want), "") << i;
     }
   }
+  // Whoever gives a layer up does not wait for the device; the next job's lane does.
+  EXPECT_GT(cuda_on_cpu::BytesAllocated(), without);
+  EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), want), "");
   EXPECT_EQ(cuda_on_cpu::BytesAllocated(), without);
+}
+
+TEST_F(DeviceBackendTest, ParametersThatFindNoRoomToStayTravelWithTheJob) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const Case c = Rows(2, 1000);
+  Prepared one(*cuda, c);
+  const Outputs want = Execute(*cpu_, c, one.data);
+  for (int i = 0; i < 3; ++i) {
+    if (i > 0) cuda_on_cpu::FailCalls("cudaMalloc", 0, cudaErrorMemoryAllocation, false);
+    const absl::Status status = RunJobs(*cuda, {one.run.MakeJob()});
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), want), "") << i;
+  }
 }
 
 TEST_F(DeviceBackendTest, AJobOverTheMemoryLimitIsRefusedAndTheNextOneServed) {

@@ -27,6 +27,9 @@ class FakeCudaBackend : public Backend {
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& p, double offset) const override {
     return cpu_->Prepare(p, offset);
   }
+  absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device) const override {
+    return Executed{.device = device == Device::kCuda ? Device::kCuda : Device::kCpu, .kernel = KernelName(plan)};
+  }
   void Submit(std::vector<Job> jobs, Done done) override;
 
   // Of the jobs since the last call of this: "x residual y h, device 1", or "none".

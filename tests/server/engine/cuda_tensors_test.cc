@@ -187,5 +187,19 @@ TEST_F(CudaTensorsTest, TheCpuBackendRefusesSuchJobs) {
   }
 }
 
+TEST_F(CudaTensorsTest, WithoutADeviceTheCallIsRefusedBeforeAnythingRuns) {
+  const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 1});
+  Engine engine(cpu.get(), &store_);
+  for (const bool validate_only : {false, true}) {
+    Call call = CallTo(LayerNormSpec({4}), On(0));
+    call.validate_only = validate_only;
+    std::promise<absl::Status> promise;
+    engine.Submit(std::move(call), [&](const absl::StatusOr<CallReply>& reply) { promise.set_value(reply.status()); });
+    const absl::Status status = promise.get_future().get();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_EQ(GetErrorDetail(status)->reason, "DEVICE_NOT_AVAILABLE");
+  }
+}
+
 }  // namespace
 }  // namespace normd

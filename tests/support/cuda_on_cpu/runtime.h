@@ -31,12 +31,14 @@
   ERROR(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                          \
   ERROR(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                           \
   ERROR(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                  \
+  ERROR(cudaErrorDeviceUninitialized, 201, "invalid device context")                                            \
   ERROR(cudaErrorMapBufferObjectFailed, 205, "mapping of buffer object failed")                                 \
   ERROR(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")       \
   ERROR(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                                  \
   ERROR(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                         \
   ERROR(cudaErrorNotReady, 600, "device not ready")                                                             \
   ERROR(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                               \
+  ERROR(cudaErrorTooManyPeers, 711, "peer mapping resources exhausted")                                         \
   ERROR(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")                          \
   ERROR(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                                 \
   ERROR(cudaErrorMisalignedAddress, 716, "misaligned address")                                                  \
