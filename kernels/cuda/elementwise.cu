@@ -2,6 +2,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/parts.h"
 
 namespace normd::cuda {
@@ -19,21 +20,6 @@ __device__ __forceinline__ void ForElements(int64_t n, Body body) {
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
     body(i);
   }
-}
-
-// Of a dtype that is known when the kernel runs: a residual may have any.
-__device__ __forceinline__ double ElementAt(const Elements& x, int64_t i) {
-  switch (x.dtype) {
-    case DType::kF16:
-      return LoadAs<double>(F16(), static_cast<const uint16_t*>(x.data) + i);
-    case DType::kBF16:
-      return LoadAs<double>(BF16(), static_cast<const uint16_t*>(x.data) + i);
-    case DType::kF32:
-      return static_cast<const float*>(x.data)[i];
-    case DType::kF64:
-      break;
-  }
-  return static_cast<const double*>(x.data)[i];
 }
 
 template <typename T>

@@ -1,5 +1,5 @@
-// Parameters and results of elements that lie one after the other: how they are loaded, and how a vector of y is made.
-// Used by every kernel that writes y.
+// Elements, parameters and results in memory: how they are loaded, and how a vector of y is made. Used by every kernel
+// that writes y.
 #ifndef NORMD_KERNELS_CUDA_PARAMETERS_CUH_
 #define NORMD_KERNELS_CUDA_PARAMETERS_CUH_
 
@@ -12,6 +12,21 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace normd::cuda {
+
+// Element `i` in f64, of a dtype that is known when the kernel runs.
+__device__ inline double ElementAt(const Elements& x, int64_t i) {
+  switch (x.dtype) {
+    case DType::kF16:
+      return LoadAs<double>(F16(), static_cast<const uint16_t*>(x.data) + i);
+    case DType::kBF16:
+      return LoadAs<double>(BF16(), static_cast<const uint16_t*>(x.data) + i);
+    case DType::kF32:
+      return static_cast<const float*>(x.data)[i];
+    case DType::kF64:
+      break;
+  }
+  return static_cast<const double*>(x.data)[i];
+}
 
 // Elements of a 16-byte vector.
 template <typename T>

@@ -44,28 +44,13 @@ __device__ inline FinishedSet Finish(const SetWork& work, const PairSums& sums, 
                      : FinishNarrow(work.statistic, work.rule, sums, n, shift, precision);
 }
 
-// Element `i` of x, in f64.
-__device__ inline double ElementAt(const SetWork& work, int64_t i) {
-  switch (work.x.dtype) {
-    case DType::kF16:
-      return LoadAs<double>(F16(), static_cast<const uint16_t*>(work.x.data) + i);
-    case DType::kBF16:
-      return LoadAs<double>(BF16(), static_cast<const uint16_t*>(work.x.data) + i);
-    case DType::kF32:
-      return static_cast<const float*>(work.x.data)[i];
-    case DType::kF64:
-      break;
-  }
-  return static_cast<const double*>(work.x.data)[i];
-}
-
 __device__ inline double FiniteOrZero(double x) { return std::isfinite(x) ? x : 0; }
 
 // The first element that counts.
 __device__ inline double FirstElement(const SetWork& work, int64_t k0, int64_t k1) {
   const int64_t r0 = work.columns ? work.first_counted : work.first_counted / work.reduce1;
   const int64_t r1 = work.columns ? 0 : work.first_counted % work.reduce1;
-  return FiniteOrZero(ElementAt(work, ((k0 * work.reduce0 + r0) * work.keep1 + k1) * work.reduce1 + r1));
+  return FiniteOrZero(ElementAt(work.x, ((k0 * work.reduce0 + r0) * work.keep1 + k1) * work.reduce1 + r1));
 }
 
 // FAST, rows: the mean of the first elements. By all lanes.
@@ -98,7 +83,7 @@ __device__ inline double ColumnSample(const SetWork& work, int64_t k0, int64_t k
     for (int64_t p = 0; p < positions; ++p) {
       if (work.mask != nullptr && work.mask[p] == 0) continue;
       ++counted;
-      if (r1 < work.reduce1) sum += ElementAt(work, ((k0 * work.reduce0 + p) * work.keep1 + k1) * work.reduce1 + r1);
+      if (r1 < work.reduce1) sum += ElementAt(work.x, ((k0 * work.reduce0 + p) * work.keep1 + k1) * work.reduce1 + r1);
     }
     // Column by column.
     for (int lane = 0; lane < kWarp && from + lane < work.reduce1; ++lane) {
