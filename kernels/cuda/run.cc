@@ -1,6 +1,5 @@
 #include "kernels/cuda/run.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>

@@ -42,7 +42,7 @@ struct KernelParameters {
   RowShape shape;
 };
 
-// The elements of row `row` that one warp or group has: a chunk of it.
+// The range that row `row` of the launch is in.
 __device__ __forceinline__ const RowRange& RangeOf(const RowLaunch& launch, int64_t row) {
   if (launch.ranges == nullptr) return launch.one;
   int low = 0;

@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/backend.h"
-#include "tests/device/case_runs.h"
+#include "tests/kernels/case_runs.h"
 #include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
 
 namespace normd {

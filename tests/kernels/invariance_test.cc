@@ -10,6 +10,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/methods.h"
+#include "tests/kernels/case_runs.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
 #include "tests/support/random.h"
@@ -18,30 +19,9 @@
 namespace normd {
 namespace {
 
-// Everything inline on the calling thread.
-std::unique_ptr<Backend> InlineBackend() {
-  return MakeCpuBackend({.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40});
-}
-
 // Nothing inline, and so small a grain that every case splits.
 std::unique_ptr<Backend> SplitBackend(int threads, int64_t grain_elements) {
   return MakeCpuBackend({.threads = threads, .inline_elements = 0, .grain_elements = grain_elements});
-}
-
-Outputs Execute(Backend& backend, const Case& c, const CaseData& data, int misalignment = 0) {
-  const absl::StatusOr<NormPlan> plan = PlanOf(c);
-  EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
-  if (!plan.ok()) return {};
-  CaseRun run(backend, c, *plan, data, misalignment);
-  const absl::Status status = RunJobs(backend, {run.MakeJob()});
-  EXPECT_TRUE(status.ok()) << c.Name() << ": " << status;
-  return run.TakeOutputs();
-}
-
-CaseData DataOf(const Case& c) {
-  const absl::StatusOr<NormPlan> plan = PlanOf(c);
-  EXPECT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
-  return plan.ok() ? MakeData(c, *plan, 0) : CaseData();
 }
 
 class ForcedTarget {
@@ -52,7 +32,7 @@ class ForcedTarget {
 
 class InvarianceTest : public testing::TestWithParam<Method> {
  protected:
-  const std::unique_ptr<Backend> plain_ = InlineBackend();
+  const std::unique_ptr<Backend> plain_ = InlineCpuBackend();
   const std::vector<Case> cases_ = cases::AllOf(GetParam());
 };
 
@@ -123,7 +103,7 @@ TEST(InvarianceTargetsTest, ForcingATargetChangesWhatRuns) {
 
 // Jobs of all methods and dtypes in one submission, in an order of no meaning.
 TEST(InvarianceBatchTest, BytesDoNotDependOnTheJobsThatTravelAlong) {
-  const std::unique_ptr<Backend> plain = InlineBackend();
+  const std::unique_ptr<Backend> plain = InlineCpuBackend();
   const std::unique_ptr<Backend> split = SplitBackend(2, 256);
   std::vector<Case> all = cases::All();
   Random random(7);
@@ -189,7 +169,7 @@ void Surround(const Case& c, const CaseData& data, Data others, Case* wide, Case
 std::string MiddleOf(const std::string& bytes) { return bytes.substr(bytes.size() / 3, bytes.size() / 3); }
 
 TEST(InvarianceRowsTest, BytesDoNotDependOnOtherRowsAndNoRowPoisonsAnother) {
-  const std::unique_ptr<Backend> plain = InlineBackend();
+  const std::unique_ptr<Backend> plain = InlineCpuBackend();
   const std::unique_ptr<Backend> split = SplitBackend(2, 200);
   int compared = 0;
   for (const Case& c : cases::All()) {
@@ -214,7 +194,7 @@ TEST(InvarianceRowsTest, BytesDoNotDependOnOtherRowsAndNoRowPoisonsAnother) {
 
 // The one exception: in training the rows of BatchNorm and PowerNorm make the statistics together.
 TEST(InvarianceRowsTest, OtherRowsChangeTheOutputOfBatchNormAndPowerNormTraining) {
-  const std::unique_ptr<Backend> backend = InlineBackend();
+  const std::unique_ptr<Backend> backend = InlineCpuBackend();
   for (const DType dtype : kAllDTypes) {
     for (Case c : {cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {4, 3, 5}),
                    cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsLast), {4, 5, 3}),
@@ -240,7 +220,7 @@ std::string ChannelBytes(const std::string& y, const Case& c, int64_t channel, i
 }
 
 TEST(InvarianceRowsTest, ANanPoisonsItsChannelOrGroupAndNoOther) {
-  const std::unique_ptr<Backend> backend = InlineBackend();
+  const std::unique_ptr<Backend> backend = InlineCpuBackend();
   for (const DType dtype : kAllDTypes) {
     struct {
       Case c;
@@ -269,7 +249,7 @@ TEST(InvarianceRowsTest, ANanPoisonsItsChannelOrGroupAndNoOther) {
 // The canary: the same elements in another order give the same statistics but for their last bits, and the comparison
 // used above reports it. If it did not, the tests above could not fail.
 TEST(InvarianceCanaryTest, AnotherOrderOfSummationIsCaught) {
-  const std::unique_ptr<Backend> backend = InlineBackend();
+  const std::unique_ptr<Backend> backend = InlineCpuBackend();
   const Case exact[] = {cases::On(cases::Over({769}), {64, 769}), cases::On(cases::Of(Method::kRmsNorm), {64, 769})};
   for (const Case& c : {exact[0], exact[1], cases::Fast(exact[0]), cases::Fast(exact[1])}) {
     // What an order of summation may change.

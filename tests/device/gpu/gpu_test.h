@@ -14,7 +14,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/backend.h"
-#include "tests/device/case_runs.h"
+#include "tests/kernels/case_runs.h"
 
 namespace normd {
 

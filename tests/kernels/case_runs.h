@@ -1,8 +1,7 @@
-// Runs of cases on any backend, for tests that compare one with another: the CUDA backend, emulated or real, with the
-// CPU's. Knows nothing of CUDA. Threads: one.
+// Runs of cases on any backend, for tests that compare one with another, or one with itself. Threads: one.
 // REQUIRES: inside a GoogleTest test, which fails where something cannot be run.
-#ifndef NORMD_TESTS_DEVICE_CASE_RUNS_H_
-#define NORMD_TESTS_DEVICE_CASE_RUNS_H_
+#ifndef NORMD_TESTS_KERNELS_CASE_RUNS_H_
+#define NORMD_TESTS_KERNELS_CASE_RUNS_H_
 
 #include <cstdint>
 #include <memory>
@@ -14,6 +13,7 @@
 
 namespace normd {
 
+// Everything on the calling thread.
 inline std::unique_ptr<Backend> InlineCpuBackend() {
   return MakeCpuBackend({.threads = 1, .inline_elements = int64_t{1} << 40, .grain_elements = int64_t{1} << 40});
 }
@@ -36,4 +36,4 @@ inline Outputs Execute(Backend& backend, const Case& c, const CaseData& data, in
 
 }  // namespace normd
 
-#endif  // NORMD_TESTS_DEVICE_CASE_RUNS_H_
+#endif  // NORMD_TESTS_KERNELS_CASE_RUNS_H_
