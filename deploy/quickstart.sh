@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 machine to a running server: installs packages (root or sudo), builds Release, starts normd,
 # runs the demo against it and stays up until Ctrl-C.
-#   deploy/quickstart.sh [--once] [--port=8001] [--admin-port=8002] [--build-dir=build/release]
-# --once  end after the demo, with its status, and leave no sessions behind. Port 0 is any free one.
+#   deploy/quickstart.sh [--once] [--port=8001] [--admin-port=8002] [--build-dir=build/release] [--cuda-arch=WHICH]
+#                        [--configure-only]
+# --once           end after the demo, with its status, and leave no sessions behind. Port 0 is any free one.
+# --cuda-arch      which GPUs to compile CUDA kernels for, where nvcc is on the PATH: native, a compute capability without
+#                  its point (90), all, or none. By default native where a GPU answers, else none: it could run none.
+# --configure-only end before anything is compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-once="" port=8001 admin_port=8002 build=build/release
+once="" port=8001 admin_port=8002 build=build/release cuda_arch="" configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --once) once=1 ;;
@@ -15,8 +19,10 @@ while [[ $# -gt 0 ]]; do
     --admin-port=*) admin_port=${1#*=} ;;
     --admin-port) admin_port=${2:?--admin-port needs a number} && shift ;;
     --build-dir=*) build=${1#*=} ;;
+    --cuda-arch=*) cuda_arch=${1#*=} ;;
+    --configure-only) configure_only=1 ;;
     *)
-      sed -n '2,5s/^# \?//p' "$0" >&2
+      sed -n '2,9s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -24,9 +30,27 @@ while [[ $# -gt 0 ]]; do
 done
 
 ./deploy/install-packages.sh build
+if [[ -z $cuda_arch ]]; then
+  # nvidia-smi is there and names a GPU of compute capability 8.0 or newer.
+  if nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -qE '^([89]|[1-9][0-9])\.'; then
+    cuda_arch=native
+  else
+    cuda_arch=none
+    echo "quickstart: no GPU of compute capability 8.0 or newer answers here, so no CUDA kernels are compiled" \
+      "(--cuda-arch=90 or all compiles them)"
+  fi
+fi
 options=(-G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release -DNORMD_TESTS=OFF)
-if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+if [[ $cuda_arch == none ]]; then
+  options+=(-DNORMD_CUDA=OFF)
+else
+  options+=(-DNORMD_CUDA=ON "-DNORMD_CUDA_ARCH=$cuda_arch")
+fi
+# Said in either case: the folder may have been configured by another command.
+ccache=$(command -v ccache || true)
+options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ccache" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$ccache")
 cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+if [[ -n $configure_only ]]; then exit; fi
 cmake --build "$build" --target normd normctl normload
 
 work=$(mktemp -d)

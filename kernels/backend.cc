@@ -19,19 +19,20 @@ absl::Status TakesNone(const NormPlan& plan, std::string_view field) {
 
 absl::Status CheckView(const NormPlan& plan, const TensorView& view, std::string_view field) {
   if (!view.present()) return absl::OkStatus();
-  if (plan.method == Method::kLpNorm) return TakesNone(plan, field);
+  if (!TraitsOf(plan.method).takes_parameters) return TakesNone(plan, field);
   const absl::StatusOr<int64_t> count = CheckedElementCount(view.shape, field);
   if (!count.ok()) return count.status();
   if (*count != plan.parameter_length) return ParameterLengthError(field, *count, plan.parameter_length);
   if (view.shape.size() == 1 || view.shape == plan.parameter_shape) return absl::OkStatus();
-  const int64_t flat[] = {plan.parameter_length};
-  return ShapeMismatchError(Concat(field, ".shape"), ShapeText(view.shape),
-                            Concat(ShapeText(flat), " or ", ShapeText(plan.parameter_shape)));
+  const Shape flat = {plan.parameter_length};
+  std::string want = ShapeText(flat);
+  if (plan.parameter_shape != flat) want += Concat(" or ", ShapeText(plan.parameter_shape));
+  return ShapeMismatchError(Concat(field, ".shape"), ShapeText(view.shape), want);
 }
 
 absl::Status CheckLength(const NormPlan& plan, const std::vector<double>& values, std::string_view field) {
   if (values.empty()) return absl::OkStatus();
-  if (plan.method == Method::kLpNorm) return TakesNone(plan, field);
+  if (!TraitsOf(plan.method).takes_parameters) return TakesNone(plan, field);
   const int64_t length = static_cast<int64_t>(values.size());
   if (length != plan.parameter_length) return ParameterLengthError(field, length, plan.parameter_length);
   return absl::OkStatus();

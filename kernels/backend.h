@@ -27,9 +27,11 @@ namespace normd {
 struct ParameterViews {
   TensorView weight;
   TensorView bias;
+  ParameterOrder order = {};  // in which a plan wants their elements: its parameter_order
 };
 
 // Parameters converted once for a backend, immutable, shared by the requests that use them. w includes weight_offset.
+// Their order is that of the plan they were prepared for: a plan with another parameter_order needs a layer of its own.
 struct Layer {
   std::vector<double> weight;  // empty: absent
   std::vector<double> bias;    // empty: absent
@@ -123,8 +125,9 @@ class Backend {
   // Job lists of at most so many elements are run by Submit itself, before it returns.
   virtual int64_t inline_elements() const { return 0; }
 
-  // Converts parameters to the wide type. `weight_offset` is added to a w that is given; an absent w stays 1.
-  // Lengths are not checked here: they are the plan's business (see CheckParameters).
+  // Converts parameters to the wide type, in the order they ask for. `weight_offset` is added to a w that is given; an
+  // absent w stays 1. Lengths are not checked here: they are the plan's business (see CheckParameters). REQUIRES: an
+  // order, if there is one, has as many elements as each view.
   virtual absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                                double weight_offset) const = 0;
 

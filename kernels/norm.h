@@ -38,8 +38,8 @@ struct NormSpec {
   CastOrder cast_order = CastOrder::kAffineThenCast;
   double weight_offset = 0;                 // 0 or 1
   Layout layout = Layout::kUnspecified;     // Batch, Instance, Group
-  std::vector<int64_t> normalized_shape;    // Layer
-  std::vector<int64_t> axes;                // Layer, RMS (empty: last)
+  std::vector<int64_t> normalized_shape;    // Layer, RMS
+  std::vector<int64_t> axes;                // Layer, RMS (neither: last)
   int64_t num_groups = 1;                   // Group, Power
   bool affine_per_group = false;            // Group
   std::optional<double> p;                  // pRMS
@@ -70,6 +70,15 @@ struct PlanOptions {
   Precision precision = Precision::kExact;
 };
 
+// In which order a plan takes the elements of w and b as they came: parameter (i0, i1, ...) of the row-major extents is
+// w[i0 * strides[0] + i1 * strides[1] + ...]. Empty: as they lie.
+struct ParameterOrder {
+  Shape extents;
+  Shape strides;
+
+  bool empty() const { return extents.empty(); }
+};
+
 // What to do. x is seen as [keep0, reduce0, keep1, reduce1] in memory order (after `permutation`, if any); the
 // statistic set (k0, k1) holds the elements (k0, *, k1, *). Only MakePlan makes one, so a plan is valid.
 //
@@ -82,8 +91,9 @@ struct NormPlan {
   Statistic statistic = Statistic::kMeanVariance;
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
-  // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|) up to a mean 1e6 standard deviations away.
-  // kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE. Elements may be calculated in more.
+  // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|, |w * n|), n = (x - mean) / D, up to a mean 1e6
+  // standard deviations away. kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE. Elements
+  // may be calculated in more.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y
@@ -104,8 +114,8 @@ struct NormPlan {
   int64_t channel_run = 1;
   int64_t parameter_length = 0;  // of w and b; 0 where the method takes none
   Shape parameter_shape;         // accepted beside the flat form
-  // kElement with axes listed out of memory order: parameter i in memory order is w[parameter_order[i]]. Else empty.
-  std::vector<int64_t> parameter_order;
+  // kElement with axes listed out of memory order: what makes it memory order. Prepare applies it, once. Else empty.
+  ParameterOrder parameter_order;
 
   Shape statistics_shape;    // of MEAN and INV_STD: the kept extents
   int64_t num_channels = 0;  // C of methods with channels, else 0

@@ -69,9 +69,9 @@ void FinishExtents(NormPlan* plan) {
   plan->pattern = plan->reduce1 == 1 && plan->keep1 > 1 ? Pattern::kColumns : Pattern::kRows;
 }
 
-// Parameter i in memory order is w[result[i]]. Empty when the axes are listed in memory order, axes of one element
-// aside.
-std::vector<int64_t> ParameterOrder(absl::Span<const int64_t> shape, absl::Span<const int64_t> axes) {
+// From the axes in the order listed, which is that of w, to memory order. Empty when these are the same, axes of one
+// element aside. Strides only: a shape that was merely announced must not cost memory in proportion to its elements.
+ParameterOrder OrderOf(absl::Span<const int64_t> shape, absl::Span<const int64_t> axes) {
   Shape listed;
   for (const int64_t axis : axes) {
     if (shape[axis] != 1) listed.push_back(axis);
@@ -86,14 +86,10 @@ std::vector<int64_t> ParameterOrder(absl::Span<const int64_t> shape, absl::Span<
     stride[listed[i]] = length;
     length *= shape[listed[i]];
   }
-  std::vector<int64_t> order = {0};
-  order.reserve(length);
-  // From the innermost axis out: what is there, repeated for each further index of the axis.
-  for (size_t i = sorted.size(); i-- > 0;) {
-    const size_t inner = order.size();
-    for (int64_t index = 1; index < shape[sorted[i]]; ++index) {
-      for (size_t j = 0; j < inner; ++j) order.push_back(order[j] + index * stride[sorted[i]]);
-    }
+  ParameterOrder order;
+  for (const int64_t axis : sorted) {
+    order.extents.push_back(shape[axis]);
+    order.strides.push_back(stride[axis]);
   }
   return order;
 }
@@ -170,8 +166,7 @@ void LowerAxes(absl::Span<const int64_t> axes, NormPlan* plan) {
   plan->affine_index = AffineIndex::kElement;
   for (const int64_t axis : axes) plan->parameter_shape.push_back(plan->shape[axis]);
   plan->parameter_length = ElementCount(plan->parameter_shape);
-  // An empty tensor has no element to index it from, and its other axes may be of any size.
-  if (plan->elements > 0) plan->parameter_order = ParameterOrder(plan->shape, axes);
+  plan->parameter_order = OrderOf(plan->shape, axes);
 }
 
 void UseScalarParameter(NormPlan* plan) { UseChannelParameters(1, 0, plan->reduce1, plan); }

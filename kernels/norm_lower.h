@@ -1,5 +1,5 @@
 // The geometry half of MakePlan: how each family of methods becomes [keep0, reduce0, keep1, reduce1], a pattern and
-// affine indices. Called by norm.cc alone, with arguments that it has checked; nothing here can fail.
+// affine indices. Called by the methods alone, with arguments that they have checked; nothing here can fail.
 // Every function reads plan->shape and plan->elements and fills the extents, the pattern, the parameters and the
 // statistics' shape. Pure; safe from any thread.
 #ifndef NORMD_KERNELS_NORM_LOWER_H_

@@ -88,14 +88,21 @@ struct Magnitude {
   NORMD_HOST_DEVICE bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
 };
 
-// What Apply needs of a set: y = ((x * scale - shift) - delta) * inverse. Where a mean of 0 is subtracted the shift is
-// -0, so that an exactly centred -0 becomes +0; where nothing is subtracted it is +0, which keeps the sign.
+// What Apply needs of a set: y = ((x * scale - shift) - delta) * inverse; where a scale above 1 would take an element
+// that was not summed out of range, ((x - shift) - delta) * inverse * scale, see kFarBeyond. Where a mean of 0 is
+// subtracted the shift is -0, so that an exactly centred -0 becomes +0; where nothing is subtracted it is +0, which
+// keeps the sign.
 struct SetStatistics {
   double scale = 1;  // a power of two; not 1 only for f64 sets whose squares leave the range
   double shift = 0;
   DoublePair delta;
   DoublePair inverse = {1, 0};
 };
+
+// Sets under 2^-400 are scaled up. From this magnitude on an element is far beyond such a set: it was not summed (it is
+// masked, or behind pRMSNorm's first k), x * scale may overflow although y does not, and a shift, under 2^200 when it
+// is scaled, is nothing beside it.
+inline constexpr double kFarBeyond = 0x1p+400;
 
 // How often something is subtracted.
 enum class Centring : uint8_t { kNone, kOnce, kTwice };
@@ -199,9 +206,12 @@ NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, 
   return Reciprocal(divisor);
 }
 
-// What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0.
+// What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0. An eps so small
+// that 1 / D is beyond f64 is no division by zero: the elements of such a set are equal, and 0 / D is 0.
 NORMD_HOST_DEVICE inline double Factor(const DivisorRule& rule, double inverse_divisor) {
-  return rule.zero_norm_gives_zero && std::isinf(inverse_divisor) ? 0 : inverse_divisor;
+  if (!std::isinf(inverse_divisor)) return inverse_divisor;
+  if (rule.zero_norm_gives_zero) return 0;
+  return rule.eps > 0 ? std::numeric_limits<double>::max() : inverse_divisor;
 }
 
 // What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
@@ -306,6 +316,24 @@ NORMD_HOST_DEVICE FinishedSet FinishNarrowSet(Statistic statistic, const Divisor
   return set;
 }
 
+// The divisor of a set that was scaled down and has no deviation from its mean: eps alone, which the scale would have
+// lost. `set` has all but the divisor and m2. The scale stays where D is at least 1; a smaller D leaves no room for it
+// in 1 / D, and needs none: what differs from such a mean by more than f64 holds gives an infinite y in any case.
+NORMD_HOST_DEVICE inline void FinishEqual(const DivisorRule& rule, FinishedSet* set) {
+  SetStatistics& s = set->statistics;
+  s.inverse = InverseDivisorWide(rule, {0, 0}, false, 1);
+  set->inverse_std = s.inverse.hi;
+  set->m2 = 0;
+  if (s.inverse.hi <= 1) {
+    s.inverse = {s.inverse.hi / s.scale, s.inverse.lo / s.scale};
+    return;
+  }
+  s.inverse.hi = Factor(rule, s.inverse.hi);
+  s.shift = CentringShift(s.shift / s.scale);
+  s.delta = {s.delta.hi / s.scale, s.delta.lo / s.scale};
+  s.scale = 1;
+}
+
 // Sums of f64 elements times `scale` about `shift` (scaled, too), n of them.
 NORMD_HOST_DEVICE inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, const PairSums& sums,
                                                 double n, double shift, double scale) {
@@ -325,6 +353,10 @@ NORMD_HOST_DEVICE inline FinishedSet FinishWide(Statistic statistic, const Divis
   }
   const bool divide = statistic == Statistic::kMeanVariance || statistic == Statistic::kMeanSquare;
   const DoublePair value = divide ? Divide(m2, n) : m2;
+  if (scale < 1 && value.hi <= 0 && rule.eps > 0) {
+    FinishEqual(rule, &set);
+    return set;
+  }
   set.m2 = statistic == Statistic::kAbsSum ? m2.hi / scale : m2.hi / scale / scale;
   set.statistics.inverse = InverseDivisorWide(rule, value, statistic == Statistic::kAbsSum, scale);
   set.inverse_std = set.statistics.inverse.hi * scale;
@@ -340,6 +372,7 @@ NORMD_HOST_DEVICE inline FinishedSet GivenStatistics(const DivisorRule& rule, co
   set.statistics.inverse =
       wide ? InverseDivisorWide(rule, {variance, 0}, false, 1) : DoublePair{InverseDivisor(rule, variance, false), 0};
   set.inverse_std = set.statistics.inverse.hi;
+  set.statistics.inverse.hi = Factor(rule, set.inverse_std);
   if (mean == nullptr) return set;
   set.statistics.shift = CentringShift(set.mean);
   set.elements_in_f32 = precision == Precision::kFast && FitF32(set.statistics);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "kernels/errors.h"
+#include "server/base/nearest_name.h"
 #include "server/base/status_macros.h"
 #include "server/listen.h"
 #include "server/option_list.h"
@@ -140,17 +141,26 @@ struct Argument {
   std::optional<std::string> value;
 };
 
-absl::Status UnknownOptionError(std::string_view argument) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   {.field = "command line",
-                    .value = absl::StrCat("\"", std::string(argument), "\""),
-                    .limit = "one of the options that --help lists",
-                    .reason = "UNKNOWN_OPTION"},
-                   "unknown option");
+std::string_view NearestOption(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Option& option : AllOptions()) names.push_back(option.name);
+  return NearestName(name, names);
+}
+
+// `name`: what the argument calls the option, as the list spells names.
+absl::Status UnknownOptionError(std::string_view argument, std::string_view name) {
+  const std::string_view nearest = NearestOption(name);
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      {.field = "command line",
+       .value = absl::StrCat("\"", std::string(argument), "\""),
+       .limit = "one of the options that --help lists",
+       .reason = "UNKNOWN_OPTION"},
+      nearest.empty() ? "unknown option" : absl::StrCat("unknown option, did you mean --", std::string(nearest), "?"));
 }
 
 absl::StatusOr<Argument> SplitArgument(std::string_view text) {
-  if (!text.starts_with("--")) return UnknownOptionError(text);
+  if (!text.starts_with("--")) return UnknownOptionError(text, text.substr(0, text.find('=')));
   Argument argument;
   if (const size_t equals = text.find('='); equals != std::string_view::npos) {
     argument.value = std::string(text.substr(equals + 1));
@@ -166,7 +176,7 @@ absl::StatusOr<Argument> SplitArgument(std::string_view text) {
     }
     argument.value = "false";
   }
-  if (argument.option == nullptr) return UnknownOptionError(text);
+  if (argument.option == nullptr) return UnknownOptionError(text, name);
   return argument;
 }
 
@@ -302,8 +312,22 @@ bool Config::SharedMemoryOn() const {
   return std::any_of(listen.begin(), listen.end(), [](const std::string& text) { return text.starts_with("unix:"); });
 }
 
-// Environment variables that no option has are ignored: Kubernetes sets NORMD_PORT, NORMD_SERVICE_HOST and more for a
-// service called normd.
+std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env) {
+  constexpr std::string_view kPrefix = "NORMD_";
+  std::vector<UnknownVariable> unknown;
+  for (auto it = env.lower_bound(std::string(kPrefix)); it != env.end() && it->first.starts_with(kPrefix); ++it) {
+    const std::string name = absl::AsciiStrToLower(it->first.substr(kPrefix.size()));
+    // NORMD_SERVER is normctl's and normload's, which share the image; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
+    // NORMD_SERVICE_HOST and more for a service called normd.
+    const bool elsewhere =
+        name == "server" || name == "port" || name.starts_with("port_") || name.starts_with("service_");
+    if (elsewhere || FindOption(name) != nullptr) continue;
+    const std::string nearest(NearestOption(name));
+    unknown.push_back({it->first, nearest.empty() ? "" : absl::StrCat("NORMD_", absl::AsciiStrToUpper(nearest))});
+  }
+  return unknown;
+}
+
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env) {
   NORMD_ASSIGN_OR_RETURN(Values values, ReadArguments(args));
   Config config;

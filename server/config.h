@@ -41,11 +41,18 @@ struct Config {
   std::string shm_prefix;  // of POSIX names; empty: none may be registered
   int64_t queues = 0;      // 0: chosen from the cores
   int64_t threads = 0;     // 0: all cores
+  std::string max_isa;     // "auto", or the name of a CPU target
   std::string cuda;        // "auto", "off"
   int64_t cuda_device = 0;
   absl::Duration batch_delay;
   std::string reflection;  // "auto", "on", "off"
   int64_t max_concurrent_streams = 0;
+  int64_t max_connections = 0;           // 0: what the limit of descriptors allows
+  int64_t max_connections_per_peer = 0;  // 0: half of that
+  absl::Duration setup_timeout;
+  absl::Duration max_connection_age;  // 0: any
+  absl::Duration message_timeout;
+  int64_t min_message_rate = 0;  // bytes a second
   absl::Duration max_queue_age;
   absl::Duration drain_settle;
   absl::Duration drain_timeout;
@@ -65,6 +72,17 @@ struct Config {
 // the environment (NORMD_MAX_SESSIONS for --max_sessions), then from the list. The first mistake is INVALID_ARGUMENT
 // naming option, value and limit. Nothing outside is touched.
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env);
+
+// A variable of the environment that looks like an option and is none.
+struct UnknownVariable {
+  std::string name;     // NORMD_MAX_SESSION
+  std::string nearest;  // NORMD_MAX_SESSIONS; empty: none is near
+};
+
+// Variables whose names begin with NORMD_ and that nobody reads: a misspelled one would otherwise do nothing in
+// silence. They are no error, because others set such names, too: those of a Kubernetes service called normd and
+// normctl's are left out here, those of tests are not known here.
+std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env);
 
 // What --help prints.
 std::string HelpText();

@@ -8,11 +8,15 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/cpu/targets.h"
 #include "server/base/clock.h"
 #include "server/base/version.h"
 #include "server/config.h"
@@ -20,6 +24,7 @@
 #include "server/obs/metrics.h"
 #include "server/open_store.h"
 #include "server/process_setup.h"
+#include "server/rpc/grpc_log.h"
 #include "server/server.h"
 
 namespace normd {
@@ -27,6 +32,8 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+// Beyond a drain's own time, for the store to write what is queued and for threads to end.
+constexpr absl::Duration kTimeToEnd = absl::Seconds(15);
 
 std::map<std::string, std::string> Environment() {
   std::map<std::string, std::string> result;
@@ -55,24 +62,63 @@ bool PrintAndExit(const Config& config) {
   return config.version || !config.help.empty();
 }
 
+// About what the server may come to hold: itself, sessions, and messages that the transport has beside those counted.
+int64_t MemoryNeededBytes(const Config& config) {
+  constexpr int64_t kItselfBytes = 100 << 20;
+  return kItselfBytes + config.max_resident_bytes + 2 * config.max_in_flight_bytes;
+}
+
+// What the process was given and arranged before it serves.
+void LogSurroundings(Log& log, const Config& config, const std::map<std::string, std::string>& environment) {
+  for (const UnknownVariable& variable : UnknownVariables(environment)) {
+    LogFields fields = {{"name", variable.name}};
+    if (!variable.nearest.empty()) fields.emplace_back("did_you_mean", variable.nearest);
+    log.Warn("unknown environment variable", fields);
+  }
+  // Said now: where memory is refused later, libraries abort the process without a word of what it needs.
+  const int64_t needed = MemoryNeededBytes(config);
+  if (const std::optional<int64_t> limit = MemoryLimitBytes(); limit.has_value() && *limit < needed) {
+    log.Warn("the system allows less memory than the options may need",
+             {{"limit_bytes", *limit}, {"needed_bytes", needed}});
+  }
+  const DescriptorLimits limits = RaiseDescriptorLimit();
+  log.Info("descriptors",
+           {{"limit", static_cast<int64_t>(limits.now)}, {"before", static_cast<int64_t>(limits.before)}});
+}
+
+// Options are read once: there is nothing to read again, and a hang-up (a terminal that closes, a log rotation's usual
+// signal) is no reason to end.
+void LogHangup(Log& log) {
+  log.Info("signal", {{"name", "SIGHUP"}, {"effect", "none: options are read at the start"}});
+}
+
+// A drain has a limit whatever the threads below are caught in: an orchestrator waits no longer, and kills without a
+// word.
+void EndAfter(absl::Duration limit, Log& log) {
+  std::thread([limit, &log] {
+    absl::SleepFor(limit);
+    log.Error("the drain did not end in time", {{"limit", absl::FormatDuration(limit)}});
+    _exit(kExitFailure);
+  }).detach();
+}
+
 int Serve(const Config& config, Log& log) {
-  std::atomic<bool> stopping{false};
   std::atomic<bool> store_failed{false};
-  const auto stop = [&stopping, &store_failed] {
+  const auto stop = [&store_failed] {
     store_failed = true;
-    // As if it had been asked to: the one way down. On the way already, a second signal would cut it short.
-    if (!stopping.exchange(true)) kill(getpid(), SIGTERM);
+    RequestStop();  // the one way down, whether or not the process is on it already
   };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, &log, stop);
   if (!server.ok()) {
     log.Error("cannot serve", {{"error", std::string(server.status().message())}});
     return kExitFailure;
   }
-  const int signal_number = WaitForStopSignal();
-  stopping = true;
-  log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
+  const auto on_hangup = [&log] { LogHangup(log); };
+  const int signal_number = WaitForStop(on_hangup);
+  if (signal_number != 0) log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
   // Whoever asks twice does not want to wait; nothing below main could be unwound while calls run.
-  std::thread([] { _exit(128 + WaitForStopSignal()); }).detach();
+  std::thread([] { _exit(128 + WaitForStopSignal([] {})); }).detach();
+  EndAfter(config.drain_settle + config.drain_timeout + kTimeToEnd, log);
   (*server)->Drain();
   server->reset();  // what is queued is written here, and may fail
   log.Info("stopped");
@@ -93,15 +139,25 @@ int Main(int argc, char** argv) {
   const bool tuned = TuneAllocator();
   TuneTransport();
   SetUpSignalsAndFiles();
-  const absl::StatusOr<Config> config = ParseConfig(std::vector<std::string>(argv + 1, argv + argc), Environment());
+  const std::map<std::string, std::string> environment = Environment();
+  const absl::StatusOr<Config> config = ParseConfig(std::vector<std::string>(argv + 1, argv + argc), environment);
   if (!config.ok()) {
     std::cerr << "normd: " << config.status().message() << "\n";
     return kExitUsage;
   }
   if (PrintAndExit(*config)) return 0;
+  // Before the first kernel runs.
+  if (const absl::Status status = LimitCpuTargets(config->max_isa); !status.ok()) {
+    std::cerr << "normd: --" << status.message() << "\n";
+    return kExitUsage;
+  }
   if (!config->backup.empty()) return Backup(*config);
   SystemClock clock;
   Log log(LogOptionsOf(*config), &clock);
+  // A bound of its own: what peers make gRPC say takes no room from what the server says.
+  Log library_log(LogOptionsOf(*config), &clock);
+  const GrpcLog grpc_log(&library_log);
+  LogSurroundings(log, *config, environment);
   if (!tuned) log.Warn("the allocator could not be tuned: large requests cost page faults");
   if (const absl::Status status = CheckFloatingPoint(); !status.ok()) {
     log.Error("cannot serve", {{"error", std::string(status.message())}});

@@ -69,8 +69,9 @@ absl::Span<const std::string_view> CountedRpcs() { return kCountedRpcs; }
 MetricsOptions DefaultMetricsOptions() {
   MetricsOptions options;
   for (const std::string_view rpc : kCountedRpcs) options.methods.emplace_back(rpc);
-  for (const MethodInfo& info : AllMethods()) options.norms.emplace_back(info.name);
+  for (const MethodDefinition* method : AllMethods()) options.norms.emplace_back(method->info.name);
   options.norms.emplace_back("mixed");  // a batch of several
+  for (const std::string_view reason : kRefusedForNames) options.close_reasons.emplace_back(reason);
   options.build_labels = {{"version", std::string(Version())},
                           {"numerics", std::string(kNumerics)},
                           {"isa", std::string(ActiveCpuTargetName())}};
@@ -124,11 +125,27 @@ StoreObserver MakeStoreObserver(Metrics* metrics, Log* log) {
   observer.on_damaged = [log](const std::string& id, const absl::Status& damage) {
     log->Error("damaged session record", {{"id", id}, {"error", std::string(damage.message())}});
   };
+  observer.on_file_damaged = [log](const absl::Status& damage) {
+    log->Error(
+        "the session store's file is damaged: restore a backup; until then sessions that are not found are DATA_LOSS",
+        {{"error", std::string(damage.message())}});
+  };
   observer.on_error = [log](const absl::Status& status) {
     log->Error("session store", {{"error", std::string(status.message())}});
   };
+  observer.on_warning = [log](std::string_view text) { log->Warn("session store", {{"warning", std::string(text)}}); };
   observer.on_message = [log](std::string_view text) { log->Info("session store", {{"database", std::string(text)}}); };
   return observer;
+}
+
+void SetTransportMetrics(const ConnectionFigures& connections, const QueueFigures& queues, Metrics* metrics) {
+  TransportValues values;
+  values.connections = connections.open;
+  values.accepted = connections.accepted;
+  values.closed.assign(connections.refused.begin(), connections.refused.end());
+  values.longest_callback = queues.longest_callback;
+  values.slow_callbacks = queues.slow_callbacks;
+  metrics->SetTransport(values);
 }
 
 void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics) {
@@ -145,6 +162,8 @@ void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics) {
       {StoreMetric::kConflicts, figures.conflicts},
       {StoreMetric::kDamaged, figures.damaged},
       {StoreMetric::kFailedGroups, figures.failed_groups},
+      {StoreMetric::kQueuedReads, figures.queued_reads},
+      {StoreMetric::kFileDamaged, figures.file_damaged ? 1 : 0},
   };
   static_assert(std::size(values) == kStoreMetrics);
   for (const auto& [metric, value] : values) metrics->SetStoreMetric(metric, value);

@@ -10,7 +10,9 @@
 #include "server/batch/placed_backend.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
+#include "server/rpc/connection_figures.h"
 #include "server/rpc/observer.h"
+#include "server/rpc/queue_figures.h"
 #include "server/session/durable_store.h"
 
 namespace normd {
@@ -29,6 +31,7 @@ PlacementObserver MakePlacementObserver(Metrics* metrics, Log* log);
 BatchObserver MakeBatchObserver(Metrics* metrics);
 
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
+void SetTransportMetrics(const ConnectionFigures& connections, const QueueFigures& queues, Metrics* metrics);
 void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics);
 
 }  // namespace normd

@@ -5,11 +5,17 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <initializer_list>
 #include <limits>
+
+#include "absl/synchronization/mutex.h"
 
 namespace normd {
 namespace {
@@ -28,12 +34,25 @@ int64_t MinorFaults() {
   return usage.ru_minflt;
 }
 
-sigset_t StopSignals() {
+// RequestStop's own: with SIGTERM in its place, one that comes as the process is being asked to stop by somebody else
+// would be taken for the second signal, which ends the process at once.
+int RequestSignal() { return SIGRTMIN; }
+
+sigset_t SetOf(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  for (const int number : signals) sigaddset(&set, number);
   return set;
+}
+
+// Waits for one of `set` that is not SIGHUP.
+int WaitFor(const sigset_t& set, absl::FunctionRef<void()> on_hangup) {
+  while (true) {
+    int number = 0;
+    if (sigwait(&set, &number) != 0) continue;
+    if (number != SIGHUP) return number;
+    on_hangup();
+  }
 }
 
 // Page faults of a second allocation of 4 MiB after the first one was freed.
@@ -62,8 +81,17 @@ bool TuneAllocator() {
   return accepted && FaultsOfReuse() < 64;  // 1024 pages were touched
 }
 
+int64_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+void TrimMemory() { malloc_trim(0); }
+
 void TuneTransport() {
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe): one thread so far
+  // gRPC's locks are Abseil's, and as Debian builds them they look for cycles at each use.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
 absl::Status CheckFloatingPoint() {
@@ -79,17 +107,41 @@ absl::Status CheckFloatingPoint() {
 
 void SetUpSignalsAndFiles() {
   signal(SIGPIPE, SIG_IGN);
-  const sigset_t set = StopSignals();
+  const sigset_t set = SetOf({SIGTERM, SIGINT, SIGHUP, RequestSignal()});
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   umask(0077);
 }
 
-int WaitForStopSignal() {
-  const sigset_t set = StopSignals();
-  int signal_number = 0;
-  while (sigwait(&set, &signal_number) != 0) {
+int WaitForStop(absl::FunctionRef<void()> on_hangup) {
+  const int number = WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP, RequestSignal()}), on_hangup);
+  return number == RequestSignal() ? 0 : number;
+}
+
+void RequestStop() { kill(getpid(), RequestSignal()); }
+
+int WaitForStopSignal(absl::FunctionRef<void()> on_hangup) {
+  return WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP}), on_hangup);
+}
+
+std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file) {
+  std::optional<int64_t> least;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    least = static_cast<int64_t>(limit.rlim_cur);
   }
-  return signal_number;
+  std::ifstream file(cgroup_file);
+  // "max" where there is no limit, which is no number.
+  if (int64_t bytes = 0; file >> bytes) least = std::min(least.value_or(bytes), bytes);
+  return least;
+}
+
+DescriptorLimits RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  DescriptorLimits limits = {.before = limit.rlim_cur, .now = limit.rlim_cur, .most = limit.rlim_max};
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) limits.now = limit.rlim_cur;
+  return limits;
 }
 
 }  // namespace normd

@@ -12,8 +12,10 @@
 #include "kernels/norm.h"
 #include "server/base/status_macros.h"
 #include "server/base/version.h"
+#include "server/obs/process.h"
 #include "server/observe.h"
 #include "server/open_store.h"
+#include "server/process_setup.h"
 
 namespace normd {
 namespace {
@@ -34,16 +36,16 @@ std::string_view DurabilityText(Durability durability) {
 // Large calls that a GPU may have beside the CPU's: enough for full launches behind those that run.
 constexpr int kDeviceLargeCalls = 256;
 
+// How often to look whether memory can go back: see IdleTrimmer, which waits for several looks.
+constexpr absl::Duration kTrimInterval = absl::Seconds(1);
+
 std::string HostPort(const ListenAddress& address, int port) {
   const bool v6 = address.host.find(':') != std::string::npos;
   return absl::StrCat(v6 ? "[" : "", address.host, v6 ? "]" : "", ":", port);
 }
 
-// gRPC does not tell rpc why it cannot bind.
 absl::Status ListenError(const absl::Status& status) {
-  if (status.code() != absl::StatusCode::kUnavailable) return status;
-  return absl::UnavailableError(
-      absl::StrCat("--listen: ", status.message(), ": the port is in use or the address is not this machine's"));
+  return absl::Status(status.code(), absl::StrCat("--listen: ", status.message()));
 }
 
 }  // namespace
@@ -60,9 +62,10 @@ Server::Server(const Config& config, Log* log)
       log_(log),
       start_time_(clock_.Now()),
       metrics_(DefaultMetricsOptions()),
-      backend_(OpenBackend(config, &metrics_, log, &clock_)) {}
+      backend_(OpenBackend(config, &metrics_, log, &steady_clock_)) {}
 
 Server::~Server() {
+  trimmer_.reset();
   admin_.reset();
   grpc_.reset();
   shared_memory_.reset();
@@ -88,6 +91,7 @@ absl::Status Server::Serve(std::function<void()> on_store_failed) {
   LogStart();
   NORMD_RETURN_IF_ERROR(ServeAdmin());
   NORMD_RETURN_IF_ERROR(ServeGrpc());
+  trimmer_ = std::make_unique<PeriodicTrimmer>(MakeTrimmerHooks(), kTrimInterval);
   state_ = ServingState::kServing;
   LogSharedMemory();
   for (const std::string& listener : listeners_) log_->Info(absl::StrCat("listening ", listener));
@@ -101,7 +105,7 @@ absl::Status Server::ServeAdmin() {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("--admin_listen", config_.admin_listen));
   AdminPages pages;
   pages.metrics = [this] { return MetricsText(); };
-  pages.state = [this] { return state_.load(); };
+  pages.state = [this] { return State(); };
   pages.status = [this] { return Status(); };
   NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages)));
   listeners_.push_back(absl::StrCat("admin=", HostPort(address, admin_->port())));
@@ -122,7 +126,8 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
     std::vector<int> devices;
     if (backend_.has_device) devices.push_back(static_cast<int>(config_.cuda_device));
     CudaOpener cuda = CudaIpcOpener(std::move(devices), log_);
-    NORMD_ASSIGN_OR_RETURN(shared_memory_, SharedMemory::Start(config_, unix_paths_, std::move(cuda)));
+    NORMD_ASSIGN_OR_RETURN(shared_memory_,
+                           SharedMemory::Start(config_, unix_paths_, std::move(cuda), &engine_->work_pool()));
   }
   return addresses;
 }
@@ -135,6 +140,13 @@ absl::Status Server::ServeGrpc() {
   options.max_message_bytes = config_.max_message_bytes;
   options.max_in_flight_bytes = config_.max_in_flight_bytes;
   options.max_concurrent_streams = static_cast<int>(config_.max_concurrent_streams);
+  options.max_connections = static_cast<int>(config_.max_connections);
+  options.max_connections_per_peer = static_cast<int>(config_.max_connections_per_peer);
+  options.setup_timeout = config_.setup_timeout;
+  if (config_.max_connection_age > absl::ZeroDuration()) options.max_connection_age = config_.max_connection_age;
+  options.message_timeout = config_.message_timeout;
+  options.min_message_rate = config_.min_message_rate;
+  options.max_wait_for_room = config_.max_queue_age;
   options.max_tensor_bytes = config_.max_tensor_bytes;
   options.regions = shared_memory_ == nullptr ? nullptr : &shared_memory_->table();
   options.shared_memory_anywhere = config_.shared_memory == "all";
@@ -203,6 +215,9 @@ void Server::Drain() {
 
 std::string Server::MetricsText() {
   SetStoreMetrics(sessions_->figures(), &metrics_);
+  if (state_ != ServingState::kStarting) {
+    SetTransportMetrics(grpc_->connections(), grpc_->TakeQueueFigures(), &metrics_);
+  }
   if (state_ != ServingState::kStarting && shared_memory_ != nullptr) {
     const RegionTable::Figures figures = shared_memory_->table().figures();
     metrics_.SetRegions(figures.regions, figures.bytes);
@@ -210,8 +225,25 @@ std::string Server::MetricsText() {
   return metrics_.Text();
 }
 
-StatusFacts Server::Status() const {
+TrimmerHooks Server::MakeTrimmerHooks() {
+  return {.in_flight_bytes = [this] { return static_cast<int64_t>(metrics_.in_flight_bytes()); },
+          .moved_bytes = [this] { return static_cast<int64_t>(metrics_.moved_bytes()); },
+          .unused_bytes = [this] { return ReadResidentBytes() - AllocatedBytes() + engine_->buffers().idle_bytes(); },
+          .trim =
+              [this] {
+                engine_->buffers().DropIdle();
+                TrimMemory();
+              }};
+}
+
+// Serving is what the listeners say when they are asked, and not what was once decided.
+ServingState Server::State() const {
   const ServingState state = state_;
+  return state == ServingState::kServing && !grpc_->Answers() ? ServingState::kUnreachable : state;
+}
+
+StatusFacts Server::Status() const {
+  const ServingState state = State();
   // Before, the list is still being written by Start.
   const bool started = state != ServingState::kStarting;
   StatusFacts status;

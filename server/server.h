@@ -16,6 +16,7 @@
 #include "server/base/clock.h"
 #include "server/config.h"
 #include "server/engine/engine.h"
+#include "server/idle_trimmer.h"
 #include "server/listen.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
@@ -55,13 +56,16 @@ class Server {
   absl::Status WritePortFile() const;
   void LogStart() const;
   void LogSharedMemory() const;
+  ServingState State() const;
   StatusFacts Status() const;
   std::string MetricsText();
+  TrimmerHooks MakeTrimmerHooks();
 
   // Constant after Start. Order matters: each uses those above it.
   const Config config_;
   Log* const log_;
   SystemClock clock_;
+  SteadyClock steady_clock_;
   const absl::Time start_time_;
   Metrics metrics_;
   const OpenedBackend backend_;
@@ -73,6 +77,7 @@ class Server {
   std::atomic<ServingState> state_ = ServingState::kStarting;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<PeriodicTrimmer> trimmer_;
 };
 
 }  // namespace normd

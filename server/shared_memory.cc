@@ -37,8 +37,8 @@ CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log) {
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& config,
                                                                   const std::vector<std::string>& unix_paths,
-                                                                  CudaOpener cuda) {
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config), std::move(cuda)));
+                                                                  CudaOpener cuda, WorkPool* work_pool) {
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config), std::move(cuda), work_pool));
   for (const std::string& grpc_path : unix_paths) {
     RegistrarOptions options;
     options.socket_path = RegistrarPath(grpc_path);

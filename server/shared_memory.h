@@ -27,11 +27,12 @@ CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log);
 
 class SharedMemory {
  public:
-  // Listens beside each of `unix_paths`; CUDA memory is opened with `cuda`. REQUIRES: config.SharedMemoryOn(). The
-  // errors of PrepareUnixSocket and Registrar::Start; nothing is left behind.
+  // Listens beside each of `unix_paths`; CUDA memory is opened with `cuda`, large regions are unmapped by `work_pool`,
+  // which must outlive this and every range. REQUIRES: config.SharedMemoryOn(). The errors of PrepareUnixSocket and
+  // Registrar::Start; nothing is left behind.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const Config& config,
                                                              const std::vector<std::string>& unix_paths,
-                                                             CudaOpener cuda);
+                                                             CudaOpener cuda, WorkPool* work_pool = nullptr);
 
   // Takes no more registrations and drops all regions, those in use after their requests. Idempotent.
   void Stop() { registrars_.clear(); }
@@ -39,7 +40,8 @@ class SharedMemory {
   RegionTable& table() { return table_; }
 
  private:
-  SharedMemory(RegionLimits limits, CudaOpener cuda) : table_(std::move(limits), std::move(cuda)) {}
+  SharedMemory(RegionLimits limits, CudaOpener cuda, WorkPool* work_pool)
+      : table_(std::move(limits), std::move(cuda), work_pool) {}
 
   RegionTable table_;
   std::vector<std::unique_ptr<Registrar>> registrars_;  // use the table

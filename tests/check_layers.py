@@ -43,6 +43,7 @@ SERVER_LEAVES = ("server/base", "server/obs")
 LAYERS = {
     "proto/wire": ("absl",),
     "kernels": ("absl",),
+    "kernels/methods": ("absl", "kernels"),
     "kernels/cpu": ("absl", "hwy", "tbb", "kernels"),
     "kernels/cuda": ("absl", "cuda", "kernels"),
     "server/base": ("absl", "kernels"),  # the status payloads of kernels/errors.h serve the server's errors, too
@@ -53,7 +54,7 @@ LAYERS = {
     "server/shm": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),
     "server/rpc": ("absl", "grpc", "protobuf", "messages", "services", "json", "proto/wire", "kernels",
                    "server/session", "server/engine", "server/shm", *SERVER_LEAVES),
-    "server/admin": ("absl", "httplib", "json", "prometheus", "kernels", "server/session", "server/engine",
+    "server/admin": ("absl", "json", "prometheus", "kernels", "server/session", "server/engine",
                      *SERVER_LEAVES),
     "server": ("absl", "kernels", "kernels/cpu", "kernels/cuda", "server/session", "server/engine", "server/batch",
                "server/shm", "server/rpc", "server/admin", *SERVER_LEAVES),

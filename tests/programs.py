@@ -8,6 +8,7 @@ with SIGTERM. Everything lives in a temporary directory.
 import json
 import math
 import os
+import resource
 import signal
 import socket
 import struct
@@ -573,6 +574,76 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             load.wait(timeout=PATIENCE)
             self.assertFalse(os.path.exists(server.socket), "the Unix socket's file is left behind")
+
+    def test_sighup_ends_nothing_before_and_during_a_drain(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(folder, "--drain_settle=1s")
+            server.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + PATIENCE
+            while "SIGHUP" not in server.text() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertIn("SIGHUP", server.text())
+            self.assertEqual(server.get("/healthz")[0], 200)
+            server.process.send_signal(signal.SIGTERM)
+            while "draining" not in server.text() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGHUP)
+            self.assertEqual(server.process.wait(timeout=PATIENCE), 0)  # stop() would be a second SIGTERM
+            server.stop()
+
+    def test_every_line_is_json_when_that_is_asked_for_those_of_grpc_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(folder, "--log_format=json", "--log_level=debug", environment={"GRPC_VERBOSITY": "DEBUG"})
+            self.assertEqual(run(NORMCTL, "health", f"--server={server.address}").returncode, 0)
+            self.assertEqual(server.stop(), 0)
+            lines = [json.loads(line) for line in read_text(server.log.name).splitlines()]
+            self.assertIn("gRPC", [line["message"] for line in lines])
+            self.assertEqual(lines[-1]["message"], "stopped")
+
+    def test_a_misspelled_variable_is_told_with_the_one_that_was_meant(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(folder, environment={"NORMD_MAX_SESSION": "5", "NORMD_SERVICE_HOST": "10.0.0.1"})
+            text = server.text()
+            self.assertIn("WARN unknown environment variable name=NORMD_MAX_SESSION did_you_mean=NORMD_MAX_SESSIONS",
+                          text)
+            self.assertNotIn("NORMD_SERVICE_HOST", text)
+            self.assertEqual(server.stop(), 0)
+
+    def test_the_limit_of_descriptors_is_raised_to_the_hard_one(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with tempfile.TemporaryDirectory() as folder:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+            try:
+                server = Server(folder)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            limits = [line for line in server.get("/metrics")[1].splitlines() if line.startswith("process_max_fds ")]
+            self.assertEqual(float(limits[0].split()[1]), hard)
+            self.assertIn(f"descriptors limit={hard} before=256", server.text())
+            self.assertEqual(server.stop(), 0)
+
+    def test_memory_goes_back_after_large_calls(self):
+        if "ASAN_OPTIONS" in os.environ:
+            self.skipTest("the address sanitizer keeps what is freed")
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(folder)
+
+            def resident():
+                text = server.get("/metrics")[1]
+                line = next(at for at in text.splitlines() if at.startswith("process_resident_memory_bytes "))
+                return float(line.split()[1])
+
+            before = resident()
+            load = run(NORMLOAD, f"--server={server.address}", "--shape=2048x2048", "--duration=60s", "--warmup=0",
+                       "--requests=40", "-c", "8")
+            self.assertEqual(load.returncode, 0, load.stdout + load.stderr)
+            after = resident()
+            self.assertGreater(after, before + 60e6)
+            deadline = time.monotonic() + PATIENCE
+            while resident() > before + (after - before) / 2 and time.monotonic() < deadline:
+                time.sleep(0.2)
+            self.assertLess(resident(), before + (after - before) / 2)
+            self.assertEqual(server.stop(), 0)
 
     def test_load_on_a_server_that_goes_away_or_stops_ends_in_time(self):
         for number in (signal.SIGKILL, signal.SIGSTOP):

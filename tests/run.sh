@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs everything under CTest.
-#   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N]
+#   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N] [--cuda-arch=WHICH]
+#                [--configure-only]
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
+# --cuda-arch which GPUs to compile CUDA kernels for, where nvcc is on the PATH: all (the default: 8.0, 8.9, 9.0 and PTX),
+#             native (this machine's), a compute capability without its point (90), or none.
+# --configure-only  end before anything is compiled.
 # CTest's summary comes last; a copy is in DIR/summary.txt and the whole output in DIR/Testing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sanitize="" filter="" build="" jobs=$(nproc)
+sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=all configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
@@ -19,8 +23,10 @@ while [[ $# -gt 0 ]]; do
     --build-dir=*) build=${1#*=} ;;
     --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
     --jobs=*) jobs=${1#*=} ;;
+    --cuda-arch=*) cuda_arch=${1#*=} ;;
+    --configure-only) configure_only=1 ;;
     *)
-      sed -n '2,9s/^# \?//p' "$0" >&2
+      sed -n '2,13s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -50,15 +56,21 @@ case $sanitize in
   *)
     build=${build:-build/release}
     options+=(-DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release)
+    if [[ $cuda_arch == none ]]; then
+      options+=(-DNORMD_CUDA=OFF)
+    else
+      options+=(-DNORMD_CUDA=ON "-DNORMD_CUDA_ARCH=$cuda_arch")
+    fi
     ;;
 esac
 symbolizer=$(command -v llvm-symbolizer-14 || true)
 export ASAN_SYMBOLIZER_PATH=$symbolizer
-if command -v ccache >/dev/null; then
-  options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
-fi
+# Said in either case: the folder may have been configured by another command.
+ccache=$(command -v ccache || true)
+options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ccache" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$ccache")
 
 cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+if [[ -n $configure_only ]]; then exit; fi
 cmake --build "$build" --parallel "$jobs"
 
 # The shared session store, on a private socket, as a user without rights.

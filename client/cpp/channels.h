@@ -72,14 +72,16 @@ struct Client::Channels {
     const std::unique_ptr<grpc::health::v1::Health::Stub> health;
   };
 
-  Channels(const std::shared_ptr<grpc::Channel>& small_channel, const std::shared_ptr<grpc::Channel>& large_channel)
-      : small(small_channel), large(large_channel) {}
+  Channels(const ClientOptions& options, const std::shared_ptr<grpc::Channel>& small_channel,
+           const std::shared_ptr<grpc::Channel>& large_channel)
+      : small(small_channel), large(large_channel), budget(options.retry) {}
 
   Connection& For(const ClientOptions& options, size_t request_bytes) {
     return static_cast<int64_t>(request_bytes) >= options.large_message_bytes ? large : small;
   }
 
   Connection small, large;
+  client::RetryBudget budget;
 
   std::mutex mu;
   std::optional<v1::Limits> limits;  // guarded by mu; absent until they were asked for
@@ -87,20 +89,31 @@ struct Client::Channels {
 
 namespace client {
 
-// Runs `call(context, response)` until it succeeds, fails for good, or the deadline is near. `safe`: it may run again.
+// What a call may cost: its own limits, and what all calls of the client share.
+struct CallLimits {
+  const ClientOptions& options;
+  RetryBudget& budget;
+};
+
+// Runs `call(context, response)` until it succeeds, fails for good, or the deadline or the end of the retry budget is
+// near. `safe`: it may run again.
 template <typename Response, typename Call>
-absl::StatusOr<Response> RunUnary(const ClientOptions& options, bool safe, Call call) {
+absl::StatusOr<Response> RunUnary(const CallLimits& limits, bool safe, Call call) {
+  const ClientOptions& options = limits.options;
   const absl::Time deadline = absl::Now() + options.deadline;
   for (int attempt = 1;; ++attempt) {
     grpc::ClientContext context;
     context.set_deadline(ToDeadline(deadline));
     Response response;
     const absl::Status status = FromGrpc(call(&context, &response));
-    if (status.ok()) return response;
+    if (status.ok()) {
+      limits.budget.NoteSuccess();
+      return response;
+    }
     if (!safe) return status;
     const std::optional<absl::Duration> wait =
         NextWait(options.retry, status, attempt, deadline - absl::Now(), DrawUniform());
-    if (!wait.has_value()) return status;
+    if (!wait.has_value() || !limits.budget.Take()) return status;
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(*wait));
   }
 }

@@ -27,6 +27,9 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
       options.retry.multiplier < 1) {
     return absl::InvalidArgumentError("retry: max_attempts >= 1, jitter in [0, 1] and multiplier >= 1 are needed");
   }
+  if (!(options.retry.budget_tokens >= 0) || !(options.retry.budget_return >= 0)) {
+    return absl::InvalidArgumentError("retry: budget_tokens >= 0 and budget_return >= 0 are needed");
+  }
   return absl::OkStatus();
 }
 
@@ -34,8 +37,8 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  auto channels =
-      std::make_unique<Channels>(client::MakeChannel(target, options, 0), client::MakeChannel(target, options, 1));
+  auto channels = std::make_unique<Channels>(options, client::MakeChannel(target, options, 0),
+                                             client::MakeChannel(target, options, 1));
   return std::unique_ptr<Client>(new Client(target, options, std::move(channels)));
 }
 
@@ -72,12 +75,13 @@ absl::StatusOr<v1::NormalizeResponse> Client::Normalize(const v1::NormalizeReque
 
 absl::StatusOr<v1::NormalizeResponse> Client::SendShared(const ClientOptions& options, client::SharedCall call) {
   auto& stub = *channels_->For(options, call.request().ByteSizeLong()).normalizer;
-  absl::StatusOr<v1::NormalizeResponse> response = RunUnary<v1::NormalizeResponse>(
-      options, client::IsSafeToRetry(call.request()), [&](grpc::ClientContext* context, auto* message) {
-        grpc::Status status = stub.Normalize(context, call.request(), message);
-        call.Note(client::FromGrpc(status));
-        return status;
-      });
+  absl::StatusOr<v1::NormalizeResponse> response =
+      RunUnary<v1::NormalizeResponse>({options, channels_->budget}, client::IsSafeToRetry(call.request()),
+                                      [&](grpc::ClientContext* context, auto* message) {
+                                        grpc::Status status = stub.Normalize(context, call.request(), message);
+                                        call.Note(client::FromGrpc(status));
+                                        return status;
+                                      });
   if (response.ok()) call.TakeResults(&*response);
   sharing_->calls.End(std::move(call));
   return response;
@@ -91,7 +95,8 @@ absl::StatusOr<v1::NormalizeResponse> Client::Normalize(v1::NormalizeRequest&& r
   const grpc::ByteBuffer slices = client::ToSlices(owned);
   Channels::Connection& connection = channels_->For(options_, request_bytes);
   return RunUnary<v1::NormalizeResponse>(
-      options_, client::IsSafeToRetry(*owned), [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
+      {options_, channels_->budget}, client::IsSafeToRetry(*owned),
+      [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
         client::Announce(options_, request_bytes, context);
         return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, v1::NormalizeResponse>(
             connection.channel.get(), connection.normalize_method, context, slices, response);
@@ -103,7 +108,7 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions&
   const size_t request_bytes = request.ByteSizeLong();
   if (MustGoInChunks(request_bytes)) return NormalizeChunked(request);
   auto& stub = *channels_->For(options, request_bytes).normalizer;
-  return RunUnary<v1::NormalizeResponse>(options, client::IsSafeToRetry(request),
+  return RunUnary<v1::NormalizeResponse>({options, channels_->budget}, client::IsSafeToRetry(request),
                                          [&](grpc::ClientContext* context, auto* response) {
                                            client::Announce(options, request_bytes, context);
                                            return stub.Normalize(context, request, response);
@@ -135,7 +140,7 @@ absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec,
 absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::BatchNormalizeRequest& request) {
   const size_t request_bytes = request.ByteSizeLong();
   auto& stub = *channels_->For(options_, request_bytes).normalizer;
-  return RunUnary<v1::BatchNormalizeResponse>(options_, client::IsSafeToRetry(request),
+  return RunUnary<v1::BatchNormalizeResponse>({options_, channels_->budget}, client::IsSafeToRetry(request),
                                               [&](grpc::ClientContext* context, auto* response) {
                                                 client::Announce(options_, request_bytes, context);
                                                 return stub.BatchNormalize(context, request, response);
@@ -144,15 +149,16 @@ absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::Batc
 
 absl::StatusOr<v1::ComputeMomentsResponse> Client::ComputeMoments(const v1::ComputeMomentsRequest& request) {
   auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
-  return RunUnary<v1::ComputeMomentsResponse>(options_, true, [&](grpc::ClientContext* context, auto* response) {
-    return stub.ComputeMoments(context, request, response);
-  });
+  return RunUnary<v1::ComputeMomentsResponse>(
+      {options_, channels_->budget}, true,
+      [&](grpc::ClientContext* context, auto* response) { return stub.ComputeMoments(context, request, response); });
 }
 
 absl::StatusOr<v1::DescribeResponse> Client::Describe() {
-  return RunUnary<v1::DescribeResponse>(options_, true, [&](grpc::ClientContext* context, auto* response) {
-    return channels_->small.normalizer->Describe(context, v1::DescribeRequest(), response);
-  });
+  return RunUnary<v1::DescribeResponse>(
+      {options_, channels_->budget}, true, [&](grpc::ClientContext* context, auto* response) {
+        return channels_->small.normalizer->Describe(context, v1::DescribeRequest(), response);
+      });
 }
 
 std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
@@ -165,7 +171,7 @@ std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
 absl::StatusOr<Health> Client::CheckHealth() {
   using Reply = grpc::health::v1::HealthCheckResponse;
   const absl::StatusOr<Reply> reply =
-      RunUnary<Reply>(options_, false, [&](grpc::ClientContext* context, auto* response) {
+      RunUnary<Reply>({options_, channels_->budget}, false, [&](grpc::ClientContext* context, auto* response) {
         return channels_->small.health->Check(context, grpc::health::v1::HealthCheckRequest(), response);
       });
   if (!reply.ok()) return reply.status();

@@ -76,7 +76,8 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Errors of every method: those of the contract (client::GetErrorInfo reads field, reason, value and limit),
-  // UNAVAILABLE when no server answered, DEADLINE_EXCEEDED. Retried where client::IsSafeToRetry holds.
+  // UNAVAILABLE when no server answered, DEADLINE_EXCEEDED. Retried where client::IsSafeToRetry holds, within the
+  // client's retry budget (client::RetryBudget): once it is used up, the first failure is returned.
   // A request that is larger than the server's messages may be (it is asked once, for one over 4 MiB) goes in chunks.
   absl::StatusOr<v1::NormalizeResponse> Normalize(const v1::NormalizeRequest& request);
   // The same without a copy of the tensors on their way out: the request is given up.
@@ -105,7 +106,10 @@ class Client {
   absl::StatusOr<v1::ComputeMomentsResponse> ComputeMoments(const v1::ComputeMomentsRequest& request);
   absl::StatusOr<v1::DescribeResponse> Describe();
 
-  // Sessions. `name` is "sessions/{id}". Calls that change something without a StepId are sent once.
+  // Sessions. `name` is "sessions/{id}". Calls that change something without a StepId are sent once, but for
+  // CreateSession and ForkSession with a session_id: where a try got no answer and the next one finds the id taken, the
+  // session that is there is returned. That it is this call's own work is sure of an id that nobody else uses; a
+  // created session of another method, number of channels or other labels is ALREADY_EXISTS.
   absl::StatusOr<v1::Session> CreateSession(const v1::CreateSessionRequest& request);
   absl::StatusOr<v1::Session> GetSession(const std::string& name, v1::SessionView view = v1::SESSION_VIEW_BASIC);
   absl::StatusOr<v1::ListSessionsResponse> ListSessions(const v1::ListSessionsRequest& request);
@@ -129,6 +133,8 @@ class Client {
   absl::StatusOr<v1::Limits> GetLimits();
   // Whether the server takes no message so large, but its tensors in chunks.
   bool MustGoInChunks(size_t request_bytes);
+  template <typename Create, typename IsOurs>
+  absl::StatusOr<v1::Session> CreateWithId(const std::string& id, Create create, IsOurs is_ours);
   struct Sharing;
   Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels);
 

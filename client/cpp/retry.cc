@@ -61,6 +61,19 @@ std::optional<absl::Duration> NextWait(const RetryOptions& options, const absl::
   return wait;
 }
 
+void RetryBudget::NoteSuccess() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  tokens_ = std::min(options_.budget_tokens, tokens_ + options_.budget_return);
+}
+
+bool RetryBudget::Take() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (options_.budget_tokens == 0) return true;
+  if (tokens_ <= options_.budget_tokens / 2) return false;
+  tokens_ -= 1;
+  return true;
+}
+
 double DrawUniform() {
   std::random_device device;
   return std::uniform_real_distribution<double>(0, 1)(device);

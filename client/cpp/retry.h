@@ -1,7 +1,8 @@
-// Which failed calls are sent again, and when. Pure decisions: no clock, no sleep, no gRPC; the Client acts on them.
+// Which failed calls are sent again, and when. Decisions alone: no clock, no sleep, no gRPC; the Client acts on them.
 #ifndef NORMD_CLIENT_CPP_RETRY_H_
 #define NORMD_CLIENT_CPP_RETRY_H_
 
+#include <mutex>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -20,6 +21,27 @@ struct RetryOptions {
   absl::Duration max_backoff = absl::Seconds(5);
   double multiplier = 2;
   double jitter = 0.2;  // each wait is drawn from (1 - jitter, 1 + jitter) times the backoff
+  // Of all calls of a client, see RetryBudget. 0 tokens: as many retries as the above allows.
+  double budget_tokens = 100;
+  double budget_return = 0.1;
+};
+
+// How much a client may still send again, as gRPC's own retry throttling has it: each retry takes a token, each call
+// that succeeds gives a part of one back, and with half of the tokens gone nothing is sent again. So a restart is
+// bridged, and a server that stays overloaded gets a tenth more requests than without retries and not eight times as
+// many. Safe from any thread.
+class RetryBudget {
+ public:
+  explicit RetryBudget(const RetryOptions& options) : options_(options), tokens_(options.budget_tokens) {}
+
+  void NoteSuccess();
+  // Whether a retry may be sent now; takes its token.
+  bool Take();
+
+ private:
+  const RetryOptions options_;
+  std::mutex mu_;
+  double tokens_;  // guarded by mu_
 };
 
 // Whether sending `request` twice changes nothing more than sending it once: stateless calls, inference and validation

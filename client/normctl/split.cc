@@ -42,7 +42,7 @@ bool RowsAreIndependent(const v1::NormSpec& spec, v1::Mode mode, int rank) {
     case v1::NormSpec::kLayerNorm:
       return spec.layer_norm().normalized_shape_size() < rank && AxesLeaveFirst(spec.layer_norm().axes(), rank);
     case v1::NormSpec::kRmsNorm:
-      return AxesLeaveFirst(spec.rms_norm().axes(), rank);
+      return spec.rms_norm().normalized_shape_size() < rank && AxesLeaveFirst(spec.rms_norm().axes(), rank);
     case v1::NormSpec::kPRmsNorm:
     case v1::NormSpec::kScaleNorm:
     case v1::NormSpec::kGroupNorm:

@@ -51,6 +51,12 @@ struct WideArithmetic {
   }
   static HWY_INLINE Pair Pairs(V x, V lo, const Centre& c, const PositionScale& pre, V& plain) {
     const V scale = hn::Mul(c.scale, Set(pre.scale));  // powers of two, at least one of them 1
+    const Pair result = Scaled(x, lo, scale, c, pre, plain);
+    const M far = hn::And(hn::Gt(scale, Set(1.0)), hn::Ge(hn::Abs(x), Set(kFarBeyond)));
+    if (HWY_LIKELY(hn::AllFalse(d, far))) return result;
+    return ScaleLate(far, result, x, lo, scale, c, pre, plain);
+  }
+  static HWY_INLINE Pair Scaled(V x, V lo, V scale, const Centre& c, const PositionScale& pre, V& plain) {
     const Pair scaled = {hn::Mul(x, scale), hn::Mul(lo, scale)};
     const Pair value = Multiply(scaled, {Set(pre.hi), Set(pre.lo)});  // by 1, exactly, but for PowerNorm
     plain = hn::Mul(scaled.hi, Set(pre.hi));
@@ -59,6 +65,15 @@ struct WideArithmetic {
     const Pair centred = TwoSum(shifted.hi, hn::Neg(c.delta_hi));
     const V rest = hn::Add(centred.lo, hn::Add(shifted.lo, hn::Sub(value.lo, c.delta_lo)));
     return Multiply(Renormalise(centred.hi, rest), {c.inverse_hi, c.inverse_lo});
+  }
+  // The lanes `far` of `result` and `plain` again, scaled at the end.
+  static HWY_NOINLINE Pair ScaleLate(M far, Pair result, V x, V lo, V scale, const Centre& c, const PositionScale& pre,
+                                     V& plain) {
+    V late_plain;
+    const Pair late = Scaled(x, lo, Set(1.0), c, pre, late_plain);
+    plain = hn::IfThenElse(far, hn::Mul(late_plain, scale), plain);
+    return {hn::IfThenElse(far, hn::Mul(late.hi, scale), result.hi),
+            hn::IfThenElse(far, hn::Mul(late.lo, scale), result.lo)};
   }
   static HWY_INLINE V Normalise(V x, V lo, const Centre& c, const PositionScale& pre) {
     V plain;

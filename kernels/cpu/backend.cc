@@ -25,10 +25,31 @@ int Threads(const CpuBackendOptions& options) {
   return options.threads > 0 ? options.threads : std::max(1, machine);
 }
 
-std::vector<double> Widen(const TensorView& view) {
+// The values in the order in which `order` takes them. REQUIRES: it has as many elements, at least one.
+std::vector<double> Reorder(const std::vector<double>& values, const ParameterOrder& order) {
+  const size_t inner = order.extents.size() - 1;
+  std::vector<double> ordered;
+  ordered.reserve(values.size());
+  Shape index(inner, 0);  // of the outer axes
+  int64_t first = 0;
+  while (ordered.size() < values.size()) {
+    for (int64_t i = 0; i < order.extents[inner]; ++i) {
+      ordered.push_back(values[static_cast<size_t>(first + i * order.strides[inner])]);
+    }
+    for (size_t axis = inner; axis-- > 0;) {
+      first += order.strides[axis];
+      if (++index[axis] < order.extents[axis]) break;
+      first -= index[axis] * order.strides[axis];
+      index[axis] = 0;
+    }
+  }
+  return ordered;
+}
+
+std::vector<double> Widen(const TensorView& view, const ParameterOrder& order) {
   std::vector<double> values(static_cast<size_t>(view.present() ? ElementCount(view.shape) : 0));
   cpu::ConvertToF64({view.dtype, view.data, nullptr}, static_cast<int64_t>(values.size()), values.data());
-  return values;
+  return order.empty() || values.empty() ? values : Reorder(values, order);
 }
 
 absl::Status InCudaMemory() {
@@ -62,8 +83,8 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                        double weight_offset) const override {
     auto layer = std::make_shared<Layer>();
-    layer->weight = Widen(parameters.weight);
-    layer->bias = Widen(parameters.bias);
+    layer->weight = Widen(parameters.weight, parameters.order);
+    layer->bias = Widen(parameters.bias, parameters.order);
     for (double& w : layer->weight) w += weight_offset;
     layer->weight32.assign(layer->weight.begin(), layer->weight.end());
     layer->bias32.assign(layer->bias.begin(), layer->bias.end());

@@ -135,14 +135,10 @@ void RunPermuted(Run& run) {
   if (y != nullptr) Permute(run, y_copy.get(), y, SizeOf(plan.dtype), false);
 }
 
-// Parameters in memory order of the reduced axes.
+// null: absent.
 template <typename Real>
-const Real* Ordered(const NormPlan& plan, const std::vector<Real>& values, std::vector<Real>& storage) {
-  if (values.empty()) return nullptr;
-  if (plan.parameter_order.empty()) return values.data();
-  storage.reserve(values.size());
-  for (const int64_t i : plan.parameter_order) storage.push_back(values[static_cast<size_t>(i)]);
-  return storage.data();
+const Real* DataOf(const std::vector<Real>& values) {
+  return values.empty() ? nullptr : values.data();
 }
 
 }  // namespace
@@ -194,12 +190,10 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
   run.y = job.y;
   run.stream = plan.elements * SizeOf(plan.dtype) >= stream_bytes;
   run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
-  std::vector<double> weight, bias;
-  std::vector<float> weight32, bias32;
   if (job.layer != nullptr) {
     const Layer& layer = *job.layer;
-    run.parameters = {Ordered(plan, layer.weight, weight), Ordered(plan, layer.bias, bias),
-                      Ordered(plan, layer.weight32, weight32), Ordered(plan, layer.bias32, bias32), layer.fit_f32};
+    run.parameters = {DataOf(layer.weight), DataOf(layer.bias), DataOf(layer.weight32), DataOf(layer.bias32),
+                      layer.fit_f32};
   }
   const CountedPositions positions = CountPositions(plan, job.mask);
   run.counted = positions.counted;

@@ -1,8 +1,10 @@
 #include "kernels/cpu/targets.h"
 
 #include <atomic>
+#include <string>
 
 #include "hwy/highway.h"
+#include "kernels/errors.h"
 
 namespace normd {
 namespace {
@@ -10,6 +12,9 @@ namespace {
 // What runs, once somebody asked. Highway executes CPUID each time, which traps in a virtual machine: 25 us for every
 // reply, which names its kernel.
 std::atomic<int64_t> active_target{0};
+
+// What LimitCpuTargets chose; 0: no limit.
+std::atomic<int64_t> limit{0};
 
 std::string_view NameOf(int64_t target) {
   switch (target) {
@@ -19,11 +24,19 @@ std::string_view NameOf(int64_t target) {
       return "avx2";
     case HWY_NEON:
       return "neon";
-    case HWY_EMU128:
-      return "emu128";
+    case HWY_EMU128:  // one of the two is compiled, as Highway sees fit
+    case HWY_SCALAR:
+      return "plain";
     default:
       return hwy::TargetName(target);
   }
+}
+
+// Highway's function for tests is the only one that goes both ways. 0: the best.
+void Use(int64_t id) {
+  hwy::SetSupportedTargetsForTest(id);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  active_target.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -49,10 +62,22 @@ std::string_view ActiveCpuTargetName() {
   return NameOf(active);
 }
 
-void ForceCpuTargetForTest(int64_t id) {
-  hwy::SetSupportedTargetsForTest(id);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  active_target.store(0, std::memory_order_relaxed);
+absl::Status LimitCpuTargets(std::string_view max_isa) {
+  std::string names = "auto";
+  int64_t id = 0;
+  for (const CpuTarget& target : SupportedCpuTargets()) {
+    if (target.name == max_isa) id = target.id;
+    names += ", ";
+    names += target.name;
+  }
+  if (id == 0 && !max_isa.empty() && max_isa != "auto") {
+    return OutOfRangeError("max_isa", max_isa, names + ": what this machine has", "UNKNOWN_ISA");
+  }
+  limit.store(id, std::memory_order_relaxed);
+  Use(id);
+  return absl::OkStatus();
 }
+
+void ForceCpuTargetForTest(int64_t id) { Use(id != 0 ? id : limit.load(std::memory_order_relaxed)); }
 
 }  // namespace normd

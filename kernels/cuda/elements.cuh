@@ -185,14 +185,20 @@ struct WideArithmetic {
   }
   static __device__ inline DoublePair Pairs(double x, double lo, const SetStatistics& s, const PositionScale& pre,
                                             double* plain) {
-    const double scale = s.scale * pre.scale;  // powers of two, at least one of them 1
+    double scale = s.scale * pre.scale;  // powers of two, at least one of them 1
+    double late_scale = 1;
+    if (scale > 1 && std::fabs(x) >= kFarBeyond) {
+      late_scale = scale;
+      scale = 1;
+    }
     const DoublePair scaled = {x * scale, lo * scale};
     const DoublePair value = Multiply(scaled, {pre.hi, pre.lo});
-    *plain = ((scaled.hi * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi;
+    *plain = ((scaled.hi * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi * late_scale;
     const DoublePair shifted = TwoSum(value.hi, -s.shift);
     const DoublePair centred = TwoSum(shifted.hi, -s.delta.hi);
     const double rest = centred.lo + (shifted.lo + (value.lo - s.delta.lo));
-    return Multiply(Renormalise(centred.hi, rest), s.inverse);
+    const DoublePair result = Multiply(Renormalise(centred.hi, rest), s.inverse);
+    return {result.hi * late_scale, result.lo * late_scale};
   }
   static __device__ inline double Normalise(double x, double lo, const SetStatistics& s, const PositionScale& pre) {
     double plain = 0;

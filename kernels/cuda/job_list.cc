@@ -199,20 +199,18 @@ class JobList {
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
     if (job.layer == nullptr) return absl::OkStatus();
     const Layer& layer = *job.layer;
-    if (job.plan->parameter_order.empty()) {
-      absl::StatusOr<std::shared_ptr<const DeviceLayer>> kept = Kept(layer);
-      if (!kept.ok()) return kept.status();
-      if (*kept != nullptr) {
-        device->parameters = (*kept)->parameters();
-        layers_.push_back(*std::move(kept));
-        return absl::OkStatus();
-      }
+    absl::StatusOr<std::shared_ptr<const DeviceLayer>> kept = Kept(layer);
+    if (!kept.ok()) return kept.status();
+    if (*kept != nullptr) {
+      device->parameters = (*kept)->parameters();
+      layers_.push_back(*std::move(kept));
+      return absl::OkStatus();
     }
     device->parameters.fit_f32 = layer.fit_f32;
-    Ordered(&device->parameters.weight, *job.plan, layer.weight);
-    Ordered(&device->parameters.bias, *job.plan, layer.bias);
-    Ordered(&device->parameters.weight32, *job.plan, layer.weight32);
-    Ordered(&device->parameters.bias32, *job.plan, layer.bias32);
+    InParameters(&device->parameters.weight, layer.weight);
+    InParameters(&device->parameters.bias, layer.bias);
+    InParameters(&device->parameters.weight32, layer.weight32);
+    InParameters(&device->parameters.bias32, layer.bias32);
     return absl::OkStatus();
   }
 
@@ -231,19 +229,9 @@ class JobList {
     return std::static_pointer_cast<const DeviceLayer>(device.copy);
   }
 
-  // Parameters in memory order of the reduced axes.
   template <typename Real>
-  void Ordered(void* slot, const NormPlan& plan, const std::vector<Real>& values) {
-    const Real* data = values.data();
-    const auto size_bytes = static_cast<int64_t>(values.size() * sizeof(Real));
-    if (!plan.parameter_order.empty() && !values.empty()) {
-      auto bytes = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(size_bytes));
-      auto* const ordered = reinterpret_cast<Real*>(bytes.get());
-      for (size_t i = 0; i < values.size(); ++i) ordered[i] = values[static_cast<size_t>(plan.parameter_order[i])];
-      data = ordered;
-      ordered_.push_back(std::move(bytes));
-    }
-    In(slot, values.empty() ? nullptr : data, size_bytes);
+  void InParameters(void* slot, const std::vector<Real>& values) {
+    In(slot, values.empty() ? nullptr : values.data(), static_cast<int64_t>(values.size() * sizeof(Real)));
   }
 
   absl::Status Align() {
@@ -276,7 +264,6 @@ class JobList {
   LaneMemory* const lane_;
   std::vector<DeviceJob> device_jobs_;
   std::vector<std::shared_ptr<const DeviceLayer>> layers_;
-  std::vector<std::unique_ptr<char[]>> ordered_;
   Layout in_, out_;
   std::vector<HostBytes> uploads_, downloads_;
   std::vector<Pointer> pointers_;

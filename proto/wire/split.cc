@@ -166,6 +166,38 @@ std::optional<SplitMessage> Split(absl::Span<const Segment> segments, const Mess
   return message;
 }
 
+std::optional<std::vector<TopField>> TopFields(absl::Span<const Segment> segments, size_t max_fields) {
+  size_t end = 0;
+  for (const Segment& segment : segments) end += segment.size();
+  Reader reader(segments);
+  std::vector<TopField> fields;
+  fields.reserve(std::min<size_t>(max_fields, 2));
+  while (reader.position() < end) {
+    RawVarint tag, value;
+    if (fields.size() == max_fields || !reader.ReadVarint(kMaxShortVarintBytes, tag)) return std::nullopt;
+    TopField& field = fields.emplace_back();
+    field.number = static_cast<uint32_t>(tag.value >> 3);
+    field.type = static_cast<WireType>(tag.value & 7);
+    if (field.number == 0) return std::nullopt;
+    if (field.type == WireType::kVarint) {
+      if (!reader.ReadVarint(kMaxVarintBytes, value)) return std::nullopt;
+      field.varint = value.value;
+      continue;
+    }
+    size_t size = field.type == WireType::kFixed64 ? sizeof(uint64_t) : sizeof(uint32_t);
+    if (field.type == WireType::kDelimited) {
+      if (!reader.ReadVarint(kMaxShortVarintBytes, value)) return std::nullopt;
+      size = value.value;
+      field.bytes = {reader.position(), size};
+    } else if (field.type != WireType::kFixed64 && field.type != WireType::kFixed32) {
+      return std::nullopt;
+    }
+    if (size > end - reader.position()) return std::nullopt;
+    reader.Take(size, nullptr);
+  }
+  return fields;
+}
+
 size_t BlockNumber(std::string_view field) {
   uint32_t number = 0;
   std::memcpy(&number, field.data(), std::min(field.size(), kTokenBytes));

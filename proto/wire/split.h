@@ -14,6 +14,7 @@
 
 #include "absl/types/span.h"
 #include "proto/wire/layout.h"
+#include "proto/wire/varint.h"
 
 namespace normd::wire {
 
@@ -40,6 +41,18 @@ inline constexpr size_t kMaxMetadataBytes = size_t{1} << 20;
 // single fields from 256 MiB on, and for more metadata than kMaxMetadataBytes. Whether those are valid is for the
 // parser of the whole message to say.
 std::optional<SplitMessage> Split(absl::Span<const Segment> segments, const MessageLayout& layout);
+
+// A field of a message as it lies there: a number, or the place of the bytes of what has a length.
+struct TopField {
+  uint32_t number = 0;
+  WireType type = WireType::kVarint;
+  uint64_t varint = 0;  // of kVarint alone
+  Block bytes;          // of kDelimited alone
+};
+
+// The fields of a message, at most `max_fields`, without those of the messages in it. Nothing for more of them, and for
+// what Split does not take apart either.
+std::optional<std::vector<TopField>> TopFields(absl::Span<const Segment> segments, size_t max_fields);
 
 // The number of the block that a bytes field of split metadata stands for. REQUIRES: the field is from Split.
 size_t BlockNumber(std::string_view field);

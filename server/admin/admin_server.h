@@ -1,6 +1,7 @@
 // The admin listener: HTTP /metrics, /healthz, /readyz and a small status page at /. Everything else is 404.
 // In the path: beside it; nothing here touches requests. Probes and Prometheus come here.
-// Threads: a few of its own, so the callbacks in AdminPages must be safe from any thread; they must outlive the server.
+// Threads: two of HttpServer's, so the callbacks in AdminPages must be safe from any thread; they must outlive the
+// server. `state` answers probes and returns at once; the other pages may take their time.
 #ifndef NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 #define NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 
@@ -9,19 +10,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-
-namespace httplib {
-class Server;
-}
+#include "server/admin/http_server.h"
 
 namespace normd {
 
-enum class ServingState : uint8_t { kStarting, kServing, kDraining };
+enum class ServingState : uint8_t { kStarting, kServing, kUnreachable, kDraining };
 
 // "starting", "serving", "draining"
 std::string_view Name(ServingState state);
@@ -43,20 +40,15 @@ struct AdminPages {
 
 class AdminServer {
  public:
-  // Binds and serves. Port 0: any free one. UNAVAILABLE when the address cannot be bound.
+  // Binds and serves until it is destroyed. Port 0: any free one. UNAVAILABLE when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const std::string& host, int port, AdminPages pages);
 
-  // Stops accepting and waits for the requests being answered.
-  ~AdminServer();
-
-  int port() const { return port_; }
+  int port() const { return server_->port(); }
 
  private:
-  AdminServer(std::unique_ptr<httplib::Server> server, int port);
+  explicit AdminServer(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
 
-  const std::unique_ptr<httplib::Server> server_;
-  const int port_;
-  std::thread thread_;
+  const std::unique_ptr<HttpServer> server_;
 };
 
 }  // namespace normd

@@ -77,6 +77,19 @@ int64_t BufferPool::idle_bytes() const {
   return idle_bytes_;
 }
 
+void BufferPool::DropIdle() {
+  std::vector<void*> dropped;
+  {
+    MutexLock lock(mu_);
+    for (std::vector<void*>& blocks : idle_) {
+      dropped.insert(dropped.end(), blocks.begin(), blocks.end());
+      blocks.clear();
+    }
+    idle_bytes_ = 0;
+  }
+  for (void* block : dropped) Release(block);
+}
+
 void* BufferPool::TakeIdle(size_t size_class) {
   MutexLock lock(mu_);
   std::vector<void*>& blocks = idle_[size_class];

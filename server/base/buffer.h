@@ -64,6 +64,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Buffer Take(size_t size_bytes);
 
   int64_t idle_bytes() const;
+  // Frees the blocks that nobody uses.
+  void DropIdle();
 
   // Below, malloc is as fast, and its blocks are not worth a lock.
   static constexpr size_t kMinPooledBytes = 32 << 10;

@@ -13,7 +13,14 @@ class Clock {
   virtual absl::Time Now() = 0;
 };
 
+// The time of day, which may jump.
 class SystemClock : public Clock {
+ public:
+  absl::Time Now() override;
+};
+
+// SteadyNow (steady_time.h): for durations and deadlines.
+class SteadyClock : public Clock {
  public:
   absl::Time Now() override;
 };

@@ -1,5 +1,6 @@
 #include "server/base/errors.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -7,6 +8,12 @@
 #include "kernels/errors.h"
 
 namespace normd {
+namespace {
+
+constexpr std::string_view kLimitExceeded = "LIMIT_EXCEEDED";
+constexpr std::string_view kStoreFull = "STORE_FULL";
+
+}  // namespace
 
 absl::Status SessionNotFoundError(std::string_view id) {
   return MakeError(absl::StatusCode::kNotFound,
@@ -59,8 +66,17 @@ absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit) 
                    {.field = std::string(field),
                     .value = absl::StrCat(value),
                     .limit = absl::StrCat("at most ", limit),
-                    .reason = "LIMIT_EXCEEDED"},
+                    .reason = std::string(kLimitExceeded)},
                    "over the limit");
+}
+
+absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {.field = std::string(field),
+                    .value = absl::StrCat(value),
+                    .limit = absl::StrCat("at most ", limit),
+                    .reason = "NO_ROOM"},
+                   "no room now; nothing was changed");
 }
 
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit) {
@@ -98,6 +114,15 @@ absl::Status DeadlinePassedError() {
       "nothing was changed");
 }
 
+absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second) {
+  return MakeError(absl::StatusCode::kDeadlineExceeded,
+                   {.field = "message",
+                    .value = absl::StrCat("not complete after ", absl::FormatDuration(elapsed)),
+                    .limit = absl::StrCat("at least ", bytes_per_second, " bytes a second"),
+                    .reason = "MESSAGE_TOO_SLOW"},
+                   "the message came too slowly");
+}
+
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {.field = "server", .value = "draining", .limit = "serving", .reason = "DRAINING"},
@@ -105,10 +130,12 @@ absl::Status DrainingError() {
 }
 
 absl::Status StoreFullError(std::string_view what) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {.field = "session store", .value = std::string(what), .limit = "a disk with room", .reason = "STORE_FULL"},
-      "the disk is full; nothing was changed");
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {.field = "session store",
+                    .value = std::string(what),
+                    .limit = "a disk with room",
+                    .reason = std::string(kStoreFull)},
+                   "the disk is full; nothing was changed");
 }
 
 absl::Status StoreUnavailableError(std::string_view what) {
@@ -141,7 +168,7 @@ absl::Status RegionNotFoundError() {
 absl::Status RegionTruncatedError() {
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    {.field = "region",
-                    .value = "shorter than was registered",
+                    .value = "shorter than was registered, or without memory for a page",
                     .limit = "as long as it is registered",
                     .reason = "REGION_TRUNCATED"},
                    "the shared-memory region was truncated while in use");
@@ -163,6 +190,13 @@ absl::Status InCudaMemoryError(std::string_view field) {
                     .limit = "in the host's memory; x, residual.tensor, Y and H alone may lie there",
                     .reason = "IN_CUDA_MEMORY"},
                    "cannot lie in CUDA memory");
+}
+
+bool MayPassLater(const absl::Status& status) {
+  if (absl::IsUnavailable(status)) return true;
+  if (!absl::IsResourceExhausted(status)) return false;
+  const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+  return !detail.has_value() || (detail->reason != kLimitExceeded && detail->reason != kStoreFull);
 }
 
 }  // namespace normd

@@ -23,8 +23,12 @@ absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
 // RESOURCE_EXHAUSTED, reason QUEUE_AGE: it waited longer than it may.
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
-// RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`. For sizes, counts and byte budgets.
+// RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, which waiting does not move. For sizes
+// and counts.
 absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit);
+// RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would be over `limit` now; there is room again once others are
+// done. For budgets and queues.
+absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit);
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
 absl::Status DataLossError(std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
@@ -33,6 +37,8 @@ absl::Status UnimplementedError(std::string_view field, std::string_view what);
 absl::Status CallerGoneError();
 // DEADLINE_EXCEEDED, reason DEADLINE_PASSED: the caller's deadline passed before the work was started.
 absl::Status DeadlinePassedError();
+// DEADLINE_EXCEEDED, reason MESSAGE_TOO_SLOW: a message that had begun came slower than `bytes_per_second`.
+absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second);
 // UNAVAILABLE, reason DRAINING: the server takes no new requests; another one, or this one later, will.
 absl::Status DrainingError();
 
@@ -46,13 +52,18 @@ absl::Status StoreFailedError();
 
 // NOT_FOUND, reason REGION_NOT_FOUND. Says nothing of the name: it is a key.
 absl::Status RegionNotFoundError();
-// FAILED_PRECONDITION, reason REGION_TRUNCATED: the client cut the object behind a region off; outputs are not valid.
+// FAILED_PRECONDITION, reason REGION_TRUNCATED: the client cut the object behind a region off, or the system had no
+// memory for a page of it; outputs are not valid.
 absl::Status RegionTruncatedError();
 // FAILED_PRECONDITION, reason CUDA_NOT_AVAILABLE: this server runs kernels on no CUDA device.
 absl::Status CudaNotAvailableError(std::string_view field);
 // INVALID_ARGUMENT, reason IN_CUDA_MEMORY: the range that `field` names lies in CUDA memory, and is read or written by
 // the host.
 absl::Status InCudaMemoryError(std::string_view field);
+
+// Whether the same request may be served later: UNAVAILABLE, and RESOURCE_EXHAUSTED of a server that is full, but not
+// of a limit or a full disk. Callers are told to come back for these errors and no others.
+bool MayPassLater(const absl::Status& status);
 
 }  // namespace normd
 

@@ -46,7 +46,14 @@ struct WantedOutput {
   std::optional<SharedBytes> shared;  // absent: sent back
 };
 
+struct PreparedCall;
+
 struct Call {
+  // What was planned for a call like this before, null where nothing was. All but the bytes of the tensors, `step`,
+  // `owner` and what says who asks must be as they were in the call that it came from, and no output may be shared and
+  // no tensor lie in CUDA memory; a spec target may be left empty.
+  std::shared_ptr<const PreparedCall> prepared;
+
   std::variant<NormSpec, SessionTarget> target;
   Mode mode = Mode::kInference;
   TensorView x;
@@ -62,10 +69,10 @@ struct Call {
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
   bool validate_only = false;
-  absl::Duration max_staleness;     // inference on a session: how old the version read may be
-  bool moments_only = false;        // ComputeMoments: Reduce alone, no state touched
-  std::function<bool()> cancelled;  // null: never; see StateUpdate
-  absl::Time deadline = absl::InfiniteFuture();
+  absl::Duration max_staleness;                  // inference on a session: how old the version read may be
+  bool moments_only = false;                     // ComputeMoments: Reduce alone, no state touched
+  std::function<bool()> cancelled;               // null: never; see StateUpdate
+  absl::Time deadline = absl::InfiniteFuture();  // by SteadyNow
   uint64_t caller = 0;  // whose call it is: of one caller the same number, and one of its own as far as it is known
   // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
   // always.
@@ -111,6 +118,8 @@ struct StateReply {
   bool output_available = true;
 };
 
+// Of the calls that travelled with this one, as its own are not known: those of a batch are one list of jobs, and the
+// same time is in the reply of each. Adding them up counts it several times.
 struct CallTimings {
   absl::Duration compute;
   absl::Duration commit;
@@ -124,6 +133,7 @@ struct CallReply {
   Shape moments_shape;
   int64_t rows = 0;  // statistic sets computed, for metrics
   CallTimings timings;
+  std::shared_ptr<const PreparedCall> prepared;  // for calls like this one; null where its memory was checked, too
 };
 
 }  // namespace normd

@@ -4,8 +4,9 @@
 #include <atomic>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/base/steady_time.h"
 #include "server/engine/gate.h"
 #include "server/engine/layer_cache.h"
 #include "server/engine/task.h"
@@ -13,24 +14,67 @@
 
 namespace normd {
 
+// What calls share. Outlives them.
+struct Ground {
+  Backend* backend;
+  SessionStore* sessions;
+  LayerCache* layers;
+  BufferPool* buffers;
+  Gate* gate;
+  WorkPool* work_pool;
+};
+
 namespace {
 
 // Converted parameters kept for sessions: a few hundred layers of a large language model.
 constexpr int64_t kMaxLayerBytes = int64_t{256} << 20;
 
+bool Runs(const Task& task) { return task.status.ok() && !task.call.validate_only; }
+
+// Its caller waits for nothing any more: what has not been done need not be.
+absl::Status CheckCaller(const Call& call) {
+  if (call.cancelled != nullptr && call.cancelled()) return CallerGoneError();
+  if (call.deadline != absl::InfiniteFuture() && call.deadline <= SteadyNow()) return DeadlinePassedError();
+  return absl::OkStatus();
+}
+
+CallReply TakeReply(Task* task) {
+  const bool output_available = !task->reply.state.has_value() || task->reply.state->output_available;
+  if (!output_available) task->reply.outputs.clear();
+  if (task->Wants(OutputKind::kMoments) && Runs(*task)) {
+    task->reply.moments = std::move(task->moments);
+    task->reply.moments_shape = task->plan().statistics_shape;
+  }
+  return std::move(task->reply);
+}
+
+// All stages of a call that was prepared before and runs inline, at once on this thread. REQUIRES: its session, if it
+// has one, was read.
+absl::StatusOr<CallReply> RunInline(const Ground& ground, Task* task) {
+  NORMD_RETURN_IF_ERROR(CheckCaller(task->call));
+  NORMD_RETURN_IF_ERROR(PlanTask(*ground.sessions, *ground.backend, task));
+  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.backend, ground.layers, ground.buffers, task));
+  const absl::Time start = SteadyNow();
+  std::vector<Job> jobs;
+  jobs.push_back(task->FirstJob());
+  ground.backend->Submit(std::move(jobs), [task](absl::Status status) { task->status = std::move(status); });
+  NORMD_RETURN_IF_ERROR(task->status);
+  task->reply.timings.compute = SteadyNow() - start;
+  task->NoteExecuted();
+  if (task->call.intact != nullptr) NORMD_RETURN_IF_ERROR(task->call.intact());
+  return TakeReply(task);
+}
+
+Engine::BatchDone ForOne(Engine::Done done) {
+  return [done = std::move(done)](std::vector<absl::StatusOr<CallReply>> results) mutable {
+    done(std::move(results.front()));
+  };
+}
+
 // Calls that travel together: their sessions read, planned, computed, committed, finished. A single call is a flight of
 // one, so that its bytes are those of a batch. Every stage hands the flight to the next one's callback; nothing waits.
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
-  // What flights share. Outlives them.
-  struct Ground {
-    Backend* backend;
-    SessionStore* sessions;
-    LayerCache* layers;
-    BufferPool* buffers;
-    Gate* gate;
-  };
-
   Flight(const Ground& ground, Engine::BatchDone done) : ground_(ground), done_(std::move(done)) {}
 
   void Start(std::vector<Call> calls) {
@@ -39,12 +83,23 @@ class Flight : public std::enable_shared_from_this<Flight> {
     ReadSessions();
   }
 
+  // One call whose session was read.
+  void Start(Task task) {
+    tasks_.push_back(std::move(task));
+    PlanWhereItMay();
+  }
+
  private:
-  static bool Runs(const Task& task) { return task.status.ok() && !task.call.validate_only; }
   static bool RunsFirstHalf(const Task& task) { return Runs(task) && task.FirstHasWork(); }
-  static bool Commits(const Task& task) { return Runs(task) && task.commits; }
+  static bool Commits(const Task& task) { return Runs(task) && task.commits(); }
   static bool RunsSecondHalf(const Task& task) {
-    return Runs(task) && task.two_halves && !task.divisor.empty() && task.SecondHasWork();
+    return Runs(task) && task.two_halves() && !task.divisor.empty() && task.SecondHasWork();
+  }
+
+  void DropAbandoned() {
+    for (Task& task : tasks_) {
+      if (task.status.ok()) task.status = CheckCaller(task.call);
+    }
   }
 
   // The snapshots that calls to sessions read; the last one to come goes on.
@@ -54,14 +109,24 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (Task& task : tasks_) {
       const std::string* const id = task.TargetId();
       if (id == nullptr) continue;
-      ground_.sessions->Get(*id, task.call.max_staleness,
+      ground_.sessions->Get(*id, task.call.max_staleness, task.call.cancelled,
                             [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
                               task.status = session.status();
                               if (session.ok()) task.session = *std::move(session);
-                              self->EndOne(&Flight::Plan);
+                              self->EndOne(&Flight::PlanWhereItMay);
                             });
     }
-    EndOne(&Flight::Plan);
+    EndOne(&Flight::PlanWhereItMay);
+  }
+
+  // This thread is one that all callers share: a queue's, or the one that answers for the store.
+  void PlanWhereItMay() {
+    DropAbandoned();
+    int64_t bytes = 0;
+    for (const Task& task : tasks_) {
+      if (task.status.ok()) bytes += BytesToPrepareFrom(task);
+    }
+    ground_.work_pool->RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
   }
 
   void Plan() {
@@ -79,6 +144,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // All calls of the flight as one job list.
   void Compute() {
+    DropAbandoned();
     std::vector<Job> jobs;
     for (Task& task : tasks_) {
       if (RunsFirstHalf(task)) jobs.push_back(task.FirstJob());
@@ -88,7 +154,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // Training steps on sessions, issued in item order; the last one to be durable goes on.
   void Commit() {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     for (Task& task : tasks_) {
       if (Commits(task) && task.call.intact != nullptr) task.status = task.call.intact();
     }
@@ -97,12 +163,21 @@ class Flight : public std::enable_shared_from_this<Flight> {
       if (!Commits(task)) continue;
       ground_.sessions->Commit(UpdateOf(task),
                                [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
-                                 task.reply.timings.commit = absl::Now() - start;
+                                 task.reply.timings.commit = SteadyNow() - start;
                                  Committed(std::move(result), &task);
-                                 self->EndOne(&Flight::ApplySecondHalves);
+                                 self->EndOne(&Flight::GoOnWhereItMay);
                                });
     }
-    EndOne(&Flight::ApplySecondHalves);
+    EndOne(&Flight::GoOnWhereItMay);
+  }
+
+  // As PlanWhereItMay: moments are divided by, or go into the reply.
+  void GoOnWhereItMay() {
+    int64_t bytes = 0;
+    for (const Task& task : tasks_) {
+      if (Commits(task)) bytes += static_cast<int64_t>(task.moments.size() * sizeof(Moment));
+    }
+    ground_.work_pool->RunIfLarge(bytes, [self = shared_from_this()] { self->ApplySecondHalves(); });
   }
 
   static StateUpdate UpdateOf(const Task& task) {
@@ -121,7 +196,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
       return;
     }
     task->divisor = std::move(result->divisor);
-    task->reply.state->output_available = !task->two_halves || !task->divisor.empty();
+    task->reply.state->output_available = !task->two_halves() || !task->divisor.empty();
     task->reply.state->result = *std::move(result);
   }
 
@@ -129,7 +204,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
   void ApplySecondHalves() {
     std::vector<Job> jobs;
     for (Task& task : tasks_) {
-      if (Runs(task) && task.two_halves && task.session == nullptr) task.divisor = FirstDivisor(task);
+      if (Runs(task) && task.two_halves() && task.session == nullptr) task.divisor = FirstDivisor(task);
       if (RunsSecondHalf(task)) jobs.push_back(task.SecondJob());
     }
     // What was committed is answered, however long it takes.
@@ -138,7 +213,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // Without a session a training step is the first one of a new state.
   static std::vector<double> FirstDivisor(const Task& task) {
-    return PowerNormDivisor(task.spec, 1, task.moments, InitialState(task.spec, task.plan.num_channels).phi);
+    return PowerNormDivisor(task.spec(), 1, task.moments, InitialState(task.spec(), task.plan().num_channels).phi);
   }
 
   void Finish() {
@@ -154,16 +229,6 @@ class Flight : public std::enable_shared_from_this<Flight> {
       }
     }
     done_(std::move(results));
-  }
-
-  static CallReply TakeReply(Task* task) {
-    const bool output_available = !task->reply.state.has_value() || task->reply.state->output_available;
-    if (!output_available) task->reply.outputs.clear();
-    if (task->Wants(OutputKind::kMoments) && Runs(*task)) {
-      task->reply.moments = std::move(task->moments);
-      task->reply.moments_shape = task->plan.statistics_shape;
-    }
-    return std::move(task->reply);
   }
 
   struct Stage {
@@ -188,19 +253,19 @@ class Flight : public std::enable_shared_from_this<Flight> {
                                self->Run(std::move(jobs), stage, /*large=*/true);
                              },
                          .gone = [self = shared_from_this()] { return self->CallersGone(); },
+                         .caller = tasks_.front().call.caller,  // all are of one request
                          .must_run = stage.must_run});
   }
 
   bool CallersGone() const {
-    return std::all_of(tasks_.begin(), tasks_.end(),
-                       [](const Task& task) { return task.call.cancelled != nullptr && task.call.cancelled(); });
+    return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return !CheckCaller(task.call).ok(); });
   }
 
   void Run(std::vector<Job> jobs, Stage stage, bool large) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     ground_.backend->Submit(std::move(jobs), [self = shared_from_this(), stage, large, start](absl::Status status) {
       if (large) self->ground_.gate->Leave();
-      self->EndStage(status, absl::Now() - start, stage);
+      self->EndStage(status, SteadyNow() - start, stage);
     });
   }
 
@@ -233,17 +298,36 @@ Engine::Engine(Backend* backend, SessionStore* sessions, const EngineOptions& op
 
 Engine::~Engine() = default;
 
-void Engine::Submit(Call call, Done done) {
+void Engine::Submit(Call&& call, Done done) {
+  if (call.prepared != nullptr && call.prepared->runs_inline) return SubmitPrepared(std::move(call), std::move(done));
   std::vector<Call> calls;
   calls.push_back(std::move(call));
-  SubmitBatch(std::move(calls), [done = std::move(done)](std::vector<absl::StatusOr<CallReply>> results) mutable {
-    done(std::move(results.front()));
-  });
+  SubmitBatch(std::move(calls), ForOne(std::move(done)));
+}
+
+void Engine::SubmitPrepared(Call&& call, Done done) {
+  if (RunsAtOnce(call)) {
+    Task task;
+    task.call = std::move(call);
+    return done(RunInline(ground(), &task));
+  }
+  auto task = std::make_unique<Task>();
+  task->call = std::move(call);
+  const Call& asked = task->call;
+  sessions_->Get(std::get<SessionTarget>(asked.target).id, asked.max_staleness, asked.cancelled,
+                 [this, task = std::move(task), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                   if (!session.ok()) return done(session.status());
+                   task->session = *std::move(session);
+                   if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(ground(), task.get()));
+                   // Its parameters are others by now, or it was made anew.
+                   std::make_shared<Flight>(ground(), ForOne(std::move(done)))->Start(std::move(*task));
+                 });
 }
 
 void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
-  const Flight::Ground ground = {backend_, sessions_, layers_.get(), buffers_.get(), gate_.get()};
-  std::make_shared<Flight>(ground, std::move(done))->Start(std::move(calls));
+  std::make_shared<Flight>(ground(), std::move(done))->Start(std::move(calls));
 }
+
+Ground Engine::ground() { return {backend_, sessions_, layers_.get(), buffers_.get(), gate_.get(), &work_pool_}; }
 
 }  // namespace normd

@@ -1,7 +1,8 @@
 // The use case in one place: plan, execute, commit. The only code where execution and sessions meet.
 // In the path: rpc decodes a Call, Submit runs it, Done hands the reply back for encoding. No gRPC here.
-// Threads: every method is safe from any thread; Done runs exactly once, inline or on a backend or store thread, with
-// no lock held. Nothing blocks.
+// Threads: every method is safe from any thread; Done runs exactly once, inline or on a backend, pool or store thread,
+// with no lock held. Nothing blocks, and nothing in proportion to a tensor runs on the thread that submits or on one of
+// the store's, but for calls of at most the backend's inline_elements().
 #ifndef NORMD_SERVER_ENGINE_ENGINE_H_
 #define NORMD_SERVER_ENGINE_ENGINE_H_
 
@@ -14,6 +15,7 @@
 #include "kernels/backend.h"
 #include "server/base/buffer.h"
 #include "server/base/clock.h"
+#include "server/base/work_pool.h"
 #include "server/engine/call.h"
 #include "server/session/session_store.h"
 
@@ -21,6 +23,7 @@ namespace normd {
 
 class Gate;
 class LayerCache;
+struct Ground;
 
 struct EngineOptions {
   // Computed at one time, of the calls that the backend does not run inline.
@@ -38,7 +41,8 @@ class Engine {
   Engine(Backend* backend, SessionStore* sessions, const EngineOptions& options = {});
   ~Engine();
 
-  void Submit(Call call, Done done);
+  // Moves from `call` when it is called, not when its arguments are made: `done` may still copy from it.
+  void Submit(Call&& call, Done done);
 
   // All calls as one job list for the backend; a result for each, in order; bytes equal those of single calls. Training
   // steps to one session inside a batch are committed in item order.
@@ -54,14 +58,21 @@ class Engine {
   Backend& backend() { return *backend_; }
   // Where tensors get their memory.
   BufferPool& buffers() { return *buffers_; }
+  // Who does what takes time in proportion to bytes and is no kernel.
+  WorkPool& work_pool() { return work_pool_; }
 
  private:
+  // A call that was prepared before, and runs inline.
+  void SubmitPrepared(Call&& call, Done done);
+  Ground ground();
+
   Backend* const backend_;
   SessionStore* const sessions_;
   std::unique_ptr<LayerCache> layers_;
   const std::shared_ptr<BufferPool> buffers_;
-  SystemClock clock_;
+  SteadyClock clock_;
   const std::unique_ptr<Gate> gate_;
+  WorkPool work_pool_{WorkPool::DefaultThreads()};  // last: its threads use all of the above
 };
 
 }  // namespace normd

@@ -11,10 +11,14 @@ Gate::Gate(int max_running, absl::Duration max_age, Clock* clock)
     : max_running_(std::max(1, max_running)), max_age_(max_age), clock_(clock) {}
 
 void Gate::Enter(Entry entry) {
+  if (!entry.must_run && entry.gone != nullptr && entry.gone()) return entry.start(CallerGoneError());
   {
     MutexLock lock(mu_);
     if (running_ == max_running_) {
-      waiting_.push_back({std::move(entry), clock_->Now()});
+      std::deque<Waiting>& of_caller = waiting_[entry.caller];
+      if (of_caller.empty()) turns_.push_back(entry.caller);
+      of_caller.push_back({std::move(entry), clock_->Now()});
+      ++waiting_count_;
       return;
     }
     ++running_;
@@ -32,13 +36,27 @@ void Gate::Leave() {
         --running_;
         return;
       }
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
+      next = TakeNext();
     }
     const absl::Status judged = Judge(next, clock_->Now());
     next.entry.start(judged);
     if (judged.ok()) return;
   }
+}
+
+Gate::Waiting Gate::TakeNext() {
+  const uint64_t caller = turns_.front();
+  turns_.pop_front();
+  const auto found = waiting_.find(caller);
+  Waiting next = std::move(found->second.front());
+  found->second.pop_front();
+  --waiting_count_;
+  if (found->second.empty()) {
+    waiting_.erase(found);
+  } else {
+    turns_.push_back(caller);
+  }
+  return next;
 }
 
 absl::Status Gate::Judge(Waiting& waiting, absl::Time now) const {
@@ -50,7 +68,7 @@ absl::Status Gate::Judge(Waiting& waiting, absl::Time now) const {
 
 int Gate::waiting() const {
   MutexLock lock(mu_);
-  return static_cast<int>(waiting_.size());
+  return static_cast<int>(waiting_count_);
 }
 
 }  // namespace normd

@@ -1,6 +1,7 @@
 // Prepared parameters of sessions, so that a call to a session converts nothing.
-// In the path: the engine asks it once per call to a session. Keyed by epoch and parameters_version: new parameters are
-// a new key, and what is no longer asked for falls out, least recently used first. Threads: safe from any thread.
+// In the path: the engine asks it once per call to a session. Keyed by epoch, parameters_version and the order of the
+// plan: new parameters are a new key, and what is no longer asked for falls out, least recently used first. Threads:
+// safe from any thread.
 // Layers are shared and immutable.
 #ifndef NORMD_SERVER_ENGINE_LAYER_CACHE_H_
 #define NORMD_SERVER_ENGINE_LAYER_CACHE_H_
@@ -21,10 +22,13 @@
 
 namespace normd {
 
-// Converts `parameters` for `plan`; null where there is nothing to apply. An absent w with a weight_offset is ones.
+// Converts `parameters` for `plan`; null where there are none.
 // REQUIRES: CheckParameters(plan, parameters) is ok.
 absl::StatusOr<std::shared_ptr<const Layer>> PrepareLayer(const Backend& backend, const NormSpec& spec,
                                                           const NormPlan& plan, const ParameterViews& parameters);
+
+// What PrepareLayer allocates for that, at most.
+int64_t BytesOfLayer(const NormPlan& plan, const ParameterViews& parameters);
 
 class LayerCache {
  public:
@@ -37,15 +41,16 @@ class LayerCache {
   int64_t bytes() const;
 
  private:
-  // The length is 0 unless the layer depends on it (ones for an absent w).
+  // The order is the same for every call to most sessions; axes that count from the front may differ with x's rank, and
+  // extents where parameters are flat.
   struct Key {
     std::string epoch;
     uint64_t parameters_version;
-    int64_t length;
+    ParameterOrder order;
 
     bool operator<(const Key& other) const {
-      return std::tie(epoch, parameters_version, length) <
-             std::tie(other.epoch, other.parameters_version, other.length);
+      return std::tie(epoch, parameters_version, order.extents, order.strides) <
+             std::tie(other.epoch, other.parameters_version, other.order.extents, other.order.strides);
     }
   };
   struct Entry {

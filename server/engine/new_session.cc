@@ -12,11 +12,6 @@ namespace normd {
 
 namespace {
 
-bool HasChannels(Method method) {
-  return method == Method::kBatchNorm || method == Method::kInstanceNorm || method == Method::kGroupNorm ||
-         method == Method::kPowerNorm;
-}
-
 absl::Status CheckChannels(const Session& session) {
   const NormSpec& spec = session.spec;
   const int64_t channels = session.num_channels;
@@ -24,7 +19,7 @@ absl::Status CheckChannels(const Session& session) {
     return OutOfRangeError("num_channels", Concat(channels), "at least 1 for a method with running state",
                            "CHANNELS_OUT_OF_RANGE");
   }
-  if (channels != 0 && !HasChannels(spec.method)) {
+  if (channels != 0 && !TraitsOf(spec.method).has_channels) {
     return OutOfRangeError("num_channels", Concat(channels), Concat("0: ", Info(spec.method).name, " has no channels"),
                            "CHANNELS_OUT_OF_RANGE");
   }
@@ -34,16 +29,15 @@ absl::Status CheckChannels(const Session& session) {
 // The smallest x whose plan has the parameters that every x of this session will have; nothing where they depend on x.
 std::optional<Shape> ShapeForParameters(const Session& session) {
   const NormSpec& spec = session.spec;
-  if (HasChannels(spec.method)) {
+  if (TraitsOf(spec.method).has_channels) {
     if (session.num_channels == 0) return std::nullopt;
     return Shape{1, session.num_channels};
   }
-  if (!spec.normalized_shape.empty() && spec.method == Method::kLayerNorm) {
+  if (!spec.normalized_shape.empty()) {  // LayerNorm, RMSNorm
     return Shape(spec.normalized_shape.begin(), spec.normalized_shape.end());
   }
-  if (spec.method == Method::kScaleNorm) return Shape{1};
-  if (spec.method == Method::kLpNorm) return Shape(kMaxRank, 1);  // whatever its axis
-  return std::nullopt;
+  const int rank = TraitsOf(spec.method).parameter_shape_rank;
+  return rank == 0 ? std::nullopt : std::optional<Shape>(Shape(static_cast<size_t>(rank), 1));
 }
 
 absl::Status CheckTensor(const TensorView& view, std::string_view field) {

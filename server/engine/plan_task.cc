@@ -30,8 +30,9 @@ absl::Status CheckSpecTarget(const Call& call, const NormSpec& spec) {
   if (call.expected_version.has_value()) {
     return NotAllowedError("expected_version", "an expected version needs a session");
   }
-  if (spec.method == Method::kInstanceNorm && spec.track_running_statistics) {
-    return NotAllowedError("spec.instance_norm.track_running_statistics", "running statistics need a session");
+  if (spec.track_running_statistics && IsMethod(spec.method) && TraitsOf(spec.method).tracks_on_request) {
+    return NotAllowedError(Concat("spec.", Info(spec.method).name, ".track_running_statistics"),
+                           "running statistics need a session");
   }
   return absl::OkStatus();
 }
@@ -39,8 +40,8 @@ absl::Status CheckSpecTarget(const Call& call, const NormSpec& spec) {
 absl::Status CheckStep(const Task& task) {
   const Call& call = task.call;
   if (!call.step.has_value()) return absl::OkStatus();
-  if (!task.spec.HasState()) {
-    return NotAllowedError("step", Concat("a session of ", Info(task.spec.method).name, " has no running state"));
+  if (!task.spec().HasState()) {
+    return NotAllowedError("step", Concat("a session of ", Info(task.spec().method).name, " has no running state"));
   }
   if (!IsTraining(call)) return NotAllowedError("step", "only training takes steps");
   return ValidateStepId(*call.step);
@@ -54,21 +55,15 @@ absl::Status CheckSessionTarget(const Task& task) {
   }
   NORMD_RETURN_IF_ERROR(CheckStep(task));
   // A commit checks the version itself, replays first.
-  const bool store_checks = task.commits && (!call.validate_only || call.step.has_value());
+  const bool store_checks = task.commits() && (!call.validate_only || call.step.has_value());
   if (call.expected_version.has_value() && !store_checks && *call.expected_version != task.session->version) {
     return VersionMismatchError(*call.expected_version, task.session->version);
   }
   return absl::OkStatus();
 }
 
-absl::Status ResolveTarget(Task* task) {
-  if (const auto* spec = std::get_if<NormSpec>(&task->call.target)) {
-    task->spec = *spec;
-    return CheckSpecTarget(task->call, task->spec);
-  }
-  task->spec = task->session->spec;
-  task->commits = IsTraining(task->call) && task->spec.HasState();
-  return CheckSessionTarget(*task);
+absl::Status CheckTarget(const Task& task) {
+  return task.session == nullptr ? CheckSpecTarget(task.call, task.spec()) : CheckSessionTarget(task);
 }
 
 // ---- tensors
@@ -80,7 +75,6 @@ absl::Status CheckBytes(const TensorView& view, std::string_view field) {
   return view.size_bytes == want ? absl::OkStatus() : ByteCountError(field, view.size_bytes, want);
 }
 
-// Before the plan: what a plan keeps for listed axes is never more than the bytes that came.
 absl::Status CheckX(const TensorView& x) {
   if (!x.present() && x.shape.empty()) return MissingError("x", "a tensor");
   return x.shape.empty() ? absl::OkStatus() : CheckBytes(x, "x");
@@ -92,7 +86,7 @@ int64_t CountKept(const TensorView& mask) {
 }
 
 Shape WithoutChannels(const NormSpec& spec, Shape shape) {
-  const bool last = spec.method == Method::kPowerNorm || spec.layout == Layout::kChannelsLast;
+  const bool last = !TraitsOf(spec.method).has_layout || spec.layout == Layout::kChannelsLast;
   shape.erase(last ? shape.end() - 1 : shape.begin() + 1);
   return shape;
 }
@@ -100,22 +94,24 @@ Shape WithoutChannels(const NormSpec& spec, Shape shape) {
 absl::Status CheckMask(const Task& task) {
   const TensorView& mask = task.call.mask;
   if (!mask.present()) return absl::OkStatus();
-  const Method method = task.spec.method;
-  if (method != Method::kBatchNorm && method != Method::kPowerNorm) {
-    return NotAllowedError("mask", Concat(Info(method).name, " takes no mask"));
+  if (!TraitsOf(task.spec().method).takes_mask) {
+    return NotAllowedError("mask", Concat(Info(task.spec().method).name, " takes no mask"));
   }
   NORMD_ASSIGN_OR_RETURN(const int64_t positions, CheckedElementCount(mask.shape, "mask"));
-  const Shape want = WithoutChannels(task.spec, task.plan.shape);
+  const Shape want = WithoutChannels(task.spec(), task.plan().shape);
   if (mask.shape != want) return ShapeMismatchError("mask", ShapeText(mask.shape), ShapeText(want));
-  if (mask.size_bytes != positions) return ByteCountError("mask", mask.size_bytes, positions);
-  const bool refuses_one =
-      method == Method::kBatchNorm && IsTraining(task.call) && task.spec.running.single_value == SingleValue::kRefuse;
-  if (refuses_one && CountKept(mask) == 1) {
-    return OutOfRangeError("mask", "1 value per channel left",
-                           "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                           "SINGLE_VALUE_PER_CHANNEL");
-  }
-  return absl::OkStatus();
+  return mask.size_bytes == positions ? absl::OkStatus() : ByteCountError("mask", mask.size_bytes, positions);
+}
+
+// What is behind the mask, which every call has its own of.
+absl::Status CheckKept(const Task& task) {
+  const TensorView& mask = task.call.mask;
+  const bool refuses_one = mask.present() && TraitsOf(task.spec().method).refuses_single_values &&
+                           IsTraining(task.call) && task.spec().running.single_value == SingleValue::kRefuse;
+  if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
+  return OutOfRangeError("mask", "1 value per channel left",
+                         "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
+                         "SINGLE_VALUE_PER_CHANNEL");
 }
 
 absl::Status CheckResidual(const Task& task) {
@@ -133,10 +129,10 @@ absl::Status CheckAffine(const Task& task) {
     const OwnedParameters& owned = *task.session->parameters;
     if (owned.weight.has_value()) views.weight = owned.weight->View();
     if (owned.bias.has_value()) views.bias = owned.bias->View();
-    return CheckParameters(task.plan, views);
+    return CheckParameters(task.plan(), views);
   }
   const ParameterViews& views = task.call.parameters;
-  NORMD_RETURN_IF_ERROR(CheckParameters(task.plan, views));
+  NORMD_RETURN_IF_ERROR(CheckParameters(task.plan(), views));
   if (views.weight.present()) NORMD_RETURN_IF_ERROR(CheckBytes(views.weight, "parameters.weight"));
   return views.bias.present() ? CheckBytes(views.bias, "parameters.bias") : absl::OkStatus();
 }
@@ -149,11 +145,13 @@ absl::Status CheckRunning(const TensorView& view, int64_t channels, std::string_
   return count == channels ? absl::OkStatus() : ParameterLengthError(field, count, channels);
 }
 
-// Inference by spec: BatchNorm has mean and variance in the request, PowerNorm its phi; nobody else any.
+// Inference by spec: BatchNorm has mean and variance in the request, PowerNorm its phi; nobody else any. A PowerNorm
+// call may carry its layer's phi also where it does not use it.
 absl::Status CheckRunningPresence(const Task& task) {
   const Call& call = task.call;
-  const bool takes = task.plan.given_statistics && task.session == nullptr;
-  const bool takes_mean = takes && task.spec.method != Method::kPowerNorm;
+  const bool takes = task.plan().given_statistics && task.session == nullptr;
+  const bool has_phi = TraitsOf(task.spec().method).state == StateKind::kQuadraticMean;
+  const bool takes_mean = takes && !has_phi;
   constexpr std::string_view kMean = "parameters.running_mean";
   constexpr std::string_view kVar = "parameters.running_var";
   if (takes_mean && !call.running_mean.present()) {
@@ -163,22 +161,24 @@ absl::Status CheckRunningPresence(const Task& task) {
     return MissingError(kVar, "given for inference without a session, one value per channel");
   }
   if (!takes_mean && call.running_mean.present()) {
-    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec.method).name, " call"));
+    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec().method).name, " call"));
   }
-  if (!takes && call.running_var.present()) {
-    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec.method).name, " call"));
+  if (!takes && call.running_var.present() && !has_phi) {
+    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec().method).name, " call"));
   }
   return absl::OkStatus();
 }
 
 absl::Status TakeGivenFromRequest(const Backend& backend, Task* task) {
   const Call& call = task->call;
-  const int64_t channels = task->plan.num_channels;
+  const int64_t channels = task->plan().num_channels;
   const bool has_mean = call.running_mean.present();
   if (has_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, "parameters.running_mean"));
   NORMD_RETURN_IF_ERROR(CheckRunning(call.running_var, channels, "parameters.running_var"));
+  const ParameterViews views = {call.running_mean, call.running_var};
+  if (call.hold != nullptr) NORMD_RETURN_IF_ERROR(call.hold(BytesOfLayer(task->plan(), views)));
   // Preparing parameters is the conversion to f64 that is needed here.
-  NORMD_ASSIGN_OR_RETURN(task->given, backend.Prepare({call.running_mean, call.running_var}, /*weight_offset=*/0));
+  NORMD_ASSIGN_OR_RETURN(task->given, backend.Prepare(views, /*weight_offset=*/0));
   const Layer& given = *task->given;
   if (has_mean) {
     NORMD_RETURN_IF_ERROR(CheckRunningValues(given.weight, channels, {}, "parameters.running_mean"));
@@ -189,13 +189,12 @@ absl::Status TakeGivenFromRequest(const Backend& backend, Task* task) {
 }
 
 absl::Status TakeGiven(const Backend& backend, Task* task) {
-  NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
-  if (!task->plan.given_statistics) return absl::OkStatus();
+  if (!task->plan().given_statistics) return absl::OkStatus();
   if (task->session == nullptr) return TakeGivenFromRequest(backend, task);
   const RunningState& state = task->session->state;
-  const bool is_power = task->spec.method == Method::kPowerNorm;
-  task->given_mean = is_power ? nullptr : state.mean.data();
-  task->given_variance = is_power ? state.phi.data() : state.var.data();
+  const bool has_phi = TraitsOf(task->spec().method).state == StateKind::kQuadraticMean;
+  task->given_mean = has_phi ? nullptr : state.mean.data();
+  task->given_variance = has_phi ? state.phi.data() : state.var.data();
   return absl::OkStatus();
 }
 
@@ -212,12 +211,12 @@ absl::Status CheckOutputs(const Task& task) {
       return NotAllowedError(field, "H is asked for without a residual");
     }
   }
-  NORMD_RETURN_IF_ERROR(CheckSharedOutputs(task.call, task.plan));
+  NORMD_RETURN_IF_ERROR(CheckSharedOutputs(task.call, task.plan()));
   if (!task.Wants(OutputKind::kMoments)) return absl::OkStatus();
-  if (task.plan.given_statistics) {
+  if (task.plan().given_statistics) {
     return NotAllowedError("outputs", "MOMENTS are asked for where statistics are given and none are computed");
   }
-  if (task.plan.statistic == Statistic::kAbsSum) {
+  if (task.plan().statistic == Statistic::kAbsSum) {
     return OutOfRangeError("spec.lp_norm.order", "1", "2 where moments are asked for: a sum of |x| has none",
                            "MOMENTS_NOT_DEFINED");
   }
@@ -226,71 +225,69 @@ absl::Status CheckOutputs(const Task& task) {
 
 // A statistic set has elements, so sets are bounded by the bytes that came; but not where the sets are empty.
 absl::Status CheckEmptySets(const Task& task) {
-  const bool fills_sets = task.commits || task.two_halves || task.Wants(OutputKind::kMean) ||
+  const bool fills_sets = task.commits() || task.two_halves() || task.Wants(OutputKind::kMean) ||
                           task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
-  if (!fills_sets || task.plan.elements > 0 || task.plan.Sets() <= kMaxEmptySets) return absl::OkStatus();
-  return TooManyError("x.shape", task.plan.Sets(), kMaxEmptySets);
+  if (!fills_sets || task.plan().elements > 0 || task.plan().Sets() <= kMaxEmptySets) return absl::OkStatus();
+  return TooManyError("x.shape", task.plan().Sets(), kMaxEmptySets);
 }
 
 // What will run the call. Both halves of one that has two must run where it asks.
 absl::StatusOr<Executed> ChooseDevice(const Backend& backend, const Task& task) {
   const Device device = task.cuda_device.has_value() ? Device::kCuda : task.call.device;
-  if (task.two_halves) NORMD_RETURN_IF_ERROR(backend.Choose(task.apply_plan, device).status());
-  return backend.Choose(task.plan, device);
+  if (task.two_halves()) NORMD_RETURN_IF_ERROR(backend.Choose(task.prepared->apply_plan, device).status());
+  return backend.Choose(task.plan(), device);
 }
 
 // ---- plan and reply
 
-absl::Status MakePlans(Task* task) {
-  const Call& call = task->call;
-  const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !task->spec.HasState();
+absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
+  const Call& call = task.call;
+  const NormSpec& spec = prepared->spec;
+  const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !spec.HasState();
   // A residual stream that is kept wide is f64, and has no fast arithmetic. What goes into a session's state, or is
   // merged elsewhere, is exact.
   const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
-  const bool is_state = call.moments_only || (task->session != nullptr && IsTraining(call));
+  const bool is_state = call.moments_only || (task.session != nullptr && IsTraining(call));
   // Partial moments of one value are fine: ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
                                .given_statistics = !own_statistics,
                                .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
-  NORMD_ASSIGN_OR_RETURN(task->plan, MakePlan(task->spec, call.x.dtype, call.x.shape, options));
-  task->two_halves = task->spec.method == Method::kPowerNorm && IsTraining(call);
-  if (!task->two_halves) return absl::OkStatus();
-  NORMD_ASSIGN_OR_RETURN(task->apply_plan, MakePlan(task->spec, call.x.dtype, call.x.shape,
-                                                    {.mode = Mode::kTraining, .given_statistics = true}));
+  NORMD_ASSIGN_OR_RETURN(prepared->plan, MakePlan(spec, call.x.dtype, call.x.shape, options));
+  prepared->two_halves = TraitsOf(spec.method).commit_gives_divisor && IsTraining(call);
+  if (!prepared->two_halves) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(prepared->apply_plan, MakePlan(spec, call.x.dtype, call.x.shape,
+                                                        {.mode = Mode::kTraining, .given_statistics = true}));
   return absl::OkStatus();
 }
 
 absl::Status CheckChannels(const Task& task) {
-  if (task.session == nullptr || task.session->num_channels == 0 || task.plan.num_channels == 0 ||
-      task.plan.num_channels == task.session->num_channels) {
+  if (task.session == nullptr || task.session->num_channels == 0 || task.plan().num_channels == 0 ||
+      task.plan().num_channels == task.session->num_channels) {
     return absl::OkStatus();
   }
-  return ShapeMismatchError("x", ShapeText(task.plan.shape),
+  return ShapeMismatchError("x", ShapeText(task.plan().shape),
                             Concat("a shape with the session's ", task.session->num_channels, " channels"));
 }
 
 Applied MakeApplied(const Task& task, Executed chosen) {
-  const NormSpec& spec = task.spec;
+  const NormSpec& spec = task.spec();
   Applied applied;
   applied.method = spec.method;
-  applied.eps = task.plan.eps;
-  applied.eps_mode = task.plan.eps_mode;
-  applied.cast_order = task.plan.cast_order;
+  applied.eps = task.plan().eps;
+  applied.eps_mode = task.plan().eps_mode;
+  applied.cast_order = task.plan().cast_order;
   applied.mode = task.call.mode;
-  applied.precision = task.plan.precision;
+  applied.precision = task.plan().precision;
   applied.device = chosen.device;
   applied.device_fallback = chosen.fell_back;
   applied.kernel = std::move(chosen.kernel);
-  applied.k = task.plan.k;
-  applied.session_version = task.session == nullptr ? 0 : task.session->version;
+  applied.k = task.plan().k;
   applied.weight_offset = spec.weight_offset;
-  const bool has_layout =
-      spec.method == Method::kBatchNorm || spec.method == Method::kInstanceNorm || spec.method == Method::kGroupNorm;
-  if (has_layout) applied.layout = spec.layout;
-  const bool has_running = spec.method == Method::kBatchNorm || spec.track_running_statistics;
-  if (has_running) applied.running = spec.running;
+  const MethodTraits& traits = TraitsOf(spec.method);
+  if (traits.has_layout) applied.layout = spec.layout;
+  if (spec.HasState() && traits.state == StateKind::kMeanVariance) applied.running = spec.running;
   if (task.call.residual.present()) applied.residual_rounding = task.call.residual_rounding;
-  if (spec.method == Method::kPRmsNorm) applied.k_rounding = spec.k_rounding;
+  if (traits.rounds_k) applied.k_rounding = spec.k_rounding;
   return applied;
 }
 
@@ -306,25 +303,71 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
   return state;
 }
 
-}  // namespace
-
-absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
-  NORMD_RETURN_IF_ERROR(ResolveTarget(task));
-  NORMD_ASSIGN_OR_RETURN(task->cuda_device, FindCudaDevice(task->call));
-  NORMD_RETURN_IF_ERROR(CheckX(task->call.x));
-  NORMD_RETURN_IF_ERROR(MakePlans(task));
+// All that can be said of a call without the bytes of its tensors. What it makes is the task's.
+absl::Status Prepare(const Backend& backend, Task* task) {
+  auto prepared = std::make_shared<PreparedCall>();
+  task->prepared = prepared;
+  const Call& call = task->call;
+  prepared->spec = task->session == nullptr ? std::get<NormSpec>(call.target) : task->session->spec;
+  prepared->commits = task->session != nullptr && IsTraining(call) && prepared->spec.HasState();
+  if (task->session != nullptr) {
+    prepared->uid = task->session->epoch;
+    prepared->parameters_version = task->session->parameters_version;
+    prepared->num_channels = task->session->num_channels;
+  }
+  NORMD_RETURN_IF_ERROR(CheckTarget(*task));
+  NORMD_ASSIGN_OR_RETURN(task->cuda_device, FindCudaDevice(call));
+  NORMD_RETURN_IF_ERROR(CheckX(call.x));
+  NORMD_RETURN_IF_ERROR(MakePlans(*task, prepared.get()));
   NORMD_RETURN_IF_ERROR(CheckChannels(*task));
-  if (!backend.Supports(task->plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
+  const NormPlan& plan = prepared->plan;
+  if (!backend.Supports(plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
   NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
+  prepared->runs_inline = !prepared->commits && !prepared->two_halves && !call.validate_only &&
+                          chosen.device == Device::kCpu && plan.elements > 0 &&
+                          plan.elements <= backend.inline_elements();
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
+  NORMD_RETURN_IF_ERROR(CheckKept(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
   NORMD_RETURN_IF_ERROR(CheckEmptySets(*task));
+  NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
+  prepared->applied = MakeApplied(*task, std::move(chosen));
+  task->reply.applied = prepared->applied;
+  return absl::OkStatus();
+}
+
+// What Prepare checks that may be another thing by now, for a call that was prepared before: the session, the device,
+// and what is behind the mask.
+absl::Status TakePrepared(const Backend& backend, Task* task) {
+  task->prepared = std::move(task->call.prepared);
+  task->reply.applied = task->prepared->applied;
+  NORMD_RETURN_IF_ERROR(CheckTarget(*task));
+  if (!task->prepared->runs_inline) {
+    NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
+    Applied& applied = task->reply.applied;
+    applied.device = chosen.device;
+    applied.device_fallback = chosen.fell_back;
+    applied.kernel = std::move(chosen.kernel);
+  }
+  return CheckKept(*task);
+}
+
+}  // namespace
+
+absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
+  const Session* const session = task->session.get();
+  const bool known = task->call.prepared != nullptr && task->call.prepared->IsFor(session);
+  NORMD_RETURN_IF_ERROR(known ? TakePrepared(backend, task) : Prepare(backend, task));
   NORMD_RETURN_IF_ERROR(TakeGiven(backend, task));
-  task->reply.applied = MakeApplied(*task, std::move(chosen));
-  task->reply.rows = task->plan.Sets();
-  if (task->session != nullptr) task->reply.state = UnchangedState(sessions, *task);
+  // It was also planned for where its tensors lie, which another call's may not.
+  const bool holds_for_others = !task->cuda_device.has_value() && !HasSharedOutputs(task->call);
+  if (holds_for_others) task->reply.prepared = task->prepared;
+  task->reply.rows = task->plan().Sets();
+  if (session == nullptr) return absl::OkStatus();
+  task->reply.applied.session_version = session->version;
+  task->reply.state = UnchangedState(sessions, *task);
   return absl::OkStatus();
 }
 

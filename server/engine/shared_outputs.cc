@@ -1,5 +1,6 @@
 #include "server/engine/shared_outputs.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/errors.h"
@@ -51,6 +52,11 @@ Shape OutputShape(const NormPlan& plan, OutputKind kind) {
 
 int64_t OutputBytes(const NormPlan& plan, OutputKind kind) {
   return (IsStatistic(kind) ? plan.Sets() : plan.elements) * SizeOf(OutputDType(plan, kind));
+}
+
+bool HasSharedOutputs(const Call& call) {
+  return std::any_of(call.outputs.begin(), call.outputs.end(),
+                     [](const WantedOutput& output) { return output.shared.has_value(); });
 }
 
 absl::Status CheckSharedOutputs(const Call& call, const NormPlan& plan) {

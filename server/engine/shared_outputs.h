@@ -16,6 +16,9 @@ DType OutputDType(const NormPlan& plan, OutputKind kind);
 Shape OutputShape(const NormPlan& plan, OutputKind kind);
 int64_t OutputBytes(const NormPlan& plan, OutputKind kind);
 
+// Whether some output goes to the caller's memory.
+bool HasSharedOutputs(const Call& call);
+
 // INVALID_ARGUMENT naming "outputs[i].shared": not the output's size, or bytes in common with another range. y may be
 // exactly where x is: every kernel reads an element for the last time before it writes it.
 absl::Status CheckSharedOutputs(const Call& call, const NormPlan& plan);

@@ -78,20 +78,23 @@ Job InputJob(Task& task, const NormPlan& plan) {
 }
 
 bool NeedsXTogether(const Backend& backend, const Task& task) {
-  const bool takes = backend.TakesSegments(task.plan) && !task.two_halves && !task.call.residual.present();
+  const bool takes = backend.TakesSegments(task.plan()) && !task.two_halves() && !task.call.residual.present();
   return task.call.x.scattered() && !takes;
 }
 
-// What PrepareTask allocates for a call, and encoding its moments.
+// What PrepareTask allocates for a call, and encoding its moments. Not the parameters of a session: the cache counts
+// them.
 int64_t BytesToMake(const Backend& backend, const Task& task) {
   int64_t bytes = NeedsXTogether(backend, task) ? task.call.x.size_bytes : 0;
-  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan.Sets();
-  if (task.commits || task.two_halves || task.Wants(OutputKind::kMoments)) bytes += moments;
+  if (task.session == nullptr) bytes += BytesOfLayer(task.plan(), task.call.parameters);
+  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().Sets();
+  if (task.commits() || task.two_halves() || task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.call.moments_only) return bytes;
-  if (task.call.outputs.empty()) return bytes + OutputBytes(task.plan, OutputKind::kY);
+  if (task.call.outputs.empty()) return bytes + OutputBytes(task.plan(), OutputKind::kY);
   for (const WantedOutput& wanted : task.call.outputs) {
-    if (wanted.kind != OutputKind::kMoments && !wanted.shared.has_value()) bytes += OutputBytes(task.plan, wanted.kind);
+    if (wanted.kind != OutputKind::kMoments && !wanted.shared.has_value())
+      bytes += OutputBytes(task.plan(), wanted.kind);
   }
   return bytes;
 }
@@ -110,24 +113,24 @@ bool Task::Wants(OutputKind kind) const {
                      [kind](const WantedOutput& output) { return output.kind == kind; });
 }
 
-bool Task::FirstHasWork() const { return !moments.empty() || (!two_halves && SecondHasWork()); }
+bool Task::FirstHasWork() const { return !moments.empty() || (!two_halves() && SecondHasWork()); }
 
 bool Task::SecondHasWork() const {
-  return plan.elements > 0 || Wants(OutputKind::kMean) || Wants(OutputKind::kInverseStd);
+  return plan().elements > 0 || Wants(OutputKind::kMean) || Wants(OutputKind::kInverseStd);
 }
 
 Job Task::FirstJob() {
-  Job job = InputJob(*this, plan);
+  Job job = InputJob(*this, plan());
   job.given_mean = given_mean;
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
-  if (two_halves) return job;
-  for (OutputTensor& output : reply.outputs) PointTo(&output, plan, &job);
+  if (two_halves()) return job;
+  for (OutputTensor& output : reply.outputs) PointTo(&output, plan(), &job);
   return job;
 }
 
 Job Task::SecondJob() {
-  Job job = InputJob(*this, apply_plan);
+  Job job = InputJob(*this, prepared->apply_plan);
   // What was committed is answered, whoever has gone.
   job.errand.deadline = absl::InfiniteFuture();
   job.errand.cancelled = nullptr;
@@ -138,7 +141,7 @@ Job Task::SecondJob() {
     job.x_buffer = nullptr;
   }
   job.given_variance = divisor.data();
-  for (OutputTensor& output : reply.outputs) PointTo(&output, apply_plan, &job);
+  for (OutputTensor& output : reply.outputs) PointTo(&output, prepared->apply_plan, &job);
   return job;
 }
 
@@ -150,17 +153,30 @@ void Task::NoteExecuted() {
   applied.kernel = std::move(executed.kernel);
 }
 
+int64_t BytesToPrepareFrom(const Task& task) {
+  const Call& call = task.call;
+  int64_t bytes = call.mask.size_bytes + call.parameters.weight.size_bytes + call.parameters.bias.size_bytes +
+                  call.running_mean.size_bytes + call.running_var.size_bytes;
+  if (task.session == nullptr || task.session->parameters == nullptr) return bytes;
+  for (const std::optional<OwnedTensor>* tensor :
+       {&task.session->parameters->weight, &task.session->parameters->bias}) {
+    if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
+  }
+  return bytes;
+}
+
 absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task) {
-  if (task->plan.elements == 0) {
+  // First: a call that the budget has no room for converts nothing.
+  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(backend, *task)));
+  if (task->plan().elements == 0) {
     // Nothing to apply parameters to, and their length is not bounded by the bytes that came.
   } else if (task->session != nullptr) {
-    NORMD_ASSIGN_OR_RETURN(task->layer, layers->Get(*task->session, task->plan));
+    NORMD_ASSIGN_OR_RETURN(task->layer, layers->Get(*task->session, task->plan()));
   } else {
-    NORMD_ASSIGN_OR_RETURN(task->layer, PrepareLayer(backend, task->spec, task->plan, task->call.parameters));
+    NORMD_ASSIGN_OR_RETURN(task->layer, PrepareLayer(backend, task->spec(), task->plan(), task->call.parameters));
   }
-  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(backend, *task)));
-  if (task->commits || task->two_halves || task->Wants(OutputKind::kMoments)) {
-    task->moments.resize(static_cast<size_t>(task->plan.Sets()));
+  if (task->commits() || task->two_halves() || task->Wants(OutputKind::kMoments)) {
+    task->moments.resize(static_cast<size_t>(task->plan().Sets()));
   }
   if (NeedsXTogether(backend, *task)) {
     task->together = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
@@ -169,7 +185,7 @@ absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool*
   if (task->call.outputs.empty()) task->call.outputs = {OutputKind::kY};
   for (WantedOutput& wanted : task->call.outputs) {
     if (wanted.kind != OutputKind::kMoments) {
-      task->reply.outputs.push_back(MakeOutput(task->plan, std::move(wanted), buffers));
+      task->reply.outputs.push_back(MakeOutput(task->plan(), std::move(wanted), buffers));
     }
   }
   return absl::OkStatus();

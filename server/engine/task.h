@@ -15,22 +15,16 @@
 #include "server/base/buffer.h"
 #include "server/engine/call.h"
 #include "server/engine/layer_cache.h"
+#include "server/engine/prepared_call.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
 struct Task {
   Call call;
-  SessionPtr session;  // the snapshot the call reads; null for a spec target
-  NormSpec spec;       // the call's or the session's
-
-  NormPlan plan;
-  // PowerNorm training divides by what the step's commit says, so it runs in two halves: Reduce by `plan`, then Apply
-  // by `apply_plan`, which is given the divisor.
-  bool two_halves = false;
-  NormPlan apply_plan;
-  bool commits = false;            // a training step on a session with running state
-  std::optional<int> cuda_device;  // of the call's tensors that lie in CUDA memory; absent: none does
+  SessionPtr session;                            // the snapshot the call reads; null for a spec target
+  std::shared_ptr<const PreparedCall> prepared;  // what it runs as; null before PlanTask
+  std::optional<int> cuda_device;                // of the call's tensors that lie in CUDA memory; absent: none does
 
   std::shared_ptr<const Layer> layer;  // null: no parameters
   // Statistics that the plan is given. The pointers are into `session`, `given` or `divisor`.
@@ -47,6 +41,12 @@ struct Task {
   absl::Status status;  // the first error; ok so far
   CallReply reply;
 
+  // REQUIRES: PlanTask has begun.
+  const NormSpec& spec() const { return prepared->spec; }
+  const NormPlan& plan() const { return prepared->plan; }
+  bool two_halves() const { return prepared->two_halves; }
+  bool commits() const { return prepared->commits; }
+
   // The session that the call names, null for a spec target.
   const std::string* TargetId() const;
   bool Wants(OutputKind kind) const;
@@ -60,9 +60,14 @@ struct Task {
   void NoteExecuted();
 };
 
-// Checks everything that can be wrong with the call, makes its plans, and fills reply.applied and, for session targets,
-// reply.state. Allocates nothing in proportion to the tensor. REQUIRES: task->session is set for a session target.
+// Checks everything that can be wrong with the call, makes its plans unless the call was prepared before, and fills
+// reply.applied and, for session targets, reply.state. Allocates nothing in proportion to the tensor. REQUIRES:
+// task->session is set for a session target.
 absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task);
+
+// How many bytes of the call's and its session's PlanTask and PrepareTask look at one by one: the mask, and parameters
+// that are converted.
+int64_t BytesToPrepareFrom(const Task& task);
 
 // Parameters, given statistics and outputs, large ones from `buffers`. REQUIRES: PlanTask was ok, not validate_only.
 absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task);

@@ -25,6 +25,11 @@ enum Id {
   kStoreGroupChanges = kFirstStoreMetric + kStoreMetrics,
   kStoreGroupSeconds,
   kInFlightBytes,
+  kConnections,
+  kConnectionsAccepted,
+  kConnectionsClosed,
+  kLongestCallback,
+  kSlowCallbacks,
   kRegions,
   kRegionBytes,
   kBuildInfo,
@@ -40,7 +45,8 @@ constexpr MetricInfo kMetrics[] = {
     {"normd_requests_total", MetricType::kCounter, "method, norm, code",
      "Requests finished; every item of a stream is one, a batch is one."},
     {"normd_request_duration_seconds", MetricType::kHistogram, "method, phase",
-     "Time of requests by phase: decode, compute, commit, encode, total, and queue, what is left of total."},
+     "Time of requests by phase: decode, compute, commit, encode (not of replies whose beginning is known), total, and "
+     "queue, what is left of total."},
     {"normd_request_bytes_total", MetricType::kCounter, "", "Bytes of request messages received."},
     {"normd_response_bytes_total", MetricType::kCounter, "", "Bytes of response messages sent."},
     {"normd_rows_total", MetricType::kCounter, "norm",
@@ -69,9 +75,20 @@ constexpr MetricInfo kMetrics[] = {
     {"normd_store_damaged_total", MetricType::kCounter, "", "Damaged records that were read (DATA_LOSS)."},
     {"normd_store_failed_groups_total", MetricType::kCounter, "",
      "Transactions that failed; nothing of them was kept."},
+    {"normd_store_queued_reads", MetricType::kGauge, "", "Sessions and lists waiting to be read."},
+    {"normd_store_file_damaged", MetricType::kGauge, "",
+     "1: the check at the start found the store's file damaged; restore a backup."},
     {"normd_store_group_changes", MetricType::kHistogram, "", "Changes in one transaction."},
     {"normd_store_group_seconds", MetricType::kHistogram, "", "Time of one transaction, flush included."},
     {"normd_in_flight_bytes", MetricType::kGauge, "", "Bytes of requests admitted and not yet answered."},
+    {"normd_connections", MetricType::kGauge, "", "Open connections."},
+    {"normd_connections_accepted_total", MetricType::kCounter, "", "Connections that finished their set-up."},
+    {"normd_connections_closed_total", MetricType::kCounter, "reason",
+     "Connections that the server closed: too many in all (total) or of one peer (peer), no descriptors left, set-up "
+     "not finished in time (setup), not HTTP/2 (foreign), calls opened or taken back in a flood (flood)."},
+    {"normd_queue_callback_longest_seconds", MetricType::kGauge, "",
+     "The longest that a queue's thread was busy with one event since the last scrape."},
+    {"normd_queue_callbacks_slow_total", MetricType::kCounter, "", "Events that kept a queue's thread over 5 ms."},
     {"normd_shared_memory_regions", MetricType::kGauge, "", "Shared-memory regions that are mapped."},
     {"normd_shared_memory_bytes", MetricType::kGauge, "", "Bytes of those, mapped and not copied."},
     {"normd_build_info", MetricType::kGauge, "version, numerics, isa", "Always 1; the labels say what runs."},
@@ -111,6 +128,11 @@ prometheus::Family<prometheus::Histogram>& HistogramFamily(prometheus::Registry&
       .Name(std::string(kMetrics[id].name))
       .Help(std::string(kMetrics[id].help))
       .Register(registry);
+}
+
+void GrowTo(int64_t value, prometheus::Counter& counter) {
+  const double growth = static_cast<double>(value) - counter.Value();
+  if (growth > 0) counter.Increment(growth);
 }
 
 // One counter for each of the two values of a label.
@@ -171,6 +193,10 @@ Metrics::Metrics(const MetricsOptions& options)
       group_changes_(&HistogramFamily(registry_, kStoreGroupChanges).Add({}, ItemBuckets())),
       group_seconds_(&HistogramFamily(registry_, kStoreGroupSeconds).Add({}, DurationBuckets())),
       in_flight_bytes_(&GaugeFamily(registry_, kInFlightBytes).Add({})),
+      connections_(&GaugeFamily(registry_, kConnections).Add({})),
+      connections_accepted_(&CounterFamily(registry_, kConnectionsAccepted).Add({})),
+      longest_callback_(&GaugeFamily(registry_, kLongestCallback).Add({})),
+      slow_callbacks_(&CounterFamily(registry_, kSlowCallbacks).Add({})),
       regions_(&GaugeFamily(registry_, kRegions).Add({})),
       region_bytes_(&GaugeFamily(registry_, kRegionBytes).Add({})),
       resident_bytes_(&GaugeFamily(registry_, kResidentBytes).Add({})),
@@ -192,6 +218,9 @@ Metrics::Metrics(const MetricsOptions& options)
   GaugeFamily(registry_, kBuildInfo).Add(options.build_labels).Set(1);
   prometheus::Family<prometheus::Counter>& rows = CounterFamily(registry_, kRows);
   for (const std::string& norm : norms_) rows_.push_back(&rows.Add({{"norm", norm}}));
+  prometheus::Family<prometheus::Counter>& closed = CounterFamily(registry_, kConnectionsClosed);
+  for (const std::string& reason : options.close_reasons)
+    connections_closed_.push_back(&closed.Add({{"reason", reason}}));
   // One line a method from the start, so that rates over a fresh server are 0 and not absent; a histogram has 20 lines
   // and starts for one method only.
   const int no_norm = static_cast<int>(norms_.size()) - 1;
@@ -257,9 +286,18 @@ void Metrics::SetStoreMetric(StoreMetric metric, int64_t value) {
   if (store_gauges_[index] != nullptr) return store_gauges_[index]->Set(static_cast<double>(value));
   // One reader at a time, so that growth is added once.
   MutexLock lock(process_mu_);
-  prometheus::Counter& counter = *store_counters_[index];
-  const double growth = static_cast<double>(value) - counter.Value();
-  if (growth > 0) counter.Increment(growth);
+  GrowTo(value, *store_counters_[index]);
+}
+
+void Metrics::SetTransport(const TransportValues& values) {
+  connections_->Set(static_cast<double>(values.connections));
+  longest_callback_->Set(absl::ToDoubleSeconds(values.longest_callback));
+  MutexLock lock(process_mu_);
+  GrowTo(values.accepted, *connections_accepted_);
+  GrowTo(values.slow_callbacks, *slow_callbacks_);
+  for (size_t i = 0; i < connections_closed_.size() && i < values.closed.size(); ++i) {
+    GrowTo(values.closed[i], *connections_closed_[i]);
+  }
 }
 
 void Metrics::SetRegions(int64_t regions, int64_t bytes) {

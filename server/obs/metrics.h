@@ -58,8 +58,10 @@ enum class StoreMetric : uint8_t {
   kConflicts,
   kDamaged,
   kFailedGroups,
+  kQueuedReads,
+  kFileDamaged,
 };
-inline constexpr int kStoreMetrics = 12;
+inline constexpr int kStoreMetrics = 14;
 
 // Values of labels, in the order of their names in metrics.cc.
 enum class DeviceLabel : uint8_t { kCpu, kCuda };
@@ -69,7 +71,17 @@ enum class DropLabel : uint8_t { kCancelled, kExpired };
 struct MetricsOptions {
   std::vector<std::string> methods;                 // values of `method`; everything else is "other"
   std::vector<std::string> norms;                   // values of `norm`; everything else is "none"
+  std::vector<std::string> close_reasons;           // values of `reason` of closed connections
   std::map<std::string, std::string> build_labels;  // of normd_build_info
+};
+
+// Of connections and queues, as they are when somebody looks; counts are since the start.
+struct TransportValues {
+  int64_t connections = 0;
+  int64_t accepted = 0;
+  std::vector<int64_t> closed;  // as MetricsOptions::close_reasons
+  absl::Duration longest_callback;
+  int64_t slow_callbacks = 0;
 };
 
 class Metrics {
@@ -101,7 +113,12 @@ class Metrics {
   // Values that are read when somebody looks, not counted as they change.
   void SetStoreMetric(StoreMetric metric, int64_t value);
   void SetRegions(int64_t regions, int64_t bytes);  // of shared memory
+  void SetTransport(const TransportValues& values);
   void SetInFlightBytes(int64_t bytes) { in_flight_bytes_->Set(static_cast<double>(bytes)); }
+
+  // What was counted and set so far.
+  double in_flight_bytes() const { return in_flight_bytes_->Value(); }
+  double moved_bytes() const { return request_bytes_->Value() + response_bytes_->Value(); }
 
   // Requests finished so far, by method, for the status page; only methods that were called.
   std::vector<std::pair<std::string, uint64_t>> RequestsByMethod() const;
@@ -135,6 +152,11 @@ class Metrics {
   prometheus::Histogram* group_changes_;
   prometheus::Histogram* group_seconds_;
   prometheus::Gauge* in_flight_bytes_;
+  prometheus::Gauge* connections_;
+  prometheus::Counter* connections_accepted_;
+  prometheus::Gauge* longest_callback_;
+  prometheus::Counter* slow_callbacks_;
+  std::vector<prometheus::Counter*> connections_closed_;
   prometheus::Gauge* regions_;
   prometheus::Gauge* region_bytes_;
   prometheus::Gauge* resident_bytes_;

@@ -32,6 +32,18 @@ double BootTimeSeconds() {
   return 0;
 }
 
+struct ResidentPages {
+  int64_t all = 0;
+  int64_t shared = 0;  // of files and of shared memory
+};
+
+ResidentPages ReadResidentPages() {
+  std::ifstream file("/proc/self/statm");
+  int64_t size = 0;
+  ResidentPages pages;
+  return file >> size >> pages.all >> pages.shared ? pages : ResidentPages();
+}
+
 int64_t CountOpenFds() {
   std::error_code error;
   int64_t count = 0;
@@ -41,6 +53,13 @@ int64_t CountOpenFds() {
 }
 
 }  // namespace
+
+int64_t ReadResidentBytes() { return ReadResidentPages().all * sysconf(_SC_PAGESIZE); }
+
+int64_t ReadPrivateBytes() {
+  const ResidentPages pages = ReadResidentPages();
+  return (pages.all - pages.shared) * sysconf(_SC_PAGESIZE);
+}
 
 ProcessFigures ReadProcessFigures() {
   ProcessFigures figures;

@@ -15,6 +15,11 @@ struct ProcessFigures {
   double start_time_seconds = 0;  // since the Unix epoch
 };
 
+// Memory that the process has now; cheaper than all of the below. 0 when it cannot be read.
+int64_t ReadResidentBytes();
+// The same without pages of files and of shared memory, which others may have.
+int64_t ReadPrivateBytes();
+
 // What cannot be read stays 0.
 ProcessFigures ReadProcessFigures();
 

@@ -13,7 +13,6 @@ namespace normd::rpc {
 namespace {
 
 constexpr int kMaxQueues = 64;
-constexpr int kSecondMs = 1000;
 
 absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -58,24 +57,6 @@ int64_t MaxTensorBytes(const GrpcServerOptions& options) {
   return std::min(options.max_tensor_bytes, MaxCallerBytes(options) / kBytesHeldPerMessageByte);
 }
 
-void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder.SetMaxSendMessageSize(-1);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ConcurrentStreams(options));
-  // A port that another process has is an error, not something to share.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Tensors hardly compress, and a small message must not become a large one: compressed requests are refused.
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  // Finds dead peers in minutes; lets clients behind idle-closing middleboxes ping, but not flood.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 120 * kSecondMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * kSecondMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10 * kSecondMs);
-}
-
 class CallerShare {
  public:
   CallerShare(Admission* admission, std::string caller) : admission_(admission), caller_(std::move(caller)) {}
@@ -91,7 +72,7 @@ class CallerShare {
     const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (bytes <= 0 || held <= limit) return absl::OkStatus();
     held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    return TooManyError("bytes_in_flight_of_caller", held, limit);
+    return NoRoomError("bytes_in_flight_of_caller", held, limit);
   }
 
  private:
@@ -103,25 +84,24 @@ class CallerShare {
 Reservation::~Reservation() {
   if (admission_ == nullptr) return;
   if (caller_ != nullptr) caller_->Take(-caller_bytes_).IgnoreError();
-  admission_->Take(-bytes_).IgnoreError();
+  admission_->Take(-bytes_, 0).IgnoreError();
 }
 
 absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
   if (admission_ == nullptr) return absl::OkStatus();  // of nothing that is bounded
-  NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_));
+  const AdmissionLimits& limits = admission_->limits_;
+  if (bytes > limits.max_bytes) return TooManyError("bytes_in_flight", bytes, limits.max_bytes);  // for ever
+  NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
-  if (caller_ == nullptr) {
-    std::string name = caller();
-    // All who come through a Unix socket have this name: a share would be one for all of them.
-    if (name.compare(0, 5, "unix:") == 0) return absl::OkStatus();
-    caller_ = admission_->ShareOf(std::move(name));
-  }
-  absl::Status share = caller_->Take(bytes - caller_bytes_);
+  if (caller_ == nullptr) caller_ = admission_->ShareOf(caller());
+  absl::Status share = bytes > limits.max_caller_bytes
+                           ? TooManyError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes)
+                           : caller_->Take(bytes - caller_bytes_);
   if (share.ok()) {
     caller_bytes_ = bytes;
   } else {
-    admission_->Take(before - bytes).IgnoreError();
+    admission_->Take(before - bytes, 0).IgnoreError();
     bytes_ = before;
   }
   return share;
@@ -139,13 +119,15 @@ absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<
 }
 
 // Giving back, which is taking less than nothing, always works.
-absl::Status Admission::Take(int64_t bytes) {
-  int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (bytes > 0 && held > limits_.max_bytes) {
+absl::Status Admission::Take(int64_t bytes, int64_t total_bytes) {
+  const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  const int64_t limit = total_bytes <= kSmallBytes ? limits_.max_bytes / 16 * 17 : limits_.max_bytes;
+  if (bytes > 0 && held > limit) {
     held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    return TooManyError("bytes_in_flight", held, limits_.max_bytes);
+    return NoRoomError("bytes_in_flight", held, limit);
   }
   if (on_change_) on_change_(held);
+  if (bytes < 0 && on_release_) on_release_();
   return absl::OkStatus();
 }
 

@@ -1,10 +1,8 @@
-// What may come in: the limits that gRPC is told, and the budget of bytes held at one time, by all and by one caller.
+// What may come in: the budget of bytes held at one time, by all and by one caller.
 // In the path: at a call's headers, before its message is read; the reservation then lives as long as the call.
 // Threads: safe from any thread; without a lock but for large calls.
 #ifndef NORMD_SERVER_RPC_ADMISSION_H_
 #define NORMD_SERVER_RPC_ADMISSION_H_
-
-#include <grpcpp/server_builder.h>
 
 #include <atomic>
 #include <cstdint>
@@ -39,9 +37,6 @@ int64_t MaxCallerBytes(const GrpcServerOptions& options);
 
 // The largest tensor that can travel in chunks: the option, or what a caller may hold of one and its reply.
 int64_t MaxTensorBytes(const GrpcServerOptions& options);
-
-// Message, metadata and stream limits, keepalive, no compression, no sharing of a port with another process.
-void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder);
 
 class Admission;
 
@@ -98,15 +93,23 @@ class Admission {
   // Smaller calls are bounded by the streams of a connection, and not worth looking a caller up.
   static constexpr int64_t kCountedBytes = 256 << 10;
 
+  // Calls that hold no more than this have a sixteenth of the budget beyond it, which large ones cannot take.
+  static constexpr int64_t kSmallBytes = 128 << 10;
+
+  // Runs when bytes have been given back. Set once, before there are calls; must not block.
+  void SetOnRelease(std::function<void()> on_release) { on_release_ = std::move(on_release); }
+
  private:
   friend class Reservation;
   friend class CallerShare;
 
-  absl::Status Take(int64_t bytes);
+  // Holds `bytes` more, which may be less than nothing, for a call that holds `total_bytes` in all.
+  absl::Status Take(int64_t bytes, int64_t total_bytes);
   std::shared_ptr<CallerShare> ShareOf(std::string caller);
 
   const AdmissionLimits limits_;
   const std::function<void(int64_t)> on_change_;
+  std::function<void()> on_release_;
   std::atomic<int64_t> held_bytes_{0};
   Mutex mu_;
   std::unordered_map<std::string, std::weak_ptr<CallerShare>> callers_ ABSL_GUARDED_BY(mu_);

@@ -54,7 +54,7 @@ v1::DescribeResponse Describe(const GrpcServerOptions& options, const SessionSto
   v1::DescribeResponse response;
   response.set_server_version(options.server_version);
   response.set_numerics(std::string(kNumerics));
-  for (const MethodInfo& info : AllMethods()) DescribeMethod(info, response.add_methods());
+  for (const MethodDefinition* method : AllMethods()) DescribeMethod(method->info, response.add_methods());
   for (const DType dtype : kAllDTypes) response.add_dtypes(static_cast<v1::DType>(dtype));
   for (const DeviceInfo& device : options.devices) {
     v1::DeviceDescription* described = response.add_devices();

@@ -130,18 +130,10 @@ WireBody OutputsBody(CallReply& reply, std::vector<Buffer>* chunked) {
   return body;
 }
 
-// Adds what one call did to the record of its request, which may have several.
-void Note(const CallReply& reply, RequestRecord& record) {
-  const std::string_view method = Info(reply.applied.method).name;
-  record.norm_method = record.norm_method.empty() || record.norm_method == method ? method : kMixed;
-  record.rows += reply.rows;
-  record.compute += reply.timings.compute;
-  record.commit += reply.timings.commit;
-}
-
 void EncodeTimings(const CallTimings& timings, const RequestRecord& record, absl::Duration before_encode,
                    absl::Duration encode, v1::Timings* message) {
-  const absl::Duration queue = before_encode - record.decode - timings.compute - timings.commit;
+  const absl::Duration encoded_before = record.encode - encode;  // of the request's other calls
+  const absl::Duration queue = before_encode - encoded_before - record.decode - timings.compute - timings.commit;
   message->set_decode_ns(absl::ToInt64Nanoseconds(record.decode));
   message->set_queue_ns(std::max<int64_t>(0, absl::ToInt64Nanoseconds(queue)));
   message->set_compute_ns(absl::ToInt64Nanoseconds(timings.compute));
@@ -150,6 +142,14 @@ void EncodeTimings(const CallTimings& timings, const RequestRecord& record, absl
 }
 
 }  // namespace
+
+void NoteReply(const CallReply& reply, RequestRecord& record) {
+  const std::string_view method = Info(reply.applied.method).name;
+  record.norm_method = record.norm_method.empty() || record.norm_method == method ? method : kMixed;
+  record.rows += reply.rows;
+  record.compute = std::max(record.compute, reply.timings.compute);
+  record.commit = std::max(record.commit, reply.timings.commit);
+}
 
 void EncodeCommitResult(const CommitResult& result, bool output_available, v1::StateResult* message) {
   message->set_version(result.version);
@@ -177,7 +177,7 @@ WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation
   if (reply.state.has_value()) {
     EncodeCommitResult(reply.state->result, reply.state->output_available, head.mutable_state());
   }
-  Note(reply, observation.record());
+  NoteReply(reply, observation.record());
   const absl::Duration encode = observation.Elapsed() - begin;
   observation.record().encode += encode;
   if (want_timings) EncodeTimings(reply.timings, observation.record(), begin, encode, head.mutable_timings());
@@ -187,26 +187,11 @@ WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation
   return body;
 }
 
-std::string EncodePlainReplyHead(const Applied& applied, const NormPlan& plan, int64_t y_bytes) {
-  v1::NormalizeResponse response;
-  EncodeApplied(applied, response.mutable_applied());
-  v1::Output* const output = response.add_outputs();
-  output->set_kind(v1::OUTPUT_KIND_Y);
-  v1::Tensor* const y = output->mutable_tensor();
-  y->set_dtype(static_cast<v1::DType>(plan.dtype));
-  y->mutable_shape()->Add(plan.shape.begin(), plan.shape.end());
-  // y's bytes are the last of the message: it is written with as many zeros, which are cut off.
-  y->set_data(std::string(static_cast<size_t>(y_bytes), '\0'));
-  std::string head = response.SerializeAsString();
-  head.resize(head.size() - static_cast<size_t>(y_bytes));
-  return head;
-}
-
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation) {
   const absl::Duration begin = observation.Elapsed();
   v1::ComputeMomentsResponse head;
   EncodeApplied(reply.applied, head.mutable_applied());
-  Note(reply, observation.record());
+  NoteReply(reply, observation.record());
   WireBody body;
   body.Append(head.SerializeAsString());
   if (reply.moments.has_value()) {
@@ -217,17 +202,17 @@ WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation)
   return body;
 }
 
-WireBody EncodeBatchItem(absl::StatusOr<CallReply> result, bool want_timings, Observation& observation) {
+WireBody EncodeBatchItem(WireBody response) {
   WireBody body;
-  if (!result.ok()) {
-    ++observation.record().batch_items_failed;
-    v1::BatchItemResult failed;
-    *failed.mutable_status() = ToMessage(result.status());
-    body.Append(failed.SerializeAsString());
-    return body;
-  }
-  body.AppendMessageField(v1::BatchItemResult::kResponseFieldNumber,
-                          EncodeNormalizeResponse(*std::move(result), want_timings, observation));
+  body.AppendMessageField(v1::BatchItemResult::kResponseFieldNumber, std::move(response));
+  return body;
+}
+
+WireBody EncodeBatchItemError(const absl::Status& error) {
+  v1::BatchItemResult failed;
+  *failed.mutable_status() = ToMessage(error);
+  WireBody body;
+  body.Append(failed.SerializeAsString());
   return body;
 }
 

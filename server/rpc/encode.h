@@ -27,12 +27,14 @@ void EncodeF64(const std::vector<double>& values, v1::Tensor* message);
 // `chunked`, tensors that would be sent are put there instead, in order: their bytes follow in chunks.
 WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation,
                                  std::vector<Buffer>* chunked = nullptr);
-// The beginning of a NormalizeResponse whose only output is y, up to y's bytes.
-std::string EncodePlainReplyHead(const Applied& applied, const NormPlan& plan, int64_t y_bytes);
+// Adds what one call did to the record of its request, which may have several. They travelled together, so that the
+// time of each is part of the same time, and the longest is that of the request.
+void NoteReply(const CallReply& reply, RequestRecord& record);
 // A ComputeMomentsResponse.
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation);
-// A BatchItemResult.
-WireBody EncodeBatchItem(absl::StatusOr<CallReply> result, bool want_timings, Observation& observation);
+// BatchItemResults: of a NormalizeResponse, and of an error.
+WireBody EncodeBatchItem(WireBody response);
+WireBody EncodeBatchItemError(const absl::Status& error);
 // StreamResponses.
 WireBody EncodeStreamReply(uint64_t sequence, WireBody response);
 WireBody EncodeStreamError(uint64_t sequence, const google::rpc::Status& error);

@@ -3,6 +3,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,16 +11,25 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/text.h"
+#include "absl/time/clock.h"
 #include "server/base/status_macros.h"
+#include "server/base/steady_time.h"
+#include "server/rpc/accept_loop.h"
 #include "server/rpc/admission.h"
+#include "server/rpc/call_decoder.h"
+#include "server/rpc/connection.h"
 #include "server/rpc/dispatcher.h"
 #include "server/rpc/health_service.h"
+#include "server/rpc/listener_probe.h"
+#include "server/rpc/listening_socket.h"
 #include "server/rpc/normalizer_service.h"
+#include "server/rpc/read_gate.h"
 #include "server/rpc/reflection.h"
 #include "server/rpc/route.h"
 #include "server/rpc/sessions_service.h"
 #include "server/rpc/shared_memory_service.h"
+#include "server/rpc/transfer_watch.h"
+#include "server/rpc/transport_options.h"
 
 namespace normd {
 
@@ -33,68 +43,122 @@ class GrpcServer::State {
  public:
   State(GrpcServerOptions options, Engine* engine)
       : options_(std::move(options)),
-        admission_(Limits(options_), options_.observer.on_bytes_in_flight),
-        context_{&admission_,        &options_.observer, options_.max_message_bytes,
-                 &engine->buffers(), options_.regions,   options_.shared_memory_anywhere} {
-    dispatcher_.Add(rpc::NormalizerRoutes(&context_, &options_, engine));
+        admission_({options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, options_.observer.on_bytes_in_flight),
+        context_{.admission = &admission_,
+                 .read_gate = &read_gate_,
+                 .observer = &options_.observer,
+                 .max_message_bytes = options_.max_message_bytes,
+                 .buffers = &engine->buffers(),
+                 .regions = options_.regions,
+                 .shared_memory_anywhere = options_.shared_memory_anywhere,
+                 .work_pool = &engine->work_pool()},
+        connections_(rpc::LimitsOfConnections(options_)) {
+    dispatcher_.Add(rpc::NormalizerRoutes(&context_, &options_, engine, &decoder_));
     dispatcher_.Add(rpc::SessionsRoutes(&context_, &options_, engine));
     dispatcher_.Add(shared_memory_.Routes());
     dispatcher_.Add(health_.Routes());
   }
 
   absl::Status Start() {
-    grpc::ServerBuilder builder;
-    rpc::SetTransportLimits(options_, builder);
-    reflection_.AddTo(builder);
-    dispatcher_.AddTo(builder, options_.queues != 0 ? options_.queues : DefaultQueues());
-    ports_.resize(options_.listeners.size());
-    for (size_t i = 0; i < ports_.size(); ++i) {
-      builder.AddListeningPort(options_.listeners[i], grpc::InsecureServerCredentials(), &ports_[i]);
+    std::vector<rpc::ListeningSocket> sockets;
+    for (const std::string& address : options_.listeners) {
+      NORMD_ASSIGN_OR_RETURN(std::vector<rpc::ListeningSocket> bound, rpc::Listen(address));
+      ports_.push_back(bound.front().port());
+      for (rpc::ListeningSocket& socket : bound) sockets.push_back(std::move(socket));
     }
-    server_ = builder.BuildAndStart();
-    if (absl::Status status = CheckBound(); !status.ok()) {
+    if (absl::Status status = StartGrpc(); !status.ok()) {
       Shutdown(absl::ZeroDuration());
       return status;
     }
     dispatcher_.Start();
+    transfers_.Start();
     health_.SetServing(true);
+    NORMD_RETURN_IF_ERROR(accept_loop_.Start(std::move(sockets)));
+    probe_.Start(options_.listeners, ports_);
     return absl::OkStatus();
   }
 
+  // No call may end with CANCELLED that did not run too long: clients try again what is UNAVAILABLE, and nothing else.
+  // So gRPC, which cancels what comes after its own shutdown, is shut down last, when no connection is left.
   void Shutdown(absl::Duration grace) {
     std::call_once(shutdown_, [this, grace] {
+      probe_.Stop();
       health_.SetServing(false);
+      accept_loop_.Stop();
       health_.EndWatches();
       shared_memory_.EndRegistrations();
-      const absl::Duration bounded = std::min(grace, absl::Hours(24));  // an infinite one does not fit a time_point
-      if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(bounded));
+      read_gate_.Open();
+      transfers_.Drain();
+      const absl::Time end = SteadyNow() + grace;
+      dispatcher_.Drain(grace);
+      CloseConnections(std::max(end - SteadyNow(), kTimeToClose));
+      if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+      transfers_.Stop();
       dispatcher_.Stop();
     });
   }
 
   const std::vector<int>& ports() const { return ports_; }
   rpc::HealthService& health() { return health_; }
+  bool Answers() const { return probe_.answers(); }
+  ConnectionFigures connections() const { return connections_.figures(); }
+  QueueFigures TakeQueueFigures() { return dispatcher_.TakeFigures(); }
 
  private:
-  static rpc::AdmissionLimits Limits(const GrpcServerOptions& options) {
-    return {options.max_in_flight_bytes, rpc::MaxCallerBytes(options)};
+  // For gRPC to notice that its connections have ended.
+  static constexpr absl::Duration kTimeToClose = absl::Seconds(1);
+
+  absl::Status StartGrpc() {
+    grpc::ServerBuilder builder;
+    rpc::SetTransportLimits(options_, builder);
+    reflection_.AddTo(builder);
+    dispatcher_.AddTo(builder, options_.queues != 0 ? options_.queues : DefaultQueues());
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+    server_ = builder.BuildAndStart();
+    return server_ != nullptr ? absl::OkStatus() : absl::UnavailableError("the gRPC server does not start");
   }
 
-  absl::Status CheckBound() const {
-    for (size_t i = 0; i < ports_.size(); ++i) {
-      if (ports_[i] == 0) return absl::UnavailableError(Concat("cannot listen on ", options_.listeners[i]));
+  void HandOver(int fd, int listener_fd, bool is_unix) {
+    // gRPC calls every connection of a Unix socket "unix:" when its acceptor makes it, so that callers could not be
+    // told apart; made from the descriptor alone, each has a name. There is nothing to encrypt on a Unix socket.
+    if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd);
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.listener_fd = listener_fd;
+    parameters.fd = fd;
+    acceptor_->HandleNewConnection(&parameters);
+  }
+
+  void CloseConnections(absl::Duration limit) {
+    const absl::Time end = SteadyNow() + limit;
+    while (true) {
+      connections_.Sweep();
+      const std::vector<rpc::ConnectionPtr> left = connections_.All();
+      if (left.empty() || SteadyNow() >= end) return;
+      for (const rpc::ConnectionPtr& connection : left) connection->Close();
+      absl::SleepFor(absl::Milliseconds(5));
     }
-    return server_ != nullptr ? absl::OkStatus() : absl::UnavailableError("the gRPC server does not start");
   }
 
   const GrpcServerOptions options_;
   rpc::Admission admission_;
+  // Some of what waits has come: together with the budget it is what TransferWatch allows.
+  rpc::ReadGate read_gate_{
+      &admission_, {.longest = options_.max_wait_for_room, .max_message_bytes = options_.max_in_flight_bytes / 4 * 3}};
   const rpc::RouteContext context_;
+  rpc::CallDecoder decoder_{&context_};
+  rpc::ConnectionTable connections_;
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
   rpc::Reflection reflection_{options_.reflection};
-  rpc::Dispatcher dispatcher_{&options_.observer};
+  rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
+  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_gate_};
+  rpc::AcceptLoop accept_loop_{{.setup_timeout = options_.setup_timeout},
+                               &connections_,
+                               [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
+  rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); }};
   std::vector<int> ports_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::once_flag shutdown_;
 };
@@ -110,6 +174,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions 
 }
 
 const std::vector<int>& GrpcServer::ports() const { return state_->ports(); }
+bool GrpcServer::Answers() const { return state_->Answers(); }
+ConnectionFigures GrpcServer::connections() const { return state_->connections(); }
+QueueFigures GrpcServer::TakeQueueFigures() { return state_->TakeQueueFigures(); }
 void GrpcServer::SetServing(bool serving) { state_->health().SetServing(serving); }
 void GrpcServer::Shutdown(absl::Duration grace) { state_->Shutdown(grace); }
 

@@ -13,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/engine/engine.h"
+#include "server/rpc/connection_figures.h"
 #include "server/rpc/observer.h"
+#include "server/rpc/queue_figures.h"
 
 namespace normd {
 
@@ -42,6 +44,16 @@ struct GrpcServerOptions {
   // Of one connection; 0: 16, or 8 where messages may have over 4 MiB. 64 x 16 MiB in flight peaked at 445 MiB with 8,
   // 601 MiB with 16, 1.4 GiB unlimited.
   int max_concurrent_streams = 0;
+  // Of all peers, and of one: an address, or a user of the Unix socket. 0: what suits the limit of descriptors, and
+  // half of that.
+  int max_connections = 0;
+  int max_connections_per_peer = 0;
+  absl::Duration setup_timeout = absl::Seconds(10);              // of a new connection, for its half of HTTP/2's set-up
+  absl::Duration max_connection_age = absl::InfiniteDuration();  // then it is asked to end; its calls go on
+  absl::Duration message_timeout = absl::Seconds(10);  // how long a message that has begun may make no progress
+  int64_t min_message_rate = int64_t{1} << 20;         // bytes a second that it must make after that
+  // How long a call that has said how large its message is waits for room before it is refused.
+  absl::Duration max_wait_for_room = absl::ZeroDuration();
   int max_stream_calls = 16;  // of one NormalizeStream, decoded and not yet answered
   int max_metadata_bytes = 16 << 10;
   int64_t max_batch_items = 4096;
@@ -67,11 +79,18 @@ class GrpcServer {
   // For each listener the port that was bound; 1 for a Unix socket.
   const std::vector<int>& ports() const;
 
+  // Whether a connection to each listener is taken in and served at the moment: asked of the listeners themselves.
+  bool Answers() const;
+  ConnectionFigures connections() const;
+  // The longest callback is that since the last call.
+  QueueFigures TakeQueueFigures();
+
   // What health answers and tells its watchers, for "" and for both services. Requests are served either way.
   void SetServing(bool serving);
 
-  // Refuses new calls, lets those in flight finish for as long as `grace`, cancels the rest, and returns when no
-  // handler runs any more. A second call waits for the first.
+  // Takes no more connections and refuses new calls with UNAVAILABLE, ends streams when what they have read is
+  // answered, lets calls in flight finish for as long as `grace`, closes the connections, and returns when no handler
+  // runs any more. A second call waits for the first.
   void Shutdown(absl::Duration grace);
 
  private:

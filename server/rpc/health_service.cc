@@ -25,14 +25,14 @@ grpc::ByteBuffer Response(HealthCheckResponse::ServingStatus status) {
 }  // namespace
 
 std::vector<Route> HealthService::Routes() {
-  return {
-      Unary<HealthCheckRequest>(
-          &context_, "/grpc.health.v1.Health/Check",
-          [this](Parsed<HealthCheckRequest> request, Reply reply) { Check(request->service(), std::move(reply)); }),
-      ServerStreaming<HealthCheckRequest>(&context_, "/grpc.health.v1.Health/Watch",
-                                          [this](Parsed<HealthCheckRequest> request, std::shared_ptr<Stream> stream,
-                                                 Observation) { Watch(request->service(), std::move(stream)); }),
-  };
+  Route check = Unary<HealthCheckRequest>(
+      &context_, "/grpc.health.v1.Health/Check",
+      [this](Parsed<HealthCheckRequest> request, Reply reply) { Check(request->service(), std::move(reply)); });
+  check.while_draining = true;
+  return {std::move(check),
+          ServerStreaming<HealthCheckRequest>(&context_, "/grpc.health.v1.Health/Watch",
+                                              [this](Parsed<HealthCheckRequest> request, std::shared_ptr<Stream> stream,
+                                                     Observation) { Watch(request->service(), std::move(stream)); })};
 }
 
 void HealthService::Check(const std::string& service, Reply reply) {

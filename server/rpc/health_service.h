@@ -47,7 +47,7 @@ class HealthService {
   // Health is answered also when the server is full, and not counted as work.
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max() / 2;
   Admission unlimited_{{kNoLimit, kNoLimit}, nullptr};
-  const RouteContext context_{&unlimited_, nullptr};
+  const RouteContext context_{.admission = &unlimited_};
 
   Mutex mu_;
   bool serving_ ABSL_GUARDED_BY(mu_) = false;

@@ -62,12 +62,33 @@ absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message*
   return ok ? absl::OkStatus() : MalformedError(bytes, *into);
 }
 
+ReceivedBytes TakeBytes(const grpc::ByteBuffer& bytes) {
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return {};
+  return ReceivedBytes(JoinIfTiny(std::move(slices), bytes.Length()));
+}
+
 ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout) {
   ReceivedMessage message;
   message.whole = bytes;
-  std::vector<grpc::Slice> slices;
-  if (!bytes.Dump(&slices).ok()) return message;
-  message.bytes = ReceivedBytes(JoinIfTiny(std::move(slices), bytes.Length()));
+  message.bytes = TakeBytes(bytes);
+  if (!message.bytes.segments().empty()) message.split = wire::Split(message.bytes.segments(), layout);
+  return message;
+}
+
+ReceivedMessage ReceiveOnly(ReceivedBytes bytes, const wire::Block& part, const wire::MessageLayout& layout) {
+  ReceivedMessage message;
+  message.split = wire::Split(wire::SegmentsOf(bytes.segments(), part), layout);
+  if (message.split.has_value()) {
+    for (wire::Block& block : message.split->blocks) block.offset += part.offset;
+  }
+  message.bytes = std::move(bytes);
+  return message;
+}
+
+ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part, const wire::MessageLayout& layout) {
+  ReceivedMessage message;
+  message.bytes = ReceivedBytes(bytes.SlicesOf(part));
   message.split = wire::Split(message.bytes.segments(), layout);
   return message;
 }
@@ -165,6 +186,11 @@ void WireBody::Append(WireBody body) {
     Head().append(piece.head);
     pieces_.back().block = std::move(piece.block);
   }
+}
+
+std::string_view WireBody::TextBeforeBlock() const {
+  const bool one = pieces_.size() == 1 && pieces_.front().block.size() != 0;
+  return one ? std::string_view(pieces_.front().head) : std::string_view();
 }
 
 grpc::ByteBuffer WireBody::ToByteBuffer() && {

@@ -77,6 +77,11 @@ struct ReceivedMessage {
   std::optional<wire::SplitMessage> split;
 };
 ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout);
+// The bytes alone, and messages that are fields of theirs, whose `whole` stays empty: one of several, or the only one
+// that is wanted.
+ReceivedBytes TakeBytes(const grpc::ByteBuffer& bytes);
+ReceivedMessage ReceiveOnly(ReceivedBytes bytes, const wire::Block& part, const wire::MessageLayout& layout);
+ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part, const wire::MessageLayout& layout);
 
 // INVALID_ARGUMENT when the bytes are not a message of `into`'s type, or one of more than kMaxElements elements.
 absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into);
@@ -138,6 +143,9 @@ class WireBody {
   void AppendMessageField(int field, WireBody body);
 
   size_t size_bytes() const { return size_bytes_; }
+
+  // The text, where it is followed by one block that ends the body; else empty.
+  std::string_view TextBeforeBlock() const;
 
   // Hands everything over to gRPC.
   grpc::ByteBuffer ToByteBuffer() &&;

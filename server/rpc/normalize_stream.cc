@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/errors.h"
 #include "server/base/mutex.h"
+#include "server/rpc/describe.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/status.h"
 #include "server/rpc/stream_reader.h"
@@ -17,22 +19,15 @@ namespace {
 // Requests of one stream that are read ahead of the answers that have gone.
 constexpr int64_t kMaxUnwrittenBytes = int64_t{16} << 20;
 
-Call TakeCall(StreamItem& item) {
-  Call call = *std::move(item.call);
-  item.call.reset();
-  return call;
-}
-
 // One NormalizeStream. All state changes are followed by Advance, which does what has become possible.
 class CallStream : public std::enable_shared_from_this<CallStream> {
  public:
-  CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, std::shared_ptr<Stream> stream)
+  CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, CallDecoder* decoder,
+             std::shared_ptr<Stream> stream)
       : max_calls_(static_cast<size_t>(limits.max_calls)),
         engine_(engine),
         stream_(std::move(stream)),
-        deadline_(stream_->deadline()),
-        caller_(stream_->caller()),
-        reader_(context, limits.max_tensor_bytes, engine, stream_.get()) {}
+        reader_(context, limits.max_tensor_bytes, engine, decoder, stream_.get()) {}
 
   void Start() {
     stream_->OnCancelled([self = shared_from_this()] { self->Cancel(); });
@@ -50,9 +45,9 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   StreamItem* Startable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void Read();
+  void Read(bool awaits_chunk);
   void HandleRead(StreamReader::Result result);
-  void Submit(StreamItem* item, Call call);
+  void Submit(StreamItem* item);
   // Makes the reply, and what follows it.
   absl::Status Encode(absl::StatusOr<CallReply> result, StreamItem* item);
   void Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message);
@@ -62,8 +57,6 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   const size_t max_calls_;
   Engine* const engine_;
   const std::shared_ptr<Stream> stream_;
-  const absl::Time deadline_;
-  const uint64_t caller_;
 
   StreamReader reader_;  // touched by the Read under way alone
 
@@ -74,7 +67,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   bool read_all_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::unique_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
+  std::deque<std::shared_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool running_alone_ ABSL_GUARDED_BY(mu_) = false;
   size_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
@@ -93,15 +86,17 @@ void CallStream::Advance() {
 
 CallStream::Action CallStream::NextAction() {
   MutexLock lock(mu_);
-  if (!sending_chunks_ && !items_.empty() && items_.front()->answered) return WriteAction();
+  if (!sending_chunks_ && !items_.empty() && items_.front()->stage == StreamItem::Stage::kAnswered)
+    return WriteAction();
   if (StreamItem* const item = Startable(); item != nullptr) {
     ++running_;
     running_alone_ = item->alone;
-    return [this, item, call = TakeCall(*item)]() mutable { Submit(item, std::move(call)); };
+    item->stage = StreamItem::Stage::kRuns;
+    return [this, item] { Submit(item); };
   }
   if (MayRead()) {
     reading_ = true;
-    return [this] { Read(); };
+    return [this, awaits_chunk = awaits_chunks_] { Read(awaits_chunk); };
   }
   if (read_all_ && items_.empty() && !sending_chunks_ && !finished_) {
     finished_ = true;
@@ -113,8 +108,10 @@ CallStream::Action CallStream::NextAction() {
 
 bool CallStream::MayRead() const {
   if (reading_ || read_all_) return false;
-  // The window: as many calls, and as many bytes, but always one. Chunks have their room: it was reserved.
-  return awaits_chunks_ || (items_.size() + unwritten_ < max_calls_ && unwritten_bytes_ < kMaxUnwrittenBytes);
+  // The window: as many calls, and as many bytes, but always one. A call whose chunks are awaited has its room and is
+  // not among the items yet: its chunks may come, but whatever else comes instead finds the window full in its turn.
+  const size_t calls = items_.size() + unwritten_;
+  return awaits_chunks_ ? calls <= max_calls_ : calls < max_calls_ && unwritten_bytes_ < kMaxUnwrittenBytes;
 }
 
 CallStream::Action CallStream::WriteAction() {
@@ -147,18 +144,25 @@ void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
 
 StreamItem* CallStream::Startable() {
   if (running_alone_) return nullptr;
-  for (const std::unique_ptr<StreamItem>& item : items_) {
-    if (!item->call.has_value()) continue;
+  for (const std::shared_ptr<StreamItem>& item : items_) {
+    if (item->stage != StreamItem::Stage::kWaits) continue;
     return item->alone && running_ > 0 ? nullptr : item.get();
   }
   return nullptr;
 }
 
-void CallStream::Read() {
-  stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
-    self->reader_.Take(std::move(message),
-                       [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
-  });
+void CallStream::Read(bool awaits_chunk) {
+  auto take = [self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
+    const size_t size_bytes = message.has_value() ? message->Length() : 0;
+    // The next Read follows the result of this one, so that the order stays whatever thread takes the message apart.
+    self->engine_->work_pool().RunIfLarge(
+        static_cast<int64_t>(size_bytes), [self, message = std::move(message)]() mutable {
+          self->reader_.Take(std::move(message),
+                             [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
+        });
+  };
+  // Calls come when they like; chunks have room reserved for them, and must get on.
+  stream_->Read(std::move(take), awaits_chunk ? kMaxChunkBytes : 0, /*reserved=*/true);
 }
 
 void CallStream::HandleRead(StreamReader::Result result) {
@@ -166,7 +170,7 @@ void CallStream::HandleRead(StreamReader::Result result) {
     MutexLock lock(mu_);
     reading_ = false;
     awaits_chunks_ = result.awaits_chunks;
-    for (std::unique_ptr<StreamItem>& item : result.items) {
+    for (std::shared_ptr<StreamItem>& item : result.items) {
       unwritten_bytes_ += item->request_bytes;
       items_.push_back(std::move(item));
     }
@@ -178,14 +182,12 @@ void CallStream::HandleRead(StreamReader::Result result) {
   Advance();
 }
 
-void CallStream::Submit(StreamItem* item, Call call) {
-  call.cancelled = [stream = stream_] { return stream->cancelled(); };
-  call.deadline = deadline_;
-  call.caller = caller_;
-  call.hold = [item, stream = stream_](int64_t bytes) {
-    return item->Hold(bytes, [&stream] { return stream->peer(); });
+void CallStream::Submit(StreamItem* item) {
+  Call& call = item->received.call;
+  AskFor(stream_, item->received.tensors, /*alone=*/true, &call);
+  call.hold = [item, stream = stream_.get()](int64_t bytes) {
+    return item->Hold(bytes, [stream] { return stream->peer(); });
   };
-  call.intact = [tensors = item->tensors] { return tensors->CheckRegions(); };
   std::shared_ptr<const void> owner = call.owner;
   engine_->Submit(std::move(call), [self = shared_from_this(), item,
                                     owner = std::move(owner)](absl::StatusOr<CallReply> result) mutable {
@@ -197,7 +199,7 @@ void CallStream::Submit(StreamItem* item, Call call) {
                                          (item->outputs.has_value() ? item->outputs->size_bytes() : 0));
     {
       MutexLock lock(self->mu_);
-      item->answered = true;
+      item->stage = StreamItem::Stage::kAnswered;
       --self->running_;
       self->running_alone_ = false;
     }
@@ -213,8 +215,8 @@ absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* it
     return status;
   }
   std::vector<Buffer> outputs;
-  WireBody response = EncodeNormalizeResponse(*std::move(result), item->want_timings, item->observation,
-                                              item->chunked ? &outputs : nullptr);
+  WireBody response = item->received.cached.EncodeResponse(*std::move(result), item->received.want_timings,
+                                                           item->observation, item->chunked ? &outputs : nullptr);
   item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToByteBuffer();
   if (!item->chunked) return absl::OkStatus();
   item->outputs.emplace(item->sequence, std::move(outputs));
@@ -224,13 +226,13 @@ absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* it
 }
 
 void CallStream::Cancel() {
-  std::deque<std::pair<Call, Observation>> dropped;  // ended without the lock
+  std::vector<std::pair<ReceivedCall, Observation>> dropped;  // ended without the lock
   {
     MutexLock lock(mu_);
-    for (const std::unique_ptr<StreamItem>& item : items_) {
-      if (!item->call.has_value()) continue;
-      dropped.emplace_back(TakeCall(*item), std::move(item->observation));
-      item->answered = true;
+    for (const std::shared_ptr<StreamItem>& item : items_) {
+      if (item->stage != StreamItem::Stage::kWaits) continue;
+      dropped.emplace_back(std::exchange(item->received, {}), std::move(item->observation));
+      item->stage = StreamItem::Stage::kAnswered;
     }
   }
   for (auto& [call, observation] : dropped) observation.Finish(absl::CancelledError("the caller went away"), 0);
@@ -239,12 +241,13 @@ void CallStream::Cancel() {
 
 }  // namespace
 
-Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine) {
-  auto start = [context, limits, engine](std::shared_ptr<Stream> stream) {
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
+                           CallDecoder* decoder) {
+  auto start = [context, limits, engine, decoder](std::shared_ptr<Stream> stream) {
     // Nothing has been read: a server that is full refuses here.
     const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
     if (!open.ok()) return Refuse(*context, std::move(stream), open.status());
-    std::make_shared<CallStream>(context, limits, engine, std::move(stream))->Start();
+    std::make_shared<CallStream>(context, limits, engine, decoder, std::move(stream))->Start();
   };
   return {std::move(path), std::move(start)};
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/engine/engine.h"
+#include "server/rpc/call_decoder.h"
 #include "server/rpc/route.h"
 
 namespace normd::rpc {
@@ -17,7 +18,8 @@ struct StreamLimits {
 };
 
 // Everything is borrowed and must outlive the streams.
-Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine);
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
+                           CallDecoder* decoder);
 
 }  // namespace normd::rpc
 

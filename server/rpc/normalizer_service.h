@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "server/engine/engine.h"
+#include "server/rpc/call_decoder.h"
 #include "server/rpc/grpc_server.h"
 #include "server/rpc/route.h"
 
 namespace normd::rpc {
 
 // Everything is borrowed and must outlive the methods' streams.
-std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine);
+std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine,
+                                    CallDecoder* decoder);
 
 }  // namespace normd::rpc
 

@@ -1,11 +1,10 @@
 // How a service method is written: decode, call, encode. Unary and ServerStreaming make a Route for the dispatcher out
 // of a handler that gets a parsed request.
-// In the path: between Stream and the services. Handlers run on a queue's thread; a Reply may be used from any thread.
+// In the path: between Stream and the services. Handlers run on a queue's thread, or for large messages on one of the
+// pool's; a Reply may be used from any thread.
 #ifndef NORMD_SERVER_RPC_ROUTE_H_
 #define NORMD_SERVER_RPC_ROUTE_H_
 
-#include <algorithm>
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,9 +13,11 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "server/base/work_pool.h"
 #include "server/rpc/admission.h"
 #include "server/rpc/message.h"
 #include "server/rpc/observation.h"
+#include "server/rpc/read_gate.h"
 #include "server/rpc/stream.h"
 
 namespace normd::rpc {
@@ -26,17 +27,23 @@ struct Route {
   std::string path;  // "/normd.v1.Normalizer/Normalize"
   // Called at headers, on a queue's thread: nothing of the request has been read yet.
   std::function<void(std::shared_ptr<Stream>)> start;
+  bool while_draining = false;  // answered also by a server that takes no new work: health
 };
 
 // What every method needs. Outlives all streams.
 struct RouteContext {
   Admission* admission = nullptr;
+  ReadGate* read_gate = nullptr;          // null: every message is read at once
   const RpcObserver* observer = nullptr;  // null: not observed
   int64_t max_message_bytes = int64_t{1} << 31;
   BufferPool* buffers = nullptr;         // null: malloc
   const RegionTable* regions = nullptr;  // null: no shared memory
-  bool shared_memory_anywhere = false;   // not over Unix sockets only
+  bool shared_memory_anywhere = false;   // over loopback, too, and not over Unix sockets only
+  WorkPool* work_pool = nullptr;         // takes large messages apart; null: the queue's thread does
 };
+
+// Whether a Stream's peer is a process of this host, as far as TCP tells.
+bool IsLoopback(std::string_view peer);
 
 // What a caller of `stream` may name.
 TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream);
@@ -47,26 +54,8 @@ void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource*
 // Ends a call of which nothing has been read.
 void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why);
 
-// The sizes of messages to come, guessed from those of before: unknown until a message has been read, and then it is
-// too late to refuse it. Safe from any thread.
-class ExpectedSize {
- public:
-  int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  // The guess was too much for the server: others shall not wait for what may never come.
-  void Halve() { bytes_.store(bytes() / 2, std::memory_order_relaxed); }
-  // Follows a larger size at once and smaller ones slowly.
-  void Note(int64_t bytes) {
-    const int64_t before = this->bytes();
-    bytes_.store(std::max(bytes, before - before / 8), std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<int64_t> bytes_{0};
-};
-
-// Room for what the call is about to send: what it says in its metadata, or else `expected`, `factor` times.
-absl::StatusOr<Reservation> Admit(const RouteContext& context, const Stream& stream, ExpectedSize* expected,
-                                  int64_t factor);
+// Runs `work` on that many bytes, of a message or for a reply: what is large leaves this thread, which others wait for.
+void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<void()> work);
 
 // "/normd.v1.Normalizer/Normalize" -> "Normalizer/Normalize", as records name it.
 std::string_view ShortName(std::string_view path);
@@ -97,6 +86,8 @@ class Reply {
   Observation observation_;
 };
 
+// Gets the message as it came, on the pool where it is large.
+using BytesHandler = std::function<void(const grpc::ByteBuffer& message, Reservation reservation, Reply reply)>;
 template <typename Request>
 using UnaryHandler = std::function<void(Parsed<Request> request, Reply reply)>;
 // The handler writes to the stream and finishes it, and the observation.
@@ -104,16 +95,19 @@ template <typename Request>
 using ServerStreamingHandler =
     std::function<void(Parsed<Request> request, std::shared_ptr<Stream> stream, Observation observation)>;
 
-// Reads the one request message of `stream`. Refuses at headers when the server is full, and ends the call when there
-// is no message, or one that does not fit; otherwise `then` goes on with it. `factor` as in Admit.
-void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, ExpectedSize* expected, int64_t factor,
+// Reads the one request message of `stream`, which takes `factor` times its bytes. One that announces its size is
+// refused at headers when the server is full; the others wait until there is room to read them, and are measured when
+// they have come. Ends the call when there is no message, or one that does not fit; otherwise `then` goes on with it.
+void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor,
                  absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)> then);
+
+// A unary method whose messages are of tensors.
+Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler);
 
 template <typename Request>
 Route ServerStreaming(const RouteContext* context, std::string path, ServerStreamingHandler<Request> handler) {
   constexpr int64_t kFactor = kLayoutOf<Request> == nullptr ? 1 : kBytesHeldPerMessageByte;
-  auto start = [context, handler = std::move(handler),
-                expected = std::make_shared<ExpectedSize>()](std::shared_ptr<Stream> stream) {
+  auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
     auto then = [context, &handler, stream](grpc::ByteBuffer message, Reservation reservation,
                                             Observation observation) {
       absl::StatusOr<Parsed<Request>> request = Parse<Request>(message, std::move(reservation));
@@ -122,7 +116,7 @@ Route ServerStreaming(const RouteContext* context, std::string path, ServerStrea
       GiveMemory(*context, *stream, request->tensors);
       handler(*std::move(request), stream, std::move(observation));
     };
-    ReadRequest(context, stream, expected.get(), kFactor, std::move(then));
+    ReadRequest(context, stream, kFactor, std::move(then));
   };
   return {std::move(path), std::move(start)};
 }

@@ -20,6 +20,8 @@
 namespace normd::rpc {
 namespace {
 
+constexpr size_t kMaxFilterTerms = 64;  // a session has no more labels
+
 absl::StatusOr<Labels> DecodeLabels(const v1::Session& message) {
   Labels labels(message.labels().begin(), message.labels().end());
   NORMD_RETURN_IF_ERROR(ValidateLabels(labels));
@@ -169,6 +171,10 @@ absl::StatusOr<Labels> DecodeFilter(const std::string& filter) {
   Labels labels;
   if (filter.empty()) return labels;
   const std::vector<std::string> terms = absl::StrSplit(filter, " AND ");
+  if (terms.size() > kMaxFilterTerms) {
+    return OutOfRangeError("filter", Concat(terms.size(), " terms"), Concat("at most ", kMaxFilterTerms, " terms"),
+                           "FILTER_FORM");
+  }
   for (const std::string& term : terms) {
     const size_t equals = term.find('=');
     const std::string key = term.substr(0, equals);
@@ -194,7 +200,12 @@ absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std
   if (!absl::WebSafeBase64Unescape(token, &plain) || plain.compare(0, prefix.size(), prefix) != 0) {
     return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter", "PAGE_TOKEN");
   }
-  return plain.substr(prefix.size());
+  // What follows is compared with ids, in a database that takes no other bytes.
+  std::string after_id = plain.substr(prefix.size());
+  if (const absl::Status valid = ValidateSessionId(after_id); !valid.ok()) {
+    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter", "PAGE_TOKEN");
+  }
+  return after_id;
 }
 
 }  // namespace normd::rpc

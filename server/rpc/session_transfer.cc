@@ -27,8 +27,11 @@ constexpr int64_t kRecordBytesPerParameterByte = 4;
 // One export: a chunk is written when the one before it was taken.
 class Export : public std::enable_shared_from_this<Export> {
  public:
-  Export(std::string record, size_t chunk_bytes, std::shared_ptr<Stream> stream, Observation observation)
+  // `held` is the record's room.
+  Export(std::string record, std::shared_ptr<Reservation> held, size_t chunk_bytes, std::shared_ptr<Stream> stream,
+         Observation observation)
       : record_(std::move(record)),
+        held_(std::move(held)),
         chunk_bytes_(chunk_bytes),
         stream_(std::move(stream)),
         observation_(std::move(observation)) {}
@@ -54,6 +57,7 @@ class Export : public std::enable_shared_from_this<Export> {
   }
 
   const std::string record_;
+  const std::shared_ptr<Reservation> held_;
   const size_t chunk_bytes_;
   const std::shared_ptr<Stream> stream_;
   // Touched by one callback at a time.
@@ -61,22 +65,35 @@ class Export : public std::enable_shared_from_this<Export> {
   size_t offset_ = 0;
 };
 
-void ExportSession(SessionStore* store, size_t chunk_bytes, const v1::ExportSessionRequest& request,
-                   std::shared_ptr<Stream> stream, Observation observation) {
+void ExportSession(const RouteContext* context, SessionStore* store, size_t chunk_bytes,
+                   const v1::ExportSessionRequest& request, std::shared_ptr<Stream> stream, Observation observation) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
   if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
-  store->Export(*std::move(id), [chunk_bytes, stream = std::move(stream),
-                                 observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
-    if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
-    std::make_shared<Export>(*std::move(record), chunk_bytes, std::move(stream), std::move(observation))->WriteNext();
-  });
+  const auto held = std::make_shared<Reservation>();
+  auto hold = [context, stream, held](int64_t bytes) -> absl::Status {
+    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return stream->peer(); }));
+    return absl::OkStatus();
+  };
+  store->Export(*std::move(id), std::move(hold),
+                [held, chunk_bytes, stream = std::move(stream),
+                 observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
+                  if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
+                  // It was made; only the record itself is left, and the chunk that is being written.
+                  const auto left = static_cast<int64_t>(record->size() + 2 * chunk_bytes);
+                  if (left < held->bytes()) held->Resize(left, [&stream] { return stream->peer(); }).IgnoreError();
+                  std::make_shared<Export>(*std::move(record), std::move(held), chunk_bytes, std::move(stream),
+                                           std::move(observation))
+                      ->WriteNext();
+                });
 }
 
-// One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread.
+// One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread, or for
+// large chunks in the pool; the next chunk is read when one is done with.
 class Import : public std::enable_shared_from_this<Import> {
  public:
   Import(const RouteContext* context, SessionStore* store, std::shared_ptr<Stream> stream, Reservation held)
-      : store_(store),
+      : context_(context),
+        store_(store),
         stream_(stream),
         reply_(stream, Observation(context->observer, ShortName(stream_->method()))),
         held_(std::move(held)) {}
@@ -84,8 +101,11 @@ class Import : public std::enable_shared_from_this<Import> {
   void ReadNext() {
     stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
       if (!message.has_value()) return self->Finish();
-      if (const absl::Status status = self->Take(*message); !status.ok()) return self->reply_(status);
-      self->ReadNext();
+      const auto size_bytes = static_cast<int64_t>(message->Length());
+      RunIfLarge(*self->context_, size_bytes, [self, message = *std::move(message)] {
+        if (const absl::Status status = self->Take(message); !status.ok()) return self->reply_(status);
+        self->ReadNext();
+      });
     });
   }
 
@@ -137,6 +157,7 @@ class Import : public std::enable_shared_from_this<Import> {
     });
   }
 
+  const RouteContext* const context_;
   SessionStore* const store_;
   const std::shared_ptr<Stream> stream_;
   Reply reply_;
@@ -151,9 +172,10 @@ class Import : public std::enable_shared_from_this<Import> {
 Route ExportSessionRoute(const RouteContext* context, std::string path, int64_t chunk_bytes, SessionStore* store) {
   return ServerStreaming<v1::ExportSessionRequest>(
       context, std::move(path),
-      [store, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<Stream> stream,
-                           Observation observation) {
-        ExportSession(store, static_cast<size_t>(chunk_bytes), *request, std::move(stream), std::move(observation));
+      [context, store, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<Stream> stream,
+                                    Observation observation) {
+        ExportSession(context, store, static_cast<size_t>(chunk_bytes), *request, std::move(stream),
+                      std::move(observation));
       });
 }
 

@@ -1,10 +1,12 @@
 #include "server/rpc/sessions_service.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "google/protobuf/empty.pb.h"
 #include "kernels/errors.h"
 #include "kernels/methods.h"
@@ -16,6 +18,7 @@
 #include "server/rpc/encode.h"
 #include "server/rpc/session_messages.h"
 #include "server/rpc/session_transfer.h"
+#include "server/session/session_changes.h"
 #include "server/session/session_checks.h"
 
 namespace normd::rpc {
@@ -24,7 +27,9 @@ namespace {
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
 // A page of FULL views ends early rather than to grow over what ordinary stubs accept.
-constexpr size_t kMaxPageBytes = size_t{3} << 20;
+constexpr int64_t kMaxPageBytes = int64_t{3} << 20;
+// A reply with tensors is in memory as a message and as bytes.
+constexpr int64_t kBytesHeldPerReplyByte = 2;
 
 grpc::ByteBuffer EncodeSession(const Session& session, const SessionStore& store, v1::SessionView view) {
   v1::Session message;
@@ -65,16 +70,41 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
   engine->sessions().Create(*std::move(session), ReplyWithSession(engine->sessions(), std::move(reply)));
 }
 
-void GetSession(SessionStore* store, const v1::GetSessionRequest& request, Reply reply) {
+// Room for a reply that shows the tensors of `sessions`, held until the transport has taken it.
+absl::StatusOr<std::shared_ptr<Reservation>> HoldReply(const RouteContext& context,
+                                                       absl::Span<const SessionPtr> sessions, const Reply& reply) {
+  int64_t bytes = 0;
+  for (const SessionPtr& session : sessions) bytes += kBytesHeldPerReplyByte * QuotaBytes(*session);
+  NORMD_ASSIGN_OR_RETURN(Reservation held,
+                         context.admission->Reserve(bytes, [&reply] { return reply.stream()->peer(); }));
+  return std::make_shared<Reservation>(std::move(held));
+}
+
+// Sends `message` and holds the reservation until it has left.
+void SendHeld(grpc::ByteBuffer message, std::shared_ptr<Reservation> held, Reply& reply) {
+  reply(std::move(message), [held = std::move(held)] {});
+}
+
+void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
   if (!id.ok()) return reply(id.status());
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
-  store->Get(*std::move(id), absl::ZeroDuration(),
-             [store, view = *view, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
-               if (!session.ok()) return reply(session.status());
-               reply(EncodeSession(**session, *store, view));
-             });
+  SessionStore::Cancelled cancelled = reply.Cancelled();
+  engine->sessions().Get(
+      *std::move(id), absl::ZeroDuration(), std::move(cancelled),
+      [context, engine, view = *view, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+        if (!session.ok()) return reply(session.status());
+        if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, engine->sessions(), view));
+        absl::StatusOr<std::shared_ptr<Reservation>> held = HoldReply(*context, {&*session, 1}, reply);
+        if (!held.ok()) return reply(held.status());
+        // Not on the thread that answers for the store.
+        const int64_t bytes = QuotaBytes(**session);
+        engine->work_pool().RunIfLarge(bytes, [engine, view, held = *std::move(held), reply = std::move(reply),
+                                               session = *std::move(session)]() mutable {
+          SendHeld(EncodeSession(*session, engine->sessions(), view), std::move(held), reply);
+        });
+      });
 }
 
 absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
@@ -88,33 +118,35 @@ absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request
   return query;
 }
 
-// `sessions` has one more than a page holds where there is a next page.
-grpc::ByteBuffer EncodePage(const std::vector<SessionPtr>& sessions, size_t page_size, v1::SessionView view,
-                            const std::string& filter, Durability durability) {
+grpc::ByteBuffer EncodePage(const ListPage& page, v1::SessionView view, const std::string& filter,
+                            Durability durability) {
   v1::ListSessionsResponse response;
-  size_t bytes = 0;
-  size_t taken = 0;
-  for (; taken < std::min(sessions.size(), page_size) && (taken == 0 || bytes < kMaxPageBytes); ++taken) {
-    v1::Session* const message = response.add_sessions();
-    SessionToMessage(*sessions[taken], durability, view, message);
-    bytes += message->ByteSizeLong();
+  for (const SessionPtr& session : page.sessions) {
+    SessionToMessage(*session, durability, view, response.add_sessions());
   }
-  if (taken < sessions.size()) response.set_next_page_token(EncodePageToken(filter, sessions[taken - 1]->id));
+  if (!page.next_after.empty()) response.set_next_page_token(EncodePageToken(filter, page.next_after));
+  response.set_damaged(page.damaged);
   return Serialize(response);
 }
 
-void ListSessions(SessionStore* store, const v1::ListSessionsRequest& request, Reply reply) {
+void ListSessions(const RouteContext* context, SessionStore* store, const v1::ListSessionsRequest& request,
+                  Reply reply) {
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
   absl::StatusOr<ListQuery> query = DecodeListQuery(request);
   if (!query.ok()) return reply(query.status());
-  const auto page_size = static_cast<size_t>(query->page_size);
-  ++query->page_size;
-  store->List(*std::move(query), [durability = store->durability(), view = *view, page_size, filter = request.filter(),
-                                  reply = std::move(reply)](absl::StatusOr<std::vector<SessionPtr>> sessions) mutable {
-    if (!sessions.ok()) return reply(sessions.status());
-    reply(EncodePage(*sessions, page_size, view, filter, durability));
-  });
+  query->whole = *view == v1::SESSION_VIEW_FULL;
+  query->max_bytes = kMaxPageBytes;
+  const bool whole = query->whole;
+  store->List(*std::move(query),
+              [context, whole, durability = store->durability(), view = *view, filter = request.filter(),
+               reply = std::move(reply)](absl::StatusOr<ListPage> page) mutable {
+                if (!page.ok()) return reply(page.status());
+                if (!whole) return reply(EncodePage(*page, view, filter, durability));
+                auto held = HoldReply(*context, page->sessions, reply);
+                if (!held.ok()) return reply(held.status());
+                SendHeld(EncodePage(*page, view, filter, durability), *std::move(held), reply);
+              });
 }
 
 absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request) {
@@ -131,13 +163,14 @@ void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Repl
   absl::StatusOr<SessionPatch> patch = id.ok() ? DecodePatch(request) : id.status();
   reply.observation().DecodeDone();
   if (!patch.ok()) return reply(patch.status());
-  // The lengths of parameters are the spec's to say, which never changes.
+  // The lengths of parameters are the spec's to say, which never changes while the session has its epoch.
   engine->sessions().Get(*id, absl::ZeroDuration(),
                          [engine, id = *id, patch = *std::move(patch),
                           reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
                            if (!session.ok()) return reply(session.status());
                            const absl::Status valid = engine->ValidatePatch(**session, patch);
                            if (!valid.ok()) return reply(PrefixField(valid, "session."));
+                           patch.epoch = (*session)->epoch;
                            SessionStore& store = engine->sessions();
                            store.Update(std::move(id), std::move(patch), ReplyWithSession(store, std::move(reply)));
                          });
@@ -186,7 +219,7 @@ absl::StatusOr<Moments> Pool(Method method, const v1::CommitMomentsRequest& requ
   for (int i = 0; i < request.moments_size(); ++i) {
     const std::string field = Concat("moments[", i, "]");
     NORMD_ASSIGN_OR_RETURN(const Moments moments, DecodeMoments(request.moments(i), field));
-    if (i == 0 || method == Method::kInstanceNorm) {
+    if (i == 0 || TraitsOf(method).steps_by_sample) {
       pooled.insert(pooled.end(), moments.begin(), moments.end());
       continue;
     }
@@ -228,20 +261,37 @@ SessionStore::Done<CommitResult> ReplyWithResult(Reply reply) {
   };
 }
 
-void CommitMoments(SessionStore* store, Parsed<v1::CommitMomentsRequest> request, Reply reply) {
+// A commit whose session has been read. Holds what it needs until it is answered.
+struct PoolingCommit {
+  Engine* engine;
+  Reply reply;
+  Parsed<v1::CommitMomentsRequest> request;
+  StateUpdate update;
+
+  void operator()(const SessionPtr& session) {
+    const absl::Status pooled = AddPooled(*session, *request, &update);
+    if (!pooled.ok()) return reply(pooled);
+    engine->sessions().Commit(std::move(update), ReplyWithResult(std::move(reply)));
+  }
+};
+
+void CommitMoments(Engine* engine, Parsed<v1::CommitMomentsRequest> request, Reply reply) {
   absl::StatusOr<StateUpdate> update = DecodeCommit(*request);
   reply.observation().DecodeDone();
   if (!update.ok()) return reply(update.status());
   update->cancelled = reply.Cancelled();
   std::string id = update->id;
-  store->Get(std::move(id), absl::ZeroDuration(),
-             [store, request = std::move(request), update = *std::move(update),
-              reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
-               if (!session.ok()) return reply(session.status());
-               const absl::Status pooled = AddPooled(**session, *request, &update);
-               if (!pooled.ok()) return reply(pooled);
-               store->Commit(std::move(update), ReplyWithResult(std::move(reply)));
-             });
+  SessionStore::Cancelled cancelled = update->cancelled;
+  const int64_t bytes = reply.observation().record().request_bytes;
+  PoolingCommit commit = {engine, std::move(reply), std::move(request), *std::move(update)};
+  engine->sessions().Get(std::move(id), absl::ZeroDuration(), std::move(cancelled),
+                         [bytes, commit = std::move(commit)](absl::StatusOr<SessionPtr> session) mutable {
+                           if (!session.ok()) return commit.reply(session.status());
+                           // Not on the thread that answers for the store.
+                           WorkPool& pool = commit.engine->work_pool();
+                           pool.RunIfLarge(bytes, [commit = std::move(commit),
+                                                   session = *std::move(session)]() mutable { commit(session); });
+                         });
 }
 
 // A unary method of this service from a handler (request, reply).
@@ -259,12 +309,14 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
       SessionRoute<v1::CreateSessionRequest>(
           context, "CreateSession",
           [engine](const auto& request, Reply reply) { CreateSession(engine, request, std::move(reply)); }),
-      SessionRoute<v1::GetSessionRequest>(
-          context, "GetSession",
-          [store](const auto& request, Reply reply) { GetSession(store, request, std::move(reply)); }),
-      SessionRoute<v1::ListSessionsRequest>(
-          context, "ListSessions",
-          [store](const auto& request, Reply reply) { ListSessions(store, request, std::move(reply)); }),
+      SessionRoute<v1::GetSessionRequest>(context, "GetSession",
+                                          [context, engine](const auto& request, Reply reply) {
+                                            GetSession(context, engine, request, std::move(reply));
+                                          }),
+      SessionRoute<v1::ListSessionsRequest>(context, "ListSessions",
+                                            [context, store](const auto& request, Reply reply) {
+                                              ListSessions(context, store, request, std::move(reply));
+                                            }),
       SessionRoute<v1::UpdateSessionRequest>(
           context, "UpdateSession",
           [engine](const auto& request, Reply reply) { UpdateSession(engine, request, std::move(reply)); }),
@@ -278,8 +330,8 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
           context, "DeleteSession",
           [store](const auto& request, Reply reply) { DeleteSession(store, request, std::move(reply)); }),
       Unary<v1::CommitMomentsRequest>(context, "/normd.v1.Sessions/CommitMoments",
-                                      [store](Parsed<v1::CommitMomentsRequest> request, Reply reply) {
-                                        CommitMoments(store, std::move(request), std::move(reply));
+                                      [engine](Parsed<v1::CommitMomentsRequest> request, Reply reply) {
+                                        CommitMoments(engine, std::move(request), std::move(reply));
                                       }),
       ExportSessionRoute(context, "/normd.v1.Sessions/ExportSession", options->export_chunk_bytes, store),
       ImportSessionRoute(context, "/normd.v1.Sessions/ImportSession", store),

@@ -9,6 +9,12 @@
 #include "server/rpc/status.h"
 
 namespace normd::rpc {
+namespace {
+
+// Mapping and unmapping are large work, whatever the region's size: system calls that may wait for others.
+constexpr int64_t kMappingBytes = WorkPool::kLargeBytes;
+
+}  // namespace
 
 SharedMemoryService::~SharedMemoryService() {
   MutexLock lock(mu_);
@@ -18,8 +24,16 @@ SharedMemoryService::~SharedMemoryService() {
 std::vector<Route> SharedMemoryService::Routes() {
   return {ServerStreaming<v1::RegisterRegionRequest>(
       context_, "/normd.v1.SharedMemory/RegisterRegion",
-      [this](Parsed<v1::RegisterRegionRequest> request, const std::shared_ptr<Stream>& stream,
-             Observation observation) { Register(*request, stream, std::move(observation)); })};
+      [this](Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream, Observation observation) {
+        RegisterLater(std::move(request), std::move(stream), std::move(observation));
+      })};
+}
+
+void SharedMemoryService::RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
+                                        Observation observation) {
+  RunIfLarge(*context_, kMappingBytes,
+             [this, stream = std::move(stream), request = std::move(request),
+              observation = std::move(observation)]() mutable { Register(*request, stream, std::move(observation)); });
 }
 
 void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
@@ -38,8 +52,10 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
   stream->Write(std::move(message));
   // At once when the caller is gone already.
   stream->OnCancelled([this, stream] {
-    Remove(stream);
-    stream->Finish(grpc::Status::CANCELLED);
+    RunIfLarge(*context_, kMappingBytes, [this, stream] {
+      Remove(stream);
+      stream->Finish(grpc::Status::CANCELLED);
+    });
   });
 }
 
@@ -49,8 +65,8 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
   if (request.has_cuda() && !request.posix_name().empty()) return NotAllowedError(field, "posix_name is given, too");
-  // All callers of the Unix sockets look alike, so that they share one owner's limits.
-  const std::string owner = Concat("rpc ", stream.peer());
+  // A user of the Unix socket is one owner, however many connections it has.
+  const std::string owner = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
   const v1::CudaMemory& cuda = request.cuda();
   NORMD_ASSIGN_OR_RETURN(
       std::string region,

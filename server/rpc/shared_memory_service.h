@@ -1,6 +1,7 @@
 // normd.v1.SharedMemory: regions by POSIX name or CUDA IPC handle, each as long as the call that registered it.
 // In the path: beside it; what it registers is named by the ranges of later requests.
-// Threads: safe from any thread; no lock is held while the table maps or a stream is written to.
+// Threads: safe from any thread; no lock is held while the table maps or a stream is written to. Mapping and unmapping
+// take the system up to 0.1 s a GiB, so that both are the pool's work and never a queue's.
 #ifndef NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_
 #define NORMD_SERVER_RPC_SHARED_MEMORY_SERVICE_H_
 
@@ -35,6 +36,9 @@ class SharedMemoryService {
 
   void Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
                 Observation observation);
+  // The same in the pool.
+  void RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
+                     Observation observation);
   absl::StatusOr<Registration> AddRegion(const v1::RegisterRegionRequest& request, const Stream& stream);
   // False once registrations have ended.
   bool Keep(const std::shared_ptr<Stream>& stream, const Registration& registration);

@@ -1,5 +1,8 @@
 #include "server/rpc/status.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +10,7 @@
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
 #include "kernels/errors.h"
+#include "server/base/errors.h"
 
 namespace normd::rpc {
 namespace {
@@ -24,6 +28,16 @@ std::string Cut(std::string_view text, size_t limit) {
   return std::string(text.substr(0, end)) + "...";
 }
 
+// As Any::PackFrom, but the same bytes for the same detail: a map is written in the order of its keys.
+void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* message) {
+  google::protobuf::Any* const any = message->add_details();
+  any->set_type_url("type.googleapis.com/" + detail.GetTypeName());
+  google::protobuf::io::StringOutputStream bytes(any->mutable_value());
+  google::protobuf::io::CodedOutputStream coded(&bytes);
+  coded.SetSerializationDeterministic(true);
+  detail.SerializeToCodedStream(&coded);
+}
+
 void AddErrorInfo(const absl::Status& status, const std::optional<ErrorDetail>& detail, google::rpc::Status* message) {
   google::rpc::ErrorInfo info;
   info.set_domain("normd");
@@ -34,7 +48,7 @@ void AddErrorInfo(const absl::Status& status, const std::optional<ErrorDetail>& 
     (*info.mutable_metadata())["value"] = Cut(detail->value, kMaxDetailBytes);
     (*info.mutable_metadata())["limit"] = Cut(detail->limit, kMaxDetailBytes);
   }
-  message->add_details()->PackFrom(info);
+  AddDetail(info, message);
 }
 
 void AddBadRequest(const ErrorDetail& detail, google::rpc::Status* message) {
@@ -42,13 +56,13 @@ void AddBadRequest(const ErrorDetail& detail, google::rpc::Status* message) {
   auto* violation = bad_request.add_field_violations();
   violation->set_field(Cut(detail.field, kMaxDetailBytes));
   violation->set_description(Cut(message->message(), kMaxDetailBytes));
-  message->add_details()->PackFrom(bad_request);
+  AddDetail(bad_request, message);
 }
 
 void AddRetryInfo(google::rpc::Status* message) {
   google::rpc::RetryInfo info;
   info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(kRetryDelay)));
-  message->add_details()->PackFrom(info);
+  AddDetail(info, message);
 }
 
 // The type that the name in a NOT_FOUND is of.
@@ -64,7 +78,7 @@ void AddResourceInfo(const ErrorDetail& detail, google::rpc::Status* message) {
   info.set_resource_type(std::string(ResourceType(detail)));
   info.set_resource_name(Cut(detail.value, kMaxDetailBytes));
   info.set_description(Cut(message->message(), kMaxDetailBytes));
-  message->add_details()->PackFrom(info);
+  AddDetail(info, message);
 }
 
 }  // namespace
@@ -78,7 +92,7 @@ google::rpc::Status ToMessage(const absl::Status& status) {
   AddErrorInfo(status, detail, &message);
   if (detail.has_value() && absl::IsInvalidArgument(status)) AddBadRequest(*detail, &message);
   if (detail.has_value() && absl::IsNotFound(status)) AddResourceInfo(*detail, &message);
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) AddRetryInfo(&message);
+  if (MayPassLater(status)) AddRetryInfo(&message);
   return message;
 }
 

@@ -11,7 +11,7 @@
 namespace normd::rpc {
 
 // With ErrorInfo always (domain "normd", metadata field, value and limit where they are known), BadRequest for
-// INVALID_ARGUMENT, RetryInfo for RESOURCE_EXHAUSTED and UNAVAILABLE, ResourceInfo for NOT_FOUND. Text that came from
+// INVALID_ARGUMENT, RetryInfo for what may pass later (MayPassLater), ResourceInfo for NOT_FOUND. Text that came from
 // the caller is cut so that the whole fits into the trailers that a client accepts by default.
 google::rpc::Status ToMessage(const absl::Status& status);
 

@@ -4,6 +4,7 @@
 
 #include "kernels/errors.h"
 #include "kernels/text.h"
+#include "proto/wire/split.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/rpc/decode_call.h"
@@ -14,6 +15,8 @@
 namespace normd::rpc {
 namespace {
 
+// A sequence, and the call itself.
+constexpr size_t kFieldsOfCall = 2;
 // The largest message that can be a chunk: its data, and its other fields.
 constexpr size_t kMaxChunkMessageBytes = kMaxChunkBytes + 1024;
 
@@ -41,7 +44,7 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
   Result result;
   if (!message.has_value()) return done(End(absl::OkStatus(), std::move(result)));
   if (TakeExpectedChunk(*message, &result)) return done(std::move(result));
-  auto item = std::make_unique<StreamItem>(context_, *stream_);
+  auto item = std::make_shared<StreamItem>(context_, *stream_);
   item->request_bytes = static_cast<int64_t>(message->Length());
   item->observation.record().request_bytes = item->request_bytes;
   absl::StatusOr<Reservation> held =
@@ -52,13 +55,46 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
     Fail(std::move(item), held.status(), &result);
     return done(std::move(result));
   }
+  std::string key;
+  if (TakeKnownCall(*message, item, *held, &key, &result)) return done(std::move(result));
   absl::StatusOr<Request> request = Parse<v1::StreamRequest>(*message, *std::move(held));
-  if (request.ok()) return TakeRequest(std::move(item), *std::move(request), std::move(result), std::move(done));
+  if (request.ok()) {
+    return TakeRequest(std::move(item), *std::move(request), std::move(key), std::move(result), std::move(done));
+  }
   item->observation.Finish(request.status(), 0);
   done(End(request.status(), std::move(result)));
 }
 
-void StreamReader::TakeRequest(Item item, Request request, Result result, Done done) {
+bool StreamReader::TakeKnownCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
+                                 Result* result) {
+  ReceivedBytes bytes = TakeBytes(message);
+  const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(bytes.segments(), kFieldsOfCall);
+  if (!fields.has_value() || fields->empty()) return false;
+  const wire::TopField& call = fields->back();
+  if (call.number != v1::StreamRequest::kCallFieldNumber || call.type != wire::WireType::kDelimited) return false;
+  uint64_t sequence = 0;
+  if (fields->size() == kFieldsOfCall) {
+    const wire::TopField& first = fields->front();
+    if (first.number != v1::StreamRequest::kSequenceFieldNumber || first.type != wire::WireType::kVarint) return false;
+    sequence = first.varint;
+  }
+  ReceivedMessage part = ReceiveOnly(std::move(bytes), call.bytes, wire::kNormalizeRequest);
+  const std::shared_ptr<const void> defaults = defaults_ ? defaults_->owner : nullptr;
+  if (!Recognise(decoder_->cache(), under_defaults_, part, held, context_->buffers, defaults, &item->received)) {
+    *key = KeyOf(part, under_defaults_);
+    return false;
+  }
+  Abandon(result);
+  skips_chunks_ = false;
+  item->sequence = sequence;
+  item->observation.DecodeDone();
+  item->alone = IsStep(item->received.call);
+  item->stage = StreamItem::Stage::kWaits;
+  result->items.push_back(std::move(item));
+  return true;
+}
+
+void StreamReader::TakeRequest(Item item, Request request, std::string key, Result result, Done done) {
   if (request->has_chunk()) {
     TakeChunk(request, item->request_bytes, &result);
     return done(std::move(result));
@@ -66,7 +102,9 @@ void StreamReader::TakeRequest(Item item, Request request, Result result, Done d
   Abandon(&result);
   skips_chunks_ = false;
   item->sequence = request->sequence();
-  if (request->has_call()) return TakeCall(std::move(item), std::move(request), std::move(result), std::move(done));
+  if (request->has_call()) {
+    return TakeCall(std::move(item), std::move(request), std::move(key), std::move(result), std::move(done));
+  }
   if (request->has_defaults()) {
     TakeDefaults(std::move(item), std::move(request), &result);
     return done(std::move(result));
@@ -89,7 +127,7 @@ bool StreamReader::TakeExpectedChunk(const grpc::ByteBuffer& message, Result* re
 void StreamReader::TakeChunk(const Request& request, int64_t message_bytes, Result* result) {
   if (awaiting_ == nullptr) {
     if (skips_chunks_) return;
-    auto item = std::make_unique<StreamItem>(context_, *stream_);
+    auto item = std::make_shared<StreamItem>(context_, *stream_);
     item->sequence = request->sequence();
     item->observation.record().request_bytes = message_bytes;
     return Fail(std::move(item), NotAllowedError("chunk", "no call of this stream awaits chunks"), result);
@@ -112,11 +150,12 @@ void StreamReader::TakeDefaults(Item item, Request request, Result* result) {
   const absl::Status status = CheckDefaults({&request->defaults().request(), request.tensors});
   if (!status.ok()) return Fail(std::move(item), PrefixField(status, "defaults.request."), result);
   defaults_ = std::move(request);
+  under_defaults_ = decoder_->NewKeyPrefix();
 }
 
-void StreamReader::TakeCall(Item item, Request request, Result result, Done done) {
+void StreamReader::TakeCall(Item item, Request request, std::string key, Result result, Done done) {
   const absl::StatusOr<std::vector<ChunkedTensor>> chunked = Announce(request, item.get());
-  const absl::Status status = chunked.ok() ? DecodeCallOf(request, item.get()) : chunked.status();
+  const absl::Status status = chunked.ok() ? DecodeCallOf(request, std::move(key), item.get()) : chunked.status();
   if (!status.ok()) {
     Fail(std::move(item), status, &result);
   } else if (!chunked->empty()) {
@@ -124,6 +163,7 @@ void StreamReader::TakeCall(Item item, Request request, Result result, Done done
     return AwaitChunks(std::make_unique<Awaiting>(Awaiting{std::move(item), std::move(request), std::move(receiver)}),
                        std::move(result), std::move(done));
   } else {
+    item->stage = StreamItem::Stage::kWaits;
     result.items.push_back(std::move(item));
   }
   done(std::move(result));
@@ -144,7 +184,7 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
   return tensors;
 }
 
-absl::Status StreamReader::DecodeCallOf(const Request& request, StreamItem* item) const {
+absl::Status StreamReader::DecodeCallOf(const Request& request, std::string key, StreamItem* item) {
   GiveMemory(*context_, *stream_, request.tensors);
   WithTensors<v1::NormalizeRequest> defaults;
   std::shared_ptr<const void> owner = request.owner;
@@ -156,17 +196,20 @@ absl::Status StreamReader::DecodeCallOf(const Request& request, StreamItem* item
   absl::StatusOr<Call> call = DecodeCall({&request->call(), request.tensors}, defaults);
   item->observation.DecodeDone();
   if (!call.ok()) return PrefixField(call.status(), "call.");
-  item->want_timings = request->call().want_timings() || (defaults_ && defaults.message->want_timings());
-  item->tensors = request.tensors;
-  item->memory = request.memory;
-  item->alone = IsStep(*call);
-  call->owner = std::move(owner);
-  item->call = *std::move(call);
+  ReceivedCall& received = item->received;
+  received.want_timings = request->call().want_timings() || (defaults_ && defaults.message->want_timings());
+  received.tensors = request.tensors;
+  received.memory = request.memory;
+  received.cached = PlaceOf(decoder_->cache(), std::move(key), request->call(), defaults_ ? defaults_->owner : nullptr,
+                            received.want_timings, *call);
+  received.call = *std::move(call);
+  received.call.owner = std::move(owner);
+  item->alone = IsStep(received.call);
   return absl::OkStatus();
 }
 
 void StreamReader::AwaitChunks(std::unique_ptr<Awaiting> awaiting, Result result, Done done) {
-  Call trial = Trial(*awaiting->item->call);
+  Call trial = Trial(awaiting->item->received.call);
   // Keeps the stream, and so the server, while the engine has the call.
   trial.cancelled = [stream = stream_->shared_from_this()] { return stream->cancelled(); };
   engine_->Submit(std::move(trial), [this, awaiting = std::move(awaiting), result = std::move(result),
@@ -185,10 +228,11 @@ void StreamReader::AwaitChunks(std::unique_ptr<Awaiting> awaiting, Result result
 void StreamReader::Complete(Result* result) {
   const std::unique_ptr<Awaiting> whole = std::move(awaiting_);
   StreamItem& item = *whole->item;
-  whole->receiver.MoveTo(item.tensors);
-  const absl::Status status = TakeChunkedTensors({&whole->request->call(), item.tensors}, &*item.call);
+  whole->receiver.MoveTo(item.received.tensors);
+  const absl::Status status = TakeChunkedTensors({&whole->request->call(), item.received.tensors}, &item.received.call);
   item.observation.DecodeDone();
   if (!status.ok()) return Fail(std::move(whole->item), PrefixField(status, "call."), result);
+  item.stage = StreamItem::Stage::kWaits;
   result->items.push_back(std::move(whole->item));
 }
 
@@ -200,11 +244,11 @@ void StreamReader::Abandon(Result* result) {
 
 void StreamReader::Fail(Item item, const absl::Status& error, Result* result) {
   skips_chunks_ = true;
-  item->call.reset();
+  item->received = {};
   item->chunk_bytes = Reservation();
   item->reply = EncodeStreamError(item->sequence, ToMessage(error)).ToByteBuffer();
   item->observation.Finish(error, static_cast<int64_t>(item->reply.Length()));
-  item->answered = true;
+  item->stage = StreamItem::Stage::kAnswered;
   result->items.push_back(std::move(item));
 }
 

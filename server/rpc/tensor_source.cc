@@ -101,6 +101,10 @@ absl::StatusOr<TensorSource::Bytes> TensorSource::Find(const v1::Tensor& tensor,
   if (in_message_ || !tensor.has_data()) return Bytes{data.data(), static_cast<int64_t>(data.size())};
   const size_t number = wire::BlockNumber(data);
   if (number >= blocks_.size()) return MissingError(Concat(field, ".data"), "bytes");  // cannot be: they are ours
+  return FindBlock(number, may_be_scattered);
+}
+
+TensorSource::Bytes TensorSource::FindBlock(size_t number, bool may_be_scattered) {
   Pieces& pieces = pieces_[number];
   if (pieces.segments.empty()) pieces.segments = wire::SegmentsOf(bytes_.segments(), blocks_[number]);
   return FindPieces(pieces, may_be_scattered);

@@ -8,7 +8,6 @@
 
 #include <grpcpp/support/slice.h>
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,6 +70,8 @@ class TensorSource {
   // The payload of `tensor`; it lives as long as the source. `field` is the tensor's path. Errors: the region's, and
   // INVALID_ARGUMENT for what cannot come in shared memory or in chunks.
   absl::StatusOr<Bytes> Find(const v1::Tensor& tensor, std::string_view field, bool may_be_scattered);
+  // The same for a block of the message. REQUIRES: there is one of that number.
+  Bytes FindBlock(size_t number, bool may_be_scattered);
   absl::StatusOr<SharedBytes> FindOutput(const v1::SharedRange& range, std::string_view field);
 
   // FAILED_PRECONDITION when a client cut a region off while the call used it: its results mean nothing.
@@ -98,7 +99,7 @@ class TensorSource {
   bool in_message_ = true;
   BufferPool* buffers_ = nullptr;  // null: malloc
   SharedMemory shared_memory_;
-  std::deque<Chunked> chunked_;
+  std::vector<Chunked> chunked_;
   std::vector<Pieces> pieces_;  // of the blocks, those that were asked for: a stream's defaults are asked for again
   std::vector<RegionRange> ranges_;
 };

@@ -26,11 +26,13 @@ void SetRow(RowChange::Kind kind, const std::string& id, RowVersion expected, Ro
   row->labels.clear();
   row->bytes = 0;
   row->expires_at.reset();
+  row->clients.clear();
 }
 
-void SetState(const StoredSession& stored, RowChange* row) {
-  SerializeState(stored, &row->state);
-  row->expires_at = ExpireTime(*stored.published);
+void SetState(StoredSession* stored, RowChange* row) {
+  row->clients = TakeClientRows(stored);
+  SerializeState(*stored, &row->state);
+  row->expires_at = ExpireTime(*stored->published);
 }
 
 void SetHead(const Session& session, RowChange* row) {
@@ -86,6 +88,7 @@ void ChangeGroup::Apply(Change* change) {
 }
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, StoredSession& created) {
+  if (session->row.key == 0) NORMD_RETURN_IF_ERROR(session->damage);  // it may be a lost one's name
   if (session->stored.published != nullptr || !session->damage.ok()) return SessionExistsError(created.published->id);
   const int64_t bytes = QuotaBytes(*created.published);
   NORMD_RETURN_IF_ERROR(CheckTotals(totals_.sessions + 1, totals_.bytes + bytes, limits_));
@@ -115,6 +118,7 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ResetCh
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, DeleteChange& remove) {
   SessionPtr before = session->stored.published;
+  if (before == nullptr && session->row.key == 0 && !session->removed) NORMD_RETURN_IF_ERROR(session->damage);
   if (before == nullptr && session->damage.ok()) return absl::NotFoundError("");
   // Of a damaged session no version can be told.
   if (before == nullptr && remove.expected_version.has_value()) return session->damage;
@@ -124,7 +128,9 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, DeleteC
 }
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ExpireChange& /*expire*/) {
-  // Add has removed an expired one already.
+  // Add has removed an expired one already. If it is none by its record, the column was wrong.
+  if (session->stored.published != nullptr && !session->columns_fit)
+    session->head_changed = session->state_changed = true;
   return session->stored.published;
 }
 
@@ -146,22 +152,22 @@ void ChangeGroup::Remove(WorkingSession* session) {
   session->state_changed = false;
 }
 
-void ChangeGroup::Rows(std::vector<RowChange>* rows) const {
+void ChangeGroup::Rows(std::vector<RowChange>* rows) {
   size_t used = 0;
   const auto next_row = [&] {
     if (used == rows->size()) rows->emplace_back();
     return &(*rows)[used++];
   };
-  for (const auto& [id, working] : sessions_) {
+  for (auto& [id, working] : sessions_) {
     const bool has_row = working.row.key != 0;
     if (working.removed && has_row) SetRow(RowChange::Kind::kDelete, id, working.row, next_row());
     if (working.stored.published == nullptr || !(working.head_changed || working.state_changed)) continue;
     const bool is_new = !has_row || working.removed;
-    const bool all = is_new || working.head_changed;
+    const bool all = is_new || working.head_changed || !working.columns_fit;
     const auto kind = is_new ? RowChange::Kind::kInsert : all ? RowChange::Kind::kAll : RowChange::Kind::kState;
     RowChange* const row = next_row();
     SetRow(kind, id, is_new ? RowVersion() : working.row, row);
-    SetState(working.stored, row);
+    SetState(&working.stored, row);
     if (all) SetHead(*working.stored.published, row);
   }
   rows->resize(used);

@@ -30,6 +30,7 @@ struct DeleteChange {
 struct ExpireChange {};  // delete it if its ttl has ended
 
 // One change of one session, from the queue to its answer.
+// NOLINTNEXTLINE(bugprone-exception-escape): moving a deque may allocate; being out of memory ends the process.
 struct Change {
   std::string id;
   // A StoredSession is a session to create; a StateUpdate a step.
@@ -37,6 +38,9 @@ struct Change {
   // Called once, the one that the kind of change has; an ExpireChange has none.
   SessionStore::Done<SessionPtr> session_done;
   SessionStore::Done<CommitResult> commit_done;
+
+  int attempts = 0;        // that came to nothing because another replica was first
+  bool room_made = false;  // expired sessions were deleted because it found the store full
 
   // What the newest application came to.
   absl::Status status;
@@ -51,9 +55,10 @@ struct Change {
 struct WorkingSession {
   // The row it was read from; key 0: there was none.
   RowVersion row;
-  bool cached = false;   // read from memory: in a shared table it may be old
-  absl::Status damage;   // not OK: the row is there and cannot be read
-  StoredSession stored;  // published null: there is no session
+  bool cached = false;      // read from memory: in a shared table it may be old
+  absl::Status damage;      // not OK: the row is there and cannot be read, or may have been lost
+  bool columns_fit = true;  // not: they are written anew
+  StoredSession stored;     // published null: there is no session
   int64_t bytes_before = 0;
 
   bool expired = false;  // its ttl had ended when the group took it: removed
@@ -86,7 +91,8 @@ class ChangeGroup {
   void Apply(Change* change);
 
   // Replaces `rows` by those that make the table equal to the working copies; the memory of their states is used again.
-  void Rows(std::vector<RowChange>* rows) const;
+  // Once, when all is applied: step ids count as written.
+  void Rows(std::vector<RowChange>* rows);
 
  private:
   absl::StatusOr<SessionPtr> ApplyTo(WorkingSession* session, StoredSession& created);

@@ -8,41 +8,57 @@
 #include "server/base/status_macros.h"
 #include "server/session/durable_store.h"
 #include "server/session/record.h"
+#include "server/session/session_changes.h"
 
 namespace normd {
 
 namespace {
 
+// So much at a time: what is read is not bounded by what the callers sent.
 constexpr size_t kMaxLoads = 64;
+constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 
 }  // namespace
 
 void DurableStore::RunReader() {
   while (true) {
-    std::deque<Read> reads;
     {
       MutexLock lock(mu_);
       while (reads_.empty() && !stopping_) reads_ready_.Wait(mu_);
       if (reads_.empty()) return;
-      reads.swap(reads_);
     }
-    std::vector<GetRead> gets;
-    for (Read& read : reads) {
-      if (auto* get = std::get_if<GetRead>(&read)) {
-        gets.push_back(std::move(*get));
-      } else {
-        ReadPage(std::move(std::get<ListRead>(read)));
-      }
-    }
-    // So many at a time: what is read is not bounded by what the callers sent.
-    while (!gets.empty()) {
-      const size_t rest = gets.size() > kMaxLoads ? gets.size() - kMaxLoads : 0;
-      std::vector<GetRead> some(std::make_move_iterator(gets.begin() + static_cast<std::ptrdiff_t>(rest)),
-                                std::make_move_iterator(gets.end()));
-      gets.resize(rest);
-      while (!some.empty()) some = TryReads(std::move(some));
+    std::vector<GetRead> reads = TakeReads();
+    while (!reads.empty()) reads = TryReads(std::move(reads));
+  }
+}
+
+std::vector<DurableStore::GetRead> DurableStore::TakeReads() {
+  std::vector<GetRead> taken;
+  {
+    MutexLock lock(mu_);
+    while (!reads_.empty() && taken.size() < kMaxLoads) {
+      taken.push_back(std::move(reads_.front()));
+      reads_.pop_front();
     }
   }
+  std::vector<GetRead> wanted;
+  for (GetRead& read : taken) {
+    if (read.cancelled != nullptr && read.cancelled()) {
+      AnswerRead(std::move(read), CallerGoneError());
+    } else {
+      wanted.push_back(std::move(read));
+    }
+  }
+  return wanted;
+}
+
+void DurableStore::AnswerRead(GetRead read, absl::StatusOr<StoredSession> result) {
+  // Here, and not when the answer runs: what waits to be answered is held, too.
+  if (result.ok() && read.hold != nullptr) {
+    if (const absl::Status held = read.hold(ExportBytes(*result)); !held.ok()) result = held;
+  }
+  const std::string id = read.id;
+  Post(id, [done = std::move(read.done), result = std::move(result)]() mutable { done(std::move(result)); });
 }
 
 std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> reads) {
@@ -69,19 +85,19 @@ std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> r
       again.push_back(std::move(read));
       continue;
     }
-    Post([done = std::move(read.done), result = *result]() mutable { done(std::move(result)); });
+    AnswerRead(std::move(read), *result);
   }
   return again;
 }
 
 absl::StatusOr<std::vector<SessionRow>> DurableStore::LoadRows(const std::vector<RowRequest>& requests) {
-  absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Load(requests);
+  absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Load(requests, kMaxLoadBytes);
   // Lost on the way: what the rows were compared with may not be so any more.
   NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(read_table_.get(), &read_connection_));
   if (!reconnected) return rows;
   std::vector<RowRequest> anew = requests;
   for (RowRequest& request : anew) request.known = {};
-  return read_table_->Load(anew);
+  return read_table_->Load(anew, kMaxLoadBytes);
 }
 
 std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& reads) {
@@ -105,8 +121,9 @@ std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& r
 
 std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const std::string& id, const SessionRow* row) {
   const absl::Time now = clock_->Now();
-  absl::StatusOr<StoredSession> parsed = SessionNotFoundError(id);
-  if (row != nullptr && !row->unchanged) parsed = Parse(*row);
+  const absl::Status missing = MissingRow();
+  absl::StatusOr<StoredSession> parsed = missing.ok() ? SessionNotFoundError(id) : missing;
+  if (row != nullptr && !row->unchanged && !row->left_out) parsed = Parse(*row);
   bool came_back = false;
   {
     MutexLock lock(mu_);
@@ -114,6 +131,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     // Then memory has it newer, or knows better that it is gone; the row was the newest when it was asked for.
     const bool published_meanwhile = loading->second;
     loading_.erase(loading);
+    if (row != nullptr && row->left_out) return std::nullopt;
     ResidentSession* const resident = residents_.Find(id, now);
     if (row != nullptr && row->unchanged) {
       const bool as_new = resident != nullptr && resident->version.key == row->version.key &&
@@ -134,35 +152,34 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
   return parsed;
 }
 
-void DurableStore::ReadPage(ListRead read) {
-  absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Page(read.query, clock_->Now());
-  if (!rows.ok()) {
-    if (options_.observer.on_error != nullptr) options_.observer.on_error(rows.status());
-    return Post([done = std::move(read.done), status = rows.status()]() mutable { done(status); });
-  }
-  std::vector<SessionPtr> page;
-  for (const SessionRow& row : *rows) {
-    absl::StatusOr<StoredSession> stored = Parse(row);
-    if (stored.ok()) page.push_back(std::move(stored->published));
-  }
-  Post([done = std::move(read.done), page = std::move(page)]() mutable { done(std::move(page)); });
+absl::StatusOr<StoredSession> DurableStore::Parse(const SessionRow& row) {
+  absl::StatusOr<StoredSession> stored = ParseHalves(row.head, row.state, row.clients);
+  if (stored.ok() && stored->published->id != row.id) stored = DataLossError("the record of another session");
+  NORMD_RETURN_IF_ERROR(NoteDamage(row.id, stored.status()));
+  return stored;
 }
 
-absl::StatusOr<StoredSession> DurableStore::Parse(const SessionRow& row) {
-  absl::StatusOr<StoredSession> stored = ParseHalves(row.head, row.state);
+bool DurableStore::ColumnsFit(const SessionRow& row, const Session& session) {
+  const std::optional<absl::Time> expires = ExpireTime(session);
+  // Tables keep microseconds, and some round up.
+  const bool same_expiry =
+      expires.has_value() == row.expires_at.has_value() &&
+      (!expires.has_value() || absl::AbsDuration(*expires - *row.expires_at) <= absl::Microseconds(1));
+  if (same_expiry && row.bytes == QuotaBytes(session)) return true;
+  NoteDamage(row.id, DataLossError("the columns bytes and expires_at do not fit the record")).IgnoreError();
+  return false;
+}
+
+absl::Status DurableStore::NoteDamage(const std::string& id, absl::Status status) {
+  if (status.ok()) return status;
   // Whatever is wrong with what this store has written itself is damage.
-  if (stored.ok() && stored->published->id != row.id) stored = DataLossError("the record of another session");
-  if (!stored.ok() && stored.status().code() == absl::StatusCode::kInvalidArgument) {
-    stored = DataLossError("a record that no server has written");
+  if (absl::IsInvalidArgument(status)) status = DataLossError("a record that no server has written");
+  {
+    MutexLock lock(mu_);
+    ++figures_.damaged;
   }
-  if (!stored.ok()) {
-    {
-      MutexLock lock(mu_);
-      ++figures_.damaged;
-    }
-    if (options_.observer.on_damaged != nullptr) options_.observer.on_damaged(row.id, stored.status());
-  }
-  return stored;
+  if (options_.observer.on_damaged != nullptr) options_.observer.on_damaged(id, status);
+  return status;
 }
 
 }  // namespace normd

@@ -16,28 +16,33 @@ int64_t BytesOf(const Moments& moments) { return static_cast<int64_t>(moments.si
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DurableStore>> DurableStore::Open(DurableStoreOptions options,
-                                                                 std::unique_ptr<SessionTable> writer,
-                                                                 std::unique_ptr<SessionTable> reader, Clock* clock) {
-  NORMD_ASSIGN_OR_RETURN(const TableTotals totals, reader->Totals());
-  return std::unique_ptr<DurableStore>(
-      new DurableStore(std::move(options), std::move(writer), std::move(reader), clock, totals));
+absl::StatusOr<std::unique_ptr<DurableStore>> DurableStore::Open(DurableStoreOptions options, StoreTables tables,
+                                                                 Clock* clock) {
+  NORMD_ASSIGN_OR_RETURN(const TableTotals totals, tables.reader->Totals());
+  return std::unique_ptr<DurableStore>(new DurableStore(std::move(options), std::move(tables), clock, totals));
 }
 
-DurableStore::DurableStore(DurableStoreOptions options, std::unique_ptr<SessionTable> writer,
-                           std::unique_ptr<SessionTable> reader, Clock* clock, const TableTotals& totals)
+DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Clock* clock, const TableTotals& totals)
     : options_(std::move(options)),
       clock_(clock),
-      shared_(writer->shared()),
-      write_table_(std::move(writer)),
-      read_table_(std::move(reader)),
-      last_sweep_(absl::Now()),
-      residents_(options_.max_resident_bytes) {
+      shared_(tables.writer->shared()),
+      write_table_(std::move(tables.writer)),
+      read_table_(std::move(tables.reader)),
+      list_table_(std::move(tables.lister)),
+      check_table_(std::move(tables.checker)),
+      last_sweep_(std::chrono::steady_clock::now()),
+      residents_(options_.max_resident_bytes),
+      answers_(std::make_unique<AnswerThreads>(options_.answer_threads)) {
   figures_.sessions = totals.sessions;
   figures_.bytes = totals.bytes;
+  if (check_table_ != nullptr) {
+    const bool first = check_table_->SizeBytes() <= options_.max_bytes_checked_first;
+    if (first) CheckFile();
+    if (!first) checker_ = std::thread([this] { CheckFile(); });
+  }
   writer_ = std::thread([this] { RunWriter(); });
   reader_ = std::thread([this] { RunReader(); });
-  answerer_ = std::thread([this] { RunAnswers(); });
+  lister_ = std::thread([this] { RunLists(); });
 }
 
 DurableStore::~DurableStore() {
@@ -47,14 +52,41 @@ DurableStore::~DurableStore() {
   }
   changes_ready_.SignalAll();
   reads_ready_.SignalAll();
+  lists_ready_.SignalAll();
   writer_.join();
   reader_.join();
+  lister_.join();
+  if (checker_.joinable()) {
+    // An interruption that comes before the check has begun is lost.
+    while (!file_checked()) {
+      check_table_->Interrupt();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    checker_.join();
+  }
+  answers_.reset();
+}
+
+bool DurableStore::file_checked() const {
+  MutexLock lock(mu_);
+  return file_checked_;
+}
+
+void DurableStore::CheckFile() {
+  const absl::Status status = check_table_->CheckIntegrity();
+  const bool damaged = absl::IsDataLoss(status);
   {
     MutexLock lock(mu_);
-    readers_and_writers_stopped_ = true;
+    file_checked_ = true;
+    if (damaged) file_damage_ = status;
   }
-  answers_ready_.SignalAll();
-  answerer_.join();
+  if (damaged && options_.observer.on_file_damaged != nullptr) options_.observer.on_file_damaged(status);
+}
+
+absl::Status DurableStore::MissingRow() const {
+  MutexLock lock(mu_);
+  if (file_damage_.ok()) return absl::OkStatus();
+  return DataLossError("the store's file is damaged, and this session may have been in it; restore a backup");
 }
 
 // ---- the callers' threads
@@ -66,36 +98,51 @@ StoreFigures DurableStore::figures() const {
   figures.resident_bytes = residents_.bytes();
   figures.evictions = residents_.evictions();
   figures.queued = static_cast<int64_t>(changes_.size());
+  figures.file_damaged = !file_damage_.ok();
+  figures.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
   return figures;
 }
 
-void DurableStore::Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) {
+void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) {
   const absl::Time now = clock_->Now();
   if (SessionPtr session = FindResident(id, max_staleness, now); session != nullptr) {
     if (IsExpired(*session, now)) return done(SessionNotFoundError(id));
     return done(std::move(session));
   }
-  EnqueueRead(
-      GetRead{std::move(id), false, [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
-                if (!stored.ok()) return done(stored.status());
-                SessionPtr session = std::move(stored->published);
-                if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(session->id));
-                done(std::move(session));
-              }});
+  auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
+    if (!stored.ok()) return done(stored.status());
+    SessionPtr session = std::move(stored->published);
+    if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(session->id));
+    done(std::move(session));
+  };
+  EnqueueRead({.id = std::move(id), .cancelled = std::move(cancelled), .hold = nullptr, .done = std::move(then)});
 }
 
-void DurableStore::Export(std::string id, Done<std::string> done) {
+void DurableStore::Export(std::string id, Hold hold, Done<std::string> done) {
+  auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
+    if (!stored.ok()) return done(stored.status());
+    const Session& session = *stored->published;
+    if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(session.id));
+    done(SerializeRecord(*stored));
+  };
   EnqueueRead(
-      GetRead{std::move(id), true, [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
-                if (!stored.ok()) return done(stored.status());
-                const Session& session = *stored->published;
-                if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(session.id));
-                done(SerializeRecord(*stored));
-              }});
+      {.id = std::move(id), .whole = true, .cancelled = nullptr, .hold = std::move(hold), .done = std::move(then)});
 }
 
-void DurableStore::List(ListQuery query, Done<std::vector<SessionPtr>> done) {
-  EnqueueRead(ListRead{std::move(query), std::move(done)});
+void DurableStore::List(ListQuery query, Done<ListPage> done) {
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    const auto queued = static_cast<int64_t>(lists_.size());
+    if (queued >= options_.max_queued_reads) {
+      refused = TooManyError("queued lists", queued + 1, options_.max_queued_reads);
+    } else {
+      lists_.push_back({std::move(query), std::move(done)});
+      lists_ready_.Signal();
+      return;
+    }
+  }
+  done(refused);
 }
 
 void DurableStore::Create(Session session, Done<SessionPtr> done) {
@@ -148,9 +195,9 @@ void DurableStore::Enqueue(Change change, int64_t bytes) {
     if (failed_) {
       change.status = StoreFailedError();
     } else if (queued >= options_.max_queued) {
-      change.status = TooManyError("queued changes", queued + 1, options_.max_queued);
+      change.status = NoRoomError("queued changes", queued + 1, options_.max_queued);
     } else if (queued > 0 && changes_bytes_ + bytes > options_.max_queued_bytes) {
-      change.status = TooManyError("bytes of queued changes", changes_bytes_ + bytes, options_.max_queued_bytes);
+      change.status = NoRoomError("bytes of queued changes", changes_bytes_ + bytes, options_.max_queued_bytes);
     } else {
       changes_bytes_ += bytes;
       changes_.emplace_back(std::move(change), bytes);
@@ -161,10 +208,20 @@ void DurableStore::Enqueue(Change change, int64_t bytes) {
   change.Answer();
 }
 
-void DurableStore::EnqueueRead(Read read) {
-  MutexLock lock(mu_);
-  reads_.push_back(std::move(read));
-  reads_ready_.Signal();
+void DurableStore::EnqueueRead(GetRead read) {
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    const auto queued = static_cast<int64_t>(reads_.size());
+    if (queued >= options_.max_queued_reads) {
+      refused = TooManyError("queued reads", queued + 1, options_.max_queued_reads);
+    } else {
+      reads_.push_back(std::move(read));
+      reads_ready_.Signal();
+      return;
+    }
+  }
+  read.done(refused);
 }
 
 SessionPtr DurableStore::FindResident(const std::string& id, absl::Duration max_staleness, absl::Time now) {
@@ -175,29 +232,8 @@ SessionPtr DurableStore::FindResident(const std::string& id, absl::Duration max_
   return resident->stored.published;
 }
 
-// ---- the answering thread
-
-void DurableStore::Post(Answer answer) {
-  bool first = false;
-  {
-    MutexLock lock(mu_);
-    first = answers_.empty();
-    answers_.push_back(std::move(answer));
-  }
-  if (first) answers_ready_.Signal();  // who wakes finds the mutex free
-}
-
-void DurableStore::RunAnswers() {
-  while (true) {
-    std::deque<Answer> answers;
-    {
-      MutexLock lock(mu_);
-      while (answers_.empty() && !readers_and_writers_stopped_) answers_ready_.Wait(mu_);
-      if (answers_.empty()) return;
-      answers.swap(answers_);
-    }
-    for (Answer& answer : answers) answer();
-  }
+void DurableStore::Post(std::string_view id, Answer answer) {
+  answers_->Post(answers_->ThreadOf(id), std::move(answer));
 }
 
 }  // namespace normd

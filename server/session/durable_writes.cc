@@ -1,5 +1,7 @@
 // The writing half of DurableStore: group commit.
 #include <algorithm>
+#include <chrono>
+#include <random>
 #include <unordered_set>
 #include <utility>
 
@@ -16,6 +18,8 @@ namespace {
 // What one transaction takes: enough that a flush is shared by many, and an answer does not wait for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
+// Sessions that a group reads in; the changes of those beyond it wait for the next group.
+constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 // Changes that lose against other replicas are tried this often: each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
@@ -37,21 +41,31 @@ std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicat
   return out;
 }
 
+// A creation that the limits have refused, and for which nobody has looked yet whether sessions have expired.
+bool WantsRoom(const Change& change) {
+  return std::holds_alternative<StoredSession>(change.what) && absl::IsResourceExhausted(change.status) &&
+         !change.room_made;
+}
+
 }  // namespace
 
 void DurableStore::RunWriter() {
   std::vector<Change> changes;
   while (TakeChanges(&changes)) {
-    if (!changes.empty()) CommitChanges(std::move(changes), /*fresh=*/false);
+    if (!changes.empty()) CommitChanges(std::move(changes));
     changes.clear();
-    if (absl::Now() - last_sweep_ >= options_.sweep_interval) Sweep();
+    if (more_expired_ || SinceSweep() >= options_.sweep_interval) Sweep();
   }
+}
+
+absl::Duration DurableStore::SinceSweep() const {
+  return absl::FromChrono(std::chrono::steady_clock::now() - last_sweep_);
 }
 
 bool DurableStore::TakeChanges(std::vector<Change>* changes) {
   {
     MutexLock lock(mu_);
-    if (changes_.empty() && !stopping_) changes_ready_.WaitFor(mu_, options_.sweep_interval);
+    if (changes_.empty() && !stopping_ && !more_expired_) changes_ready_.WaitFor(mu_, options_.sweep_interval);
     if (changes_.empty()) return !stopping_;
   }
   group_bytes_ = 0;
@@ -79,7 +93,7 @@ void DurableStore::TakeQueued(std::vector<Change>* changes) {
   AnswerAll(std::move(dropped));
 }
 
-void DurableStore::CommitChanges(std::vector<Change> changes, bool fresh) {
+void DurableStore::CommitChanges(std::vector<Change> changes) {
   bool failed = false;
   {
     MutexLock lock(mu_);
@@ -89,17 +103,34 @@ void DurableStore::CommitChanges(std::vector<Change> changes, bool fresh) {
     for (Change& change : changes) change.status = StoreFailedError();
     return AnswerAll(std::move(changes));
   }
-  changes = TryChanges(std::move(changes), fresh);
-  for (int attempt = 1; !changes.empty() && attempt < kMaxAttempts; ++attempt) {
-    changes = TryChanges(std::move(changes), /*fresh=*/true);
+  changes = TryChanges(std::move(changes), /*fresh=*/false);
+  if (changes.empty()) return;
+  MakeRoom(&changes);
+  std::vector<Change> lost = TakeOut(&changes, 0, [](Change& change) { return ++change.attempts >= kMaxAttempts; });
+  for (Change& change : lost) change.status = StoreUnavailableError("other servers change this session all the time");
+  AnswerAll(std::move(lost));
+  TryAgain(std::move(changes));
+}
+
+void DurableStore::TryAgain(std::vector<Change> changes) {
+  int attempts = 0;
+  MutexLock lock(mu_);
+  const bool alone = changes_.empty();
+  for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
+    attempts = std::max(attempts, change->attempts);
+    residents_.Erase(change->id);  // it is read anew
+    changes_.emplace_front(std::move(*change), 0);
   }
-  for (Change& change : changes)
-    change.status = StoreUnavailableError("other servers change this session all the time");
-  AnswerAll(std::move(changes));
+  // Replicas that lose against each other at the same pace would do so again.
+  if (alone && shared_ && !stopping_ && attempts > 1) {
+    const int64_t most_micros = int64_t{200} << std::min(attempts, 6);
+    changes_ready_.WaitFor(mu_, absl::Microseconds(std::uniform_int_distribution<int64_t>(0, most_micros)(random_)));
+  }
 }
 
 std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
   ChangeGroup group(options_.limits, Totals(), clock_->Now());
+  bool postponed = false;
   for (size_t applied = 0; applied < changes.size();) {
     const auto newest = absl::MakeConstSpan(changes).subspan(applied);
     if (const absl::Status status = LoadInto(newest, fresh, &group); !status.ok()) {
@@ -109,10 +140,11 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
       AnswerAll(std::move(changes));
       return {};
     }
+    postponed = Postpone(applied, group, &changes);
     for (; applied < changes.size(); ++applied) group.Apply(&changes[applied]);
     // Callers that the last group has answered come back while this one is worked on: they share its flush. Without
     // this, two halves of the callers take turns for ever, each with a flush of its own.
-    if (!fresh) TakeQueued(&changes);
+    if (!fresh && !postponed) TakeQueued(&changes);
   }
   group.Rows(&rows_);
   const absl::Time start = absl::Now();
@@ -130,11 +162,13 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   // An error that an old row led to may be none: it is found out with a new one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
     const WorkingSession& session = group.Find(change.id);
-    return session.conflict || (shared && session.cached && !change.status.ok());
+    return session.conflict || (shared && session.cached && !change.status.ok()) || WantsRoom(change);
   });
+  // What was replaced is freed on an answering thread that is awake for this group anyway, and not on this one, for
+  // which everybody waits.
+  const size_t awake = changes.empty() ? 0 : answers_->ThreadOf(changes.front().id);
   AnswerAll(std::move(changes));
-  // What was replaced is freed on the answering thread: nobody waits for that one.
-  Post([replaced = std::move(group.sessions())] {});
+  answers_->Post(awake, [replaced = std::move(group.sessions())] {});
   return again;
 }
 
@@ -153,16 +187,35 @@ absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh
   if (reconnected && !group->sessions().empty()) return StoreUnavailableError("the connection was lost");
   const std::vector<RowRequest> requests = TakeResidents(changes, fresh, group);
   if (requests.empty()) return absl::OkStatus();
-  NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, write_table_->Load(requests));
-  for (const RowRequest& request : requests) group->Add(request.id, {});
+  NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, write_table_->Load(requests, kMaxLoadBytes));
+  std::unordered_set<std::string_view> left_out;
   for (const SessionRow& row : rows) {
+    if (row.left_out) left_out.insert(row.id);
+  }
+  const absl::Status missing = MissingRow();
+  for (const RowRequest& request : requests) {
+    if (left_out.count(request.id) == 0) group->Add(request.id, {.damage = missing});
+  }
+  for (const SessionRow& row : rows) {
+    if (row.left_out) continue;
     WorkingSession session = {.row = row.version};
     absl::StatusOr<StoredSession> stored = Parse(row);
     session.damage = stored.status();
-    if (stored.ok()) session.stored = *std::move(stored);
+    if (stored.ok()) {
+      session.columns_fit = ColumnsFit(row, *stored->published);
+      session.stored = *std::move(stored);
+    }
     group->Add(row.id, std::move(session));
   }
   return absl::OkStatus();
+}
+
+bool DurableStore::Postpone(size_t begin, const ChangeGroup& group, std::vector<Change>* changes) {
+  std::vector<Change> later = TakeOut(changes, begin, [&group](const Change& change) { return !group.Has(change.id); });
+  if (later.empty()) return false;
+  MutexLock lock(mu_);
+  for (auto change = later.rbegin(); change != later.rend(); ++change) changes_.emplace_front(std::move(*change), 0);
+  return true;
 }
 
 std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
@@ -274,34 +327,41 @@ void DurableStore::NoteFailure() {
 }
 
 void DurableStore::Sweep() {
-  last_sweep_ = absl::Now();
+  last_sweep_ = std::chrono::steady_clock::now();
   NoteFailure();  // a checkpoint's flush fails when nobody is writing, too
-  const absl::Time now = clock_->Now();
   int64_t evicted = 0;
   {
     MutexLock lock(mu_);
-    evicted = residents_.EvictIdle(now - options_.idle_timeout);
+    evicted = residents_.EvictIdle(clock_->Now() - options_.idle_timeout);
   }
   if (evicted > 0 && options_.observer.on_evicted != nullptr) options_.observer.on_evicted(evicted);
-  if (shared_) RefreshTotals();
+  DropExpired();
+}
+
+// Read anew, whatever memory has: a session is deleted by what its row says. Alone in its transaction, so that a
+// creation which waits for the room does not end up in it.
+void DurableStore::DropExpired() {
+  more_expired_ = false;
   const absl::StatusOr<std::vector<std::string>> expired =
-      write_table_->Expired(now, static_cast<int64_t>(kMaxGroupChanges));
+      write_table_->Expired(clock_->Now(), static_cast<int64_t>(kMaxGroupChanges));
   if (!expired.ok()) {
     if (options_.observer.on_error != nullptr) options_.observer.on_error(expired.status());
     return;
   }
+  if (expired->empty() || write_table_->failed()) return;
   std::vector<Change> changes;
+  changes.reserve(expired->size());
   for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
-  if (!changes.empty()) CommitChanges(std::move(changes), /*fresh=*/shared_);
+  const int64_t before = figures().expired;
+  TryChanges(std::move(changes), /*fresh=*/true);
+  // Where nothing went, damaged rows are in the way: they wait for the next sweep like everything behind them.
+  more_expired_ = expired->size() == kMaxGroupChanges && figures().expired > before;
 }
 
-// Other replicas create and delete, too.
-void DurableStore::RefreshTotals() {
-  const absl::StatusOr<TableTotals> totals = write_table_->Totals();
-  if (!totals.ok()) return;
-  MutexLock lock(mu_);
-  figures_.sessions = totals->sessions;
-  figures_.bytes = totals->bytes;
+void DurableStore::MakeRoom(std::vector<Change>* changes) {
+  if (std::none_of(changes->begin(), changes->end(), WantsRoom)) return;
+  DropExpired();
+  for (Change& change : *changes) change.room_made = true;
 }
 
 TableTotals DurableStore::Totals() const {
@@ -312,9 +372,18 @@ TableTotals DurableStore::Totals() const {
 void DurableStore::AnswerAll(std::vector<Change> changes) {
   if (changes.empty()) return;
   for (Change& change : changes) change.result.durability = options_.durability;
-  Post([changes = std::move(changes)]() mutable {
-    for (Change& change : changes) change.Answer();
-  });
+  std::vector<std::vector<Change>> lanes(answers_->size());
+  if (changes.size() == 1) {
+    lanes[answers_->ThreadOf(changes.front().id)] = std::move(changes);
+  } else {
+    for (Change& change : changes) lanes[answers_->ThreadOf(change.id)].push_back(std::move(change));
+  }
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (lanes[lane].empty()) continue;
+    answers_->Post(lane, [changes = std::move(lanes[lane])]() mutable {
+      for (Change& change : changes) change.Answer();
+    });
+  }
 }
 
 }  // namespace normd

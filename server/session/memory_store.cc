@@ -5,6 +5,7 @@
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/session/record.h"
+#include "server/session/running_state.h"
 #include "server/session/session_changes.h"
 
 namespace normd {
@@ -36,21 +37,29 @@ StoreFigures MemoryStore::figures() const {
   return figures;
 }
 
-void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Done<SessionPtr> done) {
-  absl::StatusOr<StoredSession> stored = Copy(id);
-  if (!stored.ok()) return done(stored.status());
-  done(std::move(stored->published));
+void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Cancelled /*cancelled*/,
+                      Done<SessionPtr> done) {
+  done(Published(id));
 }
 
-void MemoryStore::List(ListQuery query, Done<std::vector<SessionPtr>> done) {
+void MemoryStore::List(ListQuery query, Done<ListPage> done) {
   const absl::Time now = clock_->Now();
-  std::vector<SessionPtr> page;
+  ListPage page;
+  int64_t bytes = 0;
   {
     MutexLock lock(mu_);
     DropExpired(now);
     for (auto it = sessions_.upper_bound(query.after_id); it != sessions_.end(); ++it) {
-      if (static_cast<int64_t>(page.size()) >= query.page_size) break;
-      if (Matches(*it->second.published, query.labels)) page.push_back(it->second.published);
+      const SessionPtr& session = it->second.published;
+      if (!Matches(*session, query.labels)) continue;
+      const bool full =
+          static_cast<int64_t>(page.sessions.size()) >= query.page_size || (query.whole && bytes >= query.max_bytes);
+      if (full && !page.sessions.empty()) {
+        page.next_after = page.sessions.back()->id;
+        break;
+      }
+      page.sessions.push_back(session);  // shared with the store: what is not asked for costs nothing
+      bytes += QuotaBytes(*session);
     }
   }
   done(std::move(page));
@@ -90,6 +99,8 @@ void MemoryStore::Delete(std::string id, std::optional<uint64_t> expected_versio
 
 void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   if (update.cancelled != nullptr && update.cancelled()) return done(CallerGoneError());
+  // Before the lock, for which everybody waits.
+  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
   absl::StatusOr<CommitResult> result = Apply<CommitResult>(
       update.id, [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<CommitResult> {
         return CommitStep(update, limits_, now, stored);
@@ -98,9 +109,11 @@ void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   done(std::move(result));
 }
 
-void MemoryStore::Export(std::string id, Done<std::string> done) {
+void MemoryStore::Export(std::string id, Hold hold, Done<std::string> done) {
   absl::StatusOr<StoredSession> stored = Copy(id);
   if (!stored.ok()) return done(stored.status());
+  const absl::Status held = hold == nullptr ? absl::OkStatus() : hold(ExportBytes(*stored));
+  if (!held.ok()) return done(held);
   done(SerializeRecord(*stored));
 }
 
@@ -128,6 +141,14 @@ void MemoryStore::Account(const Session* before, const Session* after) {
     bytes_ += QuotaBytes(*after);
     if (after->ttl.has_value()) expiries_.insert({*ExpireTime(*after), after->id});
   }
+}
+
+absl::StatusOr<SessionPtr> MemoryStore::Published(std::string_view id) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  DropExpired(now);
+  NORMD_ASSIGN_OR_RETURN(const StoredSession* stored, Find(id));
+  return stored->published;
 }
 
 absl::StatusOr<StoredSession> MemoryStore::Copy(std::string_view id) {
@@ -160,6 +181,7 @@ absl::StatusOr<Result> MemoryStore::Apply(std::string_view id, Change change) {
   const SessionPtr before = stored->published;
   absl::StatusOr<Result> result = change(stored, now, bytes_);
   stored->draft = nullptr;
+  stored->steps.ForgetChanges();  // they are for stores that have rows
   // A change that takes the snapshot away deletes the session.
   Account(before.get(), stored->published.get());
   if (stored->published == nullptr) sessions_.erase(sessions_.find(id));

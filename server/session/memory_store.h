@@ -33,14 +33,15 @@ class MemoryStore : public SessionStore {
   const SessionLimits& limits() const override { return limits_; }
   StoreFigures figures() const override;
 
-  void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) override;
-  void List(ListQuery query, Done<std::vector<SessionPtr>> done) override;
+  using SessionStore::Get;
+  void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override;
+  void List(ListQuery query, Done<ListPage> done) override;
   void Create(Session session, Done<SessionPtr> done) override;
   void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) override;
   void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Commit(StateUpdate update, Done<CommitResult> done) override;
-  void Export(std::string id, Done<std::string> done) override;
+  void Export(std::string id, Hold hold, Done<std::string> done) override;
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:
@@ -52,7 +53,9 @@ class MemoryStore : public SessionStore {
   // Keeps expiries_ and bytes_ true when a session's snapshot changes; null: there is none (any more).
   void Account(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The stored session as it is now.
+  // The snapshot alone: what a reader waits for must not grow with the step ids.
+  absl::StatusOr<SessionPtr> Published(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
+  // The stored session as it is now, step ids and all.
   absl::StatusOr<StoredSession> Copy(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<SessionPtr> Insert(absl::StatusOr<StoredSession> stored) ABSL_LOCKS_EXCLUDED(mu_);
   // What `change` (StoredSession*, now, bytes of all) returns, with the session's accounts kept true.

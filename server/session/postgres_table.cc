@@ -40,13 +40,38 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
     )sql",
     // Totals reads the index alone instead of every head.
     "CREATE INDEX sessions_bytes ON sessions (bytes);",
+    // As in `states`, room for the next version of a row is beside it.
+    R"sql(
+      CREATE TABLE clients (
+        key bigint REFERENCES sessions (key) ON DELETE CASCADE,
+        slot bigint,
+        record bytea NOT NULL,
+        PRIMARY KEY (key, slot)
+      ) WITH (fillfactor = 50);
+    )sql",
 };
 
+// Writes the clients that $K, $S and $R name (key, slot, record; an empty record goes) of sessions that `won` has.
+// Nothing is written of a session whose row somebody else has changed: `won` is what this statement itself has changed.
+// IS TRUE keeps the planner from a join, which would be a nested loop; it hashes `won` instead.
+#define NORMD_WRITE_CLIENTS(K, S, R)                                                                                 \
+  "changed AS MATERIALIZED (SELECT c.key, c.slot, c.record FROM unnest(" K "::bigint[], " S "::bigint[], " R         \
+  "::bytea[]) AS c (key, slot, record) WHERE (c.key IN (SELECT won.key FROM won)) IS TRUE), "                        \
+  "put AS (INSERT INTO clients (key, slot, record) SELECT key, slot, record FROM changed WHERE record <> '' "        \
+  "ON CONFLICT (key, slot) DO UPDATE SET record = excluded.record), "                                                \
+  "forgotten AS (DELETE FROM clients USING changed WHERE clients.key = changed.key AND clients.slot = changed.slot " \
+  "AND changed.record = '') "
+
 // Each is one statement that changes and returns its row, or does neither.
-constexpr std::array<PostgresStatement, 8> kStatements = {{
+static_assert(kHeadSummaryBytes == 16384 && kStateSummaryBytes == 128, "as the statement \"page\" says");
+
+constexpr std::array<PostgresStatement, 10> kStatements = {{
     {"insert", R"sql(
       WITH made AS (
         INSERT INTO sessions (id, labels, bytes, head) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING RETURNING key
+      ), put AS (
+        INSERT INTO clients (key, slot, record)
+        SELECT made.key, c.slot, c.record FROM made, unnest($7::bigint[], $8::bytea[]) AS c (slot, record)
       )
       INSERT INTO states (key, revision, expires_at, state) SELECT key, 1, $5, $6 FROM made RETURNING key, revision)sql"},
     // Many changes: rows are locked in the order given, whatever the plan, and only when all the bytes are here.
@@ -60,30 +85,62 @@ constexpr std::array<PostgresStatement, 8> kStatements = {{
       )
       UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
       FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision)sql"},
+    // The same, where step ids are in rows of their own.
+    {"states_clients", R"sql(
+      WITH locked AS MATERIALIZED (
+        SELECT t.key, w.expires_at, w.state
+        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) WITH ORDINALITY
+             AS w (key, revision, expires_at, state, position)
+        JOIN states t ON t.key = w.key AND t.revision = w.revision
+        ORDER BY w.position FOR NO KEY UPDATE OF t
+      ), won AS (
+        UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
+        FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision
+      ), )sql" NORMD_WRITE_CLIENTS("$5", "$6", "$7") R"sql(
+      SELECT key, revision FROM won)sql"},
     {"all", R"sql(
       WITH won AS (
         UPDATE states SET revision = revision + 1, expires_at = $3, state = $4 WHERE key = $1 AND revision = $2
         RETURNING key, revision
-      )
+      ), )sql" NORMD_WRITE_CLIENTS("$8", "$9", "$10") R"sql(
       UPDATE sessions SET labels = $5, bytes = $6, head = $7 FROM won WHERE sessions.key = won.key
       RETURNING won.key, won.revision)sql"},
     {"delete", R"sql(
       WITH gone AS (DELETE FROM states WHERE key = $1 AND revision = $2 RETURNING key)
       DELETE FROM sessions USING gone WHERE sessions.key = gone.key RETURNING 0::bigint, 0::bigint)sql"},
+    // `size` is known without reading what is large; `total` counts what was not left out before, and more.
     {"load", R"sql(
-      SELECT s.id, s.key, t.revision, CASE WHEN w.key = t.key AND w.revision = t.revision THEN NULL ELSE s.head END,
-             CASE WHEN w.key = t.key AND w.revision = t.revision THEN NULL ELSE t.state END
-      FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (id, key, revision)
-      JOIN sessions s ON s.id = w.id JOIN states t ON t.key = s.key)sql"},
+      SELECT id, key, revision,
+             CASE WHEN same OR left_out THEN NULL ELSE head END, CASE WHEN same OR left_out THEN NULL ELSE state END,
+             same::int::bigint, left_out::int::bigint,
+             CASE WHEN same OR left_out THEN NULL ELSE (
+               SELECT string_agg(int4send(octet_length(c.record)) || int8send(c.slot) || c.record, ''::bytea)
+               FROM clients c WHERE c.key = sized.key) END,
+             bytes, expires_at
+      FROM (SELECT *, NOT same AND total > $4 AND total > size AS left_out
+            FROM (SELECT *, sum(size) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS total
+                  FROM (SELECT s.id, s.key, t.revision, s.head, t.state, s.bytes, t.expires_at, w.position,
+                               w.key = t.key AND w.revision = t.revision AS same,
+                               CASE WHEN w.key = t.key AND w.revision = t.revision THEN 0
+                                    ELSE octet_length(s.head) + octet_length(t.state) END AS size
+                        FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY
+                             AS w (id, key, revision, position)
+                        JOIN sessions s ON s.id = w.id JOIN states t ON t.key = s.key) AS found) AS summed) AS sized
+      )sql"},
     {"page", R"sql(
-      SELECT s.id, s.key, t.revision, s.head, t.state FROM sessions s JOIN states t ON t.key = s.key
+      SELECT s.id, s.key, t.revision, substring(s.head FROM 1 FOR 16384), substring(t.state FROM 1 FOR 128)
+      FROM sessions s JOIN states t ON t.key = s.key
       WHERE s.id > $1 AND (t.expires_at IS NULL OR t.expires_at > $2)
         AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS label WHERE strpos(s.labels, label COLLATE "C") = 0)
       ORDER BY s.id LIMIT $4)sql"},
     {"expired", R"sql(
       SELECT s.id FROM states t JOIN sessions s ON s.key = t.key
       WHERE t.expires_at <= $1 ORDER BY t.expires_at LIMIT $2)sql"},
-    {"totals", "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM sessions"},
+    // A damaged number must not count.
+    {"totals", R"sql(
+      SELECT count(*), coalesce(sum(CASE WHEN bytes BETWEEN 0 AND 1099511627776 THEN bytes ELSE 0 END), 0)::bigint
+      FROM sessions)sql"},
+    {"time", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"},
 }};
 
 // A statement's parameters are in memory several times, here and in the server.
@@ -128,8 +185,31 @@ std::optional<int64_t> CeilMicros(const std::optional<absl::Time>& time) {
 // Changes of one statement, by their positions among all.
 struct Batch {
   std::vector<size_t> positions;
-  size_t bytes = 0;  // of states
+  size_t bytes = 0;  // of states and clients
 };
+
+// The clients of a batch's changes.
+struct ClientArrays {
+  std::vector<std::optional<int64_t>> keys, slots;
+  std::vector<std::string_view> records;
+
+  void AddTo(bool with_keys, PostgresParameters* parameters) const {
+    if (with_keys) parameters->Int64Array(keys);
+    parameters->Int64Array(slots).ByteaArray(records);
+  }
+};
+
+ClientArrays ClientsOf(absl::Span<const RowChange> changes, const Batch& batch) {
+  ClientArrays arrays;
+  for (const size_t position : batch.positions) {
+    for (const ClientRow& client : changes[position].clients) {
+      arrays.keys.push_back(changes[position].expected.key);
+      arrays.slots.push_back(client.slot);
+      arrays.records.push_back(client.record);
+    }
+  }
+  return arrays;
+}
 
 PostgresCall StatesCall(absl::Span<const RowChange> changes, const Batch& batch) {
   std::vector<std::optional<int64_t>> keys, revisions, expiries;
@@ -141,8 +221,10 @@ PostgresCall StatesCall(absl::Span<const RowChange> changes, const Batch& batch)
     expiries.push_back(CeilMicros(change.expires_at));
     states.push_back(change.state);
   }
-  PostgresCall call = {.statement = "states"};
+  const ClientArrays clients = ClientsOf(changes, batch);
+  PostgresCall call = {.statement = clients.slots.empty() ? "states" : "states_clients"};
   call.parameters.Int64Array(keys).Int64Array(revisions).Int64Array(expiries).ByteaArray(states);
+  if (!clients.slots.empty()) clients.AddTo(/*with_keys=*/true, &call.parameters);
   return call;
 }
 
@@ -154,12 +236,14 @@ PostgresCall CallFor(absl::Span<const RowChange> changes, const Batch& batch) {
   if (change.kind == RowChange::Kind::kInsert) {
     values.Bytes(change.id).Bytes(change.labels).Int64(change.bytes).Bytes(change.head);
     values.OptionalInt64(expires_at).Bytes(change.state);
+    ClientsOf(changes, batch).AddTo(/*with_keys=*/false, &values);
     return {.statement = "insert", .parameters = std::move(values)};
   }
   values.Int64(change.expected.key).Int64(change.expected.revision);
   if (change.kind == RowChange::Kind::kDelete) return {.statement = "delete", .parameters = std::move(values)};
   values.OptionalInt64(expires_at).Bytes(change.state);
   values.Bytes(change.labels).Int64(change.bytes).Bytes(change.head);
+  ClientsOf(changes, batch).AddTo(/*with_keys=*/true, &values);
   return {.statement = "all", .parameters = std::move(values)};
 }
 
@@ -178,6 +262,7 @@ std::vector<Batch> Batches(absl::Span<const RowChange> changes) {
     open = joins;
     batches.back().positions.push_back(position);
     batches.back().bytes += changes[position].state.size();
+    for (const ClientRow& client : changes[position].clients) batches.back().bytes += client.record.size();
   }
   return batches;
 }
@@ -200,11 +285,31 @@ std::vector<SessionRow> Rows(const PostgresResult& result) {
     SessionRow& row = rows[static_cast<size_t>(i)];
     row.id = result.Bytes(i, 0);
     row.version = {.key = result.Int64(i, 1), .revision = result.Int64(i, 2)};
-    row.unchanged = result.IsNull(i, 3);
     row.head = result.Bytes(i, 3);
     row.state = result.Bytes(i, 4);
   }
   return rows;
+}
+
+uint64_t ReadBigEndian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (const char byte : bytes) value = value << 8 | static_cast<uint8_t>(byte);
+  return value;
+}
+
+// As the statement "load" puts them together: length, slot, record.
+std::vector<ClientRow> Clients(std::string_view bytes) {
+  constexpr size_t kLengthBytes = 4;
+  constexpr size_t kSlotBytes = 8;
+  std::vector<ClientRow> clients;
+  while (bytes.size() >= kLengthBytes + kSlotBytes) {
+    const uint64_t length = ReadBigEndian(bytes.substr(0, kLengthBytes));
+    const auto slot = static_cast<int64_t>(ReadBigEndian(bytes.substr(kLengthBytes, kSlotBytes)));
+    bytes.remove_prefix(kLengthBytes + kSlotBytes);
+    clients.push_back({slot, std::string(bytes.substr(0, length))});
+    bytes.remove_prefix(std::min<size_t>(length, bytes.size()));
+  }
+  return clients;
 }
 
 // Nothing where search_path finds no schema of normd's.
@@ -265,7 +370,16 @@ absl::StatusOr<std::unique_ptr<PostgresTable>> PostgresTable::Open(const Postgre
   NORMD_RETURN_IF_ERROR(MigratePostgres(kPostgresSchema, connection));
   connection->set_silence_limit(silence_limit);
   NORMD_RETURN_IF_ERROR(connection->Prepare(kStatements));
+  table->on_time_ = options.on_time;
+  NORMD_RETURN_IF_ERROR(table->TellTime());
   return table;
+}
+
+absl::Status PostgresTable::TellTime() {
+  if (on_time_ == nullptr) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run({.statement = "time", .parameters = {}}));
+  on_time_(absl::FromUnixMicros(result.Int64(0, 0)));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> PostgresTable::Connect() {
@@ -273,7 +387,7 @@ absl::StatusOr<int64_t> PostgresTable::Connect() {
   return connection_.connections();
 }
 
-absl::StatusOr<std::vector<SessionRow>> PostgresTable::Load(absl::Span<const RowRequest> requests) {
+absl::StatusOr<std::vector<SessionRow>> PostgresTable::Load(absl::Span<const RowRequest> requests, int64_t max_bytes) {
   if (requests.empty()) return std::vector<SessionRow>();
   std::vector<std::string_view> ids;
   std::vector<std::optional<int64_t>> keys, revisions;
@@ -283,10 +397,19 @@ absl::StatusOr<std::vector<SessionRow>> PostgresTable::Load(absl::Span<const Row
     revisions.push_back(request.known.revision);
   }
   PostgresCall call = {.statement = "load"};
-  call.parameters.TextArray(ids).Int64Array(keys).Int64Array(revisions);
+  call.parameters.TextArray(ids).Int64Array(keys).Int64Array(revisions).Int64(max_bytes);
   NORMD_RETURN_IF_ERROR(connection_.Connect());
   NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run(call));
-  return Rows(result);
+  std::vector<SessionRow> rows = Rows(result);
+  for (int i = 0; i < result.rows(); ++i) {
+    SessionRow& row = rows[static_cast<size_t>(i)];
+    row.unchanged = result.Int64(i, 5) == 1;
+    row.left_out = result.Int64(i, 6) == 1;
+    row.clients = Clients(result.Bytes(i, 7));
+    row.bytes = result.Int64(i, 8);
+    if (!result.IsNull(i, 9)) row.expires_at = absl::FromUnixMicros(result.Int64(i, 9));
+  }
+  return rows;
 }
 
 absl::StatusOr<std::vector<SessionRow>> PostgresTable::Page(const ListQuery& query, absl::Time now) {
@@ -304,6 +427,7 @@ absl::StatusOr<std::vector<std::string>> PostgresTable::Expired(absl::Time now, 
   PostgresCall call = {.statement = "expired"};
   call.parameters.Int64(FloorMicros(now)).Int64(limit);
   NORMD_RETURN_IF_ERROR(connection_.Connect());
+  NORMD_RETURN_IF_ERROR(TellTime());  // every sweep comes here
   NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run(call));
   std::vector<std::string> ids;
   ids.reserve(static_cast<size_t>(result.rows()));

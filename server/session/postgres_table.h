@@ -1,9 +1,9 @@
-// The SessionTable that replicas share: two tables in PostgreSQL 15. `sessions` has what is listed and seldom written,
-// `states` what every step writes. Their names are unqualified: search_path, which the URL's options may set, chooses
-// the schema. Not for a pooler that hands out server connections by transaction: settings and prepared statements
-// belong to the connection.
-// In the path: DurableStore's threads. A lost connection fails the call that finds it lost while working, and the next
-// call makes a new one. Threads: one at a time.
+// The SessionTable that replicas share: tables in PostgreSQL 15. `sessions` has what is listed and seldom written,
+// `states` what every step writes, `clients` the step ids of sessions with many clients. Their names are unqualified:
+// search_path, which the URL's options may set, chooses the schema. Not for a pooler that hands out server connections
+// by transaction: settings and prepared statements belong to the connection. In the path: DurableStore's threads. A
+// lost connection fails the call that finds it lost while working, and the next call makes a new one. Threads: one at a
+// time.
 #ifndef NORMD_SERVER_SESSION_POSTGRES_TABLE_H_
 #define NORMD_SERVER_SESSION_POSTGRES_TABLE_H_
 
@@ -33,10 +33,11 @@ struct PostgresOptions {
   // its versions make a late write match nothing.
   absl::Duration idle_in_transaction_session_timeout = absl::Seconds(5);
   std::function<void(std::string_view)> log;  // full messages of libpq and the server, for the operator; may be null
+  std::function<void(absl::Time)> on_time;    // told the server's time, at the start and with every sweep; may be null
 };
 
 // The schema that this server writes. Older ones are migrated forward when a table is opened.
-inline constexpr int kPostgresSchema = 2;
+inline constexpr int kPostgresSchema = 3;
 
 // Makes the schema that search_path finds or begins with a `version`, in one transaction that only one replica is in at
 // a time; does nothing if it is that already. FAILED_PRECONDITION: it is newer. REQUIRES: 1 <= version <=
@@ -51,7 +52,7 @@ class PostgresTable : public SessionTable {
 
   bool shared() const override { return true; }
   absl::StatusOr<int64_t> Connect() override;
-  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests) override;
+  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override;
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override;
   absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) override;
   absl::StatusOr<TableTotals> Totals() override;
@@ -63,7 +64,10 @@ class PostgresTable : public SessionTable {
  private:
   explicit PostgresTable(PostgresConnectionOptions options) : connection_(std::move(options)) {}
 
+  absl::Status TellTime();
+
   PostgresConnection connection_;
+  std::function<void(absl::Time)> on_time_;
 };
 
 }  // namespace normd

@@ -1,21 +1,27 @@
 #include "server/session/record.h"
 
-#include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/errors.h"
+#include "kernels/methods.h"
 #include "normd/store/v1/record.pb.h"
-#include "proto/wire/crc32c.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
+#include "server/session/record_pieces.h"
 #include "server/session/running_state.h"
+#include "server/session/session_changes.h"
 #include "server/session/session_checks.h"
 #include "server/session/spec_messages.h"
 #include "server/session/state_writer.h"
+#include "server/session/step_messages.h"
 
 namespace normd {
 
@@ -23,15 +29,8 @@ namespace {
 
 using Record = store::v1::SessionRecord;
 
-// The checksum's field comes last, whatever its number: tag of field 20 as fixed32, then the CRC of all before it.
-constexpr std::string_view kChecksumTag = "\xa5\x01";
-constexpr size_t kChecksumBytes = kChecksumTag.size() + sizeof(uint32_t);
-
-void AppendSeal(std::string* bytes) {
-  const uint32_t crc = wire::Crc32c(*bytes);
-  *bytes += kChecksumTag;
-  for (int shift = 0; shift < 32; shift += 8) *bytes += static_cast<char>((crc >> shift) & 0xff);
-}
+// So many clients stay in the state: a row of their own costs a step more than they do.
+constexpr size_t kMaxClientsInState = 4;
 
 // Maps in the order of their keys, then the checksum. REQUIRES: crc32c is not set.
 std::string Seal(const Record& record) {
@@ -46,18 +45,6 @@ std::string Seal(const Record& record) {
   return SealRecord(std::move(bytes));
 }
 
-// What is sealed, or DATA_LOSS.
-absl::StatusOr<std::string_view> Unseal(std::string_view bytes) {
-  if (bytes.size() < kChecksumBytes || bytes.size() > INT32_MAX) return DataLossError("not a session record");
-  const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
-  const std::string_view seal = bytes.substr(body.size());
-  if (!seal.starts_with(kChecksumTag)) return DataLossError("not a session record");
-  uint32_t stored = 0;
-  for (int i = 3; i >= 0; --i) stored = (stored << 8) | static_cast<uint8_t>(seal[kChecksumTag.size() + i]);
-  if (wire::Crc32c(body) != stored) return DataLossError("wrong checksum");
-  return body;
-}
-
 // ---- to messages
 
 void TensorToMessage(const OwnedTensor& tensor, v1::Tensor* message) {
@@ -69,23 +56,6 @@ void TensorToMessage(const OwnedTensor& tensor, v1::Tensor* message) {
 void ParametersToMessage(const OwnedParameters& parameters, v1::Parameters* message) {
   if (parameters.weight.has_value()) TensorToMessage(*parameters.weight, message->mutable_weight());
   if (parameters.bias.has_value()) TensorToMessage(*parameters.bias, message->mutable_bias());
-}
-
-void StepsToMessage(const StepLog& steps, Record* record) {
-  for (const auto& [client_id, client] : steps.clients) {
-    store::v1::ClientRecord* message = record->add_clients();
-    message->set_client_id(client_id);
-    message->set_last_sequence(client.last_sequence);
-    for (const StepOutcome& outcome : client.outcomes) {
-      store::v1::Outcome* added = message->add_outcomes();
-      added->set_sequence(outcome.sequence);
-      added->set_moments_hash(outcome.moments_hash);
-      added->set_version(outcome.version);
-      added->set_applied(outcome.applied);
-      added->set_reason(static_cast<v1::Reason>(outcome.reason));
-      added->set_num_batches(outcome.num_batches);
-    }
-  }
 }
 
 // Nanoseconds are as fine as the message goes.
@@ -103,7 +73,6 @@ void HeadToMessage(const Session& session, Record* record) {
   record->set_num_channels(session.num_channels);
   if (session.default_dtype.has_value()) record->set_default_dtype(static_cast<v1::DType>(*session.default_dtype));
   record->mutable_labels()->insert(session.labels.begin(), session.labels.end());
-  ParametersToMessage(*session.parameters, record->mutable_parameters());
   record->set_parameters_version(session.parameters_version);
   TimeToMessage(session.create_time, record->mutable_create_time());
   if (session.ttl.has_value()) {
@@ -158,55 +127,15 @@ absl::StatusOr<OwnedParameters> ParametersFromMessage(v1::Parameters* message) {
   return parameters;
 }
 
-absl::Status BadSteps(std::string_view what) {
-  return OutOfRangeError("clients", what, "step ids as a server writes them", "RECORD_STEPS");
-}
-
-absl::StatusOr<ClientSteps> ClientFromMessage(const store::v1::ClientRecord& message) {
-  NORMD_RETURN_IF_ERROR(ValidateStepId({message.client_id(), message.last_sequence()}));
-  ClientSteps client = {.last_sequence = message.last_sequence(), .outcomes = {}};
-  uint64_t last = 0;
-  for (const store::v1::Outcome& outcome : message.outcomes()) {
-    if (outcome.sequence() <= last) return BadSteps("sequences that do not rise");
-    if (outcome.reason() != v1::REASON_APPLIED && outcome.reason() != v1::REASON_NON_FINITE) {
-      return BadSteps("an outcome with another reason than APPLIED and NON_FINITE");
-    }
-    if (outcome.applied() != (outcome.reason() == v1::REASON_APPLIED)) return BadSteps("applied against its reason");
-    last = outcome.sequence();
-    client.outcomes.push_back({.sequence = last,
-                               .moments_hash = outcome.moments_hash(),
-                               .version = outcome.version(),
-                               .applied = outcome.applied(),
-                               .reason = static_cast<Reason>(outcome.reason()),
-                               .num_batches = outcome.num_batches()});
-  }
-  if (last != client.last_sequence) return BadSteps("last_sequence without its outcome");
-  return client;
-}
-
-absl::StatusOr<StepLog> StepsFromMessage(const Record& record) {
-  StepLog steps;
-  for (const store::v1::ClientRecord& message : record.clients()) {
-    NORMD_ASSIGN_OR_RETURN(ClientSteps client, ClientFromMessage(message));
-    if (!steps.clients.emplace(message.client_id(), std::move(client)).second) return BadSteps("a client listed twice");
-  }
-  for (const auto& [client_id, client] : steps.clients) {
-    for (const StepOutcome& outcome : client.outcomes) {
-      if (outcome.version > record.version()) return BadSteps("an outcome newer than the session");
-    }
-  }
-  return steps;
-}
-
 // phi_before belongs to the newest outcome: a server writes it only where the last step has one.
 absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormSpec& spec, const StepLog& steps) {
   PhiBefore before = {.phi = ToVector(record.phi_before()), .version = 0, .applied = false};
   if (before.phi.empty()) return before;
-  const bool is_power_norm = spec.method == Method::kPowerNorm;
-  NORMD_RETURN_IF_ERROR(CheckRunningValues(before.phi, is_power_norm ? record.num_channels() : 0,
+  const bool has_phi = TraitsOf(spec.method).state == StateKind::kQuadraticMean;
+  NORMD_RETURN_IF_ERROR(CheckRunningValues(before.phi, has_phi ? record.num_channels() : 0,
                                            {.negative = false, .nan = spec.running.accept_non_finite}, "phi_before"));
   bool found = false;
-  for (const auto& [client_id, client] : steps.clients) {
+  for (const auto& [client_id, client] : steps.clients()) {
     for (const StepOutcome& outcome : client.outcomes) {
       // Of one version, steps that were not applied came after the one that was.
       const bool newer = !found || outcome.version > before.version ||
@@ -217,7 +146,7 @@ absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormS
       before.applied = outcome.applied;
     }
   }
-  if (!found) return BadSteps("phi_before without a step");
+  if (!found) return BadStepsError("phi_before without a step");
   return before;
 }
 
@@ -245,12 +174,38 @@ absl::StatusOr<std::optional<absl::Duration>> TtlFromMessage(const Record& recor
 }
 
 // The checksum first: of a damaged record nothing else can be said. Halves add up to one message.
-absl::Status MergeSealed(std::string_view bytes, Record* record) {
-  NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes));
+absl::Status MergeSealed(std::string_view bytes, std::string_view epoch, google::protobuf::Message* message) {
+  NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes, epoch));
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(body.data()),
                                                static_cast<int>(body.size()));
-  const bool parsed = record->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
+  const bool parsed = message->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
   return parsed ? absl::OkStatus() : DataLossError("not a session record");
+}
+
+absl::Status MergeHalf(std::string_view half, Record* record) {
+  const auto pieces = SplitPieces(half);
+  if (!pieces.has_value()) return MergeSealed(half, /*epoch=*/{}, record);
+  // The first piece of a head has the epoch itself.
+  const std::string before = record->epoch();
+  NORMD_RETURN_IF_ERROR(MergeSealed(pieces->first, before, record));
+  const std::string epoch = record->epoch();
+  return epoch.empty() ? DataLossError("a record without an epoch") : MergeSealed(pieces->second, epoch, record);
+}
+
+// Adds the clients that are in rows. All that the state tells of must be there, as it was when the state was written.
+absl::StatusOr<std::vector<RowPlace>> MergeClients(absl::Span<const ClientRow> rows, Record* record) {
+  uint32_t sum = 0;
+  std::vector<RowPlace> places;
+  if (!rows.empty() && record->clients_size() > 0) return DataLossError("step ids both in the state and in rows");
+  for (const ClientRow& row : rows) {
+    NORMD_RETURN_IF_ERROR(MergeSealed(row.record, record->epoch(), record->add_clients()));
+    places.push_back({row.slot, ChecksumOf(row.record)});
+    sum += places.back().checksum;
+  }
+  if (rows.size() != record->client_rows() || sum != record->client_rows_sum()) {
+    return DataLossError("the rows of step ids do not fit the state");
+  }
+  return places;
 }
 
 absl::Status CheckSchema(const Record& record) {
@@ -296,7 +251,8 @@ absl::Status CheckHead(const Record& record, const NormSpec& spec) {
 
 // `ours`: this store has written it. Then the checksum vouches for what it holds, and nothing that a server has
 // accepted and acknowledged is refused afterwards: no counter is too high and no state too odd.
-absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
+// What a list shows: everything but parameters and statistics.
+absl::StatusOr<Session> SummaryFromMessage(const Record* record, bool ours) {
   Session session;
   NORMD_ASSIGN_OR_RETURN(session.spec, SpecFromMessage(record->spec(), "spec"));
   if (!ours) NORMD_RETURN_IF_ERROR(CheckCounters(*record));
@@ -309,13 +265,8 @@ absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
   if (record->default_dtype() != v1::DTYPE_UNSPECIFIED)
     session.default_dtype = static_cast<DType>(record->default_dtype());
   session.labels = {record->labels().begin(), record->labels().end()};
-  NORMD_ASSIGN_OR_RETURN(OwnedParameters parameters, ParametersFromMessage(record->mutable_parameters()));
-  session.parameters = std::make_shared<const OwnedParameters>(std::move(parameters));
-  session.state = {.mean = ToVector(record->mean()),
-                   .var = ToVector(record->var()),
-                   .phi = ToVector(record->phi()),
-                   .num_batches = record->num_batches()};
-  NORMD_RETURN_IF_ERROR(ValidateState(RuleFor(session.spec, ours), session.num_channels, session.state));
+  session.parameters = std::make_shared<const OwnedParameters>();
+  session.state.num_batches = record->num_batches();
   NORMD_ASSIGN_OR_RETURN(session.create_time, TimeFromMessage(record->create_time(), "create_time"));
   NORMD_ASSIGN_OR_RETURN(session.update_time, TimeFromMessage(record->update_time(), "update_time"));
   NORMD_ASSIGN_OR_RETURN(session.ttl, TtlFromMessage(*record));
@@ -323,11 +274,23 @@ absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
   return session;
 }
 
-absl::StatusOr<StoredSession> StoredFromMessage(Record* record, bool ours) {
+absl::StatusOr<Session> SessionFromMessage(Record* record, bool ours) {
+  NORMD_ASSIGN_OR_RETURN(Session session, SummaryFromMessage(record, ours));
+  NORMD_ASSIGN_OR_RETURN(OwnedParameters parameters, ParametersFromMessage(record->mutable_parameters()));
+  session.parameters = std::make_shared<const OwnedParameters>(std::move(parameters));
+  session.state = {.mean = ToVector(record->mean()),
+                   .var = ToVector(record->var()),
+                   .phi = ToVector(record->phi()),
+                   .num_batches = record->num_batches()};
+  NORMD_RETURN_IF_ERROR(ValidateState(RuleFor(session.spec, ours), session.num_channels, session.state));
+  return session;
+}
+
+absl::StatusOr<StoredSession> StoredFromMessage(Record* record, absl::Span<const RowPlace> places, bool ours) {
   NORMD_RETURN_IF_ERROR(CheckSchema(*record));
   StoredSession stored;
   NORMD_ASSIGN_OR_RETURN(Session session, SessionFromMessage(record, ours));
-  NORMD_ASSIGN_OR_RETURN(stored.steps, StepsFromMessage(*record));
+  NORMD_ASSIGN_OR_RETURN(stored.steps, StepsFromMessage(*record, places));
   NORMD_ASSIGN_OR_RETURN(stored.phi_before, PhiBeforeFromMessage(*record, RuleFor(session.spec, ours), stored.steps));
   stored.published = std::make_shared<const Session>(std::move(session));
   return stored;
@@ -340,22 +303,43 @@ std::string SealRecord(std::string bytes) {
   return bytes;
 }
 
+int64_t ExportBytes(const StoredSession& stored) {
+  const auto phi_before = static_cast<int64_t>(stored.phi_before.phi.size() * sizeof(double));
+  return 2 * (QuotaBytes(*stored.published) + phi_before + stored.steps.bytes());
+}
+
 std::string SerializeRecord(const StoredSession& stored) {
   Record record;
   HeadToMessage(*stored.published, &record);
+  ParametersToMessage(*stored.published->parameters, record.mutable_parameters());
   StateToMessage(stored, &record);
   return Seal(record);
 }
 
 std::string SerializeHead(const Session& session) {
-  Record record;
-  HeadToMessage(session, &record);
-  return Seal(record);
+  Record summary;
+  HeadToMessage(session, &summary);
+  std::string bytes;
+  BeginPieces(&bytes);
+  bytes += Seal(summary);
+  EndFirstPiece(&bytes);
+  Record rest;
+  ParametersToMessage(*session.parameters, rest.mutable_parameters());
+  const size_t begin = bytes.size();
+  rest.AppendToString(&bytes);
+  SealPiece(begin, session.epoch, &bytes);
+  return bytes;
 }
 
 void SerializeState(const StoredSession& stored, std::string* bytes) {
-  WriteState(stored, kChecksumBytes, bytes);
-  AppendSeal(bytes);
+  const Session& session = *stored.published;
+  BeginPieces(bytes);
+  WriteStateSummary(session, bytes);
+  SealPiece(kFirstPiece, session.epoch, bytes);
+  EndFirstPiece(bytes);
+  const size_t begin = bytes->size();
+  WriteStateBody(stored, bytes);
+  SealPiece(begin, session.epoch, bytes);
 }
 
 std::string SerializeState(const StoredSession& stored) {
@@ -364,17 +348,68 @@ std::string SerializeState(const StoredSession& stored) {
   return bytes;
 }
 
-absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes) {
-  Record record;
-  NORMD_RETURN_IF_ERROR(MergeSealed(bytes, &record));
-  return StoredFromMessage(&record, /*ours=*/false);
+std::vector<ClientRow> TakeClientRows(StoredSession* stored) {
+  StepLog& steps = stored->steps;
+  std::vector<ClientRow> rows;
+  if (!steps.in_rows()) {
+    const bool few = steps.clients().size() <= kMaxClientsInState && steps.retired().empty();
+    if (few) {
+      steps.ForgetChanges();
+      return rows;
+    }
+    steps.MoveToRows();
+  }
+  for (const auto& [slot, change] : steps.changes()) {
+    if (change.kind == SlotChange::Kind::kForgotten) rows.push_back({slot, {}});
+  }
+  const auto add = [&](int64_t slot, std::string record) {
+    const uint32_t checksum = SealPiece(0, stored->published->epoch, &record);
+    rows.push_back({slot, std::move(record)});
+    return checksum;
+  };
+  steps.StoreChanges(
+      [&](const std::string& id, const ClientSteps& client) {
+        std::string record;
+        WriteClient(id, client, &record);
+        return add(client.slot, std::move(record));
+      },
+      [&](const RetiredClient& client) {
+        std::string record;
+        WriteRetired(client, &record);
+        return add(client.slot, std::move(record));
+      });
+  return rows;
 }
 
-absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state) {
+absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes) {
   Record record;
-  NORMD_RETURN_IF_ERROR(MergeSealed(head, &record));
-  NORMD_RETURN_IF_ERROR(MergeSealed(state, &record));
-  return StoredFromMessage(&record, /*ours=*/true);
+  NORMD_RETURN_IF_ERROR(MergeSealed(bytes, /*epoch=*/{}, &record));
+  return StoredFromMessage(&record, /*places=*/{}, /*ours=*/false);
+}
+
+absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state,
+                                          absl::Span<const ClientRow> clients) {
+  Record record;
+  NORMD_RETURN_IF_ERROR(MergeHalf(head, &record));
+  NORMD_RETURN_IF_ERROR(MergeHalf(state, &record));
+  // Also of halves in one piece, which are sealed without it: they are written in two.
+  if (record.epoch().empty()) return DataLossError("a record without an epoch");
+  NORMD_ASSIGN_OR_RETURN(const std::vector<RowPlace> places, MergeClients(clients, &record));
+  NORMD_ASSIGN_OR_RETURN(StoredSession stored, StoredFromMessage(&record, places, /*ours=*/true));
+  if (!places.empty()) stored.steps.RestoreInRows();
+  return stored;
+}
+
+absl::StatusOr<SessionPtr> ParseSummary(std::string_view head, std::string_view state) {
+  const auto head_pieces = SplitPieces(head);
+  const auto state_pieces = SplitPieces(state);
+  if (!head_pieces.has_value() || !state_pieces.has_value()) return SessionPtr();
+  Record record;
+  NORMD_RETURN_IF_ERROR(MergeSealed(head_pieces->first, /*epoch=*/{}, &record));
+  NORMD_RETURN_IF_ERROR(MergeSealed(state_pieces->first, record.epoch(), &record));
+  NORMD_RETURN_IF_ERROR(CheckSchema(record));
+  NORMD_ASSIGN_OR_RETURN(Session session, SummaryFromMessage(&record, /*ours=*/true));
+  return std::make_shared<const Session>(std::move(session));
 }
 
 }  // namespace normd

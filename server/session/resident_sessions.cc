@@ -9,18 +9,12 @@ namespace normd {
 
 namespace {
 
-// Counted for list and index, the snapshot's own fields, and a client's place in the step log.
+// Counted for list and index and the snapshot's own fields.
 constexpr int64_t kEntryOverheadBytes = 512;
-constexpr int64_t kClientOverheadBytes = 640;  // a deque of outcomes takes one block of 512 bytes at least
 
 int64_t MemoryBytes(const StoredSession& stored) {
-  int64_t bytes = kEntryOverheadBytes + QuotaBytes(*stored.published);
-  bytes += static_cast<int64_t>(stored.phi_before.phi.size() * sizeof(double));
-  for (const auto& [client_id, client] : stored.steps.clients) {
-    bytes +=
-        kClientOverheadBytes + static_cast<int64_t>(client_id.size() + client.outcomes.size() * sizeof(StepOutcome));
-  }
-  return bytes;
+  const auto phi_bytes = static_cast<int64_t>(stored.phi_before.phi.size() * sizeof(double));
+  return kEntryOverheadBytes + QuotaBytes(*stored.published) + phi_bytes + stored.steps.bytes();
 }
 
 }  // namespace

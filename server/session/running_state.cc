@@ -46,7 +46,7 @@ absl::Status CheckMoments(const Moments& moments) {
 
 absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& moments) {
   const auto sets = static_cast<int64_t>(moments.size());
-  if (spec.method != Method::kInstanceNorm) {
+  if (!TraitsOf(spec.method).steps_by_sample) {
     return sets == channels ? absl::OkStatus() : ParameterLengthError("moments", sets, channels);
   }
   if (sets % channels == 0) return absl::OkStatus();
@@ -126,7 +126,7 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
   RunningState state;
   if (!spec.HasState()) return state;
   const auto size = static_cast<size_t>(channels);
-  if (spec.method == Method::kPowerNorm) {
+  if (TraitsOf(spec.method).state == StateKind::kQuadraticMean) {
     state.phi.assign(size, 1.0);
   } else {
     state.mean.assign(size, 0.0);
@@ -146,23 +146,19 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
     ++state->num_batches;
     return Reason::kApplied;
   }
-  if (spec.method == Method::kBatchNorm && moments.front().count == 1 &&
-      spec.running.single_value == SingleValue::kRefuse) {
+  const MethodTraits& traits = TraitsOf(spec.method);
+  if (traits.refuses_single_values && moments.front().count == 1 && spec.running.single_value == SingleValue::kRefuse) {
     return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
                            "SINGLE_VALUE");
   }
   if (!spec.running.accept_non_finite && !AllFinite(moments)) return Reason::kNonFinite;
   ++state->num_batches;
-  switch (spec.method) {
-    case Method::kBatchNorm:
-      StepBatchNorm(spec, moments, state);
-      break;
-    case Method::kInstanceNorm:
-      StepInstanceNorm(spec, moments, state);
-      break;
-    default:
-      StepPowerNorm(spec, moments, state);
-      break;
+  if (traits.state == StateKind::kQuadraticMean) {
+    StepPowerNorm(spec, moments, state);
+  } else if (traits.steps_by_sample) {
+    StepInstanceNorm(spec, moments, state);
+  } else {
+    StepBatchNorm(spec, moments, state);
   }
   return Reason::kApplied;
 }

@@ -1,10 +1,12 @@
 #include "server/session/session_changes.h"
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "kernels/errors.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/session/record.h"
@@ -30,6 +32,14 @@ int64_t ParameterBytes(const OwnedParameters& parameters) {
     if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
   }
   return bytes;
+}
+
+// What a caller has validated belongs to the session that it read, and to no other of the same name.
+absl::Status SessionReplacedError(const std::string& id) {
+  return MakeError(
+      absl::StatusCode::kAborted,
+      {.field = "session", .value = id, .limit = "the session that was read", .reason = "SESSION_REPLACED"},
+      "it was deleted and created again meanwhile");
 }
 
 void FillDefaults(Session* session) {
@@ -79,11 +89,7 @@ absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& l
 absl::StatusOr<StoredSession> ImportedSession(std::string id, std::string_view record, const SessionLimits& limits,
                                               absl::Time now) {
   NORMD_ASSIGN_OR_RETURN(StoredSession stored, ParseRecord(record));
-  const auto clients = static_cast<int64_t>(stored.steps.clients.size());
-  if (clients > limits.max_clients) return TooManyError("clients", clients, limits.max_clients);
-  for (auto& [client_id, client] : stored.steps.clients) {
-    while (static_cast<int64_t>(client.outcomes.size()) > limits.replay_window) client.outcomes.pop_front();
-  }
+  stored.steps.Trim(limits);
   Session session = *stored.published;
   if (!id.empty()) session.id = std::move(id);
   return Complete(std::move(session), std::move(stored), limits, now);
@@ -97,6 +103,7 @@ absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expect
 absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
                           StoredSession* stored) {
   const Session& before = *stored->published;
+  if (!patch.epoch.empty() && patch.epoch != before.epoch) return SessionReplacedError(before.id);
   NORMD_RETURN_IF_ERROR(CheckVersion(before, patch.expected_version));
   auto after = std::make_shared<Session>(before);
   if (patch.weight.has_value() || patch.bias.has_value()) {
@@ -110,7 +117,7 @@ absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64
   if (patch.labels.has_value()) after->labels = *std::move(patch.labels);
   if (patch.ttl.has_value()) after->ttl = *patch.ttl;
   ++after->version;
-  after->update_time = now;
+  after->update_time = std::max(now, before.update_time);  // a clock may have been set back
   stored->published = std::move(after);
   stored->draft = nullptr;
   return absl::OkStatus();

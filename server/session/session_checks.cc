@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/errors.h"
 #include "kernels/methods.h"
@@ -27,6 +28,23 @@ bool HasIdForm(std::string_view id) {
          std::all_of(id.begin(), id.end(), IsInner);
 }
 
+// Characters that make an id look like another one, or break lines, where it is shown. `text` is UTF-8.
+bool HidesText(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<uint8_t>(text[i]);
+    if (c < 0x20 || c == 0x7f) return true;
+    const std::string_view two = text.substr(i, 2);
+    if (two.size() == 2 && c == 0xc2 && static_cast<uint8_t>(two[1]) < 0xa0) return true;  // U+0080 to U+009F
+    if (two == "\xd8\x9c") return true;                                                    // U+061C
+    const std::string_view three = text.substr(i, 3);
+    const bool bidi = (three >= "\xe2\x80\x8e" && three <= "\xe2\x80\x8f") ||  // U+200E, U+200F
+                      (three >= "\xe2\x80\xa8" && three <= "\xe2\x80\xae") ||  // U+2028 to U+202E
+                      (three >= "\xe2\x81\xa6" && three <= "\xe2\x81\xa9");    // U+2066 to U+2069
+    if (bidi) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::Status ValidateSessionId(std::string_view id) {
@@ -35,13 +53,22 @@ absl::Status ValidateSessionId(std::string_view id) {
   if (!HasIdForm(id)) {
     return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", "SESSION_ID_FORM");
   }
-  for (const MethodInfo& info : AllMethods()) {
-    if (info.name == id) return OutOfRangeError("session_id", shown, "no method's name", "SESSION_ID_RESERVED");
+  for (const MethodDefinition* method : AllMethods()) {
+    if (method->info.name == id) return OutOfRangeError("session_id", shown, "no method's name", "SESSION_ID_RESERVED");
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidateStepId(const StepId& step) {
+  NORMD_RETURN_IF_ERROR(CheckStepIdSize(step));
+  if (HidesText(step.client_id)) {
+    return OutOfRangeError("step.client_id", absl::CHexEscape(step.client_id),
+                           "no control characters and none that turn the direction of text", "CLIENT_ID_FORM");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStepIdSize(const StepId& step) {
   if (step.client_id.empty() || step.client_id.size() > kMaxClientIdBytes) {
     return OutOfRangeError("step.client_id", absl::StrCat(step.client_id.size(), " bytes"), "1 to 128 bytes",
                            "CLIENT_ID_LENGTH");
@@ -51,7 +78,7 @@ absl::Status ValidateStepId(const StepId& step) {
 }
 
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state) {
-  const bool has_phi = spec.HasState() && spec.method == Method::kPowerNorm;
+  const bool has_phi = spec.HasState() && TraitsOf(spec.method).state == StateKind::kQuadraticMean;
   const bool has_mean = spec.HasState() && !has_phi;
   const bool nan = spec.running.accept_non_finite;
   const RunningRule variance = {.negative = false, .nan = nan};

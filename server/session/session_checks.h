@@ -15,8 +15,11 @@ namespace normd {
 // INVALID_ARGUMENT naming "session_id" unless id is [a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])? and no method's name.
 absl::Status ValidateSessionId(std::string_view id);
 
-// INVALID_ARGUMENT naming "step.client_id" unless it has 1 to 128 bytes, "step.sequence" unless it is at least 1.
+// INVALID_ARGUMENT naming "step.client_id" unless it has 1 to 128 bytes and no characters that hide others,
+// "step.sequence" unless it is at least 1.
 absl::Status ValidateStepId(const StepId& step);
+// The same without a look at the characters: for what older servers have taken.
+absl::Status CheckStepIdSize(const StepId& step);
 
 // INVALID_ARGUMENT naming "state.mean", "state.var" or "state.phi" when a given state has vectors that `spec` does not
 // use, a wrong length, a NaN, or a negative variance. NaN is let through where the spec accepts non-finite steps: there

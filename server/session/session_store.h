@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -108,7 +109,8 @@ struct SessionLimits {
   int64_t max_sessions = 100'000;
   int64_t max_parameter_bytes = 64 << 20;
   int64_t max_total_bytes = int64_t{64} << 30;  // QuotaBytes of all sessions
-  int64_t max_clients = 1024;                   // of one session
+  int64_t max_clients = 1024;                   // of one session, whose outcomes are kept; older ones retire
+  int64_t max_retired_clients = 65'536;         // of one session, whose last sequence is kept
   int64_t replay_window = 16;                   // K outcomes kept for each client
 };
 
@@ -116,9 +118,18 @@ struct ListQuery {
   int page_size = 100;
   std::string after_id;                       // exclusive; ids rise
   std::map<std::string, std::string> labels;  // all must match
+  bool whole = false;                         // with parameters and statistics
+  int64_t max_bytes = int64_t{3} << 20;       // of those, in one page; one session comes in any case
+};
+
+struct ListPage {
+  std::vector<SessionPtr> sessions;  // without parameters and statistics, unless the query was for the whole
+  std::string next_after;            // after_id of the next page; empty: this was the last one
+  int64_t damaged = 0;               // records within the page that could not be read, and are left out
 };
 
 struct SessionPatch {
+  std::string epoch;  // of the session that it was validated against, as in StateUpdate; empty: any
   std::optional<std::optional<OwnedTensor>> weight, bias;  // outer: named in the mask; inner absent: removed
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::optional<absl::Duration>> ttl;
@@ -139,6 +150,8 @@ struct StoreFigures {
   int64_t rows = 0;       // written by them
   int64_t conflicts = 0;  // changes tried again because another replica was first
   int64_t damaged = 0;    // records read whose checksum or content was wrong
+  int64_t queued_reads = 0;
+  bool file_damaged = false;  // what holds the records is not whole: unknown sessions may be lost ones
   int64_t failed_groups = 0;
 };
 
@@ -146,6 +159,8 @@ class SessionStore {
  public:
   template <typename T>
   using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
+  using Cancelled = std::function<bool()>;                  // as in StateUpdate
+  using Hold = std::function<absl::Status(int64_t bytes)>;  // asked before so much memory is taken; null: always
 
   virtual ~SessionStore() = default;
   virtual Durability durability() const = 0;
@@ -154,9 +169,13 @@ class SessionStore {
 
   // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and
   // for expired ids, DATA_LOSS for a damaged record, UNAVAILABLE when the store cannot be read.
-  virtual void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) = 0;
-  // A page in the order of ids. Damaged records are left out (and counted).
-  virtual void List(ListQuery query, Done<std::vector<SessionPtr>> done) = 0;
+  // RESOURCE_EXHAUSTED: too many wait for a reading. A read that is cancelled before it is made ends with CANCELLED.
+  virtual void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) = 0;
+  void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) {
+    Get(std::move(id), max_staleness, /*cancelled=*/nullptr, std::move(done));
+  }
+  // A page in the order of ids. Damaged records are left out, and counted.
+  virtual void List(ListQuery query, Done<ListPage> done) = 0;
 
   // `session` carries id (empty: chosen), spec, channels, labels, parameters, ttl and, for imports, state, versions and
   // numerics; the store sets the epoch and times. ALREADY_EXISTS for a taken id, RESOURCE_EXHAUSTED over the limits.
@@ -168,13 +187,14 @@ class SessionStore {
 
   // Applies one step exactly once for each StepId; see the README's guarantees. Done runs when the update is durable.
   // NOT_FOUND, FAILED_PRECONDITION (a step id older than the window), ABORTED (expected_version), INVALID_ARGUMENT (the
-  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (too many clients; a full queue or disk),
-  // UNAVAILABLE (the store could not be written: a step with an id may be sent again, whatever became of it).
+  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (a full queue or disk), UNAVAILABLE (the
+  // store could not be written: a step with an id may be sent again, whatever became of it).
   virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
 
   // The whole session as a serialised normd.store.v1.SessionRecord, step ids included; and back. DATA_LOSS on a bad
   // checksum. Import creates: an empty id means the record's.
-  virtual void Export(std::string id, Done<std::string> done) = 0;
+  // `hold` is asked before the record is made, for what making it takes.
+  virtual void Export(std::string id, Hold hold, Done<std::string> done) = 0;
   virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
 };
 

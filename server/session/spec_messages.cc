@@ -48,7 +48,9 @@ class SpecReader {
 
   void Read(const v1::RmsNorm& message) {
     ReadCommon(message);
+    spec_.normalized_shape.assign(message.normalized_shape().begin(), message.normalized_shape().end());
     spec_.axes.assign(message.axes().begin(), message.axes().end());
+    ReadAtMostOne("normalized_shape", !spec_.normalized_shape.empty(), "axes", !spec_.axes.empty());
   }
 
   void Read(const v1::PRmsNorm& message) {
@@ -129,10 +131,13 @@ class SpecReader {
     }
   }
 
+  void ReadAtMostOne(const std::string& first, bool has_first, const std::string& second, bool has_second) {
+    if (has_first && has_second) Fail(NotAllowedError(Path(second), absl::StrCat(second, " together with ", first)));
+  }
+
   void ReadExactlyOne(const std::string& first, bool has_first, const std::string& second, bool has_second) {
-    if (has_first && has_second) {
-      Fail(NotAllowedError(Path(second), absl::StrCat(second, " together with ", first)));
-    } else if (!has_first && !has_second) {
+    ReadAtMostOne(first, has_first, second, has_second);
+    if (!has_first && !has_second) {
       Fail(MissingError(Path(first), absl::StrCat("exactly one of ", first, " and ", second)));
     }
   }
@@ -199,6 +204,7 @@ void Write(const NormSpec& spec, v1::GroupNorm* message) {
 
 void Write(const NormSpec& spec, v1::RmsNorm* message) {
   WriteCommon(spec, message);
+  message->mutable_normalized_shape()->Add(spec.normalized_shape.begin(), spec.normalized_shape.end());
   message->mutable_axes()->Add(spec.axes.begin(), spec.axes.end());
 }
 

@@ -14,8 +14,8 @@
 namespace normd {
 
 // INVALID_ARGUMENT on an unknown enum value, no method, LayerNorm with both or neither of normalized_shape and axes,
-// pRMSNorm with both or neither of p and k, cumulative with momentum. `field` is the path of the message itself: errors
-// name "<field>.layer_norm.eps_mode".
+// RMSNorm with both, pRMSNorm with both or neither of p and k, cumulative with momentum. `field` is the path of the
+// message itself: errors name "<field>.layer_norm.eps_mode".
 absl::StatusOr<NormSpec> SpecFromMessage(const v1::NormSpec& message, std::string_view field);
 
 // The inverse. Enums that have a documented default are written out; eps, eps_mode and momentum keep their absence.

@@ -2,6 +2,8 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
@@ -66,6 +68,8 @@ void SqliteStatement::Reset() { sqlite3_reset(statement_.get()); }
 
 int64_t SqliteStatement::Int(int column) const { return sqlite3_column_int64(statement_.get(), column); }
 
+bool SqliteStatement::IsNull(int column) const { return sqlite3_column_type(statement_.get(), column) == SQLITE_NULL; }
+
 std::string_view SqliteStatement::Text(int column) const {
   const void* const data = sqlite3_column_blob(statement_.get(), column);
   const int size = sqlite3_column_bytes(statement_.get(), column);
@@ -121,9 +125,33 @@ absl::Status SqliteConnection::Checkpoint() {
 
 void SqliteConnection::KeepLog() { sqlite3_db_config(raw(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr); }
 
+void SqliteConnection::Interrupt() { sqlite3_interrupt(raw()); }
+
 int64_t SqliteConnection::last_insert_key() const { return sqlite3_last_insert_rowid(database_.get()); }
 
 int64_t SqliteConnection::changes() const { return sqlite3_changes64(database_.get()); }
+
+void SqliteBlobReader::Close::operator()(sqlite3_blob* blob) const { sqlite3_blob_close(blob); }
+
+absl::StatusOr<std::string> SqliteBlobReader::ReadFirst(int64_t key, int64_t max_bytes) {
+  int code = SQLITE_OK;
+  if (blob_ == nullptr) {
+    sqlite3_blob* blob = nullptr;
+    code = sqlite3_blob_open(connection_->raw(), "main", table_, column_, key, /*flags=*/0, &blob);
+    blob_.reset(blob);
+  } else {
+    code = sqlite3_blob_reopen(blob_.get(), key);
+  }
+  std::string bytes;
+  if (code == SQLITE_OK) {
+    bytes.resize(static_cast<size_t>(std::min<int64_t>(sqlite3_blob_bytes(blob_.get()), max_bytes)));
+    code = sqlite3_blob_read(blob_.get(), bytes.data(), static_cast<int>(bytes.size()), 0);
+  }
+  if (code == SQLITE_OK) return bytes;
+  blob_.reset();  // it is of no use after an error
+  // No such row, or no blob in it, though a statement has just found it there.
+  return connection_->Error(code == SQLITE_ERROR ? SQLITE_CORRUPT : code);
+}
 
 void SqliteConnection::Rollback() {
   // Some errors have rolled back already.

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 struct sqlite3;
+struct sqlite3_blob;
 struct sqlite3_stmt;
 
 namespace normd {
@@ -37,6 +38,7 @@ class SqliteStatement {
   void Reset();
 
   int64_t Int(int column) const;
+  bool IsNull(int column) const;
   std::string_view Text(int column) const;  // also of blobs; valid until the next Step or Reset
 
  private:
@@ -84,10 +86,14 @@ class SqliteConnection {
   // A flush to disk failed on this connection: what is on the disk is not known.
   bool flush_failed() const { return flush_failed_; }
 
+  // Ends what the connection is doing, soon. From any thread.
+  void Interrupt();
+
   sqlite3* raw() { return database_.get(); }
 
  private:
   friend class SqliteStatement;
+  friend class SqliteBlobReader;
   struct Close {
     void operator()(sqlite3* database) const;
   };
@@ -100,6 +106,28 @@ class SqliteConnection {
   std::unique_ptr<sqlite3, Close> database_;
   int64_t log_frames_ = 0;
   bool flush_failed_ = false;
+};
+
+// Reads the beginnings of the blobs in one column, without the rest of them. REQUIRES: the connection is in a
+// transaction, and outlives this.
+class SqliteBlobReader {
+ public:
+  // Borrows the names.
+  SqliteBlobReader(SqliteConnection* connection, const char* table, const char* column)
+      : connection_(connection), table_(table), column_(column) {}
+
+  // The first `max_bytes`, or all, of the row with that key, which exists.
+  absl::StatusOr<std::string> ReadFirst(int64_t key, int64_t max_bytes);
+
+ private:
+  struct Close {
+    void operator()(sqlite3_blob* blob) const;
+  };
+
+  SqliteConnection* const connection_;
+  const char* const table_;
+  const char* const column_;
+  std::unique_ptr<sqlite3_blob, Close> blob_;
 };
 
 }  // namespace normd

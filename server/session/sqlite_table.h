@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,6 +33,8 @@ struct SqliteOptions {
   // Pages of 4 KiB in the log from which on they are moved into the file. Measured on 1,000 sessions of 4 KiB, 64 in
   // flight: SQLite's default of 1,000 costs 8 % of the updates.
   int64_t checkpoint_frames = 4000;
+  // Told when the log ends before commits that are still in the file: power failed at level `process`, or damage.
+  std::function<void(std::string_view)> warn;
 };
 
 // The newest schema; `PRAGMA user_version` says which one a file has.
@@ -50,12 +53,15 @@ class SqliteTable : public SessionTable {
 
   bool shared() const override { return false; }
   absl::StatusOr<int64_t> Connect() override { return 0; }
-  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests) override;
+  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override;
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override;
   absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) override;
   absl::StatusOr<TableTotals> Totals() override;
   absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override;
   bool failed() const override;
+  absl::Status CheckIntegrity() override;
+  int64_t SizeBytes() const override;
+  void Interrupt() override { connection_->Interrupt(); }
 
   // A consistent copy in a new file, made while others write. ALREADY_EXISTS for a file that is there.
   absl::Status BackupTo(const std::string& path);
@@ -70,6 +76,12 @@ class SqliteTable : public SessionTable {
   absl::Status Prepare();
   // Checkpoints when the log is long.
   absl::Status ShortenLog();
+  template <typename Read>
+  absl::Status InSnapshot(Read read);
+  absl::Status LoadOne(const std::string& id, int64_t max_bytes, int64_t* bytes, std::vector<SessionRow>* rows);
+  absl::Status LoadClients(SessionRow* row);
+  absl::Status LoadSummaries(std::vector<SessionRow>* rows);
+  absl::Status WriteClients(int64_t key, const std::vector<ClientRow>& clients);
   absl::StatusOr<std::optional<RowVersion>> WriteOne(const RowChange& change);
   absl::StatusOr<std::optional<RowVersion>> Insert(const RowChange& change);
   absl::StatusOr<std::optional<RowVersion>> UpdateState(const RowChange& change);

@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little, "doubles are copied as
 // Enough for the numbers of a state, and for those of one outcome: a tag and 10 bytes each at most.
 constexpr size_t kNumbersBytes = 128;
 
-enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2 };
+enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 // Fields in protobuf's wire format. As in proto3, 0 is not written.
 class WireWriter {
@@ -34,6 +34,11 @@ class WireWriter {
   void Fixed64(int field, uint64_t value) {
     if (value == 0) return;
     Tag(field, WireType::kFixed64);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Fixed32(int field, uint32_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kFixed32);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
   void Doubles(int field, const std::vector<double>& values) {
@@ -66,18 +71,6 @@ void WriteOutcome(const StepOutcome& outcome, std::string* bytes) {
   writer.Varint(Outcome::kNumBatchesFieldNumber, outcome.num_batches);
 }
 
-// `outcome` is scratch.
-void WriteClient(const std::string& id, const ClientSteps& steps, std::string* outcome, std::string* bytes) {
-  WireWriter writer(bytes);
-  if (!id.empty()) writer.Bytes(Client::kClientIdFieldNumber, id);
-  writer.Varint(Client::kLastSequenceFieldNumber, steps.last_sequence);
-  for (const StepOutcome& step : steps.outcomes) {
-    outcome->clear();
-    WriteOutcome(step, outcome);
-    writer.Bytes(Client::kOutcomesFieldNumber, *outcome);
-  }
-}
-
 // A google.protobuf.Timestamp.
 std::string TimeBytes(absl::Time time) {
   const int64_t seconds = absl::ToUnixSeconds(time);
@@ -90,29 +83,54 @@ std::string TimeBytes(absl::Time time) {
 
 }  // namespace
 
-void WriteState(const StoredSession& stored, size_t spare_bytes, std::string* bytes) {
-  const Session& session = *stored.published;
-  const RunningState& state = session.state;
-  std::string clients;
-  WireWriter client_writer(&clients);
-  std::string client, outcome;
-  for (const auto& [id, steps] : stored.steps.clients) {
-    client.clear();
-    WriteClient(id, steps, &outcome, &client);
-    client_writer.Bytes(Record::kClientsFieldNumber, client);
-  }
-  const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
-  bytes->clear();
-  bytes->reserve(values * sizeof(double) + clients.size() + kNumbersBytes + spare_bytes);
+void WriteStateSummary(const Session& session, std::string* bytes) {
   WireWriter writer(bytes);
   writer.Varint(Record::kVersionFieldNumber, session.version);
+  writer.Varint(Record::kNumBatchesFieldNumber, session.state.num_batches);
+  writer.Bytes(Record::kUpdateTimeFieldNumber, TimeBytes(session.update_time));
+}
+
+void WriteStateBody(const StoredSession& stored, std::string* bytes) {
+  const RunningState& state = stored.published->state;
+  const StepLog& steps = stored.steps;
+  const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
+  bytes->reserve(bytes->size() + values * sizeof(double) + kNumbersBytes);
+  WireWriter writer(bytes);
   writer.Doubles(Record::kMeanFieldNumber, state.mean);
   writer.Doubles(Record::kVarFieldNumber, state.var);
   writer.Doubles(Record::kPhiFieldNumber, state.phi);
   writer.Doubles(Record::kPhiBeforeFieldNumber, stored.phi_before.phi);
-  writer.Varint(Record::kNumBatchesFieldNumber, state.num_batches);
-  *bytes += clients;
-  writer.Bytes(Record::kUpdateTimeFieldNumber, TimeBytes(session.update_time));
+  writer.Varint(Record::kFloorSequenceFieldNumber, steps.floor());
+  if (steps.in_rows()) {
+    writer.Varint(Record::kClientRowsFieldNumber, steps.clients().size() + steps.retired().size());
+    writer.Fixed32(Record::kClientRowsSumFieldNumber, steps.rows_digest());
+    return;
+  }
+  std::string client;
+  for (const auto& [id, client_steps] : steps.clients()) {
+    client.clear();
+    WriteClient(id, client_steps, &client);
+    writer.Bytes(Record::kClientsFieldNumber, client);
+  }
+}
+
+void WriteClient(const std::string& id, const ClientSteps& steps, std::string* bytes) {
+  WireWriter writer(bytes);
+  if (!id.empty()) writer.Bytes(Client::kClientIdFieldNumber, id);
+  writer.Varint(Client::kLastSequenceFieldNumber, steps.last_sequence);
+  std::string outcome;
+  for (const StepOutcome& step : steps.outcomes) {
+    outcome.clear();
+    WriteOutcome(step, &outcome);
+    writer.Bytes(Client::kOutcomesFieldNumber, outcome);
+  }
+}
+
+void WriteRetired(const RetiredClient& retired, std::string* bytes) {
+  WireWriter writer(bytes);
+  writer.Varint(Client::kLastSequenceFieldNumber, retired.last_sequence);
+  writer.Fixed64(Client::kClientHashFieldNumber, retired.hash);
+  writer.Varint(Client::kRetiredAtFieldNumber, retired.retired_at);
 }
 
 }  // namespace normd

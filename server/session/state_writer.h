@@ -10,9 +10,14 @@
 
 namespace normd {
 
-// Replaces `bytes`, whose memory is used again, by those of a SessionRecord that has version, mean, var, phi,
-// phi_before, num_batches, clients and update_time. Leaves room for `spare_bytes` more at the end.
-void WriteState(const StoredSession& stored, size_t spare_bytes, std::string* bytes);
+// Both append to `bytes` fields of a SessionRecord: version, num_batches and update_time; and mean, var, phi,
+// phi_before, the floor, and the clients or what tells of their rows.
+void WriteStateSummary(const Session& session, std::string* bytes);
+void WriteStateBody(const StoredSession& stored, std::string* bytes);
+
+// Append the fields of a ClientRecord.
+void WriteClient(const std::string& id, const ClientSteps& steps, std::string* bytes);
+void WriteRetired(const RetiredClient& retired, std::string* bytes);
 
 }  // namespace normd
 

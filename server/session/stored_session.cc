@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/methods.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
 #include "server/session/running_state.h"
@@ -30,41 +31,18 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
                          .replayed = true,
                          .num_batches = outcome.num_batches,
                          .divisor = {}};
-  if (stored.published->spec.method == Method::kPowerNorm) result.divisor = ReplayDivisor(stored, outcome, moments);
+  if (TraitsOf(stored.published->spec.method).commit_gives_divisor)
+    result.divisor = ReplayDivisor(stored, outcome, moments);
   return result;
 }
 
 void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* stored) {
   ++next->version;
-  next->update_time = now;
+  next->update_time = std::max(now, next->update_time);  // a clock may have been set back
   stored->published = std::move(next);
 }
 
 }  // namespace
-
-absl::StatusOr<const StepOutcome*> StepLog::Find(const StepId& step, uint64_t moments_hash,
-                                                 const SessionLimits& limits) const {
-  const auto client = clients.find(step.client_id);
-  if (client == clients.end()) {
-    const auto count = static_cast<int64_t>(clients.size());
-    if (count >= limits.max_clients) return TooManyError("step.client_id", count + 1, limits.max_clients);
-    return nullptr;
-  }
-  const ClientSteps& steps = client->second;
-  if (step.sequence > steps.last_sequence) return nullptr;
-  const auto outcome = std::find_if(steps.outcomes.begin(), steps.outcomes.end(),
-                                    [&step](const StepOutcome& o) { return o.sequence == step.sequence; });
-  if (outcome == steps.outcomes.end()) return StepTooOldError(step.client_id, step.sequence, steps.last_sequence);
-  if (outcome->moments_hash != moments_hash) return StepReusedError(step.client_id, step.sequence);
-  return &*outcome;
-}
-
-void StepLog::Add(const StepId& step, const StepOutcome& outcome, const SessionLimits& limits) {
-  ClientSteps& steps = clients[step.client_id];
-  steps.last_sequence = step.sequence;
-  steps.outcomes.push_back(outcome);
-  while (static_cast<int64_t>(steps.outcomes.size()) > limits.replay_window) steps.outcomes.pop_front();
-}
 
 absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const SessionLimits& limits, absl::Time now,
                                         StoredSession* stored) {
@@ -75,14 +53,14 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   if (update.step.has_value()) {
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
     hash = update.moments_hash.has_value() ? *update.moments_hash : HashMoments(update.moments);
-    NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash, limits));
+    NORMD_ASSIGN_OR_RETURN(const StepOutcome* taken, stored->steps.Find(*update.step, hash));
     if (taken != nullptr) return Replay(*stored, *taken, update.moments);
   }
   if (update.expected_version.has_value() && *update.expected_version != session.version) {
     return VersionMismatchError(*update.expected_version, session.version);
   }
   // PowerNorm keeps phi as it was.
-  const bool in_place = stored->draft != nullptr && session.spec.method != Method::kPowerNorm;
+  const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method).commit_gives_divisor;
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,
                          ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
@@ -93,7 +71,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
                          .reason = reason,
                          .num_batches = next->state.num_batches,
                          .divisor = {}};
-  if (session.spec.method == Method::kPowerNorm) {
+  if (TraitsOf(session.spec.method).commit_gives_divisor) {
     const RunningState& before = session.state;
     result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
     // Only a step with an id can be replayed.

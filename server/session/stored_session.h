@@ -5,48 +5,16 @@
 #define NORMD_SERVER_SESSION_STORED_SESSION_H_
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/session/session_store.h"
+#include "server/session/step_log.h"
 
 namespace normd {
-
-// What one step did, kept for its replay.
-struct StepOutcome {
-  uint64_t sequence = 0;
-  uint64_t moments_hash = 0;  // HashMoments
-  uint64_t version = 0;
-  bool applied = false;
-  Reason reason = Reason::kApplied;
-  uint64_t num_batches = 0;
-};
-
-struct ClientSteps {
-  uint64_t last_sequence = 0;
-  std::deque<StepOutcome> outcomes;  // the last K, oldest first
-};
-
-// The step ids of one session. Clients are bounded and never evicted: over the bound a new client is refused, so that
-// no step of a known one can be applied twice.
-struct StepLog {
-  std::map<std::string, ClientSteps> clients;
-
-  // The outcome of a step that was taken before, null for a new one. FAILED_PRECONDITION: at or below the client's last
-  // sequence, but not among its last K. INVALID_ARGUMENT: taken with other moments. RESOURCE_EXHAUSTED: one client too
-  // many. The pointer is valid until Add.
-  absl::StatusOr<const StepOutcome*> Find(const StepId& step, uint64_t moments_hash, const SessionLimits& limits) const;
-
-  // REQUIRES: Find said that `step` is new.
-  void Add(const StepId& step, const StepOutcome& outcome, const SessionLimits& limits);
-};
 
 // PowerNorm: phi as it was before the last step, for the replay of that step and no other.
 struct PhiBefore {

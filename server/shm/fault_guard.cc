@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<FaultGuard>> FaultGuard::Protect(const void* base
       return std::unique_ptr<FaultGuard>(new FaultGuard(slot));
     }
   }
-  return TooManyError("regions that are not sealed", kMaxRanges + 1, kMaxRanges);
+  return TooManyError("guarded regions", kMaxRanges + 1, kMaxRanges);
 }
 
 FaultGuard::~FaultGuard() {

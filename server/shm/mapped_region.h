@@ -1,8 +1,12 @@
 // One shared-memory object of a client, mapped for reading and writing: what the ranges of requests lie in.
 // In the path: RegionTable makes and owns them, kernels read and write through their ranges.
 // The client keeps its own mapping and may change bytes at any time, so nothing read from here is trusted twice. It can
-// also cut the object off unless that is sealed (memfd with F_SEAL_SHRINK): an unsealed one is guarded against faults
-// and its size is looked up again before every use.
+// also cut the object off unless that is sealed (memfd with F_SEAL_SHRINK), so that the size of an unsealed one is
+// looked up again before every use. Sealed or not, every region is guarded against faults: a sealed object may have
+// holes, and the system may have no memory for a page of one when it is touched.
+// Pages that the client has not taken are taken from this process's memory once they are written (or read). Holes are
+// not refused, because they can be punched at any later time and because new objects of tmpfs consist of nothing else:
+// what they may cost is bounded, as a region counts in full against the limits of RegionTable.
 // Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_SHM_MAPPED_REGION_H_
 #define NORMD_SERVER_SHM_MAPPED_REGION_H_
@@ -16,8 +20,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/unique_fd.h"
 #include "server/shm/fault_guard.h"
-#include "server/shm/unique_fd.h"
 
 namespace normd {
 
@@ -50,14 +54,14 @@ class MappedRegion {
 
   std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  bool sealed() const { return guard_ == nullptr; }
+  bool sealed() const { return !descriptor_.valid(); }
 
-  // Whether the object was cut off under an access: what was read since is zeros, what was written is lost. Costs one
-  // load; never true of a sealed region.
-  bool damaged() const { return guard_ != nullptr && guard_->damaged(); }
+  // Whether an access met no memory, as where the object was cut off: what was read since is zeros, what was written is
+  // lost. Costs one load.
+  bool damaged() const { return guard_->damaged(); }
 
   // Before a use: FAILED_PRECONDITION (RegionTruncatedError) when damaged or when the object is shorter than the
-  // mapping now. A system call for an unsealed region, nothing for a sealed one.
+  // mapping now. A system call for an unsealed region, a load for a sealed one.
   absl::Status CheckIntact() const;
 
  private:
@@ -66,7 +70,7 @@ class MappedRegion {
   std::byte* const data_;
   const int64_t size_bytes_;
   UniqueFd descriptor_;                // unsealed only
-  std::unique_ptr<FaultGuard> guard_;  // unsealed only
+  std::unique_ptr<FaultGuard> guard_;  // never null once the region is made
 };
 
 }  // namespace normd

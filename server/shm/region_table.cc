@@ -96,8 +96,11 @@ class RegionTable::Budget {
   std::map<std::string, Figures> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
 };
 
-RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda)
-    : limits_(std::move(limits)), budget_(std::make_shared<Budget>()), cuda_(CudaHandles::Create(std::move(cuda))) {}
+RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda, WorkPool* work_pool)
+    : limits_(std::move(limits)),
+      budget_(std::make_shared<Budget>()),
+      cuda_(CudaHandles::Create(std::move(cuda))),
+      work_pool_(work_pool) {}
 RegionTable::~RegionTable() = default;
 
 absl::StatusOr<std::string> RegionTable::AddDescriptor(std::string_view owner, UniqueFd descriptor,
@@ -165,6 +168,15 @@ void RegionTable::RemoveOwner(std::string_view owner) {
   }
 }
 
+std::shared_ptr<const Region> RegionTable::Pin(std::shared_ptr<const Region> region) const {
+  if (work_pool_ == nullptr) return region;
+  const Region* const pinned = region.get();
+  return {pinned, [pool = work_pool_, region = std::move(region)](const Region* last) mutable {
+            if (region.use_count() > 1) return region.reset();  // others go on using it
+            pool->RunIfLarge(last->size_bytes(), [region = std::move(region)] {});
+          }};
+}
+
 absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const {
   std::shared_ptr<const Region> region;
   {
@@ -177,7 +189,7 @@ absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t
   NORMD_RETURN_IF_ERROR(region->CheckIntact());
   std::byte* const data = region->data() + offset;
   const std::optional<int> cuda_device = region->cuda_device();
-  return RegionRange{data, static_cast<int64_t>(size_bytes), std::move(region), cuda_device};
+  return RegionRange{data, static_cast<int64_t>(size_bytes), Pin(std::move(region)), cuda_device};
 }
 
 RegionTable::Figures RegionTable::figures() const { return budget_->all(); }

@@ -22,9 +22,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/mutex.h"
+#include "server/base/unique_fd.h"
+#include "server/base/work_pool.h"
 #include "server/shm/cuda_memory.h"
 #include "server/shm/region.h"
-#include "server/shm/unique_fd.h"
 
 namespace normd {
 
@@ -51,8 +52,9 @@ struct RegionRange {
 
 class RegionTable {
  public:
-  // `cuda` must work for as long as ranges live; without devices, AddCuda refuses.
-  explicit RegionTable(RegionLimits limits, CudaOpener cuda = {});
+  // `cuda` must work for as long as ranges live; without devices, AddCuda refuses. `work_pool` (null: none) unmaps what
+  // is large where a range is the last to use a region that was removed; it must outlive every range.
+  explicit RegionTable(RegionLimits limits, CudaOpener cuda = {}, WorkPool* work_pool = nullptr);
   ~RegionTable();
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
@@ -95,11 +97,14 @@ class RegionTable {
   using Map = absl::FunctionRef<absl::StatusOr<Region>()>;
 
   absl::StatusOr<std::string> Add(std::string_view owner, uint64_t size_bytes, Map map);
+  // What a range keeps of `region`: another reference to it, which unmaps on no thread that serves requests.
+  std::shared_ptr<const Region> Pin(std::shared_ptr<const Region> region) const;
 
   // Constant after construction.
   const RegionLimits limits_;
   const std::shared_ptr<Budget> budget_;     // shared with regions that outlive the table
   const std::shared_ptr<CudaHandles> cuda_;  // so is this
+  WorkPool* const work_pool_;
 
   mutable Mutex mu_;
   std::unordered_map<std::string, Entry, Hash, std::equal_to<>> regions_ ABSL_GUARDED_BY(mu_);

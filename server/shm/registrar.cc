@@ -153,6 +153,7 @@ class Registrar::Loop {
   struct Connection {
     UniqueFd socket;
     std::string owner;  // for the table
+    int regions = 0;    // registered and not unregistered
   };
   static constexpr size_t kFixed = 2;  // of polled_: wake_, listener_; connections_ follow in order
 
@@ -179,7 +180,7 @@ class Registrar::Loop {
       Send(socket.get(), MakeReply(0, absl::PermissionDeniedError("user: may not share memory with this server")));
       return;
     }
-    if (connections_.size() >= static_cast<size_t>(options_.max_connections)) {
+    if (connections_.size() >= static_cast<size_t>(options_.max_connections) && !CloseUseless()) {
       Send(socket.get(), MakeReply(0, absl::ResourceExhaustedError(absl::StrCat(
                                           "connections: over the limit; must be at most ", options_.max_connections))));
       return;
@@ -187,16 +188,27 @@ class Registrar::Loop {
     connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_)});
   }
 
+  // Makes room: ends the oldest connection that has no region, as others could not be served for it. A client sends its
+  // request when it has connected, and it is served before the next one is accepted. False when there is none.
+  bool CloseUseless() {
+    const auto useless = std::find_if(connections_.begin(), connections_.end(),
+                                      [](const Connection& connection) { return connection.regions == 0; });
+    if (useless == connections_.end()) return false;
+    Close(*useless);  // ServeReady, which is next, takes it out
+    return true;
+  }
+
   // One packet of each connection that has some, so that none keeps the others waiting.
   void ServeReady() {
     for (size_t i = 0; i + kFixed < polled_.size(); ++i) {  // one accepted just now is not in polled_ yet
+      if (!connections_[i].socket.valid()) continue;
       if (polled_[i + kFixed].revents != 0 && !Serve(connections_[i])) Close(connections_[i]);
     }
     std::erase_if(connections_, [](const Connection& connection) { return !connection.socket.valid(); });
   }
 
   // False when the connection is to be closed.
-  bool Serve(const Connection& connection) {
+  bool Serve(Connection& connection) {
     Packet packet = Receive(connection.socket.get());
     if (packet.size < 0) return errno == EAGAIN || errno == EINTR;
     if (packet.size == 0) return false;  // closed, or an empty packet, which is no request
@@ -209,22 +221,29 @@ class Registrar::Loop {
   }
 
   // The name of the region that was registered, nothing for the other operation.
-  absl::StatusOr<std::string> Execute(const Connection& connection, Packet* packet) {
+  absl::StatusOr<std::string> Execute(Connection& connection, Packet* packet) {
     const size_t descriptors = packet->descriptors.size();
     switch (packet->request.operation) {
       case wire::kShmRegister:
         if (descriptors != 1) return OutOfRangeError("descriptors", absl::StrCat(descriptors), "1", "BAD_DESCRIPTOR");
-        return table_->AddDescriptor(connection.owner, std::move(packet->descriptors[0]), packet->request.size_bytes);
+        return Register(connection, std::move(packet->descriptors[0]), packet->request.size_bytes);
       case wire::kShmUnregister: {
         if (descriptors != 0) return OutOfRangeError("descriptors", absl::StrCat(descriptors), "0", "BAD_DESCRIPTOR");
         const absl::Status removed = table_->Remove(connection.owner, wire::GetShmText(packet->request.region));
         if (!removed.ok()) return removed;
+        --connection.regions;
         return std::string();
       }
       default:
         return OutOfRangeError("operation", absl::StrCat(packet->request.operation), "1 (register) or 2 (unregister)",
                                "BAD_OPERATION");
     }
+  }
+
+  absl::StatusOr<std::string> Register(Connection& connection, UniqueFd descriptor, uint64_t size_bytes) {
+    absl::StatusOr<std::string> region = table_->AddDescriptor(connection.owner, std::move(descriptor), size_bytes);
+    if (region.ok()) ++connection.regions;
+    return region;
   }
 
   void Close(Connection& connection) {

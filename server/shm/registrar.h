@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/base/unique_fd.h"
 #include "server/shm/region_table.h"
-#include "server/shm/unique_fd.h"
 
 namespace normd {
 
@@ -26,8 +26,8 @@ std::string RegistrarPath(std::string_view grpc_path);
 inline constexpr size_t kMaxGrpcSocketPath = 103;
 
 struct RegistrarOptions {
-  std::string socket_path;  // RegistrarPath of the gRPC socket's
-  int max_connections = 256;
+  std::string socket_path;    // RegistrarPath of the gRPC socket's
+  int max_connections = 256;  // then a new one takes the place of the oldest without a region, if there is one
   std::vector<uid_t> allowed_uids = {geteuid(), 0};  // users that may register
 };
 

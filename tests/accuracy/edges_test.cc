@@ -188,6 +188,42 @@ TEST_P(EdgesTest, AConstantGivesExactlyItsBias) {
   }
 }
 
+// 3.4 where squares leave f64, and sets are scaled: the eps is not, so a constant still gives its bias, and 1 / D is
+// what eps alone makes of it. In every mode, for an eps that the scale would lose, and one that 1 / D cannot hold.
+TEST(EdgesExactTest, AHugeConstantGivesItsBiasWhateverTheEps) {
+  for (const double constant : {1e121, 1e150, -1.7e308}) {
+    for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
+      for (const double eps : {1e-5, 1e-127, 1e-129, 1e-200, 1e-310, 1.0, 1e200, 1e308}) {
+        for (const int64_t d : {1, 2, 11, 4097}) {
+          const Values x(static_cast<size_t>(d), constant), w(x.size(), 1.5), b(x.size(), -0.75);
+          Call row = cases::Row(Spec(Method::kLayerNorm, eps, mode), DType::kF64, x);
+          EXPECT_EQ(Judge(row), "") << constant << ", eps " << eps << ", mode " << static_cast<int>(mode);
+          EXPECT_EQ(row.Weight(w).Bias(b).Y(), b) << constant << ", eps " << eps;
+          const Call column(Spec(Method::kInstanceNorm, eps, mode), DType::kF64, {1, d, 1}, x);
+          Call last = column;
+          last.c.spec.layout = kLast;
+          EXPECT_EQ(Judge(last), "") << constant << ", eps " << eps << ", mode " << static_cast<int>(mode);
+        }
+      }
+    }
+  }
+}
+
+// 6, corners: scaling a set of tiny f64 numbers does not take what it leaves out beyond the range.
+TEST(EdgesExactTest, ElementsFarBeyondAScaledSetStayInRange) {
+  NormSpec partial = cases::PartialK(2);
+  partial.eps = 0;
+  const Call row = cases::Row(partial, DType::kF64, {1e-160, 1e-160, 1e140, -1e-10, 1e150, 3e-160});
+  EXPECT_EQ(Judge(row), "");
+  EXPECT_EQ(row.Y()[2], 1e300);
+  EXPECT_EQ(row.Y()[4], kInf);
+  Call masked(Spec(Method::kBatchNorm, 0), DType::kF64, {2, 1, 3}, {1e-160, -1e140, 2e-160, 3e-160, 0, 1e-10});
+  masked.c.spec.layout = kFirst;
+  masked.c.mask = Mask::kSome;
+  masked.data.mask = {1, 0, 1, 1, 0, 0};
+  EXPECT_EQ(Judge(masked), "");
+}
+
 // 3.4: LN of [1e19, 2e19, 3e19] is finite (f16: 2e4, 4e4, 6e4).
 TEST_P(EdgesTest, LayerNormOfHugeNumbersIsFinite) {
   const double unit = dtype() == DType::kF16 ? 2e4 : 1e19;
@@ -460,6 +496,17 @@ TEST_P(EdgesTest, EmptyTensorsGiveEmptyOutputs) {
   EXPECT_EQ(On(cases::Over({0}), {5, 0}, {}).Y(), Values());
   EXPECT_EQ(On(cases::Of(Method::kBatchNorm, kLast), {0, 3}, {}).Y(), Values());
   EXPECT_EQ(On(cases::Of(Method::kRmsNorm), {0}, {}).Y(), Values());
+}
+
+// 1: absent w is 1 whatever weight_offset says.
+TEST_P(EdgesTest, AWeightOffsetIsAddedToAWeightThatIsGivenOnly) {
+  const Values x = Normals(67, 1);
+  for (Call& call : RowsAndColumns(x)) {
+    const Values without = call.Y();
+    call.c.spec.weight_offset = 1;
+    EXPECT_EQ(call.Y(), without) << call.c.Name();
+    EXPECT_EQ(Judge(call), "");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Arithmetics, FastEdgesTest, testing::Values(kArithmetics[1], kArithmetics[3], kArithmetics[5]),

@@ -14,7 +14,7 @@ namespace normd::accuracy {
 // The greatest error of y over some cases.
 struct Worst {
   int64_t elements = 0;
-  double ulp = 0;    // at max(|y|, |b|, 2^-20 |w|) and so on, as promised; 1e300: NaN or Inf beside a number
+  double ulp = 0;    // at max(|y|, |b|, 2^-20 |w|) or as else promised; 1e300: NaN or Inf beside a number
   double bound = 0;  // that was promised
   std::string name;  // of the case
 

@@ -14,9 +14,10 @@
 # --NAME=VALUE what to measure, for a closer look. kernels: --only=REGEX of "REGIME NAME" as in "^L3 LN f32" or "^DRAM",
 #              --rounds=N, and --peers=PYTHON: the python of a virtual environment that has torch (some gigabytes,
 #              `python3 -m venv DIR && DIR/bin/pip install torch numpy`). store: --only=REGEX of rows. datapath:
-#              --only=inline,idle,memory,overload,shared; of inline --payloads=4KiB,64KiB,1MiB,16MiB --in_flight=1,4,16
+#              --only=inline,calls,idle,memory,overload,shared; of inline --payloads=4KiB,64KiB,1MiB,16MiB --in_flight=1,4,16
 #              --transports=tcp,unix --modes=unary,stream --opponents=echo,normd,bytes,bytes_stock,bytes_sync,floats
-#              --rounds=7 --round=400ms and NORMD_QUEUES=N in the environment: completion queues of echo and normd.
+#              --before=PROGRAM, a bench_datapath of an earlier build that calls is raced against, --rounds=7
+#              --round=400ms and NORMD_QUEUES=N in the environment: completion queues of echo and normd.
 # Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
 # disk that a server would use.
 set -euo pipefail
@@ -24,7 +25,7 @@ caller=$PWD
 cd "$(dirname "$0")/../.."
 
 usage() {
-  sed -n '2,21s/^# \?//p' tests/bench/run.sh >&2
+  sed -n '2,22s/^# \?//p' tests/bench/run.sh >&2
   exit 2
 }
 
@@ -58,6 +59,10 @@ while [[ $# -gt 0 ]]; do
     --rounds=*)
       [[ $suite != store ]] || usage
       arguments+=("$1")
+      ;;
+    --before=*)
+      [[ $suite == datapath ]] || usage
+      arguments+=("--before=$(cd "$caller" && realpath "${1#*=}")")
       ;;
     --payloads=* | --in_flight=* | --transports=* | --modes=* | --opponents=* | --round=*)
       [[ $suite == datapath ]] || usage

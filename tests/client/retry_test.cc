@@ -148,5 +148,24 @@ TEST(ErrorInfo, IsAbsentWhereNoServerSpoke) {
   EXPECT_FALSE(GetErrorInfo(garbage).has_value());
 }
 
+TEST(RetryBudget, EndsWithHalfOfTheTokensAndComesBackWithSuccesses) {
+  RetryBudget budget({.budget_tokens = 4, .budget_return = 0.5});
+  EXPECT_TRUE(budget.Take());
+  EXPECT_TRUE(budget.Take());
+  EXPECT_FALSE(budget.Take());
+  budget.NoteSuccess();
+  EXPECT_TRUE(budget.Take());
+  EXPECT_FALSE(budget.Take());
+  for (int i = 0; i < 100; ++i) budget.NoteSuccess();
+  EXPECT_TRUE(budget.Take());
+  EXPECT_TRUE(budget.Take());
+  EXPECT_FALSE(budget.Take()) << "no more than it began with comes back";
+}
+
+TEST(RetryBudget, OfNoTokensHasNoEnd) {
+  RetryBudget budget({.budget_tokens = 0});
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(budget.Take());
+}
+
 }  // namespace
 }  // namespace normd::client

@@ -17,6 +17,9 @@ TEST(Split, KnowsWhichMethodsLookAcrossRows) {
   spec.mutable_layer_norm()->add_axes(-3);
   EXPECT_FALSE(independent(v1::MODE_INFERENCE, 3));
   EXPECT_TRUE(independent(v1::MODE_INFERENCE, 4));
+  spec.mutable_rms_norm()->add_normalized_shape(4);
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
   spec.mutable_lp_norm()->set_axis(0);
   EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
   spec.mutable_lp_norm()->set_axis(1);

@@ -72,28 +72,27 @@ absl::StatusOr<T> Wait(Call call) {
   return result.get();
 }
 
-struct Tables {
-  std::unique_ptr<SessionTable> writer, reader;
-};
-
-Tables OpenTables(const Flags& flags, Durability durability) {
+StoreTables OpenTables(const Flags& flags, Durability durability) {
   const std::string at = flags.Get("at");
   if (flags.Get("store") == "postgres") {
     const PostgresOptions options = {.url = at, .durability = durability};
-    return {OrDie("open", PostgresTable::Open(options)), OrDie("open", PostgresTable::Open(options))};
+    return {OrDie("open", PostgresTable::Open(options)), OrDie("open", PostgresTable::Open(options)),
+            OrDie("open", PostgresTable::Open(options))};
   }
   std::unique_ptr<SqliteTable> writer =
       OrDie("open", SqliteTable::Open({.path = at + "/" + kSqliteFileName, .durability = durability}));
-  std::unique_ptr<SqliteTable> reader = OrDie("open", writer->OpenReader());
-  return {std::move(writer), std::move(reader)};
+  StoreTables tables;
+  tables.reader = OrDie("open", writer->OpenReader());
+  tables.lister = OrDie("open", writer->OpenReader());
+  tables.writer = std::move(writer);
+  return tables;
 }
 
 std::unique_ptr<SessionStore> OpenStore(const Flags& flags, Clock* clock) {
   DurableStoreOptions options;
   if (flags.Get("store") == "memory") return std::make_unique<MemoryStore>(options.limits, clock);
   options.durability = flags.Get("level") == "process" ? Durability::kProcess : Durability::kPower;
-  Tables tables = OpenTables(flags, options.durability);
-  return OrDie("open", DurableStore::Open(options, std::move(tables.writer), std::move(tables.reader), clock));
+  return OrDie("open", DurableStore::Open(options, OpenTables(flags, options.durability), clock));
 }
 
 NormSpec SpecOf(Law law) {
@@ -128,7 +127,8 @@ class Child {
 
   // Tells what the store holds.
   void TellSnapshots() {
-    const auto sessions = OrDie("list", Wait<std::vector<SessionPtr>>([&](auto done) { store_->List({}, done); }));
+    const std::vector<SessionPtr> sessions =
+        OrDie("list", Wait<ListPage>([&](auto done) { store_->List({}, done); })).sessions;
     Send({.kind = ReportKind::kOpened, .number = sessions.size()});
     for (const SessionPtr& session : sessions) {
       for (int i = 0; i < kNumSessions; ++i) {
@@ -137,8 +137,8 @@ class Child {
     }
     for (int i = 0; i < kNumSessions; ++i) {
       if (found_.count(i) == 0) continue;
-      const std::string record =
-          OrDie("export", Wait<std::string>([&](auto done) { store_->Export(kSessions[i].id, std::move(done)); }));
+      const std::string record = OrDie(
+          "export", Wait<std::string>([&](auto done) { store_->Export(kSessions[i].id, nullptr, std::move(done)); }));
       Send({.kind = ReportKind::kSnapshot, .session = i, .number = record.size()});
       WriteAll(record.data(), record.size());
     }

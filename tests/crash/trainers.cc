@@ -184,6 +184,7 @@ std::unique_ptr<Client> Trainers::Connect(const std::string& target, bool retrie
   options.retry.initial_backoff = absl::Milliseconds(5);
   options.retry.max_backoff = absl::Milliseconds(50);
   options.retry.max_attempts = retries ? 1'000'000 : 1;
+  options.retry.budget_tokens = 0;  // it is down most of the time
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(target, options);
   if (!client.ok()) ledger_->ReportMismatch(client.status().ToString());
   return client.ok() ? *std::move(client) : nullptr;

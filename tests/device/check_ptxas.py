@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Reads what nvcc said of every kernel and fails when one has grown a stack frame or is missing.
 
-check_ptxas.py SOURCES REPORTS   SOURCES: the folder of the .cu files; REPORTS: the folder of their objects, beside which
-kernels/cuda/keep_report.sh keeps the compiler's reports. Every __global__ function of the sources must be there for every
-architecture, in as many instances, and the PTX that newer architectures need must have been asked for.
+check_ptxas.py SOURCES REPORTS [ARCHITECTURE...]   SOURCES: the folder of the .cu files; REPORTS: the folder of their
+objects, beside which kernels/cuda/keep_report.sh keeps the compiler's reports; ARCHITECTURE: as CMake names it (80-real,
+90), by default all that releases have. Every __global__ function of the sources must be there for every architecture, in
+as many instances, and the PTX that newer GPUs need must have been asked for.
 `--self-test` plants reports and fails unless each fault is found.
 """
 
@@ -15,8 +16,7 @@ import tempfile
 # Bytes of stack frame that a thread may have, of any kernel on any architecture. CUDA 13.0's worst is 40: registers
 # kept over the slow path of a division in f64. A frame well over that is an array that is not in registers.
 MAX_STACK_BYTES = 48
-ARCHITECTURES = ("sm_80", "sm_89", "sm_90")
-PTX = "compute_90"
+RELEASED = ("80-real", "89-real", "90")
 
 GLOBAL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 ENTRY = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
@@ -24,6 +24,13 @@ STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) by
 REGISTERS = re.compile(r"Used (\d+) registers")
 # Code that newer drivers compile: code=compute_90, or one of a list.
 CODE = re.compile(r",code=(\[[^]]*\]|\"?\S+)")
+
+
+def code_of(architectures):
+    """("sm_80", ...) and ("compute_90", ...): the machine code and the PTX that CMake's names of architectures mean."""
+    numbers = [architecture.partition("-") for architecture in architectures]
+    return (tuple(f"sm_{number}" for number, _, kind in numbers if kind != "virtual"),
+            tuple(f"compute_{number}" for number, _, kind in numbers if kind != "real"))
 
 
 def texts(folder, ending):
@@ -56,34 +63,34 @@ def kernel_of(mangled, kernels):
     return next((kernel for kernel in kernels if f"{len(kernel)}{kernel}" in mangled), None)
 
 
-def gather(sources, reports, faults):
-    """{(kernel, architecture): its entries}, empty ones included."""
+def gather(sources, reports, architectures, faults):
+    """{(kernel, machine code): its entries}, empty ones included."""
+    machines, virtual = code_of(architectures)
     kernels = sorted({name for text in texts(sources, ".cu").values() for name in GLOBAL.findall(text)},
                      key=len, reverse=True)
     if not kernels:
         faults.append(f"no __global__ function in {sources}")
-    found = {(kernel, architecture): [] for kernel in kernels for architecture in ARCHITECTURES}
+    found = {(kernel, machine): [] for kernel in kernels for machine in machines}
     for path, text in texts(reports, ".report").items():
         name = os.path.basename(path)
         if not os.path.exists(os.path.join(sources, name.removesuffix(".o.report"))):
             continue  # of a source that is gone, in an old build folder
         asked = {code.strip('[]"') for codes in CODE.findall(text.split("\n", 1)[0]) for code in codes.split(",")}
-        if PTX not in asked:
-            faults.append(f"{name}: no PTX of {PTX} was asked for")
+        faults.extend(f"{name}: no PTX of {ptx} was asked for" for ptx in virtual if ptx not in asked)
         faults.extend(f"{name}: {line.strip()}" for line in text.splitlines() if "ptxas warning" in line)
         for entry in read_report(text):
             kernel = kernel_of(entry[0], kernels)
             if kernel is None:
                 faults.append(f"{name}: {entry[0]} is a kernel that no source names")
-            elif entry[1] in ARCHITECTURES:
+            elif entry[1] in machines:
                 found[kernel, entry[1]].append(entry)
     return found
 
 
-def check(sources, reports, out=None):
+def check(sources, reports, architectures=RELEASED, out=None):
     """What is wrong, as lines; the worst of each kernel goes to `out`."""
     faults = []
-    found = gather(sources, reports, faults)
+    found = gather(sources, reports, architectures, faults)
     for (kernel, architecture), entries in sorted(found.items()):
         if not entries:
             faults.append(f"{kernel}: not compiled for {architecture}")
@@ -98,7 +105,7 @@ def check(sources, reports, out=None):
         faults.extend(f"{kernel} for {architecture}: {entry[2]} bytes of stack, over {MAX_STACK_BYTES} ({entry[0]})"
                       for entry in entries if (entry[2] or 0) > MAX_STACK_BYTES)
     for kernel in sorted({kernel for kernel, _ in found}):
-        counts = {architecture: len(found[kernel, architecture]) for architecture in ARCHITECTURES}
+        counts = {machine: len(found[kernel, machine]) for machine in code_of(architectures)[0]}
         if len(set(counts.values())) > 1 and all(counts.values()):
             faults.append(f"{kernel}: not as many instances everywhere: {counts}")
     return faults
@@ -114,14 +121,15 @@ def self_test():
                 "ptxas info    : Used 40 registers, used 0 barriers\n")
 
     command = "command: nvcc --generate-code=arch=compute_90,code=[compute_90,sm_90] -o a.o\n"
-    sound = "".join(entry(kernel, a, MAX_STACK_BYTES) for kernel in ("FirstKernel", "Second") for a in ARCHITECTURES)
+    machines = code_of(RELEASED)[0]
+    sound = "".join(entry(kernel, a, MAX_STACK_BYTES) for kernel in ("FirstKernel", "Second") for a in machines)
     cases = {
         "sound": (command + sound, None),
         "a large frame": (command + sound.replace(f"{MAX_STACK_BYTES} bytes", f"{MAX_STACK_BYTES + 1} bytes", 1),
                           f"FirstKernel for sm_80: {MAX_STACK_BYTES + 1} bytes of stack"),
         "a missing architecture": (command + sound.replace(entry("Second", "sm_89", MAX_STACK_BYTES), ""),
                                    "Second: not compiled for sm_89"),
-        "a missing kernel": (command + "".join(entry("Second", a) for a in ARCHITECTURES),
+        "a missing kernel": (command + "".join(entry("Second", a) for a in machines),
                              "FirstKernel: not compiled for sm_80"),
         "a missing instance": (command + sound + entry("Second", "sm_90"), "Second: not as many instances"),
         "no PTX": (command.replace("[compute_90,sm_90]", "[sm_90]") + sound, "no PTX of compute_90"),
@@ -131,28 +139,35 @@ def self_test():
         "a stranger": (command + sound + entry("Third", "sm_80"), "no source names"),
         "no report": (None, "not compiled for sm_80"),
     }
+    one = "".join(entry(kernel, "sm_100") for kernel in ("FirstKernel", "Second"))
+    others = {
+        "one architecture": (command.replace("90", "100") + one, None, ("100",)),
+        "one architecture, but another one's code": (command + sound, "not compiled for sm_100", ("100-real",)),
+        "one architecture without its PTX": (command + one, "no PTX of compute_100", ("100",)),
+    }
+    others.update({name: (*case, RELEASED) for name, case in cases.items()})
     wrong = []
-    for name, (report, want) in cases.items():
+    for name, (report, want, architectures) in others.items():
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "a.cu"), "w", encoding="utf-8") as file:
                 file.write(source)
             if report is not None:
                 with open(os.path.join(folder, "a.cu.o.report"), "w", encoding="utf-8") as file:
                     file.write(report)
-            faults = check(folder, folder)
+            faults = check(folder, folder, architectures)
         if (want is None and faults) or (want is not None and not any(want in fault for fault in faults)):
             wrong.append(f"{name}: {faults}")
-    print("\n".join(wrong) if wrong else f"self-test: {len(cases)} planted reports judged rightly")
+    print("\n".join(wrong) if wrong else f"self-test: {len(others)} planted reports judged rightly")
     return 1 if wrong else 0
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2
-    faults = check(sys.argv[1], sys.argv[2], sys.stdout)
+    faults = check(sys.argv[1], sys.argv[2], tuple(sys.argv[3:]) or RELEASED, sys.stdout)
     print("\n".join(faults) if faults else f"every kernel is there; no stack frame over {MAX_STACK_BYTES} bytes")
     return 1 if faults else 0
 

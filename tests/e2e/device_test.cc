@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "absl/time/clock.h"
+#include "server/base/steady_time.h"
 #include "tests/e2e/test_server.h"
 
 namespace normd::e2e {
@@ -56,7 +56,7 @@ TEST(DeviceTest, TheBackendLearnsTheDeadlineAndTheConnectionOfACall) {
   TestServer server;
   Answer(server, v1::DEVICE_AUTO);
   const Errand first = server.backend().last_errand();
-  const absl::Duration left = first.deadline - absl::Now();
+  const absl::Duration left = first.deadline - SteadyNow();
   EXPECT_GT(left, absl::Seconds(kFarSeconds - 60));
   EXPECT_LE(left, absl::Seconds(kFarSeconds + 1));
   v1::NormalizeResponse response;

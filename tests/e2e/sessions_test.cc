@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/escaping.h"
 #include "tests/e2e/sessions_fixture.h"
 
 namespace normd::e2e {
@@ -173,6 +174,17 @@ TEST_F(SessionsTest, ListPagesAndFiltersByLabel) {
   filtered.set_page_token(response.next_page_token());
   filtered.set_filter("model=a");
   EXPECT_EQ(FieldOf(List(filtered, &response)), "page_token");
+  for (const std::string& after :
+       {std::string("Not an id"), std::string("a\0b", 3), std::string("\xff"), std::string()}) {
+    filtered.set_filter("model=b");
+    filtered.set_page_token(absl::WebSafeBase64Escape("model=b\n" + after));
+    EXPECT_EQ(FieldOf(List(filtered, &response)), "page_token") << "no server has given it";
+  }
+  std::string terms = "k0=v";
+  for (int i = 1; i < 65; ++i) terms += " AND k" + std::to_string(i) + "=v";
+  v1::ListSessionsRequest many;
+  many.set_filter(terms);
+  EXPECT_EQ(FieldOf(List(many, &response)), "filter") << "65 terms";
   for (const char* filter : {"model", "=b", "model=b OR layer=s3", "model=b AND ", "model=b AND model=b"}) {
     v1::ListSessionsRequest bad;
     bad.set_filter(filter);

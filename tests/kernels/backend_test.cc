@@ -56,6 +56,11 @@ TEST(CheckParameters, TakesTheFlatFormOrTheMethodsShape) {
   EXPECT_EQ(WeightAnswer(plan, {1, 12}), "parameters.weight.shape [1,12] [12] or [4,3]");
 }
 
+TEST(CheckParameters, NamesAFlatShapeOnce) {
+  const NormPlan plan = Plan({.method = Method::kBatchNorm, .layout = Layout::kChannelsFirst}, {3, 2, 5});
+  EXPECT_EQ(WeightAnswer(plan, {1, 2}), "parameters.weight.shape [1,2] [2]");
+}
+
 TEST(CheckParameters, KnowsTheLengthOfEveryMethod) {
   const Layout first = Layout::kChannelsFirst;
   EXPECT_EQ(WeightAnswer(Plan({.method = Method::kBatchNorm, .layout = first}, {2, 6, 5}), {6}), "");

@@ -34,8 +34,8 @@ inline NormSpec Group(int64_t groups, Layout layout, bool per_group = false) {
   spec.affine_per_group = per_group;
   return spec;
 }
-inline NormSpec Over(Dims normalized_shape) {
-  NormSpec spec = Of(Method::kLayerNorm);
+inline NormSpec Over(Dims normalized_shape, Method method = Method::kLayerNorm) {
+  NormSpec spec = Of(method);
   spec.normalized_shape = std::move(normalized_shape);
   return spec;
 }
@@ -126,6 +126,9 @@ inline std::vector<Case> SmallBases() {
   for (const Dims& over : {Dims{5}, Dims{4, 5}, Dims{3, 4, 5}, Dims{2, 3, 4, 5}})
     bases.push_back(On(Over(over), {2, 3, 4, 5}));
   for (const Dims& over : {Dims{6}, Dims{2, 6}}) bases.push_back(On(Over(over), {3, 2, 1, 2, 6}));
+  for (const Dims& over : {Dims{6}, Dims{2, 6}}) {
+    bases.push_back(On(Over(over, Method::kRmsNorm), {3, 2, 1, 2, 6}));
+  }
   for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
     for (const Dims& axes : {Dims{3}, Dims{-2}, Dims{0}, Dims{2, 3}, Dims{3, 2}, Dims{1, 2}, Dims{0, 2}, Dims{1, 3},
                              Dims{3, 1}, Dims{2, 0}, Dims{0, 3}, Dims{-1, 0, 2}, Dims{3, 0, 1, 2}}) {
@@ -266,6 +269,35 @@ inline void AddHardData(List& list) {
   }
 }
 
+// f64 sets that are scaled by a power of two, and what scaling must not lose: the eps where there is no deviation, and
+// elements that the statistic leaves out.
+inline void AddScaledSets(List& list) {
+  for (const Case& base : MainBases()) {
+    for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
+      if (base.spec.method == Method::kPowerNorm && mode != EpsMode::kInsideSqrt) continue;
+      if (base.spec.method == Method::kLpNorm && base.spec.order == 1 && mode == EpsMode::kInsideSqrt) continue;
+      for (const double eps : {1e-5, 1e-200, 1e-310, 1e200}) {
+        Case c = With(base, DType::kF64, Data::kHugeConstant);
+        c.spec.eps_mode = mode;
+        c.spec.eps = eps;
+        list.AddBoth(c);
+      }
+    }
+  }
+  for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot}) {
+    for (const double eps : {0.0, 1e-300}) {
+      for (Case base : {On(PartialK(20), {4, 67}), On(PartialK(2), {2, 4099}),
+                        On(Of(Method::kBatchNorm, Layout::kChannelsFirst), {5, 3, 7, 11}),
+                        On(Of(Method::kBatchNorm, Layout::kChannelsLast), {5, 60, 7})}) {
+        base.spec.eps_mode = mode;
+        base.spec.eps = eps;
+        if (base.spec.method == Method::kBatchNorm) base.mask = Mask::kSome;
+        list.AddBoth(With(base, DType::kF64, Data::kFarOutside));
+      }
+    }
+  }
+}
+
 inline void AddEps(List& list) {
   for (const DType dtype : kAllDTypes) {
     for (const Case& base : MainBases()) {
@@ -403,6 +435,7 @@ inline std::vector<Case> All() {
   List list;
   AddMethodsAndLengths(list);
   AddHardData(list);
+  AddScaledSets(list);
   AddEps(list);
   AddAffine(list);
   AddResiduals(list);

@@ -70,9 +70,9 @@ TEST(Methods, AreTheFieldsOfNormSpecInTheirNumbersOrder) {
   ASSERT_EQ(fields.size(), AllMethods().size());
   ASSERT_EQ(std::size(kAllMethods), AllMethods().size());
   for (size_t i = 0; i < fields.size(); ++i) {
-    EXPECT_EQ(AllMethods()[i].name, fields[i].name);
-    EXPECT_EQ(static_cast<int>(AllMethods()[i].method), fields[i].number);
-    EXPECT_EQ(AllMethods()[i].method, kAllMethods[i]);
+    EXPECT_EQ(AllMethods()[i]->info.name, fields[i].name);
+    EXPECT_EQ(static_cast<int>(AllMethods()[i]->info.method), fields[i].number);
+    EXPECT_EQ(AllMethods()[i]->info.method, kAllMethods[i]);
   }
 }
 
@@ -89,16 +89,17 @@ TEST(Methods, AttributesAreTheFieldsOfTheMethodsMessageWithTheirTypes) {
     ASSERT_FALSE(fields.empty()) << messages[i].type;
     std::map<std::string, std::string> declared, described;
     for (const ProtoField& field : fields) declared[field.name] = field.type;
-    for (const AttributeInfo& attribute : AllMethods()[i].attributes) {
+    for (const AttributeInfo& attribute : AllMethods()[i]->info.attributes) {
       EXPECT_TRUE(described.emplace(attribute.name, attribute.type).second) << attribute.name << " is listed twice";
     }
-    EXPECT_EQ(described, declared) << AllMethods()[i].name;
+    EXPECT_EQ(described, declared) << AllMethods()[i]->info.name;
   }
 }
 
 TEST(Methods, EveryCellIsFilled) {
   std::set<std::string_view> names, titles;
-  for (const MethodInfo& info : AllMethods()) {
+  for (const MethodDefinition* method : AllMethods()) {
+    const MethodInfo& info = method->info;
     EXPECT_TRUE(names.insert(info.name).second);
     EXPECT_TRUE(titles.insert(info.title).second);
     for (const std::string_view cell : {info.divides_by, info.axes_bchw, info.axes_bld, info.axes_bc, info.parameters,
@@ -119,7 +120,8 @@ TEST(Methods, DefaultsAreThoseOfTheContract) {
       {"rms_norm", {1e-6, EpsMode::kInsideSqrt}},      {"p_rms_norm", {1e-6, EpsMode::kInsideSqrt}},
       {"scale_norm", {1e-5, EpsMode::kAddToRoot}},     {"lp_norm", {0, EpsMode::kAddToRoot}},
       {"power_norm", {1e-5, EpsMode::kInsideSqrt}}};
-  for (const MethodInfo& info : AllMethods()) {
+  for (const MethodDefinition* method : AllMethods()) {
+    const MethodInfo& info = method->info;
     ASSERT_EQ(wanted.count(info.name), 1u) << info.name;
     EXPECT_EQ(info.default_eps, wanted.at(info.name).first) << info.name;
     EXPECT_EQ(info.default_eps_mode, wanted.at(info.name).second) << info.name;
@@ -127,7 +129,8 @@ TEST(Methods, DefaultsAreThoseOfTheContract) {
 }
 
 TEST(Methods, TextsAgreeWithTheValuesBesideThem) {
-  for (const MethodInfo& info : AllMethods()) {
+  for (const MethodDefinition* method : AllMethods()) {
+    const MethodInfo& info = method->info;
     for (const AttributeInfo& attribute : info.attributes) {
       if (attribute.name == "eps") {
         EXPECT_EQ(std::stod(std::string(attribute.default_value)), info.default_eps) << info.name;
@@ -144,7 +147,8 @@ TEST(Methods, TextsAgreeWithTheValuesBesideThem) {
 }
 
 TEST(Methods, OnlyBatchAndPowerNormDependOnTheBatch) {
-  for (const MethodInfo& info : AllMethods()) {
+  for (const MethodDefinition* method : AllMethods()) {
+    const MethodInfo& info = method->info;
     const bool batch = info.method == Method::kBatchNorm || info.method == Method::kPowerNorm;
     EXPECT_EQ(info.depends_on_batch, batch) << info.name;
   }

@@ -188,11 +188,21 @@ TEST(ValidateSpec, RefusesLayerNormWithoutOrWithBothWaysOfNamingItsAxes) {
   ExpectSpecRefused(spec, {"layer_norm.axes", "given", "absent", "NOT_ALLOWED"});
 }
 
+TEST(ValidateSpec, RefusesRmsNormWithBothWaysOfNamingItsAxes) {
+  NormSpec spec = {.method = Method::kRmsNorm};
+  EXPECT_TRUE(ValidateSpec(spec).ok()) << "the last axis";
+  spec.axes = {-1};
+  spec.normalized_shape = {8};
+  ExpectSpecRefused(spec, {"rms_norm.axes", "given", "absent", "NOT_ALLOWED"});
+}
+
 TEST(ValidateSpec, RefusesANormalizedShapeThatNoTensorHas) {
-  ExpectSpecRefused({.method = Method::kLayerNorm, .normalized_shape = {4, -3}},
-                    {"layer_norm.normalized_shape[1]", "-3", "at least 0", "NEGATIVE_DIMENSION"});
-  ExpectSpecRefused({.method = Method::kLayerNorm, .normalized_shape = std::vector<int64_t>(9, 1)},
-                    {"layer_norm.normalized_shape", "9", "between 1 and 8", "RANK_OUT_OF_RANGE"});
+  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+    ExpectSpecRefused({.method = method, .normalized_shape = {4, -3}},
+                      {Path(method, "normalized_shape[1]"), "-3", "at least 0", "NEGATIVE_DIMENSION"});
+    ExpectSpecRefused({.method = method, .normalized_shape = std::vector<int64_t>(9, 1)},
+                      {Path(method, "normalized_shape"), "9", "between 1 and 8", "RANK_OUT_OF_RANGE"});
+  }
 }
 
 TEST(ValidateSpec, RefusesAxesThatNoTensorHas) {
@@ -311,10 +321,11 @@ TEST(MakePlan, RefusesAnUnknownDTypeOrMode) {
 TEST(MakePlan, RefusesANormalizedShapeThatIsNotTrailing) {
   for (const std::vector<int64_t>& wanted :
        {std::vector<int64_t>{4}, {3, 7}, {2, 3}, {8, 3}, {1}, {2, 2, 3, 8}, {3, 8, 1}}) {
-    const NormSpec spec = {.method = Method::kLayerNorm, .normalized_shape = wanted};
-    ExpectShapeRefused(spec, {2, 3, 8},
-                       {"spec.layer_norm.normalized_shape", ShapeText(wanted),
-                        "the trailing extents of x, whose shape is [2,3,8]", "SHAPE_MISMATCH"});
+    for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+      ExpectShapeRefused({.method = method, .normalized_shape = wanted}, {2, 3, 8},
+                         {"spec." + Path(method, "normalized_shape"), ShapeText(wanted),
+                          "the trailing extents of x, whose shape is [2,3,8]", "SHAPE_MISMATCH"});
+    }
   }
 }
 
@@ -338,25 +349,26 @@ TEST(MakePlan, RefusesOutOfRangeAndDuplicateAxes) {
 }
 
 TEST(MakePlan, RefusesGroupsThatDoNotDivideTheChannels) {
-  for (const auto& [groups, shape] : {std::pair<int64_t, std::vector<int64_t>>{4, {2, 6, 5}}, {12, {2, 6, 5}}}) {
-    NormSpec spec = SpecOf(Method::kGroupNorm);
+  const auto expect_refused = [](Method method, int64_t groups, const std::vector<int64_t>& shape,
+                                 const std::string& limit) {
+    NormSpec spec = SpecOf(method);
     spec.num_groups = groups;
-    const Refusal refusal = {"spec.group_norm.num_groups", std::to_string(groups),
-                             "a divisor of the number of channels, 6", "NUM_GROUPS_OUT_OF_RANGE"};
+    const Refusal refusal = {"spec." + Path(method, "num_groups"), std::to_string(groups), limit,
+                             "NUM_GROUPS_OUT_OF_RANGE"};
     ExpectShapeRefused(spec, shape, refusal);
+    if (method == Method::kPowerNorm) return;
     spec.layout = Layout::kChannelsLast;
-    ExpectShapeRefused(spec, {2, 5, 6}, refusal);
+    ExpectShapeRefused(spec, {shape[0], shape[2], shape[1]}, refusal);
+  };
+  expect_refused(Method::kGroupNorm, 4, {2, 6, 5}, "a divisor of the number of channels, 6");
+  expect_refused(Method::kGroupNorm, 12, {2, 6, 5}, "at most the number of channels, 6");
+  expect_refused(Method::kPowerNorm, 4, {2, 5, 6}, "a divisor of the number of channels, 6");
+  // No channels make no group; PowerNorm's one is no choice of the caller.
+  for (const int64_t groups : {1, 2}) {
+    expect_refused(Method::kGroupNorm, groups, {2, 0, 5}, "at most the number of channels, 0");
   }
-  NormSpec spec = SpecOf(Method::kPowerNorm);
-  spec.num_groups = 4;
-  ExpectShapeRefused(
-      spec, {2, 5, 6},
-      {"spec.power_norm.num_groups", "4", "a divisor of the number of channels, 6", "NUM_GROUPS_OUT_OF_RANGE"});
-  // No channels: one group of none is what an empty tensor has, two are not.
-  spec.num_groups = 2;
-  ExpectShapeRefused(
-      spec, {2, 0},
-      {"spec.power_norm.num_groups", "2", "a divisor of the number of channels, 0", "NUM_GROUPS_OUT_OF_RANGE"});
+  expect_refused(Method::kPowerNorm, 2, {2, 0}, "at most the number of channels, 0");
+  EXPECT_TRUE(MakePlan(SpecOf(Method::kPowerNorm), DType::kF32, {2, 0}, {}).ok());
 }
 
 TEST(MakePlan, RefusesKPastTheRowAndPThatRoundsToNothing) {

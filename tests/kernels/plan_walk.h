@@ -44,6 +44,15 @@ inline int64_t PermutedIndex(const NormPlan& plan, int64_t linear) {
   return permuted;
 }
 
+// The index into w of parameter `at` in the order that the plan takes them.
+inline int64_t OrderedParameter(const ParameterOrder& order, int64_t at) {
+  if (order.empty()) return at;
+  const std::vector<int64_t> indices = AxisIndices(order.extents, at);
+  int64_t index = 0;
+  for (size_t axis = 0; axis < indices.size(); ++axis) index += indices[axis] * order.strides[axis];
+  return index;
+}
+
 // One entry for every element of x, in memory order.
 inline std::vector<PlannedElement> WalkPlan(const NormPlan& plan) {
   std::vector<PlannedElement> elements(plan.elements);
@@ -61,8 +70,7 @@ inline std::vector<PlannedElement> WalkPlan(const NormPlan& plan) {
     if (plan.affine_index == AffineIndex::kChannel) {
       element.parameter = k1 * plan.channels_per_keep1 + r1 / plan.channel_run;
     } else {
-      element.parameter = r0 * plan.reduce1 + r1;
-      if (!plan.parameter_order.empty()) element.parameter = plan.parameter_order.at(element.parameter);
+      element.parameter = OrderedParameter(plan.parameter_order, r0 * plan.reduce1 + r1);
     }
   }
   return elements;

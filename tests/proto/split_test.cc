@@ -177,5 +177,38 @@ TEST(SplitTest, LeavesGroupsAndOverlongMetadataToTheParser) {
 
 TEST(SplitTest, TakesAnEmptyMessage) { EXPECT_TRUE(Split({}, kNormalizeRequest).has_value()); }
 
+std::vector<Segment> OneSegment(const std::string& bytes) {
+  return {Segment(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size())};
+}
+
+TEST(TopFieldsTest, TellsNumbersAndPlaces) {
+  const std::string bytes("\x08\x96\x01\x7a\x03xyz\x11\1\2\3\4\5\6\7\10\x7a\x00", 19);
+  const std::vector<Segment> segments = OneSegment(bytes);
+  const auto fields = TopFields(segments, 4);
+  ASSERT_TRUE(fields.has_value());
+  ASSERT_EQ(fields->size(), 4U);
+  EXPECT_EQ((*fields)[0].number, 1U);
+  EXPECT_EQ((*fields)[0].varint, 150U);
+  EXPECT_EQ((*fields)[1].number, 15U);
+  EXPECT_EQ((*fields)[1].bytes.offset, 5U);
+  EXPECT_EQ((*fields)[1].bytes.size_bytes, 3U);
+  EXPECT_EQ((*fields)[2].type, WireType::kFixed64);
+  EXPECT_EQ((*fields)[3].bytes.offset, 19U);
+  EXPECT_FALSE(TopFields(OneSegment(bytes), 3).has_value()) << "one more than allowed";
+  std::mt19937 random(1);
+  EXPECT_EQ(TopFields(Cut(bytes, 5, random), 4)->size(), 4U);
+}
+
+TEST(TopFieldsTest, RefusesWhatIsCutOffAndWhatNoSerialiserWrites) {
+  const std::string bytes("\x08\x96\x01\x7a\x03xyz", 8);
+  for (const size_t end : {1, 2, 4, 5, 6, 7}) {
+    const std::string cut = bytes.substr(0, end);
+    EXPECT_FALSE(TopFields(OneSegment(cut), 9).has_value()) << end;
+  }
+  EXPECT_FALSE(TopFields(OneSegment(std::string("\x00\x01", 2)), 9).has_value()) << "field 0";
+  EXPECT_FALSE(TopFields(OneSegment("\x0b\x0c"), 9).has_value()) << "a group";
+  EXPECT_TRUE(TopFields({}, 9)->empty());
+}
+
 }  // namespace
 }  // namespace normd::wire

@@ -83,6 +83,33 @@ TEST(Config, IgnoresVariablesThatAreNotOptions) {
   EXPECT_TRUE(Parse({}, {{"NORMD_PORT", "tcp://10.0.0.1:8001"}, {"NORMD_VERSION", "7"}, {"NORMD_HELP", "me"}}).ok());
 }
 
+TEST(Config, TellsOfVariablesThatNobodyReads) {
+  const std::vector<UnknownVariable> unknown = UnknownVariables(
+      {{"NORMD_MAX_SESSION", "5"}, {"NORMD_QUEUES", "2"}, {"NORMD_BOGUS", "1"}, {"NORMAL", "x"}, {"HOME", "/"}});
+  ASSERT_EQ(unknown.size(), 2u);
+  EXPECT_EQ(unknown[0].name, "NORMD_BOGUS");
+  EXPECT_EQ(unknown[0].nearest, "");
+  EXPECT_EQ(unknown[1].name, "NORMD_MAX_SESSION");
+  EXPECT_EQ(unknown[1].nearest, "NORMD_MAX_SESSIONS");
+}
+
+TEST(Config, KnowsTheVariablesOfOthers) {
+  EXPECT_THAT(UnknownVariables({{"NORMD_PORT", "tcp://10.0.0.1:8001"},
+                                {"NORMD_PORT_8001_TCP_ADDR", "10.0.0.1"},
+                                {"NORMD_SERVICE_HOST", "10.0.0.1"},
+                                {"NORMD_SERVER", "127.0.0.1:8001"},
+                                {"NORMD_PORT_FILE", "/tmp/ports"},
+                                {"NORMD_VERSION", "7"}}),
+              ::testing::SizeIs(0));
+}
+
+TEST(Config, SaysWhichOptionWasMeant) {
+  EXPECT_THAT(ErrorOf({"--max_session=5"}), HasSubstr("did you mean --max_sessions?"));
+  EXPECT_THAT(ErrorOf({"--data-dirr", "/data"}), HasSubstr("did you mean --data_dir?"));
+  EXPECT_THAT(ErrorOf({"listen=127.0.0.1:1"}), HasSubstr("did you mean --listen?"));
+  EXPECT_THAT(ErrorOf({"--bogus"}), ::testing::Not(HasSubstr("did you mean")));
+}
+
 TEST(Config, NamesOptionValueAndLimitOfAMistake) {
   EXPECT_THAT(ErrorOf({"--queues=65"}), AllOf(HasSubstr("--queues"), HasSubstr("65"), HasSubstr("0 to 64")));
   EXPECT_THAT(ErrorOf({"--queues=two"}), AllOf(HasSubstr("--queues"), HasSubstr("two")));
@@ -217,6 +244,12 @@ TEST(Config, HelpAndMarkdownNameEveryOptionOnce) {
     EXPECT_THAT(help, HasSubstr("  --" + name));
     EXPECT_THAT(markdown, HasSubstr("| `--" + name + "` |"));
   }
+}
+
+TEST(Config, LimitsTheInstructionSetByOptionOrEnvironment) {
+  EXPECT_EQ(Parse({})->max_isa, "auto");
+  EXPECT_EQ(Parse({"--max_isa=avx2"})->max_isa, "avx2");
+  EXPECT_EQ(Parse({}, {{"NORMD_MAX_ISA", "plain"}})->max_isa, "plain");
 }
 
 }  // namespace

@@ -2,6 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
 
 #include "absl/base/config.h"
 
@@ -31,16 +40,82 @@ TEST(ProcessSetup, NoticesFlushToZeroAndDenormalsAreZero) {
 TEST(ProcessSetup, MakesMallocKeepLargeBlocks) { EXPECT_TRUE(TuneAllocator()); }
 #endif
 
-TEST(ProcessSetup, ReturnsTheStopSignalThatCame) {
-  sigset_t before;
-  pthread_sigmask(SIG_SETMASK, nullptr, &before);
-  SetUpSignalsAndFiles();
+// Signals blocked as normd has them, and as they were afterwards.
+class StopTest : public ::testing::Test {
+ protected:
+  StopTest() {
+    pthread_sigmask(SIG_SETMASK, nullptr, &before_);
+    SetUpSignalsAndFiles();
+  }
+  ~StopTest() override { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  const std::function<void()> count_hangups_ = [this] { ++hangups_; };
+  int hangups_ = 0;
+
+ private:
+  sigset_t before_;
+};
+
+TEST_F(StopTest, ReturnsTheSignalThatCame) {
   raise(SIGTERM);
-  EXPECT_EQ(WaitForStopSignal(), SIGTERM);
+  EXPECT_EQ(WaitForStop(count_hangups_), SIGTERM);
   raise(SIGINT);
-  EXPECT_EQ(WaitForStopSignal(), SIGINT);
+  EXPECT_EQ(WaitForStopSignal(count_hangups_), SIGINT);
   raise(SIGPIPE);  // ignored: this process goes on
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(hangups_, 0);
+}
+
+TEST_F(StopTest, AHangupIsToldAndEndsNoWait) {
+  raise(SIGHUP);
+  std::thread terminator([waiting = pthread_self()] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // after the hang-up was taken
+    pthread_kill(waiting, SIGTERM);
+  });
+  EXPECT_EQ(WaitForStop(count_hangups_), SIGTERM);
+  terminator.join();
+  EXPECT_EQ(hangups_, 1);
+}
+
+// In a process of its own: the request is sent to the process, where threads of other tests do not block it.
+TEST_F(StopTest, ARequestIsNoSecondSignal) {
+  const auto stop_while_stopping = [this] {
+    raise(SIGTERM);
+    bool right = WaitForStop(count_hangups_) == SIGTERM;
+    RequestStop();  // the store failed just as the process was told to end
+    raise(SIGINT);
+    right = right && WaitForStopSignal(count_hangups_) == SIGINT;  // only whoever runs the process can ask twice
+    right = right && WaitForStop(count_hangups_) == 0;             // and the request is not lost
+    _exit(right ? 0 : 1);
+  };
+  EXPECT_EXIT(stop_while_stopping(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ProcessSetup, KnowsHowMuchMemoryTheContainerAllows) {
+  const std::string path = ::testing::TempDir() + "/memory.max";
+  const auto limit_of = [&path](const char* text) {
+    std::ofstream(path, std::ios::trunc) << text << "\n";
+    return MemoryLimitBytes(path);
+  };
+  const std::optional<int64_t> without = limit_of("max");
+  if (without.has_value()) GTEST_SKIP() << "RLIMIT_AS is set here";
+  EXPECT_EQ(limit_of("1073741824"), 1 << 30);
+  EXPECT_EQ(MemoryLimitBytes("/nonexistent/memory.max"), std::nullopt);
+}
+
+TEST(ProcessSetup, RaisesTheLimitOfDescriptorsToTheHardOne) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 100;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const DescriptorLimits limits = RaiseDescriptorLimit();
+  rlimit after{};
+  getrlimit(RLIMIT_NOFILE, &after);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(limits.before, 100u);
+  EXPECT_EQ(limits.now, before.rlim_max);
+  EXPECT_EQ(limits.most, before.rlim_max);
+  EXPECT_EQ(after.rlim_cur, before.rlim_max);
 }
 
 }  // namespace

@@ -45,6 +45,10 @@ std::string_view DataName(Data data) {
       return "inf";
     case Data::kMinusInf:
       return "minus_inf";
+    case Data::kHugeConstant:
+      return "huge_constant";
+    case Data::kFarOutside:
+      return "far_beyond";
   }
   return "";
 }
@@ -74,6 +78,8 @@ double Value(Data data, const DTypeRange& range, int64_t i, Random& random) {
   switch (data) {
     case Data::kConstant:
       return 12345.678;
+    case Data::kHugeConstant:
+      return 1e150;
     case Data::kFarMean:
       return range.far_mean + n;
     case Data::kVeryFar:
@@ -83,6 +89,7 @@ double Value(Data data, const DTypeRange& range, int64_t i, Random& random) {
     case Data::kHuge:
       return n * range.huge;
     case Data::kTiny:
+    case Data::kFarOutside:
       return n * range.tiny;
     case Data::kSubnormal:
       return n * range.subnormal;
@@ -133,12 +140,17 @@ void MakeMask(const Case& c, Random& random, CaseData* data) {
   data->mask.resize(static_cast<size_t>(e.outer * e.inner));
   for (uint8_t& m : data->mask)
     m = c.mask != Mask::kAll && random.Below(2) == 1 ? static_cast<uint8_t>(1 + random.Below(255)) : 0;
-  if (c.mask != Mask::kNanUnder) return;
-  for (int64_t i = 0; i < e.outer * e.channels * e.inner; ++i) {
+}
+
+// Sets the elements that the statistic leaves out: those that are masked, or behind pRMSNorm's first k.
+template <typename ValueOf>
+void SetLeftOut(const Case& c, const NormPlan& plan, CaseData* data, ValueOf value_of) {
+  const MaskExtents e = data->mask.empty() ? MaskExtents() : ExtentsOf(c);
+  for (int64_t i = 0; i < plan.elements; ++i) {
     const int64_t position = i / (e.channels * e.inner) * e.inner + i % e.inner;
-    if (data->mask[static_cast<size_t>(position)] == 0) {
-      Set(data->x, c.dtype, i, std::numeric_limits<double>::quiet_NaN());
-    }
+    const bool left_out = data->mask.empty() ? plan.k > 0 && i % c.shape.back() >= plan.k
+                                             : data->mask[static_cast<size_t>(position)] == 0;
+    if (left_out) Set(data->x, c.dtype, i, value_of());
   }
 }
 
@@ -210,6 +222,10 @@ CaseData MakeData(const Case& c, const NormPlan& plan, uint64_t salt) {
     }
   }
   if (c.mask != Mask::kNone) MakeMask(c, random, &data);
+  if (c.mask == Mask::kNanUnder) {
+    SetLeftOut(c, plan, &data, [] { return std::numeric_limits<double>::quiet_NaN(); });
+  }
+  if (c.data == Data::kFarOutside) SetLeftOut(c, plan, &data, [&] { return random.Normal() * 1e140; });
   return data;
 }
 

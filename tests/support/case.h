@@ -17,21 +17,23 @@ namespace normd {
 
 // How x is made. N is about normal(0, 1); numbers depend on the dtype's range.
 enum class Data : uint8_t {
-  kNormal,     // 3 N + 1
-  kConstant,   // 12345.678 throughout
-  kFarMean,    // mean / standard deviation 1e6 (f16 512, bf16 64)
-  kVeryFar,    // f64 only: 1e12
-  kOutliers,   // kFarMean and, every 997 elements from the first, one 1000 deviations away
-  kHuge,       // N * 1e30; f16 up to 65000; f64 N * 1e160
-  kTiny,       // subnormal: N * 1e-39; f16 N * 2e-6; f64 N * 1e-160, whose squares are 0
-  kSubnormal,  // f64 N * 1e-310, the others as kTiny
-  kMixed,      // exponents spread over the range
-  kSteps,      // integers -2 to 2: elements at the mean exactly
-  kZeros,      // +0 and -0 in turn
-  kSomeZeros,  // kNormal with every third element -0
-  kNan,        // kNormal with one NaN
-  kInf,        // kNormal with one Inf
-  kMinusInf,   // kNormal with one -Inf
+  kNormal,        // 3 N + 1
+  kConstant,      // 12345.678 throughout
+  kFarMean,       // mean / standard deviation 1e6 (f16 512, bf16 64)
+  kVeryFar,       // f64 only: 1e12
+  kOutliers,      // kFarMean and, every 997 elements from the first, one 1000 deviations away
+  kHuge,          // N * 1e30; f16 up to 65000; f64 N * 1e160
+  kTiny,          // subnormal: N * 1e-39; f16 N * 2e-6; f64 N * 1e-160, whose squares are 0
+  kSubnormal,     // f64 N * 1e-310, the others as kTiny
+  kMixed,         // exponents spread over the range
+  kSteps,         // integers -2 to 2: elements at the mean exactly
+  kZeros,         // +0 and -0 in turn
+  kSomeZeros,     // kNormal with every third element -0
+  kNan,           // kNormal with one NaN
+  kInf,           // kNormal with one Inf
+  kMinusInf,      // kNormal with one -Inf
+  kHugeConstant,  // f64 only: 1e150 throughout, whose square is no f64 times 2^200
+  kFarOutside,    // f64 only: kTiny, but N * 1e140 where the statistic does not look: masked, or behind the first k
 };
 
 enum class Mask : uint8_t { kNone, kSome, kAll, kNanUnder };

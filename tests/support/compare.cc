@@ -86,6 +86,7 @@ Bound ExactBound(Type type) {
 Bound FastBound() {
   return {.ulp = 4,
           .weight_log2 = 0,
+          .at_product = true,
           .moment_type = Type::kF32,
           .moment_deviation_log2 = 0,
           .m2_log2 = -18,
@@ -94,7 +95,8 @@ Bound FastBound() {
 }
 
 Wide BoundScale(const Bound& bound, Wide y, Wide b, Wide w) {
-  return Max(Max(Abs(y), Abs(b)), PowerOfTwo(bound.weight_log2) * Abs(w));
+  const Wide scale = Max(Max(Abs(y), Abs(b)), PowerOfTwo(bound.weight_log2) * Abs(w));
+  return bound.at_product ? Max(scale, Abs(y - b)) : scale;
 }
 
 bool Promised(const Bound& bound, const SetStatistics& set) {

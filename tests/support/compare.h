@@ -17,6 +17,7 @@ namespace normd::oracle {
 struct Bound {
   double ulp = 1;                 // of T for y, of f32 or f64 for MEAN and INV_STD
   int weight_log2 = -20;          // y at max(|y|, |b|, 2^weight_log2 |w|), MEAN at max(|mean|, 2^weight_log2 deviation)
+  bool at_product = false;        // y also at |w n|, n the normalised value: b may cancel what w n has of errors in it
   Type moment_type = Type::kF64;  // a returned moment's mean: 4 ulp of this type
   int moment_deviation_log2 = 10;  // at max(|mean|, 2^moment_deviation_log2 deviation)
   int m2_log2 = -40;               // m2 within 2^m2_log2 of itself
@@ -26,10 +27,10 @@ struct Bound {
 
 // EXACT: 1 ulp at max(|y|, |b|, 2^-20 |w|) for f32, f16 and bf16, 4 ulp at max(|y|, |b|, 2^-45 |w|) for f64.
 Bound ExactBound(Type type);
-// FAST: 4 ulp at max(|y|, |b|, |w|) while |mean| <= 1e6 deviations, m2 within 2^-18. REQUIRES: not f64.
+// FAST: 4 ulp at max(|y|, |b|, |w|, |w n|) while |mean| <= 1e6 deviations, m2 within 2^-18. REQUIRES: not f64.
 Bound FastBound();
 
-// max(|y|, |b|, 2^weight_log2 |w|).
+// max(|y|, |b|, 2^weight_log2 |w|), and |y - b|, which is |w n|, where the bound says so.
 Wide BoundScale(const Bound& bound, Wide y, Wide b, Wide w);
 
 // Whether the bound speaks of this set: its mean is at most max_condition deviations away from 0, or all its values are

@@ -65,7 +65,7 @@ CaseRun::CaseRun(const Backend& backend, const Case& c, const NormPlan& plan, co
       inverse_std_(mean_.size(), misalignment) {
   if (!plan.given_statistics) moments_.resize(static_cast<size_t>(plan.Sets()));
   const Shape parameter_shape = {plan.parameter_length};
-  ParameterViews views;
+  ParameterViews views = {.order = plan.parameter_order};
   if (c.weight.has_value()) views.weight = View(weight_, *c.weight, parameter_shape);
   if (c.bias.has_value()) views.bias = View(bias_, *c.bias, parameter_shape);
   auto layer = backend.Prepare(views, c.spec.weight_offset);

@@ -1,6 +1,7 @@
 // The bench of the data path; tests/bench/run.sh datapath starts it.
 //   bench_datapath [--quick | --smoke] [--only=SECTION,...] [cells] [--json=FILE] [--check=R] [--commit=TEXT]
-// Sections: inline, idle, memory, overload, shared.
+// Sections: inline, calls, idle, memory, overload, shared.
+// --before=PROGRAM: calls is measured against this bench of an earlier build, too.
 // Cells of inline: --payloads=4KiB,1MiB --in_flight=1,16 --transports=tcp,unix --modes=unary,stream
 //   --opponents=echo,normd,bytes,bytes_stock,bytes_sync,floats --rounds=N --round=1s
 // --quick  3 short rounds of echo, normd and bytes; shorter sections.
@@ -25,6 +26,7 @@
 #include "absl/strings/str_split.h"
 #include "server/base/status_macros.h"
 #include "server/process_setup.h"
+#include "tests/bench/datapath/calls.h"
 #include "tests/bench/datapath/idle.h"
 #include "tests/bench/datapath/inline.h"
 #include "tests/bench/datapath/memory.h"
@@ -40,10 +42,11 @@ namespace {
 
 struct Options {
   bool smoke = false;
-  std::vector<std::string> only = {"inline", "idle", "memory", "overload", "shared"};
+  std::vector<std::string> only = {"inline", "calls", "idle", "memory", "overload", "shared"};
   std::string json, commit = "unknown";
   double check = 0;
   InlineOptions cells;
+  CallsOptions calls;
   IdleOptions idle;
   MemoryOptions memory;
   OverloadOptions overload;
@@ -55,6 +58,9 @@ void MakeQuick(Options* options) {
   options->cells.round = absl::Milliseconds(80);
   options->cells.warm_up = absl::Milliseconds(20);
   options->cells.kinds = {"echo", "normd", "bytes"};
+  options->calls.rounds = 5;
+  options->calls.round = absl::Milliseconds(80);
+  options->calls.in_flight = {4, 16};
   options->idle.silences = 3;  // one that the machine sleeps through is no median
   options->idle.transports = {"tcp"};
   options->overload.closed = options->overload.open = absl::Seconds(1);
@@ -68,6 +74,9 @@ void MakeSmoke(Options* options) {
   options->cells.round = options->cells.warm_up = absl::Milliseconds(2);
   options->cells.payloads = {4 << 10, 1 << 20};
   options->cells.in_flight = {1, 4};
+  options->calls.rounds = 1;
+  options->calls.round = absl::Milliseconds(2);
+  options->calls.in_flight = {4};
   options->idle.silences = 1;
   options->idle.silence = options->idle.pause = absl::Milliseconds(5);
   options->memory.requests = 8;
@@ -117,7 +126,9 @@ bool ParseWords(const std::string& value, std::vector<std::string>* words) {
 bool ParseOption(const std::string& name, const std::string& value, Options* options) {
   if (name == "--only") return ParseWords(value, &options->only);
   if (name == "--payloads") return ParsePayloads(value, &options->cells.payloads);
-  if (name == "--in_flight") return ParseNumbers(value, 64, &options->cells.in_flight);
+  if (name == "--in_flight") {
+    return ParseNumbers(value, 64, &options->cells.in_flight) && ParseNumbers(value, 64, &options->calls.in_flight);
+  }
   if (name == "--transports") {
     options->idle.transports = {"tcp", "unix"};
     return ParseWords(value, &options->cells.transports) && ParseWords(value, &options->idle.transports);
@@ -127,12 +138,18 @@ bool ParseOption(const std::string& name, const std::string& value, Options* opt
     options->cells.kinds = InlineOptions().kinds;
     return ParseWords(value, &options->cells.kinds);
   }
-  if (name == "--rounds") return absl::SimpleAtoi(value, &options->cells.rounds) && options->cells.rounds > 0;
-  if (name == "--round") return absl::ParseDuration(value, &options->cells.round);
+  if (name == "--rounds") {
+    options->calls.rounds = 0;
+    return absl::SimpleAtoi(value, &options->cells.rounds) && (options->calls.rounds = options->cells.rounds) > 0;
+  }
+  if (name == "--round") {
+    return absl::ParseDuration(value, &options->cells.round) && absl::ParseDuration(value, &options->calls.round);
+  }
+  if (name == "--before") options->calls.before = value;
   if (name == "--check") return absl::SimpleAtod(value, &options->check);
   if (name == "--json") options->json = value;
   if (name == "--commit") options->commit = value;
-  return name == "--json" || name == "--commit";
+  return name == "--json" || name == "--commit" || name == "--before";
 }
 
 // --quick and --smoke first, wherever they are: what else is said goes before them.
@@ -166,6 +183,7 @@ void NoteRun(const Options& options, Report* report) {
                                       " (bytes half, other peers a quarter), interleaved, medians"));
   absl::Duration estimate = absl::Seconds(2);
   if (Has(options, "inline")) estimate += EstimateInline(cells) * 1.2;  // what is in flight is waited for
+  if (Has(options, "calls")) estimate += EstimateCalls(options.calls);
   if (Has(options, "idle")) estimate += EstimateIdle(options.idle);
   if (Has(options, "memory")) estimate += absl::Seconds(options.smoke ? 1 : 10);
   if (Has(options, "overload")) estimate += options.overload.closed * 3.3 + options.overload.open;
@@ -175,6 +193,7 @@ void NoteRun(const Options& options, Report* report) {
 
 absl::Status MeasureSections(const Options& options, Report* report) {
   if (Has(options, "inline")) NORMD_RETURN_IF_ERROR(MeasureInline(options.cells, report));
+  if (Has(options, "calls")) NORMD_RETURN_IF_ERROR(MeasureCalls(options.calls, report));
   if (Has(options, "idle")) NORMD_RETURN_IF_ERROR(MeasureIdle(options.idle, report));
   if (Has(options, "memory")) NORMD_RETURN_IF_ERROR(MeasureMemory(options.memory, report));
   if (Has(options, "overload")) NORMD_RETURN_IF_ERROR(MeasureOverload(options.overload, report));
@@ -211,10 +230,10 @@ int Run(const std::vector<std::string>& arguments) {
   Options options;
   if (Parse(arguments, &options)) return Measure(options);
   std::fprintf(stderr,
-               "usage: bench_datapath [--quick | --smoke] [--only=inline,idle,memory,overload,shared]\n"
+               "usage: bench_datapath [--quick | --smoke] [--only=inline,calls,idle,memory,overload,shared]\n"
                "  [--payloads=4KiB,64KiB,1MiB,16MiB] [--in_flight=1,4,16] [--transports=tcp,unix]\n"
                "  [--modes=unary,stream] [--opponents=echo,normd,bytes,bytes_stock,bytes_sync,floats]\n"
-               "  [--rounds=N] [--round=1s] [--json=FILE] [--check=R] [--commit=TEXT]\n");
+               "  [--rounds=N] [--round=1s] [--before=PROGRAM] [--json=FILE] [--check=R] [--commit=TEXT]\n");
   return 2;
 }
 

@@ -12,20 +12,19 @@
 
 namespace normd::bench {
 
-namespace {
-
 grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
   grpc::Slice slice(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
   return grpc::ByteBuffer(&slice, 1);
 }
 
-template <typename Message>
-bool Parse(const grpc::ByteBuffer& bytes, Message* message) {
+bool Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   grpc::ByteBuffer readable(bytes);  // shares the slices; the reader wants a pointer to a mutable one
   grpc::ProtoBufferReader reader(&readable);
   return reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
 }
+
+namespace {
 
 absl::StatusOr<std::string> TextOf(const grpc::ByteBuffer& bytes) {
   grpc::Slice slice;

@@ -14,6 +14,9 @@
 
 namespace normd::bench {
 
+grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
+bool Parse(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+
 // x of `bytes`, made up, and what RMSNorm makes of it, by the kernel in this process.
 struct Rows {
   std::string x, y;

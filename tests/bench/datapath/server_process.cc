@@ -39,7 +39,7 @@ std::vector<std::string> StatFields(pid_t pid) {
 }
 
 // The child's standard output is `pipe`; its standard error is ours.
-absl::StatusOr<pid_t> Spawn(const std::string& kind, const std::string& listen, int pipe) {
+absl::StatusOr<pid_t> Spawn(const std::string& program, const std::string& kind, const std::string& listen, int pipe) {
   const std::string serve = "--serve=" + kind;
   const std::string address = "--listen=" + listen;
   std::string name = "bench_datapath";
@@ -49,7 +49,7 @@ absl::StatusOr<pid_t> Spawn(const std::string& kind, const std::string& listen, 
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe, STDOUT_FILENO);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, arguments, environ);
+  const int error = posix_spawn(&pid, program.c_str(), &actions, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return absl::InternalError(absl::StrCat("cannot start a server: ", std::strerror(error)));
   return pid;
@@ -57,11 +57,11 @@ absl::StatusOr<pid_t> Spawn(const std::string& kind, const std::string& listen, 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::string& kind,
-                                                                    const std::string& listen) {
+absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::string& kind, const std::string& listen,
+                                                                    const std::string& program) {
   int ends[2] = {};
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("no pipe");
-  const absl::StatusOr<pid_t> pid = Spawn(kind, listen, ends[1]);
+  const absl::StatusOr<pid_t> pid = Spawn(program, kind, listen, ends[1]);
   close(ends[1]);
   absl::Status status = pid.status();
   std::unique_ptr<ServerProcess> server;

@@ -25,8 +25,10 @@ struct Usage {
 
 class ServerProcess {
  public:
-  // `listen`: "127.0.0.1:0" or "unix:/path". Listens when it returns; UNAVAILABLE when it does not within 20 seconds.
-  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& kind, const std::string& listen);
+  // `listen`: "127.0.0.1:0" or "unix:/path". `program`: this one, or another build of it. Listens when it returns;
+  // UNAVAILABLE when it does not within 20 seconds.
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(const std::string& kind, const std::string& listen,
+                                                              const std::string& program = "/proc/self/exe");
   ~ServerProcess();
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;

@@ -56,7 +56,7 @@ class Normd final : public Contestant {
 
  private:
   ParameterViews Parameters(const Workload& workload, const Buffers& buffers) const {
-    ParameterViews views;
+    ParameterViews views = {.order = plan_.parameter_order};
     const auto view = [&](int which) {
       TensorView parameter;
       parameter.shape = {plan_.parameter_length};

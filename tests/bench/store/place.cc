@@ -89,8 +89,11 @@ class PostgresPlace : public Place {
 
 std::unique_ptr<DurableStore> Place::OpenStore(DurableStoreOptions options, Clock* clock) const {
   options.durability = durability_;
-  std::unique_ptr<SessionTable> writer = OpenWriter();
-  return OrDie(DurableStore::Open(std::move(options), std::move(writer), OpenReader(), clock));
+  StoreTables tables;
+  tables.writer = OpenWriter();  // first: it makes what the others read
+  tables.reader = OpenReader();
+  tables.lister = OpenReader();
+  return OrDie(DurableStore::Open(std::move(options), std::move(tables), clock));
 }
 
 std::unique_ptr<Place> MakeSqlitePlace(const std::string& parent, Durability durability) {

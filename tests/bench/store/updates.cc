@@ -71,7 +71,7 @@ class BareSessions {
       trainer.Prepare();
       for (const std::string& id : trainer.ids()) requests.push_back({id, {}});
     }
-    rows_ = OrDie(place_->OpenReader()->Load(requests));
+    rows_ = OrDie(place_->OpenReader()->Load(requests, int64_t{1} << 40));
     std::sort(rows_.begin(), rows_.end(), [](const SessionRow& a, const SessionRow& b) { return a.id < b.id; });
     loops_ = place_->OpenBare(&rows_);
     for (size_t i = 0; i < kStates; ++i) states_.push_back(rows_[i].state);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "server/base/steady_time.h"
 
 namespace normd {
 namespace {
@@ -13,6 +14,14 @@ TEST(SystemClock, IsTheWallClock) {
   const absl::Time now = clock.Now();
   EXPECT_GE(now, before);
   EXPECT_LE(now, absl::Now());
+}
+
+TEST(SteadyClock, IsTheSteadyOne) {
+  SteadyClock clock;
+  const absl::Time before = SteadyNow();
+  const absl::Time now = clock.Now();
+  EXPECT_GE(now, before);
+  EXPECT_LE(now, SteadyNow());
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
       {StepTooOldError("c", 3, 40), absl::StatusCode::kFailedPrecondition, "STEP_TOO_OLD", {"step.sequence", "40"}},
       {StepReusedError("c", 3), absl::StatusCode::kInvalidArgument, "STEP_REUSED", {"step.sequence", "3"}},
       {TooManyError("x", 9, 8), absl::StatusCode::kResourceExhausted, "LIMIT_EXCEEDED", {"9", "at most 8"}},
+      {NoRoomError("x", 9, 8), absl::StatusCode::kResourceExhausted, "NO_ROOM", {"9", "at most 8"}},
       {DataLossError("checksum"), absl::StatusCode::kDataLoss, "DATA_LOSS", {"record", "checksum"}},
       {UnimplementedError("x.shared", "memory"),
        absl::StatusCode::kUnimplemented,
@@ -57,6 +58,16 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
       EXPECT_THAT(std::string(expected.status.message()), HasSubstr(part));
     }
   }
+}
+
+TEST(ServerErrors, MayPassLaterWhereWaitingHelps) {
+  EXPECT_TRUE(MayPassLater(NoRoomError("bytes_in_flight", 9, 8)));
+  EXPECT_TRUE(MayPassLater(QueueAgeError(absl::Seconds(2), absl::Seconds(1))));
+  EXPECT_TRUE(MayPassLater(DrainingError()));
+  EXPECT_FALSE(MayPassLater(TooManyError("sessions", 9, 8)));
+  EXPECT_FALSE(MayPassLater(StoreFullError("a session")));
+  EXPECT_FALSE(MayPassLater(SessionNotFoundError("a")));
+  EXPECT_FALSE(MayPassLater(absl::OkStatus()));
 }
 
 absl::StatusOr<int> Half(int x) {

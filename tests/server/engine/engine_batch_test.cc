@@ -117,6 +117,17 @@ TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {
   }
 }
 
+TEST(LayerCacheTest, CountsWhatALayerReallyTakes) {
+  engine_test::SpyBackend backend;
+  LayerCache cache(&backend, /*max_bytes=*/1 << 20);
+  Session session = session_test::NewSession("s", LayerNormSpec({1000}), 0);
+  OwnedParameters parameters;
+  parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {1000}, .bytes = std::string(4000, '\0')};
+  session.parameters = std::make_shared<const OwnedParameters>(parameters);
+  ASSERT_TRUE(cache.Get(session, *MakePlan(session.spec, DType::kF32, {1, 1000}, {})).ok());
+  EXPECT_GE(cache.bytes(), 1000 * (8 + 4)) << "as f64 and as f32";
+}
+
 TEST(LayerCacheTest, TheLeastRecentlyUsedLayerGoesFirst) {
   engine_test::SpyBackend backend;
   LayerCache cache(&backend, /*max_bytes=*/2 * (8 * 4 + 300));

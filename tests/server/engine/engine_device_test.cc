@@ -96,9 +96,19 @@ TEST_F(EngineDeviceTest, ASmallCallRunsOnTheDeviceThatItNames) {
 }
 
 TEST_F(EngineDeviceTest, ASmallCallThatNamesTheDeviceIsNotPreparedToRunInline) {
-  EXPECT_NE(PrepareCall(store_, *backend_, Small()), nullptr);
-  EXPECT_NE(PrepareCall(store_, *backend_, Small(Device::kCpu)), nullptr);
-  EXPECT_EQ(PrepareCall(store_, *backend_, Small(Device::kCuda)), nullptr);
+  EXPECT_TRUE(Run(Small()).prepared->runs_inline);
+  EXPECT_TRUE(Run(Small(Device::kCpu)).prepared->runs_inline);
+  EXPECT_FALSE(Run(Small(Device::kCuda)).prepared->runs_inline);
+  EXPECT_FALSE(Run(Large()).prepared->runs_inline);
+}
+
+TEST_F(EngineDeviceTest, APreparedCallIsSentWhereItGoesNow) {
+  Call again = Large();
+  again.prepared = Run(Large()).prepared;
+  device_->judge = [](const std::vector<Job>&) { return absl::ResourceExhaustedError("full"); };
+  const CallReply reply = Run(std::move(again));
+  EXPECT_EQ(reply.applied.device, Device::kCpu);
+  EXPECT_TRUE(reply.applied.device_fallback);
 }
 
 TEST_F(EngineDeviceTest, ACallThatIsOnlyCheckedSaysWhereItWouldRun) {

@@ -41,6 +41,7 @@ class SpyBackend : public Backend {
   absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
                                                        double weight_offset) const override {
     ++prepared;
+    prepared_on = std::this_thread::get_id();
     return cpu_->Prepare(parameters, weight_offset);
   }
   void Submit(std::vector<Job> jobs, Done done) override {
@@ -63,6 +64,7 @@ class SpyBackend : public Backend {
   }
 
   mutable std::atomic<int> prepared{0};
+  mutable std::atomic<std::thread::id> prepared_on;  // by the thread that prepared last
   absl::Status fail_with;
   bool on_a_thread = false;
 

@@ -19,6 +19,10 @@ class FakeClock : public Clock {
 // Who was started, in order: "a", or "a!" when it was refused.
 class GateTest : public testing::Test {
  protected:
+  void EnterOf(Gate& gate, uint64_t caller, const std::string& name) {
+    gate.Enter({.start = [this, name](const absl::Status& status) { log_ += name + (status.ok() ? " " : "! "); },
+                .caller = caller});
+  }
   void Enter(Gate& gate, const std::string& name, bool must_run = false) {
     gate.Enter({.start = [this, name](const absl::Status& status) { log_ += name + (status.ok() ? " " : "! "); },
                 .gone = [this, name] { return gone_ == name; },
@@ -43,6 +47,35 @@ TEST_F(GateTest, LetsInAsManyAsMayRunAndTheRestInOrder) {
   gate.Leave();
   Enter(gate, "e");
   EXPECT_EQ(log_, "a b c d e ");
+}
+
+TEST_F(GateTest, CallersTakeTurnsWhateverOneOfThemPilesUp) {
+  Gate gate(1, absl::Seconds(1), &clock_);
+  for (const char* name : {"a1", "a2", "a3", "a4"}) EnterOf(gate, 1, name);
+  for (const char* name : {"b1", "b2"}) EnterOf(gate, 2, name);
+  EnterOf(gate, 3, "c1");
+  for (int i = 0; i < 6; ++i) gate.Leave();
+  EXPECT_EQ(log_, "a1 a2 b1 c1 a3 b2 a4 ");
+  EXPECT_EQ(gate.waiting(), 0);
+}
+
+TEST_F(GateTest, AFloodOfOneCallerDoesNotMakeOthersWaitTooLong) {
+  Gate gate(1, absl::Milliseconds(500), &clock_);
+  for (int i = 0; i < 100; ++i) EnterOf(gate, 1, "flood");
+  EnterOf(gate, 2, "other");
+  for (int i = 0; i < 2; ++i) {  // each computation takes 100 ms
+    clock_.now += absl::Milliseconds(100);
+    gate.Leave();
+  }
+  EXPECT_EQ(log_, "flood flood other ");
+}
+
+TEST_F(GateTest, WhoIsGoneOnEnteringTakesNoRoom) {
+  Gate gate(1, absl::Seconds(1), &clock_);
+  gone_ = "a";
+  Enter(gate, "a");
+  Enter(gate, "b");
+  EXPECT_EQ(log_, "a! b ");
 }
 
 TEST_F(GateTest, RefusesWhatHasWaitedTooLong) {
@@ -71,10 +104,12 @@ TEST_F(GateTest, DropsWhoseCallerIsGone) {
 TEST_F(GateTest, DropsAnyNumberOfThem) {
   Gate gate(1, absl::InfiniteDuration(), &clock_);
   Enter(gate, "a");
-  gone_ = "b";
+  bool all_gone = false;
   for (int i = 0; i < 300000; ++i) {
-    gate.Enter({.start = [](const absl::Status& status) { EXPECT_FALSE(status.ok()); }, .gone = [] { return true; }});
+    gate.Enter({.start = [](const absl::Status& status) { EXPECT_FALSE(status.ok()); },
+                .gone = [&all_gone] { return all_gone; }});
   }
+  all_gone = true;
   gate.Leave();
   Enter(gate, "c");
   EXPECT_EQ(log_, "a c ");

@@ -22,6 +22,7 @@ using ::testing::Pair;
 MetricsOptions Options() {
   return {.methods = {"A/One", "A/Two"},
           .norms = {"layer_norm", "rms_norm"},
+          .close_reasons = {"total", "peer"},
           .build_labels = {{"version", "1"}, {"numerics", "exact-1"}, {"isa", "avx2"}}};
 }
 

@@ -191,7 +191,7 @@ class Path {
         WireBody body;
         for (absl::StatusOr<CallReply>& result : results) {
           EXPECT_TRUE(result.ok()) << result.status();
-          body.AppendMessageField(1, EncodeBatchItem(std::move(result), false, observation));
+          body.AppendMessageField(1, EncodeBatchItem(EncodeNormalizeResponse(*std::move(result), false, observation)));
         }
         answer = std::move(body).ToByteBuffer();
       });

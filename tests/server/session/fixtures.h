@@ -96,12 +96,18 @@ inline absl::StatusOr<SessionPtr> Get(SessionStore& store, std::string id,
   return Wait<SessionPtr>([&](auto done) { store.Get(std::move(id), max_staleness, std::move(done)); });
 }
 
+inline absl::StatusOr<ListPage> ListOf(SessionStore& store, ListQuery query) {
+  return Wait<ListPage>([&](auto done) { store.List(std::move(query), std::move(done)); });
+}
+
 inline absl::StatusOr<std::vector<SessionPtr>> List(SessionStore& store, ListQuery query) {
-  return Wait<std::vector<SessionPtr>>([&](auto done) { store.List(std::move(query), std::move(done)); });
+  absl::StatusOr<ListPage> page = ListOf(store, std::move(query));
+  if (!page.ok()) return page.status();
+  return std::move(page->sessions);
 }
 
 inline absl::StatusOr<std::string> Export(SessionStore& store, std::string id) {
-  return Wait<std::string>([&](auto done) { store.Export(std::move(id), std::move(done)); });
+  return Wait<std::string>([&](auto done) { store.Export(std::move(id), /*hold=*/nullptr, std::move(done)); });
 }
 
 inline absl::StatusOr<SessionPtr> Update(SessionStore& store, std::string id, SessionPatch patch) {

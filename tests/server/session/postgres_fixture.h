@@ -99,7 +99,7 @@ class PostgresTableTest : public PostgresTest {
 
   static SessionRow LoadOne(PostgresTable& table, std::string id, RowVersion known = {}) {
     const std::vector<RowRequest> requests = {{.id = id, .known = known}};
-    absl::StatusOr<std::vector<SessionRow>> rows = table.Load(requests);
+    absl::StatusOr<std::vector<SessionRow>> rows = table.Load(requests, 1 << 30);
     EXPECT_TRUE(rows.ok()) << rows.status();
     return rows.ok() && rows->size() == 1 ? rows->front() : SessionRow();
   }

@@ -43,8 +43,8 @@ TEST_F(PostgresTableTest, WhatWasInsertedIsReadAndReadAgainOnlyWhenItChanged) {
   EXPECT_EQ(LoadOne(*table, "b", row.version).state, "");
   EXPECT_FALSE(LoadOne(*table, "b", *versions[1]).unchanged);
   const std::vector<RowRequest> requests = {{.id = "none"}, {.id = "a"}, {.id = "b", .known = row.version}};
-  EXPECT_THAT(Ids(*table->Load(requests)), ::testing::UnorderedElementsAre("a", "b"));
-  EXPECT_THAT(*table->Load({}), IsEmpty());
+  EXPECT_THAT(Ids(*table->Load(requests, 1 << 30)), ::testing::UnorderedElementsAre("a", "b"));
+  EXPECT_THAT(*table->Load({}, 1 << 30), IsEmpty());
   EXPECT_THAT(*table->Write({}), IsEmpty());
 }
 
@@ -234,6 +234,19 @@ TEST_F(PostgresTableTest, RowsOfVersion1AreThereAfterTheMigration) {
   EXPECT_THAT(Write(*table, {State("old", {41, 9}, "t")})[0], Optional(RowVersion{41, 10}));
 }
 
+TEST_F(PostgresTableTest, RowsOfVersion2TakeClientsAfterTheMigration) {
+  ASSERT_TRUE(admin_->Connect().ok());
+  ASSERT_TRUE(MigratePostgres(2, admin_.get()).ok());
+  Admin(
+      "BEGIN READ WRITE; INSERT INTO sessions VALUES (41, 'old', '', 5, 'h'); INSERT INTO states VALUES (41, 9, NULL, "
+      "'s'); COMMIT");
+  auto table = Open();
+  RowChange step = State("old", {41, 9}, "t");
+  step.clients = {{1, "client"}};
+  EXPECT_THAT(Write(*table, {step})[0], Optional(RowVersion{41, 10}));
+  EXPECT_EQ(LoadOne(*table, "old").clients.size(), 1);
+}
+
 TEST_F(PostgresTableTest, ANewerSchemaIsRefusedAndLeftAsItIs) {
   Open();
   Admin("BEGIN READ WRITE; UPDATE normd_schema SET version = 1234; COMMIT");
@@ -288,7 +301,7 @@ TEST_F(PostgresTableTest, ALostConnectionIsMadeAgain) {
   absl::StatusOr<std::vector<SessionRow>> rows;
   for (int i = 0; i < 20; ++i) {
     const std::vector<RowRequest> requests = {{.id = "a"}};
-    rows = table->Load(requests);
+    rows = table->Load(requests, 1 << 30);
     if (rows.ok()) break;
     EXPECT_EQ(rows.status().code(), absl::StatusCode::kUnavailable) << rows.status();
     absl::SleepFor(absl::Milliseconds(50));
@@ -323,6 +336,63 @@ TEST_F(PostgresTableTest, ALockThatIsNotGivenUpIsUnavailable) {
   EXPECT_THAT(result.status().message(), HasSubstr("55P03"));
   Admin("COMMIT");
   EXPECT_TRUE(Write(*table, {State("a", version, "b")})[0].has_value());
+}
+
+TEST_F(PostgresTableTest, TheServersTimeIsToldAtTheStartAndWithEverySweep) {
+  std::vector<absl::Time> told;
+  options_.on_time = [&told](absl::Time now) { told.push_back(now); };
+  auto table = Open();
+  ASSERT_EQ(told.size(), 1);
+  ASSERT_TRUE(table->Expired(kNow, 10).ok());
+  ASSERT_EQ(told.size(), 2);
+  EXPECT_GT(told[0], absl::FromUnixSeconds(1'700'000'000));
+  EXPECT_GT(told[1], told[0]);
+}
+
+TEST_F(PostgresTableTest, ClientsAreWrittenOnlyWithTheStateThatTheyBelongTo) {
+  auto table = Open();
+  RowChange insert = Insert("a");
+  for (int64_t slot = 1; slot <= 5; ++slot) insert.clients.push_back({slot, "client " + std::to_string(slot)});
+  const RowVersion first = *Write(*table, {insert, Insert("b")})[0];
+  EXPECT_EQ(LoadOne(*table, "a").clients.size(), 5);
+  EXPECT_TRUE(LoadOne(*table, "b").clients.empty());
+  RowChange step = State("a", first, "new");
+  step.clients = {{2, "changed"}, {3, ""}, {9, std::string("\0added", 6)}};
+  const RowVersion second = *Write(*table, {step})[0];
+  std::map<int64_t, std::string> rows;
+  const SessionRow written = LoadOne(*table, "a");
+  for (const ClientRow& row : written.clients) rows[row.slot] = row.record;
+  const std::map<int64_t, std::string> expected = {
+      {1, "client 1"}, {2, "changed"}, {4, "client 4"}, {5, "client 5"}, {9, std::string("\0added", 6)}};
+  EXPECT_EQ(rows, expected);
+  // Somebody else was first: its revision is now what this change would have made.
+  RowChange late = State("a", first, "late");
+  late.clients = {{1, "lost"}, {4, ""}};
+  EXPECT_EQ(Write(*table, {late})[0], std::nullopt);
+  const SessionRow kept = LoadOne(*table, "a");
+  EXPECT_EQ(kept.clients.size(), 5);
+  for (const ClientRow& row : kept.clients) EXPECT_EQ(row.record, expected.at(row.slot));
+  Write(*table, {{.kind = Kind::kDelete, .id = "a", .expected = second}});
+  Write(*table, {Insert("a")});
+  EXPECT_TRUE(LoadOne(*table, "a").clients.empty());
+}
+
+TEST_F(PostgresTableTest, AReadingIsBoundedByBytesAndTakesOneInAnyCase) {
+  auto table = Open();
+  for (const char* id : {"a", "b", "c"}) Write(*table, {Insert(id, std::string(1000, 'x'))});
+  const std::vector<RowRequest> requests = {{"a", {}}, {"b", {}}, {"c", {}}};
+  const auto left_out = [&](int64_t max_bytes) {
+    std::vector<std::string> ids;
+    const std::vector<SessionRow> rows = *table->Load(requests, max_bytes);
+    for (const SessionRow& row : rows) {
+      if (row.left_out) ids.push_back(row.id);
+      EXPECT_EQ(row.left_out, row.state.empty());
+    }
+    return ids;
+  };
+  EXPECT_THAT(left_out(1), ::testing::UnorderedElementsAre("b", "c"));
+  EXPECT_THAT(left_out(2500), ::testing::UnorderedElementsAre("c"));
+  EXPECT_THAT(left_out(4000), IsEmpty());
 }
 
 TEST_F(PostgresTableTest, TheDurabilityIsSynchronousCommit) {

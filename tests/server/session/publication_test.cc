@@ -61,9 +61,9 @@ class GatedTable : public SessionTable {
   bool failed() const override { return table_->failed(); }
   absl::StatusOr<int64_t> Connect() override { return table_->Connect(); }
   absl::StatusOr<TableTotals> Totals() override { return table_->Totals(); }
-  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests) override {
+  absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override {
     if (gate_->loads_fail) return StoreUnavailableError("a test");
-    return table_->Load(requests);
+    return table_->Load(requests, max_bytes);
   }
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override {
     return table_->Page(query, now);

@@ -3,6 +3,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
+#include <map>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -43,6 +44,13 @@ StoredSession Sample(const NormSpec& spec) {
 std::string Sealed(Record record) {
   record.set_crc32c(0);
   return SealRecord(record.SerializeAsString());
+}
+
+// The two pieces of a half as stores keep it.
+std::vector<std::string_view> Pieces(std::string_view half) {
+  uint32_t first = 0;
+  for (size_t i = 4; i >= 1; --i) first = first << 8 | static_cast<uint8_t>(half[i]);
+  return {half.substr(5, first), half.substr(5 + first)};
 }
 
 // The sample with one thing changed, and a checksum that fits.
@@ -88,7 +96,7 @@ TEST(RecordTest, EverySessionComesBackAsItWas) {
     EXPECT_EQ(b.state.phi, a.state.phi);
     EXPECT_EQ(again->phi_before.phi, stored.phi_before.phi);
     EXPECT_EQ(again->phi_before.version, stored.phi_before.version);
-    EXPECT_EQ(again->steps.clients.at("client").outcomes.size(), 3);
+    EXPECT_EQ(again->steps.clients().at("client").outcomes.size(), 3);
     EXPECT_EQ(SerializeRecord(*again), bytes) << "equal sessions give equal bytes";
   }
 }
@@ -140,21 +148,185 @@ TEST(RecordTest, TheHalvesAreTheRecord) {
   }
 }
 
-// States are written by hand, for speed: the same bytes as protobuf's.
+// States are written by hand, for speed: what protobuf reads of them is what it writes of the whole.
 TEST(RecordTest, AStateIsWhatProtobufWouldWrite) {
   for (const NormSpec& spec : {kBatch, kPower}) {
-    for (const bool empty : {false, true}) {
-      StoredSession stored = Sample(spec);
-      if (empty) stored = {.published = stored.published, .steps = {}, .phi_before = {}};
-      std::string state;
-      SerializeState(stored, &state);
-      Record record;
-      ASSERT_TRUE(record.ParseFromString(state));
-      EXPECT_EQ(record.version(), 3u);
-      EXPECT_EQ(record.clients_size(), empty ? 0 : 1);
-      EXPECT_EQ(Sealed(record), state);
+    StoredSession stored = Sample(spec);
+    Record whole;
+    ASSERT_TRUE(whole.ParseFromString(SerializeRecord(stored)));
+    Record state;
+    const std::string half = SerializeState(stored);
+    for (const std::string_view piece : Pieces(half)) {
+      Record part;
+      ASSERT_TRUE(part.ParseFromArray(piece.data(), static_cast<int>(piece.size())));
+      state.MergeFrom(part);
     }
+    Record expected;
+    expected.set_version(whole.version());
+    *expected.mutable_mean() = whole.mean();
+    *expected.mutable_var() = whole.var();
+    *expected.mutable_phi() = whole.phi();
+    *expected.mutable_phi_before() = whole.phi_before();
+    expected.set_num_batches(whole.num_batches());
+    *expected.mutable_clients() = whole.clients();
+    *expected.mutable_update_time() = whole.update_time();
+    state.clear_crc32c_with_epoch();
+    EXPECT_EQ(state.SerializeAsString(), expected.SerializeAsString());
   }
+}
+
+TEST(RecordTest, TheFirstBytesOfTheHalvesAreWhatAListShows) {
+  StoredSession stored = Sample(kBatch);
+  Session large = *stored.published;
+  OwnedParameters parameters;
+  parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {100'000}, .bytes = std::string(400'000, 'w')};
+  large.parameters = std::make_shared<const OwnedParameters>(parameters);
+  stored.published = std::make_shared<const Session>(large);
+  const std::string head = SerializeHead(large).substr(0, kHeadSummaryBytes);
+  const std::string state = SerializeState(stored).substr(0, kStateSummaryBytes);
+  const absl::StatusOr<SessionPtr> summary = ParseSummary(head, state);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  ASSERT_NE(*summary, nullptr);
+  EXPECT_EQ((*summary)->id, large.id);
+  EXPECT_EQ((*summary)->version, 3);
+  EXPECT_EQ((*summary)->labels, large.labels);
+  EXPECT_EQ((*summary)->update_time, large.update_time);
+  EXPECT_EQ((*summary)->ttl, large.ttl);
+  EXPECT_FALSE((*summary)->parameters->weight.has_value());
+  EXPECT_THAT((*summary)->state.mean, ::testing::IsEmpty());
+  for (size_t i = 5; i < 60; ++i) {
+    std::string damaged = state;
+    damaged[i] = static_cast<char>(damaged[i] ^ 4);
+    const absl::StatusOr<SessionPtr> read = ParseSummary(head, damaged);
+    if (!read.ok()) continue;
+    EXPECT_EQ((*read)->version, 3) << "byte " << i << " is not of the summary";
+  }
+}
+
+// Labels as many and as long as they may be.
+TEST(RecordTest, TheLargestSummaryIsWithinTheFirstBytes) {
+  StoredSession stored = Sample(kBatch);
+  Session session = *stored.published;
+  session.id = std::string(63, 'x');
+  session.version = session.state.num_batches = UINT64_MAX;
+  session.labels.clear();
+  for (int i = 0; i < 64; ++i) session.labels[std::to_string(100 + i) + std::string(60, 'k')] = std::string(63, 'v');
+  session.update_time = absl::FromUnixNanos(-1);
+  stored.published = std::make_shared<const Session>(session);
+  const std::string head = SerializeHead(session).substr(0, kHeadSummaryBytes);
+  const std::string state = SerializeState(stored).substr(0, kStateSummaryBytes);
+  EXPECT_NE(*ParseSummary(head, state), nullptr);
+}
+
+TEST(RecordTest, APieceOfAnotherSessionIsDamage) {
+  const StoredSession stored = Sample(kBatch);
+  Session other = *stored.published;
+  other.epoch = "ffffffffffffffffffffffffffffffff";
+  const absl::Status status = ParseHalves(SerializeHead(other), SerializeState(stored)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST(RecordTest, HalvesOfOlderServersAreRead) {
+  for (const NormSpec& spec : {kBatch, kPower}) {
+    const StoredSession stored = Sample(spec);
+    Record head;
+    ASSERT_TRUE(head.ParseFromString(SerializeRecord(stored)));
+    Record state;
+    state.set_version(head.version());
+    state.mutable_mean()->Swap(head.mutable_mean());
+    state.mutable_var()->Swap(head.mutable_var());
+    state.mutable_phi()->Swap(head.mutable_phi());
+    state.mutable_phi_before()->Swap(head.mutable_phi_before());
+    state.set_num_batches(head.num_batches());
+    state.mutable_clients()->Swap(head.mutable_clients());
+    state.mutable_update_time()->Swap(head.mutable_update_time());
+    for (Record* half : {&head, &state}) half->clear_crc32c();
+    head.clear_version();
+    head.clear_num_batches();
+    head.clear_update_time();
+    const absl::StatusOr<StoredSession> read = ParseHalves(Sealed(head), Sealed(state));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(SerializeRecord(*read), SerializeRecord(stored));
+    EXPECT_EQ(*ParseSummary(Sealed(head), Sealed(state)), nullptr) << "the store reads them as a whole";
+  }
+}
+
+// Sessions with many clients have a row for each.
+class ClientRowsTest : public ::testing::Test {
+ protected:
+  ClientRowsTest() {
+    for (int i = 0; i < 20; ++i) TakeStep(i, 1);
+    Write();
+  }
+  void TakeStep(int client, uint64_t sequence) {
+    const StateUpdate update = session_test::Step("sample", session_test::MomentsOf({1, 2}, 2),
+                                                  StepId{"client" + std::to_string(client), sequence});
+    ASSERT_TRUE(CommitStep(update, limits_, absl::UnixEpoch(), &stored_).ok());
+  }
+  // As a table has it afterwards.
+  size_t Write() {
+    const std::vector<ClientRow> changes = TakeClientRows(&stored_);
+    for (const ClientRow& row : changes) {
+      rows_.erase(row.slot);
+      if (!row.record.empty()) rows_[row.slot] = row.record;
+    }
+    SerializeState(stored_, &state_);
+    return changes.size();
+  }
+  absl::StatusOr<StoredSession> Read() const {
+    std::vector<ClientRow> rows;
+    for (const auto& [slot, record] : rows_) rows.push_back({slot, record});
+    return ParseHalves(SerializeHead(*stored_.published), state_, rows);
+  }
+
+  SessionLimits limits_ = {.max_clients = 12, .max_retired_clients = 10};
+  StoredSession stored_ = Sample(kBatch);
+  std::string state_;
+  std::map<int64_t, std::string> rows_;
+};
+
+TEST_F(ClientRowsTest, ComeBackAsTheyWere) {
+  for (int round = 0; round < 40; ++round) {
+    TakeStep(round, 10 + static_cast<uint64_t>(round));
+    Write();
+    const absl::StatusOr<StoredSession> read = Read();
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_EQ(SerializeRecord(*read), SerializeRecord(stored_)) << "round " << round;
+    if (round % 3 == 0) stored_ = *read;
+  }
+  EXPECT_EQ(rows_.size(), 22u);
+}
+
+TEST_F(ClientRowsTest, AStepWritesItsOwnClientsRowAlone) {
+  limits_.max_clients = 1000;
+  for (int i = 0; i < 1000; ++i) TakeStep(i, 5);
+  Write();
+  const size_t state_bytes = state_.size();
+  for (uint64_t sequence = 6; sequence < 60; ++sequence) {
+    TakeStep(17, sequence);
+    EXPECT_EQ(Write(), 1u);
+    EXPECT_LT(state_.size(), state_bytes + 8);
+  }
+  EXPECT_LT(state_bytes, 200u);
+}
+
+TEST_F(ClientRowsTest, AMissingOldForeignOrDamagedRowIsDamage) {
+  const auto good = rows_;
+  rows_.erase(rows_.begin());
+  EXPECT_EQ(Read().status().code(), absl::StatusCode::kDataLoss) << "missing";
+  rows_ = good;
+  TakeStep(19, 2);
+  Write();
+  const auto newer = rows_;
+  rows_ = good;
+  EXPECT_EQ(Read().status().code(), absl::StatusCode::kDataLoss) << "as they were before the last step";
+  rows_ = newer;
+  ASSERT_TRUE(Read().ok());
+  rows_.begin()->second[1] ^= 1;
+  EXPECT_EQ(Read().status().code(), absl::StatusCode::kDataLoss);
+  rows_ = newer;
+  rows_[1000] = rows_.begin()->second;
+  EXPECT_EQ(Read().status().code(), absl::StatusCode::kDataLoss) << "one too many";
 }
 
 TEST(RecordTest, AStepLeavesTheHeadAlone) {
@@ -247,6 +419,19 @@ TEST(Crc32cTest, TheInstructionAndTheTableAgree) {
     EXPECT_EQ(wire::Crc32c(bytes), wire::Crc32cByTable(bytes)) << size << " bytes";
     bytes += static_cast<char>(random());
   }
+}
+
+// Pieces are sealed with the epoch, so halves without one could be read, and not be written again.
+TEST(RecordTest, HalvesWithoutAnEpochAreDamage) {
+  store::v1::SessionRecord record;
+  record.set_schema(1);
+  record.set_id("l");
+  record.set_version(1);
+  record.mutable_spec()->mutable_rms_norm();
+  EXPECT_EQ(ParseHalves(SealRecord(record.SerializeAsString()), SealRecord("")).status().code(),
+            absl::StatusCode::kDataLoss);
+  record.set_epoch("e");
+  EXPECT_TRUE(ParseHalves(SealRecord(record.SerializeAsString()), SealRecord("")).ok());
 }
 
 }  // namespace

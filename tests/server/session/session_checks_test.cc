@@ -21,7 +21,8 @@ TEST(SessionChecksTest, IdsHaveOneForm) {
 }
 
 TEST(SessionChecksTest, MethodNamesAreReserved) {
-  for (const MethodInfo& info : AllMethods()) {
+  for (const MethodDefinition* method : AllMethods()) {
+    const MethodInfo& info = method->info;
     EXPECT_EQ(ValidateSessionId(info.name).code(), absl::StatusCode::kInvalidArgument) << info.name;
   }
 }
@@ -29,6 +30,21 @@ TEST(SessionChecksTest, MethodNamesAreReserved) {
 TEST(SessionChecksTest, AHostileIdIsNotEchoedWhole) {
   const absl::Status status = ValidateSessionId(std::string(100'000, 'x'));
   EXPECT_LT(status.message().size(), 300);
+}
+
+TEST(SessionChecksTest, AClientIdHidesNothingWhereItIsShown) {
+  for (const std::string& id :
+       {std::string("trainer 7/worker-3"), std::string("\u00e4\u65e5\u200b"), std::string(128, 'x')}) {
+    EXPECT_TRUE(ValidateStepId({id, 1}).ok()) << id;
+  }
+  for (const std::string& id :
+       {std::string("a\nb"), std::string("a\0b", 3), std::string("\x7f"), std::string("\u0085"),
+        std::string("a\u202eb"), std::string("\u2066"), std::string("x\u200f"), std::string("\u061c")}) {
+    const absl::Status status = ValidateStepId({id, 1});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << id;
+    EXPECT_EQ(GetErrorDetail(status)->field, "step.client_id");
+    EXPECT_TRUE(CheckStepIdSize({id, 1}).ok()) << "older servers took it";
+  }
 }
 
 }  // namespace

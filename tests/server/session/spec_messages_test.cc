@@ -130,6 +130,18 @@ TEST(SpecMessagesTest, UnknownEnumNumbersAreRefusedByName) {
   EXPECT_EQ(FieldOf(message), "spec.p_rms_norm.k_rounding");
 }
 
+TEST(SpecMessagesTest, RmsNormTakesANormalizedShape) {
+  v1::NormSpec message;
+  message.mutable_rms_norm()->add_normalized_shape(3);
+  message.mutable_rms_norm()->add_normalized_shape(4);
+  const absl::StatusOr<NormSpec> spec = SpecFromMessage(message, "spec");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->normalized_shape, (std::vector<int64_t>{3, 4}));
+  v1::NormSpec written;
+  SpecToMessage(*spec, &written);
+  EXPECT_EQ(written.rms_norm().normalized_shape_size(), 2);
+}
+
 TEST(SpecMessagesTest, FieldsThatExcludeEachOtherAreRefused) {
   v1::NormSpec message;
   message.mutable_layer_norm();
@@ -137,6 +149,9 @@ TEST(SpecMessagesTest, FieldsThatExcludeEachOtherAreRefused) {
   message.mutable_layer_norm()->add_normalized_shape(4);
   message.mutable_layer_norm()->add_axes(0);
   EXPECT_EQ(FieldOf(message), "spec.layer_norm.axes");
+  message.mutable_rms_norm()->add_normalized_shape(4);
+  message.mutable_rms_norm()->add_axes(0);
+  EXPECT_EQ(FieldOf(message), "spec.rms_norm.axes");
   message.mutable_p_rms_norm();
   EXPECT_EQ(FieldOf(message), "spec.p_rms_norm.p");
   message.mutable_p_rms_norm()->set_p(0.5);

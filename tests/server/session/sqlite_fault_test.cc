@@ -60,9 +60,14 @@ class SqliteFaultTest : public ::testing::TestWithParam<Case> {
     absl::StatusOr<std::unique_ptr<SqliteTable>> writer =
         SqliteTable::Open({.path = folder_ + "/normd.db", .vfs = kFaultVfsName, .checkpoint_frames = 4});
     if (!writer.ok()) return writer.status();
-    absl::StatusOr<std::unique_ptr<SqliteTable>> reader = (*writer)->OpenReader();
-    if (!reader.ok()) return reader.status();
-    return DurableStore::Open(std::move(options), *std::move(writer), *std::move(reader), &clock_);
+    StoreTables tables;
+    for (auto* table : {&tables.reader, &tables.lister}) {
+      absl::StatusOr<std::unique_ptr<SqliteTable>> reader = (*writer)->OpenReader();
+      if (!reader.ok()) return reader.status();
+      *table = *std::move(reader);
+    }
+    tables.writer = *std::move(writer);
+    return DurableStore::Open(std::move(options), std::move(tables), &clock_);
   }
 
   // Creates and steps as far as the disk allows; what was acknowledged is in created_ and acknowledged_.

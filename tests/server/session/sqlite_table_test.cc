@@ -1,13 +1,16 @@
 #include "server/session/sqlite_table.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
@@ -30,10 +33,14 @@ class SqliteTableTest : public ::testing::Test {
 
   std::string Path() const { return folder_ + "/normd.db"; }
   absl::StatusOr<std::unique_ptr<SqliteTable>> OpenTable() { return SqliteTable::Open({.path = Path()}); }
-  std::unique_ptr<DurableStore> OpenStore() {
-    std::unique_ptr<SqliteTable> writer = *OpenTable();
-    std::unique_ptr<SqliteTable> reader = *writer->OpenReader();
-    return *DurableStore::Open({}, std::move(writer), std::move(reader), &clock_);
+  std::unique_ptr<DurableStore> OpenStore() { return OpenStoreOn(*OpenTable()); }
+  std::unique_ptr<DurableStore> OpenStoreOn(std::unique_ptr<SqliteTable> writer, DurableStoreOptions options = {}) {
+    StoreTables tables;
+    tables.reader = *writer->OpenReader();
+    tables.lister = *writer->OpenReader();
+    tables.checker = *writer->OpenReader();
+    tables.writer = std::move(writer);
+    return *DurableStore::Open(std::move(options), std::move(tables), &clock_);
   }
   void Execute(const std::string& sql) {
     const absl::Status status = (*SqliteConnection::Open(Path(), /*read_only=*/false, ""))->Execute(sql);
@@ -56,10 +63,97 @@ TEST_F(SqliteTableTest, ANewFileHasTheNewestSchemaAndALog) {
 
 TEST_F(SqliteTableTest, AnOlderSchemaIsMigratedWithItsRows) {
   { ASSERT_TRUE(Create(*OpenStore(), NewSession("a", BatchNormSpec(), 3)).ok()); }
-  Execute("DROP INDEX sessions_bytes; PRAGMA user_version = 1;");
+  Execute("DROP INDEX sessions_bytes; DROP TABLE clients; PRAGMA user_version = 1;");
   EXPECT_EQ((*Get(*OpenStore(), "a"))->num_channels, 3);
   EXPECT_EQ(Query("PRAGMA user_version"), SqliteSchemaVersion());
   EXPECT_EQ(Query("SELECT count(*) FROM sqlite_schema WHERE name = 'sessions_bytes'"), 1);
+}
+
+// An older server has written all clients into the state; the first step afterwards moves them.
+TEST_F(SqliteTableTest, StepIdsOfAnOlderSchemaMoveToTheirRows) {
+  Moments moments = MomentsOf({1, 2}, 3);
+  {
+    const auto store = OpenStore();
+    ASSERT_TRUE(Create(*store, NewSession("a", BatchNormSpec(), 3)).ok());
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(Commit(*store, Step("a", moments, StepId{"c" + std::to_string(i), 1})).ok());
+    }
+  }
+  EXPECT_EQ(Query("SELECT count(*) FROM clients"), 0) << "so few stay in the state";
+  Execute("DROP TABLE clients; PRAGMA user_version = 2;");
+  const auto store = OpenStore();
+  for (int i = 3; i < 8; ++i) {
+    ASSERT_TRUE(Commit(*store, Step("a", moments, StepId{"c" + std::to_string(i), 1}))->applied);
+  }
+  EXPECT_EQ(Query("SELECT count(*) FROM clients"), 8);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(Commit(*store, Step("a", moments, StepId{"c" + std::to_string(i), 1}))->replayed) << i;
+  }
+  ASSERT_TRUE(Delete(*store, "a").ok());
+  EXPECT_EQ(Query("SELECT count(*) FROM clients"), 0);
+}
+
+TEST_F(SqliteTableTest, ColumnsThatDoNotFitTheRecordAreToldAndWrittenAnew) {
+  {
+    const auto store = OpenStore();
+    Session session = NewSession("a", BatchNormSpec(), 3);
+    session.ttl = absl::Hours(1);
+    ASSERT_TRUE(Create(*store, session).ok());
+  }
+  Execute("UPDATE sessions SET bytes = -1000000000000; UPDATE states SET expires_at = 5;");
+  DurableStoreOptions options = {.sweep_interval = absl::Milliseconds(5)};
+  const auto store = OpenStoreOn(*OpenTable(), std::move(options));
+  EXPECT_EQ(store->figures().bytes, 0) << "a number that cannot be does not count";
+  while (Query("SELECT min(bytes) FROM sessions") < 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GT(Query("SELECT expires_at FROM states"), 1'000'000);
+  EXPECT_TRUE(Get(*store, "a").ok()) << "it has not expired";
+  EXPECT_EQ(store->figures().damaged, 1);
+}
+
+TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
+  {
+    const auto store = OpenStore();
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchNormSpec(), 1)).ok());
+    }
+  }
+  // The index of names loses one of them.
+  Execute(
+      "PRAGMA writable_schema = ON; CREATE TABLE spare (id TEXT UNIQUE);"
+      "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_spare_1')"
+      " WHERE name = 'sqlite_autoindex_sessions_1';");
+  absl::Status told;
+  DurableStoreOptions options;
+  options.observer.on_file_damaged = [&told](const absl::Status& damage) { told = damage; };
+  absl::StatusOr<std::unique_ptr<SqliteTable>> table = OpenTable();
+  if (!table.ok()) {
+    EXPECT_EQ(table.status().code(), absl::StatusCode::kDataLoss);
+    return;
+  }
+  const auto store = OpenStoreOn(*std::move(table), std::move(options));
+  EXPECT_EQ(told.code(), absl::StatusCode::kDataLoss) << told;
+  EXPECT_TRUE(store->figures().file_damaged);
+  EXPECT_EQ(Get(*store, "s7").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Commit(*store, Step("s7", MomentsOf({1, 2}, 1))).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Create(*store, NewSession("s7", BatchNormSpec(), 1)).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SqliteTableTest, ABackupThatFailsLeavesNoFile) {
+  const auto store = OpenStore();
+  ASSERT_TRUE(Create(*store, NewSession("a", BatchNormSpec(), 3)).ok());
+  const std::string copy = folder_ + "/copy.db";
+  const auto reader = *SqliteTable::Open({.path = Path(), .read_only = true});
+  // No file may be longer than two pages.
+  struct rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const struct rlimit small = {.rlim_cur = 8192, .rlim_max = before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = reader->BackupTo(copy);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(std::filesystem::exists(copy));
 }
 
 TEST_F(SqliteTableTest, ANewerSchemaIsRefusedAndNamesBoth) {
@@ -102,7 +196,7 @@ TEST_F(SqliteTableTest, APageThatWasOverwrittenIsDataLossAndNotAnEmptyStore) {
     return;
   }
   EXPECT_EQ((*table)->Page({}, absl::UnixEpoch()).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ((*table)->Load({{{.id = "s7", .known = {}}}}).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ((*table)->Load({{{.id = "s7", .known = {}}}}, 1 << 20).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SqliteTableTest, ABackupMadeUnderLoadIsOneMomentOfTheStore) {
@@ -128,9 +222,7 @@ TEST_F(SqliteTableTest, ABackupMadeUnderLoadIsOneMomentOfTheStore) {
   stop = true;
   trainer.join();
 
-  std::unique_ptr<SqliteTable> writer = *SqliteTable::Open({.path = copy});
-  std::unique_ptr<SqliteTable> second = *writer->OpenReader();
-  const auto restored = *DurableStore::Open({}, std::move(writer), std::move(second), &clock_);
+  const auto restored = OpenStoreOn(*SqliteTable::Open({.path = copy}));
   const uint64_t a = (*Get(*restored, "a"))->version;
   const uint64_t b = (*Get(*restored, "b"))->version;
   EXPECT_GE(a, before);

@@ -29,10 +29,10 @@ T OrDie(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-std::unique_ptr<SessionStore> OpenOn(std::unique_ptr<SessionTable> writer, std::unique_ptr<SessionTable> reader,
-                                     DurableStoreOptions options, Clock* clock, const StoreFixture::Wrap& wrap) {
-  if (wrap != nullptr) writer = wrap(std::move(writer));
-  return OrDie(DurableStore::Open(std::move(options), std::move(writer), std::move(reader), clock));
+std::unique_ptr<SessionStore> OpenOn(StoreTables tables, DurableStoreOptions options, Clock* clock,
+                                     const StoreFixture::Wrap& wrap) {
+  if (wrap != nullptr) tables.writer = wrap(std::move(tables.writer));
+  return OrDie(DurableStore::Open(std::move(options), std::move(tables), clock));
 }
 
 class MemoryFixture : public StoreFixture {
@@ -54,8 +54,11 @@ class SqliteFixture : public StoreFixture {
 
   std::unique_ptr<SessionStore> Open(DurableStoreOptions options, Clock* clock, const Wrap& wrap) override {
     std::unique_ptr<SqliteTable> writer = OrDie(SqliteTable::Open({.path = Path(), .durability = options.durability}));
-    std::unique_ptr<SqliteTable> reader = OrDie(writer->OpenReader());
-    return OpenOn(std::move(writer), std::move(reader), std::move(options), clock, wrap);
+    StoreTables tables;
+    tables.reader = OrDie(writer->OpenReader());
+    tables.lister = OrDie(writer->OpenReader());
+    tables.writer = std::move(writer);
+    return OpenOn(std::move(tables), std::move(options), clock, wrap);
   }
   void Execute(const std::string& sql) override {
     const absl::Status status = OrDie(SqliteConnection::Open(Path(), /*read_only=*/false, ""))->Execute(sql);
@@ -83,9 +86,11 @@ class PostgresFixture : public StoreFixture {
     PostgresOptions table;
     table.url = url_;
     table.durability = options.durability;
-    std::unique_ptr<PostgresTable> writer = OrDie(PostgresTable::Open(table));
-    std::unique_ptr<PostgresTable> reader = OrDie(PostgresTable::Open(table));
-    return OpenOn(std::move(writer), std::move(reader), std::move(options), clock, wrap);
+    StoreTables tables;
+    for (auto* connection : {&tables.writer, &tables.reader, &tables.lister}) {
+      *connection = OrDie(PostgresTable::Open(table));
+    }
+    return OpenOn(std::move(tables), std::move(options), clock, wrap);
   }
   void Execute(const std::string& sql) override { Run(url_, sql); }
   std::vector<std::string> Options() const override { return {"--session_store=" + url_}; }

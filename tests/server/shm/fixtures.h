@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/shm/unique_fd.h"
+#include "server/base/unique_fd.h"
 
 namespace normd {
 

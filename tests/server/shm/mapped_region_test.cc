@@ -115,6 +115,20 @@ TEST(MappedRegion, StaysRefusedOnceAnAccessMetTheCut) {
   EXPECT_EQ(GetErrorDetail((*region)->CheckIntact())->reason, "REGION_TRUNCATED");
 }
 
+// A page of a sealed object for which the system has no memory: made here by a mapping of nothing in its place.
+TEST(MappedRegion, OfASealedObjectSurvivesAPageWithoutMemory) {
+  const auto region = MappedRegion::FromDescriptor(MakeSealedMemory(2 * kPage), 2 * kPage, kLimit);
+  ASSERT_TRUE(region.ok()) << region.status();
+  ASSERT_TRUE((*region)->sealed());
+  const UniqueFd nothing = MakeMemory(0);
+  ASSERT_NE(mmap((*region)->data(), kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, nothing.get(), 0),
+            MAP_FAILED);
+  EXPECT_TRUE((*region)->CheckIntact().ok());
+  EXPECT_EQ(Load((*region)->data()), 0);
+  EXPECT_TRUE((*region)->damaged());
+  EXPECT_EQ((*region)->CheckIntact().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST(MappedRegion, RefusesSizesOutOfRangeAndNamesThem) {
   const int64_t before = CountDescriptors();
   for (const uint64_t size_bytes : {uint64_t{0}, uint64_t{kPage + 1}, uint64_t{kLimit + 1}, UINT64_MAX}) {

@@ -265,6 +265,7 @@ TEST_F(RegistrarTest, BoundsItsConnectionsAndTakesNewOnesWhenSomeClose) {
   Start();
   const UniqueFd memory = MakeSealedMemory(kPage);
   const Peer one = Connect();
+  EXPECT_EQ(one.Register(memory.get(), kPage).code, kOk);
   {
     const Peer two = Connect();
     EXPECT_EQ(two.Register(memory.get(), kPage).code, kOk);
@@ -273,6 +274,25 @@ TEST_F(RegistrarTest, BoundsItsConnectionsAndTakesNewOnesWhenSomeClose) {
     EXPECT_EQ(three.Receive().code, kClosed);
   }
   EXPECT_TRUE(Eventually([&] { return Connect().Register(memory.get(), kPage).code == kOk; }));
+}
+
+TEST_F(RegistrarTest, ConnectionsWithoutARegionKeepNobodyOut) {
+  options_.max_connections = 3;
+  Start();
+  const UniqueFd memory = MakeSealedMemory(kPage);
+  const Peer useful = Connect();
+  EXPECT_EQ(useful.Register(memory.get(), kPage).code, kOk);
+  const Peer done = Connect();
+  EXPECT_EQ(done.Unregister(done.Register(memory.get(), kPage).region).code, kOk);
+  const Peer silent = Connect();
+  const Peer next = Connect();
+  EXPECT_EQ(next.Register(memory.get(), kPage).code, kOk);
+  EXPECT_EQ(done.Receive().code, kClosed) << "the oldest one";
+  const Peer last = Connect();
+  EXPECT_EQ(last.Register(memory.get(), kPage).code, kOk);
+  EXPECT_EQ(silent.Receive().code, kClosed);
+  EXPECT_EQ(Connect().Receive().code, kResourceExhausted) << "all have regions";
+  EXPECT_EQ(useful.Register(memory.get(), kPage).code, kOk) << "it had a region";
 }
 
 TEST_F(RegistrarTest, IsNotHeldUpByAClientThatFloodsAndDoesNotRead) {

@@ -1,7 +1,7 @@
-// A file descriptor that closes itself: what every path of registering holds, so that none leaks one.
+// A file descriptor that closes itself: what every path holds that opens one, so that none leaks.
 // Move-only; thread-compatible.
-#ifndef NORMD_SERVER_SHM_UNIQUE_FD_H_
-#define NORMD_SERVER_SHM_UNIQUE_FD_H_
+#ifndef NORMD_SERVER_BASE_UNIQUE_FD_H_
+#define NORMD_SERVER_BASE_UNIQUE_FD_H_
 
 #include <unistd.h>
 
@@ -33,4 +33,4 @@ class UniqueFd {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_SHM_UNIQUE_FD_H_
+#endif  // NORMD_SERVER_BASE_UNIQUE_FD_H_

@@ -1,0 +1,49 @@
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+#include "kernels/norm_lower.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-5"), RootOf("INSIDE_SQRT"), kCastOrder, kLayout, kRunning, kWeightOffset,
+};
+
+// y = (x - mean) / D * w + b, mean and variance of each channel over everything else.
+absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+  LowerChannels(spec.layout, plan);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+constinit const MethodDefinition kBatchNorm = {
+    .info = {.method = Method::kBatchNorm,
+             .name = "batch_norm",
+             .title = "BatchNorm",
+             .default_eps = 1e-5,
+             .default_eps_mode = EpsMode::kInsideSqrt,
+             .subtracts_mean = true,
+             .divides_by = "standard deviation",
+             .axes_bchw = "B,H,W",
+             .axes_bld = "B,L",
+             .axes_bc = "B",
+             .depends_on_batch = true,
+             .parameters = "w[C], b[C]; running mean[C], var[C]",
+             .training_equals_inference = false,
+             .used_by = "ResNet, Inception, MobileNet, EfficientNet, YOLO",
+             .when_to_choose =
+                 "convolutional networks trained with batches of 16 or more; costs nothing at inference, where it "
+                 "is a fixed map per channel",
+             .attributes = kAttributes},
+    .traits = {.has_channels = true,
+               .has_layout = true,
+               .takes_mask = true,
+               .refuses_single_values = true,
+               .state = StateKind::kMeanVariance},
+    .validate = CheckLayoutAndRunning,
+    .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
+    .lower = Lower,
+};
+
+}  // namespace normd::methods

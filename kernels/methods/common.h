@@ -1,0 +1,71 @@
+// What several methods share: attributes, checks of their values, and the choice of axes.
+// In the path: called by ValidateSpec and by the methods' validate and lower alone. Pure functions, safe from any
+// thread.
+#ifndef NORMD_KERNELS_METHODS_COMMON_H_
+#define NORMD_KERNELS_METHODS_COMMON_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/norm.h"
+#include "kernels/text.h"
+
+namespace normd::methods {
+
+// Attributes that several methods share.
+constexpr AttributeInfo Eps(std::string_view default_value) {
+  return {"eps", "double", default_value, "finite, >= 0; 0 means none"};
+}
+constexpr AttributeInfo RootOf(std::string_view default_value) {
+  return {"eps_mode", "enum EpsMode", default_value,
+          "INSIDE_SQRT: sqrt(S + eps), ADD_TO_ROOT: R + eps, CLAMP_ROOT: max(R, eps)"};
+}
+inline constexpr AttributeInfo kCastOrder = {
+    "cast_order", "enum CastOrder", "AFFINE_THEN_CAST",
+    "AFFINE_THEN_CAST: one rounding to the tensor's type; CAST_THEN_AFFINE: round, then w and b in that type"};
+inline constexpr AttributeInfo kWeightOffset = {"weight_offset", "double", "0", "0 or 1, added to w"};
+inline constexpr AttributeInfo kLayout = {"layout", "enum Layout", "required",
+                                          "CHANNELS_FIRST [N,C,*] or CHANNELS_LAST [N,*,C]"};
+inline constexpr AttributeInfo kRunning = {
+    "running", "RunningStatistics", "momentum 0.1 of NEW, UNBIASED variance",
+    "momentum in [0, 1] (0.1 of NEW, 0.9 of OLD), momentum_of NEW or OLD, cumulative (then no momentum), variance "
+    "UNBIASED or BIASED, single_value REFUSE or ZERO_VARIANCE, accept_non_finite"};
+
+// The path of a field of the spec's method, relative to NormSpec ("layer_norm.eps"), and to the request
+// ("spec.layer_norm.eps").
+std::string SpecPath(const NormSpec& spec, std::string_view field);
+std::string PlanPath(const NormSpec& spec, std::string_view field);
+
+// The enumerators are 1 to `last`; `names` lists them for the message.
+template <typename Enum>
+absl::Status CheckEnum(const NormSpec& spec, std::string_view field, Enum value, Enum last, std::string_view names) {
+  const int number = static_cast<int>(value);
+  if (number >= 1 && number <= static_cast<int>(last)) return absl::OkStatus();
+  return OutOfRangeError(SpecPath(spec, field), Concat(number), names, "UNKNOWN_ENUM_VALUE");
+}
+
+absl::Status CheckLayout(const NormSpec& spec);
+absl::Status CheckLayoutAndRunning(const NormSpec& spec);
+// At least one group; and of `channels`, which they must divide, at most `most`.
+absl::Status CheckGroups(const NormSpec& spec);
+absl::Status CheckGroupsOf(const NormSpec& spec, int64_t channels, int64_t most);
+// An axis that some rank allows.
+absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axis);
+// Not both normalized_shape and axes, and each such that some x has them.
+absl::Status CheckShapeOrAxes(const NormSpec& spec);
+
+// The axis counted from the front. INVALID_ARGUMENT naming `path` where the rank has none such.
+absl::StatusOr<int64_t> ResolveAxis(std::string_view path, int64_t axis, int64_t rank);
+
+// As LowerAxes: over normalized_shape, or axes, or the last axis where there is neither.
+absl::Status LowerShapeOrAxes(const NormSpec& spec, NormPlan* plan);
+void LowerLastAxis(NormPlan* plan);
+
+}  // namespace normd::methods
+
+#endif  // NORMD_KERNELS_METHODS_COMMON_H_

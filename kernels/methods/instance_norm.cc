@@ -1,0 +1,59 @@
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+#include "kernels/norm_lower.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-5"),
+    RootOf("INSIDE_SQRT"),
+    kCastOrder,
+    kLayout,
+    {"track_running_statistics", "bool", "false", "true in sessions only; inference then uses the running values"},
+    kRunning,
+    kWeightOffset,
+};
+
+// LayerNorm of each sample's channel. With running statistics it is BatchNorm's inference.
+absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+  if (plan->given_statistics) {
+    LowerChannels(spec.layout, plan);
+  } else {
+    LowerInstances(spec.layout, plan);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+constinit const MethodDefinition kInstanceNorm = {
+    .info = {.method = Method::kInstanceNorm,
+             .name = "instance_norm",
+             .title = "InstanceNorm",
+             .default_eps = 1e-5,
+             .default_eps_mode = EpsMode::kInsideSqrt,
+             .subtracts_mean = true,
+             .divides_by = "standard deviation",
+             .axes_bchw = "H,W",
+             .axes_bld = "L",
+             .axes_bc = "none: one value a set",
+             .depends_on_batch = false,
+             .parameters = "w[C], b[C]; running mean[C], var[C] if tracked",
+             .training_equals_inference = true,
+             .used_by = "fast style transfer, CycleGAN, pix2pix",
+             .when_to_choose =
+                 "image generation and style transfer, where the contrast of a single image must not matter; "
+                 "tracked running values make inference differ from training",
+             .attributes = kAttributes},
+    .traits = {.has_channels = true,
+               .has_layout = true,
+               .state = StateKind::kMeanVariance,
+               .tracks_on_request = true,
+               .steps_by_sample = true},
+    .validate = CheckLayoutAndRunning,
+    .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
+    .lower = Lower,
+};
+
+}  // namespace normd::methods

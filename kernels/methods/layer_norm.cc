@@ -1,0 +1,50 @@
+#include "kernels/errors.h"
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-5"),
+    RootOf("INSIDE_SQRT"),
+    kCastOrder,
+    {"normalized_shape", "repeated int64", "this or axes", "the trailing extents of x"},
+    {"axes", "repeated int64", "this or normalized_shape",
+     "distinct, from -rank to rank - 1; w and b have their extents in the order listed"},
+    kWeightOffset,
+};
+
+absl::Status Validate(const NormSpec& spec) {
+  if (spec.normalized_shape.empty() && spec.axes.empty()) {
+    return MissingError(SpecPath(spec, "normalized_shape"), "given, or axes");
+  }
+  return CheckShapeOrAxes(spec);
+}
+
+}  // namespace
+
+constinit const MethodDefinition kLayerNorm = {
+    .info = {.method = Method::kLayerNorm,
+             .name = "layer_norm",
+             .title = "LayerNorm",
+             .default_eps = 1e-5,
+             .default_eps_mode = EpsMode::kInsideSqrt,
+             .subtracts_mean = true,
+             .divides_by = "standard deviation",
+             .axes_bchw = "C,H,W",
+             .axes_bld = "D",
+             .axes_bc = "C",
+             .depends_on_batch = false,
+             .parameters = "w, b of the normalised shape",
+             .training_equals_inference = true,
+             .used_by = "BERT, GPT-2, GPT-3, ViT, Whisper",
+             .when_to_choose = "transformers and recurrent networks; any batch size, sequences of unequal length",
+             .attributes = kAttributes},
+    .traits = {},
+    .validate = Validate,
+    .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
+    .lower = LowerShapeOrAxes,
+};
+
+}  // namespace normd::methods

@@ -1,0 +1,82 @@
+#include "kernels/errors.h"
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+#include "kernels/norm_lower.h"
+#include "kernels/text.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-6"),
+    RootOf("INSIDE_SQRT"),
+    kCastOrder,
+    {"p", "double", "this or k", "in (0, 1]; k = p * d, computed on the decimal value of p"},
+    {"k", "int64", "this or p", "1 to d, the extent of the last axis"},
+    {"k_rounding", "enum KRounding", "CEIL", "CEIL or FLOOR, for p"},
+    kWeightOffset,
+};
+
+absl::Status Validate(const NormSpec& spec) {
+  if (!spec.p.has_value() && !spec.k.has_value()) return MissingError(SpecPath(spec, "p"), "given, or k");
+  if (spec.p.has_value() && spec.k.has_value()) {
+    return NotAllowedError(SpecPath(spec, "k"), "p and k exclude each other");
+  }
+  if (spec.p.has_value() && !(*spec.p > 0 && *spec.p <= 1)) {
+    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*spec.p), "above 0 and at most 1", "P_OUT_OF_RANGE");
+  }
+  if (spec.k.has_value() && *spec.k < 1) {
+    return OutOfRangeError(SpecPath(spec, "k"), Concat(*spec.k), "at least 1", "K_OUT_OF_RANGE");
+  }
+  return CheckEnum(spec, "k_rounding", spec.k_rounding, KRounding::kFloor, "K_ROUNDING_CEIL or K_ROUNDING_FLOOR");
+}
+
+// k for rows of d elements. An empty row has no elements to count, whatever p says.
+absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
+  if (spec.k.has_value()) {
+    if (*spec.k <= d) return *spec.k;
+    return OutOfRangeError(PlanPath(spec, "k"), Concat(*spec.k), Concat("between 1 and the last extent of x, ", d),
+                           "K_OUT_OF_RANGE");
+  }
+  const int64_t k = PartialLength(*spec.p, d, spec.k_rounding);
+  if (k >= 1 || d == 0) return k;
+  return OutOfRangeError(PlanPath(spec, "p"), NumberText(*spec.p),
+                         Concat("large enough that floor(p * ", d, ") is at least 1"), "K_OUT_OF_RANGE");
+}
+
+// RMSNorm of the last axis whose mean of squares is that of its first k elements.
+absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+  const absl::StatusOr<int64_t> k = PartialCount(spec, plan->shape.back());
+  if (!k.ok()) return k.status();
+  plan->k = *k;
+  LowerLastAxis(plan);
+  plan->statistic_reduce1 = plan->k;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+constinit const MethodDefinition kPRmsNorm = {
+    .info = {.method = Method::kPRmsNorm,
+             .name = "p_rms_norm",
+             .title = "pRMSNorm",
+             .default_eps = 1e-6,
+             .default_eps_mode = EpsMode::kInsideSqrt,
+             .subtracts_mean = false,
+             .divides_by = "root mean square of the first k",
+             .axes_bchw = "first k of W",
+             .axes_bld = "first k of D",
+             .axes_bc = "first k of C",
+             .depends_on_batch = false,
+             .parameters = "w, optional b of the last extent",
+             .training_equals_inference = true,
+             .used_by = "the RMSNorm paper (Zhang and Sennrich 2019), p = 6.25 %",
+             .when_to_choose = "models trained with it: the statistic is estimated from a part of the row",
+             .attributes = kAttributes},
+    .traits = {.rounds_k = true},
+    .validate = Validate,
+    .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },
+    .lower = Lower,
+};
+
+}  // namespace normd::methods

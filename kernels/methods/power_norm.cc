@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "kernels/errors.h"
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+#include "kernels/norm_lower.h"
+#include "kernels/text.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-5"),
+    {"eps_mode", "enum EpsMode", "INSIDE_SQRT", "INSIDE_SQRT only"},
+    kCastOrder,
+    {"alpha_fwd", "double", "0.9", "in [0, 1]: the weight of the old phi"},
+    {"warmup_iters", "int64", "10000", ">= 0: steps that divide by their own quadratic mean"},
+    {"num_groups", "int64", "1", ">= 1, divides C: groups of the scaling before the statistics"},
+    kWeightOffset,
+    {"accept_non_finite", "bool", "false", "true: NaN and Inf enter phi"},
+};
+
+absl::Status Validate(const NormSpec& spec) {
+  if (spec.eps_mode.has_value() && *spec.eps_mode != EpsMode::kInsideSqrt) {
+    return OutOfRangeError(SpecPath(spec, "eps_mode"),
+                           *spec.eps_mode == EpsMode::kAddToRoot ? "EPS_MODE_ADD_TO_ROOT" : "EPS_MODE_CLAMP_ROOT",
+                           "EPS_MODE_INSIDE_SQRT", "EPS_MODE_NOT_SUPPORTED");
+  }
+  if (!(spec.alpha_fwd >= 0 && spec.alpha_fwd <= 1)) {
+    return OutOfRangeError(SpecPath(spec, "alpha_fwd"), NumberText(spec.alpha_fwd), "between 0 and 1",
+                           "ALPHA_FWD_OUT_OF_RANGE");
+  }
+  if (spec.warmup_iters < 0) {
+    return OutOfRangeError(SpecPath(spec, "warmup_iters"), Concat(spec.warmup_iters), "at least 0",
+                           "WARMUP_ITERS_OUT_OF_RANGE");
+  }
+  return CheckGroups(spec);
+}
+
+// Each position's groups of channels are divided by their quadratic means, and each channel by that of all positions.
+// The channels are the last axis. There is one group where nothing is said, in a tensor without channels, too.
+absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+  const int64_t channels = plan->shape.back();
+  const int64_t most = std::max<int64_t>(1, channels);
+  if (absl::Status status = CheckGroupsOf(spec, channels, most); !status.ok()) return status;
+  LowerPower(spec.num_groups, plan);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+constinit const MethodDefinition kPowerNorm = {
+    .info = {.method = Method::kPowerNorm,
+             .name = "power_norm",
+             .title = "PowerNorm",
+             .default_eps = 1e-5,
+             .default_eps_mode = EpsMode::kInsideSqrt,
+             .subtracts_mean = false,
+             .divides_by = "quadratic mean, after group scaling",
+             .axes_bchw = "-",
+             .axes_bld = "B,L",
+             .axes_bc = "B",
+             .depends_on_batch = true,
+             .parameters = "w[C], b[C]; running phi[C]",
+             .training_equals_inference = false,
+             .used_by = "the PowerNorm paper (Shen et al. 2020): machine translation, language models",
+             .when_to_choose = "transformers that want BatchNorm's cheap inference without its unstable batch mean",
+             .attributes = kAttributes},
+    .traits = {.has_channels = true,
+               .takes_mask = true,
+               .has_fast = false,
+               .state = StateKind::kQuadraticMean,
+               .commit_gives_divisor = true},
+    .validate = Validate,
+    .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },
+    .lower = Lower,
+};
+
+}  // namespace normd::methods

@@ -1,0 +1,48 @@
+#include "kernels/methods/common.h"
+#include "kernels/methods/list.h"
+#include "kernels/norm_lower.h"
+
+namespace normd::methods {
+namespace {
+
+constexpr AttributeInfo kAttributes[] = {
+    Eps("1e-5"),
+    RootOf("ADD_TO_ROOT"),
+    kCastOrder,
+    kWeightOffset,
+};
+
+// x / R * w of the last axis, R its L2 norm and w one number.
+absl::Status Lower(const NormSpec&, NormPlan* plan) {
+  LowerLastAxis(plan);
+  UseScalarParameter(plan);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+constinit const MethodDefinition kScaleNorm = {
+    .info = {.method = Method::kScaleNorm,
+             .name = "scale_norm",
+             .title = "ScaleNorm",
+             .default_eps = 1e-5,
+             .default_eps_mode = EpsMode::kAddToRoot,
+             .subtracts_mean = false,
+             .divides_by = "L2 norm",
+             .axes_bchw = "W",
+             .axes_bld = "D",
+             .axes_bc = "C",
+             .depends_on_batch = false,
+             .parameters = "one scalar w, optional scalar b",
+             .training_equals_inference = true,
+             .used_by = "Transformers without Tears (Nguyen and Salazar 2019)",
+             .when_to_choose =
+                 "translation in low-resource languages and small transformers: one learned length for all rows",
+             .attributes = kAttributes},
+    .traits = {.parameter_shape_rank = 1},
+    .validate = [](const NormSpec&) { return absl::OkStatus(); },
+    .statistic = [](const NormSpec&) { return Statistic::kSumSquares; },
+    .lower = Lower,
+};
+
+}  // namespace normd::methods

@@ -1,0 +1,79 @@
+#include "server/admin/http_request.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace normd {
+namespace {
+
+std::string_view Reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Status";
+  }
+}
+
+HttpRequest Refused(int status) { return {.kind = HttpRequest::Kind::kRefused, .status = status}; }
+
+bool IsMethod(std::string_view text) {
+  constexpr size_t kLongestMethod = 16;
+  return !text.empty() && text.size() <= kLongestMethod &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+// "GET /path?query HTTP/1.1", the whole line.
+HttpRequest ParseRequestLine(std::string_view line) {
+  const size_t after_method = line.find(' ');
+  const size_t before_version = line.rfind(' ');
+  if (after_method == std::string_view::npos || before_version <= after_method) return Refused(400);
+  const std::string_view method = line.substr(0, after_method);
+  const std::string_view version = line.substr(before_version + 1);
+  std::string_view path = line.substr(after_method + 1, before_version - after_method - 1);
+  if (!IsMethod(method) || (version != "HTTP/1.1" && version != "HTTP/1.0")) return Refused(400);
+  if (path.empty() || path.find(' ') != std::string_view::npos) return Refused(400);
+  if (method != "GET" && method != "HEAD") return Refused(405);
+  path = path.substr(0, path.find('?'));
+  return {.kind = method == "GET" ? HttpRequest::Kind::kGet : HttpRequest::Kind::kHead, .path = path};
+}
+
+}  // namespace
+
+HttpRequest ParseHttpRequest(std::string_view received) {
+  const size_t line_end = received.find("\r\n");
+  if (line_end != std::string_view::npos) {
+    const HttpRequest request = ParseRequestLine(received.substr(0, line_end));
+    if (request.kind == HttpRequest::Kind::kRefused) return request;
+    // A head without fields ends with the request line's own end of line.
+    const size_t end = received.find("\r\n\r\n", line_end);
+    if (end != std::string_view::npos) return end + 4 <= kMaxHttpHeadBytes ? request : Refused(431);
+  } else if (!received.empty() && !IsMethod(received.substr(0, std::min(received.size(), received.find(' '))))) {
+    return Refused(400);
+  }
+  return received.size() < kMaxHttpHeadBytes ? HttpRequest() : Refused(431);
+}
+
+std::string EncodeHttpResponse(const HttpResponse& response, bool head_only) {
+  return absl::StrCat("HTTP/1.1 ", response.status, " ", std::string(Reason(response.status)), "\r\n",
+                      response.status == 405 ? "Allow: GET, HEAD\r\n" : "", "Content-Type: ", response.content_type,
+                      "\r\nContent-Length: ", response.body.size(), "\r\nConnection: close\r\n\r\n",
+                      head_only ? "" : response.body);
+}
+
+HttpResponse HttpError(int status) {
+  return {.status = status, .body = absl::StrCat(status, " ", std::string(Reason(status)), "\n")};
+}
+
+}  // namespace normd

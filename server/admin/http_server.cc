@@ -1,0 +1,272 @@
+#include "server/admin/http_server.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+
+namespace normd {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Probes and a scraper or two need a handful. The oldest goes for a new one, and not the new one away: a caller who
+// means to be answered has sent its request within milliseconds, and whoever holds connections open is older.
+constexpr size_t kMaxConnections = 64;
+// From accept to the last byte, whatever the caller sends or reads meanwhile. Probes give up after 1 s by default.
+constexpr milliseconds kDeadline(2000);
+// How long to leave the listener alone when there is no descriptor for a connection.
+constexpr milliseconds kAcceptPause(50);
+
+UniqueFd SpareDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+UniqueFd Listen(const addrinfo& address) {
+  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
+  if (!fd.valid()) return fd;
+  // A restart finds its port again. Not SO_REUSEPORT: two servers would share a port in silence.
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) fd.Close();
+  return fd;
+}
+
+// The first address of `host` that can be listened on; invalid when there is none.
+UniqueFd ListenOn(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return UniqueFd();
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    if (UniqueFd fd = Listen(*address); fd.valid()) return fd;
+  }
+  return UniqueFd();
+}
+
+int BoundPort(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// A call on a non-blocking socket that failed only for now.
+bool TryLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
+
+void Wake(int fd) {
+  const uint64_t one = 1;
+  // Can fail only where 2^64 - 2 wake-ups are pending.
+  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof(one));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
+                                                              std::vector<HttpPage> pages) {
+  UniqueFd listener = ListenOn(host, port);
+  if (!listener.valid()) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", port,
+                                               ": the port is in use or the address is not this machine's"));
+  }
+  UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!wake.valid()) return absl::UnavailableError("no descriptor is left for an eventfd");
+  const int bound = BoundPort(listener.get());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener), bound, std::move(wake), std::move(pages)));
+}
+
+HttpServer::HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages)
+    : listener_(std::move(listener)),
+      port_(port),
+      wake_(std::move(wake)),
+      pages_(std::move(pages)),
+      spare_(SpareDescriptor()) {
+  poller_ = std::thread([this] {
+    while (!ending_) Poll();
+  });
+  page_maker_ = std::thread([this] { MakeSlowPages(); });
+}
+
+HttpServer::~HttpServer() {
+  ending_ = true;
+  Wake(wake_.get());
+  {
+    MutexLock lock(mu_);
+    job_added_.SignalAll();
+  }
+  poller_.join();
+  page_maker_.join();
+}
+
+void HttpServer::Poll() {
+  const Time before = std::chrono::steady_clock::now();
+  std::vector<pollfd> polled = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+  polled.push_back({.fd = before < accept_after_ ? -1 : listener_.get(), .events = POLLIN, .revents = 0});
+  for (const Connection& connection : connections_) {
+    short events = POLLIN;
+    // Only that it breaks: what the caller sends meanwhile is not of interest.
+    if (connection.state == Connection::State::kWaiting) events = 0;
+    if (connection.state == Connection::State::kWriting) events = POLLOUT;
+    polled.push_back({.fd = connection.fd.get(), .events = events, .revents = 0});
+  }
+  if (poll(polled.data(), polled.size(), TimeoutMilliseconds(before)) < 0) return;  // EINTR
+  const Time now = std::chrono::steady_clock::now();
+  std::vector<Connection> kept;
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    Connection& connection = connections_[i];
+    const bool keep = polled[i + 2].revents == 0 || Advance(connection);
+    if (keep && now < connection.deadline) kept.push_back(std::move(connection));
+  }
+  connections_ = std::move(kept);
+  if (polled[0].revents != 0) TakeSlowPages();
+  if (polled[1].revents != 0) {
+    AcceptOne(now);
+  } else if (!spare_.valid()) {
+    spare_ = SpareDescriptor();
+  }
+}
+
+int HttpServer::TimeoutMilliseconds(Time now) const {
+  std::optional<Time> next;
+  if (!connections_.empty()) next = connections_.front().deadline;
+  if (now < accept_after_) next = next.has_value() ? std::min(*next, accept_after_) : accept_after_;
+  if (!next.has_value()) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(*next - now).count();
+  return static_cast<int>(std::max<int64_t>(left, 0));
+}
+
+void HttpServer::TakeSlowPages() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t taken = read(wake_.get(), &count, sizeof(count));
+  std::vector<std::pair<uint64_t, HttpResponse>> made;
+  {
+    MutexLock lock(mu_);
+    made.swap(made_);
+  }
+  for (const auto& [id, response] : made) {
+    const auto it = std::find_if(connections_.begin(), connections_.end(),
+                                 [id = id](const Connection& connection) { return connection.id == id; });
+    if (it != connections_.end() && !Respond(*it, response)) connections_.erase(it);
+  }
+}
+
+// One at each look: without a descriptor the system says so before it looks whether anybody waits, so that asking for a
+// second connection would cost the first one its place.
+void HttpServer::AcceptOne(Time now) {
+  UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid() && IsOutOfDescriptors(errno)) {
+    if (!MakeRoomForDescriptor()) accept_after_ = now + kAcceptPause;
+    return;
+  }
+  if (!fd.valid()) return;  // whoever waited has gone
+  if (connections_.size() >= kMaxConnections) connections_.erase(connections_.begin());
+  connections_.push_back({.id = next_id_++, .fd = std::move(fd), .deadline = now + kDeadline});
+}
+
+// Where the process has no descriptor left, the one that was kept for this; then one connection makes way for another.
+bool HttpServer::MakeRoomForDescriptor() {
+  if (spare_.valid()) {
+    spare_.Close();
+    return true;
+  }
+  if (connections_.empty()) return false;
+  connections_.erase(connections_.begin());
+  return true;
+}
+
+bool HttpServer::Advance(Connection& connection) {
+  switch (connection.state) {
+    case Connection::State::kReading:
+      return Read(connection);
+    case Connection::State::kWaiting:
+      return false;
+    case Connection::State::kWriting:
+      return Write(connection);
+    case Connection::State::kLingering:
+      return Linger(connection);
+  }
+  return false;
+}
+
+bool HttpServer::Read(Connection& connection) {
+  char buffer[kMaxHttpHeadBytes];
+  const ssize_t count = recv(connection.fd.get(), buffer, kMaxHttpHeadBytes - connection.received.size(), 0);
+  if (count <= 0) return count < 0 && TryLater();
+  connection.received.append(buffer, static_cast<size_t>(count));
+  const HttpRequest request = ParseHttpRequest(connection.received);
+  return request.kind == HttpRequest::Kind::kIncomplete || Answer(connection, request);
+}
+
+bool HttpServer::Answer(Connection& connection, const HttpRequest& request) {
+  if (request.kind == HttpRequest::Kind::kRefused) return Respond(connection, HttpError(request.status));
+  connection.head_only = request.kind == HttpRequest::Kind::kHead;
+  const auto page = std::find_if(pages_.begin(), pages_.end(),
+                                 [&request](const HttpPage& candidate) { return candidate.path == request.path; });
+  if (page == pages_.end()) return Respond(connection, HttpError(404));
+  if (!page->slow) return Respond(connection, page->make());
+  {
+    MutexLock lock(mu_);
+    // Those whose callers have gone are among them.
+    if (jobs_.size() < kMaxConnections) {
+      jobs_.push_back({connection.id, &*page});
+      job_added_.Signal();
+      connection.state = Connection::State::kWaiting;
+      return true;
+    }
+  }
+  return Respond(connection, HttpError(503));
+}
+
+bool HttpServer::Respond(Connection& connection, const HttpResponse& response) {
+  connection.response = EncodeHttpResponse(response, connection.head_only);
+  connection.state = Connection::State::kWriting;
+  return Write(connection);
+}
+
+bool HttpServer::Write(Connection& connection) {
+  const std::string_view rest = std::string_view(connection.response).substr(connection.sent);
+  const ssize_t count = send(connection.fd.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+  if (count < 0) return TryLater();
+  connection.sent += static_cast<size_t>(count);
+  if (connection.sent < connection.response.size()) return true;
+  connection.state = Connection::State::kLingering;
+  return shutdown(connection.fd.get(), SHUT_WR) == 0;
+}
+
+bool HttpServer::Linger(Connection& connection) {
+  char buffer[kMaxHttpHeadBytes];
+  const ssize_t count = recv(connection.fd.get(), buffer, sizeof(buffer), 0);
+  return count > 0 || (count < 0 && TryLater());
+}
+
+void HttpServer::MakeSlowPages() {
+  while (true) {
+    SlowJob job;
+    {
+      MutexLock lock(mu_);
+      while (jobs_.empty() && !ending_) job_added_.Wait(mu_);
+      if (ending_) return;
+      job = jobs_.front();
+      jobs_.pop_front();
+    }
+    HttpResponse response = job.page->make();
+    {
+      MutexLock lock(mu_);
+      made_.emplace_back(job.connection, std::move(response));
+    }
+    Wake(wake_.get());
+  }
+}
+
+}  // namespace normd

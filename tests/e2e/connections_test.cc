@@ -1,0 +1,174 @@
+// Who may come in, and who is shown out: connections without end, without set-up, without manners.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/e2e/test_server.h"
+#include "tests/support/raw_http2.h"
+
+namespace normd::e2e {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::RawHttp2;
+
+constexpr char kNormalize[] = "/normd.v1.Normalizer/Normalize";
+constexpr char kNormalizeStream[] = "/normd.v1.Normalizer/NormalizeStream";
+
+int64_t Closed(TestServer& server, RefusedFor reason) {
+  return server.server().connections().refused[static_cast<size_t>(reason)];
+}
+
+// Tries until the server answers; the listener may need a moment to notice that connections have gone.
+bool AnswersWithin(TestServer& server, seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (std::chrono::steady_clock::now() < end) {
+    const auto stub = v1::Normalizer::NewStub(server.NewChannel());
+    grpc::ClientContext context;
+    v1::NormalizeResponse response;
+    if (stub->Normalize(&context, LayerNormRequest(), &response).ok()) return true;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  return false;
+}
+
+TEST(ConnectionsE2eTest, BoundsTheConnectionsOfOnePeerAndServesAgainWhenTheyHaveGone) {
+  TestServer server({.max_connections = 8, .max_connections_per_peer = 4});
+  {
+    std::vector<std::unique_ptr<RawHttp2>> many;
+    for (int i = 0; i < 20; ++i) {
+      many.push_back(std::make_unique<RawHttp2>(server.target()));
+      many.back()->SendPreface();
+    }
+    int closed = 0;
+    for (const auto& one : many) closed += one->WaitForClose(milliseconds(200)) ? 1 : 0;
+    EXPECT_EQ(closed, 16);
+    EXPECT_EQ(Closed(server, RefusedFor::kAddress), 16);
+  }
+  EXPECT_TRUE(AnswersWithin(server, seconds(20)));
+}
+
+// Running out of descriptors must not end the listener: gRPC's own never accepts again.
+TEST(ConnectionsE2eTest, SurvivesTheEndOfDescriptors) {
+  TestServer server;
+  server.ExpectAlive();
+  std::vector<int> taken;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 300;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  // One is left, for the client's end.
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
+  ASSERT_FALSE(taken.empty());
+  close(taken.back());
+  taken.pop_back();
+  {
+    RawHttp2 last(server.target());
+    EXPECT_TRUE(last.connected());
+    EXPECT_TRUE(last.WaitForClose(seconds(10))) << "the peer is kept waiting";
+  }
+  EXPECT_GE(Closed(server, RefusedFor::kDescriptors), 1);
+  for (const int fd : taken) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(AnswersWithin(server, seconds(20)));
+}
+
+TEST(ConnectionsE2eTest, ClosesWhoeverDoesNotFinishTheSetUp) {
+  TestServer server({.setup_timeout = absl::Milliseconds(200)});
+  RawHttp2 silent(server.target());
+  RawHttp2 half(server.target());
+  half.SendBytes("PRI * HTTP/2.0\r\n\r\nSM\r\n");
+  EXPECT_TRUE(silent.WaitForClose(seconds(10)));
+  EXPECT_TRUE(half.WaitForClose(seconds(10)));
+  EXPECT_EQ(Closed(server, RefusedFor::kSetup), 2);
+  server.ExpectAlive();
+}
+
+TEST(ConnectionsE2eTest, TellsAnOlderHttpWhereItIs) {
+  TestServer server;
+  RawHttp2 old(server.target());
+  old.SendBytes("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(old.WaitForClose(seconds(10)));
+  EXPECT_EQ(Closed(server, RefusedFor::kForeign), 1);
+  server.ExpectAlive();
+}
+
+// gRPC counts a peer's streams only once the peer has acknowledged the limit.
+TEST(ConnectionsE2eTest, RefusesStreamsOverTheLimitOfAPeerThatAcknowledgesNothing) {
+  TestServer server({.max_concurrent_streams = 4});
+  RawHttp2 peer(server.target());
+  ASSERT_TRUE(peer.SendPreface());
+  for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(peer.SendHeaders(2 * i + 1, kNormalizeStream));
+  EXPECT_TRUE(peer.WaitForEnd(19, seconds(20)));
+  EXPECT_TRUE(peer.LastHeadersContain(19, "calls_of_connection")) << "the message is plain text";
+  server.ExpectAlive();
+}
+
+// The client opens its next call when the answer to one has come, which may be before the server is done with that one.
+TEST(ConnectionsE2eTest, NeverRefusesAClientThatKeepsToTheLimit) {
+  constexpr int kThreads = 8;
+  constexpr int kCallsPerThread = 400;
+  TestServer server({.max_concurrent_streams = 2});
+  const auto stub = v1::Normalizer::NewStub(server.NewChannel());
+  const v1::NormalizeRequest request = RmsNormRequest(std::vector<float>(16'384, 1.0F));
+  std::atomic<int> refused{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kThreads; ++i) {
+    callers.emplace_back([&] {
+      for (int call = 0; call < kCallsPerThread; ++call) {
+        grpc::ClientContext context;
+        v1::NormalizeResponse response;
+        if (!stub->Normalize(&context, request, &response).ok()) ++refused;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(refused, 0);
+}
+
+TEST(ConnectionsE2eTest, ClosesAConnectionThatOpensAndTakesBackCallsInAFlood) {
+  TestServer server;
+  RawHttp2 peer(server.target());
+  ASSERT_TRUE(peer.SendPreface());
+  uint32_t stream = 1;
+  for (; stream < 200'000 && !peer.closed(); stream += 2) {
+    if (!peer.SendHeaders(stream, kNormalize) || !peer.SendReset(stream)) break;
+    if (stream % 1001 == 0) server.ExpectAlive();
+  }
+  EXPECT_TRUE(peer.WaitForClose(seconds(20))) << stream;
+  EXPECT_GE(Closed(server, RefusedFor::kFlood), 1);
+  server.ExpectAlive();
+}
+
+TEST(ConnectionsE2eTest, AsksItsOwnListeners) {
+  TestServer server;
+  std::this_thread::sleep_for(seconds(3));
+  EXPECT_TRUE(server.server().Answers());
+  server.server().Shutdown(absl::Seconds(5));
+}
+
+// Every connection of a Unix socket has its own name, so that one has its own limits.
+TEST(ConnectionsE2eTest, ServesUnixSocketsAndIPv6) {
+  const TemporaryFolder folder;
+  TestServer server({.listeners = {"unix:" + folder.path() + "/s", "[::1]:0"}});
+  server.ExpectAlive();
+  const auto channel = grpc::CreateChannel("ipv6:[::1]:" + std::to_string(server.server().ports()[1]),
+                                           grpc::InsecureChannelCredentials());
+  grpc::ClientContext context;
+  v1::NormalizeResponse response;
+  const grpc::Status status = v1::Normalizer::NewStub(channel)->Normalize(&context, LayerNormRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(server.server().connections().open, 2);
+}
+
+}  // namespace
+}  // namespace normd::e2e

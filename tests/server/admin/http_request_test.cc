@@ -1,0 +1,67 @@
+#include "server/admin/http_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace normd {
+namespace {
+
+using Kind = HttpRequest::Kind;
+
+int RefusalOf(const std::string& received) {
+  const HttpRequest request = ParseHttpRequest(received);
+  return request.kind == Kind::kRefused ? request.status : 0;
+}
+
+TEST(HttpRequest, IsWholeWithTheEmptyLine) {
+  const std::string whole = "GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_EQ(ParseHttpRequest(whole.substr(0, size)).kind, Kind::kIncomplete) << size;
+  }
+  const HttpRequest request = ParseHttpRequest(whole);
+  EXPECT_EQ(request.kind, Kind::kGet);
+  EXPECT_EQ(request.path, "/metrics");
+  EXPECT_EQ(ParseHttpRequest("HEAD / HTTP/1.0\r\n\r\n").kind, Kind::kHead);
+}
+
+TEST(HttpRequest, RefusesNonsenseAsSoonAsItShows) {
+  EXPECT_EQ(RefusalOf("\x16\x03\x01"), 400) << "TLS";
+  EXPECT_EQ(RefusalOf("get / HTTP/1.1\r\n"), 400);
+  EXPECT_EQ(RefusalOf("\r\n"), 400);
+  EXPECT_EQ(RefusalOf("GET\r\n"), 400);
+  EXPECT_EQ(RefusalOf("GET / \r\n"), 400);
+  EXPECT_EQ(RefusalOf("GET  HTTP/1.1\r\n"), 400);
+  EXPECT_EQ(RefusalOf("GET /a b HTTP/1.1\r\n"), 400);
+  EXPECT_EQ(RefusalOf("GET / HTTP/2.0\r\n"), 400);
+  EXPECT_EQ(RefusalOf("PRI * HTTP/2.0\r\n"), 400) << "the preface of HTTP/2";
+  EXPECT_EQ(RefusalOf("AMETHODTHATISFARTOOLONG"), 400);
+  EXPECT_EQ(RefusalOf(std::string("GE\0T / HTTP/1.1\r\n", 17)), 400);
+}
+
+TEST(HttpRequest, RefusesOtherMethodsBeforeTheirBodies) {
+  EXPECT_EQ(RefusalOf("POST /metrics HTTP/1.1\r\n"), 405);
+  EXPECT_EQ(RefusalOf("DELETE / HTTP/1.1\r\n\r\n"), 405);
+}
+
+TEST(HttpRequest, RefusesAHeadOverTheLimit) {
+  const std::string line = "GET / HTTP/1.1\r\n";
+  const std::string largest = line + std::string(kMaxHttpHeadBytes - line.size() - 4, 'a') + "\r\n\r\n";
+  EXPECT_EQ(ParseHttpRequest(largest).kind, Kind::kGet);
+  EXPECT_EQ(ParseHttpRequest(largest.substr(0, kMaxHttpHeadBytes - 1)).kind, Kind::kIncomplete);
+  EXPECT_EQ(RefusalOf("GET /" + std::string(kMaxHttpHeadBytes, 'a')), 431);
+  EXPECT_EQ(RefusalOf(line + std::string(kMaxHttpHeadBytes, 'a') + "\r\n\r\n"), 431);
+}
+
+TEST(HttpResponse, IsWholeAndEndsItsConnection) {
+  const HttpResponse response = {.status = 200, .content_type = "text/html", .body = "page"};
+  EXPECT_EQ(EncodeHttpResponse(response, /*head_only=*/false),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage");
+  EXPECT_EQ(EncodeHttpResponse(response, /*head_only=*/true),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 4\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(EncodeHttpResponse(HttpError(405), false), ::testing::HasSubstr("\r\nAllow: GET, HEAD\r\n"));
+}
+
+}  // namespace
+}  // namespace normd

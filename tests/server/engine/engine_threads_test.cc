@@ -1,0 +1,153 @@
+// Where the engine does what takes time in proportion to bytes, and what it does for callers who are gone.
+#include <deque>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/base/steady_time.h"
+#include "tests/server/engine/fixtures.h"
+
+namespace normd {
+namespace {
+
+using engine_test::CallTo;
+using engine_test::Floats;
+using engine_test::LayerNormSpec;
+using engine_test::MethodSpec;
+
+constexpr int64_t kSmall = 1024;
+constexpr int64_t kLarge = WorkPool::kLargeBytes / sizeof(float);
+
+Floats Row(int64_t elements) {
+  return {.shape = {elements}, .elements = std::vector<float>(static_cast<size_t>(elements), 1.0F)};
+}
+
+class EngineThreadsTest : public engine_test::EngineFixture {
+ protected:
+  // LayerNorm of one row with a weight.
+  Call Weighted(const Floats& row) {
+    Call call = CallTo(LayerNormSpec({row.shape[0]}), row.View());
+    call.parameters.weight = row.View();
+    return call;
+  }
+
+  void CreateWeighted(const std::string& id, const Floats& row) {
+    Session session = session_test::NewSession(id, LayerNormSpec({row.shape[0]}), 0);
+    const auto* bytes = reinterpret_cast<const char*>(row.elements.data());
+    OwnedParameters parameters;
+    parameters.weight = OwnedTensor{DType::kF32, row.shape, std::string(bytes, row.elements.size() * sizeof(float))};
+    session.parameters = std::make_shared<const OwnedParameters>(std::move(parameters));
+    ASSERT_TRUE(session_test::Create(store_, session).ok());
+  }
+
+  const Floats small_ = Row(kSmall), large_ = Row(kLarge);
+};
+
+TEST_F(EngineThreadsTest, LargeParametersAreNotConvertedOnTheThreadThatSubmits) {
+  ASSERT_TRUE(Run(Weighted(small_)).ok());
+  EXPECT_EQ(backend_.prepared_on, std::this_thread::get_id());
+  ASSERT_TRUE(Run(Weighted(large_)).ok());
+  EXPECT_NE(backend_.prepared_on, std::this_thread::get_id());
+}
+
+// The memory store answers on the thread that asks, as others do on a thread of their own.
+TEST_F(EngineThreadsTest, LargeParametersOfASessionAreNotConvertedOnTheThreadThatAnswersForTheStore) {
+  CreateWeighted("small", small_);
+  CreateWeighted("large", large_);
+  ASSERT_TRUE(Run(CallTo("small", small_.View())).ok());
+  EXPECT_EQ(backend_.prepared_on, std::this_thread::get_id());
+  ASSERT_TRUE(Run(CallTo("large", large_.View())).ok());
+  EXPECT_NE(backend_.prepared_on, std::this_thread::get_id());
+}
+
+TEST_F(EngineThreadsTest, NothingIsPreparedOrComputedForACallerWhoIsGone) {
+  CreateWeighted("s", small_);
+  for (Call call : {Weighted(small_), CallTo("s", small_.View())}) {
+    call.cancelled = [] { return true; };
+    EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kCancelled);
+  }
+  EXPECT_EQ(backend_.prepared, 0);
+  EXPECT_TRUE(backend_.TakeJobLists().empty());
+}
+
+TEST_F(EngineThreadsTest, NothingIsPreparedOrComputedAfterTheDeadline) {
+  Call call = Weighted(small_);
+  call.deadline = SteadyNow() - absl::Milliseconds(1);
+  EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(backend_.prepared, 0);
+  EXPECT_TRUE(backend_.TakeJobLists().empty());
+}
+
+TEST_F(EngineThreadsTest, ACallerWhoGoesWhileItsCallIsPreparedIsNotComputedFor) {
+  Call call = Weighted(small_);
+  call.cancelled = [this] { return backend_.prepared > 0; };
+  EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(backend_.TakeJobLists().empty());
+}
+
+// Holds every list of jobs until it is told to end the oldest one.
+class HoldingBackend : public engine_test::SpyBackend {
+ public:
+  int64_t inline_elements() const override { return 0; }
+  void Submit(std::vector<Job> jobs, Done done) override {
+    callers.push_back(jobs.front().errand.caller);
+    held_.push_back(std::move(done));
+  }
+  void EndOne() {
+    Done done = std::move(held_.front());
+    held_.pop_front();
+    done(absl::OkStatus());
+  }
+
+  std::vector<uint64_t> callers;  // of the lists, in order
+
+ private:
+  std::deque<Done> held_;
+};
+
+TEST_F(EngineThreadsTest, LargeCallsOfSeveralCallersTakeTurns) {
+  HoldingBackend backend;
+  Engine engine(&backend, &store_, {.max_large_calls = 1});
+  for (const uint64_t caller : {1, 1, 1, 2}) {
+    Call call = CallTo(LayerNormSpec({kSmall}), small_.View());
+    call.caller = caller;
+    engine.Submit(std::move(call), [](const absl::StatusOr<CallReply>& reply) { EXPECT_TRUE(reply.ok()); });
+  }
+  for (int i = 0; i < 4; ++i) backend.EndOne();
+  EXPECT_EQ(backend.callers, (std::vector<uint64_t>{1, 1, 2, 1}));
+}
+
+TEST_F(EngineThreadsTest, ConvertedParametersHaveTheirRoomBeforeTheyAreMade) {
+  int64_t held = 0;
+  Call call = Weighted(small_);
+  call.hold = [&](int64_t bytes) {
+    EXPECT_EQ(backend_.prepared, 0);
+    held = bytes;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Run(std::move(call)).ok());
+  EXPECT_EQ(held, kSmall * (4 + 8 + 4)) << "y, and the weight as f64 and as f32";
+}
+
+TEST_F(EngineThreadsTest, ParametersWithoutRoomAreNotConverted) {
+  Call call = Weighted(small_);
+  call.hold = [](int64_t) { return absl::ResourceExhaustedError("full"); };
+  EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(backend_.prepared, 0);
+}
+
+// A running variance is converted while the call is judged.
+TEST_F(EngineThreadsTest, GivenStatisticsHaveTheirRoomBeforeTheyAreMade) {
+  const Floats x = {.shape = {2, 3}, .elements = {1, 2, 3, 4, 5, 6}};
+  const Floats statistics = {.shape = {3}, .elements = {1, 1, 1}};
+  Call call = CallTo(MethodSpec(Method::kBatchNorm), x.View());
+  call.running_mean = call.running_var = statistics.View();
+  call.hold = [](int64_t) { return absl::ResourceExhaustedError("full"); };
+  EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(backend_.prepared, 0);
+}
+
+}  // namespace
+}  // namespace normd
