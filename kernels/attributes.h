@@ -7,21 +7,6 @@
 
 namespace normd {
 
-enum class Method : uint8_t {
-  kBatchNorm = 1,  // the numbers of NormSpec's oneof on the wire
-  kLayerNorm,
-  kInstanceNorm,
-  kGroupNorm,
-  kRmsNorm,
-  kPRmsNorm,
-  kScaleNorm,
-  kLpNorm,
-  kPowerNorm,
-};
-inline constexpr Method kAllMethods[] = {Method::kBatchNorm, Method::kLayerNorm, Method::kInstanceNorm,
-                                         Method::kGroupNorm, Method::kRmsNorm,   Method::kPRmsNorm,
-                                         Method::kScaleNorm, Method::kLpNorm,    Method::kPowerNorm};
-
 enum class DType : uint8_t { kF32 = 1, kF16 = 2, kBF16 = 3, kF64 = 4 };
 
 // Every dtype, declared once. The enumerators equal the wire's DType numbers.

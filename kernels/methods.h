@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/norm.h"
+#include "kernels/spec.h"
 
 namespace normd {
 
@@ -49,7 +50,6 @@ struct MethodTraits {
   bool takes_parameters = true;  // w and b, and so a weight_offset and a cast_order
   bool takes_mask = false;
   bool has_fast = true;                // an f32 arithmetic
-  bool rounds_k = false;               // pRMSNorm's k of p
   bool refuses_single_values = false;  // one value a channel in training, unless the spec allows it
   // The rank of a shape of ones in which every spec of the method can be planned, where w and b depend on neither x nor
   // the spec: what its plan has is what every plan has. Else 0.
@@ -57,7 +57,6 @@ struct MethodTraits {
 
   StateKind state = StateKind::kNone;
   bool commit_gives_divisor = false;  // a step's output is divided by what its commit says
-  bool tracks_on_request = false;     // there is a state only where the spec says so
   bool steps_by_sample = false;       // a step takes the moments of each sample's channel, and not of each channel
 };
 
@@ -73,9 +72,6 @@ struct MethodDefinition {
 
 // In the order of kAllMethods.
 absl::Span<const MethodDefinition* const> AllMethods();
-// Whether it is one of kAllMethods: a number from elsewhere may be none.
-bool IsMethod(Method method);
-// REQUIRES: IsMethod(method).
 const MethodDefinition& DefinitionOf(Method method);
 inline const MethodInfo& Info(Method method) { return DefinitionOf(method).info; }
 inline const MethodTraits& TraitsOf(Method method) { return DefinitionOf(method).traits; }

@@ -12,9 +12,6 @@ namespace normd {
 
 namespace {
 
-constexpr double kMomentumOfNew = 0.1;
-constexpr double kMomentumOfOld = 0.9;
-
 absl::Status CheckOptions(const NormSpec& spec, const PlanOptions& options) {
   if (options.mode != Mode::kInference && options.mode != Mode::kTraining) {
     return OutOfRangeError("mode", Concat(static_cast<int>(options.mode)), "MODE_INFERENCE or MODE_TRAINING",
@@ -22,7 +19,7 @@ absl::Status CheckOptions(const NormSpec& spec, const PlanOptions& options) {
   }
   if (options.given_statistics && !spec.HasState()) {
     return NotAllowedError("parameters.running_mean",
-                           Concat(Info(spec.method).name, " of this spec uses no running statistics"));
+                           Concat(Info(spec.method()).name, " of this spec uses no running statistics"));
   }
   return absl::OkStatus();
 }
@@ -37,7 +34,7 @@ absl::StatusOr<int64_t> CheckTensor(Method method, DType dtype, absl::Span<const
 
 absl::Status CheckSingleValue(const NormSpec& spec, const NormPlan& plan) {
   const bool computed = plan.mode == Mode::kTraining && !plan.given_statistics && plan.elements > 0;
-  if (!computed || plan.SetSize() != 1 || spec.running.single_value != SingleValue::kRefuse) return absl::OkStatus();
+  if (!computed || plan.SetSize() != 1 || spec.running().single_value != SingleValue::kRefuse) return absl::OkStatus();
   return OutOfRangeError("x.shape", ShapeText(plan.shape),
                          "of more than one value per channel in training, unless single_value is ZERO_VARIANCE",
                          "SINGLE_VALUE_PER_CHANNEL");
@@ -66,31 +63,16 @@ Decimal ShortestDecimal(double p) {
 
 }  // namespace
 
-double RunningSpec::ResolvedMomentum() const {
-  return momentum.value_or(momentum_of == MomentumOf::kNew ? kMomentumOfNew : kMomentumOfOld);
-}
-
-double RunningSpec::NewWeight(uint64_t num_batches) const {
-  if (cumulative) return 1.0 / static_cast<double>(std::max<uint64_t>(1, num_batches));
-  return momentum_of == MomentumOf::kNew ? ResolvedMomentum() : 1 - ResolvedMomentum();
-}
-
-bool NormSpec::HasState() const {
-  if (!IsMethod(method)) return false;  // ValidateSpec says so
-  const MethodTraits& traits = TraitsOf(method);
-  return traits.state != StateKind::kNone && (!traits.tracks_on_request || track_running_statistics);
-}
-
 absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<const int64_t> shape,
                                   const PlanOptions& options) {
   if (absl::Status status = ValidateSpec(spec); !status.ok()) return PrefixField(status, "spec");
   if (absl::Status status = CheckOptions(spec, options); !status.ok()) return status;
-  const absl::StatusOr<int64_t> elements = CheckTensor(spec.method, dtype, shape);
+  const absl::StatusOr<int64_t> elements = CheckTensor(spec.method(), dtype, shape);
   if (!elements.ok()) return elements.status();
 
-  const MethodDefinition& method = DefinitionOf(spec.method);
+  const MethodDefinition& method = DefinitionOf(spec.method());
   NormPlan plan;
-  plan.method = spec.method;
+  plan.method = spec.method();
   plan.mode = options.mode;
   plan.statistic = method.statistic(spec);
   plan.given_statistics = options.given_statistics;

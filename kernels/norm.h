@@ -1,64 +1,18 @@
-// What the caller wants (NormSpec) and what to do (NormPlan). Read this file first: every method is data here.
-// In the path: rpc's codec or a session makes the spec, the engine calls MakePlan once per request, backends trust the
-// plan. Plain values; MakePlan is pure and safe from any thread.
+// What to do (NormPlan), from what the caller wants (NormSpec) and a shape.
+// In the path: the engine calls MakePlan once per request, backends trust the plan. Plain values; MakePlan is pure and
+// safe from any thread.
 #ifndef NORMD_KERNELS_NORM_H_
 #define NORMD_KERNELS_NORM_H_
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/attributes.h"
+#include "kernels/spec.h"
 #include "kernels/tensor.h"
 
 namespace normd {
-
-// How running statistics move (BatchNorm, tracking InstanceNorm). running = (1 - a) * running + a * new.
-struct RunningSpec {
-  std::optional<double> momentum;  // absent: 0.1 of NEW, 0.9 of OLD
-  MomentumOf momentum_of = MomentumOf::kNew;
-  bool cumulative = false;  // a = 1 / num_batches; momentum must be absent
-  RunningVariance variance = RunningVariance::kUnbiased;
-  SingleValue single_value = SingleValue::kRefuse;
-  bool accept_non_finite = false;
-
-  // The weight a of the new value, `num_batches` counting this one.
-  double NewWeight(uint64_t num_batches) const;
-  // The momentum as echoed: given or default.
-  double ResolvedMomentum() const;
-};
-
-// What the caller wants. A field that the method does not have is ignored.
-struct NormSpec {
-  Method method = Method::kLayerNorm;
-  std::optional<double> eps;        // absent: the method's default
-  std::optional<EpsMode> eps_mode;  // absent: the method's default
-  CastOrder cast_order = CastOrder::kAffineThenCast;
-  double weight_offset = 0;                 // 0 or 1
-  Layout layout = Layout::kUnspecified;     // Batch, Instance, Group
-  std::vector<int64_t> normalized_shape;    // Layer, RMS
-  std::vector<int64_t> axes;                // Layer, RMS (neither: last)
-  int64_t num_groups = 1;                   // Group, Power
-  bool affine_per_group = false;            // Group
-  std::optional<double> p;                  // pRMS
-  std::optional<int64_t> k;                 // pRMS
-  KRounding k_rounding = KRounding::kCeil;  // pRMS
-  int64_t order = 2;                        // Lp
-  int64_t axis = -1;                        // Lp
-  bool track_running_statistics = false;    // Instance
-  RunningSpec running;                      // Batch, Instance; Power uses accept_non_finite
-  double alpha_fwd = 0.9;                   // Power
-  int64_t warmup_iters = 10000;             // Power
-
-  // Whether a session of this spec has running state (Batch, Power, tracking Instance).
-  bool HasState() const;
-};
-
-// The checks that need no tensor: eps, momentum, p, k, groups, orders, modes. Field paths are relative to the NormSpec
-// message ("layer_norm.eps"). MakePlan calls it; sessions call it at creation.
-absl::Status ValidateSpec(const NormSpec& spec);
 
 // What a caller asks of one execution, next to spec and tensors.
 struct PlanOptions {

@@ -1,5 +1,4 @@
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 
 namespace normd::methods {
@@ -11,13 +10,13 @@ constexpr AttributeInfo kAttributes[] = {
 
 // y = (x - mean) / D * w + b, mean and variance of each channel over everything else.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
-  LowerChannels(spec.layout, plan);
+  LowerChannels(spec.layout(), plan);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-constinit const MethodDefinition kBatchNorm = {
+extern constinit const MethodDefinition kBatchNorm = {
     .info = {.method = Method::kBatchNorm,
              .name = "batch_norm",
              .title = "BatchNorm",

@@ -8,12 +8,12 @@ namespace normd::methods {
 namespace {
 
 absl::Status CheckAxes(const NormSpec& spec) {
-  if (spec.axes.size() > kMaxRank) {
-    return OutOfRangeError(SpecPath(spec, "axes"), Concat(spec.axes.size(), " axes"),
+  if (spec.axes().size() > kMaxRank) {
+    return OutOfRangeError(SpecPath(spec, "axes"), Concat(spec.axes().size(), " axes"),
                            Concat("at most ", kMaxRank, " axes"), "AXES_OUT_OF_RANGE");
   }
-  for (size_t i = 0; i < spec.axes.size(); ++i) {
-    absl::Status status = CheckAxis(spec, Concat("axes[", i, "]"), spec.axes[i]);
+  for (size_t i = 0; i < spec.axes().size(); ++i) {
+    absl::Status status = CheckAxis(spec, Concat("axes[", i, "]"), spec.axes()[i]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -21,12 +21,12 @@ absl::Status CheckAxes(const NormSpec& spec) {
 
 absl::StatusOr<Shape> ListedAxes(const NormSpec& spec, int64_t rank) {
   Shape axes;
-  for (size_t i = 0; i < spec.axes.size(); ++i) {
+  for (size_t i = 0; i < spec.axes().size(); ++i) {
     const std::string path = PlanPath(spec, Concat("axes[", i, "]"));
-    const absl::StatusOr<int64_t> axis = ResolveAxis(path, spec.axes[i], rank);
+    const absl::StatusOr<int64_t> axis = ResolveAxis(path, spec.axes()[i], rank);
     if (!axis.ok()) return axis.status();
     if (std::find(axes.begin(), axes.end(), *axis) != axes.end()) {
-      return OutOfRangeError(path, Concat(spec.axes[i]), "an axis that is not listed before", "DUPLICATE_AXIS");
+      return OutOfRangeError(path, Concat(spec.axes()[i]), "an axis that is not listed before", "DUPLICATE_AXIS");
     }
     axes.push_back(*axis);
   }
@@ -34,7 +34,7 @@ absl::StatusOr<Shape> ListedAxes(const NormSpec& spec, int64_t rank) {
 }
 
 absl::StatusOr<Shape> TrailingAxes(const NormSpec& spec, absl::Span<const int64_t> shape) {
-  const absl::Span<const int64_t> wanted = spec.normalized_shape;
+  const absl::Span<const int64_t> wanted = spec.normalized_shape();
   const bool fits = wanted.size() <= shape.size();
   const size_t first = fits ? shape.size() - wanted.size() : 0;
   if (!fits || shape.subspan(first) != wanted) {
@@ -49,22 +49,23 @@ absl::StatusOr<Shape> TrailingAxes(const NormSpec& spec, absl::Span<const int64_
 }  // namespace
 
 std::string SpecPath(const NormSpec& spec, std::string_view field) {
-  return Concat(Info(spec.method).name, ".", field);
+  return Concat(Info(spec.method()).name, ".", field);
 }
 
 std::string PlanPath(const NormSpec& spec, std::string_view field) { return Concat("spec.", SpecPath(spec, field)); }
 
 absl::Status CheckLayout(const NormSpec& spec) {
-  if (spec.layout == Layout::kUnspecified) {
+  if (spec.layout() == Layout::kUnspecified) {
     return MissingError(SpecPath(spec, "layout"), "LAYOUT_CHANNELS_FIRST or LAYOUT_CHANNELS_LAST");
   }
-  return CheckEnum(spec, "layout", spec.layout, Layout::kChannelsLast, "LAYOUT_CHANNELS_FIRST or LAYOUT_CHANNELS_LAST");
+  return CheckEnum(spec, "layout", spec.layout(), Layout::kChannelsLast,
+                   "LAYOUT_CHANNELS_FIRST or LAYOUT_CHANNELS_LAST");
 }
 
 absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
   absl::Status status = CheckLayout(spec);
   if (!status.ok()) return status;
-  const RunningSpec& running = spec.running;
+  const RunningSpec& running = spec.running();
   if (running.momentum.has_value() && !(*running.momentum >= 0 && *running.momentum <= 1)) {
     return MomentumError(SpecPath(spec, "running.momentum"), *running.momentum);
   }
@@ -82,15 +83,15 @@ absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
 }
 
 absl::Status CheckGroups(const NormSpec& spec) {
-  if (spec.num_groups >= 1) return absl::OkStatus();
-  return OutOfRangeError(SpecPath(spec, "num_groups"), Concat(spec.num_groups), "at least 1",
+  if (spec.num_groups() >= 1) return absl::OkStatus();
+  return OutOfRangeError(SpecPath(spec, "num_groups"), Concat(spec.num_groups()), "at least 1",
                          "NUM_GROUPS_OUT_OF_RANGE");
 }
 
 absl::Status CheckGroupsOf(const NormSpec& spec, int64_t channels, int64_t most) {
-  if (spec.num_groups <= most && channels % spec.num_groups == 0) return absl::OkStatus();
-  const std::string_view limit = spec.num_groups > most ? "at most" : "a divisor of";
-  return OutOfRangeError(PlanPath(spec, "num_groups"), Concat(spec.num_groups),
+  if (spec.num_groups() <= most && channels % spec.num_groups() == 0) return absl::OkStatus();
+  const std::string_view limit = spec.num_groups() > most ? "at most" : "a divisor of";
+  return OutOfRangeError(PlanPath(spec, "num_groups"), Concat(spec.num_groups()),
                          Concat(limit, " the number of channels, ", channels), "NUM_GROUPS_OUT_OF_RANGE");
 }
 
@@ -101,16 +102,16 @@ absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axi
 }
 
 absl::Status CheckShapeOrAxes(const NormSpec& spec) {
-  if (!spec.normalized_shape.empty() && !spec.axes.empty()) {
+  if (!spec.normalized_shape().empty() && !spec.axes().empty()) {
     return NotAllowedError(SpecPath(spec, "axes"), "normalized_shape and axes exclude each other");
   }
-  if (spec.normalized_shape.size() > kMaxRank) {
-    return RankError(SpecPath(spec, "normalized_shape"), static_cast<int64_t>(spec.normalized_shape.size()), 1,
+  if (spec.normalized_shape().size() > kMaxRank) {
+    return RankError(SpecPath(spec, "normalized_shape"), static_cast<int64_t>(spec.normalized_shape().size()), 1,
                      kMaxRank);
   }
-  for (size_t i = 0; i < spec.normalized_shape.size(); ++i) {
-    if (spec.normalized_shape[i] < 0) {
-      return DimensionError(SpecPath(spec, Concat("normalized_shape[", i, "]")), spec.normalized_shape[i]);
+  for (size_t i = 0; i < spec.normalized_shape().size(); ++i) {
+    if (spec.normalized_shape()[i] < 0) {
+      return DimensionError(SpecPath(spec, Concat("normalized_shape[", i, "]")), spec.normalized_shape()[i]);
     }
   }
   return CheckAxes(spec);
@@ -123,12 +124,12 @@ absl::StatusOr<int64_t> ResolveAxis(std::string_view path, int64_t axis, int64_t
 }
 
 absl::Status LowerShapeOrAxes(const NormSpec& spec, NormPlan* plan) {
-  if (spec.normalized_shape.empty() && spec.axes.empty()) {
+  if (spec.normalized_shape().empty() && spec.axes().empty()) {
     LowerLastAxis(plan);
     return absl::OkStatus();
   }
-  const absl::StatusOr<Shape> axes =
-      spec.axes.empty() ? TrailingAxes(spec, plan->shape) : ListedAxes(spec, static_cast<int64_t>(plan->shape.size()));
+  const absl::StatusOr<Shape> axes = spec.axes().empty() ? TrailingAxes(spec, plan->shape)
+                                                         : ListedAxes(spec, static_cast<int64_t>(plan->shape.size()));
   if (!axes.ok()) return axes.status();
   LowerAxes(*axes, plan);
   return absl::OkStatus();

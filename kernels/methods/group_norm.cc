@@ -1,5 +1,4 @@
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 
 namespace normd::methods {
@@ -22,15 +21,15 @@ absl::Status Validate(const NormSpec& spec) {
 
 // Mean and variance of each sample's group of channels. No channels make no groups.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
-  const int64_t channels = plan->shape[ChannelAxis(spec.layout, static_cast<int64_t>(plan->shape.size()))];
+  const int64_t channels = plan->shape[ChannelAxis(spec.layout(), static_cast<int64_t>(plan->shape.size()))];
   if (absl::Status status = CheckGroupsOf(spec, channels, channels); !status.ok()) return status;
-  LowerGroups(spec.layout, spec.num_groups, spec.affine_per_group, plan);
+  LowerGroups(spec.layout(), spec.num_groups(), std::get<GroupNormSpec>(spec.attributes).affine_per_group, plan);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-constinit const MethodDefinition kGroupNorm = {
+extern constinit const MethodDefinition kGroupNorm = {
     .info = {.method = Method::kGroupNorm,
              .name = "group_norm",
              .title = "GroupNorm",

@@ -1,5 +1,4 @@
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 
 namespace normd::methods {
@@ -18,16 +17,16 @@ constexpr AttributeInfo kAttributes[] = {
 // LayerNorm of each sample's channel. With running statistics it is BatchNorm's inference.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   if (plan->given_statistics) {
-    LowerChannels(spec.layout, plan);
+    LowerChannels(spec.layout(), plan);
   } else {
-    LowerInstances(spec.layout, plan);
+    LowerInstances(spec.layout(), plan);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-constinit const MethodDefinition kInstanceNorm = {
+extern constinit const MethodDefinition kInstanceNorm = {
     .info = {.method = Method::kInstanceNorm,
              .name = "instance_norm",
              .title = "InstanceNorm",
@@ -46,11 +45,7 @@ constinit const MethodDefinition kInstanceNorm = {
                  "image generation and style transfer, where the contrast of a single image must not matter; "
                  "tracked running values make inference differ from training",
              .attributes = kAttributes},
-    .traits = {.has_channels = true,
-               .has_layout = true,
-               .state = StateKind::kMeanVariance,
-               .tracks_on_request = true,
-               .steps_by_sample = true},
+    .traits = {.has_channels = true, .has_layout = true, .state = StateKind::kMeanVariance, .steps_by_sample = true},
     .validate = CheckLayoutAndRunning,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
     .lower = Lower,

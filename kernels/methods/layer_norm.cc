@@ -1,6 +1,5 @@
 #include "kernels/errors.h"
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 
 namespace normd::methods {
 namespace {
@@ -16,7 +15,7 @@ constexpr AttributeInfo kAttributes[] = {
 };
 
 absl::Status Validate(const NormSpec& spec) {
-  if (spec.normalized_shape.empty() && spec.axes.empty()) {
+  if (spec.normalized_shape().empty() && spec.axes().empty()) {
     return MissingError(SpecPath(spec, "normalized_shape"), "given, or axes");
   }
   return CheckShapeOrAxes(spec);
@@ -24,7 +23,7 @@ absl::Status Validate(const NormSpec& spec) {
 
 }  // namespace
 
-constinit const MethodDefinition kLayerNorm = {
+extern constinit const MethodDefinition kLayerNorm = {
     .info = {.method = Method::kLayerNorm,
              .name = "layer_norm",
              .title = "LayerNorm",

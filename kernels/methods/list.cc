@@ -1,8 +1,23 @@
-#include "kernels/methods/list.h"
-
+// The methods, each declared in a file of its own. Constant data.
 #include <iterator>
 
+#include "kernels/methods.h"
+
 namespace normd {
+namespace methods {
+
+extern const MethodDefinition kBatchNorm;
+extern const MethodDefinition kLayerNorm;
+extern const MethodDefinition kInstanceNorm;
+extern const MethodDefinition kGroupNorm;
+extern const MethodDefinition kRmsNorm;
+extern const MethodDefinition kPRmsNorm;
+extern const MethodDefinition kScaleNorm;
+extern const MethodDefinition kLpNorm;
+extern const MethodDefinition kPowerNorm;
+
+}  // namespace methods
+
 namespace {
 
 // In the order of kAllMethods.
@@ -15,11 +30,6 @@ static_assert(std::size(kDefinitions) == std::size(kAllMethods));
 }  // namespace
 
 absl::Span<const MethodDefinition* const> AllMethods() { return kDefinitions; }
-
-bool IsMethod(Method method) {
-  const auto number = static_cast<size_t>(method);
-  return number >= 1 && number <= std::size(kDefinitions);
-}
 
 const MethodDefinition& DefinitionOf(Method method) { return *kDefinitions[static_cast<int>(method) - 1]; }
 

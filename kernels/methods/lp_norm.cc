@@ -1,6 +1,5 @@
 #include "kernels/errors.h"
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 #include "kernels/text.h"
 
@@ -16,23 +15,26 @@ constexpr AttributeInfo kAttributes[] = {
 };
 
 absl::Status Validate(const NormSpec& spec) {
-  if (spec.order != 1 && spec.order != 2) {
-    return OutOfRangeError(SpecPath(spec, "order"), Concat(spec.order), "1 or 2", "ORDER_OUT_OF_RANGE");
+  const auto& [order, axis] = std::get<LpNormSpec>(spec.attributes);
+  if (order != 1 && order != 2) {
+    return OutOfRangeError(SpecPath(spec, "order"), Concat(order), "1 or 2", "ORDER_OUT_OF_RANGE");
   }
-  if (spec.order == 1 && spec.eps_mode == EpsMode::kInsideSqrt) {
+  if (order == 1 && spec.eps_mode == EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"), "EPS_MODE_INSIDE_SQRT",
                            "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for order 1, which takes no square root",
                            "EPS_MODE_NOT_SUPPORTED");
   }
-  return CheckAxis(spec, "axis", spec.axis);
+  return CheckAxis(spec, "axis", axis);
 }
 
-Statistic StatisticOf(const NormSpec& spec) { return spec.order == 1 ? Statistic::kAbsSum : Statistic::kSumSquares; }
+Statistic StatisticOf(const NormSpec& spec) {
+  return std::get<LpNormSpec>(spec.attributes).order == 1 ? Statistic::kAbsSum : Statistic::kSumSquares;
+}
 
 // x / R of one axis, R its L1 or L2 norm; 0 where R is 0.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
-  const absl::StatusOr<int64_t> axis =
-      ResolveAxis(PlanPath(spec, "axis"), spec.axis, static_cast<int64_t>(plan->shape.size()));
+  const absl::StatusOr<int64_t> axis = ResolveAxis(PlanPath(spec, "axis"), std::get<LpNormSpec>(spec.attributes).axis,
+                                                   static_cast<int64_t>(plan->shape.size()));
   if (!axis.ok()) return axis.status();
   LowerAxes({*axis}, plan);
   plan->zero_norm_gives_zero = true;
@@ -43,7 +45,7 @@ absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
 
 }  // namespace
 
-constinit const MethodDefinition kLpNorm = {
+extern constinit const MethodDefinition kLpNorm = {
     .info = {.method = Method::kLpNorm,
              .name = "lp_norm",
              .title = "LpNorm",

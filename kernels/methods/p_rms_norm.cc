@@ -1,6 +1,5 @@
 #include "kernels/errors.h"
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 #include "kernels/text.h"
 
@@ -18,29 +17,31 @@ constexpr AttributeInfo kAttributes[] = {
 };
 
 absl::Status Validate(const NormSpec& spec) {
-  if (!spec.p.has_value() && !spec.k.has_value()) return MissingError(SpecPath(spec, "p"), "given, or k");
-  if (spec.p.has_value() && spec.k.has_value()) {
+  const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
+  if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "given, or k");
+  if (p.has_value() && k.has_value()) {
     return NotAllowedError(SpecPath(spec, "k"), "p and k exclude each other");
   }
-  if (spec.p.has_value() && !(*spec.p > 0 && *spec.p <= 1)) {
-    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*spec.p), "above 0 and at most 1", "P_OUT_OF_RANGE");
+  if (p.has_value() && !(*p > 0 && *p <= 1)) {
+    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*p), "above 0 and at most 1", "P_OUT_OF_RANGE");
   }
-  if (spec.k.has_value() && *spec.k < 1) {
-    return OutOfRangeError(SpecPath(spec, "k"), Concat(*spec.k), "at least 1", "K_OUT_OF_RANGE");
+  if (k.has_value() && *k < 1) {
+    return OutOfRangeError(SpecPath(spec, "k"), Concat(*k), "at least 1", "K_OUT_OF_RANGE");
   }
-  return CheckEnum(spec, "k_rounding", spec.k_rounding, KRounding::kFloor, "K_ROUNDING_CEIL or K_ROUNDING_FLOOR");
+  return CheckEnum(spec, "k_rounding", k_rounding, KRounding::kFloor, "K_ROUNDING_CEIL or K_ROUNDING_FLOOR");
 }
 
 // k for rows of d elements. An empty row has no elements to count, whatever p says.
 absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
-  if (spec.k.has_value()) {
-    if (*spec.k <= d) return *spec.k;
-    return OutOfRangeError(PlanPath(spec, "k"), Concat(*spec.k), Concat("between 1 and the last extent of x, ", d),
+  const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
+  if (k.has_value()) {
+    if (*k <= d) return *k;
+    return OutOfRangeError(PlanPath(spec, "k"), Concat(*k), Concat("between 1 and the last extent of x, ", d),
                            "K_OUT_OF_RANGE");
   }
-  const int64_t k = PartialLength(*spec.p, d, spec.k_rounding);
-  if (k >= 1 || d == 0) return k;
-  return OutOfRangeError(PlanPath(spec, "p"), NumberText(*spec.p),
+  const int64_t length = PartialLength(*p, d, k_rounding);
+  if (length >= 1 || d == 0) return length;
+  return OutOfRangeError(PlanPath(spec, "p"), NumberText(*p),
                          Concat("large enough that floor(p * ", d, ") is at least 1"), "K_OUT_OF_RANGE");
 }
 
@@ -56,7 +57,7 @@ absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
 
 }  // namespace
 
-constinit const MethodDefinition kPRmsNorm = {
+extern constinit const MethodDefinition kPRmsNorm = {
     .info = {.method = Method::kPRmsNorm,
              .name = "p_rms_norm",
              .title = "pRMSNorm",
@@ -73,7 +74,7 @@ constinit const MethodDefinition kPRmsNorm = {
              .used_by = "the RMSNorm paper (Zhang and Sennrich 2019), p = 6.25 %",
              .when_to_choose = "models trained with it: the statistic is estimated from a part of the row",
              .attributes = kAttributes},
-    .traits = {.rounds_k = true},
+    .traits = {},
     .validate = Validate,
     .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },
     .lower = Lower,

@@ -2,7 +2,6 @@
 
 #include "kernels/errors.h"
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 #include "kernels/text.h"
 
@@ -21,17 +20,18 @@ constexpr AttributeInfo kAttributes[] = {
 };
 
 absl::Status Validate(const NormSpec& spec) {
+  const auto& power = std::get<PowerNormSpec>(spec.attributes);
   if (spec.eps_mode.has_value() && *spec.eps_mode != EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"),
                            *spec.eps_mode == EpsMode::kAddToRoot ? "EPS_MODE_ADD_TO_ROOT" : "EPS_MODE_CLAMP_ROOT",
                            "EPS_MODE_INSIDE_SQRT", "EPS_MODE_NOT_SUPPORTED");
   }
-  if (!(spec.alpha_fwd >= 0 && spec.alpha_fwd <= 1)) {
-    return OutOfRangeError(SpecPath(spec, "alpha_fwd"), NumberText(spec.alpha_fwd), "between 0 and 1",
+  if (!(power.alpha_fwd >= 0 && power.alpha_fwd <= 1)) {
+    return OutOfRangeError(SpecPath(spec, "alpha_fwd"), NumberText(power.alpha_fwd), "between 0 and 1",
                            "ALPHA_FWD_OUT_OF_RANGE");
   }
-  if (spec.warmup_iters < 0) {
-    return OutOfRangeError(SpecPath(spec, "warmup_iters"), Concat(spec.warmup_iters), "at least 0",
+  if (power.warmup_iters < 0) {
+    return OutOfRangeError(SpecPath(spec, "warmup_iters"), Concat(power.warmup_iters), "at least 0",
                            "WARMUP_ITERS_OUT_OF_RANGE");
   }
   return CheckGroups(spec);
@@ -43,13 +43,13 @@ absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   const int64_t channels = plan->shape.back();
   const int64_t most = std::max<int64_t>(1, channels);
   if (absl::Status status = CheckGroupsOf(spec, channels, most); !status.ok()) return status;
-  LowerPower(spec.num_groups, plan);
+  LowerPower(spec.num_groups(), plan);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-constinit const MethodDefinition kPowerNorm = {
+extern constinit const MethodDefinition kPowerNorm = {
     .info = {.method = Method::kPowerNorm,
              .name = "power_norm",
              .title = "PowerNorm",

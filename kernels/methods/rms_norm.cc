@@ -1,5 +1,4 @@
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 
 namespace normd::methods {
 namespace {
@@ -16,7 +15,7 @@ constexpr AttributeInfo kAttributes[] = {
 
 }  // namespace
 
-constinit const MethodDefinition kRmsNorm = {
+extern constinit const MethodDefinition kRmsNorm = {
     .info = {.method = Method::kRmsNorm,
              .name = "rms_norm",
              .title = "RMSNorm",

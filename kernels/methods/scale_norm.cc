@@ -1,5 +1,4 @@
 #include "kernels/methods/common.h"
-#include "kernels/methods/list.h"
 #include "kernels/norm_lower.h"
 
 namespace normd::methods {
@@ -21,7 +20,7 @@ absl::Status Lower(const NormSpec&, NormPlan* plan) {
 
 }  // namespace
 
-constinit const MethodDefinition kScaleNorm = {
+extern constinit const MethodDefinition kScaleNorm = {
     .info = {.method = Method::kScaleNorm,
              .name = "scale_norm",
              .title = "ScaleNorm",

@@ -19,7 +19,7 @@ absl::Status CheckCommon(const NormSpec& spec) {
                                     "EPS_MODE_INSIDE_SQRT, EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT");
     if (!status.ok()) return status;
   }
-  if (!TraitsOf(spec.method).takes_parameters) return absl::OkStatus();  // nothing to do with them
+  if (!TraitsOf(spec.method()).takes_parameters) return absl::OkStatus();  // nothing to do with them
   if (spec.weight_offset != 0 && spec.weight_offset != 1) {
     return OutOfRangeError(SpecPath(spec, "weight_offset"), NumberText(spec.weight_offset), "0 or 1",
                            "WEIGHT_OFFSET_OUT_OF_RANGE");
@@ -31,12 +31,8 @@ absl::Status CheckCommon(const NormSpec& spec) {
 }  // namespace
 
 absl::Status ValidateSpec(const NormSpec& spec) {
-  const int number = static_cast<int>(spec.method);
-  if (!IsMethod(spec.method)) {
-    return OutOfRangeError("method", Concat(number), "one of the methods of NormSpec", "UNKNOWN_METHOD");
-  }
   if (absl::Status status = CheckCommon(spec); !status.ok()) return status;
-  return DefinitionOf(spec.method).validate(spec);
+  return DefinitionOf(spec.method()).validate(spec);
 }
 
 }  // namespace normd

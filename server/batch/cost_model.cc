@@ -17,9 +17,7 @@ constexpr int64_t kSmallRows = 4;
 constexpr int64_t kLargeRows = 1024;
 
 absl::StatusOr<NormPlan> PlanOf(int64_t rows) {
-  NormSpec spec;
-  spec.method = Method::kRmsNorm;
-  return MakePlan(spec, DType::kF32, {rows, kRowElements}, {});
+  return MakePlan({.attributes = RmsNormSpec()}, DType::kF32, {rows, kRowElements}, {});
 }
 
 absl::Status RunAndWait(Backend& backend, const Job& job) {

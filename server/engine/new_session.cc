@@ -19,8 +19,8 @@ absl::Status CheckChannels(const Session& session) {
     return OutOfRangeError("num_channels", Concat(channels), "at least 1 for a method with running state",
                            "CHANNELS_OUT_OF_RANGE");
   }
-  if (channels != 0 && !TraitsOf(spec.method).has_channels) {
-    return OutOfRangeError("num_channels", Concat(channels), Concat("0: ", Info(spec.method).name, " has no channels"),
+  if (channels != 0 && !TraitsOf(spec.method()).has_channels) {
+    return OutOfRangeError("num_channels", Concat(channels), Concat("0: ", Info(spec.method()).name, " has no channels"),
                            "CHANNELS_OUT_OF_RANGE");
   }
   return absl::OkStatus();
@@ -29,14 +29,14 @@ absl::Status CheckChannels(const Session& session) {
 // The smallest x whose plan has the parameters that every x of this session will have; nothing where they depend on x.
 std::optional<Shape> ShapeForParameters(const Session& session) {
   const NormSpec& spec = session.spec;
-  if (TraitsOf(spec.method).has_channels) {
+  if (TraitsOf(spec.method()).has_channels) {
     if (session.num_channels == 0) return std::nullopt;
     return Shape{1, session.num_channels};
   }
-  if (!spec.normalized_shape.empty()) {  // LayerNorm, RMSNorm
-    return Shape(spec.normalized_shape.begin(), spec.normalized_shape.end());
+  if (const absl::Span<const int64_t> shape = spec.normalized_shape(); !shape.empty()) {
+    return Shape(shape.begin(), shape.end());
   }
-  const int rank = TraitsOf(spec.method).parameter_shape_rank;
+  const int rank = TraitsOf(spec.method()).parameter_shape_rank;
   return rank == 0 ? std::nullopt : std::optional<Shape>(Shape(static_cast<size_t>(rank), 1));
 }
 

@@ -30,8 +30,9 @@ absl::Status CheckSpecTarget(const Call& call, const NormSpec& spec) {
   if (call.expected_version.has_value()) {
     return NotAllowedError("expected_version", "an expected version needs a session");
   }
-  if (spec.track_running_statistics && IsMethod(spec.method) && TraitsOf(spec.method).tracks_on_request) {
-    return NotAllowedError(Concat("spec.", Info(spec.method).name, ".track_running_statistics"),
+  const auto* instance = std::get_if<InstanceNormSpec>(&spec.attributes);
+  if (instance != nullptr && instance->track_running_statistics) {
+    return NotAllowedError(Concat("spec.", Info(spec.method()).name, ".track_running_statistics"),
                            "running statistics need a session");
   }
   return absl::OkStatus();
@@ -41,7 +42,7 @@ absl::Status CheckStep(const Task& task) {
   const Call& call = task.call;
   if (!call.step.has_value()) return absl::OkStatus();
   if (!task.spec().HasState()) {
-    return NotAllowedError("step", Concat("a session of ", Info(task.spec().method).name, " has no running state"));
+    return NotAllowedError("step", Concat("a session of ", Info(task.spec().method()).name, " has no running state"));
   }
   if (!IsTraining(call)) return NotAllowedError("step", "only training takes steps");
   return ValidateStepId(*call.step);
@@ -86,7 +87,7 @@ int64_t CountKept(const TensorView& mask) {
 }
 
 Shape WithoutChannels(const NormSpec& spec, Shape shape) {
-  const bool last = !TraitsOf(spec.method).has_layout || spec.layout == Layout::kChannelsLast;
+  const bool last = !TraitsOf(spec.method()).has_layout || spec.layout() == Layout::kChannelsLast;
   shape.erase(last ? shape.end() - 1 : shape.begin() + 1);
   return shape;
 }
@@ -94,8 +95,8 @@ Shape WithoutChannels(const NormSpec& spec, Shape shape) {
 absl::Status CheckMask(const Task& task) {
   const TensorView& mask = task.call.mask;
   if (!mask.present()) return absl::OkStatus();
-  if (!TraitsOf(task.spec().method).takes_mask) {
-    return NotAllowedError("mask", Concat(Info(task.spec().method).name, " takes no mask"));
+  if (!TraitsOf(task.spec().method()).takes_mask) {
+    return NotAllowedError("mask", Concat(Info(task.spec().method()).name, " takes no mask"));
   }
   NORMD_ASSIGN_OR_RETURN(const int64_t positions, CheckedElementCount(mask.shape, "mask"));
   const Shape want = WithoutChannels(task.spec(), task.plan().shape);
@@ -106,8 +107,8 @@ absl::Status CheckMask(const Task& task) {
 // What is behind the mask, which every call has its own of.
 absl::Status CheckKept(const Task& task) {
   const TensorView& mask = task.call.mask;
-  const bool refuses_one = mask.present() && TraitsOf(task.spec().method).refuses_single_values &&
-                           IsTraining(task.call) && task.spec().running.single_value == SingleValue::kRefuse;
+  const bool refuses_one = mask.present() && TraitsOf(task.spec().method()).refuses_single_values &&
+                           IsTraining(task.call) && task.spec().running().single_value == SingleValue::kRefuse;
   if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
   return OutOfRangeError("mask", "1 value per channel left",
                          "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
@@ -150,7 +151,7 @@ absl::Status CheckRunning(const TensorView& view, int64_t channels, std::string_
 absl::Status CheckRunningPresence(const Task& task) {
   const Call& call = task.call;
   const bool takes = task.plan().given_statistics && task.session == nullptr;
-  const bool has_phi = TraitsOf(task.spec().method).state == StateKind::kQuadraticMean;
+  const bool has_phi = TraitsOf(task.spec().method()).state == StateKind::kQuadraticMean;
   const bool takes_mean = takes && !has_phi;
   constexpr std::string_view kMean = "parameters.running_mean";
   constexpr std::string_view kVar = "parameters.running_var";
@@ -161,10 +162,10 @@ absl::Status CheckRunningPresence(const Task& task) {
     return MissingError(kVar, "given for inference without a session, one value per channel");
   }
   if (!takes_mean && call.running_mean.present()) {
-    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec().method).name, " call"));
+    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec().method()).name, " call"));
   }
   if (!takes && call.running_var.present() && !has_phi) {
-    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec().method).name, " call"));
+    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec().method()).name, " call"));
   }
   return absl::OkStatus();
 }
@@ -192,7 +193,7 @@ absl::Status TakeGiven(const Backend& backend, Task* task) {
   if (!task->plan().given_statistics) return absl::OkStatus();
   if (task->session == nullptr) return TakeGivenFromRequest(backend, task);
   const RunningState& state = task->session->state;
-  const bool has_phi = TraitsOf(task->spec().method).state == StateKind::kQuadraticMean;
+  const bool has_phi = TraitsOf(task->spec().method()).state == StateKind::kQuadraticMean;
   task->given_mean = has_phi ? nullptr : state.mean.data();
   task->given_variance = has_phi ? state.phi.data() : state.var.data();
   return absl::OkStatus();
@@ -253,7 +254,7 @@ absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
                                .given_statistics = !own_statistics,
                                .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
   NORMD_ASSIGN_OR_RETURN(prepared->plan, MakePlan(spec, call.x.dtype, call.x.shape, options));
-  prepared->two_halves = TraitsOf(spec.method).commit_gives_divisor && IsTraining(call);
+  prepared->two_halves = TraitsOf(spec.method()).commit_gives_divisor && IsTraining(call);
   if (!prepared->two_halves) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(prepared->apply_plan, MakePlan(spec, call.x.dtype, call.x.shape,
                                                         {.mode = Mode::kTraining, .given_statistics = true}));
@@ -272,7 +273,7 @@ absl::Status CheckChannels(const Task& task) {
 Applied MakeApplied(const Task& task, Executed chosen) {
   const NormSpec& spec = task.spec();
   Applied applied;
-  applied.method = spec.method;
+  applied.method = spec.method();
   applied.eps = task.plan().eps;
   applied.eps_mode = task.plan().eps_mode;
   applied.cast_order = task.plan().cast_order;
@@ -283,11 +284,11 @@ Applied MakeApplied(const Task& task, Executed chosen) {
   applied.kernel = std::move(chosen.kernel);
   applied.k = task.plan().k;
   applied.weight_offset = spec.weight_offset;
-  const MethodTraits& traits = TraitsOf(spec.method);
-  if (traits.has_layout) applied.layout = spec.layout;
-  if (spec.HasState() && traits.state == StateKind::kMeanVariance) applied.running = spec.running;
+  const MethodTraits& traits = TraitsOf(spec.method());
+  if (traits.has_layout) applied.layout = spec.layout();
+  if (spec.HasState() && traits.state == StateKind::kMeanVariance) applied.running = spec.running();
   if (task.call.residual.present()) applied.residual_rounding = task.call.residual_rounding;
-  if (traits.rounds_k) applied.k_rounding = spec.k_rounding;
+  if (const auto* partial = std::get_if<PRmsNormSpec>(&spec.attributes)) applied.k_rounding = partial->k_rounding;
   return applied;
 }
 

@@ -150,7 +150,7 @@ class Import : public std::enable_shared_from_this<Import> {
     reply_.observation().DecodeDone();
     store_->Import(std::move(id_), std::move(record_), [self = shared_from_this()](absl::StatusOr<SessionPtr> session) {
       if (!session.ok()) return self->reply_(session.status());
-      self->reply_.observation().record().norm_method = Info((*session)->spec.method).name;
+      self->reply_.observation().record().norm_method = Info((*session)->spec.method()).name;
       v1::Session message;
       SessionToMessage(**session, self->store_->durability(), v1::SESSION_VIEW_BASIC, &message);
       self->reply_(Serialize(message));

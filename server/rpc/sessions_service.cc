@@ -66,7 +66,7 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
   absl::StatusOr<Session> session = DecodeNewSession(request, *engine);
   reply.observation().DecodeDone();
   if (!session.ok()) return reply(session.status());
-  reply.observation().record().norm_method = Info(session->spec.method).name;
+  reply.observation().record().norm_method = Info(session->spec.method()).name;
   engine->sessions().Create(*std::move(session), ReplyWithSession(engine->sessions(), std::move(reply)));
 }
 
@@ -246,9 +246,9 @@ absl::StatusOr<StateUpdate> DecodeCommit(const v1::CommitMomentsRequest& request
 absl::Status AddPooled(const Session& session, const v1::CommitMomentsRequest& request, StateUpdate* update) {
   update->epoch = session.epoch;
   if (!session.spec.HasState()) {
-    return NotAllowedError("session", Concat(Info(session.spec.method).name, " has no running state"));
+    return NotAllowedError("session", Concat(Info(session.spec.method()).name, " has no running state"));
   }
-  NORMD_ASSIGN_OR_RETURN(update->moments, Pool(session.spec.method, request));
+  NORMD_ASSIGN_OR_RETURN(update->moments, Pool(session.spec.method(), request));
   return absl::OkStatus();
 }
 

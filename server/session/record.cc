@@ -131,9 +131,9 @@ absl::StatusOr<OwnedParameters> ParametersFromMessage(v1::Parameters* message) {
 absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormSpec& spec, const StepLog& steps) {
   PhiBefore before = {.phi = ToVector(record.phi_before()), .version = 0, .applied = false};
   if (before.phi.empty()) return before;
-  const bool has_phi = TraitsOf(spec.method).state == StateKind::kQuadraticMean;
+  const bool has_phi = TraitsOf(spec.method()).state == StateKind::kQuadraticMean;
   NORMD_RETURN_IF_ERROR(CheckRunningValues(before.phi, has_phi ? record.num_channels() : 0,
-                                           {.negative = false, .nan = spec.running.accept_non_finite}, "phi_before"));
+                                           {.negative = false, .nan = spec.accepts_non_finite()}, "phi_before"));
   bool found = false;
   for (const auto& [client_id, client] : steps.clients()) {
     for (const StepOutcome& outcome : client.outcomes) {
@@ -233,7 +233,15 @@ absl::Status CheckCounters(const Record& record) {
 
 NormSpec RuleFor(const NormSpec& spec, bool ours) {
   NormSpec rule = spec;
-  rule.running.accept_non_finite = rule.running.accept_non_finite || ours;
+  std::visit(
+      [ours](auto& method) {
+        if constexpr (requires { method.accept_non_finite; }) {
+          method.accept_non_finite |= ours;
+        } else if constexpr (requires { method.running; }) {
+          method.running.accept_non_finite |= ours;
+        }
+      },
+      rule.attributes);
   return rule;
 }
 

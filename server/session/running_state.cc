@@ -46,7 +46,7 @@ absl::Status CheckMoments(const Moments& moments) {
 
 absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& moments) {
   const auto sets = static_cast<int64_t>(moments.size());
-  if (!TraitsOf(spec.method).steps_by_sample) {
+  if (!TraitsOf(spec.method()).steps_by_sample) {
     return sets == channels ? absl::OkStatus() : ParameterLengthError("moments", sets, channels);
   }
   if (sets % channels == 0) return absl::OkStatus();
@@ -69,10 +69,10 @@ double NewVariance(const RunningSpec& running, const Moment& m) {
 void MixIn(double weight, double value, double* running) { *running = (1 - weight) * *running + weight * value; }
 
 void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
-  const double weight = spec.running.NewWeight(state->num_batches);
+  const double weight = spec.running().NewWeight(state->num_batches);
   for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].mean, &state->mean[c]);
   // Counts are equal.
-  const bool unbiased = spec.running.variance == RunningVariance::kUnbiased;
+  const bool unbiased = spec.running().variance == RunningVariance::kUnbiased;
   const double divisor = moments.front().count - (unbiased ? 1 : 0);
   if (divisor == 0) return;  // one value has no variance to learn from
   for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].m2 / divisor, &state->var[c]);
@@ -80,7 +80,7 @@ void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* s
 
 // The mean over N of the instances' means, and of their variances.
 void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
-  const double weight = spec.running.NewWeight(state->num_batches);
+  const double weight = spec.running().NewWeight(state->num_batches);
   const size_t channels = state->mean.size();
   const size_t instances = moments.size() / channels;
   for (size_t c = 0; c < channels; ++c) {
@@ -89,7 +89,7 @@ void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState
     for (size_t n = 0; n < instances; ++n) {
       const Moment& m = moments[n * channels + c];
       means += m.mean;
-      if (m.count > 1) variances += NewVariance(spec.running, m);
+      if (m.count > 1) variances += NewVariance(spec.running(), m);
     }
     const auto count = static_cast<double>(instances);
     MixIn(weight, means / count, &state->mean[c]);
@@ -98,7 +98,7 @@ void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState
   }
 }
 
-void StepPowerNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
+void StepPowerNorm(const PowerNormSpec& spec, const Moments& moments, RunningState* state) {
   const auto iters = static_cast<double>(state->num_batches);
   const bool averages = state->num_batches < static_cast<uint64_t>(spec.warmup_iters);
   for (size_t c = 0; c < moments.size(); ++c) {
@@ -126,7 +126,7 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
   RunningState state;
   if (!spec.HasState()) return state;
   const auto size = static_cast<size_t>(channels);
-  if (TraitsOf(spec.method).state == StateKind::kQuadraticMean) {
+  if (TraitsOf(spec.method()).state == StateKind::kQuadraticMean) {
     state.phi.assign(size, 1.0);
   } else {
     state.mean.assign(size, 0.0);
@@ -137,7 +137,7 @@ RunningState InitialState(const NormSpec& spec, int64_t channels) {
 
 absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state) {
   if (!spec.HasState()) {
-    return NotAllowedError("moments", std::string(Info(spec.method).name) + " without running state takes no steps");
+    return NotAllowedError("moments", std::string(Info(spec.method()).name) + " without running state takes no steps");
   }
   NORMD_RETURN_IF_ERROR(CheckLength(spec, channels, moments));
   NORMD_RETURN_IF_ERROR(CheckMoments(moments));
@@ -146,15 +146,16 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
     ++state->num_batches;
     return Reason::kApplied;
   }
-  const MethodTraits& traits = TraitsOf(spec.method);
-  if (traits.refuses_single_values && moments.front().count == 1 && spec.running.single_value == SingleValue::kRefuse) {
+  const MethodTraits& traits = TraitsOf(spec.method());
+  if (traits.refuses_single_values && moments.front().count == 1 &&
+      spec.running().single_value == SingleValue::kRefuse) {
     return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
                            "SINGLE_VALUE");
   }
-  if (!spec.running.accept_non_finite && !AllFinite(moments)) return Reason::kNonFinite;
+  if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;
   ++state->num_batches;
   if (traits.state == StateKind::kQuadraticMean) {
-    StepPowerNorm(spec, moments, state);
+    StepPowerNorm(std::get<PowerNormSpec>(spec.attributes), moments, state);
   } else if (traits.steps_by_sample) {
     StepInstanceNorm(spec, moments, state);
   } else {
@@ -165,7 +166,8 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
 
 std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const Moments& moments,
                                      absl::Span<const double> phi_before) {
-  if (iters > static_cast<uint64_t>(spec.warmup_iters)) return {phi_before.begin(), phi_before.end()};
+  const auto warmup_iters = static_cast<uint64_t>(std::get<PowerNormSpec>(spec.attributes).warmup_iters);
+  if (iters > warmup_iters) return {phi_before.begin(), phi_before.end()};
   std::vector<double> divisor;
   divisor.reserve(moments.size());
   for (const Moment& m : moments) divisor.push_back(m.BiasedVariance());

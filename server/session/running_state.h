@@ -20,7 +20,7 @@
 namespace normd {
 
 // One step on `state` whose batch has `moments` (see StateUpdate for their form): kApplied, or kNonFinite for NaN or
-// Inf in the batch statistics unless spec.running.accept_non_finite; then, and on an error, the state stays bit for
+// Inf in the batch statistics unless spec.accepts_non_finite(); then, and on an error, the state stays bit for
 // bit. An empty batch (every count 0) leaves the statistics and counts as a batch. INVALID_ARGUMENT: the method has no
 // running state, a wrong number of moments, a count or m2 that no batch can have, one value per channel where the spec
 // refuses it.

@@ -78,9 +78,9 @@ absl::Status CheckStepIdSize(const StepId& step) {
 }
 
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state) {
-  const bool has_phi = spec.HasState() && TraitsOf(spec.method).state == StateKind::kQuadraticMean;
+  const bool has_phi = spec.HasState() && TraitsOf(spec.method()).state == StateKind::kQuadraticMean;
   const bool has_mean = spec.HasState() && !has_phi;
-  const bool nan = spec.running.accept_non_finite;
+  const bool nan = spec.accepts_non_finite();
   const RunningRule variance = {.negative = false, .nan = nan};
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.mean, has_mean ? channels : 0, {.nan = nan}, "state.mean"));
   NORMD_RETURN_IF_ERROR(CheckRunningValues(state.var, has_mean ? channels : 0, variance, "state.var"));

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/errors.h"
 #include "kernels/methods.h"
+#include "kernels/text.h"
 
 namespace normd {
 
@@ -15,70 +18,75 @@ namespace {
 // Reads one method's message into a spec. The first mistake is kept; what is read after it does not matter.
 class SpecReader {
  public:
-  SpecReader(std::string_view field, Method method) : path_(std::string(field) + "." + std::string(Info(method).name)) {
-    spec_.method = method;
+  SpecReader(std::string_view field, Method method) : path_(Concat(field, ".", Info(method).name)) {}
+
+  BatchNormSpec Read(const v1::BatchNorm& message) {
+    ReadCommon(message);
+    return {.layout = ReadLayout(message), .running = ReadRunning(message.running())};
   }
 
-  void Read(const v1::BatchNorm& message) {
+  LayerNormSpec Read(const v1::LayerNorm& message) {
     ReadCommon(message);
-    ReadLayout(message.layout());
-    ReadRunning(message.running());
+    ReadExactlyOne("normalized_shape", message.normalized_shape_size() > 0, "axes", message.axes_size() > 0);
+    return {.normalized_shape = ToVector(message.normalized_shape()), .axes = ToVector(message.axes())};
   }
 
-  void Read(const v1::LayerNorm& message) {
+  InstanceNormSpec Read(const v1::InstanceNorm& message) {
     ReadCommon(message);
-    spec_.normalized_shape.assign(message.normalized_shape().begin(), message.normalized_shape().end());
-    spec_.axes.assign(message.axes().begin(), message.axes().end());
-    ReadExactlyOne("normalized_shape", !spec_.normalized_shape.empty(), "axes", !spec_.axes.empty());
+    return {.layout = ReadLayout(message),
+            .track_running_statistics = message.track_running_statistics(),
+            .running = ReadRunning(message.running())};
   }
 
-  void Read(const v1::InstanceNorm& message) {
+  GroupNormSpec Read(const v1::GroupNorm& message) {
     ReadCommon(message);
-    ReadLayout(message.layout());
-    spec_.track_running_statistics = message.track_running_statistics();
-    ReadRunning(message.running());
+    return {.layout = ReadLayout(message),
+            .num_groups = message.num_groups(),
+            .affine_per_group = message.affine_per_group()};
   }
 
-  void Read(const v1::GroupNorm& message) {
+  RmsNormSpec Read(const v1::RmsNorm& message) {
     ReadCommon(message);
-    ReadLayout(message.layout());
-    spec_.num_groups = message.num_groups();
-    spec_.affine_per_group = message.affine_per_group();
+    ReadAtMostOne("normalized_shape", message.normalized_shape_size() > 0, "axes", message.axes_size() > 0);
+    return {.normalized_shape = ToVector(message.normalized_shape()), .axes = ToVector(message.axes())};
   }
 
-  void Read(const v1::RmsNorm& message) {
+  PRmsNormSpec Read(const v1::PRmsNorm& message) {
     ReadCommon(message);
-    spec_.normalized_shape.assign(message.normalized_shape().begin(), message.normalized_shape().end());
-    spec_.axes.assign(message.axes().begin(), message.axes().end());
-    ReadAtMostOne("normalized_shape", !spec_.normalized_shape.empty(), "axes", !spec_.axes.empty());
-  }
-
-  void Read(const v1::PRmsNorm& message) {
-    ReadCommon(message);
-    if (message.has_p()) spec_.p = message.p();
-    if (message.has_k()) spec_.k = message.k();
-    ReadEnum("k_rounding", message.k_rounding(), v1::KRounding_MAX, &spec_.k_rounding);
+    PRmsNormSpec method;
+    if (message.has_p()) method.p = message.p();
+    if (message.has_k()) method.k = message.k();
+    ReadEnum("k_rounding", message.k_rounding(), v1::KRounding_MAX, &method.k_rounding);
     ReadExactlyOne("p", message.has_p(), "k", message.has_k());
+    return method;
   }
 
-  void Read(const v1::ScaleNorm& message) { ReadCommon(message); }
-
-  void Read(const v1::LpNorm& message) {
-    ReadEps(message);
-    spec_.order = message.order();
-    if (message.has_axis()) spec_.axis = message.axis();
-  }
-
-  void Read(const v1::PowerNorm& message) {
+  ScaleNormSpec Read(const v1::ScaleNorm& message) {
     ReadCommon(message);
-    if (message.has_alpha_fwd()) spec_.alpha_fwd = message.alpha_fwd();
-    if (message.has_warmup_iters()) spec_.warmup_iters = message.warmup_iters();
-    if (message.has_num_groups()) spec_.num_groups = message.num_groups();
-    spec_.running.accept_non_finite = message.accept_non_finite();
+    return {};
   }
 
-  absl::StatusOr<NormSpec> Finish() && {
+  LpNormSpec Read(const v1::LpNorm& message) {
+    ReadEps(message);
+    LpNormSpec method = {.order = message.order()};
+    if (message.has_axis()) method.axis = message.axis();
+    return method;
+  }
+
+  PowerNormSpec Read(const v1::PowerNorm& message) {
+    ReadCommon(message);
+    PowerNormSpec method;
+    if (message.has_alpha_fwd()) method.alpha_fwd = message.alpha_fwd();
+    if (message.has_warmup_iters()) method.warmup_iters = message.warmup_iters();
+    if (message.has_num_groups()) method.num_groups = message.num_groups();
+    method.accept_non_finite = message.accept_non_finite();
+    return method;
+  }
+
+  // What all methods have, and these attributes.
+  absl::StatusOr<NormSpec> Finish(MethodSpec attributes) && {
     if (!status_.ok()) return status_;
+    spec_.attributes = std::move(attributes);
     return std::move(spec_);
   }
 
@@ -116,10 +124,15 @@ class SpecReader {
     if (message.has_weight_offset()) spec_.weight_offset = message.weight_offset();
   }
 
-  void ReadLayout(int wire) { ReadEnum("layout", wire, v1::Layout_MAX, &spec_.layout); }
+  template <typename Message>
+  Layout ReadLayout(const Message& message) {
+    Layout layout = Layout::kUnspecified;
+    ReadEnum("layout", message.layout(), v1::Layout_MAX, &layout);
+    return layout;
+  }
 
-  void ReadRunning(const v1::RunningStatistics& message) {
-    RunningSpec& running = spec_.running;
+  RunningSpec ReadRunning(const v1::RunningStatistics& message) {
+    RunningSpec running;
     if (message.has_momentum()) running.momentum = message.momentum();
     ReadEnum("running.momentum_of", message.momentum_of(), v1::MomentumOf_MAX, &running.momentum_of);
     running.cumulative = message.cumulative();
@@ -129,6 +142,11 @@ class SpecReader {
     if (running.cumulative && running.momentum.has_value()) {
       Fail(NotAllowedError(Path("running.momentum"), "momentum together with cumulative"));
     }
+    return running;
+  }
+
+  static std::vector<int64_t> ToVector(const google::protobuf::RepeatedField<int64_t>& values) {
+    return {values.begin(), values.end()};
   }
 
   void ReadAtMostOne(const std::string& first, bool has_first, const std::string& second, bool has_second) {
@@ -142,7 +160,7 @@ class SpecReader {
     }
   }
 
-  const std::string path_;
+  std::string path_;
   NormSpec spec_;
   absl::Status status_;
 };
@@ -150,8 +168,8 @@ class SpecReader {
 template <typename Message>
 absl::StatusOr<NormSpec> ReadMethod(const Message& message, std::string_view field, Method method) {
   SpecReader reader(field, method);
-  reader.Read(message);
-  return std::move(reader).Finish();
+  MethodSpec attributes = reader.Read(message);
+  return std::move(reader).Finish(std::move(attributes));
 }
 
 template <typename Message>
@@ -176,83 +194,95 @@ void WriteRunning(const RunningSpec& running, v1::RunningStatistics* message) {
   message->set_accept_non_finite(running.accept_non_finite);
 }
 
-void Write(const NormSpec& spec, v1::BatchNorm* message) {
-  WriteCommon(spec, message);
-  message->set_layout(static_cast<v1::Layout>(spec.layout));
-  WriteRunning(spec.running, message->mutable_running());
+// What `method` has, and with it what all methods have, of which `spec` tells.
+void Write(const NormSpec& spec, const BatchNormSpec& method, v1::NormSpec* message) {
+  v1::BatchNorm& out = *message->mutable_batch_norm();
+  WriteCommon(spec, &out);
+  out.set_layout(static_cast<v1::Layout>(method.layout));
+  WriteRunning(method.running, out.mutable_running());
 }
 
-void Write(const NormSpec& spec, v1::LayerNorm* message) {
-  WriteCommon(spec, message);
-  message->mutable_normalized_shape()->Add(spec.normalized_shape.begin(), spec.normalized_shape.end());
-  message->mutable_axes()->Add(spec.axes.begin(), spec.axes.end());
+void Write(const NormSpec& spec, const LayerNormSpec& method, v1::NormSpec* message) {
+  v1::LayerNorm& out = *message->mutable_layer_norm();
+  WriteCommon(spec, &out);
+  out.mutable_normalized_shape()->Add(method.normalized_shape.begin(), method.normalized_shape.end());
+  out.mutable_axes()->Add(method.axes.begin(), method.axes.end());
 }
 
-void Write(const NormSpec& spec, v1::InstanceNorm* message) {
-  WriteCommon(spec, message);
-  message->set_layout(static_cast<v1::Layout>(spec.layout));
-  message->set_track_running_statistics(spec.track_running_statistics);
-  WriteRunning(spec.running, message->mutable_running());
+void Write(const NormSpec& spec, const InstanceNormSpec& method, v1::NormSpec* message) {
+  v1::InstanceNorm& out = *message->mutable_instance_norm();
+  WriteCommon(spec, &out);
+  out.set_layout(static_cast<v1::Layout>(method.layout));
+  out.set_track_running_statistics(method.track_running_statistics);
+  WriteRunning(method.running, out.mutable_running());
 }
 
-void Write(const NormSpec& spec, v1::GroupNorm* message) {
-  WriteCommon(spec, message);
-  message->set_layout(static_cast<v1::Layout>(spec.layout));
-  message->set_num_groups(spec.num_groups);
-  message->set_affine_per_group(spec.affine_per_group);
+void Write(const NormSpec& spec, const GroupNormSpec& method, v1::NormSpec* message) {
+  v1::GroupNorm& out = *message->mutable_group_norm();
+  WriteCommon(spec, &out);
+  out.set_layout(static_cast<v1::Layout>(method.layout));
+  out.set_num_groups(method.num_groups);
+  out.set_affine_per_group(method.affine_per_group);
 }
 
-void Write(const NormSpec& spec, v1::RmsNorm* message) {
-  WriteCommon(spec, message);
-  message->mutable_normalized_shape()->Add(spec.normalized_shape.begin(), spec.normalized_shape.end());
-  message->mutable_axes()->Add(spec.axes.begin(), spec.axes.end());
+void Write(const NormSpec& spec, const RmsNormSpec& method, v1::NormSpec* message) {
+  v1::RmsNorm& out = *message->mutable_rms_norm();
+  WriteCommon(spec, &out);
+  out.mutable_normalized_shape()->Add(method.normalized_shape.begin(), method.normalized_shape.end());
+  out.mutable_axes()->Add(method.axes.begin(), method.axes.end());
 }
 
-void Write(const NormSpec& spec, v1::PRmsNorm* message) {
-  WriteCommon(spec, message);
-  if (spec.p.has_value()) message->set_p(*spec.p);
-  if (spec.k.has_value()) message->set_k(*spec.k);
-  message->set_k_rounding(static_cast<v1::KRounding>(spec.k_rounding));
+void Write(const NormSpec& spec, const PRmsNormSpec& method, v1::NormSpec* message) {
+  v1::PRmsNorm& out = *message->mutable_p_rms_norm();
+  WriteCommon(spec, &out);
+  if (method.p.has_value()) out.set_p(*method.p);
+  if (method.k.has_value()) out.set_k(*method.k);
+  out.set_k_rounding(static_cast<v1::KRounding>(method.k_rounding));
 }
 
-void Write(const NormSpec& spec, v1::ScaleNorm* message) { WriteCommon(spec, message); }
-
-void Write(const NormSpec& spec, v1::LpNorm* message) {
-  WriteEps(spec, message);
-  message->set_order(spec.order);
-  message->set_axis(spec.axis);
+void Write(const NormSpec& spec, const ScaleNormSpec& /*method*/, v1::NormSpec* message) {
+  WriteCommon(spec, message->mutable_scale_norm());
 }
 
-void Write(const NormSpec& spec, v1::PowerNorm* message) {
-  WriteCommon(spec, message);
-  message->set_alpha_fwd(spec.alpha_fwd);
-  message->set_warmup_iters(spec.warmup_iters);
-  message->set_num_groups(spec.num_groups);
-  message->set_accept_non_finite(spec.running.accept_non_finite);
+void Write(const NormSpec& spec, const LpNormSpec& method, v1::NormSpec* message) {
+  v1::LpNorm& out = *message->mutable_lp_norm();
+  WriteEps(spec, &out);
+  out.set_order(method.order);
+  out.set_axis(method.axis);
+}
+
+void Write(const NormSpec& spec, const PowerNormSpec& method, v1::NormSpec* message) {
+  v1::PowerNorm& out = *message->mutable_power_norm();
+  WriteCommon(spec, &out);
+  out.set_alpha_fwd(method.alpha_fwd);
+  out.set_warmup_iters(method.warmup_iters);
+  out.set_num_groups(method.num_groups);
+  out.set_accept_non_finite(method.accept_non_finite);
 }
 
 }  // namespace
 
 absl::StatusOr<NormSpec> SpecFromMessage(const v1::NormSpec& message, std::string_view field) {
+  const auto method = static_cast<Method>(message.method_case());
   switch (message.method_case()) {
     case v1::NormSpec::kBatchNorm:
-      return ReadMethod(message.batch_norm(), field, Method::kBatchNorm);
+      return ReadMethod(message.batch_norm(), field, method);
     case v1::NormSpec::kLayerNorm:
-      return ReadMethod(message.layer_norm(), field, Method::kLayerNorm);
+      return ReadMethod(message.layer_norm(), field, method);
     case v1::NormSpec::kInstanceNorm:
-      return ReadMethod(message.instance_norm(), field, Method::kInstanceNorm);
+      return ReadMethod(message.instance_norm(), field, method);
     case v1::NormSpec::kGroupNorm:
-      return ReadMethod(message.group_norm(), field, Method::kGroupNorm);
+      return ReadMethod(message.group_norm(), field, method);
     case v1::NormSpec::kRmsNorm:
-      return ReadMethod(message.rms_norm(), field, Method::kRmsNorm);
+      return ReadMethod(message.rms_norm(), field, method);
     case v1::NormSpec::kPRmsNorm:
-      return ReadMethod(message.p_rms_norm(), field, Method::kPRmsNorm);
+      return ReadMethod(message.p_rms_norm(), field, method);
     case v1::NormSpec::kScaleNorm:
-      return ReadMethod(message.scale_norm(), field, Method::kScaleNorm);
+      return ReadMethod(message.scale_norm(), field, method);
     case v1::NormSpec::kLpNorm:
-      return ReadMethod(message.lp_norm(), field, Method::kLpNorm);
+      return ReadMethod(message.lp_norm(), field, method);
     case v1::NormSpec::kPowerNorm:
-      return ReadMethod(message.power_norm(), field, Method::kPowerNorm);
+      return ReadMethod(message.power_norm(), field, method);
     case v1::NormSpec::METHOD_NOT_SET:
       break;
   }
@@ -260,26 +290,7 @@ absl::StatusOr<NormSpec> SpecFromMessage(const v1::NormSpec& message, std::strin
 }
 
 void SpecToMessage(const NormSpec& spec, v1::NormSpec* message) {
-  switch (spec.method) {
-    case Method::kBatchNorm:
-      return Write(spec, message->mutable_batch_norm());
-    case Method::kLayerNorm:
-      return Write(spec, message->mutable_layer_norm());
-    case Method::kInstanceNorm:
-      return Write(spec, message->mutable_instance_norm());
-    case Method::kGroupNorm:
-      return Write(spec, message->mutable_group_norm());
-    case Method::kRmsNorm:
-      return Write(spec, message->mutable_rms_norm());
-    case Method::kPRmsNorm:
-      return Write(spec, message->mutable_p_rms_norm());
-    case Method::kScaleNorm:
-      return Write(spec, message->mutable_scale_norm());
-    case Method::kLpNorm:
-      return Write(spec, message->mutable_lp_norm());
-    case Method::kPowerNorm:
-      return Write(spec, message->mutable_power_norm());
-  }
+  std::visit([&](const auto& method) { Write(spec, method, message); }, spec.attributes);
 }
 
 }  // namespace normd

@@ -31,7 +31,7 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
                          .replayed = true,
                          .num_batches = outcome.num_batches,
                          .divisor = {}};
-  if (TraitsOf(stored.published->spec.method).commit_gives_divisor)
+  if (TraitsOf(stored.published->spec.method()).commit_gives_divisor)
     result.divisor = ReplayDivisor(stored, outcome, moments);
   return result;
 }
@@ -60,7 +60,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
     return VersionMismatchError(*update.expected_version, session.version);
   }
   // PowerNorm keeps phi as it was.
-  const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method).commit_gives_divisor;
+  const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method()).commit_gives_divisor;
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,
                          ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
@@ -71,7 +71,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
                          .reason = reason,
                          .num_batches = next->state.num_batches,
                          .divisor = {}};
-  if (TraitsOf(session.spec.method).commit_gives_divisor) {
+  if (TraitsOf(session.spec.method()).commit_gives_divisor) {
     const RunningState& before = session.state;
     result.divisor = PowerNormDivisor(session.spec, before.num_batches + 1, update.moments, before.phi);
     // Only a step with an id can be replayed.

@@ -50,7 +50,7 @@ struct Tables {
   std::map<Method, Row> methods;
   std::map<double, Row> conditions;  // mean / deviation
 
-  void Add(const Worst& worst, const Case& c) { methods[c.spec.method].columns[ColumnOf(c)].Add(worst); }
+  void Add(const Worst& worst, const Case& c) { methods[c.spec.method()].columns[ColumnOf(c)].Add(worst); }
 };
 
 std::string Cell(const Worst& worst) {

@@ -144,7 +144,7 @@ std::vector<Sample> MagnitudeSweep(DType dtype) {
   for (int exponent = low; exponent <= high; exponent += step) {
     for (const Case& base : cases::MainBases()) {
       for (const bool no_eps : {false, true}) {
-        if (no_eps && base.spec.method == Method::kPowerNorm) continue;
+        if (no_eps && base.spec.method() == Method::kPowerNorm) continue;
         Case c = cases::With(base, dtype);
         if (no_eps) c.spec.eps = 0;
         const absl::StatusOr<NormPlan> plan = PlanOf(c);

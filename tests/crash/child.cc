@@ -96,18 +96,11 @@ std::unique_ptr<SessionStore> OpenStore(const Flags& flags, Clock* clock) {
 }
 
 NormSpec SpecOf(Law law) {
-  NormSpec spec;
-  if (law == Law::kPower) {
-    spec.method = Method::kPowerNorm;
-    spec.alpha_fwd = kAlpha;
-    spec.warmup_iters = kWarmupSteps;
-    return spec;
-  }
-  spec.method = Method::kBatchNorm;
-  spec.layout = Layout::kChannelsLast;
-  spec.running.cumulative = law == Law::kCumulative;
-  if (law == Law::kMomentum) spec.running.momentum = kMomentumOfNew;
-  return spec;
+  if (law == Law::kPower) return {.attributes = PowerNormSpec{.alpha_fwd = kAlpha, .warmup_iters = kWarmupSteps}};
+  BatchNormSpec batch = {.layout = Layout::kChannelsLast};
+  batch.running.cumulative = law == Law::kCumulative;
+  if (law == Law::kMomentum) batch.running.momentum = kMomentumOfNew;
+  return {.attributes = batch};
 }
 
 class Child {

@@ -9,6 +9,7 @@
 #include "server/session/spec_messages.h"
 #include "tests/support/case.h"
 #include "tests/support/run_case.h"
+#include "tests/support/spec.h"
 
 namespace normd::e2e {
 
@@ -17,19 +18,16 @@ inline std::vector<Case> OneCaseOfEachMethod() {
   std::vector<Case> cases;
   for (const Method method : kAllMethods) {
     Case c;
-    c.spec.method = method;
+    c.spec = SpecOf(method, Layout::kChannelsFirst);
     c.shape = {3, 4, 6};
-    if (method == Method::kLayerNorm) c.spec.normalized_shape = {6};
-    if (method == Method::kPRmsNorm) c.spec.p = 0.5;
-    if (method == Method::kBatchNorm || method == Method::kInstanceNorm || method == Method::kGroupNorm) {
-      c.spec.layout = Layout::kChannelsFirst;
-    }
-    if (method == Method::kGroupNorm) c.spec.num_groups = 2;
+    if (method == Method::kLayerNorm) SetNormalizedShape(&c.spec, {6});
+    if (method == Method::kPRmsNorm) c.spec.attributes = PRmsNormSpec{.p = 0.5};
+    if (method == Method::kGroupNorm) SetNumGroups(&c.spec, 2);
     if (method == Method::kBatchNorm) c.options.mode = Mode::kTraining;
     if (method != Method::kLpNorm) c.weight = DType::kF32;
     cases.push_back(c);
   }
-  std::erase_if(cases, [](const Case& c) { return c.spec.method == Method::kPowerNorm; });  // it needs a session
+  std::erase_if(cases, [](const Case& c) { return c.spec.method() == Method::kPowerNorm; });  // it needs a session
   return cases;
 }
 

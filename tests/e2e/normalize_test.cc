@@ -69,7 +69,7 @@ TEST(NormalizeTest, GivesTheBytesOfTheKernelsForEveryMethodAndDtype) {
       EXPECT_TRUE(response.outputs(0).tensor().data() == want->inverse_std);
       EXPECT_EQ(response.outputs(1).kind(), v1::OUTPUT_KIND_Y);
       EXPECT_TRUE(response.outputs(1).tensor().data() == want->y);
-      EXPECT_EQ(response.applied().method(), Info(c.spec.method).name);
+      EXPECT_EQ(response.applied().method(), Info(c.spec.method()).name);
     }
   }
 }

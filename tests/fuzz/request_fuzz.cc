@@ -44,8 +44,7 @@ std::optional<rpc::Parsed<Message>> ParseMessage(const grpc::ByteBuffer& bytes) 
 void AddSession(SessionStore& store) {
   Session session;
   session.id = "s";
-  session.spec.method = Method::kBatchNorm;
-  session.spec.layout = Layout::kChannelsLast;
+  session.spec.attributes = BatchNormSpec{.layout = Layout::kChannelsLast};
   session.num_channels = 2;
   session.parameters = std::make_shared<OwnedParameters>();
   store.Create(std::move(session), [](const absl::StatusOr<SessionPtr>& created) { Require(created.ok()); });

@@ -30,7 +30,7 @@ TEST_P(AccuracyTest, EveryCaseAgreesWithTheOracle) {
     ASSERT_TRUE(backend->Supports(*plan)) << c.Name();
     ASSERT_EQ(plan->precision, c.options.precision) << c.Name();
     const oracle::Spec spec = OracleSpec(c);
-    EXPECT_EQ(plan->k, c.spec.method == Method::kPRmsNorm ? spec.k : 0) << c.Name();
+    EXPECT_EQ(plan->k, c.spec.method() == Method::kPRmsNorm ? spec.k : 0) << c.Name();
     EXPECT_EQ(plan->eps, spec.eps.value_or(oracle::DefaultEps(spec.method))) << c.Name();
     EXPECT_EQ(static_cast<int>(plan->eps_mode),
               static_cast<int>(spec.eps_mode.value_or(oracle::DefaultEpsMode(spec.method))))

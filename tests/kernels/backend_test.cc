@@ -33,7 +33,7 @@ std::string WeightAnswer(const NormPlan& plan, const Shape& shape) {
 }
 
 TEST(CheckParameters, AcceptsEitherBothOrNone) {
-  const NormPlan plan = Plan({.method = Method::kRmsNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
   EXPECT_EQ(Answer(CheckParameters(plan, {})), "");
   EXPECT_EQ(Answer(CheckParameters(plan, {.weight = View({4})})), "");
   EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({4})})), "");
@@ -41,7 +41,7 @@ TEST(CheckParameters, AcceptsEitherBothOrNone) {
 }
 
 TEST(CheckParameters, NamesBothLengthsWhenTheyDiffer) {
-  const NormPlan plan = Plan({.method = Method::kRmsNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
   EXPECT_EQ(WeightAnswer(plan, {5}), "parameters.weight 5 4");
   EXPECT_EQ(WeightAnswer(plan, {0}), "parameters.weight 0 4");
   EXPECT_EQ(WeightAnswer(plan, {}), "parameters.weight 1 4");
@@ -49,7 +49,7 @@ TEST(CheckParameters, NamesBothLengthsWhenTheyDiffer) {
 }
 
 TEST(CheckParameters, TakesTheFlatFormOrTheMethodsShape) {
-  const NormPlan plan = Plan({.method = Method::kLayerNorm, .axes = {2, 1}}, {2, 3, 4});
+  const NormPlan plan = Plan({.attributes = LayerNormSpec{.axes = {2, 1}}}, {2, 3, 4});
   EXPECT_EQ(WeightAnswer(plan, {12}), "");
   EXPECT_EQ(WeightAnswer(plan, {4, 3}), "");
   EXPECT_EQ(WeightAnswer(plan, {3, 4}), "parameters.weight.shape [3,4] [12] or [4,3]");
@@ -57,43 +57,43 @@ TEST(CheckParameters, TakesTheFlatFormOrTheMethodsShape) {
 }
 
 TEST(CheckParameters, NamesAFlatShapeOnce) {
-  const NormPlan plan = Plan({.method = Method::kBatchNorm, .layout = Layout::kChannelsFirst}, {3, 2, 5});
+  const NormPlan plan = Plan({.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst}}, {3, 2, 5});
   EXPECT_EQ(WeightAnswer(plan, {1, 2}), "parameters.weight.shape [1,2] [2]");
 }
 
 TEST(CheckParameters, KnowsTheLengthOfEveryMethod) {
   const Layout first = Layout::kChannelsFirst;
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kBatchNorm, .layout = first}, {2, 6, 5}), {6}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kInstanceNorm, .layout = first}, {2, 6, 5}), {6}), "");
-  NormSpec group = {.method = Method::kGroupNorm, .layout = first, .num_groups = 3};
-  EXPECT_EQ(WeightAnswer(Plan(group, {2, 6, 5}), {6}), "");
-  EXPECT_EQ(WeightAnswer(Plan(group, {2, 6, 5}), {3}), "parameters.weight 3 6");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = BatchNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = InstanceNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
+  GroupNormSpec group = {.layout = first, .num_groups = 3};
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {6}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {3}), "parameters.weight 3 6");
   group.affine_per_group = true;
-  EXPECT_EQ(WeightAnswer(Plan(group, {2, 6, 5}), {3}), "");
-  EXPECT_EQ(WeightAnswer(Plan(group, {2, 6, 5}), {6}), "parameters.weight 6 3");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kLayerNorm, .normalized_shape = {6, 5}}, {2, 6, 5}), {6, 5}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kPRmsNorm, .k = 2}, {2, 6, 5}), {5}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kScaleNorm}, {2, 6, 5}), {1}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kScaleNorm}, {2, 6, 5}), {5}), "parameters.weight 5 1");
-  EXPECT_EQ(WeightAnswer(Plan({.method = Method::kPowerNorm}, {2, 6, 5}), {5}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {3}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {6}), "parameters.weight 6 3");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = LayerNormSpec{.normalized_shape = {6, 5}}}, {2, 6, 5}), {6, 5}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = PRmsNormSpec{.k = 2}}, {2, 6, 5}), {5}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = ScaleNormSpec()}, {2, 6, 5}), {1}), "");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = ScaleNormSpec()}, {2, 6, 5}), {5}), "parameters.weight 5 1");
+  EXPECT_EQ(WeightAnswer(Plan({.attributes = PowerNormSpec()}, {2, 6, 5}), {5}), "");
 }
 
 TEST(CheckParameters, RefusesBadShapesBeforeMultiplyingThem) {
-  const NormPlan plan = Plan({.method = Method::kRmsNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
   TensorView weight = View({4});
   weight.shape = {-2, -2};
   EXPECT_EQ(Answer(CheckParameters(plan, {.weight = weight})), "parameters.weight.shape[0] -2 at least 0");
 }
 
 TEST(CheckParameters, RefusesAnyForAMethodWithoutParameters) {
-  const NormPlan plan = Plan({.method = Method::kLpNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = LpNormSpec()}, {2, 4});
   EXPECT_EQ(Answer(CheckParameters(plan, {})), "");
   EXPECT_EQ(WeightAnswer(plan, {4}), "parameters.weight given absent");
   EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({0})})), "parameters.bias given absent");
 }
 
 TEST(CheckLayer, ComparesLengths) {
-  const NormPlan plan = Plan({.method = Method::kRmsNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
   Layer layer;
   EXPECT_EQ(Answer(CheckLayer(plan, layer)), "");
   layer.weight.assign(4, 1.0);
@@ -105,7 +105,7 @@ TEST(CheckLayer, ComparesLengths) {
 }
 
 TEST(CheckLayer, RefusesAnyForAMethodWithoutParameters) {
-  const NormPlan plan = Plan({.method = Method::kLpNorm}, {2, 4});
+  const NormPlan plan = Plan({.attributes = LpNormSpec()}, {2, 4});
   Layer layer;
   EXPECT_EQ(Answer(CheckLayer(plan, layer)), "");
   layer.weight.assign(4, 1.0);

@@ -16,6 +16,7 @@
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
 #include "tests/support/run_case.h"
+#include "tests/support/spec.h"
 
 namespace normd::cases {
 
@@ -80,7 +81,7 @@ struct Call {
 
 // One row.
 inline Call Row(NormSpec spec, DType dtype, const Values& x) {
-  if (spec.method == Method::kLayerNorm) spec.normalized_shape = {static_cast<int64_t>(x.size())};
+  if (spec.method() == Method::kLayerNorm) SetNormalizedShape(&spec, {static_cast<int64_t>(x.size())});
   return Call(spec, dtype, {1, static_cast<int64_t>(x.size())}, x);
 }
 

@@ -8,11 +8,13 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/norm.h"
 #include "kernels/tensor.h"
 #include "tests/support/case.h"
+#include "tests/support/spec.h"
 
 namespace normd::cases {
 
@@ -22,57 +24,39 @@ inline constexpr Layout kLayouts[] = {Layout::kChannelsFirst, Layout::kChannelsL
 
 // ---- One spec a line ----
 
-inline NormSpec Of(Method method, Layout layout = Layout::kUnspecified) {
-  NormSpec spec;
-  spec.method = method;
-  spec.layout = layout;
-  return spec;
-}
+inline NormSpec Of(Method method, Layout layout = Layout::kUnspecified) { return SpecOf(method, layout); }
 inline NormSpec Group(int64_t groups, Layout layout, bool per_group = false) {
-  NormSpec spec = Of(Method::kGroupNorm, layout);
-  spec.num_groups = groups;
-  spec.affine_per_group = per_group;
+  return {.attributes = GroupNormSpec{.layout = layout, .num_groups = groups, .affine_per_group = per_group}};
+}
+inline NormSpec Over(const Dims& normalized_shape, Method method = Method::kLayerNorm) {
+  NormSpec spec = Of(method);
+  SetNormalizedShape(&spec, normalized_shape);
   return spec;
 }
-inline NormSpec Over(Dims normalized_shape, Method method = Method::kLayerNorm) {
+inline NormSpec Axes(Method method, const Dims& axes) {
   NormSpec spec = Of(method);
-  spec.normalized_shape = std::move(normalized_shape);
-  return spec;
-}
-inline NormSpec Axes(Method method, Dims axes) {
-  NormSpec spec = Of(method);
-  spec.axes = std::move(axes);
+  SetAxes(&spec, axes);
   return spec;
 }
 inline NormSpec PartialP(double p, KRounding rounding = KRounding::kCeil) {
-  NormSpec spec = Of(Method::kPRmsNorm);
-  spec.p = p;
-  spec.k_rounding = rounding;
-  return spec;
+  return {.attributes = PRmsNormSpec{.p = p, .k_rounding = rounding}};
 }
-inline NormSpec PartialK(int64_t k) {
-  NormSpec spec = Of(Method::kPRmsNorm);
-  spec.k = k;
-  return spec;
-}
+inline NormSpec PartialK(int64_t k) { return {.attributes = PRmsNormSpec{.k = k}}; }
 inline NormSpec Lp(int64_t order, int64_t axis = -1) {
-  NormSpec spec = Of(Method::kLpNorm);
-  spec.order = order;
-  spec.axis = axis;
-  return spec;
+  return {.attributes = LpNormSpec{.order = order, .axis = axis}};
 }
-inline NormSpec Power(int64_t groups) {
-  NormSpec spec = Of(Method::kPowerNorm);
-  spec.num_groups = groups;
-  return spec;
-}
+inline NormSpec Power(int64_t groups) { return {.attributes = PowerNormSpec{.num_groups = groups}}; }
 
-inline bool TakesWeight(const NormSpec& spec) { return spec.method != Method::kLpNorm; }
+inline bool TakesWeight(const NormSpec& spec) { return spec.method() != Method::kLpNorm; }
 inline bool TakesBias(const NormSpec& spec) {
-  return spec.method != Method::kLpNorm && spec.method != Method::kScaleNorm && spec.method != Method::kPRmsNorm;
+  return spec.method() != Method::kLpNorm && spec.method() != Method::kScaleNorm && spec.method() != Method::kPRmsNorm;
 }
 inline bool HasRunningStatistics(const NormSpec& spec) {
-  return spec.method == Method::kBatchNorm || spec.method == Method::kPowerNorm;
+  return spec.method() == Method::kBatchNorm || spec.method() == Method::kPowerNorm;
+}
+inline bool IsL1(const NormSpec& spec) {
+  const auto* const lp = std::get_if<LpNormSpec>(&spec.attributes);
+  return lp != nullptr && lp->order == 1;
 }
 
 // A spec on a shape, before dtype, data and parameters are chosen.
@@ -119,8 +103,7 @@ inline std::vector<Case> SmallBases() {
       for (const int64_t groups : {1, 3, 6}) bases.push_back(On(Group(groups, layout), shape));
       bases.push_back(On(Group(2, layout, true), shape));
     }
-    NormSpec tracking = Of(Method::kInstanceNorm, layout);
-    tracking.track_running_statistics = true;
+    const NormSpec tracking = {.attributes = InstanceNormSpec{.layout = layout, .track_running_statistics = true}};
     bases.push_back(On(tracking, Nchw(layout, 3, 5, {4, 3}), true));
   }
   for (const Dims& over : {Dims{5}, Dims{4, 5}, Dims{3, 4, 5}, Dims{2, 3, 4, 5}})
@@ -252,7 +235,7 @@ inline void AddHardData(List& list) {
         if (dtype != DType::kF64 && (data == Data::kVeryFar || data == Data::kSubnormal)) continue;
         Case c = With(base, dtype, data);
         if (IsTiny(data)) c.spec.eps = 0;
-        if (IsTiny(data) && c.spec.method == Method::kPowerNorm) c.spec.eps = std::nullopt;
+        if (IsTiny(data) && c.spec.method() == Method::kPowerNorm) c.spec.eps = std::nullopt;
         list.AddBoth(c);
       }
     }
@@ -274,8 +257,8 @@ inline void AddHardData(List& list) {
 inline void AddScaledSets(List& list) {
   for (const Case& base : MainBases()) {
     for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
-      if (base.spec.method == Method::kPowerNorm && mode != EpsMode::kInsideSqrt) continue;
-      if (base.spec.method == Method::kLpNorm && base.spec.order == 1 && mode == EpsMode::kInsideSqrt) continue;
+      if (base.spec.method() == Method::kPowerNorm && mode != EpsMode::kInsideSqrt) continue;
+      if (IsL1(base.spec) && mode == EpsMode::kInsideSqrt) continue;
       for (const double eps : {1e-5, 1e-200, 1e-310, 1e200}) {
         Case c = With(base, DType::kF64, Data::kHugeConstant);
         c.spec.eps_mode = mode;
@@ -291,7 +274,7 @@ inline void AddScaledSets(List& list) {
                         On(Of(Method::kBatchNorm, Layout::kChannelsLast), {5, 60, 7})}) {
         base.spec.eps_mode = mode;
         base.spec.eps = eps;
-        if (base.spec.method == Method::kBatchNorm) base.mask = Mask::kSome;
+        if (base.spec.method() == Method::kBatchNorm) base.mask = Mask::kSome;
         list.AddBoth(With(base, DType::kF64, Data::kFarOutside));
       }
     }
@@ -301,9 +284,9 @@ inline void AddScaledSets(List& list) {
 inline void AddEps(List& list) {
   for (const DType dtype : kAllDTypes) {
     for (const Case& base : MainBases()) {
-      if (base.spec.method == Method::kPowerNorm) continue;
+      if (base.spec.method() == Method::kPowerNorm) continue;
       for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
-        if (mode == EpsMode::kInsideSqrt && base.spec.method == Method::kLpNorm && base.spec.order == 1) continue;
+        if (mode == EpsMode::kInsideSqrt && IsL1(base.spec)) continue;
         for (const double eps : {0.0, 1e-3, 30.0}) {
           Case c = With(base, dtype);
           c.spec.eps_mode = mode;
@@ -452,7 +435,7 @@ inline std::vector<Case> All() {
 inline std::vector<Case> AllOf(Method method) {
   std::vector<Case> cases;
   for (Case& c : All()) {
-    if (c.spec.method == method) cases.push_back(std::move(c));
+    if (c.spec.method() == method) cases.push_back(std::move(c));
   }
   return cases;
 }

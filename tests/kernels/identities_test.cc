@@ -102,14 +102,14 @@ TEST_P(IdentitiesTest, ListedTrailingAxesAreTheNormalizedShape) {
   axes.spec = cases::Axes(Method::kLayerNorm, {2, 3});
   const CaseData data = DataOf(shape);
   ExpectEqual(shape, axes, data);
-  axes.spec.axes = {-2, -1};
+  axes.spec = cases::Axes(Method::kLayerNorm, {-2, -1});
   ExpectEqual(shape, axes, data);
 }
 
 TEST_P(IdentitiesTest, TheOrderOfListedAxesMattersToParametersOnly) {
   const Case sorted = cases::With(cases::On(cases::Axes(Method::kLayerNorm, {1, 3}), {2, 5, 3, 7}), dtype());
   Case listed = sorted;
-  listed.spec.axes = {3, 1};
+  listed.spec = cases::Axes(Method::kLayerNorm, {3, 1});
   ExpectEqual(sorted, listed, DataOf(sorted));
 }
 

@@ -135,7 +135,7 @@ TEST(InvarianceBatchTest, BytesDoNotDependOnTheJobsThatTravelAlong) {
 bool HasIndependentRows(const Case& c) {
   if (c.shape[0] == 0 || c.mask != Mask::kNone) return false;
   if (c.options.given_statistics) return true;
-  switch (c.spec.method) {
+  switch (c.spec.method()) {
     case Method::kBatchNorm:
     case Method::kPowerNorm:
       return false;

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/norm.h"
 #include "tests/kernels/plan_walk.h"
+#include "tests/support/spec.h"
 
 namespace normd {
 namespace {
@@ -27,13 +28,21 @@ NormPlan Plan(const NormSpec& spec, const Indices& shape, const PlanOptions& opt
 }
 
 NormSpec Layered(const Indices& normalized_shape, Method method = Method::kLayerNorm) {
-  return {.method = method, .normalized_shape = normalized_shape};
+  NormSpec spec = SpecOf(method);
+  SetNormalizedShape(&spec, normalized_shape);
+  return spec;
 }
-NormSpec Over(Method method, const Indices& axes) { return {.method = method, .axes = axes}; }
+NormSpec Over(Method method, const Indices& axes) {
+  NormSpec spec = SpecOf(method);
+  SetAxes(&spec, axes);
+  return spec;
+}
 NormSpec Channels(Method method, Layout layout, int64_t groups = 1) {
-  return {.method = method, .layout = layout, .num_groups = groups};
+  NormSpec spec = SpecOf(method, layout);
+  SetNumGroups(&spec, groups);
+  return spec;
 }
-NormSpec Power(int64_t groups) { return {.method = Method::kPowerNorm, .num_groups = groups}; }
+NormSpec Power(int64_t groups) { return {.attributes = PowerNormSpec{.num_groups = groups}}; }
 
 // What the method's definition says about the element with these indices.
 using Definition = std::function<PlannedElement(const Indices&)>;
@@ -113,9 +122,8 @@ TEST(Lowering, GroupNormSetsAreSamplesAndContiguousGroupsOfChannels) {
       for (const int64_t groups : {1, 2, 4, 8}) {
         if (shape[axis] % groups != 0) continue;
         for (const bool per_group : {false, true}) {
-          NormSpec spec = Channels(Method::kGroupNorm, layout, groups);
-          spec.affine_per_group = per_group;
-          const NormPlan plan = Plan(spec, shape);
+          const GroupNormSpec group_norm = {.layout = layout, .num_groups = groups, .affine_per_group = per_group};
+          const NormPlan plan = Plan({.attributes = group_norm}, shape);
           const int64_t group_channels = shape[axis] / groups;
           ExpectDefinition(plan, [&](const Indices& at) {
             const int64_t group = at[axis] / group_channels;
@@ -167,7 +175,7 @@ TEST(Lowering, LpNormOverEveryAxis) {
   const Indices shape = {2, 3, 1, 4};
   for (const int64_t order : {1, 2}) {
     for (int64_t axis = -4; axis < 4; ++axis) {
-      const NormPlan plan = Plan({.method = Method::kLpNorm, .order = order, .axis = axis}, shape);
+      const NormPlan plan = Plan({.attributes = LpNormSpec{.order = order, .axis = axis}}, shape);
       ExpectDefinition(plan, OverAxes(shape, {axis < 0 ? axis + 4 : axis}));
       EXPECT_THAT(plan.permutation, IsEmpty());
       EXPECT_EQ(plan.parameter_length, 0);
@@ -178,7 +186,7 @@ TEST(Lowering, LpNormOverEveryAxis) {
 }
 
 TEST(Lowering, PRmsNormCountsTheFirstKElementsOfTheLastAxis) {
-  const NormPlan plan = Plan({.method = Method::kPRmsNorm, .k = 3}, {2, 2, 5});
+  const NormPlan plan = Plan({.attributes = PRmsNormSpec{.k = 3}}, {2, 2, 5});
   ExpectDefinition(plan, [](const Indices& at) { return PlannedElement{at[0] * 2 + at[1], at[2], at[2] < 3}; });
   EXPECT_EQ(plan.k, 3);
   EXPECT_EQ(plan.SetSize(), 3);
@@ -187,7 +195,7 @@ TEST(Lowering, PRmsNormCountsTheFirstKElementsOfTheLastAxis) {
 
 TEST(Lowering, ScaleNormHasOneParameterForAllElements) {
   for (const Indices& shape : {Indices{2, 3, 5}, Indices{4}, Indices{3, 1}}) {
-    const NormPlan plan = Plan({.method = Method::kScaleNorm}, shape);
+    const NormPlan plan = Plan({.attributes = ScaleNormSpec()}, shape);
     const int64_t last = shape.back();
     int64_t next = 0;
     ExpectDefinition(plan, [&](const Indices&) { return PlannedElement{next++ / last, 0, true}; });
@@ -223,17 +231,17 @@ TEST(Lowering, TrailingAxesAreRows) {
   EXPECT_EQ(Geometry(Plan(Layered({3, 8}), {4, 3, 8})), "4 1 1 24 rows");
   EXPECT_EQ(Geometry(Plan(Layered({4, 3, 8}), {4, 3, 8})), "1 1 1 96 rows");
   EXPECT_EQ(Geometry(Plan(Layered({1}), {4, 3, 1})), "12 1 1 1 rows");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kRmsNorm}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kScaleNorm}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kPRmsNorm, .p = 0.5}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kLpNorm}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(Plan({.attributes = RmsNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(Plan({.attributes = ScaleNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(Plan({.attributes = PRmsNormSpec{.p = 0.5}}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
 }
 
 TEST(Lowering, AMiddleOrLeadingAxisIsColumns) {
   EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {1}), {4, 3, 8})), "4 3 8 1 columns");
   EXPECT_EQ(Geometry(Plan(Over(Method::kRmsNorm, {0}), {4, 3, 8})), "1 4 24 1 columns");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kLpNorm, .axis = 1}, {4, 3, 8})), "4 3 8 1 columns");
-  EXPECT_EQ(Geometry(Plan({.method = Method::kLpNorm, .axis = 1}, {4, 3, 1})), "4 1 1 3 rows");
+  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 8})), "4 3 8 1 columns");
+  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 1})), "4 1 1 3 rows");
 }
 
 TEST(Lowering, TwoReducedRunsAroundAKeptOneAreRows) {
@@ -294,20 +302,20 @@ TEST(Lowering, InstanceAndGroupNormExtents) {
 }
 
 TEST(Lowering, GroupNormAffineIndices) {
-  NormSpec spec = Channels(Method::kGroupNorm, Layout::kChannelsFirst, 2);
-  NormPlan plan = Plan(spec, {2, 6, 5});
+  GroupNormSpec spec = {.layout = Layout::kChannelsFirst, .num_groups = 2};
+  NormPlan plan = Plan({.attributes = spec}, {2, 6, 5});
   EXPECT_EQ(plan.channels_per_keep1, 3);
   EXPECT_EQ(plan.channel_run, 5);
   spec.affine_per_group = true;
-  plan = Plan(spec, {2, 6, 5});
+  plan = Plan({.attributes = spec}, {2, 6, 5});
   EXPECT_EQ(plan.channels_per_keep1, 1);
   EXPECT_EQ(plan.channel_run, 15);
   spec.layout = Layout::kChannelsLast;
-  plan = Plan(spec, {2, 5, 6});
+  plan = Plan({.attributes = spec}, {2, 5, 6});
   EXPECT_EQ(plan.channels_per_keep1, 1);
   EXPECT_EQ(plan.channel_run, 3);
   spec.affine_per_group = false;
-  plan = Plan(spec, {2, 5, 6});
+  plan = Plan({.attributes = spec}, {2, 5, 6});
   EXPECT_EQ(plan.channels_per_keep1, 3);
   EXPECT_EQ(plan.channel_run, 1);
 }
@@ -344,8 +352,8 @@ TEST(Lowering, GroupNormOfOneChannelAGroupIsInstanceNorm) {
 }
 
 TEST(Lowering, PRmsNormOfEverythingIsRmsNorm) {
-  const NormPlan partial = Plan({.method = Method::kPRmsNorm, .p = 1.0}, {3, 7});
-  const NormPlan full = Plan({.method = Method::kRmsNorm}, {3, 7});
+  const NormPlan partial = Plan({.attributes = PRmsNormSpec{.p = 1.0}}, {3, 7});
+  const NormPlan full = Plan({.attributes = RmsNormSpec()}, {3, 7});
   ExpectSameExecution(partial, full);
   EXPECT_EQ(WalkPlan(partial), WalkPlan(full));
   EXPECT_EQ(partial.k, 7);
@@ -354,8 +362,7 @@ TEST(Lowering, PRmsNormOfEverythingIsRmsNorm) {
 
 TEST(Lowering, TrackingInstanceNormWithGivenStatisticsIsBatchNorm) {
   for (const Layout layout : kLayouts) {
-    NormSpec spec = Channels(Method::kInstanceNorm, layout);
-    spec.track_running_statistics = true;
+    const NormSpec spec = {.attributes = InstanceNormSpec{.layout = layout, .track_running_statistics = true}};
     const PlanOptions given = {.given_statistics = true};
     const NormPlan instance = Plan(spec, {2, 4, 3}, given);
     const NormPlan batch = Plan(Channels(Method::kBatchNorm, layout), {2, 4, 3}, given);

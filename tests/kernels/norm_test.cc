@@ -11,6 +11,7 @@
 #include "kernels/methods.h"
 #include "kernels/norm_lower.h"
 #include "tests/kernels/plan_walk.h"
+#include "tests/support/spec.h"
 
 namespace normd {
 namespace {
@@ -27,13 +28,6 @@ NormPlan Plan(const NormSpec& spec, const Indices& shape, const PlanOptions& opt
 }
 
 // ---- Attributes ----
-
-NormSpec MinimalSpec(Method method) {
-  NormSpec spec = {.method = method, .layout = Layout::kChannelsFirst};
-  if (method == Method::kLayerNorm) spec.axes = {-1};
-  if (method == Method::kPRmsNorm) spec.p = 0.5;
-  return spec;
-}
 
 TEST(MakePlan, DefaultsComeFromTheTableOfMethods) {
   for (const Method method : kAllMethods) {
@@ -87,7 +81,7 @@ TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
                                    Indices{2, 4, 0}, Indices{0, 0, 0}, Indices{2, 4, 0, 5}}) {
         for (const Mode mode : {Mode::kInference, Mode::kTraining}) {
           NormSpec spec = MinimalSpec(method);
-          spec.layout = layout;
+          SetLayout(&spec, layout);
           const int64_t channels = shape[static_cast<size_t>(ChannelAxis(layout, static_cast<int64_t>(shape.size())))];
           if (method == Method::kGroupNorm && channels == 0) continue;  // refused: more groups than channels
           const NormPlan plan = Plan(spec, shape, {.mode = mode});
@@ -102,7 +96,7 @@ TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
 }
 
 TEST(MakePlan, AnEmptyNormalizedShapeExtentIsFine) {
-  const NormPlan plan = Plan({.method = Method::kLayerNorm, .normalized_shape = {0}}, {3, 0});
+  const NormPlan plan = Plan({.attributes = LayerNormSpec{.normalized_shape = {0}}}, {3, 0});
   EXPECT_EQ(Geometry(plan), "3 1 1 0 rows");
   EXPECT_EQ(plan.parameter_length, 0);
   EXPECT_THAT(plan.statistics_shape, ElementsAre(3));
@@ -110,7 +104,7 @@ TEST(MakePlan, AnEmptyNormalizedShapeExtentIsFine) {
 
 TEST(MakePlan, AnEmptyTensorMayHaveHugeAxes) {
   const int64_t huge = int64_t{1} << 29;
-  const NormPlan plan = Plan({.method = Method::kLayerNorm, .axes = {2, 1}}, {0, huge, huge});
+  const NormPlan plan = Plan({.attributes = LayerNormSpec{.axes = {2, 1}}}, {0, huge, huge});
   EXPECT_THAT(plan.parameter_order.extents, ElementsAre(huge, huge));
   EXPECT_THAT(plan.parameter_order.strides, ElementsAre(1, huge));
   EXPECT_EQ(plan.parameter_length, huge * huge);
@@ -118,11 +112,10 @@ TEST(MakePlan, AnEmptyTensorMayHaveHugeAxes) {
 
 TEST(MakePlan, IndicesAreOf64Bits) {
   const int64_t billions = int64_t{3} << 31;
-  EXPECT_EQ(Geometry(Plan({.method = Method::kRmsNorm}, {billions, 3})), std::to_string(billions) + " 1 1 3 rows");
-  EXPECT_EQ(Plan({.method = Method::kRmsNorm}, {2, billions}).elements, 2 * billions);
-  EXPECT_EQ(
-      Geometry(Plan({.method = Method::kBatchNorm, .layout = Layout::kChannelsLast}, {1 << 20, 1 << 20, 1 << 10})),
-      "1 1099511627776 1024 1 columns");
+  EXPECT_EQ(Geometry(Plan({.attributes = RmsNormSpec()}, {billions, 3})), std::to_string(billions) + " 1 1 3 rows");
+  EXPECT_EQ(Plan({.attributes = RmsNormSpec()}, {2, billions}).elements, 2 * billions);
+  const NormSpec batch = {.attributes = BatchNormSpec{.layout = Layout::kChannelsLast}};
+  EXPECT_EQ(Geometry(Plan(batch, {1 << 20, 1 << 20, 1 << 10})), "1 1099511627776 1024 1 columns");
 }
 
 // ---- RunningSpec ----
@@ -153,11 +146,10 @@ TEST(RunningSpec, TheEchoedMomentumIsTheGivenOrTheDefaultOne) {
 TEST(NormSpec, BatchPowerAndTrackingInstanceNormHaveState) {
   for (const Method method : kAllMethods) {
     const bool stateful = method == Method::kBatchNorm || method == Method::kPowerNorm;
-    NormSpec spec = {.method = method};
-    EXPECT_EQ(spec.HasState(), stateful);
-    spec.track_running_statistics = true;
-    EXPECT_EQ(spec.HasState(), stateful || method == Method::kInstanceNorm);
+    EXPECT_EQ(SpecOf(method).HasState(), stateful);
   }
+  const NormSpec tracking = {.attributes = InstanceNormSpec{.track_running_statistics = true}};
+  EXPECT_TRUE(tracking.HasState());
 }
 
 // ---- PartialLength ----
@@ -202,12 +194,12 @@ TEST(PartialLength, IsExactForTheLongestRows) {
 }
 
 TEST(PartialLength, ReachesThePlan) {
-  NormSpec spec = {.method = Method::kPRmsNorm, .p = 0.07};
-  EXPECT_EQ(Plan(spec, {2, 100}).statistic_reduce1, 7);
-  spec.p = 0.071;
-  EXPECT_EQ(Plan(spec, {2, 100}).k, 8);
-  spec.k_rounding = KRounding::kFloor;
-  EXPECT_EQ(Plan(spec, {2, 100}).k, 7);
+  PRmsNormSpec partial = {.p = 0.07};
+  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).statistic_reduce1, 7);
+  partial.p = 0.071;
+  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).k, 8);
+  partial.k_rounding = KRounding::kFloor;
+  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).k, 7);
 }
 
 }  // namespace

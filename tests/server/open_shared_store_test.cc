@@ -22,7 +22,7 @@ TEST_F(OpenSharedStoreTest, SessionsEndByTheDatabasesClock) {
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = OpenSessionStore(config, {}, &ahead);
   ASSERT_TRUE(second.ok()) << second.status();
-  Session session = session_test::NewSession("a", session_test::BatchNormSpec(), 3);
+  Session session = session_test::NewSession("a", session_test::BatchSpec(), 3);
   session.ttl = absl::Minutes(5);
   ASSERT_TRUE(session_test::Create(**first, session).ok());
   EXPECT_TRUE(session_test::Get(**second, "a").ok());

@@ -51,7 +51,7 @@ TEST_F(OpenStoreTest, ALogThatBreaksOffIsAWarning) {
     const auto store = *OpenSessionStore(config_, {}, &clock_);
     for (int i = 0; i < 20; ++i) {
       const std::string id = "s" + std::to_string(i);
-      ASSERT_TRUE(session_test::Create(*store, session_test::NewSession(id, session_test::BatchNormSpec(), 1)).ok());
+      ASSERT_TRUE(session_test::Create(*store, session_test::NewSession(id, session_test::BatchSpec(), 1)).ok());
     }
     // As after a kill: the log is not moved into the file.
     const auto options = std::filesystem::copy_options::recursive;
@@ -75,7 +75,7 @@ TEST_F(OpenStoreTest, ABackupIsCheckedRecordByRecord) {
     const auto store = *OpenSessionStore(config_, {}, &clock_);
     for (int i = 0; i < 30; ++i) {
       const std::string id = "s" + std::to_string(i);
-      ASSERT_TRUE(session_test::Create(*store, session_test::NewSession(id, session_test::BatchNormSpec(), 100)).ok());
+      ASSERT_TRUE(session_test::Create(*store, session_test::NewSession(id, session_test::BatchSpec(), 100)).ok());
     }
   }
   config_.backup = config_.data_dir + "/copy.db";

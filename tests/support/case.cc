@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <variant>
 
 #include "absl/strings/str_join.h"
 #include "kernels/methods.h"
@@ -126,7 +127,7 @@ struct MaskExtents {
 };
 
 MaskExtents ExtentsOf(const Case& c) {
-  const bool last = c.spec.method == Method::kPowerNorm || c.spec.layout == Layout::kChannelsLast;
+  const bool last = c.spec.method() == Method::kPowerNorm || c.spec.layout() == Layout::kChannelsLast;
   const size_t axis = last ? c.shape.size() - 1 : 1;
   MaskExtents extents;
   for (size_t i = 0; i < c.shape.size(); ++i) {
@@ -158,14 +159,18 @@ std::string SpecText(const Case& c) {
   const NormSpec& s = c.spec;
   std::string text;
   const auto add = [&](const auto&... parts) { text += Concat("/", parts...); };
-  if (s.layout != Layout::kUnspecified) add(s.layout == Layout::kChannelsLast ? "last" : "first");
-  if (!s.normalized_shape.empty()) add("over:", absl::StrJoin(s.normalized_shape, "x"));
-  if (!s.axes.empty()) add("axes:", absl::StrJoin(s.axes, ","));
-  if (s.method == Method::kGroupNorm || s.method == Method::kPowerNorm) add("groups:", s.num_groups);
-  if (s.affine_per_group) add("per_group");
-  if (s.p.has_value()) add(s.k_rounding == KRounding::kFloor ? "floor_p:" : "p:", *s.p);
-  if (s.k.has_value()) add("k:", *s.k);
-  if (s.method == Method::kLpNorm) add("l", s.order, ":", s.axis);
+  if (s.layout() != Layout::kUnspecified) add(s.layout() == Layout::kChannelsLast ? "last" : "first");
+  if (!s.normalized_shape().empty()) add("over:", absl::StrJoin(s.normalized_shape(), "x"));
+  if (!s.axes().empty()) add("axes:", absl::StrJoin(s.axes(), ","));
+  if (s.method() == Method::kGroupNorm || s.method() == Method::kPowerNorm) add("groups:", s.num_groups());
+  if (const auto* group = std::get_if<GroupNormSpec>(&s.attributes)) {
+    if (group->affine_per_group) add("per_group");
+  }
+  if (const auto* partial = std::get_if<PRmsNormSpec>(&s.attributes)) {
+    if (partial->p.has_value()) add(partial->k_rounding == KRounding::kFloor ? "floor_p:" : "p:", *partial->p);
+    if (partial->k.has_value()) add("k:", *partial->k);
+  }
+  if (const auto* lp = std::get_if<LpNormSpec>(&s.attributes)) add("l", lp->order, ":", lp->axis);
   if (s.eps.has_value()) add("eps:", *s.eps);
   if (s.eps_mode.has_value()) add("mode:", static_cast<int>(*s.eps_mode));
   if (s.cast_order == CastOrder::kCastThenAffine) add("cast_first");
@@ -177,7 +182,7 @@ std::string SpecText(const Case& c) {
 
 std::string Case::Name() const {
   std::string text =
-      Concat(Info(spec.method).name, "/", normd::Name(dtype), "/", absl::StrJoin(shape, "x"), SpecText(*this));
+      Concat(Info(spec.method()).name, "/", normd::Name(dtype), "/", absl::StrJoin(shape, "x"), SpecText(*this));
   const auto add = [&](const auto&... parts) { text += Concat("/", parts...); };
   if (options.mode == Mode::kTraining) add("train");
   if (options.given_statistics) add("given");
@@ -217,7 +222,7 @@ CaseData MakeData(const Case& c, const NormPlan& plan, uint64_t salt) {
   if (c.options.given_statistics) {
     const double centre = c.data == Data::kFarMean ? Range(c.dtype).far_mean : 0;
     for (int64_t i = 0; i < plan.num_channels; ++i) {
-      if (c.spec.method != Method::kPowerNorm) data.given_mean.push_back(centre + random.Uniform(-2, 2));
+      if (c.spec.method() != Method::kPowerNorm) data.given_mean.push_back(centre + random.Uniform(-2, 2));
       data.given_variance.push_back(random.Uniform(0.01, 4));
     }
   }
@@ -249,25 +254,30 @@ oracle::Bound BoundOf(const NormPlan& plan, DType dtype) {
 
 oracle::Spec OracleSpec(const Case& c) {
   oracle::Spec spec;
-  spec.method = static_cast<oracle::Method>(c.spec.method);  // both number the methods as the wire does
+  spec.method = static_cast<oracle::Method>(c.spec.method());  // both number the methods as the wire does
   spec.eps = c.spec.eps;
   if (c.spec.eps_mode.has_value()) spec.eps_mode = static_cast<oracle::EpsMode>(*c.spec.eps_mode);
   spec.cast_then_affine = c.spec.cast_order == CastOrder::kCastThenAffine;
   spec.weight_offset = c.spec.weight_offset;
-  spec.channels_last = c.spec.layout == Layout::kChannelsLast;
-  spec.axes = c.spec.axes;
+  spec.channels_last = c.spec.layout() == Layout::kChannelsLast;
+  spec.axes.assign(c.spec.axes().begin(), c.spec.axes().end());
+  const size_t trailing = c.spec.normalized_shape().size();
   const auto rank = static_cast<int64_t>(c.shape.size());
-  for (size_t i = 0; i < c.spec.normalized_shape.size(); ++i) {
-    spec.axes.push_back(rank - static_cast<int64_t>(c.spec.normalized_shape.size() - i));
+  for (size_t i = 0; i < trailing; ++i) spec.axes.push_back(rank - static_cast<int64_t>(trailing - i));
+  spec.num_groups = c.spec.num_groups();
+  if (const auto* group = std::get_if<GroupNormSpec>(&c.spec.attributes)) {
+    spec.affine_per_group = group->affine_per_group;
   }
-  if (c.spec.method == Method::kLpNorm) spec.axes = {c.spec.axis};
-  spec.num_groups = c.spec.num_groups;
-  spec.affine_per_group = c.spec.affine_per_group;
-  if (c.spec.p.has_value()) {
-    spec.k = oracle::PartialLength(*c.spec.p, c.shape.back(), c.spec.k_rounding == KRounding::kFloor);
+  if (const auto* partial = std::get_if<PRmsNormSpec>(&c.spec.attributes)) {
+    if (partial->p.has_value()) {
+      spec.k = oracle::PartialLength(*partial->p, c.shape.back(), partial->k_rounding == KRounding::kFloor);
+    }
+    if (partial->k.has_value()) spec.k = *partial->k;
   }
-  if (c.spec.k.has_value()) spec.k = *c.spec.k;
-  spec.order = c.spec.order;
+  if (const auto* lp = std::get_if<LpNormSpec>(&c.spec.attributes)) {
+    spec.axes = {lp->axis};
+    spec.order = lp->order;
+  }
   return spec;
 }
 

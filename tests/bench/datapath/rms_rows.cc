@@ -39,7 +39,7 @@ RmsRows::RmsRows() : backend_(MakeCpuBackend({})) {}
 void RmsRows::Submit(const void* x, int64_t bytes, void* y, Backend::Done done) {
   if (bytes % kRowBytes != 0) return done(absl::InvalidArgumentError("x: not whole rows"));
   absl::StatusOr<NormPlan> made =
-      MakePlan({.method = Method::kRmsNorm}, DType::kF32, {bytes / kRowBytes, kRowElements}, {});
+      MakePlan({.attributes = RmsNormSpec()}, DType::kF32, {bytes / kRowBytes, kRowElements}, {});
   if (!made.ok()) return done(made.status());
   auto plan = std::make_unique<NormPlan>(*std::move(made));
   Job job;

@@ -121,36 +121,24 @@ std::string Workload::Name() const {
 }
 
 NormSpec Workload::Spec() const {
-  NormSpec spec;
-  spec.layout = layout;
   switch (op) {
     case Op::kLayer:
-      spec.method = Method::kLayerNorm;
-      spec.normalized_shape = {row};
-      break;
+      return {.attributes = LayerNormSpec{.normalized_shape = {row}}};
     case Op::kRms:
-      spec.method = Method::kRmsNorm;
-      break;
+      return {.attributes = RmsNormSpec()};
     case Op::kPRms:
-      spec.method = Method::kPRmsNorm;
-      spec.p = kPartial;
-      break;
+      return {.attributes = PRmsNormSpec{.p = kPartial}};
     case Op::kScale:
-      spec.method = Method::kScaleNorm;
-      break;
+      return {.attributes = ScaleNormSpec()};
     case Op::kBatchTraining:
     case Op::kBatchInference:
-      spec.method = Method::kBatchNorm;
-      break;
+      return {.attributes = BatchNormSpec{.layout = layout}};
     case Op::kGroup:
-      spec.method = Method::kGroupNorm;
-      spec.num_groups = kGroups;
-      break;
+      return {.attributes = GroupNormSpec{.layout = layout, .num_groups = kGroups}};
     case Op::kInstance:
-      spec.method = Method::kInstanceNorm;
-      break;
+      return {.attributes = InstanceNormSpec{.layout = layout}};
   }
-  return spec;
+  return {};
 }
 
 PlanOptions Workload::Options(Precision precision) const {

@@ -41,8 +41,7 @@ Session NewBatchNormSession(std::string id, int64_t channels) {
   Session session;
   session.id = std::move(id);
   session.version = kFirstCount;
-  session.spec.method = Method::kBatchNorm;
-  session.spec.layout = Layout::kChannelsFirst;
+  session.spec.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst};
   session.num_channels = channels;
   session.state.num_batches = kFirstCount;
   return session;

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/backend.h"
 #include "server/base/mutex.h"
+#include "tests/support/spec.h"
 
 namespace normd::batch_test {
 
@@ -122,10 +123,8 @@ class FakeDevice : public Backend {
 
 inline NormPlan RowsPlan(int64_t rows, int64_t length, Precision precision = Precision::kExact,
                          Method method = Method::kRmsNorm) {
-  NormSpec spec;
-  spec.method = method;
-  if (method == Method::kLayerNorm) spec.normalized_shape = {length};
-  if (method == Method::kBatchNorm) spec.layout = Layout::kChannelsLast;
+  NormSpec spec = SpecOf(method, Layout::kChannelsLast);
+  if (method == Method::kLayerNorm) SetNormalizedShape(&spec, {length});
   const Mode mode = method == Method::kBatchNorm ? Mode::kTraining : Mode::kInference;
   absl::StatusOr<NormPlan> plan =
       MakePlan(spec, DType::kF32, {rows, length}, {.mode = mode, .given_statistics = false, .precision = precision});

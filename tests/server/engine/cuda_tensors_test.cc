@@ -19,9 +19,9 @@ namespace {
 
 using engine_test::CallTo;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using session_test::BatchNormSpec;
-using session_test::PowerNormSpec;
+using engine_test::LayerSpec;
+using session_test::BatchSpec;
+using session_test::PowerSpec;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -34,9 +34,9 @@ class CudaTensorsTest : public ::testing::Test {
     const absl::StatusOr<FakeCuda::Opened> opened = cuda_.Open(handle_, kDevice);
     device_ = opened->data;
     std::memcpy(Owned(0), x_.elements.data(), kBytes);
-    Session session = session_test::NewSession("bn", BatchNormSpec(), 4);
+    Session session = session_test::NewSession("bn", BatchSpec(), 4);
     ASSERT_TRUE(session_test::Create(store_, session).ok());
-    session = session_test::NewSession("power", PowerNormSpec(1), 4);
+    session = session_test::NewSession("power", PowerSpec(1), 4);
     ASSERT_TRUE(session_test::Create(store_, session).ok());
   }
   void TearDown() override { cuda_.Close(device_); }
@@ -79,7 +79,7 @@ class CudaTensorsTest : public ::testing::Test {
 };
 
 TEST_F(CudaTensorsTest, JobsSayWhichTensorsLieInCudaMemory) {
-  Call call = CallTo(LayerNormSpec({4}), On(0));
+  Call call = CallTo(LayerSpec({4}), On(0));
   call.residual = On(1);
   call.outputs = {To(OutputKind::kY, 2), To(OutputKind::kH, 3), OutputKind::kMean};
   const absl::StatusOr<CallReply> reply = Run(call);
@@ -89,7 +89,7 @@ TEST_F(CudaTensorsTest, JobsSayWhichTensorsLieInCudaMemory) {
   EXPECT_EQ(reply->outputs[0].bytes.size_bytes(), 0) << "y has not left the device";
   EXPECT_EQ(reply->outputs[2].bytes.size_bytes(), 8) << "the mean is the host's";
 
-  Call host = CallTo(LayerNormSpec({4}), x_.View());
+  Call host = CallTo(LayerSpec({4}), x_.View());
   const Floats zeros = {.shape = {2, 4}, .elements = std::vector<float>(8)};
   host.residual = zeros.View();
   host.outputs = {OutputKind::kY, OutputKind::kH, OutputKind::kMean};
@@ -102,8 +102,8 @@ TEST_F(CudaTensorsTest, JobsSayWhichTensorsLieInCudaMemory) {
 }
 
 TEST_F(CudaTensorsTest, AnyOneMayLieThereAlone) {
-  EXPECT_TRUE(Run(CallTo(LayerNormSpec({4}), On(0))).ok());
-  Call call = CallTo(LayerNormSpec({4}), x_.View());
+  EXPECT_TRUE(Run(CallTo(LayerSpec({4}), On(0))).ok());
+  Call call = CallTo(LayerSpec({4}), x_.View());
   call.residual = On(1);
   EXPECT_TRUE(Run(call).ok());
   call.residual = x_.View();
@@ -115,7 +115,7 @@ TEST_F(CudaTensorsTest, AnyOneMayLieThereAlone) {
 }
 
 TEST_F(CudaTensorsTest, YMayBeWhereXIsAndNotBesideIt) {
-  Call call = CallTo(LayerNormSpec({4}), On(0));
+  Call call = CallTo(LayerSpec({4}), On(0));
   call.outputs = {To(OutputKind::kY, 0)};
   EXPECT_TRUE(Run(call).ok());
   backend_.TakeJobs();
@@ -124,7 +124,7 @@ TEST_F(CudaTensorsTest, YMayBeWhereXIsAndNotBesideIt) {
 }
 
 TEST_F(CudaTensorsTest, MomentsAndTrainingStepsComeToTheHost) {
-  Call moments = CallTo(LayerNormSpec({4}), On(0));
+  Call moments = CallTo(LayerSpec({4}), On(0));
   moments.moments_only = true;
   moments.outputs = {OutputKind::kMoments};
   const absl::StatusOr<CallReply> reduced = Run(moments);
@@ -148,7 +148,7 @@ TEST_F(CudaTensorsTest, BothHalvesOfPowerNormSayIt) {
 
 TEST_F(CudaTensorsTest, TheCpuIsRefused) {
   for (const bool y_alone : {false, true}) {
-    Call call = CallTo(LayerNormSpec({4}), y_alone ? x_.View() : On(0));
+    Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));
     if (y_alone) call.outputs = {To(OutputKind::kY, 1)};
     call.device = Device::kCpu;
     EXPECT_EQ(RefusedField(call), "device");
@@ -156,7 +156,7 @@ TEST_F(CudaTensorsTest, TheCpuIsRefused) {
 }
 
 TEST_F(CudaTensorsTest, TensorsOfDifferentDevicesAreRefused) {
-  Call call = CallTo(LayerNormSpec({4}), On(0));
+  Call call = CallTo(LayerSpec({4}), On(0));
   call.residual = On(1, 4);
   EXPECT_EQ(RefusedField(call), "residual.tensor.shared");
   call.residual = On(1);
@@ -179,7 +179,7 @@ TEST_F(CudaTensorsTest, TheCpuBackendRefusesSuchJobs) {
   const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 2});
   Engine engine(cpu.get(), &store_);
   for (const bool y_alone : {false, true}) {
-    Call call = CallTo(LayerNormSpec({4}), y_alone ? x_.View() : On(0));
+    Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));
     if (y_alone) call.outputs = {To(OutputKind::kY, 1)};
     absl::Status status;
     engine.Submit(std::move(call), [&status](absl::StatusOr<CallReply> reply) { status = reply.status(); });
@@ -191,7 +191,7 @@ TEST_F(CudaTensorsTest, WithoutADeviceTheCallIsRefusedBeforeAnythingRuns) {
   const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 1});
   Engine engine(cpu.get(), &store_);
   for (const bool validate_only : {false, true}) {
-    Call call = CallTo(LayerNormSpec({4}), On(0));
+    Call call = CallTo(LayerSpec({4}), On(0));
     call.validate_only = validate_only;
     std::promise<absl::Status> promise;
     engine.Submit(std::move(call), [&](const absl::StatusOr<CallReply>& reply) { promise.set_value(reply.status()); });

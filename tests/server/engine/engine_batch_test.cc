@@ -11,10 +11,9 @@ using engine_test::BytesOf;
 using engine_test::CallTo;
 using engine_test::Doubles;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using engine_test::MethodSpec;
-using session_test::BatchNormSpec;
-using session_test::PowerNormSpec;
+using engine_test::LayerSpec;
+using session_test::BatchSpec;
+using session_test::PowerSpec;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -29,11 +28,11 @@ class EngineBatchTest : public engine_test::EngineFixture {
   // Mixed methods, shapes, dtypes and targets.
   std::vector<Call> Calls() {
     std::vector<Call> calls;
-    calls.push_back(CallTo(LayerNormSpec({4}), x_.View()));
-    calls.push_back(CallTo(MethodSpec(Method::kRmsNorm), large_.View()));
-    calls.push_back(CallTo(BatchNormSpec(), large_.View(), Mode::kTraining));
-    calls.push_back(CallTo(PowerNormSpec(5), x_.View(), Mode::kTraining));
-    calls.push_back(CallTo(MethodSpec(Method::kScaleNorm), x_.View()));
+    calls.push_back(CallTo(LayerSpec({4}), x_.View()));
+    calls.push_back(CallTo(NormSpec{.attributes = RmsNormSpec()}, large_.View()));
+    calls.push_back(CallTo(BatchSpec(), large_.View(), Mode::kTraining));
+    calls.push_back(CallTo(PowerSpec(5), x_.View(), Mode::kTraining));
+    calls.push_back(CallTo(NormSpec{.attributes = ScaleNormSpec()}, x_.View()));
     for (Call& call : calls) call.outputs = {OutputKind::kY, OutputKind::kInverseStd};
     return calls;
   }
@@ -84,8 +83,8 @@ TEST_F(EngineBatchTest, AnEmptyBatchIsAnswered) {
 }
 
 TEST_F(EngineBatchTest, StepsToOneSessionAreCommittedInItemOrder) {
-  CreateSession("bn", BatchNormSpec(), 4);
-  CreateSession("alone", BatchNormSpec(), 4);
+  CreateSession("bn", BatchSpec(), 4);
+  CreateSession("alone", BatchSpec(), 4);
   const Floats other = {.shape = {2, 4}, .elements = {9, 1, 4, 4, 0, 6, 2, 1}};
   std::vector<Call> calls;
   calls.push_back(CallTo("bn", x_.View(), Mode::kTraining));
@@ -105,8 +104,8 @@ TEST_F(EngineBatchTest, StepsToOneSessionAreCommittedInItemOrder) {
 }
 
 TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {
-  CreateSession("batch", PowerNormSpec(1), 4);
-  CreateSession("single", PowerNormSpec(1), 4);
+  CreateSession("batch", PowerSpec(1), 4);
+  CreateSession("single", PowerSpec(1), 4);
   std::vector<Call> calls;
   for (int i = 0; i < 3; ++i) calls.push_back(CallTo("batch", x_.View(), Mode::kTraining));
   for (const absl::StatusOr<CallReply>& reply : RunBatch(std::move(calls))) {
@@ -120,7 +119,7 @@ TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {
 TEST(LayerCacheTest, CountsWhatALayerReallyTakes) {
   engine_test::SpyBackend backend;
   LayerCache cache(&backend, /*max_bytes=*/1 << 20);
-  Session session = session_test::NewSession("s", LayerNormSpec({1000}), 0);
+  Session session = session_test::NewSession("s", LayerSpec({1000}), 0);
   OwnedParameters parameters;
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {1000}, .bytes = std::string(4000, '\0')};
   session.parameters = std::make_shared<const OwnedParameters>(parameters);
@@ -131,7 +130,7 @@ TEST(LayerCacheTest, CountsWhatALayerReallyTakes) {
 TEST(LayerCacheTest, TheLeastRecentlyUsedLayerGoesFirst) {
   engine_test::SpyBackend backend;
   LayerCache cache(&backend, /*max_bytes=*/2 * (8 * 4 + 300));
-  Session session = session_test::NewSession("s", LayerNormSpec({4}), 0);
+  Session session = session_test::NewSession("s", LayerSpec({4}), 0);
   OwnedParameters parameters;
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {4}, .bytes = std::string(16, '\0')};
   session.parameters = std::make_shared<const OwnedParameters>(parameters);

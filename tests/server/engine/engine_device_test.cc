@@ -22,8 +22,7 @@ using batch_test::FakeDevice;
 using engine_test::BytesOf;
 using engine_test::CallTo;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using engine_test::MethodSpec;
+using engine_test::LayerSpec;
 
 constexpr int64_t kInlineElements = 256;
 
@@ -51,12 +50,12 @@ class EngineDeviceTest : public ::testing::Test {
     return reply.ok() ? *std::move(reply) : CallReply();
   }
   Call Large(Device device = Device::kAuto) const {
-    Call call = CallTo(LayerNormSpec({64}), large_.View());
+    Call call = CallTo(LayerSpec({64}), large_.View());
     call.device = device;
     return call;
   }
   Call Small(Device device = Device::kAuto) const {
-    Call call = CallTo(LayerNormSpec({4}), small_.View());
+    Call call = CallTo(LayerSpec({4}), small_.View());
     call.device = device;
     return call;
   }
@@ -122,7 +121,7 @@ TEST_F(EngineDeviceTest, ACallThatIsOnlyCheckedSaysWhereItWouldRun) {
 
 TEST_F(EngineDeviceTest, BothHalvesOfACallMustRunOnTheDeviceThatItNames) {
   device_->supports = [](const NormPlan& plan) { return !plan.given_statistics; };
-  Call call = CallTo(MethodSpec(Method::kPowerNorm), large_.View(), Mode::kTraining);
+  Call call = CallTo(NormSpec{.attributes = PowerNormSpec()}, large_.View(), Mode::kTraining);
   call.device = Device::kCuda;
   std::promise<absl::Status> status;
   engine_.Submit(std::move(call), [&](const absl::StatusOr<CallReply>& reply) { status.set_value(reply.status()); });
@@ -156,7 +155,7 @@ TEST_F(EngineDeviceTest, TheHalfAfterACommitIsNeverDropped) {
     errands.push_back(jobs.front().errand);
     return absl::OkStatus();
   };
-  Call call = CallTo(MethodSpec(Method::kPowerNorm), large_.View(), Mode::kTraining);
+  Call call = CallTo(NormSpec{.attributes = PowerNormSpec()}, large_.View(), Mode::kTraining);
   call.device = Device::kCuda;
   call.deadline = absl::FromUnixSeconds(4'000'000'000);
   call.cancelled = [] { return false; };

@@ -14,6 +14,7 @@
 #include "tests/support/case.h"
 #include "tests/support/compare.h"
 #include "tests/support/run_case.h"
+#include "tests/support/spec.h"
 
 namespace normd {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 using engine_test::BytesOf;
 using engine_test::CallTo;
 using engine_test::Floats;
-using engine_test::MethodSpec;
 
 TensorView ViewOf(const std::string& bytes, DType dtype, const Shape& shape) {
   return {.dtype = dtype, .shape = shape, .data = bytes.data(), .size_bytes = static_cast<int64_t>(bytes.size())};
@@ -51,10 +51,10 @@ std::vector<Case> CasesWithoutWeight() {
     if (method == Method::kLpNorm) continue;
     for (const DType dtype : kAllDTypes) {
       for (const CastOrder order : {CastOrder::kAffineThenCast, CastOrder::kCastThenAffine}) {
-        Case c = {.spec = MethodSpec(method), .shape = {3, 6, 4}, .dtype = dtype};
-        if (method == Method::kLayerNorm) c.spec.normalized_shape = {4};
-        if (method == Method::kPRmsNorm) c.spec.k = 3;
-        if (method == Method::kGroupNorm || method == Method::kPowerNorm) c.spec.num_groups = 2;
+        Case c = {.spec = SpecOf(method, Layout::kChannelsFirst), .shape = {3, 6, 4}, .dtype = dtype};
+        if (method == Method::kLayerNorm) SetNormalizedShape(&c.spec, {4});
+        if (method == Method::kPRmsNorm) c.spec.attributes = PRmsNormSpec{.k = 3};
+        SetNumGroups(&c.spec, 2);
         if (c.spec.HasState()) c.options.mode = Mode::kTraining;
         c.spec.cast_order = order;
         c.spec.weight_offset = 1;
@@ -96,7 +96,7 @@ TEST_F(EngineParametersTest, AnAbsentWeightIsOneWhateverTheWeightOffset) {
 
 // A prepared call takes its own tensors, and converts the parameters that come with it.
 TEST_F(EngineParametersTest, APreparedCallHasItsOwnParameters) {
-  const NormSpec spec = MethodSpec(Method::kRmsNorm);
+  const NormSpec spec = {.attributes = RmsNormSpec()};
   const Floats x = {.shape = {2, 4}, .elements = {1, 2, 3, 4, -1, 0, 5, 1}};
   const Floats ones = {.shape = {4}, .elements = {1, 1, 1, 1}}, weight = {.shape = {4}, .elements = {1, 2, 3, 4}};
   Call call = CallTo(spec, x.View());
@@ -116,7 +116,7 @@ TEST_F(EngineParametersTest, APreparedCallHasItsOwnParameters) {
 
 TEST_F(EngineParametersTest, APreparedCallIsNotComputedAfterItsDeadline) {
   const Floats x = {.shape = {1, 2}, .elements = {3, 4}};
-  Call call = CallTo(MethodSpec(Method::kRmsNorm), x.View());
+  Call call = CallTo(NormSpec{.attributes = RmsNormSpec()}, x.View());
   call.prepared = Run(call)->prepared;
   backend_.TakeJobLists();
   call.deadline = SteadyNow() - absl::Seconds(1);
@@ -124,22 +124,12 @@ TEST_F(EngineParametersTest, APreparedCallIsNotComputedAfterItsDeadline) {
   EXPECT_TRUE(backend_.TakeJobLists().empty());
 }
 
-TEST_F(EngineParametersTest, AnUnknownMethodIsRefused) {
-  const Floats x = {.shape = {1, 2}, .elements = {3, 4}};
-  for (const int number : {0, 10, 200}) {
-    NormSpec spec;
-    spec.method = static_cast<Method>(number);
-    spec.track_running_statistics = true;
-    EXPECT_EQ(Run(CallTo(spec, x.View())).status().code(), absl::StatusCode::kInvalidArgument) << number;
-  }
-}
-
 TEST_F(EngineParametersTest, ASessionWithNewParametersIsPreparedAnew) {
   const Floats x = {.shape = {1, 2}, .elements = {3, 4}};
   OwnedParameters parameters;
   const std::string w = MakeValues(Data::kNormal, DType::kF32, 2, 1);
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {2}, .bytes = w};
-  CreateSessionWith("rms", MethodSpec(Method::kRmsNorm), parameters);
+  CreateSessionWith("rms", {.attributes = RmsNormSpec()}, parameters);
   Call call = CallTo("rms", x.View());
   call.prepared = Run(CallTo("rms", x.View()))->prepared;
   EXPECT_EQ(Run(call)->prepared, call.prepared);
@@ -152,13 +142,12 @@ TEST_F(EngineParametersTest, ASessionWithNewParametersIsPreparedAnew) {
   const absl::StatusOr<CallReply> reply = Run(call);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_NE(reply->prepared, call.prepared);
-  EXPECT_EQ(BytesOf(reply->outputs[0]), Y(CallTo(MethodSpec(Method::kRmsNorm), x.View())));
+  EXPECT_EQ(BytesOf(reply->outputs[0]), Y(CallTo(NormSpec{.attributes = RmsNormSpec()}, x.View())));
 }
 
 // A flat weight fits x of several shapes, and lies otherwise in each.
 TEST_F(EngineParametersTest, AFlatWeightFollowsTheAxesOfEachShape) {
-  NormSpec spec = MethodSpec(Method::kLayerNorm);
-  spec.axes = {2, 1};
+  const NormSpec spec = {.attributes = LayerNormSpec{.axes = {2, 1}}};
   const std::string w = MakeValues(Data::kNormal, DType::kF32, 24, 1);
   const std::string b = MakeValues(Data::kNormal, DType::kF32, 24, 2);
   OwnedParameters parameters;
@@ -188,7 +177,7 @@ TEST_F(EngineParametersTest, AFlatWeightFollowsTheAxesOfEachShape) {
 TEST_F(EngineParametersTest, APowerNormCallMayCarryAPhiThatItDoesNotUse) {
   const Floats x = {.shape = {2, 4}, .elements = {1, 2, 3, 4, -1, 0, 5, 1}};
   const Floats phi = {.shape = {4}, .elements = {1, 1, 1, 1}};
-  const Call without = CallTo(MethodSpec(Method::kPowerNorm), x.View(), Mode::kTraining);
+  const Call without = CallTo(NormSpec{.attributes = PowerNormSpec()}, x.View(), Mode::kTraining);
   Call with = without;
   with.running_var = phi.View();
   EXPECT_EQ(Y(std::move(with)), Y(without));

@@ -12,17 +12,16 @@ namespace {
 using engine_test::CallTo;
 using engine_test::Doubles;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using engine_test::MethodSpec;
-using session_test::BatchNormSpec;
-using session_test::PowerNormSpec;
+using engine_test::LayerSpec;
+using session_test::BatchSpec;
+using session_test::PowerSpec;
 using ::testing::IsEmpty;
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class EngineRefusalTest : public engine_test::EngineFixture {
  protected:
-  void SetUp() override { CreateSession("bn", BatchNormSpec(), 4); }
+  void SetUp() override { CreateSession("bn", BatchSpec(), 4); }
 
   void TearDown() override {
     EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
@@ -37,13 +36,13 @@ class EngineRefusalTest : public engine_test::EngineFixture {
     return call;
   }
   Call Layer(const std::function<void(Call&)>& change) {
-    Call call = CallTo(LayerNormSpec({4}), x_.View());
+    Call call = CallTo(LayerSpec({4}), x_.View());
     change(call);
     return call;
   }
   // BatchNorm inference by spec with the given running values.
   Call Given(const Doubles& mean, const Doubles& var) {
-    Call call = CallTo(BatchNormSpec(), x_.View());
+    Call call = CallTo(BatchSpec(), x_.View());
     call.running_mean = mean.View();
     call.running_var = var.View();
     return call;
@@ -55,7 +54,7 @@ class EngineRefusalTest : public engine_test::EngineFixture {
 };
 
 TEST_F(EngineRefusalTest, XMustBeThereAndHaveItsBytes) {
-  EXPECT_EQ(RefusedField(CallTo(LayerNormSpec({4}), TensorView())), "x");
+  EXPECT_EQ(RefusedField(CallTo(LayerSpec({4}), TensorView())), "x");
   EXPECT_EQ(RefusedField(Layer([](Call& c) { --c.x.size_bytes; })), "x");
   EXPECT_EQ(RefusedField(Layer([](Call& c) { c.x.shape = {2, -4}; })), "x.shape[1]");
   EXPECT_EQ(RefusedField(Layer([](Call& c) { c.x.shape = {1 << 30, 1 << 30, 1 << 30}; })), "x.shape");
@@ -65,22 +64,18 @@ TEST_F(EngineRefusalTest, XMustBeThereAndHaveItsBytes) {
 }
 
 TEST_F(EngineRefusalTest, AHugeShapeWithListedAxesIsRefusedByItsBytesFirst) {
-  NormSpec spec;
-  spec.axes = {1, 0};
-  Call call = CallTo(spec, x_.View());
+  Call call = CallTo(NormSpec{.attributes = LayerNormSpec{.axes = {1, 0}}}, x_.View());
   call.x.shape = {int64_t{1} << 29, int64_t{1} << 29};
   EXPECT_EQ(RefusedField(std::move(call)), "x");
 }
 
 TEST_F(EngineRefusalTest, TheSpecIsChecked) {
-  NormSpec spec = LayerNormSpec({4});
+  NormSpec spec = LayerSpec({4});
   spec.eps = -1;
   EXPECT_EQ(RefusedField(CallTo(spec, x_.View())), "spec.layer_norm.eps");
-  spec = MethodSpec(Method::kGroupNorm);
-  spec.num_groups = 3;
+  spec = {.attributes = GroupNormSpec{.layout = Layout::kChannelsFirst, .num_groups = 3}};
   EXPECT_EQ(RefusedField(CallTo(spec, x_.View())), "spec.group_norm.num_groups");
-  spec = MethodSpec(Method::kInstanceNorm);
-  spec.track_running_statistics = true;
+  spec = {.attributes = InstanceNormSpec{.layout = Layout::kChannelsFirst, .track_running_statistics = true}};
   EXPECT_EQ(RefusedField(CallTo(spec, x_.View())), "spec.instance_norm.track_running_statistics");
 }
 
@@ -111,7 +106,7 @@ TEST_F(EngineRefusalTest, StepsBelongToTrainingOnSessionsWithState) {
               c.moments_only = true;
             })),
             "step");
-  CreateSession("ln", LayerNormSpec({4}), 0);
+  CreateSession("ln", LayerSpec({4}), 0);
   Call call = CallTo("ln", x_.View(), Mode::kTraining);
   step(call);
   EXPECT_EQ(RefusedField(std::move(call)), "step");
@@ -130,23 +125,22 @@ TEST_F(EngineRefusalTest, ParametersAreCheckedByLengthShapeAndBytes) {
               c.parameters.weight.dtype = static_cast<DType>(5);
             })),
             "parameters.weight.dtype");
-  NormSpec lp = MethodSpec(Method::kLpNorm);
-  Call call = CallTo(lp, x_.View());
+  Call call = CallTo(NormSpec{.attributes = LpNormSpec()}, x_.View());
   call.parameters.weight = good_.View();
   EXPECT_EQ(RefusedField(std::move(call)), "parameters.weight");
 }
 
 TEST_F(EngineRefusalTest, RunningStatisticsAreNeededWhereTheyAreUsedAndNowhereElse) {
-  EXPECT_EQ(RefusedField(CallTo(BatchNormSpec(), x_.View())), "parameters.running_mean");
-  Call only_mean = CallTo(BatchNormSpec(), x_.View());
+  EXPECT_EQ(RefusedField(CallTo(BatchSpec(), x_.View())), "parameters.running_mean");
+  Call only_mean = CallTo(BatchSpec(), x_.View());
   only_mean.running_mean = good_.View();
   EXPECT_EQ(RefusedField(std::move(only_mean)), "parameters.running_var");
   Call training = Given(good_, good_);
   training.mode = Mode::kTraining;
   EXPECT_EQ(RefusedField(std::move(training)), "parameters.running_mean");
   EXPECT_EQ(RefusedField(Layer([this](Call& c) { c.running_var = good_.View(); })), "parameters.running_var");
-  EXPECT_EQ(RefusedField(CallTo(PowerNormSpec(1), x_.View())), "parameters.running_var");
-  Call power = CallTo(PowerNormSpec(1), x_.View());
+  EXPECT_EQ(RefusedField(CallTo(PowerSpec(1), x_.View())), "parameters.running_var");
+  Call power = CallTo(PowerSpec(1), x_.View());
   power.running_mean = good_.View();
   power.running_var = good_.View();
   EXPECT_EQ(RefusedField(std::move(power)), "parameters.running_mean");
@@ -180,10 +174,10 @@ TEST_F(EngineRefusalTest, MasksFitXAndItsMethod) {
   EXPECT_EQ(RefusedField(Layer(mask({2}, 2))), "mask");
   // Channels-last and PowerNorm: the last axis is left out.
   const Floats x = {.shape = {1, 2, 3}, .elements = {1, 2, 3, 4, 5, 6}};
-  Call call = CallTo(PowerNormSpec(1), x.View(), Mode::kTraining);
+  Call call = CallTo(PowerSpec(1), x.View(), Mode::kTraining);
   mask({1, 3}, 3)(call);
   EXPECT_EQ(RefusedField(std::move(call)), "mask");
-  call = CallTo(PowerNormSpec(1), x.View(), Mode::kTraining);
+  call = CallTo(PowerSpec(1), x.View(), Mode::kTraining);
   mask({1, 2}, 2)(call);
   call.validate_only = true;
   EXPECT_TRUE(Run(std::move(call)).ok());
@@ -206,9 +200,7 @@ TEST_F(EngineRefusalTest, OutputsThatCannotBeAreRefused) {
   Call given = Given(good_, good_);
   given.outputs = {OutputKind::kMoments};
   EXPECT_EQ(RefusedField(std::move(given)), "outputs");
-  NormSpec lp = MethodSpec(Method::kLpNorm);
-  lp.order = 1;
-  Call call = CallTo(lp, x_.View());
+  Call call = CallTo(NormSpec{.attributes = LpNormSpec{.order = 1}}, x_.View());
   call.moments_only = true;
   EXPECT_EQ(RefusedField(std::move(call)), "spec.lp_norm.order");
 }
@@ -241,35 +233,33 @@ class NewSessionTest : public engine_test::EngineFixture {
 };
 
 TEST_F(NewSessionTest, SpecAndChannelsAreChecked) {
-  EXPECT_EQ(Field(BatchNormSpec(), 4), "");
-  EXPECT_EQ(Field(BatchNormSpec({.momentum = 2}), 4), "spec.batch_norm.running.momentum");
-  EXPECT_EQ(Field(BatchNormSpec(), 0), "num_channels");
-  EXPECT_EQ(Field(BatchNormSpec(), -1), "num_channels");
-  EXPECT_EQ(Field(BatchNormSpec(), int64_t{1} << 61), "num_channels");
-  EXPECT_EQ(Field(LayerNormSpec({4}), 4), "num_channels");
-  NormSpec power = PowerNormSpec(1);
-  power.num_groups = 3;
-  EXPECT_EQ(Field(power, 4), "spec.power_norm.num_groups");
+  EXPECT_EQ(Field(BatchSpec(), 4), "");
+  EXPECT_EQ(Field(BatchSpec({.momentum = 2}), 4), "spec.batch_norm.running.momentum");
+  EXPECT_EQ(Field(BatchSpec(), 0), "num_channels");
+  EXPECT_EQ(Field(BatchSpec(), -1), "num_channels");
+  EXPECT_EQ(Field(BatchSpec(), int64_t{1} << 61), "num_channels");
+  EXPECT_EQ(Field(LayerSpec({4}), 4), "num_channels");
+  const PowerNormSpec power = {.num_groups = 3, .warmup_iters = 1};
+  EXPECT_EQ(Field(NormSpec{.attributes = power}, 4), "spec.power_norm.num_groups");
 }
 
 TEST_F(NewSessionTest, ParameterLengthsAreCheckedWhereTheyAreKnown) {
-  EXPECT_EQ(Field(WithWeight(BatchNormSpec(), 4, {4})), "");
-  EXPECT_EQ(Field(WithWeight(BatchNormSpec(), 4, {5})), "parameters.weight");
-  EXPECT_EQ(Field(WithWeight(LayerNormSpec({2, 3}), 0, {2, 3})), "");
-  EXPECT_EQ(Field(WithWeight(LayerNormSpec({2, 3}), 0, {6})), "");
-  EXPECT_EQ(Field(WithWeight(LayerNormSpec({2, 3}), 0, {3, 2})), "parameters.weight.shape");
-  EXPECT_EQ(Field(WithWeight(MethodSpec(Method::kRmsNorm), 0, {17})), "");
-  EXPECT_EQ(Field(WithWeight(MethodSpec(Method::kScaleNorm), 0, {2})), "parameters.weight");
-  EXPECT_EQ(Field(WithWeight(MethodSpec(Method::kLpNorm), 0, {1})), "parameters.weight");
-  NormSpec group = MethodSpec(Method::kGroupNorm);
-  group.num_groups = 2;
-  EXPECT_EQ(Field(WithWeight(group, 4, {4})), "");
+  EXPECT_EQ(Field(WithWeight(BatchSpec(), 4, {4})), "");
+  EXPECT_EQ(Field(WithWeight(BatchSpec(), 4, {5})), "parameters.weight");
+  EXPECT_EQ(Field(WithWeight(LayerSpec({2, 3}), 0, {2, 3})), "");
+  EXPECT_EQ(Field(WithWeight(LayerSpec({2, 3}), 0, {6})), "");
+  EXPECT_EQ(Field(WithWeight(LayerSpec({2, 3}), 0, {3, 2})), "parameters.weight.shape");
+  EXPECT_EQ(Field(WithWeight({.attributes = RmsNormSpec()}, 0, {17})), "");
+  EXPECT_EQ(Field(WithWeight({.attributes = ScaleNormSpec()}, 0, {2})), "parameters.weight");
+  EXPECT_EQ(Field(WithWeight({.attributes = LpNormSpec()}, 0, {1})), "parameters.weight");
+  GroupNormSpec group = {.layout = Layout::kChannelsFirst, .num_groups = 2};
+  EXPECT_EQ(Field(WithWeight({.attributes = group}, 4, {4})), "");
   group.affine_per_group = true;
-  EXPECT_EQ(Field(WithWeight(group, 4, {4})), "parameters.weight");
+  EXPECT_EQ(Field(WithWeight({.attributes = group}, 4, {4})), "parameters.weight");
 }
 
 TEST_F(NewSessionTest, GivenStateAndTtlAreChecked) {
-  Session session = session_test::NewSession("s", BatchNormSpec(), 2);
+  Session session = session_test::NewSession("s", BatchSpec(), 2);
   session.state.mean = {0, 0};
   session.state.var = {1, -1};
   EXPECT_EQ(Field(session), "state.var[1]");
@@ -282,7 +272,7 @@ TEST_F(NewSessionTest, GivenStateAndTtlAreChecked) {
 }
 
 TEST_F(NewSessionTest, APatchIsCheckedAgainstTheSession) {
-  const SessionPtr session = CreateSession("s", BatchNormSpec(), 4);
+  const SessionPtr session = CreateSession("s", BatchSpec(), 4);
   SessionPatch patch;
   patch.weight.emplace(OwnedTensor{.dtype = DType::kF32, .shape = {3}, .bytes = std::string(12, '\0')});
   EXPECT_EQ(GetErrorDetail(engine_.ValidatePatch(*session, patch))->field, "parameters.weight");

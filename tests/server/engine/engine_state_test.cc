@@ -15,8 +15,8 @@ using engine_test::CallTo;
 using engine_test::Doubles;
 using engine_test::ElementsOf;
 using engine_test::Floats;
-using session_test::BatchNormSpec;
-using session_test::PowerNormSpec;
+using session_test::BatchSpec;
+using session_test::PowerSpec;
 using ::testing::DoubleEq;
 using ::testing::DoubleNear;
 using ::testing::ElementsAre;
@@ -37,7 +37,7 @@ class EngineStateTest : public engine_test::EngineFixture {
 };
 
 TEST_F(EngineStateTest, ABatchNormStepUsesTheBatchAndMovesTheState) {
-  NormSpec spec = BatchNormSpec();
+  NormSpec spec = BatchSpec();
   spec.eps = 0;
   const SessionPtr session = CreateSession("bn", spec, 2);
   const absl::StatusOr<CallReply> reply = Train("bn", x_.View());
@@ -57,7 +57,7 @@ TEST_F(EngineStateTest, ABatchNormStepUsesTheBatchAndMovesTheState) {
 }
 
 TEST_F(EngineStateTest, InferenceUsesTheRunningStatisticsAndNeverMovesThem) {
-  NormSpec spec = BatchNormSpec({.momentum = 1});
+  NormSpec spec = BatchSpec({.momentum = 1});
   spec.eps = 0;
   CreateSession("bn", spec, 2);
   // Before any training: mean 0, variance 1.
@@ -76,7 +76,7 @@ TEST_F(EngineStateTest, InferenceUsesTheRunningStatisticsAndNeverMovesThem) {
 }
 
 TEST_F(EngineStateTest, AReplayRecomputesYAndMovesNothing) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   const absl::StatusOr<CallReply> fresh = Train("bn", x_.View(), 7);
   const Doubles other = {.shape = {2, 2}, .elements = {5, 6, 7, 9}};
   ASSERT_TRUE(Train("bn", other.View(), 8).ok());
@@ -91,7 +91,7 @@ TEST_F(EngineStateTest, AReplayRecomputesYAndMovesNothing) {
 }
 
 TEST_F(EngineStateTest, ANonFiniteBatchPropagatesAndLeavesTheState) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   ASSERT_TRUE(Train("bn", x_.View()).ok());
   const RunningState before = State("bn");
   const Doubles poisoned = {.shape = {2, 2}, .elements = {1, std::numeric_limits<double>::quiet_NaN(), 3, 30}};
@@ -107,7 +107,7 @@ TEST_F(EngineStateTest, ANonFiniteBatchPropagatesAndLeavesTheState) {
 }
 
 TEST_F(EngineStateTest, AnEmptyBatchIsCounted) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   const Doubles none = {.shape = {0, 2}, .elements = {}};
   const absl::StatusOr<CallReply> reply = Train("bn", none.View());
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -118,7 +118,7 @@ TEST_F(EngineStateTest, AnEmptyBatchIsCounted) {
 }
 
 TEST_F(EngineStateTest, MaskedPositionsAreLeftOutOfTheState) {
-  CreateSession("bn", BatchNormSpec({.momentum = 1}), 2);
+  CreateSession("bn", BatchSpec({.momentum = 1}), 2);
   const Doubles x = {.shape = {3, 2}, .elements = {1, 10, 1000, 1000, 3, 30}};
   const uint8_t mask[] = {1, 0, 255};
   Call call = CallTo("bn", x.View(), Mode::kTraining);
@@ -131,8 +131,8 @@ TEST_F(EngineStateTest, MaskedPositionsAreLeftOutOfTheState) {
 }
 
 TEST_F(EngineStateTest, AllMaskedIsAnEmptyBatchForTheState) {
-  CreateSession("bn", BatchNormSpec(), 2);
-  CreateSession("pn", PowerNormSpec(5), 2);
+  CreateSession("bn", BatchSpec(), 2);
+  CreateSession("pn", PowerSpec(5), 2);
   const uint8_t mask[] = {0, 0};
   for (const char* id : {"bn", "pn"}) {
     Call call = CallTo(id, x_.View(), Mode::kTraining);
@@ -148,7 +148,7 @@ TEST_F(EngineStateTest, AllMaskedIsAnEmptyBatchForTheState) {
 }
 
 TEST_F(EngineStateTest, OneValuePerChannelIsRefusedAndLeavesTheState) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   const Doubles one = {.shape = {1, 2}, .elements = {1, 10}};
   EXPECT_EQ(RefusedField(CallTo("bn", one.View(), Mode::kTraining)), "x.shape");
   const uint8_t mask[] = {1, 0};
@@ -157,7 +157,7 @@ TEST_F(EngineStateTest, OneValuePerChannelIsRefusedAndLeavesTheState) {
   EXPECT_EQ(RefusedField(std::move(call)), "mask");
   EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);
 
-  CreateSession("zero", BatchNormSpec({.momentum = 1, .single_value = SingleValue::kZeroVariance}), 2);
+  CreateSession("zero", BatchSpec({.momentum = 1, .single_value = SingleValue::kZeroVariance}), 2);
   const absl::StatusOr<CallReply> reply = Train("zero", one.View());
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_THAT(ElementsOf<double>(reply->outputs[0]), ElementsAre(0, 0));
@@ -166,7 +166,7 @@ TEST_F(EngineStateTest, OneValuePerChannelIsRefusedAndLeavesTheState) {
 }
 
 TEST_F(EngineStateTest, CumulativeArrivesAtTheMeanOfTheBatches) {
-  CreateSession("bn", BatchNormSpec({.momentum = {}, .cumulative = true}), 1);
+  CreateSession("bn", BatchSpec({.momentum = {}, .cumulative = true}), 1);
   double sum = 0;
   for (int i = 0; i < 10; ++i) {
     const Doubles x = {.shape = {2, 1}, .elements = {1.0 * i, 3.0 * i}};
@@ -177,11 +177,9 @@ TEST_F(EngineStateTest, CumulativeArrivesAtTheMeanOfTheBatches) {
 }
 
 TEST_F(EngineStateTest, ATrackingInstanceNormTrainsOnInstancesAndInfersOnItsState) {
-  NormSpec spec = BatchNormSpec({.momentum = 1});
-  spec.method = Method::kInstanceNorm;
-  spec.track_running_statistics = true;
-  spec.eps = 0;
-  CreateSession("in", spec, 1);
+  const InstanceNormSpec tracking = {
+      .layout = Layout::kChannelsFirst, .track_running_statistics = true, .running = {.momentum = 1}};
+  CreateSession("in", {.eps = 0, .attributes = tracking}, 1);
   const Doubles x = {.shape = {2, 1, 2}, .elements = {1, 3, 5, 9}};
   const absl::StatusOr<CallReply> trained = Train("in", x.View());
   ASSERT_TRUE(trained.ok()) << trained.status();
@@ -199,7 +197,7 @@ TEST_F(EngineStateTest, PowerNormFollowsThePublishedNumbers) {
                                                    {-0.585201f, 1.127465f, 1.308548f, 0.840363f}};
   const std::vector<std::vector<double>> phis = {
       {0.55999891, 1.43999629}, {0.5839987, 1.4159965}, {0.58559869, 1.41439654}};
-  CreateSession("pn", PowerNormSpec(2), 2);
+  CreateSession("pn", PowerSpec(2), 2);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const absl::StatusOr<CallReply> reply = Train("pn", inputs[i].View(), i + 1);
     ASSERT_TRUE(reply.ok()) << reply.status();
@@ -216,7 +214,7 @@ TEST_F(EngineStateTest, PowerNormFollowsThePublishedNumbers) {
 
 TEST_F(EngineStateTest, APowerNormReplayAfterWarmUpHasItsOutputOnlyForTheLastStep) {
   const std::vector<Floats> inputs = {{{2, 2}, {1, 2, 3, 4}}, {{2, 2}, {2, 1, 0, 5}}, {{2, 2}, {-1, 3, 2, 2}}};
-  CreateSession("pn", PowerNormSpec(1), 2);
+  CreateSession("pn", PowerSpec(1), 2);
   std::vector<std::string> outputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     outputs.push_back(BytesOf(Train("pn", inputs[i].View(), i + 1)->outputs[0]));
@@ -235,7 +233,7 @@ TEST_F(EngineStateTest, APowerNormReplayAfterWarmUpHasItsOutputOnlyForTheLastSte
 }
 
 TEST_F(EngineStateTest, PowerNormReturnsStatisticsMomentsAndH) {
-  CreateSession("pn", PowerNormSpec(2), 2);
+  CreateSession("pn", PowerSpec(2), 2);
   const Floats x = {.shape = {2, 2}, .elements = {1, 2, 3, 4}};
   const Floats r = {.shape = {2, 2}, .elements = {1, 0, 0, 1}};
   Call call = CallTo("pn", x.View(), Mode::kTraining);
@@ -251,7 +249,7 @@ TEST_F(EngineStateTest, PowerNormReturnsStatisticsMomentsAndH) {
 }
 
 TEST_F(EngineStateTest, ValidateOnlyTouchesNothing) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   Call call = CallTo("bn", x_.View(), Mode::kTraining);
   call.step = StepId{"client", 1};
   call.validate_only = true;
@@ -265,7 +263,7 @@ TEST_F(EngineStateTest, ValidateOnlyTouchesNothing) {
 }
 
 TEST_F(EngineStateTest, ExpectedVersionsHoldForTrainingInferenceAndValidation) {
-  CreateSession("bn", BatchNormSpec(), 2);
+  CreateSession("bn", BatchSpec(), 2);
   for (const Mode mode : {Mode::kTraining, Mode::kInference}) {
     for (const bool validate_only : {false, true}) {
       Call call = CallTo("bn", x_.View(), mode);
@@ -280,7 +278,7 @@ TEST_F(EngineStateTest, ExpectedVersionsHoldForTrainingInferenceAndValidation) {
 }
 
 TEST_F(EngineStateTest, AMethodWithoutStateAnswersTrainingAsInference) {
-  CreateSession("ln", engine_test::LayerNormSpec({2}), 0);
+  CreateSession("ln", engine_test::LayerSpec({2}), 0);
   const absl::StatusOr<CallReply> inference = Run(CallTo("ln", x_.View()));
   const absl::StatusOr<CallReply> training = Train("ln", x_.View());
   ASSERT_TRUE(training.ok()) << training.status();
@@ -291,7 +289,7 @@ TEST_F(EngineStateTest, AMethodWithoutStateAnswersTrainingAsInference) {
 
 // Steps of several clients, each sent twice, on the backend's threads: every one is applied once.
 TEST_F(EngineStateTest, ConcurrentStepsAreAppliedOnceEach) {
-  CreateSession("bn", BatchNormSpec({.momentum = {}, .cumulative = true}), 1);
+  CreateSession("bn", BatchSpec({.momentum = {}, .cumulative = true}), 1);
   constexpr int kClients = 3;
   constexpr int kSteps = 20;
   std::vector<std::thread> threads;

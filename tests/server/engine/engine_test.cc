@@ -15,8 +15,7 @@ using engine_test::CallTo;
 using engine_test::Doubles;
 using engine_test::ElementsOf;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using engine_test::MethodSpec;
+using engine_test::LayerSpec;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::IsEmpty;
@@ -27,7 +26,7 @@ class EngineTest : public engine_test::EngineFixture {
 };
 
 TEST_F(EngineTest, ASpecCallReturnsYAndEchoesWhatWasUsed) {
-  Call call = CallTo(LayerNormSpec({4}), x_.View());
+  Call call = CallTo(LayerSpec({4}), x_.View());
   call.precision = Precision::kFast;
   const absl::StatusOr<CallReply> reply = Run(std::move(call));
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -50,7 +49,7 @@ TEST_F(EngineTest, ASpecCallReturnsYAndEchoesWhatWasUsed) {
 
 TEST_F(EngineTest, OutputsComeInTheOrderAskedFor) {
   const Floats r = {.shape = {1, 4}, .elements = {1, 1, 1, 1}};
-  Call call = CallTo(LayerNormSpec({4}), x_.View());
+  Call call = CallTo(LayerSpec({4}), x_.View());
   call.residual = r.View();
   call.residual_scale = 2;
   call.outputs = {OutputKind::kMoments, OutputKind::kInverseStd, OutputKind::kH, OutputKind::kMean, OutputKind::kY};
@@ -70,7 +69,7 @@ TEST_F(EngineTest, OutputsComeInTheOrderAskedFor) {
 }
 
 TEST_F(EngineTest, MeanIsZeroWhereAMethodSubtractsNone) {
-  Call call = CallTo(MethodSpec(Method::kRmsNorm), x_.View());
+  Call call = CallTo(NormSpec{.attributes = RmsNormSpec()}, x_.View());
   call.outputs = {OutputKind::kMean};
   EXPECT_THAT(ElementsOf<float>(Run(std::move(call))->outputs[0]), ElementsAre(0));
 }
@@ -78,7 +77,7 @@ TEST_F(EngineTest, MeanIsZeroWhereAMethodSubtractsNone) {
 TEST_F(EngineTest, ParametersOfAnyDtypeAreUsed) {
   const Doubles w = {.shape = {4}, .elements = {1, 0, 0, 2}};
   const Floats b = {.shape = {4}, .elements = {0, 7, 8, 0}};
-  NormSpec spec = MethodSpec(Method::kRmsNorm);
+  NormSpec spec = {.attributes = RmsNormSpec()};
   spec.eps = 0;
   Call call = CallTo(spec, x_.View());
   call.parameters.weight = w.View();
@@ -90,7 +89,7 @@ TEST_F(EngineTest, ParametersOfAnyDtypeAreUsed) {
 }
 
 TEST_F(EngineTest, AWeightOffsetOnAnAbsentWeightChangesNothing) {
-  NormSpec spec = MethodSpec(Method::kRmsNorm);
+  NormSpec spec = {.attributes = RmsNormSpec()};
   const std::vector<float> plain = ElementsOf<float>(Run(CallTo(spec, x_.View()))->outputs[0]);
   spec.weight_offset = 1;
   const std::vector<float> offset = ElementsOf<float>(Run(CallTo(spec, x_.View()))->outputs[0]);
@@ -99,7 +98,7 @@ TEST_F(EngineTest, AWeightOffsetOnAnAbsentWeightChangesNothing) {
 
 TEST_F(EngineTest, EmptyTensorsHaveEmptyOutputs) {
   const Floats none = {.shape = {0, 4}, .elements = {}};
-  const absl::StatusOr<CallReply> reply = Run(CallTo(LayerNormSpec({4}), none.View()));
+  const absl::StatusOr<CallReply> reply = Run(CallTo(LayerSpec({4}), none.View()));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->outputs[0].bytes.size_bytes(), 0);
   EXPECT_EQ(reply->outputs[0].shape, none.shape);
@@ -108,28 +107,28 @@ TEST_F(EngineTest, EmptyTensorsHaveEmptyOutputs) {
 // Shapes that say a lot and hold nothing: no work and no memory in proportion to them.
 TEST_F(EngineTest, HugeEmptyShapesCostNothing) {
   const Floats rows = {.shape = {int64_t{1} << 40, 0}, .elements = {}};
-  EXPECT_TRUE(Run(CallTo(MethodSpec(Method::kRmsNorm), rows.View())).ok());
-  Call statistics = CallTo(MethodSpec(Method::kRmsNorm), rows.View());
+  EXPECT_TRUE(Run(CallTo(NormSpec{.attributes = RmsNormSpec()}, rows.View())).ok());
+  Call statistics = CallTo(NormSpec{.attributes = RmsNormSpec()}, rows.View());
   statistics.outputs = {OutputKind::kInverseStd};
   EXPECT_EQ(Run(std::move(statistics)).status().code(), absl::StatusCode::kResourceExhausted);
-  Call moments = CallTo(MethodSpec(Method::kRmsNorm), rows.View());
+  Call moments = CallTo(NormSpec{.attributes = RmsNormSpec()}, rows.View());
   moments.moments_only = true;
   EXPECT_EQ(Run(std::move(moments)).status().code(), absl::StatusCode::kResourceExhausted);
-  NormSpec wide = LayerNormSpec({int64_t{1} << 40});
+  NormSpec wide = LayerSpec({int64_t{1} << 40});
   wide.weight_offset = 1;
   const Floats columns = {.shape = {0, int64_t{1} << 40}, .elements = {}};
   EXPECT_TRUE(Run(CallTo(wide, columns.View())).ok());
 }
 
 TEST_F(EngineTest, ValidateOnlyChecksAndComputesNothing) {
-  Call call = CallTo(LayerNormSpec({4}), x_.View());
+  Call call = CallTo(LayerSpec({4}), x_.View());
   call.validate_only = true;
   const absl::StatusOr<CallReply> reply = Run(std::move(call));
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_THAT(reply->outputs, IsEmpty());
   EXPECT_EQ(reply->applied.eps, 1e-5);
   EXPECT_THAT(backend_.TakeJobLists(), IsEmpty());
-  Call wrong = CallTo(LayerNormSpec({5}), x_.View());
+  Call wrong = CallTo(LayerSpec({5}), x_.View());
   wrong.validate_only = true;
   EXPECT_EQ(RefusedField(std::move(wrong)), "spec.layer_norm.normalized_shape");
 }
@@ -138,7 +137,7 @@ TEST_F(EngineTest, BatchNormInferenceTakesItsStatisticsFromTheRequest) {
   const Floats x = {.shape = {2, 2}, .elements = {1, 10, 3, 30}};
   const Doubles mean = {.shape = {2}, .elements = {1, 10}};
   const Floats var = {.shape = {2}, .elements = {4, 100}};
-  NormSpec spec = session_test::BatchNormSpec();
+  NormSpec spec = session_test::BatchSpec();
   spec.eps = 0;
   Call call = CallTo(spec, x.View());
   call.running_mean = mean.View();
@@ -149,7 +148,7 @@ TEST_F(EngineTest, BatchNormInferenceTakesItsStatisticsFromTheRequest) {
 TEST_F(EngineTest, PowerNormInferenceTakesItsPhiFromTheRequest) {
   const Floats x = {.shape = {2, 2}, .elements = {1, 2, 3, 4}};
   const Doubles phi = {.shape = {2}, .elements = {0.58559869, 1.41439654}};
-  Call call = CallTo(session_test::PowerNormSpec(2), x.View());
+  Call call = CallTo(session_test::PowerSpec(2), x.View());
   call.running_var = phi.View();
   EXPECT_THAT(ElementsOf<float>(Run(std::move(call))->outputs[0]),
               ElementsAre(FloatNear(0.826467f, 2e-6f), FloatNear(1.063584f, 2e-6f), FloatNear(1.108823f, 2e-6f),
@@ -158,7 +157,7 @@ TEST_F(EngineTest, PowerNormInferenceTakesItsPhiFromTheRequest) {
 
 TEST_F(EngineTest, TrainingBySpecUsesTheBatchAndKeepsNothing) {
   const Floats x = {.shape = {2, 2}, .elements = {1, 10, 3, 30}};
-  NormSpec spec = session_test::BatchNormSpec();
+  NormSpec spec = session_test::BatchSpec();
   spec.eps = 0;
   const absl::StatusOr<CallReply> reply = Run(CallTo(spec, x.View(), Mode::kTraining));
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -170,7 +169,7 @@ TEST_F(EngineTest, TrainingBySpecUsesTheBatchAndKeepsNothing) {
 TEST_F(EngineTest, PowerNormTrainingBySpecIsTheFirstStepOfASession) {
   const Floats x = {.shape = {2, 2}, .elements = {1, 2, 3, 4}};
   for (const int64_t warmup : {0, 2}) {
-    const NormSpec spec = session_test::PowerNormSpec(warmup);
+    const NormSpec spec = session_test::PowerSpec(warmup);
     const std::string id = "p" + std::to_string(warmup);
     CreateSession(id, spec, 2);
     const absl::StatusOr<CallReply> by_spec = Run(CallTo(spec, x.View(), Mode::kTraining));
@@ -182,7 +181,7 @@ TEST_F(EngineTest, PowerNormTrainingBySpecIsTheFirstStepOfASession) {
 
 TEST_F(EngineTest, ComputeMomentsReducesAloneAndTouchesNoSession) {
   const Doubles x = {.shape = {2, 2}, .elements = {1, 10, 3, 30}};
-  CreateSession("bn", session_test::BatchNormSpec(), 2);
+  CreateSession("bn", session_test::BatchSpec(), 2);
   Call call = CallTo("bn", x.View());
   call.moments_only = true;
   const absl::StatusOr<CallReply> reply = Run(std::move(call));
@@ -198,7 +197,7 @@ TEST_F(EngineTest, ComputeMomentsReducesAloneAndTouchesNoSession) {
 
 TEST_F(EngineTest, PartialMomentsOfOneValueAreFine) {
   const Doubles x = {.shape = {1, 2}, .elements = {1, 10}};
-  Call call = CallTo(session_test::BatchNormSpec(), x.View(), Mode::kTraining);
+  Call call = CallTo(session_test::BatchSpec(), x.View(), Mode::kTraining);
   call.moments_only = true;
   const absl::StatusOr<CallReply> reply = Run(std::move(call));
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -206,7 +205,7 @@ TEST_F(EngineTest, PartialMomentsOfOneValueAreFine) {
 }
 
 TEST_F(EngineTest, ParametersOfASessionAreConvertedOnce) {
-  Session session = session_test::NewSession("s", LayerNormSpec({4}), 0);
+  Session session = session_test::NewSession("s", LayerSpec({4}), 0);
   OwnedParameters parameters;
   const float w[] = {1, 2, 3, 4};
   parameters.weight =
@@ -222,14 +221,14 @@ TEST_F(EngineTest, ParametersOfASessionAreConvertedOnce) {
   patch.weight.emplace(std::nullopt);
   ASSERT_TRUE(session_test::Wait<SessionPtr>([&](auto done) { store_.Update("s", patch, std::move(done)); }).ok());
   EXPECT_EQ(BytesOf(Run(CallTo("s", x_.View()))->outputs[0]),
-            BytesOf(Run(CallTo(LayerNormSpec({4}), x_.View()))->outputs[0]));
+            BytesOf(Run(CallTo(LayerSpec({4}), x_.View()))->outputs[0]));
 }
 
 TEST_F(EngineTest, TheOwnerOfTheViewsLivesUntilDoneHasReturned) {
   backend_.on_a_thread = true;
   auto owned = std::make_shared<Floats>(x_);
   const std::weak_ptr<Floats> watch = owned;
-  Call call = CallTo(LayerNormSpec({4}), owned->View());
+  Call call = CallTo(LayerSpec({4}), owned->View());
   call.owner = std::move(owned);
   std::promise<bool> alive;
   engine_.Submit(std::move(call),
@@ -239,7 +238,7 @@ TEST_F(EngineTest, TheOwnerOfTheViewsLivesUntilDoneHasReturned) {
 
 TEST_F(EngineTest, AFailedBackendFailsTheCallAndCommitsNothing) {
   const Floats x = {.shape = {2, 2}, .elements = {1, 10, 3, 30}};
-  CreateSession("bn", session_test::BatchNormSpec(), 2);
+  CreateSession("bn", session_test::BatchSpec(), 2);
   backend_.fail_with = absl::InternalError("lost");
   EXPECT_EQ(Run(CallTo("bn", x.View(), Mode::kTraining)).status().code(), absl::StatusCode::kInternal);
   EXPECT_EQ((*session_test::Get(store_, "bn"))->version, 0);

@@ -14,8 +14,7 @@ namespace {
 
 using engine_test::CallTo;
 using engine_test::Floats;
-using engine_test::LayerNormSpec;
-using engine_test::MethodSpec;
+using engine_test::LayerSpec;
 
 constexpr int64_t kSmall = 1024;
 constexpr int64_t kLarge = WorkPool::kLargeBytes / sizeof(float);
@@ -28,13 +27,13 @@ class EngineThreadsTest : public engine_test::EngineFixture {
  protected:
   // LayerNorm of one row with a weight.
   Call Weighted(const Floats& row) {
-    Call call = CallTo(LayerNormSpec({row.shape[0]}), row.View());
+    Call call = CallTo(LayerSpec({row.shape[0]}), row.View());
     call.parameters.weight = row.View();
     return call;
   }
 
   void CreateWeighted(const std::string& id, const Floats& row) {
-    Session session = session_test::NewSession(id, LayerNormSpec({row.shape[0]}), 0);
+    Session session = session_test::NewSession(id, LayerSpec({row.shape[0]}), 0);
     const auto* bytes = reinterpret_cast<const char*>(row.elements.data());
     OwnedParameters parameters;
     parameters.weight = OwnedTensor{DType::kF32, row.shape, std::string(bytes, row.elements.size() * sizeof(float))};
@@ -111,7 +110,7 @@ TEST_F(EngineThreadsTest, LargeCallsOfSeveralCallersTakeTurns) {
   HoldingBackend backend;
   Engine engine(&backend, &store_, {.max_large_calls = 1});
   for (const uint64_t caller : {1, 1, 1, 2}) {
-    Call call = CallTo(LayerNormSpec({kSmall}), small_.View());
+    Call call = CallTo(LayerSpec({kSmall}), small_.View());
     call.caller = caller;
     engine.Submit(std::move(call), [](const absl::StatusOr<CallReply>& reply) { EXPECT_TRUE(reply.ok()); });
   }
@@ -142,7 +141,7 @@ TEST_F(EngineThreadsTest, ParametersWithoutRoomAreNotConverted) {
 TEST_F(EngineThreadsTest, GivenStatisticsHaveTheirRoomBeforeTheyAreMade) {
   const Floats x = {.shape = {2, 3}, .elements = {1, 2, 3, 4, 5, 6}};
   const Floats statistics = {.shape = {3}, .elements = {1, 1, 1}};
-  Call call = CallTo(MethodSpec(Method::kBatchNorm), x.View());
+  Call call = CallTo(session_test::BatchSpec(), x.View());
   call.running_mean = call.running_var = statistics.View();
   call.hold = [](int64_t) { return absl::ResourceExhaustedError("full"); };
   EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);

@@ -105,17 +105,8 @@ inline std::string BytesOf(const OutputTensor& output) {
   return {reinterpret_cast<const char*>(output.bytes.data()), output.bytes.size_bytes()};
 }
 
-inline NormSpec LayerNormSpec(std::vector<int64_t> normalized_shape) {
-  NormSpec spec;
-  spec.normalized_shape = std::move(normalized_shape);
-  return spec;
-}
-
-inline NormSpec MethodSpec(Method method) {
-  NormSpec spec;
-  spec.method = method;
-  spec.layout = Layout::kChannelsFirst;
-  return spec;
+inline NormSpec LayerSpec(std::vector<int64_t> normalized_shape) {
+  return {.attributes = LayerNormSpec{.normalized_shape = std::move(normalized_shape)}};
 }
 
 inline Call CallTo(NormSpec spec, const TensorView& x, Mode mode = Mode::kInference) {

@@ -152,8 +152,7 @@ class Path {
   Path() {
     Session session;
     session.id = "s";
-    session.spec.method = Method::kBatchNorm;
-    session.spec.layout = Layout::kChannelsLast;
+    session.spec.attributes = BatchNormSpec{.layout = Layout::kChannelsLast};
     session.num_channels = 64;
     session.parameters = std::make_shared<OwnedParameters>();
     store_.Create(std::move(session), [](const absl::StatusOr<SessionPtr>& made) { EXPECT_TRUE(made.ok()); });

@@ -53,7 +53,7 @@ class DurableStoreTest : public ::testing::TestWithParam<StoreKind> {
 INSTANTIATE_TEST_SUITE_P(All, DurableStoreTest, ::testing::ValuesIn(kDurableStoreKinds), StoreKindName);
 
 TEST_P(DurableStoreTest, ARestartKeepsEveryBitTheEpochAndTheStepIds) {
-  Session session = NewSession("a", BatchNormSpec({.momentum = 0.3}), 3);
+  Session session = NewSession("a", BatchSpec({.momentum = 0.3}), 3);
   session.labels = {{"team", "x"}};
   OwnedParameters parameters;
   parameters.weight =
@@ -86,7 +86,7 @@ TEST_P(DurableStoreTest, ARestartKeepsEveryBitTheEpochAndTheStepIds) {
 }
 
 TEST_P(DurableStoreTest, PowerNormKeepsThePhiBeforeTheLastStepOverARestart) {
-  ASSERT_TRUE(Create(*store_, NewSession("p", PowerNormSpec(/*warmup_iters=*/0), 2)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("p", PowerSpec(/*warmup_iters=*/0), 2)).ok());
   const auto first = Commit(*store_, Step("p", MomentsOf({1, 2}, 2), StepId{"c", 1}));
   const auto second = Commit(*store_, Step("p", MomentsOf({3, 2}, 2), StepId{"c", 2}));
   ASSERT_TRUE(second.ok());
@@ -96,12 +96,12 @@ TEST_P(DurableStoreTest, PowerNormKeepsThePhiBeforeTheLastStepOverARestart) {
 }
 
 TEST_P(DurableStoreTest, ADeletedSessionStaysDeletedAndItsSuccessorIsAnother) {
-  const std::string epoch = (*Create(*store_, NewSession("a", BatchNormSpec(), 3)))->epoch;
+  const std::string epoch = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->epoch;
   TakeSteps(1, 2);
   ASSERT_TRUE(session_test::Delete(*store_, "a").ok());
   Open({});
   EXPECT_EQ(ErrorOf(Get(*store_, "a").status()), "SESSION_NOT_FOUND");
-  const SessionPtr successor = *Create(*store_, NewSession("a", BatchNormSpec(), 3));
+  const SessionPtr successor = *Create(*store_, NewSession("a", BatchSpec(), 3));
   EXPECT_NE(successor->epoch, epoch);
   TakeSteps(1, 1);
   StateUpdate late = Step("a", StepMoments(3), StepId{"c", 3});
@@ -116,7 +116,7 @@ TEST_P(DurableStoreTest, IdleSessionsLeaveMemoryAndComeBack) {
   options.observer.on_evicted = [&evicted](int64_t sessions) { evicted += sessions; };
   options.observer.on_loaded = [&loaded](const std::string&) { ++loaded; };
   Open(std::move(options));
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   TakeSteps(1, 3);
   EXPECT_EQ(store_->figures().resident_sessions, 1);
   clock_.Advance(absl::Minutes(2));
@@ -137,7 +137,7 @@ TEST_P(DurableStoreTest, IdleSessionsLeaveMemoryAndComeBack) {
 TEST_P(DurableStoreTest, MemoryIsBoundedAndNothingIsLost) {
   Open({.max_resident_bytes = 20'000});
   for (int i = 0; i < 40; ++i) {
-    ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchNormSpec(), 64)).ok());
+    ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchSpec(), 64)).ok());
   }
   EXPECT_LE(store_->figures().resident_bytes, 20'000);
   EXPECT_LT(store_->figures().resident_sessions, 12);
@@ -150,7 +150,7 @@ TEST_P(DurableStoreTest, MemoryIsBoundedAndNothingIsLost) {
 }
 
 TEST_P(DurableStoreTest, ChangesOfOneSessionInAGroupAreOneRow) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   std::vector<std::thread> threads;
   constexpr uint64_t kSteps = 100;
   for (int client = 0; client < 8; ++client) {
@@ -179,8 +179,8 @@ TEST_P(DurableStoreTest, ChangesOfOneSessionInAGroupAreOneRow) {
 // Each step's effect is that of the steps one after another, folded or not.
 TEST_P(DurableStoreTest, AFoldedGroupIsTheSameAsSingleSteps) {
   MemoryStore expected(SessionLimits(), &clock_);
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec({.momentum = 0.3}), 3)).ok());
-  ASSERT_TRUE(Create(expected, NewSession("a", BatchNormSpec({.momentum = 0.3}), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec({.momentum = 0.3}), 3)).ok());
+  ASSERT_TRUE(Create(expected, NewSession("a", BatchSpec({.momentum = 0.3}), 3)).ok());
   std::vector<std::future<absl::StatusOr<CommitResult>>> results;
   for (uint64_t i = 1; i <= 200; ++i) {
     ASSERT_TRUE(Commit(expected, Step("a", StepMoments(i), StepId{"c", i})).ok());
@@ -203,7 +203,7 @@ TEST_P(DurableStoreTest, CreateStepDeleteAndCreateAgainInOneGroup) {
   };
   for (int round = 0; round < 20; ++round) {
     auto created = expect();
-    store_->Create(NewSession("a", BatchNormSpec(), 3), [created](auto r) { created->set_value(r.status()); });
+    store_->Create(NewSession("a", BatchSpec(), 3), [created](auto r) { created->set_value(r.status()); });
     auto stepped = expect();
     store_->Commit(Step("a", StepMoments(1), StepId{"c", 1}), [stepped](auto r) { stepped->set_value(r.status()); });
     auto deleted = expect();
@@ -218,7 +218,7 @@ TEST_P(DurableStoreTest, CreateStepDeleteAndCreateAgainInOneGroup) {
 
 TEST_P(DurableStoreTest, ADamagedRecordIsDataLossAndTheOthersGoOn) {
   std::atomic<int> told{0};
-  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(Create(*store_, NewSession(id, BatchNormSpec(), 3)).ok());
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(Create(*store_, NewSession(id, BatchSpec(), 3)).ok());
   store_.reset();
   const std::string blob = GetParam() == StoreKind::kSqlite ? "x'0102'" : "'\\x0102'";
   fixture_->Execute("UPDATE states SET state = " + blob + " WHERE key = (SELECT key FROM sessions WHERE id = 'b')");
@@ -231,25 +231,24 @@ TEST_P(DurableStoreTest, ADamagedRecordIsDataLossAndTheOthersGoOn) {
   EXPECT_EQ(ErrorOf(Export(*store_, "b").status()), "DATA_LOSS");
   EXPECT_EQ(ErrorOf(Commit(*store_, Step("b", StepMoments(1))).status()), "DATA_LOSS");
   EXPECT_EQ(ErrorOf(session_test::Reset(*store_, "b").status()), "DATA_LOSS") << "never a silent reset";
-  EXPECT_EQ(ErrorOf(Create(*store_, NewSession("b", BatchNormSpec(), 3)).status()), "SESSION_EXISTS");
+  EXPECT_EQ(ErrorOf(Create(*store_, NewSession("b", BatchSpec(), 3)).status()), "SESSION_EXISTS");
   EXPECT_TRUE(Commit(*store_, Step("a", StepMoments(1))).ok());
   EXPECT_EQ(List(*store_, {})->size(), 1);
   EXPECT_GE(store_->figures().damaged, 5);
   EXPECT_EQ(told, store_->figures().damaged);
   EXPECT_TRUE(session_test::Delete(*store_, "b").ok()) << "the way out";
-  EXPECT_TRUE(Create(*store_, NewSession("b", BatchNormSpec(), 3)).ok());
+  EXPECT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 3)).ok());
 }
 
 TEST_P(DurableStoreTest, QuotasCountWhatIsThereAfterARestart) {
   const SessionLimits limits = {.max_sessions = 3, .max_total_bytes = 6000};
   Open({.limits = limits});
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 100)).ok());
-  ASSERT_TRUE(Create(*store_, NewSession("b", BatchNormSpec(), 100)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 100)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 100)).ok());
   Open({.limits = limits});
   const int64_t bytes = store_->figures().bytes;
   EXPECT_EQ(bytes, 2 * (1024 + 1600));
-  EXPECT_EQ(Create(*store_, NewSession("c", BatchNormSpec(), 100)).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Create(*store_, NewSession("c", BatchSpec(), 100)).status().code(), absl::StatusCode::kResourceExhausted);
   SessionPatch patch;
   patch.weight.emplace(OwnedTensor{.dtype = DType::kF64, .shape = {100}, .bytes = std::string(800, '\0')});
   EXPECT_EQ(session_test::Update(*store_, "a", patch).status().code(), absl::StatusCode::kResourceExhausted);
@@ -261,7 +260,7 @@ TEST_P(DurableStoreTest, QuotasCountWhatIsThereAfterARestart) {
 
 TEST_P(DurableStoreTest, AFullQueueRefusesAndTheNextOneIsServed) {
   Open({.max_queued = 4});
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   std::atomic<int> refused{0};
   std::atomic<int> done{0};
   for (uint64_t i = 1; i <= 200; ++i) {
@@ -278,7 +277,7 @@ TEST_P(DurableStoreTest, AFullQueueRefusesAndTheNextOneIsServed) {
 }
 
 TEST_P(DurableStoreTest, ACancelledUpdateIsDroppedBeforeItJoinsAGroup) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   StateUpdate update = Step("a", StepMoments(1), StepId{"c", 1});
   update.cancelled = [] { return true; };
   EXPECT_EQ(Commit(*store_, update).status().code(), absl::StatusCode::kCancelled);
@@ -288,10 +287,10 @@ TEST_P(DurableStoreTest, ACancelledUpdateIsDroppedBeforeItJoinsAGroup) {
 
 TEST_P(DurableStoreTest, ATtlDeletesTheRowEvenIfNobodyAsks) {
   Open({.sweep_interval = absl::Milliseconds(5)});
-  Session session = NewSession("a", BatchNormSpec(), 3);
+  Session session = NewSession("a", BatchSpec(), 3);
   session.ttl = absl::Minutes(1);
   ASSERT_TRUE(Create(*store_, session).ok());
-  ASSERT_TRUE(Create(*store_, NewSession("b", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 3)).ok());
   clock_.Advance(absl::Minutes(2));
   // The two are counted one after the other.
   while (store_->figures().sessions != 1 || store_->figures().expired == 0) absl::SleepFor(absl::Milliseconds(1));
@@ -306,7 +305,7 @@ TEST_P(DurableStoreTest, ExpiryKeepsUpWithMoreThanOneSweepTakes) {
   constexpr int kSessions = 2500;
   std::atomic<int> created{0};
   for (int i = 0; i < kSessions; ++i) {
-    Session session = NewSession("s" + std::to_string(i), BatchNormSpec(), 1);
+    Session session = NewSession("s" + std::to_string(i), BatchSpec(), 1);
     session.ttl = absl::Seconds(1);
     store_->Create(session, [&created](auto r) { created += r.ok() ? 1 : 0; });
   }
@@ -323,13 +322,13 @@ TEST_P(DurableStoreTest, ExpiryKeepsUpWithMoreThanOneSweepTakes) {
 TEST_P(DurableStoreTest, ACreationOverTheLimitLooksForExpiredSessionsFirst) {
   Open({.limits = {.max_sessions = 3}, .sweep_interval = absl::Hours(1)});
   for (const char* id : {"a", "b", "c"}) {
-    Session session = NewSession(id, BatchNormSpec(), 1);
+    Session session = NewSession(id, BatchSpec(), 1);
     session.ttl = absl::Seconds(1);
     ASSERT_TRUE(Create(*store_, session).ok());
   }
-  EXPECT_EQ(Create(*store_, NewSession("d", BatchNormSpec(), 1)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Create(*store_, NewSession("d", BatchSpec(), 1)).status().code(), absl::StatusCode::kResourceExhausted);
   clock_.Advance(absl::Seconds(2));
-  EXPECT_TRUE(Create(*store_, NewSession("d", BatchNormSpec(), 1)).ok());
+  EXPECT_TRUE(Create(*store_, NewSession("d", BatchSpec(), 1)).ok());
   EXPECT_EQ(store_->figures().sessions, 1);
 }
 
@@ -337,7 +336,7 @@ TEST_P(DurableStoreTest, ACreationOverTheLimitLooksForExpiredSessionsFirst) {
 TEST_P(DurableStoreTest, ManyClientsAreKeptAcrossRestartsAndRetire) {
   const DurableStoreOptions options = {.limits = {.max_clients = 30, .max_retired_clients = 100, .replay_window = 4}};
   Open({.limits = options.limits});
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   const auto step = [this](int client, uint64_t sequence) {
     return Commit(*store_, Step("a", StepMoments(sequence), StepId{"c" + std::to_string(client), sequence}));
   };
@@ -358,7 +357,7 @@ TEST_P(DurableStoreTest, ManyClientsAreKeptAcrossRestartsAndRetire) {
   EXPECT_TRUE(Commit(*store_, Step("copy", StepMoments(6), StepId{"c39", 6}))->replayed);
   EXPECT_EQ(ErrorOf(Commit(*store_, Step("copy", StepMoments(6), StepId{"c3", 6})).status()), "STEP_TOO_OLD");
   ASSERT_TRUE(session_test::Delete(*store_, "a").ok());
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   EXPECT_TRUE(step(3, 1)->applied) << "another session, which knows nobody";
   Open({.limits = options.limits});
   EXPECT_TRUE(step(3, 1)->replayed);
@@ -367,7 +366,7 @@ TEST_P(DurableStoreTest, ManyClientsAreKeptAcrossRestartsAndRetire) {
 }
 
 TEST_P(DurableStoreTest, ALostClientRowIsDamageAndNotAForgottenStep) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   for (int client = 0; client < 10; ++client) {
     ASSERT_TRUE(Commit(*store_, Step("a", StepMoments(1), StepId{"c" + std::to_string(client), 1})).ok());
   }
@@ -378,7 +377,7 @@ TEST_P(DurableStoreTest, ALostClientRowIsDamageAndNotAForgottenStep) {
 }
 
 TEST_P(DurableStoreTest, TheStateOfAnotherSessionIsDamage) {
-  for (const char* id : {"a", "b"}) ASSERT_TRUE(Create(*store_, NewSession(id, BatchNormSpec(), 3)).ok());
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(Create(*store_, NewSession(id, BatchSpec(), 3)).ok());
   store_.reset();
   fixture_->Execute(
       "UPDATE states SET state = (SELECT t.state FROM states t, sessions s WHERE t.key = s.key AND s.id = 'a')");
@@ -393,7 +392,7 @@ TEST_P(DurableStoreTest, TheStateOfAnotherSessionIsDamage) {
 
 TEST_P(DurableStoreTest, ARowThatHoldsNoBlobIsDamage) {
   if (GetParam() != StoreKind::kSqlite) GTEST_SKIP() << "PostgreSQL keeps the types of its columns";
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   store_.reset();
   fixture_->Execute("UPDATE states SET state = 7");
   Open({});
@@ -405,7 +404,7 @@ TEST_P(DurableStoreTest, AListHasNoTensorsUnlessItIsAskedForThemAndThenFewBytesA
   OwnedParameters parameters;
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {25'000}, .bytes = std::string(100'000, 'w')};
   for (int i = 0; i < 10; ++i) {
-    Session session = NewSession("s" + std::to_string(i), BatchNormSpec(), 25'000);
+    Session session = NewSession("s" + std::to_string(i), BatchSpec(), 25'000);
     session.parameters = std::make_shared<const OwnedParameters>(parameters);
     ASSERT_TRUE(Create(*store_, session).ok());
   }
@@ -440,7 +439,7 @@ TEST_P(DurableStoreTest, AListHasNoTensorsUnlessItIsAskedForThemAndThenFewBytesA
 }
 
 TEST_P(DurableStoreTest, AReadWhoseCallerHasGoneIsNotMade) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   Open({});
   const auto gone = Wait<SessionPtr>([this](auto done) {
     store_->Get(
@@ -460,7 +459,7 @@ TEST_P(DurableStoreTest, AFullQueueOfReadsRefuses) {
 // A callback that takes long keeps its own session's answers waiting, and nobody else's.
 TEST_P(DurableStoreTest, AnswersOfOtherSessionsDoNotWaitForASlowCallback) {
   for (int i = 0; i < 16; ++i) {
-    ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchNormSpec(), 3)).ok());
+    ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchSpec(), 3)).ok());
   }
   std::promise<void> release;
   std::shared_future<void> released = release.get_future().share();
@@ -485,7 +484,7 @@ TEST_P(DurableStoreTest, AnswersOfOtherSessionsDoNotWaitForASlowCallback) {
 }
 
 TEST_P(DurableStoreTest, AnExportIsMadeOnlyWhereThereIsRoomForIt) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   int64_t asked = 0;
   const auto refused = Wait<std::string>([&](auto done) {
     store_->Export(
@@ -502,16 +501,16 @@ TEST_P(DurableStoreTest, AnExportIsMadeOnlyWhereThereIsRoomForIt) {
 
 TEST_P(DurableStoreTest, AnUpdateOfASessionThatWasMadeAnewIsAborted) {
   SessionPatch patch;
-  patch.epoch = (*Create(*store_, NewSession("a", BatchNormSpec(), 3)))->epoch;
+  patch.epoch = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->epoch;
   patch.labels.emplace();
   ASSERT_TRUE(session_test::Update(*store_, "a", patch).ok());
   ASSERT_TRUE(session_test::Delete(*store_, "a").ok());
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 4)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 4)).ok());
   EXPECT_EQ(ErrorOf(session_test::Update(*store_, "a", patch).status()), "SESSION_REPLACED");
 }
 
 TEST_P(DurableStoreTest, WhatIsQueuedIsWrittenBeforeTheStoreCloses) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   std::atomic<int> done{0};
   for (uint64_t i = 1; i <= 500; ++i) {
     store_->Commit(Step("a", StepMoments(i), StepId{"c", i}), [&](auto r) { done += r.ok() ? 1 : 0; });
@@ -523,7 +522,7 @@ TEST_P(DurableStoreTest, WhatIsQueuedIsWrittenBeforeTheStoreCloses) {
 
 // What was accepted and acknowledged is never called damaged afterwards.
 TEST_P(DurableStoreTest, OddStatesAreReadAsTheyWereWritten) {
-  Session session = NewSession("a", BatchNormSpec({.cumulative = true}), 2);
+  Session session = NewSession("a", BatchSpec({.cumulative = true}), 2);
   session.state.mean = {0, 0};
   session.state.var = {std::numeric_limits<double>::infinity(), 1};
   ASSERT_TRUE(Create(*store_, session).ok());
@@ -538,7 +537,7 @@ TEST_P(DurableStoreTest, OddStatesAreReadAsTheyWereWritten) {
 }
 
 TEST_P(DurableStoreTest, ARowThatSomebodyElseHasWrittenIsReadAnew) {
-  ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   TakeSteps(1, 1);
   fixture_->Execute("UPDATE states SET revision = revision + 5");
   TakeSteps(2, 2);
@@ -548,7 +547,7 @@ TEST_P(DurableStoreTest, ARowThatSomebodyElseHasWrittenIsReadAnew) {
 }
 
 TEST_P(DurableStoreTest, AnImportIsCheckedLikeACreation) {
-  Session session = NewSession("a", BatchNormSpec(), 1);
+  Session session = NewSession("a", BatchSpec(), 1);
   session.labels = {{"team", "x"}};
   session.parameters = std::make_shared<const OwnedParameters>();
   session.state = InitialState(session.spec, 1);

@@ -28,20 +28,11 @@ class ManualClock : public Clock {
   std::atomic<int64_t> nanos_{0};
 };
 
-inline NormSpec BatchNormSpec(RunningSpec running = {}) {
-  NormSpec spec;
-  spec.method = Method::kBatchNorm;
-  spec.layout = Layout::kChannelsFirst;
-  spec.running = running;
-  return spec;
+inline NormSpec BatchSpec(const RunningSpec& running = {}) {
+  return {.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst, .running = running}};
 }
 
-inline NormSpec PowerNormSpec(int64_t warmup_iters) {
-  NormSpec spec;
-  spec.method = Method::kPowerNorm;
-  spec.warmup_iters = warmup_iters;
-  return spec;
-}
+inline NormSpec PowerSpec(int64_t warmup_iters) { return {.attributes = PowerNormSpec{.warmup_iters = warmup_iters}}; }
 
 inline Session NewSession(std::string id, const NormSpec& spec, int64_t channels) {
   Session session;

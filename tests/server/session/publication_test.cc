@@ -89,7 +89,7 @@ class PublicationTest : public ::testing::Test {
     store_ = fixture_->Open({}, &clock_, [this](std::unique_ptr<SessionTable> table) {
       return std::make_unique<GatedTable>(std::move(table), &gate_);
     });
-    ASSERT_TRUE(Create(*store_, NewSession("a", BatchNormSpec(), 3)).ok());
+    ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
     gate_.Close();
   }
   void TearDown() override { gate_.Open(); }
@@ -153,7 +153,7 @@ TEST_F(PublicationTest, AFailedReadForgetsNoStepIds) {
 
 TEST_F(PublicationTest, ASessionThatIsBeingCreatedOrDeletedIsWhatItWas) {
   std::promise<absl::Status> created;
-  store_->Create(NewSession("b", BatchNormSpec(), 3), [&](auto r) { created.set_value(r.status()); });
+  store_->Create(NewSession("b", BatchSpec(), 3), [&](auto r) { created.set_value(r.status()); });
   gate_.WaitForWriter();
   EXPECT_EQ(Get(*store_, "b").status().code(), absl::StatusCode::kNotFound);
   gate_.Open(StoreUnavailableError("a test"));

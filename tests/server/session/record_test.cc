@@ -69,8 +69,8 @@ std::string Field(const NormSpec& spec, const std::function<void(Record&)>& chan
   return detail.has_value() ? detail->field : "";
 }
 
-const NormSpec kBatch = session_test::BatchNormSpec({.momentum = 0.3});
-const NormSpec kPower = session_test::PowerNormSpec(1);
+const NormSpec kBatch = session_test::BatchSpec({.momentum = 0.3});
+const NormSpec kPower = session_test::PowerSpec(1);
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TEST(RecordTest, EverySessionComesBackAsItWas) {
@@ -102,7 +102,7 @@ TEST(RecordTest, EverySessionComesBackAsItWas) {
 }
 
 TEST(RecordTest, OddBitsSurvive) {
-  StoredSession stored = Sample(session_test::BatchNormSpec({.momentum = {}, .accept_non_finite = true}));
+  StoredSession stored = Sample(session_test::BatchSpec({.momentum = {}, .accept_non_finite = true}));
   Session session = *stored.published;
   session.state.mean = {-0.0, std::bit_cast<double>(uint64_t{0x7ff8000000001234})};
   session.state.var = {std::numeric_limits<double>::denorm_min(), std::numeric_limits<double>::infinity()};

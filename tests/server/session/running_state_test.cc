@@ -13,20 +13,18 @@
 namespace normd {
 namespace {
 
-using session_test::BatchNormSpec;
+using session_test::BatchSpec;
 using session_test::MomentsOf;
-using session_test::PowerNormSpec;
+using session_test::PowerSpec;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 const double kInf = std::numeric_limits<double>::infinity();
 
-NormSpec TrackingInstanceNorm(RunningSpec running = {}) {
-  NormSpec spec = BatchNormSpec(running);
-  spec.method = Method::kInstanceNorm;
-  spec.track_running_statistics = true;
-  return spec;
+NormSpec TrackingInstanceNorm(const RunningSpec& running = {}) {
+  return {.attributes =
+              InstanceNormSpec{.layout = Layout::kChannelsFirst, .track_running_statistics = true, .running = running}};
 }
 
 struct StepResult {
@@ -65,19 +63,18 @@ std::string FieldOf(const absl::Status& status) {
 }
 
 TEST(RunningStateTest, ANewStateHasMeanZeroVarianceOneAndPhiOne) {
-  const RunningState batch = InitialState(BatchNormSpec(), 2);
+  const RunningState batch = InitialState(BatchSpec(), 2);
   EXPECT_THAT(batch.mean, ElementsAre(0, 0));
   EXPECT_THAT(batch.var, ElementsAre(1, 1));
   EXPECT_TRUE(batch.phi.empty());
-  EXPECT_THAT(InitialState(PowerNormSpec(1), 2).phi, ElementsAre(1, 1));
-  NormSpec layer;
-  layer.normalized_shape = {4};
+  EXPECT_THAT(InitialState(PowerSpec(1), 2).phi, ElementsAre(1, 1));
+  const NormSpec layer = {.attributes = LayerNormSpec{.normalized_shape = {4}}};
   EXPECT_TRUE(InitialState(layer, 4).mean.empty());
 }
 
 // [1,3,5,9]: mean 4.5, variance 8.75 biased, 11.6667 unbiased (semantics of the merge example).
 TEST(RunningStateTest, ABatchNormStepMixesMeanAndUnbiasedVarianceByATenth) {
-  const StepResult step = ApplyFirst(BatchNormSpec(), 1, MomentsOf({1, 3, 5, 9}, 1));
+  const StepResult step = ApplyFirst(BatchSpec(), 1, MomentsOf({1, 3, 5, 9}, 1));
   EXPECT_TRUE(step.applied);
   EXPECT_EQ(step.state.num_batches, 1);
   EXPECT_THAT(step.state.mean, ElementsAre(DoubleEq(0.45)));
@@ -86,30 +83,30 @@ TEST(RunningStateTest, ABatchNormStepMixesMeanAndUnbiasedVarianceByATenth) {
 
 TEST(RunningStateTest, BiasedVarianceDividesByN) {
   const StepResult step =
-      ApplyFirst(BatchNormSpec({.momentum = 1, .variance = RunningVariance::kBiased}), 1, MomentsOf({1, 3, 5, 9}, 1));
+      ApplyFirst(BatchSpec({.momentum = 1, .variance = RunningVariance::kBiased}), 1, MomentsOf({1, 3, 5, 9}, 1));
   EXPECT_THAT(step.state.var, ElementsAre(DoubleEq(8.75)));
 }
 
 TEST(RunningStateTest, MomentumOfOldWeighsTheOldValue) {
   const StepResult by_default =
-      ApplyFirst(BatchNormSpec({.momentum = {}, .momentum_of = MomentumOf::kOld}), 1, MomentsOf({1, 3, 5, 9}, 1));
+      ApplyFirst(BatchSpec({.momentum = {}, .momentum_of = MomentumOf::kOld}), 1, MomentsOf({1, 3, 5, 9}, 1));
   EXPECT_THAT(by_default.state.mean, ElementsAre(DoubleEq((1 - 0.9) * 4.5)));
   const StepResult given =
-      ApplyFirst(BatchNormSpec({.momentum = 0.25, .momentum_of = MomentumOf::kOld}), 1, MomentsOf({1, 3, 5, 9}, 1));
+      ApplyFirst(BatchSpec({.momentum = 0.25, .momentum_of = MomentumOf::kOld}), 1, MomentsOf({1, 3, 5, 9}, 1));
   EXPECT_THAT(given.state.mean, ElementsAre(DoubleEq(0.75 * 4.5)));
 }
 
 TEST(RunningStateTest, MomentumZeroFreezesAndOneReplaces) {
   const Moments moments = MomentsOf({1, 3, 5, 9}, 2);
-  const StepResult frozen = ApplyFirst(BatchNormSpec({.momentum = 0}), 2, moments);
+  const StepResult frozen = ApplyFirst(BatchSpec({.momentum = 0}), 2, moments);
   EXPECT_THAT(frozen.state.mean, ElementsAre(0, 0));
   EXPECT_EQ(frozen.state.num_batches, 1);
-  const StepResult replaced = ApplyFirst(BatchNormSpec({.momentum = 1}), 2, moments);
+  const StepResult replaced = ApplyFirst(BatchSpec({.momentum = 1}), 2, moments);
   EXPECT_THAT(replaced.state.mean, ElementsAre(4.5, 5.5));
 }
 
 TEST(RunningStateTest, CumulativeIsTheMeanOfTheBatchesValues) {
-  const NormSpec spec = BatchNormSpec({.momentum = {}, .cumulative = true});
+  const NormSpec spec = BatchSpec({.momentum = {}, .cumulative = true});
   RunningState state = InitialState(spec, 1);
   state = Apply(spec, state, MomentsOf({1, 3}, 1)).state;           // mean 2, variance 2
   state = Apply(spec, state, MomentsOf({5, 9}, 1)).state;           // mean 7, variance 8
@@ -119,7 +116,7 @@ TEST(RunningStateTest, CumulativeIsTheMeanOfTheBatchesValues) {
 }
 
 TEST(RunningStateTest, AnEmptyBatchCountsAndLeavesTheStatistics) {
-  for (const NormSpec& spec : {BatchNormSpec(), TrackingInstanceNorm(), PowerNormSpec(5)}) {
+  for (const NormSpec& spec : {BatchSpec(), TrackingInstanceNorm(), PowerSpec(5)}) {
     const RunningState before = InitialState(spec, 2);
     const StepResult step = Apply(spec, before, Moments(2));
     EXPECT_TRUE(step.applied);
@@ -133,31 +130,31 @@ TEST(RunningStateTest, AnEmptyBatchCountsAndLeavesTheStatistics) {
 }
 
 TEST(RunningStateTest, AnEmptyBatchCountsForCumulative) {
-  const NormSpec spec = BatchNormSpec({.momentum = {}, .cumulative = true});
+  const NormSpec spec = BatchSpec({.momentum = {}, .cumulative = true});
   RunningState state = Apply(spec, InitialState(spec, 1), Moments(1)).state;
   state = Apply(spec, state, MomentsOf({5, 9}, 1)).state;
   EXPECT_THAT(state.mean, ElementsAre(3.5));
 }
 
 TEST(RunningStateTest, OneValuePerChannelIsRefusedByDefault) {
-  const NormSpec spec = BatchNormSpec();
+  const NormSpec spec = BatchSpec();
   EXPECT_EQ(FieldOf(Refusal(spec, 1, InitialState(spec, 1), MomentsOf({3}, 1))), "x");
 }
 
 TEST(RunningStateTest, OneValuePerChannelKeepsTheUnbiasedVarianceAndZeroesTheBiased) {
   RunningSpec running = {.momentum = 0.5, .single_value = SingleValue::kZeroVariance};
-  const StepResult unbiased = ApplyFirst(BatchNormSpec(running), 1, MomentsOf({3}, 1));
+  const StepResult unbiased = ApplyFirst(BatchSpec(running), 1, MomentsOf({3}, 1));
   EXPECT_THAT(unbiased.state.mean, ElementsAre(1.5));
   EXPECT_THAT(unbiased.state.var, ElementsAre(1));
   running.variance = RunningVariance::kBiased;
-  EXPECT_THAT(ApplyFirst(BatchNormSpec(running), 1, MomentsOf({3}, 1)).state.var, ElementsAre(0.5));
+  EXPECT_THAT(ApplyFirst(BatchSpec(running), 1, MomentsOf({3}, 1)).state.var, ElementsAre(0.5));
 }
 
 TEST(RunningStateTest, NaNAndInfLeaveTheStateBitForBit) {
   for (const double poison : {kNan, kInf, -kInf}) {
-    for (const NormSpec& spec : {BatchNormSpec(), TrackingInstanceNorm(), PowerNormSpec(5)}) {
+    for (const NormSpec& spec : {BatchSpec(), TrackingInstanceNorm(), PowerSpec(5)}) {
       Moments moments = MomentsOf({1, 3, 5, 9}, 2);
-      (spec.method == Method::kPowerNorm ? moments[1].m2 : moments[1].mean) = std::abs(poison);
+      (spec.method() == Method::kPowerNorm ? moments[1].m2 : moments[1].mean) = std::abs(poison);
       const RunningState before = InitialState(spec, 2);
       const StepResult step = Apply(spec, before, moments);
       EXPECT_FALSE(step.applied);
@@ -171,7 +168,7 @@ TEST(RunningStateTest, NaNAndInfLeaveTheStateBitForBit) {
 TEST(RunningStateTest, AcceptNonFiniteLetsNaNIn) {
   Moments moments = MomentsOf({1, 3}, 2);
   moments[1].mean = kNan;
-  const StepResult step = ApplyFirst(BatchNormSpec({.momentum = {}, .accept_non_finite = true}), 2, moments);
+  const StepResult step = ApplyFirst(BatchSpec({.momentum = {}, .accept_non_finite = true}), 2, moments);
   EXPECT_TRUE(step.applied);
   EXPECT_DOUBLE_EQ(step.state.mean[0], 0.2);
   EXPECT_TRUE(std::isnan(step.state.mean[1]));
@@ -205,7 +202,7 @@ TEST(RunningStateTest, InstancesOfOneValueKeepTheVariance) {
 
 // The group-scaled squares of the published example, per channel over two positions.
 TEST(RunningStateTest, PowerNormFollowsThePublishedPhi) {
-  const NormSpec spec = PowerNormSpec(2);
+  const NormSpec spec = PowerSpec(2);
   RunningState state = InitialState(spec, 2);
   const std::vector<std::vector<std::vector<double>>> inputs = {{{1, 2}, {3, 4}}, {{2, 1}, {0, 5}}, {{-1, 3}, {2, 2}}};
   const std::vector<std::vector<double>> phis = {
@@ -224,7 +221,7 @@ TEST(RunningStateTest, PowerNormFollowsThePublishedPhi) {
 }
 
 TEST(RunningStateTest, PowerNormDividesByVDuringWarmUpAndByPhiAfterIt) {
-  const NormSpec spec = PowerNormSpec(2);
+  const NormSpec spec = PowerSpec(2);
   const Moments moments = {{.count = 4, .mean = 0, .m2 = 2}};
   EXPECT_THAT(PowerNormDivisor(spec, 2, moments, {7.0}), ElementsAre(0.5));
   EXPECT_THAT(PowerNormDivisor(spec, 3, moments, {7.0}), ElementsAre(7.0));
@@ -234,8 +231,8 @@ TEST(RunningStateTest, PowerNormDividesByVDuringWarmUpAndByPhiAfterIt) {
 TEST(RunningStateTest, ManyStepsAgreeWithTheOracle) {
   std::mt19937_64 random(20240501);
   std::normal_distribution<double> normal;
-  const NormSpec batch = BatchNormSpec({.momentum = 0.3});
-  const NormSpec power = PowerNormSpec(20);
+  const NormSpec batch = BatchSpec({.momentum = 0.3});
+  const NormSpec power = PowerSpec(20);
   RunningState batch_state = InitialState(batch, 1);
   RunningState power_state = InitialState(power, 1);
   oracle::RunningValues batch_wanted = oracle::RunningValues::Initial(1);
@@ -257,7 +254,7 @@ TEST(RunningStateTest, ManyStepsAgreeWithTheOracle) {
 }
 
 TEST(RunningStateTest, MomentsThatNoBatchCanHaveAreRefused) {
-  const NormSpec spec = BatchNormSpec();
+  const NormSpec spec = BatchSpec();
   const RunningState before = InitialState(spec, 2);
   const auto field = [&](const Moments& moments) { return FieldOf(Refusal(spec, 2, before, moments)); };
   EXPECT_EQ(field(MomentsOf({1, 2}, 3)), "moments");
@@ -268,8 +265,7 @@ TEST(RunningStateTest, MomentsThatNoBatchCanHaveAreRefused) {
   EXPECT_EQ(field({{.count = 2, .mean = 0, .m2 = 1}, {.count = 2, .mean = 0, .m2 = -1}}), "moments.m2[1]");
   const NormSpec instance = TrackingInstanceNorm();
   EXPECT_EQ(FieldOf(Refusal(instance, 2, InitialState(instance, 2), MomentsOf({1, 2}, 3))), "moments");
-  NormSpec layer;
-  layer.normalized_shape = {4};
+  const NormSpec layer = {.attributes = LayerNormSpec{.normalized_shape = {4}}};
   EXPECT_EQ(FieldOf(Refusal(layer, 0, {}, {})), "moments");
 }
 

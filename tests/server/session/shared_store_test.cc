@@ -29,7 +29,7 @@ class SharedStoreTest : public ::testing::Test {
     if (fixture_ == nullptr) GTEST_SKIP() << kNoPostgres;
     one_ = fixture_->Open({}, &clock_);
     two_ = fixture_->Open({}, &clock_);
-    ASSERT_TRUE(Create(*one_, NewSession("a", BatchNormSpec({.momentum = 0.3}), 5)).ok());
+    ASSERT_TRUE(Create(*one_, NewSession("a", BatchSpec({.momentum = 0.3}), 5)).ok());
   }
 
   ManualClock clock_;
@@ -106,7 +106,7 @@ TEST_F(SharedStoreTest, ConcurrentClientsOnBothLoseAndDoubleNothing) {
   }
   for (std::thread& thread : threads) thread.join();
   MemoryStore expected(SessionLimits(), &clock_);
-  ASSERT_TRUE(Create(expected, NewSession("a", BatchNormSpec({.momentum = 0.3}), 5)).ok());
+  ASSERT_TRUE(Create(expected, NewSession("a", BatchSpec({.momentum = 0.3}), 5)).ok());
   for (const auto& [client, i] : made) {
     ASSERT_NE(i, 0) << "a version that no step made";
     ASSERT_TRUE(Commit(expected, Step("a", StepMoments(client, i))).ok());
@@ -121,7 +121,7 @@ TEST_F(SharedStoreTest, ADeletedSessionIsGoneForTheOtherToo) {
   const std::string epoch = (*Get(*two_, "a"))->epoch;
   ASSERT_TRUE(Delete(*one_, "a").ok());
   EXPECT_EQ(ReasonOf(Commit(*two_, Step("a", StepMoments(0, 1))).status()), "SESSION_NOT_FOUND");
-  ASSERT_TRUE(Create(*one_, NewSession("a", BatchNormSpec(), 5)).ok());
+  ASSERT_TRUE(Create(*one_, NewSession("a", BatchSpec(), 5)).ok());
   EXPECT_NE((*Get(*two_, "a"))->epoch, epoch);
   StateUpdate late = Step("a", StepMoments(0, 1));
   late.epoch = epoch;
@@ -133,7 +133,7 @@ TEST_F(SharedStoreTest, OneIdIsCreatedOnce) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      const absl::Status status = Create(i % 2 == 0 ? *one_ : *two_, NewSession("b", BatchNormSpec(), 5)).status();
+      const absl::Status status = Create(i % 2 == 0 ? *one_ : *two_, NewSession("b", BatchSpec(), 5)).status();
       EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kAlreadyExists) << status;
       created += status.ok() ? 1 : 0;
     });

@@ -1,11 +1,16 @@
 #include "server/session/spec_messages.h"
 
+#include <variant>
+
+#include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
 
 namespace normd {
 namespace {
+
+using ::testing::ElementsAre;
 
 std::string FieldOf(const v1::NormSpec& message) {
   const absl::Status status = SpecFromMessage(message, "spec").status();
@@ -75,7 +80,7 @@ TEST(SpecMessagesTest, EveryFieldOfEveryMethodMakesTheRoundTrip) {
   for (const v1::NormSpec& message : FullMessages()) {
     const absl::StatusOr<NormSpec> spec = SpecFromMessage(message, "spec");
     ASSERT_TRUE(spec.ok()) << spec.status();
-    EXPECT_EQ(static_cast<int>(spec->method), static_cast<int>(message.method_case()));
+    EXPECT_EQ(static_cast<int>(spec->method()), static_cast<int>(message.method_case()));
     v1::NormSpec back;
     SpecToMessage(*spec, &back);
     // An explicit false is a default: proto3 does not tell them apart.
@@ -91,16 +96,17 @@ TEST(SpecMessagesTest, AbsentFieldsAreTheDocumentedDefaults) {
   EXPECT_FALSE(batch.eps.has_value());
   EXPECT_FALSE(batch.eps_mode.has_value());
   EXPECT_EQ(batch.cast_order, CastOrder::kAffineThenCast);
-  EXPECT_EQ(batch.layout, Layout::kUnspecified);
-  EXPECT_FALSE(batch.running.momentum.has_value());
-  EXPECT_EQ(batch.running.variance, RunningVariance::kUnbiased);
+  ASSERT_EQ(batch.method(), Method::kBatchNorm);
+  EXPECT_EQ(batch.layout(), Layout::kUnspecified);
+  EXPECT_FALSE(batch.running().momentum.has_value());
+  EXPECT_EQ(batch.running().variance, RunningVariance::kUnbiased);
   message.mutable_power_norm();
-  const NormSpec power = *SpecFromMessage(message, "spec");
+  const PowerNormSpec power = std::get<PowerNormSpec>(SpecFromMessage(message, "spec")->attributes);
   EXPECT_EQ(power.alpha_fwd, 0.9);
   EXPECT_EQ(power.warmup_iters, 10000);
   EXPECT_EQ(power.num_groups, 1);
   message.mutable_lp_norm()->set_order(2);
-  EXPECT_EQ(SpecFromMessage(message, "spec")->axis, -1);
+  EXPECT_EQ(std::get<LpNormSpec>(SpecFromMessage(message, "spec")->attributes).axis, -1);
 }
 
 TEST(SpecMessagesTest, AMissingMethodIsRefused) { EXPECT_EQ(FieldOf({}), "spec"); }
@@ -136,7 +142,7 @@ TEST(SpecMessagesTest, RmsNormTakesANormalizedShape) {
   message.mutable_rms_norm()->add_normalized_shape(4);
   const absl::StatusOr<NormSpec> spec = SpecFromMessage(message, "spec");
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->normalized_shape, (std::vector<int64_t>{3, 4}));
+  EXPECT_THAT(spec->normalized_shape(), ElementsAre(3, 4));
   v1::NormSpec written;
   SpecToMessage(*spec, &written);
   EXPECT_EQ(written.rms_norm().normalized_shape_size(), 2);

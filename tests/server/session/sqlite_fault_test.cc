@@ -38,7 +38,7 @@ Moments StepMoments(uint64_t sequence) { return MomentsOf({0.25 * static_cast<do
 RunningState Expected(uint64_t version) {
   ManualClock clock;
   MemoryStore store(SessionLimits(), &clock);
-  EXPECT_TRUE(Create(store, NewSession("a", BatchNormSpec(), kChannels)).ok());
+  EXPECT_TRUE(Create(store, NewSession("a", BatchSpec(), kChannels)).ok());
   for (uint64_t i = 1; i <= version; ++i) EXPECT_TRUE(Commit(store, Step("a", StepMoments(i))).ok());
   return (*Get(store, "a"))->state;
 }
@@ -81,7 +81,7 @@ class SqliteFaultTest : public ::testing::TestWithParam<Case> {
       return;
     }
     DurableStore& store = **opened;
-    created_ = Create(store, NewSession("a", BatchNormSpec(), kChannels)).ok();
+    created_ = Create(store, NewSession("a", BatchSpec(), kChannels)).ok();
     for (uint64_t i = 1; i <= kSteps; ++i) {
       attempted_ = i;
       const absl::StatusOr<CommitResult> result = Commit(store, Step("a", StepMoments(i), StepId{"c", i}));
@@ -102,7 +102,7 @@ class SqliteFaultTest : public ::testing::TestWithParam<Case> {
       EXPECT_TRUE(detail->reason == "STORE_FAILED" || detail->reason == "SESSION_NOT_FOUND") << status;
       // No retry, no acknowledgement, whatever the disk says now.
       PlanFault(Fault::kFsync, 0, false);
-      EXPECT_EQ(GetErrorDetail(Create(store, NewSession("b", BatchNormSpec(), 1)).status())->reason, "STORE_FAILED");
+      EXPECT_EQ(GetErrorDetail(Create(store, NewSession("b", BatchSpec(), 1)).status())->reason, "STORE_FAILED");
       return;
     }
     // Reading from memory goes on.
@@ -120,7 +120,7 @@ class SqliteFaultTest : public ::testing::TestWithParam<Case> {
     if (!found.ok()) {
       ASSERT_EQ(found.status().code(), absl::StatusCode::kNotFound) << found.status();
       ASSERT_FALSE(created_) << "an acknowledged session is gone";
-      ASSERT_TRUE(Create(**store, NewSession("a", BatchNormSpec(), kChannels)).ok());
+      ASSERT_TRUE(Create(**store, NewSession("a", BatchSpec(), kChannels)).ok());
     }
     const uint64_t recovered = (*Get(**store, "a"))->version;
     ASSERT_GE(recovered, acknowledged_);
@@ -178,7 +178,7 @@ TEST_P(SqliteFaultTest, EveryPointOfRecovery) {
   const std::string crashed = folder_ + "-crashed";
   {
     const auto store = *Open();
-    ASSERT_TRUE(Create(*store, NewSession("a", BatchNormSpec(), kChannels)).ok());
+    ASSERT_TRUE(Create(*store, NewSession("a", BatchSpec(), kChannels)).ok());
     for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(Commit(*store, Step("a", StepMoments(i), StepId{"c", i})).ok());
     // What kill -9 leaves.
     std::filesystem::create_directory(crashed);

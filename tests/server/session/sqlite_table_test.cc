@@ -62,7 +62,7 @@ TEST_F(SqliteTableTest, ANewFileHasTheNewestSchemaAndALog) {
 }
 
 TEST_F(SqliteTableTest, AnOlderSchemaIsMigratedWithItsRows) {
-  { ASSERT_TRUE(Create(*OpenStore(), NewSession("a", BatchNormSpec(), 3)).ok()); }
+  { ASSERT_TRUE(Create(*OpenStore(), NewSession("a", BatchSpec(), 3)).ok()); }
   Execute("DROP INDEX sessions_bytes; DROP TABLE clients; PRAGMA user_version = 1;");
   EXPECT_EQ((*Get(*OpenStore(), "a"))->num_channels, 3);
   EXPECT_EQ(Query("PRAGMA user_version"), SqliteSchemaVersion());
@@ -74,7 +74,7 @@ TEST_F(SqliteTableTest, StepIdsOfAnOlderSchemaMoveToTheirRows) {
   Moments moments = MomentsOf({1, 2}, 3);
   {
     const auto store = OpenStore();
-    ASSERT_TRUE(Create(*store, NewSession("a", BatchNormSpec(), 3)).ok());
+    ASSERT_TRUE(Create(*store, NewSession("a", BatchSpec(), 3)).ok());
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(Commit(*store, Step("a", moments, StepId{"c" + std::to_string(i), 1})).ok());
     }
@@ -96,7 +96,7 @@ TEST_F(SqliteTableTest, StepIdsOfAnOlderSchemaMoveToTheirRows) {
 TEST_F(SqliteTableTest, ColumnsThatDoNotFitTheRecordAreToldAndWrittenAnew) {
   {
     const auto store = OpenStore();
-    Session session = NewSession("a", BatchNormSpec(), 3);
+    Session session = NewSession("a", BatchSpec(), 3);
     session.ttl = absl::Hours(1);
     ASSERT_TRUE(Create(*store, session).ok());
   }
@@ -114,7 +114,7 @@ TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
   {
     const auto store = OpenStore();
     for (int i = 0; i < 200; ++i) {
-      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchNormSpec(), 1)).ok());
+      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchSpec(), 1)).ok());
     }
   }
   // The index of names loses one of them.
@@ -135,12 +135,12 @@ TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
   EXPECT_TRUE(store->figures().file_damaged);
   EXPECT_EQ(Get(*store, "s7").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Commit(*store, Step("s7", MomentsOf({1, 2}, 1))).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(Create(*store, NewSession("s7", BatchNormSpec(), 1)).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Create(*store, NewSession("s7", BatchSpec(), 1)).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SqliteTableTest, ABackupThatFailsLeavesNoFile) {
   const auto store = OpenStore();
-  ASSERT_TRUE(Create(*store, NewSession("a", BatchNormSpec(), 3)).ok());
+  ASSERT_TRUE(Create(*store, NewSession("a", BatchSpec(), 3)).ok());
   const std::string copy = folder_ + "/copy.db";
   const auto reader = *SqliteTable::Open({.path = Path(), .read_only = true});
   // No file may be longer than two pages.
@@ -181,7 +181,7 @@ TEST_F(SqliteTableTest, APageThatWasOverwrittenIsDataLossAndNotAnEmptyStore) {
   {
     const auto store = OpenStore();
     for (int i = 0; i < 50; ++i) {
-      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchNormSpec(), 100)).ok());
+      ASSERT_TRUE(Create(*store, NewSession("s" + std::to_string(i), BatchSpec(), 100)).ok());
     }
   }
   const int file = open(Path().c_str(), O_WRONLY);
@@ -201,7 +201,7 @@ TEST_F(SqliteTableTest, APageThatWasOverwrittenIsDataLossAndNotAnEmptyStore) {
 
 TEST_F(SqliteTableTest, ABackupMadeUnderLoadIsOneMomentOfTheStore) {
   const auto store = OpenStore();
-  for (const char* id : {"a", "b"}) ASSERT_TRUE(Create(*store, NewSession(id, BatchNormSpec(), 64)).ok());
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(Create(*store, NewSession(id, BatchSpec(), 64)).ok());
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> acknowledged{0};
   // b follows a: at no moment it is ahead, or more than a step behind.

@@ -14,9 +14,9 @@
 namespace normd {
 namespace {
 
-using session_test::BatchNormSpec;
+using session_test::BatchSpec;
 using session_test::MomentsOf;
-using session_test::PowerNormSpec;
+using session_test::PowerSpec;
 using session_test::Step;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -46,7 +46,7 @@ class StoredSessionTest : public ::testing::Test {
   const Moments first_ = MomentsOf({1, 3, 5, 9}, 2);
   const Moments second_ = MomentsOf({2, 4, 4}, 2);
   SessionLimits limits_ = {.max_clients = 2, .replay_window = 3};
-  StoredSession stored_ = Stored(BatchNormSpec(), 2);
+  StoredSession stored_ = Stored(BatchSpec(), 2);
 };
 
 TEST_F(StoredSessionTest, AReplayReturnsTheStoredOutcomeAndAppliesNothing) {
@@ -200,7 +200,7 @@ TEST_F(StoredSessionTest, MomentsOfAnotherEpochFindNoSession) {
 
 class PowerNormReplayTest : public StoredSessionTest {
  protected:
-  PowerNormReplayTest() { stored_ = Stored(PowerNormSpec(2), 1); }
+  PowerNormReplayTest() { stored_ = Stored(PowerSpec(2), 1); }
 
   static Moments Squares(double v) { return {{.count = 4, .mean = 0, .m2 = 4 * v}}; }
 };
