@@ -228,7 +228,11 @@ std::string Server::MetricsText() {
 TrimmerHooks Server::MakeTrimmerHooks() {
   return {.in_flight_bytes = [this] { return static_cast<int64_t>(metrics_.in_flight_bytes()); },
           .moved_bytes = [this] { return static_cast<int64_t>(metrics_.moved_bytes()); },
-          .unused_bytes = [this] { return ReadResidentBytes() - AllocatedBytes() + engine_->buffers().idle_bytes(); },
+          .unused_bytes =
+              [this] {
+                const BufferPool& buffers = engine_->buffers();
+                return ReadResidentBytes() - AllocatedBytes() - buffers.mapped_bytes() + buffers.idle_bytes();
+              },
           .trim =
               [this] {
                 engine_->buffers().DropIdle();

@@ -1,5 +1,7 @@
 #include "server/base/buffer.h"
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -9,21 +11,28 @@ namespace {
 
 // In front of every block.
 struct alignas(Buffer::kAlignment) Header {
-  std::shared_ptr<BufferPool> pool;  // null: the block is malloc's, or idle
+  std::shared_ptr<BufferPool> pool;  // null: the block is of no pool, or idle
   size_t size_class = 0;
 };
 
 Header* HeaderOf(void* data) { return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - sizeof(Header)); }
 
-void* Allocate(size_t size_bytes) {
-  const size_t with_header =
-      sizeof(Header) + (size_bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
-  void* const block = std::aligned_alloc(Buffer::kAlignment, with_header);
-  if (block == nullptr) std::abort();
-  return static_cast<std::byte*>(static_cast<void*>(new (block) Header())) + sizeof(Header);
+size_t BytesWithHeader(size_t size_bytes) {
+  return sizeof(Header) + (size_bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
 }
 
-void Release(void* data) {
+// What lies behind the header that is made in `memory`.
+void* WithHeader(void* memory) {
+  return static_cast<std::byte*>(static_cast<void*>(new (memory) Header())) + sizeof(Header);
+}
+
+void* AllocateFromMalloc(size_t size_bytes) {
+  void* const memory = std::aligned_alloc(Buffer::kAlignment, BytesWithHeader(size_bytes));
+  if (memory == nullptr) std::abort();
+  return WithHeader(memory);
+}
+
+void ReleaseToMalloc(void* data) {
   Header* const header = HeaderOf(data);
   header->~Header();
   std::free(header);
@@ -38,18 +47,22 @@ size_t ClassOf(size_t size_bytes) {
 
 size_t CapacityOf(size_t size_class) { return (4 + size_class % 4) * (size_t{1} << (size_class / 4 - 2)); }
 
+bool IsMapped(size_t size_class) { return CapacityOf(size_class) >= BufferPool::kMinMappedBytes; }
+
 }  // namespace
 
 Buffer::Buffer(size_t size_bytes)
-    : data_(size_bytes == 0 ? nullptr : static_cast<std::byte*>(Allocate(size_bytes))), size_bytes_(size_bytes) {}
+    : data_(size_bytes == 0 ? nullptr : static_cast<std::byte*>(AllocateFromMalloc(size_bytes))),
+      size_bytes_(size_bytes) {}
 
 void Buffer::Free(void* data) {
   if (data == nullptr) return;
   // The header lets go of the pool before the pool can have the block: idle blocks keep nothing alive.
   const std::shared_ptr<BufferPool> pool = std::move(HeaderOf(data)->pool);
+  if (pool == nullptr) return ReleaseToMalloc(data);
   std::vector<void*> dropped;
-  if (pool == nullptr || !pool->KeepIdle(data, HeaderOf(data)->size_class, &dropped)) Release(data);
-  for (void* other : dropped) Release(other);
+  if (!pool->KeepIdle(data, HeaderOf(data)->size_class, &dropped)) pool->Release(data);
+  for (void* other : dropped) pool->Release(other);
 }
 
 std::shared_ptr<BufferPool> BufferPool::Create(int64_t max_idle_bytes) {
@@ -62,13 +75,37 @@ BufferPool::~BufferPool() {
   }
 }
 
+void* BufferPool::Allocate(size_t size_class) {
+  void* block = nullptr;
+  if (IsMapped(size_class)) {
+    const size_t bytes = BytesWithHeader(CapacityOf(size_class));
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    mapped_bytes_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+    block = WithHeader(memory);
+  } else {
+    block = AllocateFromMalloc(CapacityOf(size_class));
+  }
+  HeaderOf(block)->size_class = size_class;
+  return block;
+}
+
+void BufferPool::Release(void* block) {
+  Header* const header = HeaderOf(block);
+  const size_t size_class = header->size_class;
+  if (!IsMapped(size_class)) return ReleaseToMalloc(block);
+  const size_t bytes = BytesWithHeader(CapacityOf(size_class));
+  header->~Header();
+  munmap(header, bytes);
+  mapped_bytes_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
+}
+
 Buffer BufferPool::Take(size_t size_bytes) {
   if (size_bytes < kMinPooledBytes) return Buffer(size_bytes);
   const size_t size_class = ClassOf(size_bytes);
   void* block = TakeIdle(size_class);
-  if (block == nullptr) block = Allocate(CapacityOf(size_class));
+  if (block == nullptr) block = Allocate(size_class);
   HeaderOf(block)->pool = shared_from_this();
-  HeaderOf(block)->size_class = size_class;
   return Buffer(static_cast<std::byte*>(block), size_bytes);
 }
 

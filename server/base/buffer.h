@@ -1,11 +1,13 @@
 // Owned, uninitialised, 64-byte-aligned blocks of bytes: outputs of calls on their way to the wire, and tensors that
 // are put together. Large ones come from a pool and go back to it, so that a request of the usual size costs no page
-// faults and no trip to the system.
-// A Buffer is move-only and thread-compatible; a BufferPool is safe from any thread.
+// faults and no trip to the system. The largest are mapped, so that the pool can give all of them back: what is freed
+// to malloc may stay at the top of an arena, where malloc_trim does not reach. A Buffer is move-only and
+// thread-compatible; a BufferPool is safe from any thread.
 #ifndef NORMD_SERVER_BASE_BUFFER_H_
 #define NORMD_SERVER_BASE_BUFFER_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,11 +66,15 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   Buffer Take(size_t size_bytes);
 
   int64_t idle_bytes() const;
+  // Of blocks that are mapped, whether they are used or not.
+  int64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_relaxed); }
   // Frees the blocks that nobody uses.
   void DropIdle();
 
   // Below, malloc is as fast, and its blocks are not worth a lock.
   static constexpr size_t kMinPooledBytes = 32 << 10;
+  // From here on blocks are mapped.
+  static constexpr size_t kMinMappedBytes = 1 << 20;
 
  private:
   friend class Buffer;
@@ -76,12 +82,16 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   static constexpr size_t kClasses = 4 * 48;
 
   explicit BufferPool(int64_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
+  // A new block for a size class, and its end.
+  void* Allocate(size_t size_class);
+  void Release(void* block);
   // Takes an idle block, or returns null.
   void* TakeIdle(size_t size_class);
   // False when it is to be freed. So are the blocks of other sizes that made room for it.
   bool KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped);
 
   const int64_t max_idle_bytes_;
+  std::atomic<int64_t> mapped_bytes_ = 0;
   mutable Mutex mu_;
   std::array<std::vector<void*>, kClasses> idle_ ABSL_GUARDED_BY(mu_);  // the last one back is the next to go
   int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;

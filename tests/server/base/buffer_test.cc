@@ -75,6 +75,22 @@ TEST(BufferPoolTest, SizesThatAreNotUsedMakeRoomForThoseThatAre) {
   EXPECT_EQ(pool->Take(3 * kMiB).data(), first);
 }
 
+TEST(BufferPoolTest, MapsTheLargestBlocksAndGivesThemBack) {
+  const auto pool = BufferPool::Create(16 * kMiB);
+  {
+    const Buffer malloced = pool->Take(kMiB / 2);
+    EXPECT_EQ(pool->mapped_bytes(), 0);
+    const Buffer mapped = pool->Take(8 * kMiB);
+    EXPECT_GT(pool->mapped_bytes(), static_cast<int64_t>(8 * kMiB));
+    const Buffer more_than_it_keeps = pool->Take(32 * kMiB);
+    EXPECT_GT(pool->mapped_bytes(), static_cast<int64_t>(40 * kMiB));
+  }
+  EXPECT_GT(pool->mapped_bytes(), static_cast<int64_t>(8 * kMiB)) << "an idle block stays mapped";
+  EXPECT_LT(pool->mapped_bytes(), static_cast<int64_t>(16 * kMiB));
+  pool->DropIdle();
+  EXPECT_EQ(pool->mapped_bytes(), 0);
+}
+
 TEST(BufferPoolTest, LeavesSmallBlocksToMalloc) {
   const auto pool = BufferPool::Create(kMiB);
   pool->Take(BufferPool::kMinPooledBytes - 1);
