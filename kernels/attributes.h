@@ -43,7 +43,14 @@ enum class Statistic : uint8_t {
   kMeanSquare,    // sum of squares, S = sum / n
   kSumSquares,    // sum of squares, S = sum (ScaleNorm, L2)
   kAbsSum,        // sum of |x|, R = sum (L1)
+  kPowerSum,      // R = the p-th root of the sum of |x|^p (Lp), see kernels/power_sum.h
+  kMaxAbs,        // R = the largest |x| (L-infinity)
 };
+
+// The statistics that need to know the largest |x| first, and are calculated in f64 pairs whatever the dtype.
+constexpr bool SumsPowers(Statistic statistic) {
+  return statistic == Statistic::kPowerSum || statistic == Statistic::kMaxAbs;
+}
 
 enum class Pattern : uint8_t { kRows, kColumns };
 

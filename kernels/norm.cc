@@ -82,7 +82,8 @@ absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<
   plan.eps = spec.eps.value_or(method.info.default_eps) + 0.0;  // -0 becomes 0
   plan.eps_mode = spec.eps_mode.value_or(method.info.default_eps_mode);
   if (method.traits.takes_parameters) plan.cast_order = spec.cast_order;
-  const bool has_fast = dtype != DType::kF64 && method.traits.has_fast && plan.cast_order == CastOrder::kAffineThenCast;
+  const bool has_fast = dtype != DType::kF64 && method.traits.has_fast && !SumsPowers(plan.statistic) &&
+                        plan.cast_order == CastOrder::kAffineThenCast;
   if (has_fast) plan.precision = options.precision;
   if (absl::Status status = method.lower(spec, &plan); !status.ok()) return status;
   if (method.traits.refuses_single_values) {

@@ -46,8 +46,8 @@ struct NormPlan {
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
   // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|, |w * n|), n = (x - mean) / D, up to a mean 1e6
-  // standard deviations away. kExact where that was asked for, and for f64, PowerNorm and CAST_THEN_AFFINE. Elements
-  // may be calculated in more.
+  // standard deviations away. kExact where that was asked for, and for f64, PowerNorm, CAST_THEN_AFFINE and LpNorm of
+  // other norms than L1 and L2. Elements may be calculated in more.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y
@@ -62,6 +62,7 @@ struct NormPlan {
   EpsMode eps_mode = EpsMode::kInsideSqrt;
   CastOrder cast_order = CastOrder::kAffineThenCast;
   bool zero_norm_gives_zero = false;  // LpNorm
+  double p = 2;                       // of kPowerSum
 
   AffineIndex affine_index = AffineIndex::kElement;
   int64_t channels_per_keep1 = 0;
@@ -77,6 +78,10 @@ struct NormPlan {
 
   // Elements in one statistic set, masked ones counted.
   int64_t SetSize() const { return reduce0 * statistic_reduce1; }
+  // Elements, weighted by what they cost beside RMSNorm's (0.11 us each where powers are summed, and 4 ns): what
+  // decides whether a call is small.
+  int64_t Work() const { return elements * WorkPerElement(); }
+  int64_t WorkPerElement() const { return statistic == Statistic::kPowerSum ? 32 : 1; }
   // Statistic sets: keep0 * keep1.
   int64_t Sets() const { return keep0 * keep1; }
   DType StatisticsDType() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }

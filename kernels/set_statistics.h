@@ -11,55 +11,10 @@
 
 #include "kernels/attributes.h"
 #include "kernels/host_device.h"
+#include "kernels/pairs.h"
+#include "kernels/power_sum.h"
 
 namespace normd {
-
-// An unevaluated sum hi + lo. Arithmetic below is plain IEEE f64 and std::fma, so it has the same bits everywhere.
-struct DoublePair {
-  double hi = 0, lo = 0;
-};
-
-NORMD_HOST_DEVICE inline DoublePair Renormalise(double a, double b) {
-  const double s = a + b;
-  return {s, b - (s - a)};
-}
-NORMD_HOST_DEVICE inline DoublePair TwoSum(double a, double b) {
-  const double s = a + b;
-  const double bb = s - a;
-  return {s, (a - (s - bb)) + (b - bb)};
-}
-NORMD_HOST_DEVICE inline DoublePair TwoProduct(double a, double b) {
-  const double p = a * b;
-  return {p, std::fma(a, b, -p)};
-}
-NORMD_HOST_DEVICE inline DoublePair Add(DoublePair a, DoublePair b) {
-  const DoublePair s = TwoSum(a.hi, b.hi);
-  return Renormalise(s.hi, s.lo + (a.lo + b.lo));
-}
-NORMD_HOST_DEVICE inline DoublePair Negate(DoublePair a) { return {-a.hi, -a.lo}; }
-NORMD_HOST_DEVICE inline DoublePair Multiply(DoublePair a, DoublePair b) {
-  const DoublePair p = TwoProduct(a.hi, b.hi);
-  return Renormalise(p.hi, std::fma(a.hi, b.lo, std::fma(a.lo, b.hi, p.lo)));
-}
-// A quotient whose high part is not finite, or 0, has no low part.
-NORMD_HOST_DEVICE inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
-  return std::isfinite(hi) && hi != 0 && std::isfinite(p.lo) ? p : DoublePair{hi, 0};
-}
-NORMD_HOST_DEVICE inline DoublePair Divide(DoublePair a, double b) {
-  const double q = a.hi / b;
-  const double r = std::fma(-q, b, a.hi) + a.lo;
-  return WithoutLowIfSpecial(q, Renormalise(q, r / b));
-}
-NORMD_HOST_DEVICE inline DoublePair Reciprocal(DoublePair b) {
-  const double q = 1.0 / b.hi;
-  const double r = std::fma(-q, b.hi, 1.0) - q * b.lo;
-  return WithoutLowIfSpecial(q, Renormalise(q, q * r));
-}
-NORMD_HOST_DEVICE inline DoublePair Sqrt(DoublePair a) {
-  const double root = std::sqrt(a.hi);
-  const double r = std::fma(-root, root, a.hi) + a.lo;
-  return WithoutLowIfSpecial(root, Renormalise(root, r / (2 * root)));
-}
 
 // Sums over a set or a part of one: of d and of d squared (or |d| in `second`), d = x * scale - shift.
 struct PairSums {
@@ -86,6 +41,7 @@ struct Magnitude {
     non_finite_sum += other.non_finite_sum;
   }
   NORMD_HOST_DEVICE bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
+  NORMD_HOST_DEVICE double largest() const { return std::bit_cast<double>(largest_bits); }
 };
 
 // What Apply needs of a set: y = ((x * scale - shift) - delta) * inverse; where a scale above 1 would take an element
@@ -134,6 +90,7 @@ struct DivisorRule {
   double eps = 0;
   EpsMode mode = EpsMode::kInsideSqrt;
   bool zero_norm_gives_zero = false;
+  double p = 2;  // kPowerSum's
 };
 
 // A finished set. mean, m2 and inverse_std are what replies and sessions see, unscaled.
@@ -158,7 +115,7 @@ struct FinishedSet {
 // largest magnitude is beyond 2^400, or under 2^-400 where eps does not drown it. The outer bounds leave room for the
 // squares of 2^24 elements at either end.
 NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
-  const double largest = std::bit_cast<double>(magnitude.largest_bits);
+  const double largest = magnitude.largest();
   if (!magnitude.finite() || largest == 0) return 1;
   if (largest > 0x1p+400) return 0x1p-600;
   const double eps_matters = rule.mode == EpsMode::kInsideSqrt ? 0x1p-700 : 0x1p-350;
@@ -169,7 +126,7 @@ NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const Divis
 NORMD_HOST_DEVICE inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
   const bool centred = statistic == Statistic::kMeanVariance;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  return {{magnitude.non_finite_sum, 0}, {centred ? nan : std::bit_cast<double>(magnitude.largest_bits), 0}};
+  return {{magnitude.non_finite_sum, 0}, {centred ? nan : magnitude.largest(), 0}};
 }
 
 // 1 / D in plain f64, for narrow input. `value` is S, or R where `is_root`.
@@ -334,7 +291,15 @@ NORMD_HOST_DEVICE inline void FinishEqual(const DivisorRule& rule, FinishedSet* 
   s.scale = 1;
 }
 
-// Sums of f64 elements times `scale` about `shift` (scaled, too), n of them.
+// The norm of f64 elements of which `largest` is the largest |x|. `sum`: of kPowerSum's terms.
+NORMD_HOST_DEVICE inline DoublePair PowerNormOf(Statistic statistic, const DivisorRule& rule, DoublePair sum,
+                                                double largest) {
+  if (statistic == Statistic::kMaxAbs || !std::isfinite(largest)) return {largest, 0};
+  return Multiply({largest, 0}, PowerRoot(sum, rule.p));
+}
+
+// Sums of f64 elements times `scale` about `shift` (scaled, too), n of them. Where powers are summed `shift` is the
+// largest |x * scale|.
 NORMD_HOST_DEVICE inline FinishedSet FinishWide(Statistic statistic, const DivisorRule& rule, const PairSums& sums,
                                                 double n, double shift, double scale) {
   FinishedSet set;
@@ -351,14 +316,16 @@ NORMD_HOST_DEVICE inline FinishedSet FinishWide(Statistic statistic, const Divis
     set.statistics.shift = CentringShift(shift);
     set.statistics.delta = delta;
   }
+  if (SumsPowers(statistic)) m2 = PowerNormOf(statistic, rule, sums.second, shift);
   const bool divide = statistic == Statistic::kMeanVariance || statistic == Statistic::kMeanSquare;
   const DoublePair value = divide ? Divide(m2, n) : m2;
   if (scale < 1 && value.hi <= 0 && rule.eps > 0) {
     FinishEqual(rule, &set);
     return set;
   }
-  set.m2 = statistic == Statistic::kAbsSum ? m2.hi / scale : m2.hi / scale / scale;
-  set.statistics.inverse = InverseDivisorWide(rule, value, statistic == Statistic::kAbsSum, scale);
+  const bool is_root = statistic == Statistic::kAbsSum || SumsPowers(statistic);
+  set.m2 = is_root ? m2.hi / scale : m2.hi / scale / scale;
+  set.statistics.inverse = InverseDivisorWide(rule, value, is_root, scale);
   set.inverse_std = set.statistics.inverse.hi * scale;
   set.statistics.inverse.hi = Factor(rule, set.statistics.inverse.hi);
   return set;

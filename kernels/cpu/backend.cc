@@ -95,13 +95,13 @@ class CpuBackend final : public Backend {
   }
 
   void Submit(std::vector<Job> jobs, Done done) override {
-    int64_t elements = 0;
+    int64_t work = 0;
     for (const Job& job : jobs) {
-      elements += job.plan->elements;
+      work += job.plan->Work();
       // Nobody sends one here while there is a device; when it is lost, its addresses must not take the process along.
       if (job.in_cuda.any()) return std::move(done)(InCudaMemory());
     }
-    if (elements <= options_.inline_elements) {
+    if (work <= options_.inline_elements) {
       // On this thread alone: waking another one costs as much as the work.
       for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_.stream_bytes);
       std::move(done)(absl::OkStatus());

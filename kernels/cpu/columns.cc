@@ -95,6 +95,8 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
       return SumColumns<Statistic::kAbsSum, false>(F64(), kWide, block, sums);
     case Statistic::kMeanSquare:
     case Statistic::kSumSquares:
+    case Statistic::kPowerSum:  // its terms are summed as kAbsSum
+    case Statistic::kMaxAbs:    // has no sums
       return SumColumns<Statistic::kMeanSquare, false>(F64(), kWide, block, sums);
   }
 }
@@ -193,6 +195,8 @@ void SumRowsOf(Statistic statistic, const ColumnBlock& block, double* first, dou
         return SumRows<Real, Statistic::kAbsSum>(tag, block, first, second);
       case Statistic::kMeanSquare:
       case Statistic::kSumSquares:
+      case Statistic::kPowerSum:  // never narrow
+      case Statistic::kMaxAbs:
         return SumRows<Real, Statistic::kMeanSquare>(tag, block, first, second);
     }
   });

@@ -66,7 +66,7 @@ struct ColumnBlock {
   const uint8_t* mask = nullptr;       // one byte a position
   const PositionScale* pre = nullptr;  // one a position, `pre_stride` apart
   int64_t pre_stride = 1;
-  const double* shift = nullptr;  // one a column
+  const double* shift = nullptr;  // one a column; where powers are summed the largest |x| of its set, scaled
   const double* scale = nullptr;  // one a column, powers of two, f64 only
 };
 

@@ -202,6 +202,8 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
       return SumChunksOf<Statistic::kAbsSum>(precision, rows, begin, end, shift, scale, sums);
     case Statistic::kMeanSquare:
     case Statistic::kSumSquares:
+    case Statistic::kPowerSum:  // its terms are summed as kAbsSum
+    case Statistic::kMaxAbs:    // has no sums
       break;
   }
   SumChunksOf<Statistic::kMeanSquare>(precision, rows, begin, end, shift, scale, sums);
@@ -334,6 +336,8 @@ void NormaliseRows(const RowBlock& block, FinishedSet* results) {
         return NormaliseRowsOf<Statistic::kAbsSum>(tag, block, results);
       case Statistic::kMeanSquare:
       case Statistic::kSumSquares:
+      case Statistic::kPowerSum:  // never narrow
+      case Statistic::kMaxAbs:
         break;
     }
     NormaliseRowsOf<Statistic::kMeanSquare>(tag, block, results);

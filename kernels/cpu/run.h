@@ -54,6 +54,10 @@ struct Run {
 // Used for PowerNorm's groups, whose sets are short.
 FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
+// The terms of kPowerSum of n f64 elements times `scale`, in pairs; 0 where `largest`, that of the set, scaled, is 0 or
+// not finite.
+void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low);
+
 void RunRows(const Run& run);
 // The same for an x in pieces: rows that lie in one piece are read there, a row that straddles two is put together.
 // REQUIRES: TakesSegments(run.plan).

@@ -182,6 +182,12 @@ class ColumnTile {
         SetShift(set, FirstElement(c) * scale_[static_cast<size_t>(c)]);
       }
     }
+    if (SumsPowers(plan_.statistic)) {
+      for (int64_t set = 0; set < sets_; ++set) {
+        const double scale = scale_[static_cast<size_t>(set * plan_.reduce1)];
+        SetShift(set, magnitudes_[static_cast<size_t>(set)].largest() * scale);
+      }
+    }
     std::vector<bool> pending(static_cast<size_t>(sets_), true);
     SumPendingPairs(split, pending);
     if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
@@ -294,13 +300,35 @@ class ColumnTile {
     });
   }
 
+  // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's set, scaled; these statistics
+  // have no mask.
+  void SumPowers(const ColumnBlock& block, PairSums* sums) const {
+    std::vector<double> high(static_cast<size_t>(block.positions * block.columns));
+    std::vector<double> low(high.size());
+    for (int64_t i = 0; i < block.positions * block.columns; ++i) {
+      const int64_t column = i % block.columns;
+      PowerTerms(block.x.At(i / block.columns * block.stride + column), 1, block.scale[column], block.shift[column],
+                 run_.rule.p, high.data() + i, low.data() + i);
+    }
+    ReduceColumnBlock(Statistic::kAbsSum,
+                      {.x = {DType::kF64, high.data(), low.data()},
+                       .positions = block.positions,
+                       .columns = block.columns,
+                       .stride = block.columns},
+                      sums);
+  }
+
   // The same in pairs.
   void SumPendingPairs(bool split, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     std::vector<PairSums> sums(static_cast<size_t>(blocks * columns_));
     const auto reduce = [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        ReduceColumnBlock(plan_.statistic, Block(b), sums.data() + b * columns_);
+        if (plan_.statistic == Statistic::kPowerSum) {
+          SumPowers(Block(b), sums.data() + b * columns_);
+        } else if (plan_.statistic != Statistic::kMaxAbs) {
+          ReduceColumnBlock(plan_.statistic, Block(b), sums.data() + b * columns_);
+        }
       }
     };
     if (split) {
@@ -315,7 +343,7 @@ class ColumnTile {
       run_.Fold(sums.data() + c, plan_.reduce1, 1);
       PairSums total = sums[static_cast<size_t>(c)];
       const auto i = static_cast<size_t>(set);
-      if (!magnitudes_.empty() && !magnitudes_[i].finite()) {
+      if (!magnitudes_.empty() && !magnitudes_[i].finite() && !SumsPowers(plan_.statistic)) {
         SetShift(set, 0);
         total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
       }

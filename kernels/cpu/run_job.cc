@@ -103,6 +103,13 @@ class ResidualStream {
   Elements stream_;
 };
 
+// The elements as f64, in `to`.
+Elements Widened(const Run& run, double* to) {
+  run.pool.ParallelFor(run.plan.elements, run.Grain(1),
+                       [&](int64_t begin, int64_t end) { ConvertToF64(run.x.At(begin), end - begin, to + begin); });
+  return {DType::kF64, to, nullptr};
+}
+
 void RunPattern(Run& run) {
   if (run.x.data == nullptr) {
     RunScatteredRows(run);
@@ -151,6 +158,19 @@ void Run::Fold(PairSums* parts, int64_t n, int64_t stride) const {
   }
 }
 
+void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low) {
+  const auto* const data = static_cast<const char*>(x.data);
+  const bool has_terms = largest > 0 && std::isfinite(largest);
+  for (int64_t i = 0; i < n; ++i) {
+    double element = 0;
+    std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // of any alignment
+    const DoublePair value = {element * scale, x.lo == nullptr ? 0 : x.lo[i] * scale};
+    const DoublePair term = has_terms ? PowerTerm(value, largest, p) : DoublePair{};
+    high[i] = term.hi;
+    low[i] = term.lo;
+  }
+}
+
 FinishedSet Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                         Precision precision) const {
   const auto n = static_cast<double>(count);
@@ -180,8 +200,11 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
   const NormPlan& plan = *job.plan;
-  Run run{.plan = plan, .job = job, .pool = pool, .grain_elements = grain_elements};
-  run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero};
+  Run run{.plan = plan,
+          .job = job,
+          .pool = pool,
+          .grain_elements = std::max<int64_t>(1, grain_elements / plan.WorkPerElement())};
+  run.rule = {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p};
   run.x = {plan.dtype, job.x, nullptr};
   if (job.x_buffer != nullptr) {
     Gather(run);
@@ -202,6 +225,11 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
   if (job.residual.present()) {
     residual = std::make_unique<ResidualStream>(run, run.x);
     run.x = residual->stream();
+  }
+  std::unique_ptr<char[]> widened;
+  if (SumsPowers(plan.statistic) && !run.wide()) {
+    widened = Scratch(plan.elements * SizeOf(DType::kF64));
+    run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
   }
   if (plan.permutation.empty()) {
     RunPattern(run);

@@ -98,6 +98,13 @@ class RowSet {
                              [&](Precision precision, double shift) { return sums_about(precision, shift, 1); });
     }
     const Magnitude magnitude = Measure(rows, chunks, share_out);
+    if (SumsPowers(plan_.statistic)) {
+      const double scale = ScaleFor(magnitude, run_.rule);
+      const double largest = magnitude.largest() * scale;
+      if (plan_.statistic == Statistic::kPowerSum) SumPowers(rows, scale, largest, share_out, sums.data());
+      run_.Fold(sums.data(), chunks, 1);
+      return run_.Finish(plan_.statistic, sums[0], run_.counted, largest, scale, Precision::kExact);
+    }
     if (!magnitude.finite()) {
       const PairSums none = NonFiniteSums(plan_.statistic, magnitude);
       return run_.Finish(plan_.statistic, none, run_.counted, 0, 1, Precision::kExact);
@@ -111,9 +118,29 @@ class RowSet {
     return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
+  // Calls its argument for ranges of chunks, on this thread or shared out.
+  using ShareOut = absl::FunctionRef<void(absl::FunctionRef<void(int64_t, int64_t)>)>;
+
+  // The sums of kPowerSum's terms, chunk by chunk. Methods with these statistics take no mask.
+  void SumPowers(const RowChunks& rows, double scale, double largest, ShareOut share_out, PairSums* sums) const {
+    const int64_t per_segment = order::RowChunks(rows.n);
+    share_out([&](int64_t begin, int64_t end) {
+      // Sets may be short and many.
+      absl::InlinedVector<double, 256> high(static_cast<size_t>(std::min(order::kRowChunk, rows.n)));
+      absl::InlinedVector<double, 256> low(high.size());
+      for (int64_t chunk = begin; chunk < end; ++chunk) {
+        const int64_t at = chunk % per_segment * order::kRowChunk;
+        const int64_t n = std::min(order::kRowChunk, rows.n - at);
+        PowerTerms(rows.x.At(chunk / per_segment * rows.stride + at), n, scale, largest, run_.rule.p, high.data(),
+                   low.data());
+        ReduceRowChunks(Statistic::kAbsSum, Precision::kExact, {.x = {DType::kF64, high.data(), low.data()}, .n = n}, 0,
+                        1, 0, 1, sums + chunk);
+      }
+    });
+  }
+
   // Of f64 elements, by chunks.
-  Magnitude Measure(const RowChunks& rows, int64_t chunks,
-                    absl::FunctionRef<void(absl::FunctionRef<void(int64_t, int64_t)>)> share_out) const {
+  Magnitude Measure(const RowChunks& rows, int64_t chunks, ShareOut share_out) const {
     std::vector<Magnitude> magnitudes(static_cast<size_t>(chunks));
     const int64_t per_segment = order::RowChunks(rows.n);
     share_out([&](int64_t begin, int64_t end) {
@@ -260,7 +287,7 @@ bool TakesSegments(const NormPlan& plan) {
   // thread: then one copy of x is as good.
   constexpr int64_t kMaxRowBytes = 128 << 10;
   return plan.pattern == Pattern::kRows && plan.reduce0 == 1 && plan.permutation.empty() && plan.power_groups == 0 &&
-         plan.elements > 0 && plan.reduce1 * SizeOf(plan.dtype) <= kMaxRowBytes;
+         !SumsPowers(plan.statistic) && plan.elements > 0 && plan.reduce1 * SizeOf(plan.dtype) <= kMaxRowBytes;
 }
 
 void RunScatteredRows(const Run& run) {

@@ -157,7 +157,7 @@ template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kThreads) SumOneColumnKernel(const __grid_constant__ SetWork work, Round round) {
   if (work.pending[static_cast<int>(round)] == 0) return;
   using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
-  const bool is_abs = work.statistic == Statistic::kAbsSum;
+  const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
     const int64_t k1 = place.column / work.reduce1;
@@ -178,8 +178,7 @@ __global__ void __launch_bounds__(kThreads) SumOneColumnKernel(const __grid_cons
         if constexpr (kPre) {
           diff = Multiply({x * pre.scale, lo * pre.scale}, {pre.hi, pre.lo});
         } else {
-          diff = kCentred ? WideDifference(x, lo, state.scale, state.shift)
-                          : DoublePair{x * state.scale, lo * state.scale};
+          diff = WideValue<kCentred>(work, state, {x, lo});
         }
         sums.template Take<kCentred>(diff, is_abs);
       } else {

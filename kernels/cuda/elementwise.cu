@@ -1,4 +1,4 @@
-// The residual stream and copies in another order of the axes: one element a thread.
+// The residual stream, copies in f64 and copies in another order of the axes: one element a thread.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -39,6 +39,10 @@ __global__ void __launch_bounds__(kThreads)
     if (lo != nullptr) lo[i] = sum.lo;
     if (h != nullptr) static_cast<typename T::Storage*>(h)[i] = Store(T(), RoundTo(T(), sum.hi));
   });
+}
+
+__global__ void __launch_bounds__(kThreads) WidenKernel(Elements x, int64_t n, double* wide) {
+  ForElements(n, [&](int64_t i) { wide[i] = ElementAt(x, i); });
 }
 
 template <typename Word>
@@ -91,6 +95,10 @@ cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const
       return Launch(shape, stream, AddWideKernel<F64>, x, r, scale, n, hi, lo, h);
   }
   return cudaErrorInvalidValue;
+}
+
+cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream) {
+  return Launch(ElementsShape(limits, n), stream, WidenKernel, x, n, wide);
 }
 
 cudaError_t Permute(const DeviceLimits& limits, const PermuteWork& work, const void* from, void* to,

@@ -91,7 +91,7 @@ cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, c
 // ---- Everything else: sums of parts, sets, elements ----
 
 struct SetState {
-  double shift = 0;
+  double shift = 0;  // where powers are summed the largest |x|, scaled
   double scale = 1;
   double exact_shift = 0;  // where EXACT begins, should FAST not do
   Round round = Round::kDone;
@@ -168,6 +168,9 @@ cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, co
 // The same kept in f64: hi, and lo for f64 x (else null). `h` of x's dtype: null, or hi rounded.
 cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
                             double* hi, double* lo, void* h, cudaStream_t stream);
+
+// The elements as f64.
+cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream);
 
 // A copy in another order of the axes: to[i] = from[p(i)], or to[p(i)] = from[i] if `back`.
 struct PermuteWork {

@@ -10,6 +10,7 @@
 #include "kernels/attributes.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/kernels.h"
 #include "kernels/order.h"
 #include "kernels/set_statistics.h"
 
@@ -95,6 +96,17 @@ __device__ __forceinline__ DoublePair WideDifference(double x, double lo, double
   const DoublePair value = {x * scale, lo * scale};
   const DoublePair exact = TwoSum(value.hi, -shift);
   return Renormalise(exact.hi, exact.lo + value.lo);
+}
+
+// What is summed of an f64 element: its scaled difference from the shift, its scaled value, or its term of kPowerSum.
+template <bool kCentred>
+__device__ __forceinline__ DoublePair WideValue(const SetWork& work, const SetState& state, DoublePair x) {
+  if constexpr (kCentred) {
+    return WideDifference(x.hi, x.lo, state.scale, state.shift);
+  } else {
+    const DoublePair value = {x.hi * state.scale, x.lo * state.scale};
+    return work.statistic == Statistic::kPowerSum ? PowerTerm(value, state.shift, work.rule.p) : value;
+  }
 }
 
 // Partials folded by halves: p[i] += p[i + width / 2]. The first lane's result is the sum.

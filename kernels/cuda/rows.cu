@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     SumWideRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = Group<kWarp>::This();
-  const bool is_abs = work.statistic == Statistic::kAbsSum;
+  const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
   ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
     const SetState& state = work.states[place.set];
     if (state.round != round) return;
@@ -92,9 +92,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto take = [&](int i, WideSums& sums) {
       if (mask != nullptr && mask[i] == 0) return;
       const double low = lo == nullptr ? 0 : lo[i];
-      const DoublePair diff = kCentred ? WideDifference(x[i], low, state.scale, state.shift)
-                                       : DoublePair{x[i] * state.scale, low * state.scale};
-      sums.template Take<kCentred>(diff, is_abs);
+      sums.template Take<kCentred>(WideValue<kCentred>(work, state, {x[i], low}), is_abs);
     };
     const PairSums sums = SumChunk<kCentred, WideSums>(lanes, place.n, take);
     if (lanes.lane == 0) static_cast<PairSums*>(work.parts)[place.part] = sums;

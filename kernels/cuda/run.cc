@@ -36,7 +36,7 @@ ParameterIndex IndexOf(const NormPlan& plan) {
   return {.kind = plan.affine_index, .channels_per_keep1 = plan.channels_per_keep1, .channel_run = plan.channel_run};
 }
 
-DivisorRule RuleOf(const NormPlan& plan) { return {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero}; }
+DivisorRule RuleOf(const NormPlan& plan) { return {plan.eps, plan.eps_mode, plan.zero_norm_gives_zero, plan.p}; }
 
 RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
   const NormPlan& plan = *job.plan;
@@ -94,6 +94,7 @@ class JobRun {
     x_ = {.dtype = plan_.dtype, .data = job_.x};
     y_ = job_.y;
     if (job_.residual.data != nullptr) NORMD_RETURN_IF_FAILED(AddResidual());
+    if (SumsPowers(plan_.statistic) && x_.dtype != DType::kF64) NORMD_RETURN_IF_FAILED(WidenX());
     if (plan_.permutation.empty()) return RunPattern();
     NORMD_RETURN_IF_FAILED(PermuteX());
     NORMD_RETURN_IF_FAILED(RunPattern());
@@ -123,6 +124,14 @@ class JobRun {
         AddResidualWide(limits_, x_, job_.residual, job_.residual_scale, plan_.elements, hi, lo, job_.h, stream_),
         "residual");
     x_ = {.dtype = DType::kF64, .data = hi, .lo = lo};
+    return absl::OkStatus();
+  }
+
+  absl::Status WidenX() {
+    double* wide = nullptr;
+    NORMD_RETURN_IF_FAILED(Take(arena_, plan_.elements, &wide));
+    NORMD_CUDA_RETURN_STATUS(Widen(limits_, x_, plan_.elements, wide, stream_), "f64 copy");
+    x_ = {.dtype = DType::kF64, .data = wide};
     return absl::OkStatus();
   }
 
@@ -269,8 +278,8 @@ bool FusesResidual(const DeviceJob& job) {
 
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
   return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
-         plan.power_groups == 0 && plan.cast_order == CastOrder::kAffineThenCast && plan.elements > 0 &&
-         plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
+         plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.cast_order == CastOrder::kAffineThenCast &&
+         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
 }
 
 absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {

@@ -141,7 +141,16 @@ __global__ void __launch_bounds__(kThreads) BeginSetsKernel(const __grid_constan
     ChooseShift(work, set, &state);
   } else {
     const Magnitude magnitude = work.pre == nullptr ? AsMagnitude(work.magnitudes[set]) : Magnitude();
-    if (!magnitude.finite()) {
+    if (SumsPowers(work.statistic)) {
+      state.scale = ScaleFor(magnitude, work.rule);
+      state.shift = magnitude.largest() * state.scale;
+      const bool has_sums = work.statistic == Statistic::kPowerSum && magnitude.finite() && state.shift > 0;
+      if (has_sums) {
+        state.round = Round::kExact;
+      } else {
+        finished = Finish(work, {}, state.shift, state.scale, Precision::kExact);
+      }
+    } else if (!magnitude.finite()) {
       finished = Finish(work, NonFiniteSums(work.statistic, magnitude), 0, 1, Precision::kExact);
     } else {
       state.round = Round::kExact;

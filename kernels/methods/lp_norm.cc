@@ -62,7 +62,7 @@ extern constinit const MethodDefinition kLpNorm = {
              .used_by = "Sentence-BERT, CLIP and FaceNet embeddings, retrieval by cosine",
              .when_to_choose = "embeddings before a dot product (order 2), non-negative weights into shares (order 1)",
              .attributes = kAttributes},
-    .traits = {.takes_parameters = false, .parameter_shape_rank = kMaxRank},  // any axis is in that
+    .traits = {.takes_parameters = false},
     .validate = Validate,
     .statistic = StatisticOf,
     .lower = Lower,

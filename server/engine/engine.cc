@@ -240,11 +240,11 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // Runs `jobs`, then the next stage. Large ones wait for their turn; by then the caller may have gone.
   void Submit(std::vector<Job> jobs, Stage stage) {
     if (jobs.empty()) return (this->*stage.next)();
-    int64_t elements = 0;
-    for (const Job& job : jobs) elements += job.plan->elements;
+    int64_t work = 0;
+    for (const Job& job : jobs) work += job.plan->Work();
     const bool asks_for_device =
         std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.errand.device == Device::kCuda; });
-    if (!asks_for_device && elements <= ground_.backend->inline_elements()) {
+    if (!asks_for_device && work <= ground_.backend->inline_elements()) {
       return Run(std::move(jobs), stage, /*large=*/false);
     }
     ground_.gate->Enter({.start =

@@ -20,8 +20,8 @@ absl::Status CheckChannels(const Session& session) {
                            "CHANNELS_OUT_OF_RANGE");
   }
   if (channels != 0 && !TraitsOf(spec.method()).has_channels) {
-    return OutOfRangeError("num_channels", Concat(channels), Concat("0: ", Info(spec.method()).name, " has no channels"),
-                           "CHANNELS_OUT_OF_RANGE");
+    return OutOfRangeError("num_channels", Concat(channels),
+                           Concat("0: ", Info(spec.method()).name, " has no channels"), "CHANNELS_OUT_OF_RANGE");
   }
   return absl::OkStatus();
 }
@@ -55,6 +55,10 @@ absl::Status CheckSessionParameters(const Session& session, const std::optional<
   if (bias.has_value()) views.bias = bias->View();
   NORMD_RETURN_IF_ERROR(CheckTensor(views.weight, "parameters.weight"));
   NORMD_RETURN_IF_ERROR(CheckTensor(views.bias, "parameters.bias"));
+  if (!TraitsOf(session.spec.method()).takes_parameters && (views.weight.present() || views.bias.present())) {
+    return NotAllowedError(views.weight.present() ? "parameters.weight" : "parameters.bias",
+                           Concat(Info(session.spec.method()).name, " takes no parameters"));
+  }
   if (const std::optional<Shape> shape = ShapeForParameters(session); shape.has_value()) {
     NORMD_ASSIGN_OR_RETURN(const NormPlan plan,
                            MakePlan(session.spec, DType::kF32, *shape,

@@ -217,9 +217,10 @@ absl::Status CheckOutputs(const Task& task) {
   if (task.plan().given_statistics) {
     return NotAllowedError("outputs", "MOMENTS are asked for where statistics are given and none are computed");
   }
-  if (task.plan().statistic == Statistic::kAbsSum) {
-    return OutOfRangeError("spec.lp_norm.order", "1", "2 where moments are asked for: a sum of |x| has none",
-                           "MOMENTS_NOT_DEFINED");
+  const Statistic statistic = task.plan().statistic;
+  if (statistic == Statistic::kAbsSum || SumsPowers(statistic)) {
+    return OutOfRangeError("spec.lp_norm.order", NumberText(task.plan().p),
+                           "2 where moments are asked for: other norms have none", "MOMENTS_NOT_DEFINED");
   }
   return absl::OkStatus();
 }
@@ -326,7 +327,7 @@ absl::Status Prepare(const Backend& backend, Task* task) {
   NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
   prepared->runs_inline = !prepared->commits && !prepared->two_halves && !call.validate_only &&
                           chosen.device == Device::kCpu && plan.elements > 0 &&
-                          plan.elements <= backend.inline_elements();
+                          plan.Work() <= backend.inline_elements();
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));

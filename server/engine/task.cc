@@ -82,10 +82,12 @@ bool NeedsXTogether(const Backend& backend, const Task& task) {
   return task.call.x.scattered() && !takes;
 }
 
-// What PrepareTask allocates for a call, and encoding its moments. Not the parameters of a session: the cache counts
-// them.
+// What PrepareTask and the backend allocate for a call, and encoding its moments. Not the parameters of a session: the
+// cache counts them.
 int64_t BytesToMake(const Backend& backend, const Task& task) {
   int64_t bytes = NeedsXTogether(backend, task) ? task.call.x.size_bytes : 0;
+  const bool widens = SumsPowers(task.plan().statistic) && task.plan().dtype != DType::kF64;
+  if (widens) bytes += task.plan().elements * SizeOf(DType::kF64);  // the backend's copy of x
   if (task.session == nullptr) bytes += BytesOfLayer(task.plan(), task.call.parameters);
   const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().Sets();
   if (task.commits() || task.two_halves() || task.Wants(OutputKind::kMoments)) bytes += moments;

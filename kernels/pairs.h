@@ -1,0 +1,61 @@
+// Numbers of twice the width of an f64, as unevaluated sums. Standard headers only: device code reads it, too. Pure
+// functions.
+#ifndef NORMD_KERNELS_PAIRS_H_
+#define NORMD_KERNELS_PAIRS_H_
+
+#include <cmath>
+
+#include "kernels/host_device.h"
+
+namespace normd {
+
+// An unevaluated sum hi + lo. Arithmetic below is plain IEEE f64 and std::fma, so it has the same bits everywhere.
+struct DoublePair {
+  double hi = 0, lo = 0;
+};
+
+NORMD_HOST_DEVICE inline DoublePair Renormalise(double a, double b) {
+  const double s = a + b;
+  return {s, b - (s - a)};
+}
+NORMD_HOST_DEVICE inline DoublePair TwoSum(double a, double b) {
+  const double s = a + b;
+  const double bb = s - a;
+  return {s, (a - (s - bb)) + (b - bb)};
+}
+NORMD_HOST_DEVICE inline DoublePair TwoProduct(double a, double b) {
+  const double p = a * b;
+  return {p, std::fma(a, b, -p)};
+}
+NORMD_HOST_DEVICE inline DoublePair Add(DoublePair a, DoublePair b) {
+  const DoublePair s = TwoSum(a.hi, b.hi);
+  return Renormalise(s.hi, s.lo + (a.lo + b.lo));
+}
+NORMD_HOST_DEVICE inline DoublePair Negate(DoublePair a) { return {-a.hi, -a.lo}; }
+NORMD_HOST_DEVICE inline DoublePair Multiply(DoublePair a, DoublePair b) {
+  const DoublePair p = TwoProduct(a.hi, b.hi);
+  return Renormalise(p.hi, std::fma(a.hi, b.lo, std::fma(a.lo, b.hi, p.lo)));
+}
+// A quotient whose high part is not finite, or 0, has no low part.
+NORMD_HOST_DEVICE inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
+  return std::isfinite(hi) && hi != 0 && std::isfinite(p.lo) ? p : DoublePair{hi, 0};
+}
+NORMD_HOST_DEVICE inline DoublePair Divide(DoublePair a, double b) {
+  const double q = a.hi / b;
+  const double r = std::fma(-q, b, a.hi) + a.lo;
+  return WithoutLowIfSpecial(q, Renormalise(q, r / b));
+}
+NORMD_HOST_DEVICE inline DoublePair Reciprocal(DoublePair b) {
+  const double q = 1.0 / b.hi;
+  const double r = std::fma(-q, b.hi, 1.0) - q * b.lo;
+  return WithoutLowIfSpecial(q, Renormalise(q, q * r));
+}
+NORMD_HOST_DEVICE inline DoublePair Sqrt(DoublePair a) {
+  const double root = std::sqrt(a.hi);
+  const double r = std::fma(-root, root, a.hi) + a.lo;
+  return WithoutLowIfSpecial(root, Renormalise(root, r / (2 * root)));
+}
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_PAIRS_H_
