@@ -64,6 +64,10 @@ struct ScaleNormSpec {};
 struct LpNormSpec {
   int64_t order = 2;
   int64_t axis = -1;
+  std::optional<double> p;    // instead of `order`; infinity: the largest |x|
+  std::vector<int64_t> axes;  // instead of `axis`
+
+  double Power() const { return p.value_or(static_cast<double>(order)); }
 };
 struct PowerNormSpec {
   int64_t num_groups = 1;

@@ -30,10 +30,10 @@ constexpr FlagSpec kSpecFlags[] = {
     {"num-groups", '\0', "G", "groups of channels (also --groups)"},
     {"groups", '\0', "G", "the same as --num-groups"},
     {"affine-per-group", '\0', "", "weight and bias have one value a group instead of one a channel"},
-    {"p", '\0', "P", "the share of the row that enters the statistic, in (0, 1]"},
+    {"p", '\0', "P", "p-rms-norm: the share of the row in the statistic, in (0, 1]; lp-norm: the power, >= 1 or inf"},
     {"k", '\0', "K", "the number of elements that enter the statistic, instead of --p"},
     {"k-rounding", '\0', "R", "ceil (default) or floor of p * d"},
-    {"order", '\0', "L", "1 or 2: the norm that x is divided by (default 2)"},
+    {"order", '\0', "L", "the norm that x is divided by, an integer (default 2), instead of --p"},
     {"axis", '\0', "A", "the axis that is normalised; default: the last one"},
     {"weight-offset", '\0', "W", "0 or 1, added to the weight"},
     {"track-running-statistics", '\0', "", "keep running statistics, and use them in inference (sessions)"},
@@ -115,7 +115,8 @@ void AddDefaults(const std::vector<int64_t>& shape, v1::NormSpec& spec) {
       spec.layer_norm().normalized_shape().empty()) {
     spec.mutable_layer_norm()->add_normalized_shape(shape.back());
   }
-  if (spec.has_lp_norm() && spec.lp_norm().order() == 0) spec.mutable_lp_norm()->set_order(2);
+  const bool has_norm = spec.lp_norm().order() != 0 || spec.lp_norm().has_p();
+  if (spec.has_lp_norm() && !has_norm) spec.mutable_lp_norm()->set_order(2);
   if (shape.size() != 2) return;
   const auto resolve = [](auto* method) {
     if (method->layout() == v1::LAYOUT_UNSPECIFIED) method->set_layout(v1::LAYOUT_CHANNELS_LAST);

@@ -48,7 +48,8 @@ bool RowsAreIndependent(const v1::NormSpec& spec, v1::Mode mode, int rank) {
     case v1::NormSpec::kGroupNorm:
       return true;
     case v1::NormSpec::kLpNorm:
-      return !spec.lp_norm().has_axis() || (spec.lp_norm().axis() != 0 && spec.lp_norm().axis() != -rank);
+      return spec.lp_norm().axis() != -rank && (spec.lp_norm().axis() != 0 || !spec.lp_norm().has_axis()) &&
+             AxesLeaveFirst(spec.lp_norm().axes(), rank);
     case v1::NormSpec::kInstanceNorm:
       return !(training && spec.instance_norm().track_running_statistics());
     case v1::NormSpec::kBatchNorm:

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/errors.h"
 #include "kernels/methods/common.h"
 #include "kernels/norm_lower.h"
@@ -10,36 +12,54 @@ constexpr AttributeInfo kAttributes[] = {
     Eps("0"),
     {"eps_mode", "enum EpsMode", "ADD_TO_ROOT",
      "ADD_TO_ROOT: R + eps, CLAMP_ROOT: max(R, eps), INSIDE_SQRT: sqrt(S + eps), for order 2 only"},
-    {"order", "int64", "required", "1: sum of |x|, 2: square root of the sum of squares"},
-    {"axis", "int64", "-1", "from -rank to rank - 1"},
+    {"order", "int64", "this or p", ">= 1: the order-th root of the sum of |x|^order"},
+    {"axis", "int64", "-1", "from -rank to rank - 1; or axes, not both"},
+    {"p", "double", "this or order", ">= 1, any number; Infinity: the largest |x|"},
+    {"axes", "repeated int64", "axis", "distinct, from -rank to rank - 1: one norm over all of them"},
 };
 
 absl::Status Validate(const NormSpec& spec) {
-  const auto& [order, axis] = std::get<LpNormSpec>(spec.attributes);
-  if (order != 1 && order != 2) {
-    return OutOfRangeError(SpecPath(spec, "order"), Concat(order), "1 or 2", "ORDER_OUT_OF_RANGE");
+  const auto& method = std::get<LpNormSpec>(spec.attributes);
+  if (method.p.has_value() && !(*method.p >= 1)) {
+    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*method.p), "at least 1", "P_OUT_OF_RANGE");
   }
-  if (order == 1 && spec.eps_mode == EpsMode::kInsideSqrt) {
+  if (!method.p.has_value() && method.order < 1) {
+    return OutOfRangeError(SpecPath(spec, "order"), Concat(method.order), "at least 1", "ORDER_OUT_OF_RANGE");
+  }
+  if (method.Power() != 2 && spec.eps_mode == EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"), "EPS_MODE_INSIDE_SQRT",
-                           "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for order 1, which takes no square root",
+                           "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for an order other than 2, which takes no "
+                           "square root",
                            "EPS_MODE_NOT_SUPPORTED");
   }
-  return CheckAxis(spec, "axis", axis);
+  absl::Status status = CheckAxis(spec, "axis", method.axis);
+  return status.ok() ? CheckShapeOrAxes(spec) : status;
 }
 
 Statistic StatisticOf(const NormSpec& spec) {
-  return std::get<LpNormSpec>(spec.attributes).order == 1 ? Statistic::kAbsSum : Statistic::kSumSquares;
+  const double p = std::get<LpNormSpec>(spec.attributes).Power();
+  if (p == 1) return Statistic::kAbsSum;
+  if (p == 2) return Statistic::kSumSquares;
+  return std::isinf(p) ? Statistic::kMaxAbs : Statistic::kPowerSum;
 }
 
-// x / R of one axis, R its L1 or L2 norm; 0 where R is 0.
+// x / R over the axes, R their Lp norm; 0 where R is 0.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
-  const absl::StatusOr<int64_t> axis = ResolveAxis(PlanPath(spec, "axis"), std::get<LpNormSpec>(spec.attributes).axis,
-                                                   static_cast<int64_t>(plan->shape.size()));
-  if (!axis.ok()) return axis.status();
-  LowerAxes({*axis}, plan);
+  const auto& method = std::get<LpNormSpec>(spec.attributes);
+  if (!method.axes.empty()) {
+    if (absl::Status status = LowerShapeOrAxes(spec, plan); !status.ok()) return status;
+  } else {
+    const absl::StatusOr<int64_t> axis =
+        ResolveAxis(PlanPath(spec, "axis"), method.axis, static_cast<int64_t>(plan->shape.size()));
+    if (!axis.ok()) return axis.status();
+    LowerAxes({*axis}, plan);
+  }
+  plan->p = method.Power();
   plan->zero_norm_gives_zero = true;
   plan->parameter_length = 0;
   plan->parameter_shape.clear();
+  plan->parameter_order.extents.clear();
+  plan->parameter_order.strides.clear();
   return absl::OkStatus();
 }
 
@@ -52,15 +72,17 @@ extern constinit const MethodDefinition kLpNorm = {
              .default_eps = 0,
              .default_eps_mode = EpsMode::kAddToRoot,
              .subtracts_mean = false,
-             .divides_by = "L1 or L2 norm",
-             .axes_bchw = "one axis, W by default",
-             .axes_bld = "one axis, D by default",
-             .axes_bc = "one axis, C by default",
+             .divides_by = "Lp norm",
+             .axes_bchw = "listed, W by default",
+             .axes_bld = "listed, D by default",
+             .axes_bc = "listed, C by default",
              .depends_on_batch = false,
              .parameters = "none",
              .training_equals_inference = true,
              .used_by = "Sentence-BERT, CLIP and FaceNet embeddings, retrieval by cosine",
-             .when_to_choose = "embeddings before a dot product (order 2), non-negative weights into shares (order 1)",
+             .when_to_choose =
+                 "embeddings before a dot product (order 2), non-negative weights into shares (order 1), values "
+                 "into [-1, 1] (p = Infinity)",
              .attributes = kAttributes},
     .traits = {.takes_parameters = false},
     .validate = Validate,

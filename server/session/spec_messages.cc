@@ -68,8 +68,11 @@ class SpecReader {
 
   LpNormSpec Read(const v1::LpNorm& message) {
     ReadEps(message);
-    LpNormSpec method = {.order = message.order()};
+    LpNormSpec method = {.order = message.order(), .axes = ToVector(message.axes())};
     if (message.has_axis()) method.axis = message.axis();
+    if (message.has_p()) method.p = message.p();
+    ReadAtMostOne("order", message.order() != 0, "p", message.has_p());
+    ReadAtMostOne("axis", message.has_axis(), "axes", message.axes_size() > 0);
     return method;
   }
 
@@ -247,8 +250,16 @@ void Write(const NormSpec& spec, const ScaleNormSpec& /*method*/, v1::NormSpec* 
 void Write(const NormSpec& spec, const LpNormSpec& method, v1::NormSpec* message) {
   v1::LpNorm& out = *message->mutable_lp_norm();
   WriteEps(spec, &out);
-  out.set_order(method.order);
-  out.set_axis(method.axis);
+  if (method.p.has_value()) {
+    out.set_p(*method.p);
+  } else {
+    out.set_order(method.order);
+  }
+  if (method.axes.empty()) {
+    out.set_axis(method.axis);
+  } else {
+    out.mutable_axes()->Add(method.axes.begin(), method.axes.end());
+  }
 }
 
 void Write(const NormSpec& spec, const PowerNormSpec& method, v1::NormSpec* message) {

@@ -3,6 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace normd::client {
 namespace {
@@ -67,6 +72,33 @@ TEST(SpecFlags, FillsInWhatTheShapeDecides) {
   EXPECT_EQ(Build("batch_norm", {}, {{5, 6}})->batch_norm().layout(), v1::LAYOUT_CHANNELS_LAST);
   EXPECT_EQ(Build("batch_norm", {}, {{5, 6, 7}})->batch_norm().layout(), v1::LAYOUT_UNSPECIFIED);
   EXPECT_EQ(Build("lp_norm", {}, {{5, 6}})->lp_norm().order(), 2);
+}
+
+TEST(SpecFlags, LpNormTakesAPowerAndAxes) {
+  const std::optional<std::vector<int64_t>> shape = {{2, 3, 4}};
+  const auto cubic = Build("lp_norm", {"--p=3", "--axes=0,1"}, shape);
+  ASSERT_TRUE(cubic.ok()) << cubic.status();
+  EXPECT_EQ(cubic->lp_norm().p(), 3);
+  EXPECT_EQ(cubic->lp_norm().order(), 0) << "no default beside p";
+  ASSERT_EQ(cubic->lp_norm().axes_size(), 2);
+  EXPECT_EQ(cubic->lp_norm().axes(0), 0);
+  EXPECT_EQ(cubic->lp_norm().axes(1), 1);
+  EXPECT_FALSE(cubic->lp_norm().has_axis());
+  for (const char* text : {"--p=inf", "--p=Infinity"}) {
+    const auto maximum = Build("lp_norm", {text}, shape);
+    ASSERT_TRUE(maximum.ok()) << maximum.status();
+    EXPECT_EQ(maximum->lp_norm().p(), std::numeric_limits<double>::infinity());
+    EXPECT_EQ(maximum->lp_norm().order(), 0);
+  }
+  const auto by_order = Build("lp_norm", {"--order=3", "--axis", "0"}, shape);
+  ASSERT_TRUE(by_order.ok()) << by_order.status();
+  EXPECT_EQ(by_order->lp_norm().order(), 3);
+  EXPECT_FALSE(by_order->lp_norm().has_p());
+  EXPECT_EQ(by_order->lp_norm().axis(), 0);
+  const auto over_axes = Build("lp_norm", {"--axes=-1,0"}, shape);
+  ASSERT_TRUE(over_axes.ok()) << over_axes.status();
+  EXPECT_EQ(over_axes->lp_norm().order(), 2) << "the default without --p";
+  EXPECT_TRUE(IsUsageError(Build("lp_norm", {"--p=three"}, shape).status()));
 }
 
 TEST(SpecFlags, RefusesFlagsTheMethodDoesNotHave) {

@@ -24,6 +24,14 @@ TEST(Split, KnowsWhichMethodsLookAcrossRows) {
   EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
   spec.mutable_lp_norm()->set_axis(1);
   EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  spec.mutable_lp_norm()->clear_axis();
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2)) << "the last axis";
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
+  spec.mutable_lp_norm()->add_axes(-2);
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 3));
+  spec.mutable_lp_norm()->add_axes(0);
+  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 3));
   spec.mutable_batch_norm();
   EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
   EXPECT_FALSE(independent(v1::MODE_TRAINING, 2));

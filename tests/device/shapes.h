@@ -36,6 +36,7 @@ inline std::vector<Case> LongRows() {
                     n % 2 == 0 ? Data::kHuge : Data::kTiny));
     add(cases::With(cases::On(cases::PartialP(0.3), {rows, n}), DType::kF32));
     add(cases::With(cases::On(cases::Lp(1), {rows, n}), DType::kF32));
+    if (n < 40000) add(cases::With(cases::On(cases::LpOf(3), {rows, n}), DType::kF32));
   }
   return all;
 }

@@ -3,7 +3,11 @@
 #ifndef NORMD_TESTS_KERNELS_CASES_H_
 #define NORMD_TESTS_KERNELS_CASES_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -45,6 +49,9 @@ inline NormSpec PartialK(int64_t k) { return {.attributes = PRmsNormSpec{.k = k}
 inline NormSpec Lp(int64_t order, int64_t axis = -1) {
   return {.attributes = LpNormSpec{.order = order, .axis = axis}};
 }
+// Of any power, over one axis or over several.
+inline NormSpec LpOf(double p, int64_t axis = -1) { return {.attributes = LpNormSpec{.axis = axis, .p = p}}; }
+inline NormSpec LpOver(double p, const Dims& axes) { return {.attributes = LpNormSpec{.p = p, .axes = axes}}; }
 inline NormSpec Power(int64_t groups) { return {.attributes = PowerNormSpec{.num_groups = groups}}; }
 
 inline bool TakesWeight(const NormSpec& spec) { return spec.method() != Method::kLpNorm; }
@@ -54,9 +61,10 @@ inline bool TakesBias(const NormSpec& spec) {
 inline bool HasRunningStatistics(const NormSpec& spec) {
   return spec.method() == Method::kBatchNorm || spec.method() == Method::kPowerNorm;
 }
-inline bool IsL1(const NormSpec& spec) {
+// Whether the norm is the square root of something: EpsMode::kInsideSqrt is refused where it is not.
+inline bool TakesSquareRoot(const NormSpec& spec) {
   const auto* const lp = std::get_if<LpNormSpec>(&spec.attributes);
-  return lp != nullptr && lp->order == 1;
+  return lp == nullptr || lp->Power() == 2;
 }
 
 // A spec on a shape, before dtype, data and parameters are chosen.
@@ -258,7 +266,7 @@ inline void AddScaledSets(List& list) {
   for (const Case& base : MainBases()) {
     for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
       if (base.spec.method() == Method::kPowerNorm && mode != EpsMode::kInsideSqrt) continue;
-      if (IsL1(base.spec) && mode == EpsMode::kInsideSqrt) continue;
+      if (!TakesSquareRoot(base.spec) && mode == EpsMode::kInsideSqrt) continue;
       for (const double eps : {1e-5, 1e-200, 1e-310, 1e200}) {
         Case c = With(base, DType::kF64, Data::kHugeConstant);
         c.spec.eps_mode = mode;
@@ -286,7 +294,7 @@ inline void AddEps(List& list) {
     for (const Case& base : MainBases()) {
       if (base.spec.method() == Method::kPowerNorm) continue;
       for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
-        if (mode == EpsMode::kInsideSqrt && IsL1(base.spec)) continue;
+        if (mode == EpsMode::kInsideSqrt && !TakesSquareRoot(base.spec)) continue;
         for (const double eps : {0.0, 1e-3, 30.0}) {
           Case c = With(base, dtype);
           c.spec.eps_mode = mode;
@@ -401,6 +409,113 @@ inline void AddEmpty(List& list) {
   }
 }
 
+// ---- LpNorm of any power and over several axes ----
+
+inline constexpr double kMaxNorm = std::numeric_limits<double>::infinity();
+inline constexpr double kPowers[] = {1.5, 3, 2.5, 10, 1e6, 1e300, kMaxNorm};
+
+// Rows, columns and several axes, short ones and such of several chunks, with and without a permutation. The power is
+// another one for each, `turn` saying where to begin.
+inline std::vector<Case> LpBases(size_t turn) {
+  const auto next = [&turn] { return kPowers[turn++ % std::size(kPowers)]; };
+  return {On(LpOf(next()), {5, 7}),
+          On(LpOf(next()), {2, 4099}),
+          On(LpOf(next()), {1, 12289}),
+          On(LpOf(next(), 1), {3, 9, 11}),
+          On(LpOf(next(), 0), {300, 5}),
+          On(LpOver(next(), {1, 2}), {3, 14, 11, 5}),
+          On(LpOver(next(), {0, 2}), {3, 4, 35}),
+          On(LpOver(next(), {2, 0}), {2, 2, 4099}),
+          On(LpOver(next(), {-1, 1}), {2, 3, 4, 5}),
+          On(LpOver(next(), {0, 2}), {4, 3, 5, 6}),
+          On(LpOver(next(), {0, 1, 2}), {3, 5, 7})};
+}
+
+inline void AddLpPowers(List& list) {
+  size_t turn = 0;
+  for (const DType dtype : kAllDTypes) {
+    for (const double p : kPowers) list.Add(With(On(LpOf(p), {6, 67}), dtype));
+    for (const Case& base : LpBases(turn)) list.Add(With(base, dtype));
+    turn += 2;
+    list.Add(With(On(Lp(3), {4, 67}), dtype));
+    // The powers that have sums of their own.
+    list.Add(With(On(LpOf(1), {6, 67}), dtype));
+    list.Add(With(On(LpOver(2, {0, 2}), {3, 4, 35}), dtype));
+  }
+  // More powers in f64, where an error of any part shows most.
+  for (turn = 1; turn < std::size(kPowers); turn += 2) {
+    for (const Case& base : LpBases(turn)) list.Add(With(base, DType::kF64));
+  }
+}
+
+inline void AddLpHardData(List& list) {
+  size_t turn = 0;
+  for (const DType dtype : kAllDTypes) {
+    for (const Data data : {Data::kHuge, Data::kTiny, Data::kSubnormal, Data::kMixed, Data::kZeros, Data::kSomeZeros,
+                            Data::kNan, Data::kInf, Data::kMinusInf, Data::kConstant, Data::kHugeConstant}) {
+      const bool is_f64 = dtype == DType::kF64;
+      if (!is_f64 && (data == Data::kSubnormal || data == Data::kHugeConstant)) continue;
+      ++turn;
+      const double p = kPowers[turn % std::size(kPowers)], other = kPowers[(turn + 3) % std::size(kPowers)];
+      if (is_f64 || turn % 2 == 0) list.Add(With(On(LpOf(p), {6, 67}), dtype, data));
+      if (is_f64 || turn % 2 == 1) list.Add(With(On(LpOf(other, 1), {3, 9, 11}), dtype, data));
+    }
+  }
+}
+
+inline void AddLpEps(List& list) {
+  for (const EpsMode mode : {EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
+    for (Case base : {On(LpOf(2.5), {6, 67}), On(LpOf(kMaxNorm, 1), {3, 9, 11})}) {
+      base.spec.eps_mode = mode;
+      for (const DType dtype : kAllDTypes) {
+        for (const double eps : {0.0, 1e-3, 30.0}) {
+          base.spec.eps = eps;
+          list.Add(With(base, dtype));
+        }
+      }
+      for (const double eps : {1e-310, 1e200}) {
+        base.spec.eps = eps;
+        list.Add(With(base, DType::kF64, Data::kHugeConstant));
+      }
+      base.spec.eps = 1e-3;
+      list.Add(With(base, DType::kF64, Data::kZeros));
+    }
+  }
+}
+
+inline void AddLpResidualsAndEmpty(List& list) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ResidualRounding rounding : {ResidualRounding::kRoundFirst, ResidualRounding::kKeepWide}) {
+      for (const Case& base : {On(LpOf(1.5), {6, 67}), On(LpOf(kMaxNorm, 1), {3, 9, 11})}) {
+        Case c = With(base, dtype);
+        c.residual = ResidualCase{dtype, 1.0 / 3.0, rounding};
+        list.Add(c);
+      }
+    }
+  }
+  Case permuted = With(On(LpOver(3, {0, 2}), {4, 3, 5, 6}), DType::kF64);
+  permuted.residual = ResidualCase{DType::kF64, 1.0 / 3.0, ResidualRounding::kKeepWide};
+  list.Add(permuted);
+  // Where only the largest element counts, its low half must not.
+  Case steep = With(On(LpOf(1e300), {6, 67}), DType::kF64);
+  steep.residual = ResidualCase{DType::kF64, 1.0 / 3.0, ResidualRounding::kKeepWide};
+  list.Add(steep);
+  steep.spec = Lp(std::numeric_limits<int64_t>::max(), 0);
+  list.Add(steep);
+  for (const double p : {3.0, kMaxNorm}) {
+    list.Add(With(On(LpOf(p), {0, 8}), DType::kF32));
+    list.Add(With(On(LpOf(p), {2, 0}), DType::kF64));
+    list.Add(With(On(LpOf(p, 0), {0, 3}), DType::kF64));
+  }
+}
+
+inline void AddLpOfAnyPower(List& list) {
+  AddLpPowers(list);
+  AddLpHardData(list);
+  AddLpEps(list);
+  AddLpResidualsAndEmpty(list);
+}
+
 // Whether FAST is more than a wish for the case.
 inline bool HasFast(const Case& c) {
   PlanOptions options = c.options;
@@ -413,7 +528,7 @@ inline Case Fast(Case c) {
   return c;
 }
 
-// Every case in EXACT, and in FAST where there is such a thing.
+// Every case in EXACT, and in FAST where there is such a thing. What was added later comes last.
 inline std::vector<Case> All() {
   List list;
   AddMethodsAndLengths(list);
@@ -424,10 +539,15 @@ inline std::vector<Case> All() {
   AddResiduals(list);
   AddMasks(list);
   AddEmpty(list);
-  std::vector<Case> cases = list.Take();
-  const size_t exact = cases.size();
-  for (size_t i = 0; i < exact; ++i) {
-    if (HasFast(cases[i])) cases.push_back(Fast(cases[i]));
+  List powers;
+  AddLpOfAnyPower(powers);
+  std::vector<Case> cases;
+  for (List* const added : {&list, &powers}) {
+    std::vector<Case> exact = added->Take();
+    cases.insert(cases.end(), exact.begin(), exact.end());
+    for (const Case& c : exact) {
+      if (HasFast(c)) cases.push_back(Fast(c));
+    }
   }
   return cases;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -162,6 +163,49 @@ TEST(ExamplesTest, WithoutEpsAZeroVarianceIsNanAndAZeroNormIsZero) {
                 Unpack(dtype, Pack(dtype, order == 1 ? Values{0, 0, 3.0 / 7, -4.0 / 7} : Values{0, 0, 0.6, -0.8})));
     }
   }
+}
+
+TEST(ExamplesTest, LpNormsOfAnyPower) {
+  for (const DType dtype : kAllDTypes) {
+    const auto rounded = [&](const Values& y) { return Unpack(dtype, Pack(dtype, y)); };
+    const Values cubic = Row(cases::LpOf(3), dtype, {3, -4, 5}).Y();
+    const Values thirds = rounded({3.0 / 6, -4.0 / 6, 5.0 / 6});
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(cubic[i], thirds[i], 1e-15);
+    EXPECT_EQ(Row(cases::LpOf(kInf), dtype, {3, -4, 2}).Y(), rounded({0.75, -1, 0.5}));
+    EXPECT_EQ(Row(cases::LpOf(1e300), dtype, {3, -4, 2}).Y(), rounded({0.75, -1, 0.5}));
+    EXPECT_EQ(Call(cases::LpOver(kInf, {0, 2}), dtype, {2, 2, 2}, {1, 2, -8, 4, -4, 0, 2, 6}).Y(),
+              rounded({0.25, 0.5, -1, 0.5, -1, 0, 0.25, 0.75}));
+  }
+}
+
+TEST(ExamplesTest, ZeroInfAndNanInLpNormsOfAnyPower) {
+  for (const DType dtype : kAllDTypes) {
+    for (const double p : {1.0, 1.5, 2.0, 3.0, 1e6, 1e300, kInf}) {
+      for (const double y : Row(cases::LpOf(p), dtype, {0, -0.0, 0}).Y()) EXPECT_EQ(y, 0) << p;
+      const Values zeros = Row(cases::LpOf(p), dtype, {-0.0, 0.0, -1}).Y();
+      EXPECT_TRUE(zeros[0] == 0 && std::signbit(zeros[0])) << p;
+      EXPECT_TRUE(zeros[1] == 0 && !std::signbit(zeros[1])) << p;
+      EXPECT_EQ(zeros[2], -1) << p;
+      for (const double y : Row(cases::LpOf(p), dtype, {1, kNan, kInf}).Y()) EXPECT_TRUE(std::isnan(y)) << p;
+      const Values infinite = Row(cases::LpOf(p), dtype, {1, -kInf, -2}).Y();
+      EXPECT_TRUE(infinite[0] == 0 && std::isnan(infinite[1]) && infinite[2] == 0) << p;
+      // One set's Inf leaves the others alone, in rows and in columns.
+      EXPECT_EQ(Call(cases::LpOf(p), dtype, {2, 1}, {kNan, -3}).Y()[1], -1) << p;
+      EXPECT_EQ(Call(cases::LpOf(p, 0), dtype, {1, 2}, {kInf, -3}).Y()[1], -1) << p;
+    }
+  }
+}
+
+TEST(ExamplesTest, TheMomentOfAnLpNormHasTheNormItself) {
+  const std::pair<double, double> norms[] = {{1, 7}, {2, 25}, {kInf, 4}};  // of order 2 it is the sum of squares
+  for (const auto& [p, m2] : norms) {
+    const Outputs outputs = Row(cases::LpOf(p), DType::kF64, {3, -4}).Result();
+    ASSERT_EQ(outputs.moments.size(), 1u);
+    EXPECT_EQ(outputs.moments[0].count, 2);
+    EXPECT_EQ(outputs.moments[0].mean, 0);
+    EXPECT_EQ(outputs.moments[0].m2, m2) << p;
+  }
+  EXPECT_NEAR(Row(cases::LpOf(3), DType::kF64, {3, 4, 5}).Result().moments[0].m2, 6, 1e-15);
 }
 
 TEST(ExamplesTest, OverflowOfTheResultGivesInf) {

@@ -3,6 +3,8 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
@@ -123,6 +125,74 @@ TEST_P(IdentitiesTest, RmsNormWithoutEpsIgnoresAFactorThatIsAPowerOfTwo) {
   for (const double factor : {2.0, 1024.0, 0.125, 0x1p-14}) {
     data.x = Integers(dtype(), 4 * 769, 0, factor);
     EXPECT_EQ(Execute(c, data).y == want.y, true) << factor;
+  }
+}
+
+TEST_P(IdentitiesTest, LpNormIgnoresAFactorThatIsAPowerOfTwo) {
+  std::vector<double> factors = {2, 1024, 0.125, 0x1p-14};
+  // Out there f64 sets are scaled before they are summed.
+  if (dtype() == DType::kF64) factors.insert(factors.end(), {0x1p+300, 0x1p+600, 0x1p+1010, 0x1p-300, 0x1p-600});
+  for (const double p : {1.0, 1.5, 2.0, 3.0, 1e6, 1e300, cases::kMaxNorm}) {
+    for (const Case& base : {cases::On(cases::LpOf(p), {4, 769}), cases::On(cases::LpOf(p, 0), {769, 4}),
+                             cases::On(cases::LpOver(p, {0, 2}), {4, 2, 4099})}) {
+      const Case c = cases::With(base, dtype());
+      CaseData data = DataOf(c);
+      const int64_t elements = static_cast<int64_t>(data.x.size()) / SizeOf(dtype());
+      data.x = Integers(dtype(), elements, 0, 1);
+      const Outputs want = Execute(c, data);
+      for (const double factor : factors) {
+        data.x = Integers(dtype(), elements, 0, factor);
+        EXPECT_EQ(Execute(c, data).y == want.y, true) << c.Name() << " times " << factor;
+      }
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, TheLargestPowersGiveTheMaximumNorm) {
+  for (const Case& base : {cases::On(cases::LpOf(1e300), {4, 769}), cases::On(cases::LpOf(1e300, 1), {3, 9, 11}),
+                           cases::On(cases::LpOf(1e300), {2, 4099})}) {
+    const Case large = cases::With(base, dtype());
+    Case maximum = large;
+    std::get<LpNormSpec>(maximum.spec.attributes).p = cases::kMaxNorm;
+    const CaseData data = DataOf(large);
+    EXPECT_EQ(Execute(large, data).y == Execute(maximum, data).y, true) << large.Name();
+  }
+}
+
+TEST_P(IdentitiesTest, LpNormOverNeighbouringAxesIsTheNormOverOneAxisOfAll) {
+  for (const double p : {1.0, 1.5, 2.0, 10.0, cases::kMaxNorm}) {
+    for (const auto& [shape, merged] : {std::pair(cases::Dims{2, 3, 4}, cases::Dims{2, 12}),
+                                        std::pair(cases::Dims{2, 50, 90}, cases::Dims{2, 4500})}) {
+      const Case over = cases::With(cases::On(cases::LpOver(p, {1, 2}), shape), dtype());
+      const Case last = cases::With(cases::On(cases::LpOf(p), merged), dtype());
+      ExpectEqual(over, last, DataOf(over));
+    }
+  }
+}
+
+TEST_P(IdentitiesTest, LpNormOfAPowerIsThatOfTheOrder) {
+  for (const int64_t order : {1, 2, 3}) {
+    for (const cases::Dims& shape : {cases::Dims{6, 67}, cases::Dims{2, 4099}}) {
+      for (const Data data : {Data::kNormal, Data::kMixed}) {
+        const Case by_order = cases::With(cases::On(cases::Lp(order), shape), dtype(), data);
+        Case by_power = by_order;
+        by_power.spec = cases::LpOf(static_cast<double>(order));
+        ExpectEqual(by_order, by_power, DataOf(by_order));
+      }
+    }
+  }
+}
+
+// x / R is correctly rounded where R is an element: 1, and nothing beyond it.
+TEST_P(IdentitiesTest, TheMaximumNormGivesPlusOrMinusOneAndNothingLarger) {
+  for (const Data data : {Data::kNormal, Data::kMixed, Data::kHuge, Data::kTiny}) {
+    const Case c = cases::With(cases::On(cases::LpOf(cases::kMaxNorm), {1, 769}), dtype(), data);
+    int ones = 0;
+    for (const oracle::Wide y : OracleValues(dtype(), Execute(c, DataOf(c)).y)) {
+      EXPECT_TRUE(oracle::Abs(y) <= 1) << c.Name();
+      ones += oracle::Abs(y) == 1;
+    }
+    EXPECT_GE(ones, 1) << c.Name();
   }
 }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -185,6 +187,51 @@ TEST(Lowering, LpNormOverEveryAxis) {
   }
 }
 
+TEST(Lowering, TheStatisticOfLpNormFollowsThePower) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto& [p, statistic] :
+       {std::pair(1.0, Statistic::kAbsSum), std::pair(1.0000000000000002, Statistic::kPowerSum),
+        std::pair(1.5, Statistic::kPowerSum), std::pair(2.0, Statistic::kSumSquares),
+        std::pair(3.0, Statistic::kPowerSum), std::pair(1e300, Statistic::kPowerSum),
+        std::pair(infinity, Statistic::kMaxAbs)}) {
+    for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+      const NormPlan plan = Plan({.attributes = LpNormSpec{.p = p}}, {4, 8}, {.precision = precision});
+      EXPECT_EQ(plan.statistic, statistic) << p;
+      EXPECT_EQ(plan.p, p);
+      EXPECT_EQ(plan.precision, SumsPowers(statistic) ? Precision::kExact : precision) << p;
+      EXPECT_EQ(plan.eps, 0);
+      EXPECT_EQ(plan.eps_mode, EpsMode::kAddToRoot);
+      EXPECT_TRUE(plan.zero_norm_gives_zero);
+    }
+  }
+}
+
+TEST(Lowering, LpNormOverSeveralAxesIsLaidOutAsRmsNormButHasNoParameters) {
+  for (const Indices& shape : {Indices{6}, Indices{2, 3}, Indices{3, 2, 4}, Indices{2, 1, 3}, Indices{2, 3, 2, 2}}) {
+    const size_t rank = shape.size();
+    for (size_t subset = 1; subset < (size_t{1} << rank); ++subset) {
+      Indices axes;
+      for (size_t axis = 0; axis < rank; ++axis) {
+        const size_t counted_from = subset % 3 == 0 ? rank : 0;
+        if ((subset >> axis) % 2 == 1) axes.push_back(static_cast<int64_t>(axis) - static_cast<int64_t>(counted_from));
+      }
+      do {
+        const NormPlan rms = Plan(Over(Method::kRmsNorm, axes), shape);
+        for (const double p : {1.0, 2.0, 2.5, std::numeric_limits<double>::infinity()}) {
+          const NormPlan plan = Plan({.attributes = LpNormSpec{.p = p, .axes = axes}}, shape);
+          EXPECT_EQ(Geometry(plan), Geometry(rms));
+          EXPECT_EQ(plan.permutation, rms.permutation);
+          EXPECT_EQ(plan.statistics_shape, rms.statistics_shape);
+          EXPECT_EQ(plan.SetSize(), rms.SetSize());
+          EXPECT_EQ(plan.parameter_length, 0);
+          EXPECT_THAT(plan.parameter_shape, IsEmpty());
+          EXPECT_TRUE(plan.parameter_order.empty());
+        }
+      } while (std::next_permutation(axes.begin(), axes.end()));
+    }
+  }
+}
+
 TEST(Lowering, PRmsNormCountsTheFirstKElementsOfTheLastAxis) {
   const NormPlan plan = Plan({.attributes = PRmsNormSpec{.k = 3}}, {2, 2, 5});
   ExpectDefinition(plan, [](const Indices& at) { return PlannedElement{at[0] * 2 + at[1], at[2], at[2] < 3}; });
@@ -347,6 +394,23 @@ TEST(Lowering, GroupNormOfOneChannelAGroupIsInstanceNorm) {
       const NormPlan instance = Plan(Channels(Method::kInstanceNorm, layout), shape);
       ExpectSameExecution(group, instance);
       EXPECT_EQ(WalkPlan(group), WalkPlan(instance));
+    }
+  }
+}
+
+TEST(Lowering, LpNormOfAPowerIsThatOfTheOrderAndOneListedAxisIsTheAxis) {
+  for (const int64_t order : {1, 2, 3}) {
+    for (int64_t axis = -3; axis < 3; ++axis) {
+      const NormPlan by_order = Plan({.attributes = LpNormSpec{.order = order, .axis = axis}}, {4, 3, 8});
+      for (const LpNormSpec& same :
+           {LpNormSpec{.axis = axis, .p = static_cast<double>(order)}, LpNormSpec{.order = order, .axes = {axis}},
+            LpNormSpec{.order = 7, .axis = 1, .p = static_cast<double>(order), .axes = {axis}}}) {
+        const NormPlan plan = Plan({.attributes = same}, {4, 3, 8});
+        ExpectSameExecution(plan, by_order);
+        EXPECT_EQ(plan.p, by_order.p);
+        EXPECT_EQ(plan.precision, by_order.precision);
+        EXPECT_EQ(WalkPlan(plan), WalkPlan(by_order));
+      }
     }
   }
 }

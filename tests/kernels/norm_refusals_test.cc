@@ -184,7 +184,7 @@ TEST(ValidateSpec, RefusesANormalizedShapeThatNoTensorHas) {
 }
 
 TEST(ValidateSpec, RefusesAxesThatNoTensorHas) {
-  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm, Method::kLpNorm}) {
     NormSpec spec = MinimalSpec(method);
     for (const int64_t axis : {int64_t{8}, int64_t{-9}, std::numeric_limits<int64_t>::min()}) {
       SetAxes(&spec, {0, axis});
@@ -218,20 +218,43 @@ TEST(ValidateSpec, RefusesPOutsideZeroToOneAndKUnderOne) {
                     {"p_rms_norm.k_rounding", "3", "K_ROUNDING_CEIL or K_ROUNDING_FLOOR", "UNKNOWN_ENUM_VALUE"});
 }
 
-TEST(ValidateSpec, RefusesLpOrdersOtherThanOneAndTwo) {
-  for (const int64_t order : {0, 3, -1}) {
+TEST(ValidateSpec, RefusesLpOrdersUnderOne) {
+  for (const int64_t order : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
     ExpectSpecRefused({.attributes = LpNormSpec{.order = order}},
-                      {"lp_norm.order", std::to_string(order), "1 or 2", "ORDER_OUT_OF_RANGE"});
+                      {"lp_norm.order", std::to_string(order), "at least 1", "ORDER_OUT_OF_RANGE"});
+  }
+  for (const int64_t order : {int64_t{1}, int64_t{2}, int64_t{3}, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_TRUE(ValidateSpec({.attributes = LpNormSpec{.order = order}}).ok()) << order;
   }
 }
 
-TEST(ValidateSpec, RefusesASquareRootForTheL1Norm) {
-  NormSpec spec = {.eps_mode = EpsMode::kInsideSqrt, .attributes = LpNormSpec{.order = 1}};
-  ExpectSpecRefused(spec, {"lp_norm.eps_mode", "EPS_MODE_INSIDE_SQRT",
-                           "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for order 1, which takes no square root",
-                           "EPS_MODE_NOT_SUPPORTED"});
-  spec.attributes = LpNormSpec{.order = 2};
-  EXPECT_TRUE(ValidateSpec(spec).ok());
+TEST(ValidateSpec, RefusesLpPowersUnderOne) {
+  for (const auto& [p, text] :
+       {std::pair(0.5, "0.5"), std::pair(0.9999999999999999, "0.9999999999999999"), std::pair(0.0, "0"),
+        std::pair(-2.0, "-2"), std::pair(kNaN, "nan"), std::pair(-kInf, "-inf")}) {
+    ExpectSpecRefused({.attributes = LpNormSpec{.p = p}}, {"lp_norm.p", text, "at least 1", "P_OUT_OF_RANGE"});
+  }
+  for (const double p : {1.0, 1.0000000000000002, 1.5, 2.0, 1e300, kInf}) {
+    EXPECT_TRUE(ValidateSpec({.attributes = LpNormSpec{.p = p}}).ok()) << p;
+  }
+}
+
+TEST(ValidateSpec, RefusesASquareRootForEveryNormButTheL2Norm) {
+  for (const LpNormSpec& norm : {LpNormSpec{.order = 1}, LpNormSpec{.order = 3}, LpNormSpec{.p = 1.0},
+                                 LpNormSpec{.p = 1.5}, LpNormSpec{.p = kInf}}) {
+    NormSpec spec = {.eps_mode = EpsMode::kInsideSqrt, .attributes = norm};
+    ExpectSpecRefused(spec, {"lp_norm.eps_mode", "EPS_MODE_INSIDE_SQRT",
+                             "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for an order other than 2, which takes no "
+                             "square root",
+                             "EPS_MODE_NOT_SUPPORTED"});
+    for (const EpsMode mode : {EpsMode::kAddToRoot, EpsMode::kClampRoot}) {
+      spec.eps_mode = mode;
+      EXPECT_TRUE(ValidateSpec(spec).ok());
+    }
+  }
+  for (const LpNormSpec& norm : {LpNormSpec{.order = 2}, LpNormSpec{.p = 2.0}}) {
+    EXPECT_TRUE(ValidateSpec({.eps_mode = EpsMode::kInsideSqrt, .attributes = norm}).ok());
+  }
 }
 
 TEST(ValidateSpec, RefusesWhatPowerNormDoesNotDo) {
@@ -306,7 +329,7 @@ TEST(MakePlan, RefusesANormalizedShapeThatIsNotTrailing) {
 }
 
 TEST(MakePlan, RefusesOutOfRangeAndDuplicateAxes) {
-  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+  for (const Method method : {Method::kLayerNorm, Method::kRmsNorm, Method::kLpNorm}) {
     NormSpec spec = MinimalSpec(method);
     const std::string prefix = "spec." + Path(method, "");
     SetAxes(&spec, {3});

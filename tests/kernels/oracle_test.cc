@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,98 @@ TEST(WideTest, RootsAreRight) {
   }
   EXPECT_TRUE(IsNan(Sqrt(Wide(-1))));
   EXPECT_TRUE(IsInf(Sqrt(Infinity())));
+}
+
+// A number to 113 bits, as f64 parts that Python's decimal module made.
+Wide Parts(double first, double second, double third) { return Wide(first) + second + third; }
+
+bool AgreeTo(int log2, Wide a, Wide b) { return Abs(a - b) <= PowerOfTwo(log2) * Abs(b); }
+
+TEST(WideTest, LogarithmsAndPowersOfTwoAreRight) {
+  for (const int exponent : {-12000, -1074, -1, 0, 1, 53, 12000}) {
+    EXPECT_TRUE(Log2(PowerOfTwo(exponent)) == exponent);
+    EXPECT_TRUE(Exp2(exponent) == PowerOfTwo(exponent));
+  }
+  EXPECT_TRUE(AgreeTo(-110, Log2(3), Parts(0x1.95c01a39fbd68p+0, 0x1.e7e802c48281ap-54, 0x1.75ba249e7cd47p-109)));
+  const Wide above_one = Parts(0x1.71547652b82fbp-50, 0x1.a67722d34d6eep-105, -0x1.580c8d421384ep-161);
+  EXPECT_TRUE(AgreeTo(-110, Log2(1 + PowerOfTwo(-50)), above_one));
+  EXPECT_TRUE(AgreeTo(-110, Exp2(0.3), Parts(0x1.3b2c47bff8329p+0, -0x1.497d7d4b14dddp-55, -0x1.177d6fbec646dp-109)));
+  EXPECT_TRUE(Exp2(Wide(-1e303)) == 0);
+  Random random(5);
+  for (int i = 0; i < 1000; ++i) {
+    const Wide a = random.Uniform(-500, 500), b = random.Uniform(-500, 500);
+    EXPECT_TRUE(AgreeTo(-109, Exp2(a) * Exp2(b), Exp2(a + b)));
+    EXPECT_TRUE(Abs(Log2(Exp2(a)) - a) <= PowerOfTwo(-110) * (1 + Abs(a)));
+  }
+}
+
+TEST(OracleTest, NormsOfKnownValues) {
+  const Wide infinity = Infinity();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(LpNormOf({3, -4, 12}, 2) == 13);
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({3, 4, -5}, 3), 6));
+  EXPECT_TRUE(LpNormOf({1, -2, 4}, 1) == 7);
+  EXPECT_TRUE(LpNormOf({1, -7, 4}, kInfinity) == 7);
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({1, -2, 3}, 1.5),
+                      Parts(0x1.156a760d0e2dcp+2, 0x1.b2e369bbfbef6p-52, 0x1.8abad79b23713p-106)));
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({0.1, 7, -3}, 2.5),
+                      Parts(0x1.d4d20de173ab7p+2, -0x1.ba52b1124a379p-52, -0x1.d2797f7ef46fcp-110)));
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({1e300, 1e-300, -2e300}, 10),
+                      Parts(0x1.7e4d55eb94a7ap+997, -0x1.18aa2236eaa86p+942, -0x1.0379c20faf669p+887)));
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({1, 1, 0.999999}, 1e6),
+                      Parts(0x1.00000e763da22p+0, -0x1.633e9f5b680b3p-54, -0x1.05c7b0e8d93acp-109)));
+  EXPECT_TRUE(AgreeTo(-110, LpNormOf({7, -7, 3}, 1e300), 7));
+  for (const double p : {1.0, 1.5, 2.0, 1e300, kInfinity}) {
+    EXPECT_TRUE(LpNormOf({}, p) == 0);
+    EXPECT_TRUE(LpNormOf({0, -Wide(0)}, p) == 0);
+    EXPECT_TRUE(LpNormOf({1, -infinity, 2}, p) == infinity);
+    EXPECT_TRUE(IsNan(LpNormOf({infinity, infinity - infinity, 2}, p)));
+  }
+}
+
+TEST(OracleTest, NormsOfSmallOrdersAreRootsOfSumsOfPowers) {
+  Random random(6);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<Wide> x;
+    Wide squares = 0, cubes = 0, fourth = 0;
+    for (int j = 0; j < 20; ++j) {
+      const Wide v = Wide(random.Normal()) * PowerOfTwo(static_cast<int>(random.Below(400)) - 200);
+      x.push_back(v);
+      squares += v * v;
+      cubes += Abs(v * v * v);
+      fourth += v * v * v * v;
+    }
+    const Wide two = LpNormOf(x, 2), three = LpNormOf(x, 3), four = LpNormOf(x, 4);
+    EXPECT_TRUE(AgreeTo(-107, two * two, squares));
+    EXPECT_TRUE(AgreeTo(-107, three * three * three, cubes));
+    EXPECT_TRUE(AgreeTo(-107, four * four * four * four, fourth));
+  }
+}
+
+TEST(OracleTest, LpNormDividesByTheNormOverItsAxes) {
+  Input input;
+  input.type = Type::kF64;
+  input.shape = {3, 2, 1};
+  input.x = {3, 1, -4, 0, 5, -Wide(0)};
+  Spec spec;
+  spec.method = Method::kLp;
+  spec.p = 3;
+  spec.axes = {0};
+  Result result = Compute(spec, input);
+  ASSERT_EQ(result.sets.size(), 2u);
+  EXPECT_TRUE(AgreeTo(-110, result.sets[0].m2, 6) && result.sets[1].m2 == 1);
+  EXPECT_TRUE(AgreeTo(-110, result.y[2], Wide(-2) / 3));
+  EXPECT_TRUE(result.y[5] == 0 && IsNegative(result.y[5]));
+  spec.axes = {0, -1, 1};
+  spec.p = std::numeric_limits<double>::infinity();
+  spec.eps = 1;
+  result = Compute(spec, input);
+  ASSERT_EQ(result.sets.size(), 1u);
+  EXPECT_TRUE(result.sets[0].m2 == 5 && result.y[0] == Wide(3) / 6);
+  spec.eps_mode = EpsMode::kClampRoot;
+  EXPECT_TRUE(Compute(spec, input).y[0] == Wide(3) / 5);
+  spec.eps = 30;
+  EXPECT_TRUE(Compute(spec, input).y[0] == Wide(3) / 30);
 }
 
 TEST(OracleTest, PartialLengthReadsTheDecimal) {

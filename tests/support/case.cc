@@ -170,7 +170,10 @@ std::string SpecText(const Case& c) {
     if (partial->p.has_value()) add(partial->k_rounding == KRounding::kFloor ? "floor_p:" : "p:", *partial->p);
     if (partial->k.has_value()) add("k:", *partial->k);
   }
-  if (const auto* lp = std::get_if<LpNormSpec>(&s.attributes)) add("l", lp->order, ":", lp->axis);
+  if (const auto* lp = std::get_if<LpNormSpec>(&s.attributes)) {
+    const std::string order = lp->p.has_value() ? Concat("p:", *lp->p) : Concat("l", lp->order);
+    add(order, lp->axes.empty() ? Concat(":", lp->axis) : "");
+  }
   if (s.eps.has_value()) add("eps:", *s.eps);
   if (s.eps_mode.has_value()) add("mode:", static_cast<int>(*s.eps_mode));
   if (s.cast_order == CastOrder::kCastThenAffine) add("cast_first");
@@ -275,8 +278,8 @@ oracle::Spec OracleSpec(const Case& c) {
     if (partial->k.has_value()) spec.k = *partial->k;
   }
   if (const auto* lp = std::get_if<LpNormSpec>(&c.spec.attributes)) {
-    spec.axes = {lp->axis};
-    spec.order = lp->order;
+    if (lp->axes.empty()) spec.axes = {lp->axis};
+    spec.p = lp->Power();
   }
   return spec;
 }

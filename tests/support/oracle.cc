@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string>
 
 namespace normd::oracle {
@@ -13,6 +14,9 @@ bool HasMean(Method method) {
   return method == Method::kBatch || method == Method::kLayer || method == Method::kInstance ||
          method == Method::kGroup;
 }
+
+// Whether m2 is the norm, not its square.
+bool IsRoot(const Spec& spec) { return spec.method == Method::kLp && spec.p != 2; }
 
 bool HasChannels(Method method) {
   return method == Method::kBatch || method == Method::kInstance || method == Method::kGroup ||
@@ -155,10 +159,16 @@ void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& inp
     for (const Entry& e : entries) rests[e.set] += e.value - sets[e.set].mean;
     for (size_t s = 0; s < sets.size(); ++s) sets[s].mean_rest = rests[s] / sets[s].count;
   }
+  if (IsRoot(spec)) {
+    std::vector<std::vector<Wide>> values(sets.size());
+    for (const Entry& e : entries) values[e.set].push_back(e.value);
+    for (size_t s = 0; s < sets.size(); ++s) sets[s].m2 = LpNormOf(values[s], spec.p);
+    return;
+  }
   for (const Entry& e : entries) {
     SetStatistics& set = sets[e.set];
     const Wide d = e.value - set.mean - set.mean_rest;
-    set.m2 += spec.method == Method::kLp && spec.order == 1 ? Abs(d) : d * d;
+    set.m2 += d * d;
   }
 }
 
@@ -175,7 +185,7 @@ Wide Divisor(const Spec& spec, SetStatistics& set, Wide& root) {
   const Wide eps = spec.eps.value_or(DefaultEps(spec.method));
   const bool is_norm = spec.method == Method::kScale || spec.method == Method::kLp;
   const Wide square = is_norm ? set.m2 : set.m2 / set.count;
-  root = spec.method == Method::kLp && spec.order == 1 ? set.m2 : Sqrt(square);
+  root = IsRoot(spec) ? set.m2 : Sqrt(square);
   set.deviation = Sqrt(set.m2 / set.count);
   switch (spec.eps_mode.value_or(DefaultEpsMode(spec.method))) {
     case EpsMode::kInsideSqrt:
@@ -218,6 +228,23 @@ int64_t PartialLength(double p, int64_t d, bool floor) {
     product /= 10;
   }
   return static_cast<int64_t>(product) + (whole || floor ? 0 : 1);
+}
+
+Wide LpNormOf(const std::vector<Wide>& x, double p) {
+  Wide largest = 0, sum = 0;
+  for (const Wide v : x) {
+    if (IsNan(v)) return v;
+    largest = Max(largest, Abs(v));
+    sum += Abs(v);
+  }
+  if (p == 1) return sum;
+  if (largest == 0 || IsInf(largest) || std::isinf(p)) return largest;
+  // Terms relative to the largest, which stay in range. Their errors reach the root divided by p.
+  sum = 0;
+  for (const Wide v : x) {
+    if (v != 0) sum += Exp2(p * Log2(Abs(v) / largest));
+  }
+  return largest * Exp2(Log2(sum) / p);
 }
 
 Result Compute(const Spec& spec, const Input& input) {

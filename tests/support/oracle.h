@@ -27,7 +27,7 @@ struct Spec {
   int64_t num_groups = 1;         // Group, Power
   bool affine_per_group = false;  // Group
   int64_t k = 0;                  // PRms
-  int64_t order = 2;              // Lp
+  double p = 2;                   // Lp, at least 1; infinity: the largest |x|
 };
 
 // What a call carries. Values are those of the tensors, exactly.
@@ -48,7 +48,7 @@ struct SetStatistics {
   int64_t count = 0;
   Wide mean = 0;
   Wide mean_rest = 0;  // the mean is mean + mean_rest
-  Wide m2 = 0;         // sum of squared deviations; about 0 for the methods that subtract no mean; L1: the sum of |x|
+  Wide m2 = 0;         // sum of squared deviations; about 0 for the methods that subtract no mean; Lp, p != 2: the norm
   Wide deviation = 0;  // sqrt of the biased variance or mean square
   Wide inverse = 0;    // 1 / D
 };
@@ -68,6 +68,9 @@ EpsMode DefaultEpsMode(Method method);
 
 // k = ceil or floor of the decimal value of p times d.
 int64_t PartialLength(double p, int64_t d, bool floor);
+
+// (sum |x|^p)^(1/p), infinity: the largest |x|. 0 of nothing; NaN where there is one, else Inf where there is one.
+Wide LpNormOf(const std::vector<Wide>& x, double p);
 
 // REQUIRES: a valid spec for the shape (the oracle refuses nothing) and tensors of the right lengths.
 Result Compute(const Spec& spec, const Input& input);

@@ -28,6 +28,8 @@ int BiasedExponent(Wide v) { return static_cast<int>(BitsOf(v) >> kWideMantissa)
 
 Bits MantissaOf(Wide v) { return BitsOf(v) & ((Bits{1} << kWideMantissa) - 1); }
 
+Wide Ln2() { return Wide(0x1.62e42fefa39efp-1) + Wide(0x1.abc9e3b39803fp-56) + Wide(0x1.7b57a079a1934p-111); }
+
 // v / 2^shift rounded to nearest even.
 Bits ShiftToNearestEven(Bits v, int shift) {
   if (shift > kWideMantissa + 1) return 0;
@@ -75,6 +77,33 @@ Wide Sqrt(Wide v) {
   Wide root = std::sqrt(static_cast<double>(scaled));
   for (int i = 0; i < 3; ++i) root = (root + scaled / root) / 2;
   return root * PowerOfTwo(half);
+}
+
+Wide Log2(Wide v) {
+  // v = 2^exponent * m, m within a factor of sqrt(2) of 1, so that nothing cancels; log(m) = 2 atanh((m - 1) / (m +
+  // 1)).
+  int exponent = Exponent(v);
+  Wide m = v * PowerOfTwo(-exponent);
+  if (m > Wide(1.4142135623730951)) {
+    m /= 2;
+    ++exponent;
+  }
+  const Wide s = (m - 1) / (m + 1);
+  const Wide square = s * s;
+  Wide series = 0;  // 1 / 3 + s^2 / 5 + ...: s^2 < 0.0295, so 24 terms leave 2^-124
+  for (int n = 49; n >= 3; n -= 2) series = series * square + Wide(1) / n;
+  return exponent + 2 * (s + s * square * series) / Ln2();
+}
+
+Wide Exp2(Wide v) {
+  if (v < -16000) return 0;
+  int whole = static_cast<int>(v);
+  if (v - whole > Wide(0.5)) ++whole;
+  if (v - whole < Wide(-0.5)) --whole;
+  const Wide w = (v - whole) * Ln2();
+  Wide series = 1;  // of Taylor: |w| < 0.35, so 28 terms leave 2^-144
+  for (int n = 28; n >= 1; --n) series = 1 + series * w / n;
+  return series * PowerOfTwo(whole);
 }
 
 uint64_t Encode(Type type, Wide v) {

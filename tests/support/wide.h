@@ -34,6 +34,9 @@ Wide Max(Wide a, Wide b);
 Wide Infinity();
 // Newton from the f64 root; within one unit of the 113th bit.
 Wide Sqrt(Wide v);
+// Within 2^-107 of the result, Log2 near 1 and Exp2 far from 0, too. REQUIRES: v > 0, finite; v < 16000.
+Wide Log2(Wide v);
+Wide Exp2(Wide v);  // 0 under 2^-16000
 // 2^exponent, exactly. REQUIRES: |exponent| < 16000.
 Wide PowerOfTwo(int exponent);
 // floor(log2(|v|)). REQUIRES: v finite and not 0.

@@ -243,6 +243,10 @@ TEST_F(NewSessionTest, SpecAndChannelsAreChecked) {
   EXPECT_EQ(Field(NormSpec{.attributes = power}, 4), "spec.power_norm.num_groups");
 }
 
+TEST_F(NewSessionTest, AnLpNormMayListAxesThatSomeRanksTellApart) {
+  EXPECT_EQ(Field(NormSpec{.attributes = LpNormSpec{.p = 3.0, .axes = {4, -4}}}, 0), "");
+}
+
 TEST_F(NewSessionTest, ParameterLengthsAreCheckedWhereTheyAreKnown) {
   EXPECT_EQ(Field(WithWeight(BatchSpec(), 4, {4})), "");
   EXPECT_EQ(Field(WithWeight(BatchSpec(), 4, {5})), "parameters.weight");

@@ -1,6 +1,10 @@
 #include "server/session/spec_messages.h"
 
+#include <limits>
+#include <optional>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -146,6 +150,61 @@ TEST(SpecMessagesTest, RmsNormTakesANormalizedShape) {
   v1::NormSpec written;
   SpecToMessage(*spec, &written);
   EXPECT_EQ(written.rms_norm().normalized_shape_size(), 2);
+}
+
+TEST(SpecMessagesTest, LpNormTakesAnyPowerAndSeveralAxes) {
+  for (const double p : {1.0, 1.5, 2.0, 1e300, std::numeric_limits<double>::infinity()}) {
+    v1::NormSpec message;
+    message.mutable_lp_norm()->set_p(p);
+    message.mutable_lp_norm()->add_axes(-1);
+    message.mutable_lp_norm()->add_axes(0);
+    const absl::StatusOr<NormSpec> spec = SpecFromMessage(message, "spec");
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    const auto& lp = std::get<LpNormSpec>(spec->attributes);
+    EXPECT_EQ(lp.p, p);
+    EXPECT_EQ(lp.Power(), p);
+    EXPECT_THAT(lp.axes, ElementsAre(-1, 0));
+    v1::NormSpec written;
+    SpecToMessage(*spec, &written);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(message, written)) << written.DebugString();
+  }
+}
+
+TEST(SpecMessagesTest, LpNormIsWrittenAsItWasGiven) {
+  v1::NormSpec message;
+  message.mutable_lp_norm()->set_order(3);
+  message.mutable_lp_norm()->set_axis(0);
+  v1::NormSpec written;
+  SpecToMessage(*SpecFromMessage(message, "spec"), &written);
+  EXPECT_EQ(written.lp_norm().order(), 3);
+  EXPECT_FALSE(written.lp_norm().has_p());
+  EXPECT_EQ(written.lp_norm().axis(), 0);
+  EXPECT_EQ(written.lp_norm().axes_size(), 0);
+  EXPECT_EQ(std::get<LpNormSpec>(SpecFromMessage(written, "spec")->attributes).Power(), 3);
+}
+
+TEST(SpecMessagesTest, LpNormRefusesAnOrderBesidePAndAnAxisBesideAxes) {
+  v1::NormSpec message;
+  message.mutable_lp_norm()->set_order(2);
+  message.mutable_lp_norm()->set_p(2);
+  EXPECT_EQ(FieldOf(message), "spec.lp_norm.p");
+  message.mutable_lp_norm()->clear_order();
+  EXPECT_TRUE(SpecFromMessage(message, "spec").ok());
+  message.mutable_lp_norm()->set_axis(0);
+  message.mutable_lp_norm()->add_axes(0);
+  EXPECT_EQ(FieldOf(message), "spec.lp_norm.axes");
+  message.mutable_lp_norm()->clear_axis();
+  EXPECT_TRUE(SpecFromMessage(message, "spec").ok());
+}
+
+TEST(SpecMessagesTest, LpNormWithoutOrderAndPReachesTheKernelsAsOrderZero) {
+  v1::NormSpec message;
+  message.mutable_lp_norm();
+  const absl::StatusOr<NormSpec> spec = SpecFromMessage(message, "spec");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  const std::optional<ErrorDetail> detail = GetErrorDetail(ValidateSpec(*spec));
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->field, "lp_norm.order");
 }
 
 TEST(SpecMessagesTest, FieldsThatExcludeEachOtherAreRefused) {
