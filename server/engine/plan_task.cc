@@ -219,7 +219,9 @@ absl::Status CheckOutputs(const Task& task) {
   }
   const Statistic statistic = task.plan().statistic;
   if (statistic == Statistic::kAbsSum || SumsPowers(statistic)) {
-    return OutOfRangeError("spec.lp_norm.order", NumberText(task.plan().p),
+    const auto* lp = std::get_if<LpNormSpec>(&task.spec().attributes);
+    const bool is_order = lp != nullptr && !lp->p.has_value();
+    return OutOfRangeError(is_order ? "spec.lp_norm.order" : "spec.lp_norm.p", NumberText(task.plan().p),
                            "2 where moments are asked for: other norms have none", "MOMENTS_NOT_DEFINED");
   }
   return absl::OkStatus();

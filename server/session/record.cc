@@ -65,8 +65,13 @@ void TimeToMessage(absl::Time time, google::protobuf::Timestamp* message) {
   message->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
 }
 
+uint32_t SchemaOf(const NormSpec& spec) {
+  const auto* lp = std::get_if<LpNormSpec>(&spec.attributes);
+  return lp != nullptr && (lp->p.has_value() || !lp->axes.empty()) ? 2 : 1;
+}
+
 void HeadToMessage(const Session& session, Record* record) {
-  record->set_schema(kRecordSchema);
+  record->set_schema(SchemaOf(session.spec));
   record->set_id(session.id);
   record->set_epoch(session.epoch);
   SpecToMessage(session.spec, record->mutable_spec());
@@ -209,11 +214,11 @@ absl::StatusOr<std::vector<RowPlace>> MergeClients(absl::Span<const ClientRow> r
 }
 
 absl::Status CheckSchema(const Record& record) {
-  if (record.schema() == kRecordSchema) return absl::OkStatus();
+  if (record.schema() >= 1 && record.schema() <= kRecordSchema) return absl::OkStatus();
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    {.field = "schema",
                     .value = absl::StrCat(record.schema()),
-                    .limit = absl::StrCat(kRecordSchema),
+                    .limit = absl::StrCat("1 to ", kRecordSchema),
                     .reason = "RECORD_SCHEMA"},
                    "a record of another version");
 }

@@ -16,7 +16,9 @@
 
 namespace normd {
 
-inline constexpr uint32_t kRecordSchema = 1;
+// The newest schema of records; all older ones are read. A record has the oldest in which nothing of it is lost, so
+// that older servers read what they can and refuse the rest. 2: LpNorm with `p` or `axes`.
+inline constexpr uint32_t kRecordSchema = 2;
 
 // What making a record takes at most: the message and its bytes.
 int64_t ExportBytes(const StoredSession& stored);

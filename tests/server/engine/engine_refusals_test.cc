@@ -79,6 +79,18 @@ TEST_F(EngineRefusalTest, TheSpecIsChecked) {
   EXPECT_EQ(RefusedField(CallTo(spec, x_.View())), "spec.instance_norm.track_running_statistics");
 }
 
+TEST_F(EngineRefusalTest, OnlyTheNormOfOrderTwoHasMoments) {
+  const auto asking = [this](const LpNormSpec& method) {
+    Call call = CallTo(NormSpec{.attributes = method}, x_.View());
+    call.outputs = {{OutputKind::kY}, {OutputKind::kMoments}};
+    return call;
+  };
+  EXPECT_EQ(RefusedField(asking({.order = 1})), "spec.lp_norm.order");
+  EXPECT_EQ(RefusedField(asking({.order = 3})), "spec.lp_norm.order");
+  EXPECT_EQ(RefusedField(asking({.p = 1.5})), "spec.lp_norm.p");
+  EXPECT_EQ(RefusedField(asking({.p = std::numeric_limits<double>::infinity()})), "spec.lp_norm.p");
+}
+
 TEST_F(EngineRefusalTest, AnUnknownSessionIsNotFound) {
   EXPECT_EQ(Run(CallTo("nobody", x_.View())).status().code(), absl::StatusCode::kNotFound);
 }

@@ -356,8 +356,25 @@ TEST(RecordTest, RandomBytesAreDamage) {
 }
 
 TEST(RecordTest, AnotherSchemaIsRefused) {
-  const absl::Status status = ParseChanged(kBatch, [](Record& r) { r.set_schema(2); });
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  for (const uint32_t schema : {0u, kRecordSchema + 1}) {
+    const absl::Status status = ParseChanged(kBatch, [=](Record& r) { r.set_schema(schema); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << schema;
+  }
+}
+
+TEST(RecordTest, ASpecThatOlderServersDoNotKnowHasASchemaThatTheyRefuse) {
+  const auto schema_of = [](const LpNormSpec& method) {
+    Session session = session_test::NewSession("lp", {.attributes = method}, 0);
+    session.parameters = std::make_shared<const OwnedParameters>();
+    StoredSession stored;
+    stored.published = std::make_shared<const Session>(std::move(session));
+    Record record;
+    EXPECT_TRUE(record.ParseFromString(SerializeRecord(stored)));
+    return record.schema();
+  };
+  EXPECT_EQ(schema_of({.order = 2, .axis = 0}), 1u);
+  EXPECT_EQ(schema_of({.p = 3.0}), 2u);
+  EXPECT_EQ(schema_of({.axes = {0, 1}}), 2u);
 }
 
 TEST(RecordTest, ValuesThatCannotBeAreRefusedByName) {
