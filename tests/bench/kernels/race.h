@@ -24,7 +24,7 @@ struct RaceOptions {
 struct Time {
   bool took_part = false;
   double min_seconds = 0, median_seconds = 0;  // of a call
-  double page_faults = 0;                      // a call, on average
+  double page_faults = 0;                      // a call, of the median batch
   bool disturbed = false;                      // fewer quiet batches than rounds: the quietest were taken
 
   // `bytes` a call; "-" if it took no part.

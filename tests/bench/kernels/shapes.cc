@@ -167,7 +167,7 @@ void JudgePageFaults(const std::vector<Outcome>& outcomes, const Contestants& co
     const double faults = most->times[i].page_faults;
     report->Row({name, Short(faults), faults > 0 ? most->FullName() : "-"});
     Figure figure = {.name = "page faults a call " + name, .value = faults, .unit = "faults"};
-    // Half a fault: with one call a batch, one that a runtime's thread has now and then is not the call's.
+    // Half a fault: what a runtime's thread has now and then is not the call's.
     if (i < kFirstPeer) figure.name += " (" + most->FullName() + ")", figure.ceiling = 0.5;
     report->Add(figure);
   }
