@@ -38,15 +38,19 @@ class GpuTest : public testing::Test {
   std::unique_ptr<Backend> cuda_;  // null: skipped
 };
 
-// Device memory of one tensor, `misalignment` bytes past an aligned address.
+// Device memory of one tensor, `misalignment` bytes past an aligned address. It holds what it should when it has been
+// made: neither cudaMemset nor cudaMemcpy from pageable memory has to be over when it returns, and the backend's streams
+// do not wait for the one that they run on.
 class DeviceBytes {
  public:
   DeviceBytes(size_t size, size_t misalignment) : size_(size), misalignment_(misalignment) {
     EXPECT_EQ(cudaMalloc(&memory_, size + misalignment + 1), cudaSuccess);
     EXPECT_EQ(cudaMemset(memory_, 0xA5, size + misalignment + 1), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   DeviceBytes(const std::string& content, size_t misalignment) : DeviceBytes(content.size(), misalignment) {
     EXPECT_EQ(cudaMemcpy(data(), content.data(), content.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   ~DeviceBytes() { cudaFree(memory_); }
   DeviceBytes(const DeviceBytes&) = delete;
