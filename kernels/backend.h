@@ -37,7 +37,8 @@ struct Layer {
   std::vector<double> bias;    // empty: absent
   // The same rounded to f32, for FAST.
   std::vector<float> weight32, bias32;
-  bool fit_f32 = true;  // each is 0 or a normal number there
+  bool fit_f32 = true;    // each is 0 or a normal number there
+  bool equal_f32 = true;  // none had to be rounded
 
   // What a device keeps of them; its own to fill, under `mu`.
   struct DeviceCopy {

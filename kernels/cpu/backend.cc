@@ -91,6 +91,8 @@ class CpuBackend final : public Backend {
     const auto fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
     layer->fit_f32 = std::all_of(layer->weight.begin(), layer->weight.end(), fits) &&
                      std::all_of(layer->bias.begin(), layer->bias.end(), fits);
+    layer->equal_f32 = std::equal(layer->weight.begin(), layer->weight.end(), layer->weight32.begin()) &&
+                       std::equal(layer->bias.begin(), layer->bias.end(), layer->bias32.begin());
     return layer;
   }
 

@@ -1,6 +1,8 @@
-// Elements of y from sets that are finished: rows of narrow elements by 16-byte vectors; everything that pairs,
-// PowerNorm, CAST_THEN_AFFINE or parameters along another axis need, one element at a time.
+// Elements of y from sets that are finished: rows of narrow elements by 16-byte vectors, best where all of a piece of
+// memory (an image's channel) has one set and one pair of parameters; everything that pairs, PowerNorm,
+// CAST_THEN_AFFINE or parameters along another axis need, one element at a time.
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
@@ -47,6 +49,7 @@ __device__ __forceinline__ int64_t ParameterOf(const SetWork& work, const ApplyW
 template <typename T, bool kInF64>
 __global__ void __launch_bounds__(kThreads)
     ApplyRowsKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply, int64_t elements) {
+  WaitForLaunchBefore();
   using S = typename T::Storage;
   const bool is_small = elements <= std::numeric_limits<int32_t>::max();
   const auto* const x = static_cast<const S*>(work.x.data);
@@ -64,10 +67,10 @@ __global__ void __launch_bounds__(kThreads)
     const bool together = aligned && last.r1 < work.reduce1 && begin + kVector<T> <= elements &&
                           (per_element || ParameterOf(work, apply, last) == parameter);
     if (together) {
-      VectorOf<S> vector = LoadVector(x + begin);
+      uint4 vector = *reinterpret_cast<const uint4*>(x + begin);
       if (NarrowElements<T, kInF64>(work.results[place.set], apply.parameters)
-              .Some(vector.lanes, parameter, per_element)) {
-        StoreVector(y + begin, vector);
+              .Some(vector, parameter, per_element, &vector)) {
+        *reinterpret_cast<uint4*>(y + begin) = vector;
         continue;
       }
     }
@@ -81,10 +84,135 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// ---- Pieces: neighbouring elements of one set and one channel ----
+
+// How a flat index says which piece, set and parameters an element has. For tensors of under 2^31 elements.
+struct Pieces {
+  Divisor length;      // elements of a piece
+  Divisor of_segment;  // pieces
+  Divisor keep1, reduce0;
+  int64_t channels_per_keep1 = 0;
+};
+
+struct PiecePlace {
+  int64_t set = 0, parameter = 0;
+};
+
+__device__ __forceinline__ PiecePlace PlaceOfPiece(const SetWork& work, const Pieces& pieces, uint32_t piece) {
+  const uint32_t segment = pieces.of_segment.Quotient(piece);
+  const uint32_t channel = piece - segment * pieces.of_segment.divisor();
+  const uint32_t row = pieces.keep1.Quotient(segment);
+  const uint32_t k1 = segment - row * pieces.keep1.divisor();
+  return {static_cast<int64_t>(pieces.reduce0.Quotient(row)) * work.keep1 + k1,
+          static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel};
+}
+
+// One piece's numbers in f32.
+struct PieceNumbers {
+  Statistics32 s;
+  Affine<float> affine;
+  bool in_f32;
+};
+
+__device__ __forceinline__ PieceNumbers NumbersOf(const SetWork& work, const ApplyWork& apply,
+                                                  const PiecePlace& place) {
+  const SetResult32 set = work.results32[place.set];
+  return {{set.shift, set.delta, set.inverse},
+          AffineAt<float>(apply.parameters, apply.parameters.absent() ? 0 : place.parameter),
+          set.in_f32 != 0};
+}
+
+// Elements in f32; vectors with an element that has to be calculated in f64 or is not finite are left to `singly`. A
+// thread has several vectors, a block of threads apart.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    ApplyPiecesKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
+                      const __grid_constant__ Pieces pieces, uint32_t elements) {
+  WaitForLaunchBefore();
+  using S = typename T::Storage;
+  constexpr int kOwn = kVector<T>;
+  constexpr uint32_t kTogether = 4;
+  const auto* const x = static_cast<const S*>(work.x.data);
+  auto* const y = static_cast<S*>(apply.y);
+  const uint32_t length = pieces.length.divisor();
+  const uint32_t whole = elements / kOwn;
+  const auto singly = [&](uint32_t begin, uint32_t end) {
+#pragma unroll 1
+    for (uint32_t i = begin; i < end; ++i) {
+      const PiecePlace place = PlaceOfPiece(work, pieces, pieces.length.Quotient(i));
+      y[i] = NarrowElements<T, false>(work.results[place.set], apply.parameters)
+                 .One(x[i], apply.parameters.absent() ? 0 : place.parameter);
+    }
+  };
+  for (uint32_t first = blockIdx.x * (kThreads * kTogether) + threadIdx.x; first < whole;
+       first += gridDim.x * (kThreads * kTogether)) {
+    uint4 words[kTogether] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < kTogether; ++i) {
+      if (first + i * kThreads < whole) words[i] = LoadStreaming(x + int64_t{first + i * kThreads} * kOwn);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kTogether; ++i) {
+      if (first + i * kThreads >= whole) continue;
+      const uint32_t at = (first + i * kThreads) * kOwn;
+      const uint32_t piece = pieces.length.Quotient(at);
+      const uint32_t left = (piece + 1) * length - at;  // elements until the next piece
+      const PieceNumbers numbers = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece));
+      float out[kOwn];
+      UnpackVector<T>(words[i], out);
+      float zero = 0;  // NaN if an element is not finite
+      bool in_f32 = numbers.in_f32;
+      if (left >= kOwn) {
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) {
+          out[k] = FastElement(out[k], numbers.s, numbers.affine.weight, numbers.affine.bias);
+          zero = std::fma(out[k], 0.0f, zero);
+        }
+      } else {
+        const PieceNumbers next = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece + 1));
+        in_f32 = in_f32 && next.in_f32 && left + length >= kOwn;
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) {
+          const bool is_next = k >= static_cast<int>(left);
+          const Statistics32 s = {is_next ? next.s.shift : numbers.s.shift, is_next ? next.s.delta : numbers.s.delta,
+                                  is_next ? next.s.inverse : numbers.s.inverse};
+          out[k] = FastElement(out[k], s, is_next ? next.affine.weight : numbers.affine.weight,
+                               is_next ? next.affine.bias : numbers.affine.bias);
+          zero = std::fma(out[k], 0.0f, zero);
+        }
+      }
+      if (in_f32 && zero == 0) {
+        *reinterpret_cast<uint4*>(y + at) = PackVector<T>(out);
+      } else {
+        singly(at, at + kOwn);
+      }
+    }
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) singly(whole * kOwn, elements);
+}
+
+// Whether the elements lie in pieces, and which.
+bool AreInPieces(const SetWork& work, const ApplyWork& apply, int64_t elements) {
+  const bool has_parameters = !apply.parameters.absent();
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; };
+  return elements <= std::numeric_limits<int32_t>::max() && is_aligned(work.x.data) && is_aligned(apply.y) &&
+         (!has_parameters ||
+          (apply.index.kind != AffineIndex::kElement && work.reduce1 % apply.index.channel_run == 0));
+}
+Pieces PiecesOf(const SetWork& work, const ApplyWork& apply) {
+  const int64_t length = apply.parameters.absent() ? work.reduce1 : apply.index.channel_run;
+  return {.length = Divisor(length),
+          .of_segment = Divisor(work.reduce1 / length),
+          .keep1 = Divisor(work.keep1),
+          .reduce0 = Divisor(work.reduce0),
+          .channels_per_keep1 = apply.index.channels_per_keep1};
+}
+
 template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kThreads)
     ApplyGeneralKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
                        int64_t elements) {
+  WaitForLaunchBefore();
   const bool is_small = elements <= std::numeric_limits<int32_t>::max();
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
@@ -102,6 +230,14 @@ int64_t Elements(const SetWork& work) { return work.Sets() * work.reduce0 * work
 
 template <typename T, bool kInF64>
 cudaError_t LaunchRows(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+  if constexpr (!kInF64) {
+    if (AreInPieces(work, apply, Elements(work))) {
+      const LaunchShape shape = {.blocks = EnoughBlocks(limits, Elements(work), kThreads * 4 * kVector<T>),
+                                 .threads = kThreads};
+      return Launch(shape, stream, ApplyPiecesKernel<T>, work, apply, PiecesOf(work, apply),
+                    static_cast<uint32_t>(Elements(work)));
+    }
+  }
   const int64_t vectors = order::CeilDiv(Elements(work), kVector<T>);
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, vectors, kThreads), .threads = kThreads};
   return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, Elements(work));

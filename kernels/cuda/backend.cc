@@ -158,7 +158,7 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   FoundDevice device = {.number = options.device, .major = properties.major, .minor = properties.minor};
   device.limits = {.multiprocessors = properties.multiProcessorCount,
                    .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
-                   .has_clusters = properties.major >= 9};
+                   .has_clusters = cuda::HasClusters(properties.major)};
   device.lane_bytes = bytes / options.streams;
   return device;
 }

@@ -1,10 +1,14 @@
-// Sets whose innermost extent is kept: a thread has neighbouring columns, as many as a 16-byte access holds, and walks
-// down a block of positions. Sums of blocks are folded by sets.cu.
+// Sets whose innermost extent is kept. Sums of narrow elements: the threads of a block share out the positions of
+// order.h's blocks, FAST run by run and EXACT block by block, and fold what they have; the rest is folded by sets.cu.
+// Those of f64, of PowerNorm, and of FAST with a mask: a column a thread. Elements: a thread has a few neighbouring
+// columns, and walks down some positions.
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/parameters.cuh"
+#include "kernels/cuda/part_sums.cuh"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/order.h"
@@ -32,8 +36,9 @@ __device__ __forceinline__ void ForBlocks(const SetWork& work, int64_t blocks, B
   const int64_t items = work.keep0 * blocks * tiles;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; item < items;
        item += static_cast<int64_t>(gridDim.x) * kThreads) {
-    const int64_t row = item / tiles;
-    body(BlockPlace{row / blocks, row % blocks, item % tiles * kColumns});
+    const Division row = Divide(item, tiles);
+    const Division block = Divide(row.quotient, blocks);
+    body(BlockPlace{block.quotient, block.remainder, row.remainder * kColumns});
   }
 }
 
@@ -45,10 +50,6 @@ LaunchShape BlocksShape(const DeviceLimits& limits, const SetWork& work, int64_t
 // Element `column` of position `p`.
 __device__ __forceinline__ int64_t IndexOf(const SetWork& work, int64_t k0, int64_t p, int64_t column) {
   return (k0 * work.reduce0 + p) * work.Columns() + column;
-}
-
-__device__ __forceinline__ bool Counts(const SetWork& work, int64_t p) {
-  return work.mask == nullptr || work.mask[p] != 0;
 }
 
 // kColumns elements of one position, those behind the last column 0; one access where the rows are aligned.
@@ -71,90 +72,216 @@ __device__ __forceinline__ bool IsAligned(const SetWork& work, const void* p) {
   return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0 && work.Columns() % kVector<T> == 0;
 }
 
-template <typename T, typename Real, bool kCentred>
-__global__ void __launch_bounds__(kThreads) SumNarrowColumnsKernel(const __grid_constant__ SetWork work, Round round) {
+// ---- Sums of narrow elements ----
+
+// What a block of threads sums: `fold` blocks of positions, which become one part, of neighbouring columns.
+struct FoldPlace {
+  // Of each keep0 and column.
+  static __host__ __device__ __forceinline__ int64_t Parts(const SetWork& work) {
+    return Divide(order::ColumnBlocks(work.reduce0) + work.fold - 1, work.fold).quotient;
+  }
+
+  int64_t k0 = 0;
+  int64_t part = 0;         // of the keep0's
+  int64_t first_block = 0;  // of positions
+  int blocks = 0;
+  int64_t column = 0;
+
+  static __device__ __forceinline__ FoldPlace This(const SetWork& work, int columns) {
+    const int64_t groups = Divide(work.Columns() + columns - 1, columns).quotient;
+    const int64_t blocks = order::ColumnBlocks(work.reduce0);
+    const Division group = Divide(blockIdx.x, groups);
+    const Division part = Divide(group.quotient, Parts(work));
+    FoldPlace place;
+    place.column = group.remainder * columns;
+    place.part = part.remainder;
+    place.k0 = part.quotient;
+    place.first_block = place.part * work.fold;
+    const int64_t left = blocks - place.first_block;
+    place.blocks = static_cast<int>(left < work.fold ? left : work.fold);
+    return place;
+  }
+  __device__ __forceinline__ NarrowPart* PartOf(const SetWork& work, int64_t of_column) const {
+    return static_cast<NarrowPart*>(work.parts) + (k0 * Parts(work) + part) * work.Columns() + of_column;
+  }
+};
+
+LaunchShape FoldShape(const SetWork& work, int columns, int threads, int64_t shared_bytes) {
+  return {.blocks = work.keep0 * FoldPlace::Parts(work) * order::CeilDiv(work.Columns(), columns),
+          .threads = threads,
+          .shared_bytes = shared_bytes};
+}
+
+__device__ __forceinline__ double ShiftOfColumn(const SetWork& work, int64_t k0, int64_t column) {
+  return work.states[k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)].shift;
+}
+
+// Blocks of positions that are one part at most, as a power of two.
+constexpr int kFoldLevels = 5;
+
+// FAST without a mask: a thread has one run of a block of positions, of the columns of a 16-byte access. The runs of a
+// column are then added in their order by one thread.
+constexpr int kRuns = static_cast<int>(order::kColumnBlock / order::kFastColumnRun);
+constexpr int kRunTiles = 8;
+constexpr int kRunThreads = kRuns * kRunTiles;
+static_assert(order::kFastColumnRun % 2 == 0);
+
+template <typename T>
+inline constexpr int kRunColumns = kRunTiles* kVector<T>;
+// Floats of one run: two numbers a column, in an order that meets no bank twice.
+template <typename T>
+inline constexpr int kRunStride = 2 * kRunColumns<T> + 16;
+
+template <typename T, bool kCentred>
+__global__ void __launch_bounds__(kRunThreads, 4)
+    SumColumnRunsKernel(const __grid_constant__ SetWork work, Round round) {
+  WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
   if (work.pending[static_cast<int>(round)] == 0) return;
   constexpr int kColumns = kVector<T>;
-  constexpr bool kInF32 = std::is_same_v<Real, float>;
-  const bool aligned = IsAligned<T>(work, work.x.data);
+  constexpr int kRun = static_cast<int>(order::kFastColumnRun);
+  const FoldPlace place = FoldPlace::This(work, kRunColumns<T>);
+  const int tile = static_cast<int>(threadIdx.x) % kRunTiles;
+  const int run = static_cast<int>(threadIdx.x) / kRunTiles;
+  const int64_t column = place.column + tile * kColumns;
+  const int64_t left = work.Columns() - column;
+  const int count = static_cast<int>(left < 0 ? 0 : left < kColumns ? left : kColumns);
+  const bool aligned = IsAligned<T>(work, work.x.data) && count == kColumns;
   const bool is_abs = work.statistic == Statistic::kAbsSum;
-  const int64_t blocks = order::ColumnBlocks(work.reduce0);
-  ForBlocks<kColumns>(work, blocks, [&](const BlockPlace& place) {
-    const int64_t left = work.Columns() - place.column;
-    const int count = static_cast<int>(left < kColumns ? left : kColumns);
-    Real shift[kColumns];
-    bool any = false;
+  float shift[kColumns];
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (c < count) {
-        const SetState& state = work.states[place.k0 * work.keep1 + (place.column + c) / work.reduce1];
-        any = any || state.round == round;
-        shift[c] = static_cast<Real>(state.shift);
-      } else {
-        shift[c] = 0;
-      }
-    }
-    if (!any) return;
-    // In f32 the sums of a few positions, those in even and in odd places apart; else of the whole block.
-    NarrowSums<Real> sums[kColumns];
-    NarrowSums<float> odd[kInF32 ? kColumns : 1];
-    NarrowSums<double> totals[kInF32 ? kColumns : 1];
-    const auto flush = [&] {
+  for (int c = 0; c < kColumns; ++c) {
+    shift[c] = kCentred && c < count ? static_cast<float>(ShiftOfColumn(work, place.k0, column + c)) : 0.0f;
+  }
+  // The number of a column that this thread adds up.
+  const int own_column = static_cast<int>(threadIdx.x) / 2;
+  const int own_number = static_cast<int>(threadIdx.x) % 2;
+  PairwiseStack<kFoldLevels> stack;
+#pragma unroll 1
+  for (int b = 0; b < place.blocks; ++b) {
+    float* const sums = reinterpret_cast<float*>(shared) + b % 2 * (kRuns * kRunStride<T>);
+    const int64_t begin = (place.first_block + b) * kBlock + run * kRun;
+    const int64_t positions = work.reduce0 - begin;
+    const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, column);
+    NarrowSums<float> even[kColumns], odd[kColumns];
+    const auto take = [&](int p, const uint4& words) {
+      float values[kColumns];
+      UnpackVector<T>(words, values);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        if constexpr (kInF32) {
-          totals[c].first += static_cast<double>(sums[c].first + odd[c].first);
-          totals[c].second += static_cast<double>(sums[c].second + odd[c].second);
-          sums[c] = {};
-          odd[c] = {};
-        }
+        (p % 2 == 0 ? even : odd)[c].template Take<kCentred>(kCentred ? values[c] - shift[c] : values[c], is_abs);
       }
     };
-    const int64_t begin = place.block * kBlock;
-    const int positions = static_cast<int>(work.reduce0 - begin < kBlock ? work.reduce0 - begin : kBlock);
-    const auto* const x =
-        static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, place.column);
-    int in_run = 0;
-#pragma unroll 8
-    for (int p = 0; p < positions; ++p) {
-      typename T::Storage values[kColumns];
-      LoadColumns<T, kColumns>(x + p * work.Columns(), aligned, count, values);
-      if (!Counts(work, begin + p)) continue;
+    if (aligned && positions >= kRun) {
+      uint4 words[kRun];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const Real value = LoadAs<Real>(T(), &values[c]);
-        const Real diff = kCentred ? value - shift[c] : value;
-        if constexpr (kInF32) {
-          NarrowSums<float> one = in_run % 2 == 0 ? sums[c] : odd[c];
-          one.template Take<kCentred>(diff, is_abs);
-          (in_run % 2 == 0 ? sums[c] : odd[c]) = one;
-        } else {
-          sums[c].template Take<kCentred>(diff, is_abs);
-        }
-      }
-      if (++in_run == order::kFastColumnRun) {
-        flush();
-        in_run = 0;
+      for (int p = 0; p < kRun; ++p) words[p] = LoadStreaming(x + p * work.Columns());
+#pragma unroll
+      for (int p = 0; p < kRun; ++p) take(p, words[p]);
+    } else {
+#pragma unroll
+      for (int p = 0; p < kRun; ++p) {
+        if (p >= positions) continue;
+        VectorOf<typename T::Storage> some;
+        LoadColumns<T, kColumns>(x + p * work.Columns(), aligned, count, some.lanes);
+        take(p, AsWords(some));
       }
     }
-    if (in_run != 0) flush();
-    NarrowPart* const parts =
-        static_cast<NarrowPart*>(work.parts) + (place.k0 * blocks + place.block) * work.Columns() + place.column;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      if (c >= count) continue;
-      if constexpr (kInF32) {
-        parts[c] = {totals[c].first, totals[c].second};
-      } else {
-        parts[c] = {sums[c].first, sums[c].second};
-      }
+      float* const of_column = sums + run * kRunStride<T> + tile * kColumns + c;
+      if constexpr (kCentred) of_column[0] = even[c].first + odd[c].first;
+      of_column[kRunColumns<T> + 16] = even[c].second + odd[c].second;
     }
+    __syncthreads();
+    if (own_column < kRunColumns<T>) {
+      double total = 0;
+#pragma unroll
+      for (int r = 0; r < kRuns; ++r) {
+        const float* const of_column = sums + r * kRunStride<T> + own_column;
+        if (kCentred || own_number == 1) {
+          total += static_cast<double>(of_column[own_number * (kRunColumns<T> + 16)]);
+        }
+      }
+      stack.Push(b, total);
+    }
+  }
+  if (own_column < kRunColumns<T> && place.column + own_column < work.Columns()) {
+    NarrowPart* const part = place.PartOf(work, place.column + own_column);
+    (own_number == 0 ? part->first : part->second) = stack.Total(place.blocks);
+  }
+}
+
+// EXACT: a thread has a block of positions of two columns, which lie a warp apart.
+constexpr int kExactFold = 8;  // blocks, and warps
+constexpr int kExactThreads = kExactFold * kWarp;
+constexpr int kExactColumns = 2 * kWarp;
+
+template <typename T, bool kCentred>
+__global__ void __launch_bounds__(kExactThreads)
+    SumColumnBlocksKernel(const __grid_constant__ SetWork work, Round round) {
+  WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
+  if (work.pending[static_cast<int>(round)] == 0) return;
+  auto* const folded = reinterpret_cast<NarrowPart*>(shared);  // [block][column]
+  const FoldPlace place = FoldPlace::This(work, kExactColumns);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int block = static_cast<int>(threadIdx.x) / kWarp;
+  const bool is_abs = work.statistic == Statistic::kAbsSum;
+  const int64_t begin = (place.first_block + block) * kBlock;
+  const int64_t left = block < place.blocks ? work.reduce0 - begin : 0;
+  const int positions = static_cast<int>(left < kBlock ? left : kBlock);
+  int64_t columns[2];
+  double shift[2];
+  const typename T::Storage* x[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    // Those behind the last are read as the last, and not written.
+    const int64_t column = place.column + c * kWarp + lane;
+    columns[c] = column < work.Columns() ? column : work.Columns() - 1;
+    shift[c] = kCentred ? ShiftOfColumn(work, place.k0, columns[c]) : 0;
+    x[c] = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, columns[c]);
+  }
+  NarrowSums<double> sums[2];
+#pragma unroll 8
+  for (int p = 0; p < positions; ++p) {
+    const bool counts = Counts(work, begin + p);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const double value = LoadAs<double>(T(), x[c] + p * work.Columns());
+      if (counts) sums[c].template Take<kCentred>(kCentred ? value - shift[c] : value, is_abs);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < 2; ++c) folded[block * kExactColumns + c * kWarp + lane] = {sums[c].first, sums[c].second};
+  __syncthreads();
+  const int own = static_cast<int>(threadIdx.x);
+  if (own >= kExactColumns || place.column + own >= work.Columns()) return;
+  *place.PartOf(work, place.column + own) = FoldTree<3, NarrowPart>(
+      0, place.blocks, [&](int64_t i) { return folded[i * kExactColumns + own]; },
+      [](NarrowPart& a, const NarrowPart& b) {
+        a.first += b.first;
+        a.second += b.second;
+      });
+}
+
+// FAST with a mask, which says where runs begin: a column a thread.
+template <typename T, bool kCentred>
+__global__ void __launch_bounds__(kThreads) SumMaskedColumnsKernel(const __grid_constant__ SetWork work, Round round) {
+  WaitForLaunchBefore();
+  if (work.pending[static_cast<int>(round)] == 0) return;
+  const int64_t blocks = order::ColumnBlocks(work.reduce0);
+  ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
+    const auto shift = static_cast<float>(ShiftOfColumn(work, place.k0, place.column));
+    static_cast<NarrowPart*>(work.parts)[(place.k0 * blocks + place.block) * work.Columns() + place.column] =
+        SumNarrowColumn<T, float, kCentred>(work, place.k0, place.block, place.column, shift);
   });
 }
 
 // f64, and PowerNorm: a column a thread. `T` narrow: the position's scale, then sums in f64.
 template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kThreads) SumOneColumnKernel(const __grid_constant__ SetWork work, Round round) {
+  WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
@@ -195,6 +322,7 @@ __global__ void __launch_bounds__(kThreads) SumOneColumnKernel(const __grid_cons
 }
 
 __global__ void __launch_bounds__(kThreads) MeasureColumnsKernel(const __grid_constant__ SetWork work) {
+  WaitForLaunchBefore();
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
     const int64_t begin = place.block * kBlock;
@@ -208,110 +336,217 @@ __global__ void __launch_bounds__(kThreads) MeasureColumnsKernel(const __grid_co
   });
 }
 
-// Positions that a thread walks down with the statistics of its columns: enough to pay for loading them.
+// Positions that a thread walks down with the statistics of its columns: enough to pay for loading them, and few enough
+// for the device to be full.
 constexpr int kApplyPositions = 32;
+constexpr int kLeastApplyPositions = 8;
+constexpr int kApplyColumns = 4;
 
-// What a thread knows of one column, in the type that is calculated in.
-template <typename Real>
-struct Column {
-  Real shift = 0, delta = 0, inverse = 1;
-  Affine<Real> affine;
-};
-template <typename Real>
-__device__ __forceinline__ Column<Real> ColumnOf(const SetResult& set, const Parameters& parameters, int64_t at) {
-  return {static_cast<Real>(set.statistics.shift), static_cast<Real>(set.statistics.delta.hi),
-          static_cast<Real>(set.statistics.inverse.hi), AffineAt<Real>(parameters, at)};
-}
-template <typename Real>
-__device__ __forceinline__ float ElementOf(Real x, const Column<Real>& column) {
-  return static_cast<float>(
-      std::fma(((x - column.shift) - column.delta) * column.inverse, column.affine.weight, column.affine.bias));
+int PositionsOfThread(const DeviceLimits& limits, const SetWork& work, int64_t tiles) {
+  const int64_t filled = int64_t{1024} * limits.multiprocessors;
+  int positions = kApplyPositions;
+  while (positions > kLeastApplyPositions && work.keep0 * tiles * order::CeilDiv(work.reduce0, positions) < filled) {
+    positions /= 2;
+  }
+  return positions;
 }
 
-// Real: what most columns are calculated in; columns that are not are taken element by element.
-template <typename T, typename Real>
-__global__ void __launch_bounds__(kThreads)
-    ApplyColumnsKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply) {
-  constexpr int kColumns = kVector<T>;
-  constexpr bool kInF64 = std::is_same_v<Real, double>;
-  const bool aligned = IsAligned<T>(work, work.x.data) && IsAligned<T>(work, apply.y);
-  const int64_t strips = order::CeilDiv(work.reduce0, kApplyPositions);
+// Four elements as f32, and back.
+template <typename T>
+__device__ __forceinline__ void UnpackSome(const uint2& some, float (&x)[kApplyColumns]) {
+  T::Split(some.x, x[0], x[1]);
+  T::Split(some.y, x[2], x[3]);
+}
+template <typename T>
+__device__ __forceinline__ void UnpackSome(const uint4& some, float (&x)[kApplyColumns]) {
+  UnpackVector<F32>(some, x);
+}
+template <typename T>
+__device__ __forceinline__ void PackSome(const float (&x)[kApplyColumns], uint2* some) {
+  *some = make_uint2(T::Join(x[0], x[1]), T::Join(x[2], x[3]));
+}
+template <typename T>
+__device__ __forceinline__ void PackSome(const float (&x)[kApplyColumns], uint4* some) {
+  *some = PackVector<F32>(x);
+}
+
+// Where the parameters of a column are.
+__device__ __forceinline__ int64_t ParameterOfColumn(const SetWork& work, const ApplyWork& apply, int64_t column) {
+  if (apply.parameters.absent()) return 0;
+  if (work.reduce1 == 1) return column * apply.index.channels_per_keep1;
+  const auto [k1, r1] = Divide(column, work.reduce1);
+  return k1 * apply.index.channels_per_keep1 + Divide(r1, apply.index.channel_run).quotient;
+}
+
+// Elements in f32; those of columns that have to be calculated in f64, and those that are not finite, one by one.
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 5)
+    ApplyColumnsKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply, int positions) {
+  WaitForLaunchBefore();
+  constexpr int kColumns = kApplyColumns;
+  using S = typename T::Storage;
+  using Some = std::conditional_t<std::is_same_v<T, F32>, uint4, uint2>;  // kColumns elements
+  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(Some) == 0; };
+  const bool aligned = work.Columns() % kColumns == 0 && is_aligned(work.x.data) && is_aligned(apply.y);
+  const int64_t strips = order::CeilDiv(work.reduce0, positions);
   ForBlocks<kColumns>(work, strips, [&](const BlockPlace& place) {
     const int64_t left = work.Columns() - place.column;
     const int count = static_cast<int>(left < kColumns ? left : kColumns);
-    const auto set_of = [&](int c) -> const SetResult& {
-      return work.results[place.k0 * work.keep1 + (place.column + c) / work.reduce1];
+    const auto set_of = [&](int c) {
+      return place.k0 * work.keep1 +
+             (work.reduce1 == 1 ? place.column + c : Divide(place.column + c, work.reduce1).quotient);
     };
-    const auto parameter = [&](int c) {
-      const int64_t k1 = (place.column + c) / work.reduce1;
-      const int64_t r1 = (place.column + c) % work.reduce1;
-      return apply.parameters.absent() ? 0 : k1 * apply.index.channels_per_keep1 + r1 / apply.index.channel_run;
-    };
-    Column<Real> columns[kColumns];
-    bool alike = true;  // all in Real
-    bool mend = false;
+    Statistics32 s[kColumns];
+    Affine<float> affine[kColumns];
+    bool in_f32 = true;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      if (c >= count) continue;
-      const SetResult& set = set_of(c);
-      alike = alike && (kInF64 || set.in_f32);
-      mend = mend || set.may_be_nan;
-      columns[c] = ColumnOf<Real>(set, apply.parameters, parameter(c));
+      const int column = c < count ? c : 0;
+      const SetResult32 set = work.results32[set_of(column)];
+      s[c] = {set.shift, set.delta, set.inverse};
+      in_f32 = in_f32 && set.in_f32 != 0;
+      affine[c] = AffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column));
     }
-    const int64_t begin = place.block * kApplyPositions;
-    const int64_t end = begin + kApplyPositions < work.reduce0 ? begin + kApplyPositions : work.reduce0;
-#pragma unroll 4
-    for (int64_t p = begin; p < end; ++p) {
-      const int64_t at = IndexOf(work, place.k0, p, place.column);
-      const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + at;
-      auto* const y = static_cast<typename T::Storage*>(apply.y) + at;
-      typename T::Storage values[kColumns];
-      LoadColumns<T, kColumns>(x, aligned, count, values);
-      VectorOf<typename T::Storage> out;
-      bool good = alike;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        float element = ElementOf<Real>(LoadAs<Real>(T(), &values[c]), columns[c]);
-        if constexpr (kInF64) element = CanonicalNaN(element);
-        good = good && (kInF64 || !mend || std::isfinite(element) || c >= count);
-        out.lanes[c] = T::Narrow(element);
+    const int64_t begin = place.block * positions;
+    const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
+    const auto singly = [&](int64_t at) {
+      const auto* const x = static_cast<const S*>(work.x.data) + at;
+      auto* const y = static_cast<S*>(apply.y) + at;
+#pragma unroll 1
+      for (int c = 0; c < count; ++c) {
+        y[c] = NarrowElements<T, false>(work.results[set_of(c)], apply.parameters)
+                   .One(x[c], ParameterOfColumn(work, apply, place.column + c));
       }
-      if (good && aligned) {
-        StoreVector(y, out);
-      } else if (good) {
+    };
+    const int64_t first = IndexOf(work, place.k0, begin, place.column);
+    constexpr int kTogether = kLeastApplyPositions;
+#pragma unroll 1
+    for (int64_t p = 0; p < end - begin; p += kTogether) {
+      const S* const x = static_cast<const S*>(work.x.data) + first + p * work.Columns();
+      S* const y = static_cast<S*>(apply.y) + first + p * work.Columns();
+      Some some[kTogether] = {};
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (!in_f32 || p + i >= end - begin) continue;
+        const S* const from = x + i * work.Columns();
+        if (aligned) {
+          some[i] = __ldcs(reinterpret_cast<const Some*>(from));
+        } else {
+          S elements[kColumns] = {};
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+            if (c < count) elements[c] = from[c];
+          }
+          std::memcpy(&some[i], elements, sizeof(Some));
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        if (p + i >= end - begin) continue;
+        float out[kColumns];
+        UnpackSome<T>(some[i], out);
+        float zero = 0;  // NaN if an element is not finite
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
-          if (c < count) y[c] = out.lanes[c];
+          out[c] = FastElement(out[c], s[c], affine[c].weight, affine[c].bias);
+          zero = std::fma(out[c], 0.0f, zero);
         }
-      } else {
-#pragma unroll 1
-        for (int c = 0; c < count; ++c)
-          y[c] = NarrowElements<T, kInF64>(set_of(c), apply.parameters).One(x[c], parameter(c));
+        if (!in_f32 || !(zero == 0)) {
+          singly(first + (p + i) * work.Columns());
+          continue;
+        }
+        PackSome<T>(out, &some[i]);
+        S* const to = y + i * work.Columns();
+        if (aligned) {
+          *reinterpret_cast<Some*>(to) = some[i];
+        } else {
+          S elements[kColumns];
+          std::memcpy(elements, &some[i], sizeof(Some));
+#pragma unroll
+          for (int c = 0; c < kColumns; ++c) {
+            if (c < count) to[c] = elements[c];
+          }
+        }
       }
     }
   });
 }
 
-template <typename T>
-cudaError_t LaunchSums(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
-  const int64_t blocks = order::ColumnBlocks(work.reduce0);
-  if (work.pre != nullptr) {
-    return Launch(BlocksShape<1>(limits, work, blocks), stream, SumOneColumnKernel<T, false, true>, work, round);
-  }
-  const LaunchShape shape = BlocksShape<kVector<T>>(limits, work, blocks);
-  const bool fast = PrecisionOf(round) == Precision::kFast;
-  if (work.statistic == Statistic::kMeanVariance) {
-    return fast ? Launch(shape, stream, SumNarrowColumnsKernel<T, float, true>, work, round)
-                : Launch(shape, stream, SumNarrowColumnsKernel<T, double, true>, work, round);
-  }
-  return fast ? Launch(shape, stream, SumNarrowColumnsKernel<T, float, false>, work, round)
-              : Launch(shape, stream, SumNarrowColumnsKernel<T, double, false>, work, round);
+// f32 in f64.
+__global__ void __launch_bounds__(kThreads)
+    ApplyColumnsExactKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
+                            int positions) {
+  WaitForLaunchBefore();
+  constexpr int kColumns = 2;
+  const int64_t strips = order::CeilDiv(work.reduce0, positions);
+  ForBlocks<kColumns>(work, strips, [&](const BlockPlace& place) {
+    const int count = work.Columns() - place.column < kColumns ? 1 : kColumns;
+    const bool aligned = work.Columns() % kColumns == 0 &&
+                         reinterpret_cast<uintptr_t>(work.x.data) % sizeof(float2) == 0 &&
+                         reinterpret_cast<uintptr_t>(apply.y) % sizeof(float2) == 0;
+    SetStatistics s[kColumns];
+    Affine<double> affine[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const int64_t column = place.column + (c < count ? c : 0);
+      s[c] = work.results[place.k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)]
+                 .statistics;
+      affine[c] = AffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column));
+    }
+    const int64_t begin = place.block * positions;
+    const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
+    const int64_t first = IndexOf(work, place.k0, begin, place.column);
+    const float* const x = static_cast<const float*>(work.x.data) + first;
+    float* const y = static_cast<float*>(apply.y) + first;
+#pragma unroll 4
+    for (int64_t p = 0; p < end - begin; ++p) {
+      const int64_t at = p * work.Columns();
+      if (aligned) {
+        const float2 both = *reinterpret_cast<const float2*>(x + at);
+        *reinterpret_cast<float2*>(y + at) = make_float2(ExactElement(both.x, s[0], affine[0].weight, affine[0].bias),
+                                                         ExactElement(both.y, s[1], affine[1].weight, affine[1].bias));
+        continue;
+      }
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        if (c < count) y[at + c] = ExactElement(x[at + c], s[c], affine[c].weight, affine[c].bias);
+      }
+    }
+  });
 }
 
-template <typename T, typename Real>
-cudaError_t LaunchApply(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  const int64_t strips = order::CeilDiv(work.reduce0, kApplyPositions);
-  return Launch(BlocksShape<kVector<T>>(limits, work, strips), stream, ApplyColumnsKernel<T, Real>, work, apply);
+template <typename T, bool kCentred>
+cudaError_t LaunchCentred(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+  if (PrecisionOf(round) == Precision::kExact) {
+    const int64_t shared_bytes = kExactFold * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
+    return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes), stream,
+                  SumColumnBlocksKernel<T, kCentred>, work, round);
+  }
+  if (work.mask != nullptr) {
+    return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream,
+                  SumMaskedColumnsKernel<T, kCentred>, work, round);
+  }
+  const int64_t shared_bytes = 2 * kRuns * kRunStride<T> * static_cast<int64_t>(sizeof(float));
+  return Launch(FoldShape(work, kRunColumns<T>, kRunThreads, shared_bytes), stream, SumColumnRunsKernel<T, kCentred>,
+                work, round);
+}
+
+template <typename T>
+cudaError_t LaunchSums(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+  if (work.pre != nullptr) {
+    return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream,
+                  SumOneColumnKernel<T, false, true>, work, round);
+  }
+  return work.statistic == Statistic::kMeanVariance ? LaunchCentred<T, true>(limits, work, round, stream)
+                                                    : LaunchCentred<T, false>(limits, work, round, stream);
+}
+
+template <int kColumns, typename Kernel>
+cudaError_t LaunchApply(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream,
+                        Kernel kernel) {
+  const int positions = PositionsOfThread(limits, work, Tiles<kColumns>(work));
+  return Launch(BlocksShape<kColumns>(limits, work, order::CeilDiv(work.reduce0, positions)), stream, kernel, work,
+                apply, positions);
 }
 
 }  // namespace
@@ -338,15 +573,30 @@ cudaError_t MeasureColumns(const DeviceLimits& limits, const SetWork& work, cuda
   return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream, MeasureColumnsKernel, work);
 }
 
+int64_t FoldOf(const DeviceLimits& limits, const SetWork& work, Round round) {
+  if (PrecisionOf(round) == Precision::kExact) return kExactFold;
+  if (work.mask != nullptr) return 1;
+  // As far as blocks of threads remain for the whole device.
+  const int64_t columns = int64_t{kRunTiles} * (kVectorBytes / SizeOf(work.x.dtype));
+  const int64_t groups = work.keep0 * order::CeilDiv(work.Columns(), columns);
+  int64_t fold = 1;
+  while (fold < (1 << kFoldLevels) &&
+         groups * order::CeilDiv(order::ColumnBlocks(work.reduce0), 2 * fold) >= int64_t{8} * limits.multiprocessors) {
+    fold *= 2;
+  }
+  return fold;
+}
+
 cudaError_t ApplyColumns(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
   switch (work.x.dtype) {
     case DType::kF16:
-      return LaunchApply<F16, float>(limits, work, apply, stream);
+      return LaunchApply<kApplyColumns>(limits, work, apply, stream, ApplyColumnsKernel<F16>);
     case DType::kBF16:
-      return LaunchApply<BF16, float>(limits, work, apply, stream);
+      return LaunchApply<kApplyColumns>(limits, work, apply, stream, ApplyColumnsKernel<BF16>);
     case DType::kF32:
-      return work.precision == Precision::kFast ? LaunchApply<F32, float>(limits, work, apply, stream)
-                                                : LaunchApply<F32, double>(limits, work, apply, stream);
+      return work.precision == Precision::kFast
+                 ? LaunchApply<kApplyColumns>(limits, work, apply, stream, ApplyColumnsKernel<F32>)
+                 : LaunchApply<2>(limits, work, apply, stream, ApplyColumnsExactKernel);
     case DType::kF64:
       break;
   }

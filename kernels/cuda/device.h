@@ -27,7 +27,32 @@ struct LaunchShape {
   int cluster_blocks = 1;    // over 1: compute capability 9.0
 };
 
-// Starts `kernel` on `stream`. A grid of no blocks is nothing to do.
+// Before a kernel touches memory: until the launch before it in the stream has ended and what it wrote is there. The
+// launch behind it may start from now on, so that it is under way when this one ends.
+#if defined(__CUDACC__)
+__device__ __forceinline__ void WaitForLaunchBefore() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// The compute capability that this library's kernels were compiled for of those that the device in use runs, as 90;
+// 0: it runs none. Code for 8.0 does nothing for what a 9.0 could do.
+int CodeVersion();
+
+// Whether kernels can overlap on the device that this thread uses, which is the one of its first launch: their code
+// waits from 9.0 on.
+inline bool LaunchesOverlap() {
+  static thread_local const bool overlap = CodeVersion() >= 90;
+  return overlap;
+}
+#else
+inline void WaitForLaunchBefore() {}
+#endif
+
+// Starts `kernel` on `stream`. A grid of no blocks is nothing to do. REQUIRES: the kernel begins with
+// WaitForLaunchBefore().
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
                    Arguments&&... arguments) {
@@ -44,14 +69,21 @@ cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = stream;
-  cudaLaunchAttribute cluster = {};
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
   if (shape.cluster_blocks > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster_blocks);
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
   }
+#if defined(__CUDACC__)
+  if (LaunchesOverlap()) {
+    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+#endif
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -19,7 +20,17 @@
 
 namespace normd::cuda {
 
+// The bits of a pair of 16-bit floats, which are no types that std::bit_cast takes.
+template <typename Pair>
+__device__ __forceinline__ unsigned AsWord(const Pair& pair) {
+  static_assert(sizeof(Pair) == sizeof(unsigned));
+  unsigned word = 0;
+  std::memcpy(&word, &pair, sizeof(word));
+  return word;
+}
+
 // Element types as tags: Storage is what memory holds. Narrow() takes f32 whose NaN is the canonical one.
+// Split() and Join() do so with a word of two 16-bit elements, Join() where neither is NaN.
 struct F32 {
   using Storage = float;
   static __device__ __forceinline__ float Widen(float x) { return x; }
@@ -31,12 +42,26 @@ struct F16 {
   static __device__ __forceinline__ uint16_t Narrow(float x) {
     return x == x ? __half_as_ushort(__float2half_rn(x)) : uint16_t{0x7E00};
   }
+  static __device__ __forceinline__ void Split(unsigned word, float& low, float& high) {
+    low = Widen(static_cast<uint16_t>(word));
+    high = Widen(static_cast<uint16_t>(word >> 16));
+  }
+  static __device__ __forceinline__ unsigned Join(float low, float high) {
+    return AsWord(__floats2half2_rn(low, high));
+  }
 };
 struct BF16 {
   using Storage = uint16_t;
   static __device__ __forceinline__ float Widen(uint16_t x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
   static __device__ __forceinline__ uint16_t Narrow(float x) {
     return x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : uint16_t{0x7FC0};
+  }
+  static __device__ __forceinline__ void Split(unsigned word, float& low, float& high) {
+    low = __uint_as_float(word << 16);
+    high = __uint_as_float(word & 0xFFFF0000u);
+  }
+  static __device__ __forceinline__ unsigned Join(float low, float high) {
+    return AsWord(__floats2bfloat162_rn(low, high));
   }
 };
 struct F64 {

@@ -24,6 +24,7 @@ __device__ __forceinline__ void ForElements(int64_t n, Body body) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) AddRoundedKernel(Elements x, Elements r, double scale, int64_t n, void* h) {
+  WaitForLaunchBefore();
   ForElements(n, [&](int64_t i) {
     const double sum = RoundedSum(T(), ElementAt(x, i), ElementAt(r, i), scale);
     static_cast<typename T::Storage*>(h)[i] = Store(T(), sum);
@@ -33,6 +34,7 @@ __global__ void __launch_bounds__(kThreads) AddRoundedKernel(Elements x, Element
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     AddWideKernel(Elements x, Elements r, double scale, int64_t n, double* hi, double* lo, void* h) {
+  WaitForLaunchBefore();
   ForElements(n, [&](int64_t i) {
     const DoublePair sum = WideSum(ElementAt(x, i), ElementAt(r, i), scale, lo != nullptr);
     hi[i] = sum.hi;
@@ -42,12 +44,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) WidenKernel(Elements x, int64_t n, double* wide) {
+  WaitForLaunchBefore();
   ForElements(n, [&](int64_t i) { wide[i] = ElementAt(x, i); });
 }
 
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     PermuteKernel(const __grid_constant__ PermuteWork work, const Word* from, Word* to) {
+  WaitForLaunchBefore();
   ForElements(work.elements, [&](int64_t i) {
     int64_t natural = 0;
     int64_t rest = i;
@@ -64,6 +68,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+#if defined(__CUDACC__)
+int CodeVersion() {
+  cudaFuncAttributes attributes = {};
+  return cudaFuncGetAttributes(&attributes, WidenKernel) == cudaSuccess ? attributes.ptxVersion : 0;
+}
+bool HasClusters(int major) { return major >= 9 && CodeVersion() >= 90; }
+#else
+bool HasClusters(int major) { return major >= 9; }
+#endif
 
 cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
                                int64_t n, void* h, cudaStream_t stream) {

@@ -39,6 +39,7 @@ class DeviceLayer {
     // The copies were made on another stream than the lanes', which do not wait for it.
     NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
     made->parameters_.fit_f32 = layer.fit_f32;
+    made->parameters_.equal_f32 = layer.equal_f32;
     return made;
   }
   DeviceLayer() = default;
@@ -207,6 +208,7 @@ class JobList {
       return absl::OkStatus();
     }
     device->parameters.fit_f32 = layer.fit_f32;
+    device->parameters.equal_f32 = layer.equal_f32;
     InParameters(&device->parameters.weight, layer.weight);
     InParameters(&device->parameters.bias, layer.bias);
     InParameters(&device->parameters.weight32, layer.weight32);

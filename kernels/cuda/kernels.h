@@ -27,7 +27,8 @@ struct Parameters {
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
-  bool fit_f32 = true;  // see Layer
+  bool fit_f32 = true;     // see Layer
+  bool equal_f32 = false;  // the same; then f64 is calculated with the f32 ones, which are half the bytes
 
   NORMD_HOST_DEVICE bool absent() const { return weight == nullptr && bias == nullptr; }
 };
@@ -51,8 +52,12 @@ struct SetOutputs {
 struct DeviceLimits {
   int multiprocessors = 1;
   int64_t shared_bytes = 48 << 10;  // that a block may ask for
-  bool has_clusters = false;
+  bool has_clusters = false;        // and so has the code that runs there: see HasClusters
 };
+
+// Whether rows may be a cluster's on the device in use, which is of compute capability `major`: the code that runs
+// there must have been compiled for clusters, too. A build for 8.0 alone is compiled again by the driver, without them.
+bool HasClusters(int major);
 
 // ---- Whole rows: from sums to elements in one launch, each element read once ----
 
@@ -83,6 +88,11 @@ struct RowLaunch {
   int range_count = 1;
 };
 
+// Whether the rows of a range are such that FAST keeps them in registers: see register_rows.cu.
+bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range);
+// REQUIRES: FitsInRegisters, for all ranges.
+cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
+
 // Whether a row fits on chip, with clusters where there are some.
 bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n);
 // REQUIRES: FitsOnChip.
@@ -102,6 +112,12 @@ struct SetResult {
   SetStatistics statistics;
   bool in_f32 = false;      // narrow elements are calculated in f32
   bool may_be_nan = false;  // f32 results that are not finite are done again in f64
+};
+
+// The same in f32, in one load; of no use where it says so.
+struct alignas(16) SetResult32 {
+  float shift = 0, delta = 0, inverse = 1;
+  unsigned in_f32 = 0;  // as SetResult
 };
 
 // Sums of one part of a set of narrow elements.
@@ -134,8 +150,10 @@ struct SetWork {
 
   SetState* states = nullptr;          // one a set
   SetResult* results = nullptr;        // one a set
+  SetResult32* results32 = nullptr;    // one a set, of narrow elements
   SetMagnitude* magnitudes = nullptr;  // one a set, f64 only; zero
-  void* parts = nullptr;               // PartsOf(work) of NarrowPart, or of PairSums for f64
+  void* parts = nullptr;               // room for PartsOf(work) of NarrowPart, or of PairSums for f64
+  int64_t fold = 1;                    // blocks of columns that are one part: a power of two
   unsigned* pending = nullptr;         // kRounds counters, zero
 
   NORMD_HOST_DEVICE int64_t Sets() const { return keep0 * keep1; }

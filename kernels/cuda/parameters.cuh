@@ -57,6 +57,10 @@ __device__ __forceinline__ float At(const float* values, int64_t i, float absent
 }
 template <typename Real>
 __device__ __forceinline__ Affine<Real> AffineAt(const Parameters& parameters, int64_t i) {
+  if (std::is_same_v<Real, double> && parameters.equal_f32) {
+    const Affine<float> narrow = AffineAt<float>(parameters, i);
+    return {static_cast<Real>(narrow.weight), static_cast<Real>(narrow.bias)};
+  }
   return {At(WeightOf<Real>(parameters), i, Real{1}), At(BiasOf<Real>(parameters), i, static_cast<Real>(-0.0))};
 }
 
@@ -95,17 +99,150 @@ struct alignas(kVectorBytes) VectorOf {
   S lanes[kVectorBytes / sizeof(S)];
 };
 template <typename S>
-__device__ __forceinline__ VectorOf<S> LoadVector(const S* p) {
-  const uint4 words = *reinterpret_cast<const uint4*>(p);
+__device__ __forceinline__ VectorOf<S> AsVector(const uint4& words) {
   VectorOf<S> v;
   std::memcpy(&v, &words, sizeof(v));
   return v;
 }
 template <typename S>
-__device__ __forceinline__ void StoreVector(S* p, const VectorOf<S>& v) {
+__device__ __forceinline__ uint4 AsWords(const VectorOf<S>& v) {
   uint4 words;
   std::memcpy(&words, &v, sizeof(v));
-  *reinterpret_cast<uint4*>(p) = words;
+  return words;
+}
+template <typename S>
+__device__ __forceinline__ VectorOf<S> LoadVector(const S* p) {
+  return AsVector<S>(*reinterpret_cast<const uint4*>(p));
+}
+template <typename S>
+__device__ __forceinline__ void StoreVector(S* p, const VectorOf<S>& v) {
+  *reinterpret_cast<uint4*>(p) = AsWords(v);
+}
+
+template <typename S>
+__device__ __forceinline__ uint4 LoadStreaming(const S* p) {
+  return __ldcs(reinterpret_cast<const uint4*>(p));
+}
+
+template <typename S>
+__device__ __forceinline__ void StoreStreaming(S* p, const uint4& words) {
+  __stcs(reinterpret_cast<uint4*>(p), words);
+}
+
+// The elements of a vector of T as f32.
+template <typename T>
+__device__ __forceinline__ void UnpackVector(const uint4& words, float (&x)[kVector<T>]) {
+  const unsigned all[] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, F32>) {
+      x[i] = __uint_as_float(all[i]);
+    } else {
+      T::Split(all[i], x[2 * i], x[2 * i + 1]);
+    }
+  }
+}
+// And back. REQUIRES: none is NaN.
+template <typename T>
+__device__ __forceinline__ uint4 PackVector(const float (&x)[kVector<T>]) {
+  unsigned all[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<T, F32>) {
+      all[i] = __float_as_uint(x[i]);
+    } else {
+      all[i] = T::Join(x[2 * i], x[2 * i + 1]);
+    }
+  }
+  return make_uint4(all[0], all[1], all[2], all[3]);
+}
+
+// x + scale * r, rounded to T once.
+template <typename T>
+__device__ __forceinline__ typename T::Storage AddElement(double scale, typename T::Storage x, typename T::Storage r) {
+  // A sum of two 16-bit values in f32, rounded again, is rounded once: f32 has more than twice their digits.
+  if (scale == 1) return T::Narrow(CanonicalNaN(T::Widen(x) + T::Widen(r)));
+  return Store(T(), RoundedSum(T(), T::Widen(x), T::Widen(r), scale));
+}
+// The same of vectors.
+template <typename T>
+__device__ __forceinline__ VectorOf<typename T::Storage> AddVectors(double scale, VectorOf<typename T::Storage> x,
+                                                                    const VectorOf<typename T::Storage>& r) {
+#pragma unroll
+  for (int k = 0; k < kVector<T>; ++k) x.lanes[k] = AddElement<T>(scale, x.lanes[k], r.lanes[k]);
+  return x;
+}
+// Of a scale of 1.
+template <typename T>
+__device__ __forceinline__ uint4 AddVectors(const uint4& x, const uint4& r) {
+  float sum[kVector<T>], added[kVector<T>];
+  UnpackVector<T>(x, sum);
+  UnpackVector<T>(r, added);
+  bool has_nan = false;
+#pragma unroll
+  for (int k = 0; k < kVector<T>; ++k) {
+    sum[k] += added[k];
+    has_nan = has_nan || sum[k] != sum[k];
+  }
+  if (!has_nan) return PackVector<T>(sum);
+  return AsWords(AddVectors<T>(1, AsVector<typename T::Storage>(x), AsVector<typename T::Storage>(r)));
+}
+
+// Calls body(affine) with the shortest way to the f32 parameters of a vector of T: affine(i, weight, bias) loads those
+// of the elements from i on. `channel_of(i)`: where they are unless each element has its own. REQUIRES: a vector has
+// one channel, or, where each element has its own, weight32, bias32 and i are aligned as vectors are.
+template <typename T, typename ChannelOf, typename Body>
+__device__ __forceinline__ void WithAffine(const Parameters& parameters, bool per_element, ChannelOf channel_of,
+                                           Body body) {
+  constexpr int kCount = kVector<T>;
+  using Values = float(&)[kCount];
+  const float* const w = parameters.weight32;
+  const float* const b = parameters.bias32;
+  const auto fill = [](float value, Values to) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) to[k] = value;
+  };
+  const auto load = [](const float* from, Values to) {
+#pragma unroll
+    for (int k = 0; k < kCount; k += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(from + k));
+      to[k] = four.x;
+      to[k + 1] = four.y;
+      to[k + 2] = four.z;
+      to[k + 3] = four.w;
+    }
+  };
+  if (parameters.absent()) {
+    body([&](int /*i*/, Values weight, Values bias) {
+      fill(1.0f, weight);
+      fill(-0.0f, bias);
+    });
+  } else if (!per_element) {
+    body([&](int i, Values weight, Values bias) {
+      const int64_t channel = channel_of(i);
+      fill(At(w, channel, 1.0f), weight);
+      fill(At(b, channel, -0.0f), bias);
+    });
+  } else if (b == nullptr) {
+    body([&](int i, Values weight, Values bias) {
+      load(w + i, weight);
+      fill(-0.0f, bias);
+    });
+  } else if (w == nullptr) {
+    body([&](int i, Values weight, Values bias) {
+      fill(1.0f, weight);
+      load(b + i, bias);
+    });
+  } else {
+    body([&](int i, Values weight, Values bias) {
+      load(w + i, weight);
+      load(b + i, bias);
+    });
+  }
+}
+
+__device__ __forceinline__ bool IsVectorAligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
 }
 
 // Narrow elements of one set, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the
@@ -129,44 +266,56 @@ class NarrowElements {
     return T::Narrow(mend ? Exact(x, AffineAt<double>(parameters_, at)) : y);
   }
 
-  // kCount elements in place; their parameters lie at `at` and on, or all at `at`. False, rarely: they are to be taken
-  // one by one.
-  template <int kCount>
-  __device__ __forceinline__ bool Some(S (&x)[kCount], int64_t at, bool per_element) const {
+  // A vector of elements; their parameters lie at `at` and on, or all at `at`. False, rarely: they are to be taken one
+  // by one.
+  __device__ __forceinline__ bool Some(const uint4& x, int64_t at, bool per_element, uint4* y) const {
     if (!kInF64 && !set_.in_f32) return false;
+    constexpr int kCount = kVector<T>;
     Real weight[kCount], bias[kCount];
-    if (per_element) {
-      const Real* const w = WeightOf<Real>(parameters_);
-      const Real* const b = BiasOf<Real>(parameters_);
-      LoadParameters(w == nullptr ? nullptr : w + at, Real{1}, weight);
-      LoadParameters(b == nullptr ? nullptr : b + at, static_cast<Real>(-0.0), bias);
-    } else {
+    if (!per_element) {
       const Affine<Real> one = AffineAt<Real>(parameters_, at);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         weight[i] = one.weight;
         bias[i] = one.bias;
       }
+    } else if (!kInF64 || parameters_.equal_f32) {
+      LoadBoth<float>(at, weight, bias);
+    } else {
+      LoadBoth<Real>(at, weight, bias);
     }
+    float value[kCount];
+    UnpackVector<T>(x, value);
     if constexpr (kInF64) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = T::Narrow(Exact(x[i], {weight[i], bias[i]}));
+      for (int i = 0; i < kCount; ++i) value[i] = ExactElement(value[i], set_.statistics, weight[i], bias[i]);
     } else {
-      float y[kCount];
-      bool mend = false;
+      float zero = 0;  // NaN if an element is not finite
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        y[i] = FastElement(T::Widen(x[i]), set32_, weight[i], bias[i]);
-        mend = mend || !std::isfinite(y[i]);
+        value[i] = FastElement(value[i], set32_, weight[i], bias[i]);
+        zero = std::fma(value[i], 0.0f, zero);
       }
-      if (mend && set_.may_be_nan) return false;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) x[i] = T::Narrow(y[i]);
+      if (!(zero == 0)) return false;
     }
+    *y = PackVector<T>(value);
     return true;
   }
 
  private:
+  // The parameters of kVector<T> elements, which are kept as Kept.
+  template <typename Kept>
+  __device__ __forceinline__ void LoadBoth(int64_t at, Real (&weight)[kVector<T>], Real (&bias)[kVector<T>]) const {
+    const Kept* const w = WeightOf<Kept>(parameters_);
+    const Kept* const b = BiasOf<Kept>(parameters_);
+    Kept kept[kVector<T>];
+    LoadParameters(w == nullptr ? nullptr : w + at, Kept{1}, kept);
+#pragma unroll
+    for (int i = 0; i < kVector<T>; ++i) weight[i] = kept[i];
+    LoadParameters(b == nullptr ? nullptr : b + at, static_cast<Kept>(-0.0), kept);
+#pragma unroll
+    for (int i = 0; i < kVector<T>; ++i) bias[i] = kept[i];
+  }
   __device__ __forceinline__ float Exact(S x, Affine<double> affine) const {
     return ExactElement(T::Widen(x), set_.statistics, affine.weight, affine.bias);
   }

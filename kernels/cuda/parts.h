@@ -7,9 +7,12 @@
 
 namespace normd::cuda {
 
-// work.parts of the sets that are in `round`. Rows: [set][segment][chunk]; columns: [keep0][block][column].
+// work.parts of the sets that are in `round`. Rows: [set][segment][chunk]; columns: [keep0][part][column],
+// a part being `fold` blocks.
 cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream);
 cudaError_t SumColumnParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream);
+// How many blocks of columns SumColumnParts makes one part of in `round`: what work.fold has to say.
+int64_t FoldOf(const DeviceLimits& limits, const SetWork& work, Round round);
 
 // work.magnitudes, of f64.
 cudaError_t MeasureRows(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream);

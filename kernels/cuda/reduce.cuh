@@ -4,6 +4,8 @@
 #ifndef NORMD_KERNELS_CUDA_REDUCE_CUH_
 #define NORMD_KERNELS_CUDA_REDUCE_CUH_
 
+#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -60,7 +62,11 @@ struct NarrowSums {
       first += diff;
       second = std::fma(diff, diff, second);
     } else {
-      second = std::fma(diff, is_abs ? std::copysign(Value{1}, diff) : diff, second);
+      // diff, or 1 with its sign: masks that no loop chooses anew.
+      using Bits = std::conditional_t<std::is_same_v<Value, float>, uint32_t, uint64_t>;
+      const Bits kept = is_abs ? std::bit_cast<Bits>(Value{-0.0}) : ~Bits{0};
+      const Bits one = is_abs ? std::bit_cast<Bits>(Value{1}) : Bits{0};
+      second = std::fma(diff, std::bit_cast<Value>((std::bit_cast<Bits>(diff) & kept) | one), second);
     }
   }
   __device__ __forceinline__ void AddAll(const NarrowSums& other) {
@@ -158,7 +164,7 @@ __device__ __forceinline__ PairSums SumRun(Group<kLanes> group, int begin, int n
       sums[k] = totals[k];
     }
   } else {
-#pragma unroll 4
+#pragma unroll 8
     for (; i < whole; i += kPartials) {
 #pragma unroll
       for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
@@ -276,17 +282,29 @@ __device__ __forceinline__ void ForVectors(Group<kLanes> group, const S* p, int 
   for (int i = head + vectors * kElements + group.lane; i < n; i += kLanes) single(i);
 }
 
-// The n elements at `from` in shared memory, at the same distance from alignment. REQUIRES: `slot` is aligned to 16
-// bytes and has SlotBytes(n); `from` is aligned to its elements. The group meets at the end.
+// Copies 16 bytes to shared memory; they are there once this thread has come from WaitForCopies().
+__device__ __forceinline__ void CopyVector(void* to, const void* from) {
+#if defined(__CUDA_ARCH__)
+  const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+#else
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+__device__ __forceinline__ void WaitForCopies() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// Brings the n elements at `from` to shared memory, at the same distance from alignment. They are there once all of the
+// group have come from WaitForCopies() and met. REQUIRES: `slot` is aligned to 16 bytes and has SlotBytes(n); `from` is
+// aligned to its elements.
 template <int kLanes, typename S>
-__device__ __forceinline__ S* Stage(Group<kLanes> group, const S* from, int n, unsigned char* slot) {
+__device__ __forceinline__ void Stage(Group<kLanes> group, const S* from, int n, unsigned char* slot) {
   S* const to = reinterpret_cast<S*>(slot) + MisalignedElements(from);
   ForVectors<4>(
-      group, from, n,
-      [&](int i) { *reinterpret_cast<uint4*>(to + i) = __ldcs(reinterpret_cast<const uint4*>(from + i)); },
-      [&](int i) { to[i] = from[i]; });
-  group.Sync();
-  return to;
+      group, from, n, [&](int i) { CopyVector(to + i, from + i); }, [&](int i) { to[i] = from[i]; });
 }
 
 }  // namespace normd::cuda

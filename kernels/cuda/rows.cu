@@ -4,6 +4,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
+#include "kernels/cuda/part_sums.cuh"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/order.h"
@@ -12,31 +13,6 @@ namespace normd::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-// One chunk of a set.
-struct ChunkPlace {
-  int64_t set = 0;
-  int64_t part = 0;   // in work.parts
-  int64_t first = 0;  // element of x
-  int64_t mask = 0;   // byte of the mask
-  int n = 0;          // elements
-};
-
-// Chunks in the order of memory.
-__device__ __forceinline__ ChunkPlace PlaceOf(const SetWork& work, int64_t item) {
-  const int64_t of_segment = order::RowChunks(work.statistic_reduce1);
-  const int64_t segment = item / of_segment;
-  const int64_t at = item % of_segment * order::kRowChunk;
-  const int64_t k1 = segment % work.keep1;
-  const int64_t r0 = segment / work.keep1 % work.reduce0;
-  const int64_t set = segment / work.keep1 / work.reduce0 * work.keep1 + k1;
-  const int64_t left = work.statistic_reduce1 - at;
-  return {.set = set,
-          .part = (set * work.reduce0 + r0) * of_segment + item % of_segment,
-          .first = segment * work.reduce1 + at,
-          .mask = r0 * work.reduce1 + at,
-          .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};
-}
 
 int64_t Items(const SetWork& work) { return work.Sets() * work.reduce0 * order::RowChunks(work.statistic_reduce1); }
 
@@ -47,39 +23,28 @@ __device__ __forceinline__ void ForChunks(const SetWork& work, int64_t items, Bo
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
        item += static_cast<int64_t>(gridDim.x) * groups) {
-    body(PlaceOf(work, item), group);
+    body(ChunkOf(work, item), group);
   }
 }
 
 template <typename T, typename Real, bool kCentred, int kLanes>
-__global__ void __launch_bounds__(kThreads)
-    SumNarrowRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items, int64_t slot_bytes) {
-  NORMD_DYNAMIC_SHARED(shared);
+__global__ void __launch_bounds__(kThreads, 6)
+    SumNarrowRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
+  WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
-  using S = typename T::Storage;
   const auto lanes = Group<kLanes>::This();
-  const bool is_abs = work.statistic == Statistic::kAbsSum;
-  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place, int group) {
+  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place, int /*group*/) {
     const SetState& state = work.states[place.set];
     if (state.round != round) return;
-    const Real shift = static_cast<Real>(state.shift);
-    const S* const from = static_cast<const S*>(work.x.data) + place.first;
-    const S* const staged = Stage(lanes, from, place.n, shared + group * slot_bytes);
-    const uint8_t* const mask = work.mask == nullptr ? nullptr : work.mask + place.mask;
-    const auto take = [&](int i, NarrowSums<Real>& sums) {
-      if (mask != nullptr && mask[i] == 0) return;
-      const Real x = LoadAs<Real>(T(), staged + i);
-      sums.template Take<kCentred>(kCentred ? x - shift : x, is_abs);
-    };
-    const PairSums sums = SumChunk<kCentred, NarrowSums<Real>>(lanes, place.n, take);
+    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, place, static_cast<Real>(state.shift));
     if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
-    lanes.Sync();  // before the slot is written again
   });
 }
 
 template <bool kCentred>
 __global__ void __launch_bounds__(kThreads)
     SumWideRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
+  WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = Group<kWarp>::This();
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
@@ -100,6 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ SetWork work, int64_t items) {
+  WaitForLaunchBefore();
   const auto lanes = Group<kWarp>::This();
   ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
@@ -113,21 +79,17 @@ __global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_const
 
 template <typename T, typename Real, bool kCentred>
 cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
-  const int64_t longest = work.statistic_reduce1 < order::kRowChunk ? work.statistic_reduce1 : order::kRowChunk;
-  const int lanes = longest <= 64 ? 8 : longest <= 128 ? 16 : kWarp;
-  const int64_t slot_bytes = SlotBytes(longest, SizeOf(work.x.dtype));
+  const int64_t n = work.statistic_reduce1;
+  const int lanes = n <= 64 ? 8 : n <= 128 ? 16 : kWarp;
   const int64_t items = Items(work);
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / lanes),
-                             .threads = kThreads,
-                             .shared_bytes = kThreads / lanes * slot_bytes,
-                             .shared_limit = limits.shared_bytes};
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / lanes), .threads = kThreads};
   switch (lanes) {
     case 8:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 8>, work, round, items, slot_bytes);
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 8>, work, round, items);
     case 16:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 16>, work, round, items, slot_bytes);
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 16>, work, round, items);
     default:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, kWarp>, work, round, items, slot_bytes);
+      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, kWarp>, work, round, items);
   }
 }
 

@@ -1,8 +1,8 @@
 #include "kernels/cuda/run.h"
 
+#include <compare>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/status.h"
@@ -53,14 +53,23 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
           .outputs = job.outputs};
 }
 
-absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
-                          cudaStream_t stream) {
-  const NormPlan& plan = *jobs.front()->plan;
-  RowLaunch launch = {.dtype = plan.dtype,
-                      .statistic = plan.statistic,
-                      .precision = plan.precision,
-                      .n = plan.reduce1,
-                      .counted = plan.statistic_reduce1};
+// A launch of rows of `plan`, without any.
+RowLaunch LaunchOf(const NormPlan& plan) {
+  return {.dtype = plan.dtype,
+          .statistic = plan.statistic,
+          .precision = plan.precision,
+          .n = plan.reduce1,
+          .counted = plan.statistic_reduce1};
+}
+
+bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
+  return FitsInRegisters(limits, LaunchOf(*job.plan), RangeOf(job, 0));
+}
+
+// REQUIRES: all of them RunsInRegisters, or none.
+absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, bool in_registers,
+                          Arena* arena, cudaStream_t stream) {
+  RowLaunch launch = LaunchOf(*jobs.front()->plan);
   const auto table_on_host = std::make_shared<std::vector<RowRange>>();
   std::vector<RowRange>& ranges = *table_on_host;
   ranges.reserve(jobs.size());
@@ -80,7 +89,8 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
         "cudaMemcpy");
     launch.ranges = table;
   }
-  return StatusOf(NormaliseRows(limits, launch, stream), "rows");
+  return StatusOf(in_registers ? NormaliseRegisterRows(limits, launch, stream) : NormaliseRows(limits, launch, stream),
+                  "rows");
 }
 
 // One job with a launch for each step: residual, permutation, sums, elements; where rows fit on chip the last two are
@@ -209,6 +219,7 @@ class JobRun {
   absl::Status TakeMemory(SetWork* work, bool sums) {
     NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->states));
     NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->results));
+    if (!work->wide()) NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->results32));
     if (!sums) return absl::OkStatus();
     NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
@@ -226,7 +237,7 @@ class JobRun {
       rows.y = y_;
       rows.residual = {};
       rows.h = nullptr;
-      return RunWholeRows(limits_, {&rows}, arena_, stream_);
+      return RunWholeRows(limits_, {&rows}, RunsInRegisters(limits_, rows), arena_, stream_);
     }
     SetWork work = PlanSets();
     if (plan_.power_groups > 0 && plan_.elements > 0) {
@@ -262,10 +273,20 @@ class JobRun {
 };
 
 // What jobs must have in common to share a launch.
-using RowKey = std::tuple<DType, Statistic, Precision, int64_t, int64_t>;
+struct RowKey {
+  DType dtype;
+  Statistic statistic;
+  Precision precision;
+  int64_t n, counted;
+  bool in_registers;
 
-RowKey KeyOf(const NormPlan& plan) {
-  return {plan.dtype, plan.statistic, plan.precision, plan.reduce1, plan.statistic_reduce1};
+  auto operator<=>(const RowKey&) const = default;
+};
+
+RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
+  const NormPlan& plan = *job.plan;
+  return {plan.dtype,   plan.statistic,         plan.precision,
+          plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 
 // Whether a residual is added where rows are read.
@@ -288,12 +309,14 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
     const NormPlan& plan = *job.plan;
     const bool is_there = plan.permutation.empty() && FusesResidual(job);
     if (is_there && job.y != nullptr && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {
-      rows[KeyOf(plan)].push_back(&job);
+      rows[KeyOf(limits, job)].push_back(&job);
     } else {
       NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
     }
   }
-  for (const auto& [key, together] : rows) NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, arena, stream));
+  for (const auto& [key, together] : rows) {
+    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, key.in_registers, arena, stream));
+  }
   return absl::OkStatus();
 }
 

@@ -1,12 +1,16 @@
 #include "kernels/cuda/staging.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "kernels/cuda/status.h"
 
 namespace normd::cuda {
 namespace {
+
+// How long a wait asks again and again before it sleeps.
+constexpr std::chrono::microseconds kAskFor(50);
 
 // Copies what of `parts` lies in [begin, end) of the layout between them and `piece`, which holds that window. `next`
 // is the first part that may lie there; it is moved on.
@@ -48,7 +52,7 @@ absl::Status Staging::Start() {
     void* data = nullptr;
     NORMD_CUDA_RETURN_STATUS(cudaMallocHost(&data, kPieceBytes), "cudaMallocHost");
     piece.data = static_cast<char*>(data);
-    // A wait sleeps: lanes are more than the cores that wait for one device.
+    // A long wait sleeps: lanes are more than the cores that wait for one device.
     NORMD_CUDA_RETURN_STATUS(cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming | cudaEventBlockingSync),
                              "cudaEventCreate");
   }
@@ -58,6 +62,13 @@ absl::Status Staging::Start() {
 absl::Status Staging::Wait(Piece* piece) {
   if (!piece->in_use) return absl::OkStatus();
   piece->in_use = false;
+  // To be woken takes longer than a small job does; more than that is slept through.
+  const auto asked_until = std::chrono::steady_clock::now() + kAskFor;
+  do {
+    const cudaError_t error = cudaEventQuery(piece->done);
+    if (error != cudaErrorNotReady) return StatusOf(error, "cudaEventQuery");
+    cudaGetLastError();  // it is no error
+  } while (std::chrono::steady_clock::now() < asked_until);
   NORMD_CUDA_RETURN_STATUS(cudaEventSynchronize(piece->done), "cudaEventSynchronize");
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/row_ranges.cuh"
 #include "kernels/order.h"
 #include "kernels/set_statistics.h"
 
@@ -42,22 +43,6 @@ struct KernelParameters {
   RowShape shape;
 };
 
-// The range that row `row` of the launch is in.
-__device__ __forceinline__ const RowRange& RangeOf(const RowLaunch& launch, int64_t row) {
-  if (launch.ranges == nullptr) return launch.one;
-  int low = 0;
-  int high = launch.range_count - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (launch.ranges[middle].first_row <= row) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return launch.ranges[low];
-}
-
 // One row, or the chunks of it that this block holds.
 template <typename T, typename Real, bool kCentred, int kLanes>
 class Row {
@@ -87,6 +72,9 @@ class Row {
 
   __device__ void Normalise() {
     ForChunks([&](int chunk) { StageChunk(chunk); });
+    WaitForCopies();
+    group_.Sync();
+    if (range_.residual != nullptr) ForChunks([&](int chunk) { AddResidual(chunk); });
     const auto shift_of = [&](Precision precision) { return FirstShift(precision); };
     const auto sums_of = [&](Precision precision, double shift) {
       if constexpr (std::is_same_v<Real, float>) {
@@ -106,6 +94,7 @@ class Row {
     const bool fit = range_.parameters.fit_f32;
     const SetResult applied = {set.statistics, set.elements_in_f32 && fit,
                                !set.finite || !fit || launch_.counted != launch_.n};
+    if (IsPlain(applied)) return ApplyPlainly(applied.statistics);
     const Elements elements(applied, range_.parameters);
     ForChunks([&](int chunk) { ApplyChunk(chunk, elements); });
   }
@@ -130,11 +119,12 @@ class Row {
 
   __device__ __forceinline__ void StageChunk(int chunk) {
     const int64_t at = begin_ + static_cast<int64_t>(chunk) * kChunk;
-    const int n = ChunkLength(chunk, launch_.n);
-    S* const staged = Stage(group_, static_cast<const S*>(range_.x) + at, n, Slot(chunk));
-    if (range_.residual == nullptr) return;
-    AddResidual(staged, static_cast<const S*>(range_.residual) + at,
-                range_.h == nullptr ? nullptr : static_cast<S*>(range_.h) + at, n);
+    Stage(group_, static_cast<const S*>(range_.x) + at, ChunkLength(chunk, launch_.n), Slot(chunk));
+  }
+  __device__ __forceinline__ void AddResidual(int chunk) {
+    const int64_t at = begin_ + static_cast<int64_t>(chunk) * kChunk;
+    AddResidual(Staged(chunk), static_cast<const S*>(range_.residual) + at,
+                range_.h == nullptr ? nullptr : static_cast<S*>(range_.h) + at, ChunkLength(chunk, launch_.n));
     group_.Sync();
   }
 
@@ -142,13 +132,8 @@ class Row {
   // elements of its own.
   __device__ __forceinline__ void AddResidual(S* staged, const S* residual, S* h, int n) {
     const double scale = range_.residual_scale;
-    const auto sum = [&](S x, S r) -> S {
-      // A sum of two 16-bit values in f32, rounded again, is rounded once: f32 has more than twice their digits.
-      if (scale == 1) return T::Narrow(CanonicalNaN(T::Widen(x) + T::Widen(r)));
-      return Store(T(), RoundedSum(T(), T::Widen(x), T::Widen(r), scale));
-    };
     const auto single = [&](int i) {
-      staged[i] = sum(staged[i], residual[i]);
+      staged[i] = AddElement<T>(scale, staged[i], residual[i]);
       if (h != nullptr) h[i] = staged[i];
     };
     const int misaligned = MisalignedElements(residual);
@@ -161,10 +146,7 @@ class Row {
     ForVectors<2>(
         group_, residual, n,
         [&](int i) {
-          VectorOf<S> x = LoadVector(staged + i);
-          const VectorOf<S> r = LoadVector(residual + i);
-#pragma unroll
-          for (int k = 0; k < kVector<T>; ++k) x.lanes[k] = sum(x.lanes[k], r.lanes[k]);
+          const VectorOf<S> x = AddVectors<T>(scale, LoadVector(staged + i), LoadVector(residual + i));
           StoreVector(staged + i, x);
           if (h != nullptr) StoreVector(h + i, x);
         },
@@ -199,12 +181,15 @@ class Row {
     if (left <= 0) return {};  // not counted by FoldChunks
     const S* const staged = Staged(chunk);
     const R about = static_cast<R>(shift);
-    const bool is_abs = launch_.statistic == Statistic::kAbsSum;
-    const auto take = [&](int i, NarrowSums<R>& sums) {
-      const R x = LoadAs<R>(T(), staged + i);
-      sums.template Take<kCentred>(kCentred ? x - about : x, is_abs);
+    const auto sum = [&](auto is_abs) {
+      const auto take = [&](int i, NarrowSums<R>& sums) {
+        const R x = LoadAs<R>(T(), staged + i);
+        sums.template Take<kCentred>(kCentred ? x - about : x, is_abs);
+      };
+      return SumChunk<kCentred, NarrowSums<R>>(group_, ChunkLength(chunk, launch_.counted), take);
     };
-    return SumChunk<kCentred, NarrowSums<R>>(group_, ChunkLength(chunk, launch_.counted), take);
+    if (!kCentred && launch_.statistic == Statistic::kAbsSum) return sum(std::true_type());
+    return sum(std::false_type());
   }
 
   // Chunk by chunk, wherever they were summed, pairwise by index: lane l folds chunks 2l and 2l + 1, then lanes.
@@ -250,6 +235,63 @@ class Row {
     return result;
   }
 
+  static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
+
+  // Whether all elements are finite, can be calculated with f32 parameters, and lie as vectors do.
+  __device__ __forceinline__ bool IsPlain(const SetResult& set) const {
+    const Parameters& parameters = range_.parameters;
+    if (set.may_be_nan || !(kInF64 ? parameters.absent() || parameters.equal_f32 : set.in_f32)) return false;
+    if (!parameters.absent() && range_.index.kind != AffineIndex::kElement &&
+        range_.index.channel_run % kVector<T> != 0) {
+      return false;
+    }
+    return IsVectorAligned(static_cast<const S*>(range_.x) + begin_) &&
+           IsVectorAligned(static_cast<const S*>(range_.y) + begin_) && IsVectorAligned(parameters.weight32) &&
+           IsVectorAligned(parameters.bias32);
+  }
+  // REQUIRES: IsPlain.
+  __device__ __forceinline__ void ApplyPlainly(const SetStatistics& set) {
+    const Statistics32 set32 = ToF32(set);
+    const auto element = [&](float x, float w, float b) -> float {
+      // What is subtracted is +0 unless sets are centred.
+      if constexpr (kInF64) {
+        const double centred = kCentred ? (x - set.shift) - set.delta.hi : x;
+        return static_cast<float>(std::fma(centred * set.inverse.hi, w, b));
+      } else {
+        return kCentred ? FastElement(x, set32, w, b) : std::fma(x * set32.inverse, w, b);
+      }
+    };
+    WithAffine<T>(
+        range_.parameters, range_.index.kind == AffineIndex::kElement, [&](int i) { return ChannelOf(i); },
+        [&](auto affine) {
+          ForChunks([&](int chunk) {
+            const int at = chunk * kChunk;
+            const int n = ChunkLength(chunk, launch_.n);
+            const S* const staged = Staged(chunk);
+            S* const y = static_cast<S*>(range_.y) + begin_ + at;
+#pragma unroll 2
+            for (int i = group_.lane * kVector<T>; i + kVector<T> <= n; i += kLanes * kVector<T>) {
+              float x[kVector<T>], weight[kVector<T>], bias[kVector<T>];
+              affine(at + i, weight, bias);
+              UnpackVector<T>(*reinterpret_cast<const uint4*>(staged + i), x);
+#pragma unroll
+              for (int k = 0; k < kVector<T>; ++k) x[k] = element(x[k], weight[k], bias[k]);
+              *reinterpret_cast<uint4*>(y + i) = PackVector<T>(x);
+            }
+          });
+        });
+    // What is left of the last chunk.
+    const int left = static_cast<int>(launch_.n % kVector<T>);
+    const int last = static_cast<int>(order::RowChunks(launch_.n)) - 1;
+    if (left == 0 || group_.lane >= left || last < first_chunk_ || last >= last_chunk_) return;
+    if ((last - first_chunk_) % shape_.warps != warp_) return;
+    const int64_t i = launch_.n - left + group_.lane;
+    const int64_t parameter = range_.index.kind == AffineIndex::kElement ? i : ChannelOf(i);
+    const Affine<float> affine = AffineAt<float>(range_.parameters, range_.parameters.absent() ? 0 : parameter);
+    const S x = Staged(last)[i - static_cast<int64_t>(last) * kChunk];
+    static_cast<S*>(range_.y)[begin_ + i] = T::Narrow(element(T::Widen(x), affine.weight, affine.bias));
+  }
+
   __device__ __forceinline__ void ApplyChunk(int chunk, const Elements& elements) {
     const int64_t at = static_cast<int64_t>(chunk) * kChunk;
     const S* const staged = Staged(chunk);
@@ -257,7 +299,7 @@ class Row {
     const bool alike = MisalignedElements(y) == MisalignedElements(staged);
     const bool per_element = range_.index.kind == AffineIndex::kElement;
     const auto parameter = [&](int i) { return per_element ? at + i : ChannelOf(at + i); };
-    ForVectors<1>(
+    ForVectors<2>(
         group_, y, ChunkLength(chunk, launch_.n),
         [&](int i) {
           VectorOf<S> v;
@@ -269,8 +311,9 @@ class Row {
           }
           const int64_t first = parameter(i);
           const bool together = per_element || parameter(i + kVector<T> - 1) == first;
-          if (together && elements.Some(v.lanes, first, per_element)) {
-            StoreVector(y + i, v);
+          uint4 out;
+          if (together && elements.Some(AsWords(v), first, per_element, &out)) {
+            *reinterpret_cast<uint4*>(y + i) = out;
           } else {
 #pragma unroll 1
             for (int k = i; k < i + kVector<T>; ++k) y[k] = elements.One(staged[k], parameter(k));
@@ -301,6 +344,7 @@ class Row {
 
 template <typename T, typename Real, bool kCentred, int kLanes>
 __global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __grid_constant__ KernelParameters p) {
+  WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   int64_t row = 0;
   unsigned char* slots = shared;

@@ -69,6 +69,7 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
 
 TEST_P(DeviceShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
 TEST_P(DeviceShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_P(DeviceShapesTest, HardImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::HardImages()); }
 TEST_P(DeviceShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, DeviceShapesTest, testing::Values(kSm80, kSm89, kSm90), [](const auto& device) {

@@ -153,6 +153,78 @@ TEST_F(DeviceBackendTest, TensorsInDeviceMemoryAreUsedWhereTheyLie) {
   }
 }
 
+// In one warp that a row has alone or shares, in several, in a cluster, and where f32 sums do not do.
+TEST_F(DeviceBackendTest, AResidualStreamMayReplaceItsInput) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  for (const auto& [rows, n] :
+       std::vector<std::pair<int64_t, int64_t>>{{2, 128}, {2, 1024}, {2, 2048}, {900, 1536}, {2, 16384}, {2, 65536}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Data data : {Data::kNormal, Data::kOutliers}) {
+        for (const bool replaces_x : {true, false}) {
+          Case c = With(Rows(rows, n, dtype), dtype, data);
+          c.options.precision = Precision::kFast;
+          c.residual = ResidualCase{.dtype = dtype};
+          Prepared one(*cuda, c);
+          Job job = one.run.MakeJob();
+          const size_t size = one.data.x.size();
+          const DeviceBytes x(job.x, size, 0), residual(job.residual.data, size, 0), y(nullptr, size, 0);
+          job.x = x.data();
+          job.residual.data = residual.data();
+          job.y = y.data();
+          job.h = replaces_x ? x.data() : residual.data();
+          job.in_cuda = {.x = true, .residual = true, .y = true, .h = true};
+          ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+          const Outputs want = Execute(*cpu_, c, one.data);
+          Outputs got = one.run.TakeOutputs();
+          got.y = y.Content();
+          got.h = replaces_x ? x.Content() : residual.Content();
+          EXPECT_EQ(DifferenceOf(got, want), "") << c.Name();
+        }
+      }
+    }
+  }
+}
+
+// Few rows are cut into more pieces than many are.
+TEST_F(DeviceBackendTest, ARowHasTheSameBytesAloneAndAmongMany) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  constexpr int64_t kRows = 600;
+  for (const int64_t n : {128, 768, 3072, 8192}) {
+    Case all = With(Rows(kRows, n), DType::kBF16);
+    all.options.precision = Precision::kFast;
+    const CaseData data = DataOf(all);
+    const std::string together = Execute(*cuda, all, data).y;
+    const auto row_bytes = static_cast<size_t>(n * SizeOf(all.dtype));
+    for (const size_t row : {size_t{0}, size_t{kRows - 1}}) {
+      Case one = all;
+      one.shape = {1, n};
+      CaseData part = data;
+      part.x = data.x.substr(row * row_bytes, row_bytes);
+      EXPECT_EQ(Execute(*cuda, one, part).y, together.substr(row * row_bytes, row_bytes)) << one.Name() << row;
+    }
+  }
+}
+
+TEST_F(DeviceBackendTest, CallsAreFewLaunches) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const auto launches_of = [&](Case c, Precision precision) {
+    c.options.precision = precision;
+    const CaseData data = DataOf(c);
+    const int64_t before = cuda_on_cpu::Launches();
+    Execute(*cuda, c, data);
+    return cuda_on_cpu::Launches() - before;
+  };
+  const Case rows = Rows(7, 4096);
+  EXPECT_EQ(launches_of(rows, Precision::kFast), 1);
+  EXPECT_EQ(launches_of(rows, Precision::kExact), 1);
+  for (const Layout layout : cases::kLayouts) {
+    const Case batch_norm = With(On(Of(Method::kBatchNorm, layout), cases::Nchw(layout, 2, 6, {9, 9})), DType::kF32);
+    // Where sums begin, sums and sets twice, what is left over, and the elements; EXACT sums once.
+    EXPECT_LE(launches_of(batch_norm, Precision::kFast), 7);
+    EXPECT_LE(launches_of(batch_norm, Precision::kExact), 5);
+  }
+}
+
 TEST_F(DeviceBackendTest, ScatteredTensorsArePutTogetherOnTheWay) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
   const Case c = Rows(5, 33, DType::kBF16);
@@ -264,7 +336,7 @@ TEST_F(DeviceBackendTest, EveryCallMayFailOnceAndTheNextJobIsServed) {
 TEST_F(DeviceBackendTest, ALostDeviceRefusesEverythingAndGivesItsMemoryBack) {
   const size_t before = cuda_on_cpu::BytesAllocated();
   const int64_t objects = cuda_on_cpu::ObjectsAlive();
-  for (const char* api : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventSynchronize"}) {
+  for (const char* api : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventQuery"}) {
     cuda_on_cpu::Reset();
     {
       const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get(), {.streams = 3});

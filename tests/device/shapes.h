@@ -64,6 +64,30 @@ inline std::vector<Case> Images() {
   return all;
 }
 
+// Images whose channels no access holds a whole number of, of values for which sums have to be taken again.
+inline std::vector<Case> HardImages() {
+  std::vector<Case> all;
+  for (const Layout layout : cases::kLayouts) {
+    for (const auto& [n, c, side] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{2, 6, 37}, {1, 3, 130}, {3, 10, 7}, {2, 4, 14}}) {
+      const cases::Dims shape = cases::Nchw(layout, n, c, {side, side});
+      for (const Data data : {Data::kFarMean, Data::kOutliers, Data::kTiny, Data::kNan}) {
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+          for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+            for (Case one : {cases::On(cases::Of(Method::kBatchNorm, layout), shape),
+                             cases::On(cases::Of(Method::kBatchNorm, layout), shape, true),
+                             cases::On(cases::Group(c % 3 == 0 ? 3 : 2, layout), shape)}) {
+              one.options.precision = precision;
+              all.push_back(cases::Affine(cases::With(one, dtype, data), DType::kF32, DType::kF32));
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
 inline std::vector<Case> Residuals() {
   std::vector<Case> all;
   for (const int64_t n : {5, 130, 4097, 40000}) {

@@ -10,6 +10,7 @@ constexpr int kVectors = 4;  // a thread: enough loads in flight
 
 // A block's vectors lie together; those past the last whole vector are bytes.
 __global__ void __launch_bounds__(kThreads) CopyKernel(const uint4* from, uint4* to, int64_t vectors, int tail) {
+  cuda::WaitForLaunchBefore();
   const int64_t begin = int64_t{blockIdx.x} * (kThreads * kVectors) + threadIdx.x;
   uint4 held[kVectors];
 #pragma unroll

@@ -33,7 +33,7 @@ absl::StatusOr<GpuFacts> FindGpu() {
   GpuFacts facts;
   facts.limits = {.multiprocessors = properties.multiProcessorCount,
                   .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
-                  .has_clusters = properties.major >= 9};
+                  .has_clusters = cuda::HasClusters(properties.major)};
   size_t free_bytes = 0;
   size_t all_bytes = 0;
   OrDieCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");

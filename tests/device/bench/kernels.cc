@@ -99,7 +99,7 @@ class Bed {
     const auto* const wide = reinterpret_cast<const double*>(parameters_.data());
     const auto* const narrow = reinterpret_cast<const float*>(parameters32_.data());
     if (plan_.parameter_length > 0) {
-      job.parameters = {.weight = wide, .weight32 = narrow};
+      job.parameters = {.weight = wide, .weight32 = narrow, .equal_f32 = true};
       if (shape_.workload.TakesBias()) job.parameters.bias = wide, job.parameters.bias32 = narrow;
     }
     if (plan_.given_statistics) {

@@ -39,8 +39,8 @@ class GpuTest : public testing::Test {
 };
 
 // Device memory of one tensor, `misalignment` bytes past an aligned address. It holds what it should when it has been
-// made: neither cudaMemset nor cudaMemcpy from pageable memory has to be over when it returns, and the backend's streams
-// do not wait for the one that they run on.
+// made: neither cudaMemset nor cudaMemcpy from pageable memory has to be over when it returns, and the backend's
+// streams do not wait for the one that they run on.
 class DeviceBytes {
  public:
   DeviceBytes(size_t size, size_t misalignment) : size_(size), misalignment_(misalignment) {

@@ -136,6 +136,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 inline int __clzll(long long bits) { return std::countl_zero(static_cast<unsigned long long>(bits)); }
+inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline int __ffs(int bits) { return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1; }
 
 // CUDA's global min and max: of mixed signs the unsigned type wins, of NaN and a number the number does.

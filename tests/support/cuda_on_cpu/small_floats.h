@@ -17,6 +17,14 @@ struct __nv_bfloat16 {
   uint16_t bits;
 };
 
+// Pairs of them, as one word.
+struct alignas(4) __half2 {
+  __half x, y;
+};
+struct alignas(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+};
+
 constexpr __half __ushort_as_half(unsigned short bits) { return {bits}; }
 constexpr unsigned short __half_as_ushort(__half value) { return value.bits; }
 constexpr __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return {bits}; }
@@ -67,6 +75,11 @@ constexpr __nv_bfloat16 __float2bfloat16_rn(float value) {
 }
 
 constexpr float __bfloat162float(__nv_bfloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+
+constexpr __half2 __floats2half2_rn(float low, float high) { return {__float2half_rn(low), __float2half_rn(high)}; }
+constexpr __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
+  return {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
+}
 
 // NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
