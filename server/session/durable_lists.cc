@@ -37,14 +37,19 @@ std::optional<DurableStore::ListRead> DurableStore::TakeList() {
   }
 }
 
-// Other replicas create and delete, too. What this one has published while they were counted is in one of the two
-// numbers, nobody knows in which: then the next count will do.
+// Other replicas create and delete, too. What this one wrote while they were counted is in the count or not, nobody
+// knows, and will be published all the same: then the next count will do.
 void DurableStore::RefreshTotals() {
-  const int64_t groups_before = figures().groups;
+  int64_t begun = 0;
+  {
+    MutexLock lock(mu_);
+    if (writes_begun_ != writes_ended_) return;
+    begun = writes_begun_;
+  }
   const absl::StatusOr<TableTotals> totals = list_table_->Totals();
   if (!totals.ok()) return;
   MutexLock lock(mu_);
-  if (figures_.groups != groups_before) return;
+  if (writes_begun_ != begun) return;
   figures_.sessions = totals->sessions;
   figures_.bytes = totals->bytes;
 }

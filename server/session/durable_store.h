@@ -222,6 +222,9 @@ class DurableStore : public SessionStore {
   // What the reader is reading now; true: the writer has published it meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
   StoreFigures figures_ ABSL_GUARDED_BY(mu_);
+  // Transactions that were begun, and that figures_ knows the end of: while they differ, what a count of the table
+  // finds may be in figures_ or not.
+  int64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0, writes_ended_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status file_damage_ ABSL_GUARDED_BY(mu_);

@@ -149,7 +149,13 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   group.Rows(&rows_);
   const absl::Time start = absl::Now();
   absl::StatusOr<std::vector<std::optional<RowVersion>>> versions = std::vector<std::optional<RowVersion>>();
-  if (!rows_.empty()) versions = write_table_->Write(rows_);
+  if (!rows_.empty()) {
+    {
+      MutexLock lock(mu_);
+      ++writes_begun_;
+    }
+    versions = write_table_->Write(rows_);
+  }
   if (!versions.ok()) {
     FailGroup(versions.status(), &group, &changes);
     AnswerAll(std::move(changes));
@@ -252,6 +258,7 @@ void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
   for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
+  writes_ended_ = writes_begun_;
   if (!rows.empty()) ++figures_.groups;
   figures_.rows += static_cast<int64_t>(rows.size());
 }
@@ -310,6 +317,7 @@ void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std
   GiveBack(group);
   {
     MutexLock lock(mu_);
+    writes_ended_ = writes_begun_;
     ++figures_.failed_groups;
   }
   if (options_.observer.on_error != nullptr) options_.observer.on_error(status);

@@ -108,6 +108,43 @@ class PublicationTest : public ::testing::Test {
   std::unique_ptr<SessionStore> store_;
 };
 
+// A table that others share, whose writing waits when it is done: the rows are there and not published yet.
+class LateTable : public GatedTable {
+ public:
+  LateTable(std::unique_ptr<SessionTable> table, Gate* gate) : GatedTable(std::move(table), &open_), late_(gate) {}
+  bool shared() const override { return true; }
+  absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
+    auto versions = GatedTable::Write(changes);
+    const absl::Status status = late_->Pass();
+    if (!status.ok()) return status;
+    return versions;
+  }
+
+ private:
+  Gate open_;
+  Gate* const late_;
+};
+
+TEST(TotalsTest, ASessionIsCountedOnceThatIsWrittenWhileTheTableIsCounted) {
+  ManualClock clock;
+  Gate gate;
+  const std::unique_ptr<StoreFixture> fixture = StoreFixture::Make(StoreKind::kSqlite);
+  DurableStoreOptions options;
+  options.sweep_interval = absl::Milliseconds(50);
+  const std::unique_ptr<SessionStore> store = fixture->Open(options, &clock, [&](std::unique_ptr<SessionTable> table) {
+    return std::make_unique<LateTable>(std::move(table), &gate);
+  });
+  ASSERT_TRUE(Create(*store, NewSession("a", BatchSpec(), 3)).ok());
+  gate.Close();
+  std::future<bool> created =
+      std::async(std::launch::async, [&] { return Create(*store, NewSession("b", BatchSpec(), 3)).ok(); });
+  gate.WaitForWriter();
+  absl::SleepFor(absl::Milliseconds(120));  // counted twice
+  gate.Open();
+  ASSERT_TRUE(created.get());
+  EXPECT_EQ(store->figures().sessions, 2);
+}
+
 TEST_F(PublicationTest, NobodySeesAnUpdateThatIsNotDurable) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
   gate_.WaitForWriter();
