@@ -432,12 +432,12 @@ __global__ void __launch_bounds__(kThreads, 5)
         if (aligned) {
           some[i] = __ldcs(reinterpret_cast<const Some*>(from));
         } else {
-          S elements[kColumns] = {};
+          float elements[kColumns] = {};
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
-            if (c < count) elements[c] = from[c];
+            if (c < count) elements[c] = T::Widen(from[c]);
           }
-          std::memcpy(&some[i], elements, sizeof(Some));
+          PackSome<T>(elements, &some[i]);  // NaN stays one
         }
       }
 #pragma unroll
@@ -455,16 +455,14 @@ __global__ void __launch_bounds__(kThreads, 5)
           singly(first + (p + i) * work.Columns());
           continue;
         }
-        PackSome<T>(out, &some[i]);
         S* const to = y + i * work.Columns();
         if (aligned) {
+          PackSome<T>(out, &some[i]);
           *reinterpret_cast<Some*>(to) = some[i];
         } else {
-          S elements[kColumns];
-          std::memcpy(elements, &some[i], sizeof(Some));
 #pragma unroll
           for (int c = 0; c < kColumns; ++c) {
-            if (c < count) to[c] = elements[c];
+            if (c < count) to[c] = T::Narrow(out[c]);
           }
         }
       }

@@ -5,6 +5,8 @@
 // out its steps. What FitsInRegisters() leaves out is whole_rows.cu's.
 #include <cooperative_groups.h>
 
+#include <algorithm>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -22,8 +24,7 @@ constexpr int kPartials = static_cast<int>(order::kFastPartials);
 constexpr int kStepVectors = static_cast<int>(order::kFastRowStep / order::kFastPartials);
 constexpr int kRunVectors = kRun / kPartials;  // that a lane holds of a whole run
 // A thread has at most 128 registers, half of them for elements.
-constexpr int kMaxThreads = 512;
-constexpr int kMaxWarps = kMaxThreads / kWarp;
+constexpr int kMaxWarps = 16;   // of a block
 constexpr int kMaxCluster = 8;  // the size that every device with clusters takes
 // Warps that a block has of a row, as long as clusters go on.
 constexpr int kBlockWarps = 8;
@@ -87,9 +88,6 @@ __device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&
 struct WarpSums {
   double first[kMaxWarps], second[kMaxWarps];
 };
-
-// Of a block whose runs are split.
-constexpr int kSplitThreads = kBlockWarps * kWarp;
 
 // kSplit: the lanes of a run are there kWarpRuns times, each time with a part of its steps.
 template <typename T, bool kCentred, int kVectors, bool kSplit>
@@ -183,7 +181,7 @@ class RegisterRow {
   }
   // Several loads before the first store, which may be to what is loaded.
   __device__ __forceinline__ void AddResidual(const S* residual, S* h) {
-    constexpr int kTogether = kVectors < 4 ? kVectors : 4;
+    constexpr int kTogether = std::min(kVectors, 4);
 #pragma unroll
     for (int from = 0; from < kVectors; from += kTogether) {
       uint4 r[kTogether] = {};
@@ -428,16 +426,15 @@ class RegisterRow {
 };
 
 // Rows of few vectors need few registers, and threads instead.
-template <int kVectors>
-inline constexpr int kThreadsBound = kVectors == kRunVectors ? kMaxThreads : kShortRowWarps* kWarp;
-template <int kVectors>
-inline constexpr int kBlocksBound = kVectors == kRunVectors ? 1
-                                    : kVectors > 4          ? 4
-                                    : kVectors > 2          ? 6
-                                                            : 8;
+template <int kVectors, bool kSplit>
+struct LaunchBounds {
+  static constexpr bool kWhole = kVectors == kRunVectors;
+  static constexpr int kThreads = (kSplit ? kBlockWarps : kWhole ? kMaxWarps : kShortRowWarps) * kWarp;
+  static constexpr int kBlocks = kSplit || kWhole ? 1 : kVectors > 4 ? 4 : kVectors > 2 ? 6 : 8;
+};
 
 template <typename T, bool kCentred, int kVectors, bool kSplit>
-__global__ void __launch_bounds__(kSplit ? kSplitThreads : kThreadsBound<kVectors>, kSplit ? 1 : kBlocksBound<kVectors>)
+__global__ void __launch_bounds__(LaunchBounds<kVectors, kSplit>::kThreads, LaunchBounds<kVectors, kSplit>::kBlocks)
     RegisterRowsKernel(const __grid_constant__ KernelParameters p) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
