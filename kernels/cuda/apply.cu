@@ -194,8 +194,7 @@ __global__ void __launch_bounds__(kThreads)
 // Whether the elements lie in pieces, and which.
 bool AreInPieces(const SetWork& work, const ApplyWork& apply, int64_t elements) {
   const bool has_parameters = !apply.parameters.absent();
-  const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; };
-  return elements <= std::numeric_limits<int32_t>::max() && is_aligned(work.x.data) && is_aligned(apply.y) &&
+  return elements <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) && IsVectorAligned(apply.y) &&
          (!has_parameters ||
           (apply.index.kind != AffineIndex::kElement && work.reduce1 % apply.index.channel_run == 0));
 }

@@ -185,6 +185,13 @@ __device__ __forceinline__ float FastElement(float x, const Statistics32& s, flo
   return std::fma(((x - s.shift) - s.delta) * s.inverse, w, b);
 }
 
+// The same of sets of which nothing is subtracted (+0) unless they are centred.
+template <bool kCentred>
+__device__ __forceinline__ float PlainElement(float x, const Statistics32& s, float w, float b) {
+  if constexpr (kCentred) return FastElement(x, s, w, b);
+  return std::fma(x * s.inverse, w, b);
+}
+
 // PowerNorm's group scale of a position: x is multiplied by `scale` (a power of two), then by hi + lo.
 struct PositionScale {
   double scale = 1, hi = 1, lo = 0;

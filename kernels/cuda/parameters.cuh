@@ -28,6 +28,10 @@ __device__ inline double ElementAt(const Elements& x, int64_t i) {
   return static_cast<const double*>(x.data)[i];
 }
 
+__host__ __device__ __forceinline__ bool IsVectorAligned(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
+}
+
 // Elements of a 16-byte vector.
 template <typename T>
 inline constexpr int kVector = kVectorBytes / static_cast<int>(sizeof(typename T::Storage));
@@ -64,31 +68,32 @@ __device__ __forceinline__ Affine<Real> AffineAt(const Parameters& parameters, i
   return {At(WeightOf<Real>(parameters), i, Real{1}), At(BiasOf<Real>(parameters), i, static_cast<Real>(-0.0))};
 }
 
-// kCount values one after the other, by vectors where they are aligned.
+// kCount values one after the other, of an address that is aligned as vectors are.
 template <int kCount, typename Real>
-__device__ __forceinline__ void LoadParameters(const Real* from, Real absent, Real (&to)[kCount]) {
+__device__ __forceinline__ void LoadAligned(const Real* from, Real (&to)[kCount]) {
   using Vector = std::conditional_t<std::is_same_v<Real, float>, float4, double2>;
   constexpr int kWidth = static_cast<int>(sizeof(Vector) / sizeof(Real));
+#pragma unroll
+  for (int i = 0; i < kCount; i += kWidth) {
+    const Vector v = __ldg(reinterpret_cast<const Vector*>(from + i));
+    to[i] = v.x;
+    to[i + 1] = v.y;
+    if constexpr (kWidth == 4) {
+      to[i + 2] = v.z;
+      to[i + 3] = v.w;
+    }
+  }
+}
+
+// The same of any address, by vectors where it is aligned; `absent` of none.
+template <int kCount, typename Real>
+__device__ __forceinline__ void LoadParameters(const Real* from, Real absent, Real (&to)[kCount]) {
   if (from == nullptr) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) to[i] = absent;
     return;
   }
-  if constexpr (kCount % kWidth == 0) {
-    if (reinterpret_cast<uintptr_t>(from) % sizeof(Vector) == 0) {
-#pragma unroll
-      for (int i = 0; i < kCount; i += kWidth) {
-        const Vector v = __ldg(reinterpret_cast<const Vector*>(from + i));
-        to[i] = v.x;
-        to[i + 1] = v.y;
-        if constexpr (kWidth == 4) {
-          to[i + 2] = v.z;
-          to[i + 3] = v.w;
-        }
-      }
-      return;
-    }
-  }
+  if (kCount * sizeof(Real) % kVectorBytes == 0 && IsVectorAligned(from)) return LoadAligned(from, to);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) to[i] = __ldg(from + i);
 }
@@ -202,16 +207,6 @@ __device__ __forceinline__ void WithAffine(const Parameters& parameters, bool pe
 #pragma unroll
     for (int k = 0; k < kCount; ++k) to[k] = value;
   };
-  const auto load = [](const float* from, Values to) {
-#pragma unroll
-    for (int k = 0; k < kCount; k += 4) {
-      const float4 four = __ldg(reinterpret_cast<const float4*>(from + k));
-      to[k] = four.x;
-      to[k + 1] = four.y;
-      to[k + 2] = four.z;
-      to[k + 3] = four.w;
-    }
-  };
   if (parameters.absent()) {
     body([&](int /*i*/, Values weight, Values bias) {
       fill(1.0f, weight);
@@ -225,24 +220,20 @@ __device__ __forceinline__ void WithAffine(const Parameters& parameters, bool pe
     });
   } else if (b == nullptr) {
     body([&](int i, Values weight, Values bias) {
-      load(w + i, weight);
+      LoadAligned(w + i, weight);
       fill(-0.0f, bias);
     });
   } else if (w == nullptr) {
     body([&](int i, Values weight, Values bias) {
       fill(1.0f, weight);
-      load(b + i, bias);
+      LoadAligned(b + i, bias);
     });
   } else {
     body([&](int i, Values weight, Values bias) {
-      load(w + i, weight);
-      load(b + i, bias);
+      LoadAligned(w + i, weight);
+      LoadAligned(b + i, bias);
     });
   }
-}
-
-__device__ __forceinline__ bool IsVectorAligned(const void* p) {
-  return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
 }
 
 // Narrow elements of one set, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the

@@ -56,7 +56,7 @@ struct KernelParameters {
 
 // Partials folded by halves, as FoldPartials does, where lane l has partials kOwn * l and on: what kLanes lanes of
 // `mask` have, of which this is number `lane`. In every lane. While several values are a lane's own it gives half of
-// them away and takes half of another's.
+// them away and takes half of another's; those of one lane are then folded by halves among the lanes that have them.
 template <int kOwn, int kLanes>
 __device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&own)[kOwn]) {
   float half[kOwn];
@@ -76,7 +76,6 @@ __device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&
   float sum = half[0];
 #pragma unroll
   for (; step > 0; step /= 2) sum += __shfl_xor_sync(mask, sum, step);
-    // What was given away lies in the lanes beside: the values of one partial each, folded by halves in their turn.
 #pragma unroll
   for (int keep = kOwn / 2, bit = kLanes / 2; keep > 0; keep /= 2, bit /= 2) {
     sum += __shfl_xor_sync(mask, sum, bit);
@@ -250,11 +249,11 @@ class RegisterRow {
         }
       };
       if constexpr (kSplit) {
+        // Added in the order of steps, wherever they were summed.
         constexpr int kSteps = kVectors / kStepVectors;
         NarrowSums<float> steps[kSteps][kTogether];
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) sum_step(step * kStepVectors, steps[step]);
-          // In the order of steps, wherever they were summed.
 #pragma unroll
         for (int fellow = 0; fellow < kWarpRuns<T>; ++fellow) {
 #pragma unroll
@@ -376,9 +375,7 @@ class RegisterRow {
             UnpackVector<T>(data_[v], x);
 #pragma unroll
             for (int k = 0; k < kOwn; ++k) {
-              // What is subtracted is +0 unless sets are centred.
-              x[k] =
-                  kCentred ? FastElement(x[k], s, weight[k], bias[k]) : std::fma(x[k] * s.inverse, weight[k], bias[k]);
+              x[k] = PlainElement<kCentred>(x[k], s, weight[k], bias[k]);
             }
             StoreStreaming(y + v * kPartials, PackVector<T>(x));
           });
@@ -457,7 +454,7 @@ int64_t NextPowerOfTwo(int64_t x) {
 }
 
 // Runs of a warp.
-int RunsOfWarp(DType dtype) { return dtype == DType::kF32 ? 2 : 4; }
+int RunsOfWarp(DType dtype) { return kWarp * kVectorBytes / static_cast<int>(SizeOf(dtype)) / kPartials; }
 
 bool CutRow(const DeviceLimits& limits, DType dtype, int64_t n, int64_t rows, Cut* cut) {
   const int64_t runs = order::CeilDiv(n, kRun);
@@ -524,17 +521,17 @@ cudaError_t LaunchType(const RowLaunch& launch, const Cut& cut, cudaStream_t str
                                                       : LaunchCut<T, false>(launch, cut, stream);
 }
 
-bool IsAligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; }
-
 }  // namespace
 
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range) {
   if (launch.precision != Precision::kFast || launch.counted != launch.n || launch.n % kPartials != 0) return false;
-  if (!IsAligned(range.x) || !IsAligned(range.residual) || !IsAligned(range.y) || !IsAligned(range.h)) return false;
+  if (!IsVectorAligned(range.x) || !IsVectorAligned(range.residual) || !IsVectorAligned(range.y) ||
+      !IsVectorAligned(range.h))
+    return false;
   if (range.residual != nullptr && range.residual_scale != 1) return false;
   const Parameters& parameters = range.parameters;
   const bool each_its_own = range.index.kind == AffineIndex::kElement;
-  if (each_its_own && (!IsAligned(parameters.weight32) || !IsAligned(parameters.bias32))) return false;
+  if (each_its_own && (!IsVectorAligned(parameters.weight32) || !IsVectorAligned(parameters.bias32))) return false;
   if (!each_its_own && !parameters.absent() && range.index.channel_run % (kVectorBytes / SizeOf(launch.dtype)) != 0)
     return false;
   Cut cut;

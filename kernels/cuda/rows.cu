@@ -16,14 +16,14 @@ constexpr int kThreads = 128;
 
 int64_t Items(const SetWork& work) { return work.Sets() * work.reduce0 * order::RowChunks(work.statistic_reduce1); }
 
-// Calls body(place, group's number in the block) for the chunks of this group.
+// Calls body(place) for the chunks of this group.
 template <int kLanes, typename Body>
 __device__ __forceinline__ void ForChunks(const SetWork& work, int64_t items, Body body) {
   const int groups = static_cast<int>(blockDim.x) / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
        item += static_cast<int64_t>(gridDim.x) * groups) {
-    body(ChunkOf(work, item), group);
+    body(ChunkOf(work, item));
   }
 }
 
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, 6)
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = Group<kLanes>::This();
-  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place, int /*group*/) {
+  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place) {
     const SetState& state = work.states[place.set];
     if (state.round != round) return;
     const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, place, static_cast<Real>(state.shift));
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = Group<kWarp>::This();
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
-  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
+  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
     const SetState& state = work.states[place.set];
     if (state.round != round) return;
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ SetWork work, int64_t items) {
   WaitForLaunchBefore();
   const auto lanes = Group<kWarp>::This();
-  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place, int /*group*/) {
+  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
     LaneMagnitude magnitude;
     for (int i = lanes.lane; i < place.n; i += kWarp) {

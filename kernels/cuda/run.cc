@@ -67,8 +67,8 @@ bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
 }
 
 // REQUIRES: all of them RunsInRegisters, or none.
-absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, bool in_registers,
-                          Arena* arena, cudaStream_t stream) {
+absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
+                          cudaStream_t stream) {
   RowLaunch launch = LaunchOf(*jobs.front()->plan);
   const auto table_on_host = std::make_shared<std::vector<RowRange>>();
   std::vector<RowRange>& ranges = *table_on_host;
@@ -89,6 +89,7 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
         "cudaMemcpy");
     launch.ranges = table;
   }
+  const bool in_registers = RunsInRegisters(limits, *jobs.front());
   return StatusOf(in_registers ? NormaliseRegisterRows(limits, launch, stream) : NormaliseRows(limits, launch, stream),
                   "rows");
 }
@@ -237,7 +238,7 @@ class JobRun {
       rows.y = y_;
       rows.residual = {};
       rows.h = nullptr;
-      return RunWholeRows(limits_, {&rows}, RunsInRegisters(limits_, rows), arena_, stream_);
+      return RunWholeRows(limits_, {&rows}, arena_, stream_);
     }
     SetWork work = PlanSets();
     if (plan_.power_groups > 0 && plan_.elements > 0) {
@@ -315,7 +316,7 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
     }
   }
   for (const auto& [key, together] : rows) {
-    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, key.in_registers, arena, stream));
+    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, arena, stream));
   }
   return absl::OkStatus();
 }

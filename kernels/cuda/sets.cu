@@ -317,20 +317,18 @@ __global__ void __launch_bounds__(kThreads) FinishSetsKernel(const __grid_consta
   FinishSet<Part, AddTo>(work, set, state);
 }
 
-// The sums of all parts of one set of narrow elements in its present round, by a block.
-template <typename T, typename Real, bool kCentred>
+// The EXACT sums of all parts of one set of narrow elements, by a block.
+template <typename T, bool kCentred>
 __device__ inline void SumSet(const SetWork& work, int64_t set, const SetState& state) {
   auto* const parts = static_cast<NarrowPart*>(work.parts);
-  const Real shift = static_cast<Real>(state.shift);
-  const int64_t k0 = set / work.keep1;
-  const int64_t k1 = set % work.keep1;
+  const auto [k0, k1] = Divide(set, work.keep1);
   if (work.columns) {
     const int64_t blocks = order::ColumnBlocks(work.reduce0);
     for (int64_t i = threadIdx.x; i < blocks * work.reduce1; i += kThreads) {
       const int64_t block = i / work.reduce1;
       const int64_t column = k1 * work.reduce1 + i % work.reduce1;
       parts[(k0 * blocks + block) * work.Columns() + column] =
-          SumNarrowColumn<T, Real, kCentred>(work, k0, block, column, shift);
+          SumNarrowColumn<T, double, kCentred>(work, k0, block, column, state.shift);
     }
     return;
   }
@@ -339,7 +337,7 @@ __device__ inline void SumSet(const SetWork& work, int64_t set, const SetState& 
   for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < work.reduce0 * of_segment; i += kSets) {
     const int64_t segment = (k0 * work.reduce0 + i / of_segment) * work.keep1 + k1;
     const ChunkPlace place = ChunkOf(work, segment * of_segment + i % of_segment);
-    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, place, shift);
+    const PairSums sums = SumNarrowChunk<T, double, kCentred>(lanes, work, place, state.shift);
     if (lanes.lane == 0) parts[place.part] = {sums.first.hi, sums.second.hi};
   }
 }
@@ -356,7 +354,7 @@ __global__ void __launch_bounds__(kThreads) RedoSetsKernel(const __grid_constant
     for (;;) {
       const SetState state = work.states[set];
       if (state.round == Round::kDone) break;
-      SumSet<T, double, kCentred>(work, set, state);
+      SumSet<T, kCentred>(work, set, state);
       __syncthreads();
       if (threadIdx.x < kWarp) FinishSet<NarrowPart, AddNarrow>(work, set, state);
       __syncthreads();

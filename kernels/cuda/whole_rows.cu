@@ -253,12 +253,12 @@ class Row {
   __device__ __forceinline__ void ApplyPlainly(const SetStatistics& set) {
     const Statistics32 set32 = ToF32(set);
     const auto element = [&](float x, float w, float b) -> float {
-      // What is subtracted is +0 unless sets are centred.
       if constexpr (kInF64) {
+        // As PlainElement.
         const double centred = kCentred ? (x - set.shift) - set.delta.hi : x;
         return static_cast<float>(std::fma(centred * set.inverse.hi, w, b));
       } else {
-        return kCentred ? FastElement(x, set32, w, b) : std::fma(x * set32.inverse, w, b);
+        return PlainElement<kCentred>(x, set32, w, b);
       }
     };
     WithAffine<T>(
