@@ -68,7 +68,7 @@ LAYERS = {
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
 TESTS = {
     "tests/kernels": ("kernels", "tests/kernels", "tests/support"),
-    "tests/device": ("kernels", "tests/bench", "tests/device", "tests/kernels", "tests/support"),
+    "tests/device": ("kernels", "client", "messages", "tests/bench", "tests/device", "tests/kernels", "tests/support"),
     "tests/accuracy": ("kernels", "tests/accuracy", "tests/kernels", "tests/support"),
     "tests/server": ("kernels", "server", "messages", "services", "proto/wire", "tests/server", "tests/support"),
     "tests/client": ("client", "messages", "services", "proto/wire", "tests/client", "tests/support"),

@@ -2,21 +2,21 @@
 # Gathers what tests/device/run.sh needs on a machine that has a GPU, a driver and nothing else of this: the programs,
 # stripped, with the libraries that they are linked to. They read no data. The CUDA runtime is in the programs.
 #   tests/device/pack.sh [BUILD]     BUILD: a Release build, build/release by default
-# The folder build/device-pack is made anew; over 40 MiB is an error. Copy it as it is and start run.sh in it.
+# The folder build/device-pack is made anew; over 80 MiB is an error. Copy it as it is and start run.sh in it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=${1:-build/release}
 pack=build/device-pack
-most_mib=40
+most_mib=80
 if [[ ! -x $build/bench_cuda ]]; then
-  echo "NOT PACKED: no $build/bench_cuda: build the targets cuda_test, bench_cuda and device_test with the CUDA Toolkit" >&2
+  echo "NOT PACKED: no $build/bench_cuda: build the targets cuda_test, bench_cuda, device_test and normd with the CUDA Toolkit" >&2
   exit 1
 fi
 
 rm -rf "$pack"
 mkdir -p "$pack/bin" "$pack/lib" "$pack/glibc"
-for program in cuda_test bench_cuda device_test; do
+for program in cuda_test bench_cuda device_test normd; do
   strip -o "$pack/bin/$program" "$build/$program"
 done
 # glibc apart: it is for machines whose own is older.
