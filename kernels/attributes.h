@@ -35,7 +35,6 @@ enum class SingleValue : uint8_t { kRefuse = 1, kZeroVariance = 2 };
 enum class KRounding : uint8_t { kCeil = 1, kFloor = 2 };
 enum class Mode : uint8_t { kInference = 1, kTraining = 2 };
 enum class Precision : uint8_t { kExact = 1, kFast = 2 };
-enum class Device : uint8_t { kAuto = 1, kCpu = 2, kCuda = 3 };
 enum class ResidualRounding : uint8_t { kRoundFirst = 1, kKeepWide = 2 };
 
 enum class Statistic : uint8_t {

@@ -69,7 +69,8 @@ struct NormPlan {
   int64_t channel_run = 1;
   int64_t parameter_length = 0;  // of w and b; 0 where the method takes none
   Shape parameter_shape;         // accepted beside the flat form
-  // kElement with axes listed out of memory order: what makes it memory order. Prepare applies it, once. Else empty.
+  // kElement with axes listed out of memory order: what makes it memory order, which ConvertParameters applies, once.
+  // Else empty.
   ParameterOrder parameter_order;
 
   Shape statistics_shape;    // of MEAN and INV_STD: the kept extents

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,6 +35,17 @@ int64_t ElementCount(absl::Span<const int64_t> shape);
 // "[2,3,5]", for messages; past 16 extents "...".
 std::string ShapeText(absl::Span<const int64_t> shape);
 
+// Where bytes lie. Only code for a space may follow its addresses: host code those of the host alone.
+enum class MemoryKind : uint8_t { kHost, kCuda };
+struct MemorySpace {
+  MemoryKind kind = MemoryKind::kHost;
+  int index = 0;  // of the device, as its driver counts them; 0 for the host
+
+  bool is_host() const { return kind == MemoryKind::kHost; }
+  bool operator==(const MemorySpace&) const = default;
+};
+constexpr MemorySpace CudaSpace(int device) { return {MemoryKind::kCuda, device}; }
+
 // A piece of scattered bytes. Any length, any alignment: an element may straddle two.
 using Segment = absl::Span<const std::byte>;
 
@@ -45,21 +55,14 @@ struct TensorView {
   const void* data = nullptr;  // borrowed; null means "absent", or scattered over `segments`
   int64_t size_bytes = 0;
   absl::Span<const Segment> segments = {};  // borrowed, as the pieces are; none empty; where x alone may be scattered
-  std::optional<int> cuda_device =
-      std::nullopt;  // where `data` lies, and the host must not follow it; absent: the host
+  MemorySpace space = {};                   // where `data` lies
 
   bool scattered() const { return !segments.empty(); }
-  bool in_cuda() const { return cuda_device.has_value(); }
   bool present() const { return data != nullptr || scattered(); }
 };
 
 // Copies bytes [offset, offset + size_bytes) of the scattered bytes to `to`. REQUIRES: there are as many.
 void GatherSegments(absl::Span<const Segment> segments, int64_t offset, int64_t size_bytes, void* to);
-
-struct MutableTensorView {
-  DType dtype = DType::kF32;
-  void* data = nullptr;  // borrowed; null means "not wanted"
-};
 
 }  // namespace normd
 

@@ -271,7 +271,25 @@ absl::Status CheckReach(std::string_view option, const std::string& text, bool p
                    "other machines could reach this listener and it has no TLS");
 }
 
-// The checks that need more than one option.
+absl::Status CheckCudaDevices(const Config& config) {
+  constexpr int kMostDevice = 1023;
+  if (config.cuda == "off") return absl::OkStatus();
+  if (config.cuda_device.empty()) return MissingError("--cuda_device", "at least one number, or --cuda=off");
+  std::vector<int> numbers;
+  for (const std::string& text : config.cuda_device) {
+    int number = 0;
+    if (!absl::SimpleAtoi(text, &number) || number < 0 || number > kMostDevice) {
+      return OutOfRangeError("--cuda_device", text, absl::StrCat("integers from 0 to ", kMostDevice), "BAD_OPTION");
+    }
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
+      return OutOfRangeError("--cuda_device", text, "each device once", "BAD_OPTION");
+    }
+    numbers.push_back(number);
+  }
+  return absl::OkStatus();
+}
+
+// The checks that are not of one value alone.
 absl::Status CheckConfig(const Config& config) {
   if (config.listen.empty()) return MissingError("--listen", "at least one address");
   for (const std::string& text : config.listen) NORMD_RETURN_IF_ERROR(CheckReach("--listen", text, config.plaintext));
@@ -283,6 +301,7 @@ absl::Status CheckConfig(const Config& config) {
   }
   NORMD_RETURN_IF_ERROR(CheckStore(config));
   NORMD_RETURN_IF_ERROR(CheckSharedMemory(config));
+  NORMD_RETURN_IF_ERROR(CheckCudaDevices(config));
   if (config.max_in_flight_bytes / 3 < config.max_message_bytes) {
     return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
                            absl::StrCat("at least three times --max_message_bytes, ", 3 * config.max_message_bytes),
@@ -305,6 +324,14 @@ std::string_view Config::StoreKind() const {
   if (session_store.starts_with("postgres://") || session_store.starts_with("postgresql://")) return "postgres";
   if (session_store != "sqlite" && session_store != "memory") return "";
   return durability == "memory" ? "memory" : std::string_view(session_store);
+}
+
+std::vector<int> Config::CudaDevices() const {
+  std::vector<int> devices;
+  for (const std::string& text : cuda_device) {
+    if (int number = 0; absl::SimpleAtoi(text, &number)) devices.push_back(number);
+  }
+  return devices;
 }
 
 bool Config::SharedMemoryOn() const {

@@ -38,12 +38,12 @@ struct Config {
   std::string shared_memory;  // "unix", "all", "off"
   int64_t max_regions = 0;
   int64_t max_region_bytes = 0;
-  std::string shm_prefix;  // of POSIX names; empty: none may be registered
-  int64_t queues = 0;      // 0: chosen from the cores
-  int64_t threads = 0;     // 0: all cores
-  std::string max_isa;     // "auto", or the name of a CPU target
-  std::string cuda;        // "auto", "off"
-  int64_t cuda_device = 0;
+  std::string shm_prefix;                // of POSIX names; empty: none may be registered
+  int64_t queues = 0;                    // 0: chosen from the cores
+  int64_t threads = 0;                   // 0: all cores
+  std::string max_isa;                   // "auto", or the name of a CPU target
+  std::string cuda;                      // "auto", "off"
+  std::vector<std::string> cuda_device;  // numbers, as CudaDevices reads them
   absl::Duration batch_delay;
   std::string reflection;  // "auto", "on", "off"
   int64_t max_concurrent_streams = 0;
@@ -64,6 +64,8 @@ struct Config {
   bool ReflectionOn() const;
   // "sqlite", "memory" or "postgres": a URL may hold a password and is not for logs.
   std::string_view StoreKind() const;
+  // The GPUs of --cuda_device. REQUIRES: the configuration was parsed, so that each is a number.
+  std::vector<int> CudaDevices() const;
   // Whether any caller can use shared memory: it is on, and listened for where it is for Unix sockets alone.
   bool SharedMemoryOn() const;
 };

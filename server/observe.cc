@@ -92,24 +92,20 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log) {
   return observer;
 }
 
-PlacementObserver MakePlacementObserver(Metrics* metrics, Log* log) {
-  PlacementObserver observer;
+SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log) {
+  SchedulerObserver observer;
   observer.on_jobs = [metrics](Device device, int64_t jobs) {
     metrics->CountDeviceJobs(device == Device::kCuda ? DeviceLabel::kCuda : DeviceLabel::kCpu, jobs);
   };
   observer.on_fallback = [metrics](FallbackReason reason) {
     metrics->CountDeviceFallback(reason == FallbackReason::kLost ? FallbackLabel::kLost : FallbackLabel::kFull);
   };
-  observer.on_lost = [log](const absl::Status& why) {
-    log->Error("the device is lost: everything runs on the CPU", {{"error", std::string(why.message())}});
+  observer.on_lost = [log](const std::string& device, const absl::Status& why) {
+    log->Error("a device is lost: what AUTO sent there runs elsewhere",
+               {{"device", device}, {"error", std::string(why.message())}});
   };
-  return observer;
-}
-
-BatchObserver MakeBatchObserver(Metrics* metrics) {
-  BatchObserver observer;
-  observer.on_launch = [metrics](int64_t submissions) { metrics->ObserveBatchSize(submissions); };
-  observer.on_dropped = [metrics](absl::StatusCode why) {
+  observer.queues.on_launch = [metrics](int64_t submissions) { metrics->ObserveBatchSize(submissions); };
+  observer.queues.on_dropped = [metrics](absl::StatusCode why) {
     metrics->CountBatchDropped(why == absl::StatusCode::kCancelled ? DropLabel::kCancelled : DropLabel::kExpired);
   };
   return observer;

@@ -6,13 +6,12 @@
 #include <string_view>
 
 #include "absl/types/span.h"
-#include "server/batch/batching_backend.h"
-#include "server/batch/placed_backend.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
 #include "server/rpc/connection_figures.h"
 #include "server/rpc/observer.h"
 #include "server/rpc/queue_figures.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/durable_store.h"
 
 namespace normd {
@@ -27,8 +26,7 @@ MetricsOptions DefaultMetricsOptions();
 // Borrows both; they must outlive whoever calls the observer.
 RpcObserver MakeObserver(Metrics* metrics, Log* log);
 
-PlacementObserver MakePlacementObserver(Metrics* metrics, Log* log);
-BatchObserver MakeBatchObserver(Metrics* metrics);
+SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log);
 
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
 void SetTransportMetrics(const ConnectionFigures& connections, const QueueFigures& queues, Metrics* metrics);

@@ -1,58 +1,70 @@
 #include "server/open_backend.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cuda/probe.h"
 #include "server/base/status_macros.h"
-#include "server/batch/batching_backend.h"
-#include "server/batch/cost_model.h"
 #include "server/observe.h"
+#include "server/schedule/cost_model.h"
 
 namespace normd {
 namespace {
 
-std::string DeviceName(const Config& config) { return absl::StrCat("cuda:", config.cuda_device); }
+std::string NameOf(int device) { return absl::StrCat("cuda:", device); }
 
-// A GPU that has run something, and what both devices cost.
+// A GPU that has run something, and what it costs.
 struct Gpu {
   std::unique_ptr<Backend> backend;
-  DeviceCost cpu_cost, cost;
+  DeviceCost cost;
 };
 
-absl::StatusOr<Gpu> OpenGpu(const Config& config, const GpuFactory& make_gpu, Backend& cpu, Clock& clock) {
-  if (config.cuda == "off") return absl::UnavailableError("--cuda=off");
+absl::StatusOr<Gpu> OpenGpu(int device, const GpuFactory& make_gpu, Clock& clock) {
   Gpu gpu;
-  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu({.device = static_cast<int>(config.cuda_device)}, &cpu));
-  NORMD_ASSIGN_OR_RETURN(gpu.cpu_cost, MeasureCost(cpu, clock));
+  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu({.device = device}));
   NORMD_ASSIGN_OR_RETURN(gpu.cost, MeasureCost(*gpu.backend, clock));
   return gpu;
 }
 
-// `unused`: why the GPU that was asked for is not used; OK: it is.
-std::vector<DeviceInfo> ListDevices(const Config& config, const absl::Status& unused) {
+// Why each GPU that was asked for is not used; OK: it is.
+using Verdicts = std::map<std::string, absl::Status>;
+
+// Why a device that the driver lists, or the line that it lists instead, is not used; OK: it is.
+absl::Status VerdictOn(const std::string& name, const Config& config, const Verdicts& verdicts) {
+  if (config.cuda == "off") return absl::UnavailableError("--cuda=off");
+  if (const auto found = verdicts.find(name); found != verdicts.end()) return found->second;
+  // A line for all devices: there is no driver, or no toolkit.
+  if (name == "cuda" && !verdicts.empty()) return verdicts.begin()->second;
+  return absl::UnavailableError(absl::StrCat("--cuda_device is ", absl::StrJoin(config.cuda_device, ",")));
+}
+
+std::vector<DeviceInfo> ListDevices(const Config& config, const Verdicts& verdicts) {
   std::vector<DeviceInfo> devices;
   devices.push_back(
       {.name = "cpu",
        .usable = true,
        .detail = absl::StrCat(std::string(ActiveCpuTargetName()), ", ", BackendThreads(config), " threads")});
-  for (CudaDeviceInfo& cuda : ProbeCudaDevices()) {
-    DeviceInfo device = {.name = std::move(cuda.name), .detail = std::move(cuda.detail)};
-    const bool chosen = device.name == DeviceName(config);
-    device.usable = chosen && unused.ok();
-    const std::string why = !unused.ok() ? std::string(unused.message())
-                            : chosen     ? ""
-                                         : absl::StrCat("--cuda_device is ", config.cuda_device);
+  const auto add = [&devices](const std::string& name, std::string detail, const absl::Status& verdict) {
+    const std::string why(verdict.message());
     // Where it cannot be used at all the driver's list has said so.
-    if (!absl::StrContains(device.detail, why)) absl::StrAppend(&device.detail, "; not used: ", why);
-    devices.push_back(std::move(device));
+    if (!absl::StrContains(detail, why)) absl::StrAppend(&detail, detail.empty() ? "" : "; ", "not used: ", why);
+    devices.push_back({.name = name, .usable = verdict.ok(), .detail = std::move(detail)});
+  };
+  Verdicts unlisted = verdicts;
+  for (const CudaDeviceInfo& cuda : ProbeCudaDevices()) {
+    add(cuda.name, cuda.detail, VerdictOn(cuda.name, config, verdicts));
+    if (cuda.name == "cuda") unlisted.clear();
+    unlisted.erase(cuda.name);
   }
+  for (const auto& [name, verdict] : unlisted) add(name, "", verdict);
   return devices;
 }
 
@@ -63,23 +75,28 @@ int64_t BackendThreads(const Config& config) {
 }
 
 OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock, const GpuFactory& make_gpu) {
-  std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = static_cast<int>(config.threads)});
-  absl::StatusOr<Gpu> gpu = OpenGpu(config, make_gpu, *cpu, *clock);
-  PlacementOptions options;
-  std::unique_ptr<Backend> device;
-  if (gpu.ok()) {
-    options.cpu = gpu->cpu_cost;
-    options.device = gpu->cost;
-    options.device_name = DeviceName(config);
-    const BatchingOptions batching = {.max_in_flight = CudaBackendOptions().streams,
-                                      .limits = {.max_delay = config.batch_delay}};
-    device = std::make_unique<BatchingBackend>(std::move(gpu->backend), batching, clock, MakeBatchObserver(metrics));
-  }
   OpenedBackend opened;
-  opened.devices = ListDevices(config, gpu.status());
-  opened.has_device = gpu.ok();
-  opened.backend = std::make_unique<PlacedBackend>(std::move(cpu), std::move(device), std::move(options),
-                                                   MakePlacementObserver(metrics, log));
+  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(config.threads)});
+  Verdicts verdicts;
+  std::vector<ScheduledDevice> scheduled;
+  for (const int number : config.cuda == "off" ? std::vector<int>() : config.CudaDevices()) {
+    absl::StatusOr<Gpu> gpu = OpenGpu(number, make_gpu, *clock);
+    verdicts[NameOf(number)] = gpu.status();
+    if (!gpu.ok()) continue;
+    scheduled.push_back(
+        {.name = NameOf(number),
+         .backend = gpu->backend.get(),
+         .cost = gpu->cost,
+         .queue = {.max_in_flight = CudaBackendOptions().streams, .limits = {.max_delay = config.batch_delay}}});
+    opened.gpus.push_back(std::move(gpu->backend));
+    opened.cuda_devices.push_back(number);
+  }
+  opened.devices = ListDevices(config, verdicts);
+  const absl::StatusOr<DeviceCost> cpu_cost =
+      scheduled.empty() ? absl::StatusOr<DeviceCost>(DeviceCost()) : MeasureCost(*opened.cpu, *clock);
+  opened.scheduler =
+      std::make_unique<DeviceScheduler>(opened.cpu.get(), cpu_cost.value_or(DeviceCost()), std::move(scheduled), clock,
+                                        MakeSchedulerObserver(metrics, log));
   return opened;
 }
 

@@ -80,9 +80,10 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
   };
   NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
   // Two at a time for each thread, so that none waits for the next one to be handed over.
-  const int large_calls = 2 * static_cast<int>(BackendThreads(config_)) + (backend_.has_device ? kDeviceLargeCalls : 0);
+  const int large_calls =
+      2 * static_cast<int>(BackendThreads(config_)) + (backend_.gpus.empty() ? 0 : kDeviceLargeCalls);
   const EngineOptions options = {.max_large_calls = large_calls, .max_queue_age = config_.max_queue_age};
-  engine_ = std::make_unique<Engine>(backend_.backend.get(), sessions_.get(), options);
+  engine_ = std::make_unique<Engine>(backend_.scheduler.get(), sessions_.get(), options);
   return absl::OkStatus();
 }
 
@@ -123,9 +124,7 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
     addresses.push_back(std::move(address));
   }
   if (config_.SharedMemoryOn()) {
-    std::vector<int> devices;
-    if (backend_.has_device) devices.push_back(static_cast<int>(config_.cuda_device));
-    CudaOpener cuda = CudaIpcOpener(std::move(devices), log_);
+    CudaOpener cuda = CudaIpcOpener(backend_.cuda_devices, log_);
     NORMD_ASSIGN_OR_RETURN(shared_memory_,
                            SharedMemory::Start(config_, unix_paths_, std::move(cuda), &engine_->work_pool()));
   }
@@ -153,7 +152,7 @@ absl::Status Server::ServeGrpc() {
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
   options.devices = backend_.devices;
-  options.calibration = [backend = backend_.backend.get()] { return backend->Calibration(); };
+  options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_);
   absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get());
   if (!grpc.ok()) return ListenError(grpc.status());
@@ -188,7 +187,7 @@ void Server::LogStart() const {
   for (const DeviceInfo& device : backend_.devices) {
     log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
   }
-  log_->Info("placement", {{"calibration", backend_.backend->Calibration()}});
+  log_->Info("placement", {{"calibration", backend_.scheduler->Calibration()}});
   const StoreFigures figures = sessions_->figures();
   log_->Info("session store", {{"kind", config_.StoreKind()},
                                {"durability", DurabilityText(sessions_->durability())},

@@ -49,20 +49,20 @@ LAYERS = {
     "server/base": ("absl", "kernels"),  # the status payloads of kernels/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "spdlog", "json", "server/base"),
     "server/session": ("absl", "sqlite", "libpq", "protobuf", "messages", "proto/wire", "kernels", *SERVER_LEAVES),
-    "server/engine": ("absl", "kernels", "server/session", *SERVER_LEAVES),
-    "server/batch": ("absl", "kernels", *SERVER_LEAVES),
+    "server/schedule": ("absl", "kernels", *SERVER_LEAVES),
+    "server/engine": ("absl", "kernels", "server/schedule", "server/session", *SERVER_LEAVES),
     "server/shm": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),
     "server/rpc": ("absl", "grpc", "protobuf", "messages", "services", "json", "proto/wire", "kernels",
                    "server/session", "server/engine", "server/shm", *SERVER_LEAVES),
     "server/admin": ("absl", "json", "prometheus", "kernels", "server/session", "server/engine",
                      *SERVER_LEAVES),
-    "server": ("absl", "kernels", "kernels/cpu", "kernels/cuda", "server/session", "server/engine", "server/batch",
+    "server": ("absl", "kernels", "kernels/cpu", "kernels/cuda", "server/session", "server/engine", "server/schedule",
                "server/shm", "server/rpc", "server/admin", *SERVER_LEAVES),
     "client/cpp": ("absl", "grpc", "protobuf", "messages", "services", "proto/wire"),
     "client/cli": ("absl", "json", "protobuf", "messages", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
-    "tests/support": ("absl", "gtest", "json", "kernels"),
+    "tests/support": ("absl", "gtest", "json", "kernels", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.
@@ -262,7 +262,7 @@ PLANTED = [
     ("client/normctl/angle.cc", "#include <client/cpp/there.h>\n", "included with quotes"),
     ("client/cpp/there.h", "", None),
     ("server/admin/http.cc", "#include <boost/asio.hpp>\n", "not a library of the table"),
-    ("server/batch/macro.cc", "#include CONFIG_HEADER\n", "cannot be read here"),
+    ("server/schedule/macro.cc", "#include CONFIG_HEADER\n", "cannot be read here"),
     ("server/new/folder.cc", '#include "absl/status/status.h"\n', "in no layer"),
     ("kernels/tested.cc", '#include "tests/support/oracle.h"\n', "kernels may not include tests/support"),
     ("tests/support/oracle.h", '#include "kernels/good.h"\n', "tests/support may not include kernels"),

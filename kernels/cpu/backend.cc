@@ -1,7 +1,6 @@
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,33 +22,6 @@ constexpr int64_t kNoSplit = int64_t{1} << 40;
 int Threads(const CpuBackendOptions& options) {
   const auto machine = static_cast<int>(std::thread::hardware_concurrency());
   return options.threads > 0 ? options.threads : std::max(1, machine);
-}
-
-// The values in the order in which `order` takes them. REQUIRES: it has as many elements, at least one.
-std::vector<double> Reorder(const std::vector<double>& values, const ParameterOrder& order) {
-  const size_t inner = order.extents.size() - 1;
-  std::vector<double> ordered;
-  ordered.reserve(values.size());
-  Shape index(inner, 0);  // of the outer axes
-  int64_t first = 0;
-  while (ordered.size() < values.size()) {
-    for (int64_t i = 0; i < order.extents[inner]; ++i) {
-      ordered.push_back(values[static_cast<size_t>(first + i * order.strides[inner])]);
-    }
-    for (size_t axis = inner; axis-- > 0;) {
-      first += order.strides[axis];
-      if (++index[axis] < order.extents[axis]) break;
-      first -= index[axis] * order.strides[axis];
-      index[axis] = 0;
-    }
-  }
-  return ordered;
-}
-
-std::vector<double> Widen(const TensorView& view, const ParameterOrder& order) {
-  std::vector<double> values(static_cast<size_t>(view.present() ? ElementCount(view.shape) : 0));
-  cpu::ConvertToF64({view.dtype, view.data, nullptr}, static_cast<int64_t>(values.size()), values.data());
-  return order.empty() || values.empty() ? values : Reorder(values, order);
 }
 
 absl::Status InCudaMemory() {
@@ -80,20 +52,8 @@ class CpuBackend final : public Backend {
 
   bool TakesSegments(const NormPlan& plan) const override { return cpu::TakesSegments(plan); }
 
-  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
-                                                       double weight_offset) const override {
-    auto layer = std::make_shared<Layer>();
-    layer->weight = Widen(parameters.weight, parameters.order);
-    layer->bias = Widen(parameters.bias, parameters.order);
-    for (double& w : layer->weight) w += weight_offset;
-    layer->weight32.assign(layer->weight.begin(), layer->weight.end());
-    layer->bias32.assign(layer->bias.begin(), layer->bias.end());
-    const auto fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
-    layer->fit_f32 = std::all_of(layer->weight.begin(), layer->weight.end(), fits) &&
-                     std::all_of(layer->bias.begin(), layer->bias.end(), fits);
-    layer->equal_f32 = std::equal(layer->weight.begin(), layer->weight.end(), layer->weight32.begin()) &&
-                       std::equal(layer->bias.begin(), layer->bias.end(), layer->bias32.begin());
-    return layer;
+  std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
+    return std::make_shared<PreparedParameters>(std::move(parameters));
   }
 
   void Submit(std::vector<Job> jobs, Done done) override {
@@ -101,7 +61,7 @@ class CpuBackend final : public Backend {
     for (const Job& job : jobs) {
       work += job.plan->Work();
       // Nobody sends one here while there is a device; when it is lost, its addresses must not take the process along.
-      if (job.in_cuda.any()) return std::move(done)(InCudaMemory());
+      if (!job.on_host()) return std::move(done)(InCudaMemory());
     }
     if (work <= options_.inline_elements) {
       // On this thread alone: waking another one costs as much as the work.

@@ -89,7 +89,7 @@ struct Parameters {
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
-  bool fit_f32 = true;  // see Layer
+  bool fit_f32 = true;  // see HostParameters
 
   bool absent() const { return weight == nullptr && bias == nullptr; }
   Parameters At(int64_t index) const {

@@ -213,10 +213,9 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
   run.y = job.y;
   run.stream = plan.elements * SizeOf(plan.dtype) >= stream_bytes;
   run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
-  if (job.layer != nullptr) {
-    const Layer& layer = *job.layer;
-    run.parameters = {DataOf(layer.weight), DataOf(layer.bias), DataOf(layer.weight32), DataOf(layer.bias32),
-                      layer.fit_f32};
+  if (job.parameters != nullptr) {
+    const HostParameters& host = job.parameters->host();
+    run.parameters = {DataOf(host.weight), DataOf(host.bias), DataOf(host.weight32), DataOf(host.bias32), host.fit_f32};
   }
   const CountedPositions positions = CountPositions(plan, job.mask);
   run.counted = positions.counted;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/job_list.h"
+#include "kernels/cuda/prepared_parameters.h"
 #include "kernels/cuda/run.h"
 #include "kernels/cuda/status.h"
 
@@ -37,7 +38,7 @@ struct Submission {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const FoundDevice& device, const Backend* host) : device_(device), host_(host) {}
+  explicit CudaBackend(const FoundDevice& device) : device_(device) {}
 
   ~CudaBackend() override {
     {
@@ -50,9 +51,8 @@ class CudaBackend final : public Backend {
 
   // Once, before anything else.
   absl::Status Start(int lanes) {
-    const auto trash = std::make_shared<cuda::DeviceTrash>();
     for (int i = 0; i < lanes; ++i) {
-      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes, trash);
+      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes, trash_);
       NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreate");
       if (absl::Status status = memory->staging.Start(); !status.ok()) return status;
       lanes_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });
@@ -73,9 +73,10 @@ class CudaBackend final : public Backend {
   // Wherever x lies, it is put together on its way to the device.
   bool TakesSegments(const NormPlan& /*plan*/) const override { return true; }
 
-  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
-                                                       double weight_offset) const override {
-    return host_->Prepare(parameters, weight_offset);
+  MemorySpace memory_space() const override { return CudaSpace(device_.number); }
+
+  std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
+    return std::make_shared<cuda::CudaParameters>(std::move(parameters), trash_);
   }
 
   void Submit(std::vector<Job> jobs, Done done) override {
@@ -109,17 +110,11 @@ class CudaBackend final : public Backend {
     if (lost_) return Lost();
     absl::Status status = cuda::RunJobList(device_.limits, jobs, memory);
     if (absl::IsUnavailable(status)) lost_ = true;
-    if (!status.ok()) return status;
-    for (const Job& job : jobs) {
-      if (job.errand.executed != nullptr) {
-        *job.errand.executed = {.device = Device::kCuda, .kernel = KernelName(*job.plan)};
-      }
-    }
     return status;
   }
 
   const FoundDevice device_;
-  const Backend* const host_;
+  const std::shared_ptr<cuda::DeviceTrash> trash_ = std::make_shared<cuda::DeviceTrash>();
   std::atomic<bool> lost_{false};
 
   std::mutex mu_;
@@ -165,10 +160,10 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options, const Backend* host) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options) {
   absl::StatusOr<FoundDevice> device = Find(options);
   if (!device.ok()) return device.status();
-  auto backend = std::make_unique<CudaBackend>(*device, host);
+  auto backend = std::make_unique<CudaBackend>(*device);
   if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
   return backend;
 }

@@ -4,64 +4,12 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/cuda/prepared_parameters.h"
 #include "kernels/cuda/run.h"
 #include "kernels/cuda/status.h"
 
 namespace normd::cuda {
 namespace {
-
-// A layer's parameters in device memory: weight, bias, and both as f32, one behind the other.
-class DeviceLayer {
- public:
-  static absl::StatusOr<std::shared_ptr<const DeviceLayer>> Make(const Layer& layer,
-                                                                 std::shared_ptr<DeviceTrash> trash) {
-    auto made = std::make_shared<DeviceLayer>();
-    const int64_t weight_bytes = Bytes(layer.weight);
-    const int64_t bias_bytes = Bytes(layer.bias);
-    const int64_t bytes = weight_bytes + bias_bytes + Bytes(layer.weight32) + Bytes(layer.bias32);
-    void* memory = nullptr;
-    NORMD_CUDA_RETURN_STATUS(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
-    made->memory_ = static_cast<char*>(memory);
-    made->trash_ = std::move(trash);
-    char* at = made->memory_;
-    const auto put = [&](const auto& values, const auto** pointer) {
-      if (values.empty()) return cudaSuccess;
-      const auto size = static_cast<size_t>(Bytes(values));
-      const cudaError_t error = cudaMemcpy(at, values.data(), size, cudaMemcpyHostToDevice);
-      *pointer = reinterpret_cast<std::remove_reference_t<decltype(*pointer)>>(at);
-      at += size;
-      return error;
-    };
-    NORMD_CUDA_RETURN_STATUS(put(layer.weight, &made->parameters_.weight), "cudaMemcpy of parameters");
-    NORMD_CUDA_RETURN_STATUS(put(layer.bias, &made->parameters_.bias), "cudaMemcpy of parameters");
-    NORMD_CUDA_RETURN_STATUS(put(layer.weight32, &made->parameters_.weight32), "cudaMemcpy of parameters");
-    NORMD_CUDA_RETURN_STATUS(put(layer.bias32, &made->parameters_.bias32), "cudaMemcpy of parameters");
-    // The copies were made on another stream than the lanes', which do not wait for it.
-    NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
-    made->parameters_.fit_f32 = layer.fit_f32;
-    made->parameters_.equal_f32 = layer.equal_f32;
-    return made;
-  }
-  DeviceLayer() = default;
-  // On whatever thread gives a layer up: it is freed by a lane, because freeing waits for the device.
-  ~DeviceLayer() {
-    if (memory_ != nullptr) trash_->Add(memory_);
-  }
-  DeviceLayer(const DeviceLayer&) = delete;
-  DeviceLayer& operator=(const DeviceLayer&) = delete;
-
-  const Parameters& parameters() const { return parameters_; }
-
- private:
-  template <typename Real>
-  static int64_t Bytes(const std::vector<Real>& values) {
-    return static_cast<int64_t>(values.size() * sizeof(Real));
-  }
-
-  char* memory_ = nullptr;
-  std::shared_ptr<DeviceTrash> trash_;
-  Parameters parameters_;
-};
 
 class JobList {
  public:
@@ -133,7 +81,7 @@ class JobList {
     const int64_t element_bytes = SizeOf(plan.dtype);
     const int64_t size_bytes = plan.elements * element_bytes;
     device->plan = &plan;
-    if (job.in_cuda.x) {
+    if (!job.x_space.is_host()) {
       There(&device->x, job.x, element_bytes, size_bytes, false);
     } else if (job.x != nullptr) {
       In(&device->x, job.x, size_bytes);
@@ -147,7 +95,7 @@ class JobList {
     if (job.residual.present()) {
       const int64_t residual_bytes = SizeOf(job.residual.dtype);
       device->residual.dtype = job.residual.dtype;
-      if (job.in_cuda.residual) {
+      if (!job.residual.space.is_host()) {
         There(&device->residual.data, job.residual.data, residual_bytes, plan.elements * residual_bytes, false);
       } else {
         In(&device->residual.data, job.residual.data, plan.elements * residual_bytes);
@@ -178,15 +126,15 @@ class JobList {
     const NormPlan& plan = *job.plan;
     const int64_t element_bytes = SizeOf(plan.dtype);
     const int64_t size_bytes = plan.elements * element_bytes;
-    const auto tensor = [&](void* slot, void* data, bool is_there) {
-      if (is_there) {
+    const auto tensor = [&](void* slot, void* data, const MemorySpace& space) {
+      if (!space.is_host()) {
         There(slot, data, element_bytes, size_bytes, true);
       } else {
         Out(slot, data, size_bytes);
       }
     };
-    tensor(&device->y, job.y, job.in_cuda.y);
-    if (job.residual.present()) tensor(&device->h, job.h, job.in_cuda.h);
+    tensor(&device->y, job.y, job.y_space);
+    if (job.residual.present()) tensor(&device->h, job.h, job.h_space);
     const int64_t statistics_bytes = plan.Sets() * SizeOf(plan.StatisticsDType());
     device->outputs.in_f64 = plan.StatisticsDType() == DType::kF64;
     Out(&device->outputs.mean, job.mean, statistics_bytes);
@@ -198,37 +146,23 @@ class JobList {
   }
 
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
-    if (job.layer == nullptr) return absl::OkStatus();
-    const Layer& layer = *job.layer;
-    absl::StatusOr<std::shared_ptr<const DeviceLayer>> kept = Kept(layer);
-    if (!kept.ok()) return kept.status();
-    if (*kept != nullptr) {
-      device->parameters = (*kept)->parameters();
-      layers_.push_back(*std::move(kept));
+    if (job.parameters == nullptr) return absl::OkStatus();
+    const auto& prepared = static_cast<const CudaParameters&>(*job.parameters);  // this backend's, as all that it gets
+    absl::StatusOr<std::shared_ptr<const DeviceCopy>> copy = prepared.Use();
+    if (!copy.ok()) return copy.status();
+    if (*copy != nullptr) {
+      device->parameters = (*copy)->parameters();
+      copies_.push_back(*std::move(copy));
       return absl::OkStatus();
     }
-    device->parameters.fit_f32 = layer.fit_f32;
-    device->parameters.equal_f32 = layer.equal_f32;
-    InParameters(&device->parameters.weight, layer.weight);
-    InParameters(&device->parameters.bias, layer.bias);
-    InParameters(&device->parameters.weight32, layer.weight32);
-    InParameters(&device->parameters.bias32, layer.bias32);
+    const HostParameters& host = prepared.host();
+    device->parameters.fit_f32 = host.fit_f32;
+    device->parameters.equal_f32 = host.equal_f32;
+    InParameters(&device->parameters.weight, host.weight);
+    InParameters(&device->parameters.bias, host.bias);
+    InParameters(&device->parameters.weight32, host.weight32);
+    InParameters(&device->parameters.bias32, host.bias32);
     return absl::OkStatus();
-  }
-
-  // The layer's copy on the device, made when the layer is used for the second time; a session's is.
-  absl::StatusOr<std::shared_ptr<const DeviceLayer>> Kept(const Layer& layer) {
-    Layer::DeviceCopy& device = layer.device;
-    const std::lock_guard<std::mutex> lock(device.mu);
-    if (device.copy == nullptr && ++device.uses >= 2 && !(layer.weight.empty() && layer.bias.empty())) {
-      absl::StatusOr<std::shared_ptr<const DeviceLayer>> made = DeviceLayer::Make(layer, lane_->trash);
-      if (made.ok()) {
-        device.copy = *std::move(made);
-      } else if (!absl::IsResourceExhausted(made.status())) {
-        return made.status();
-      }  // else this job takes them along, and the next one tries again
-    }
-    return std::static_pointer_cast<const DeviceLayer>(device.copy);
   }
 
   template <typename Real>
@@ -265,7 +199,7 @@ class JobList {
   const std::vector<Job>& jobs_;
   LaneMemory* const lane_;
   std::vector<DeviceJob> device_jobs_;
-  std::vector<std::shared_ptr<const DeviceLayer>> layers_;
+  std::vector<std::shared_ptr<const DeviceCopy>> copies_;  // kept while kernels read them
   Layout in_, out_;
   std::vector<HostBytes> uploads_, downloads_;
   std::vector<Pointer> pointers_;

@@ -27,7 +27,7 @@ struct Parameters {
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
-  bool fit_f32 = true;     // see Layer
+  bool fit_f32 = true;     // see HostParameters
   bool equal_f32 = false;  // the same; then f64 is calculated with the f32 ones, which are half the bytes
 
   NORMD_HOST_DEVICE bool absent() const { return weight == nullptr && bias == nullptr; }

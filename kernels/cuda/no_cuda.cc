@@ -8,8 +8,7 @@ std::vector<CudaDeviceInfo> ProbeCudaDevices() {
   return {{.name = "cuda", .detail = "built without the CUDA Toolkit"}};
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& /*options*/,
-                                                         const Backend* /*host*/) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& /*options*/) {
   return absl::UnavailableError("built without the CUDA Toolkit");
 }
 

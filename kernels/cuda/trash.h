@@ -1,5 +1,5 @@
-// Device memory that is done with, until a lane frees it: freeing waits for the device, and whoever gives a layer up
-// must not. Thread-safe.
+// Device memory that is done with, until a lane frees it: freeing waits for the device, and whoever gives parameters
+// up must not. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_TRASH_H_
 #define NORMD_KERNELS_CUDA_TRASH_H_
 

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/backend.h"
+#include "kernels/attributes.h"
 #include "kernels/moments.h"
 #include "kernels/norm.h"
+#include "kernels/parameters.h"
 #include "kernels/tensor.h"
 #include "server/base/buffer.h"
+#include "server/schedule/work.h"
 #include "server/session/session_store.h"
 
 namespace normd {
@@ -33,9 +35,7 @@ struct SharedBytes {
   int64_t size_bytes = 0;
   std::string region;  // how the caller names it
   uint64_t offset = 0;
-  std::optional<int> cuda_device = std::nullopt;  // as TensorView's; Y and H alone
-
-  bool in_cuda() const { return cuda_device.has_value(); }
+  MemorySpace space = {};  // where `data` lies; the host's but for Y and H
 };
 
 struct WantedOutput {
@@ -109,7 +109,7 @@ struct OutputTensor {
   Buffer bytes;                       // empty where it is shared
   std::optional<SharedBytes> shared;  // where it was written
 
-  bool in_cuda() const { return shared.has_value() && shared->in_cuda(); }
+  MemorySpace space() const { return shared.has_value() ? shared->space : MemorySpace(); }
   void* data() { return shared.has_value() ? shared->data : bytes.data(); }
 };
 

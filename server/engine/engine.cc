@@ -8,7 +8,7 @@
 #include "server/base/status_macros.h"
 #include "server/base/steady_time.h"
 #include "server/engine/gate.h"
-#include "server/engine/layer_cache.h"
+#include "server/engine/parameter_cache.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
 
@@ -16,9 +16,9 @@ namespace normd {
 
 // What calls share. Outlives them.
 struct Ground {
-  Backend* backend;
+  DeviceScheduler* scheduler;
   SessionStore* sessions;
-  LayerCache* layers;
+  ParameterCache* parameters;
   BufferPool* buffers;
   Gate* gate;
   WorkPool* work_pool;
@@ -27,7 +27,7 @@ struct Ground {
 namespace {
 
 // Converted parameters kept for sessions: a few hundred layers of a large language model.
-constexpr int64_t kMaxLayerBytes = int64_t{256} << 20;
+constexpr int64_t kMaxParameterBytes = int64_t{256} << 20;
 
 bool Runs(const Task& task) { return task.status.ok() && !task.call.validate_only; }
 
@@ -52,15 +52,14 @@ CallReply TakeReply(Task* task) {
 // has one, was read.
 absl::StatusOr<CallReply> RunInline(const Ground& ground, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckCaller(task->call));
-  NORMD_RETURN_IF_ERROR(PlanTask(*ground.sessions, *ground.backend, task));
-  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.backend, ground.layers, ground.buffers, task));
+  NORMD_RETURN_IF_ERROR(PlanTask(*ground.sessions, *ground.scheduler, task));
+  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.scheduler, ground.parameters, ground.buffers, task));
   const absl::Time start = SteadyNow();
-  std::vector<Job> jobs;
-  jobs.push_back(task->FirstJob());
-  ground.backend->Submit(std::move(jobs), [task](absl::Status status) { task->status = std::move(status); });
+  Work work;
+  work.jobs.push_back(task->FirstJob());
+  ground.scheduler->Submit(std::move(work), [task](absl::Status status) { task->status = std::move(status); });
   NORMD_RETURN_IF_ERROR(task->status);
   task->reply.timings.compute = SteadyNow() - start;
-  task->NoteExecuted();
   if (task->call.intact != nullptr) NORMD_RETURN_IF_ERROR(task->call.intact());
   return TakeReply(task);
 }
@@ -131,8 +130,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   void Plan() {
     for (Task& task : tasks_) {
-      if (task.status.ok()) task.status = PlanTask(*ground_.sessions, *ground_.backend, &task);
-      if (Runs(task)) task.status = PrepareTask(*ground_.backend, ground_.layers, ground_.buffers, &task);
+      if (task.status.ok()) task.status = PlanTask(*ground_.sessions, *ground_.scheduler, &task);
+      if (Runs(task)) task.status = PrepareTask(*ground_.scheduler, ground_.parameters, ground_.buffers, &task);
     }
     Compute();
   }
@@ -145,11 +144,11 @@ class Flight : public std::enable_shared_from_this<Flight> {
   // All calls of the flight as one job list.
   void Compute() {
     DropAbandoned();
-    std::vector<Job> jobs;
+    Work work;
     for (Task& task : tasks_) {
-      if (RunsFirstHalf(task)) jobs.push_back(task.FirstJob());
+      if (RunsFirstHalf(task)) Add(task.FirstJob(), task, &work);
     }
-    Submit(std::move(jobs), {&RunsFirstHalf, &Flight::Commit, /*must_run=*/false});
+    Submit(std::move(work), {&RunsFirstHalf, &Flight::Commit, /*must_run=*/false});
   }
 
   // Training steps on sessions, issued in item order; the last one to be durable goes on.
@@ -202,13 +201,13 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // PowerNorm training: y needs what the commit said.
   void ApplySecondHalves() {
-    std::vector<Job> jobs;
+    Work work;
     for (Task& task : tasks_) {
       if (Runs(task) && task.two_halves() && task.session == nullptr) task.divisor = FirstDivisor(task);
-      if (RunsSecondHalf(task)) jobs.push_back(task.SecondJob());
+      if (RunsSecondHalf(task)) Add(task.SecondJob(), task, &work);
     }
-    // What was committed is answered, however long it takes.
-    Submit(std::move(jobs), {&RunsSecondHalf, &Flight::Finish, /*must_run=*/true});
+    // What was committed is answered, however long it takes and whoever has gone.
+    Submit(std::move(work), {&RunsSecondHalf, &Flight::Finish, /*must_run=*/true});
   }
 
   // Without a session a training step is the first one of a new state.
@@ -237,23 +236,40 @@ class Flight : public std::enable_shared_from_this<Flight> {
     bool must_run;
   };
 
-  // Runs `jobs`, then the next stage. Large ones wait for their turn; by then the caller may have gone.
-  void Submit(std::vector<Job> jobs, Stage stage) {
-    if (jobs.empty()) return (this->*stage.next)();
-    int64_t work = 0;
-    for (const Job& job : jobs) work += job.plan->Work();
+  static void Add(Job job, const Task& task, Work* work) {
+    work->jobs.push_back(std::move(job));
+    work->devices.push_back(task.call.device);
+  }
+
+  // Who waits for a stage: all calls are of one request.
+  RequestContext ContextOf(const Stage& stage) const {
+    const Call& call = tasks_.front().call;
+    if (stage.must_run) return {.caller = call.caller};
+    return {.caller = call.caller,
+            .deadline = call.deadline,
+            .cancelled = call.cancelled == nullptr ? nullptr : &call.cancelled};
+  }
+
+  // Runs `work`, then the next stage. Large work waits for its turn; by then the caller may have gone.
+  void Submit(Work work, Stage stage) {
+    if (work.jobs.empty()) return (this->*stage.next)();
+    work.context = ContextOf(stage);
+    executed_.clear();
+    work.executed = &executed_;
+    int64_t elements = 0;
+    for (const Job& job : work.jobs) elements += job.plan->Work();
     const bool asks_for_device =
-        std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.errand.device == Device::kCuda; });
-    if (!asks_for_device && work <= ground_.backend->inline_elements()) {
-      return Run(std::move(jobs), stage, /*large=*/false);
+        std::find(work.devices.begin(), work.devices.end(), Device::kCuda) != work.devices.end();
+    if (!asks_for_device && elements <= ground_.scheduler->inline_elements()) {
+      return Run(std::move(work), stage, /*large=*/false);
     }
     ground_.gate->Enter({.start =
-                             [self = shared_from_this(), jobs = std::move(jobs), stage](absl::Status turn) mutable {
+                             [self = shared_from_this(), work = std::move(work), stage](absl::Status turn) mutable {
                                if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
-                               self->Run(std::move(jobs), stage, /*large=*/true);
+                               self->Run(std::move(work), stage, /*large=*/true);
                              },
                          .gone = [self = shared_from_this()] { return self->CallersGone(); },
-                         .caller = tasks_.front().call.caller,  // all are of one request
+                         .caller = tasks_.front().call.caller,
                          .must_run = stage.must_run});
   }
 
@@ -261,9 +277,9 @@ class Flight : public std::enable_shared_from_this<Flight> {
     return std::all_of(tasks_.begin(), tasks_.end(), [](const Task& task) { return !CheckCaller(task.call).ok(); });
   }
 
-  void Run(std::vector<Job> jobs, Stage stage, bool large) {
+  void Run(Work work, Stage stage, bool large) {
     const absl::Time start = SteadyNow();
-    ground_.backend->Submit(std::move(jobs), [self = shared_from_this(), stage, large, start](absl::Status status) {
+    ground_.scheduler->Submit(std::move(work), [self = shared_from_this(), stage, large, start](absl::Status status) {
       if (large) self->ground_.gate->Leave();
       self->EndStage(status, SteadyNow() - start, stage);
     });
@@ -271,10 +287,11 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // A failed list fails its tasks.
   void EndStage(const absl::Status& status, absl::Duration compute, Stage stage) {
+    auto executed = executed_.begin();  // of the tasks whose jobs they were; none where all ran as was said before
     for (Task& task : tasks_) {
       if (!stage.mine(task)) continue;
       task.reply.timings.compute += compute;
-      task.NoteExecuted();
+      if (executed != executed_.end()) task.NoteExecuted(*executed++);
       if (!status.ok()) task.status = status;
     }
     (this->*stage.next)();
@@ -283,16 +300,17 @@ class Flight : public std::enable_shared_from_this<Flight> {
   const Ground ground_;
 
   std::vector<Task> tasks_;          // one stage's at a time, but for reads and commits: one callback's each
+  std::vector<Executed> executed_;   // of the stage that runs
   std::atomic<int64_t> pending_{0};  // of the stage, and one for the loop that issues them
   Engine::BatchDone done_;
 };
 
 }  // namespace
 
-Engine::Engine(Backend* backend, SessionStore* sessions, const EngineOptions& options)
-    : backend_(backend),
+Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, const EngineOptions& options)
+    : scheduler_(scheduler),
       sessions_(sessions),
-      layers_(std::make_unique<LayerCache>(backend, kMaxLayerBytes)),
+      parameters_(std::make_unique<ParameterCache>(scheduler, kMaxParameterBytes)),
       buffers_(BufferPool::Create(options.max_idle_buffer_bytes)),
       gate_(std::make_unique<Gate>(options.max_large_calls, options.max_queue_age, &clock_)) {}
 
@@ -328,6 +346,6 @@ void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
   std::make_shared<Flight>(ground(), std::move(done))->Start(std::move(calls));
 }
 
-Ground Engine::ground() { return {backend_, sessions_, layers_.get(), buffers_.get(), gate_.get(), &work_pool_}; }
+Ground Engine::ground() { return {scheduler_, sessions_, parameters_.get(), buffers_.get(), gate_.get(), &work_pool_}; }
 
 }  // namespace normd

@@ -2,7 +2,7 @@
 // In the path: rpc decodes a Call, Submit runs it, Done hands the reply back for encoding. No gRPC here.
 // Threads: every method is safe from any thread; Done runs exactly once, inline or on a backend, pool or store thread,
 // with no lock held. Nothing blocks, and nothing in proportion to a tensor runs on the thread that submits or on one of
-// the store's, but for calls of at most the backend's inline_elements().
+// the store's, but for calls of at most the scheduler's inline_elements().
 #ifndef NORMD_SERVER_ENGINE_ENGINE_H_
 #define NORMD_SERVER_ENGINE_ENGINE_H_
 
@@ -12,17 +12,17 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/backend.h"
 #include "server/base/buffer.h"
 #include "server/base/clock.h"
 #include "server/base/work_pool.h"
 #include "server/engine/call.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
 class Gate;
-class LayerCache;
+class ParameterCache;
 struct Ground;
 
 struct EngineOptions {
@@ -38,7 +38,7 @@ class Engine {
   using BatchDone = absl::AnyInvocable<void(std::vector<absl::StatusOr<CallReply>>)>;
 
   // Borrows both; they must outlive the engine. REQUIRES: every submitted call is done before destruction.
-  Engine(Backend* backend, SessionStore* sessions, const EngineOptions& options = {});
+  Engine(DeviceScheduler* scheduler, SessionStore* sessions, const EngineOptions& options = {});
   ~Engine();
 
   // Moves from `call` when it is called, not when its arguments are made: `done` may still copy from it.
@@ -55,7 +55,6 @@ class Engine {
   absl::Status ValidatePatch(const Session& session, const SessionPatch& patch) const;
 
   SessionStore& sessions() { return *sessions_; }
-  Backend& backend() { return *backend_; }
   // Where tensors get their memory.
   BufferPool& buffers() { return *buffers_; }
   // Who does what takes time in proportion to bytes and is no kernel.
@@ -66,9 +65,9 @@ class Engine {
   void SubmitPrepared(Call&& call, Done done);
   Ground ground();
 
-  Backend* const backend_;
+  DeviceScheduler* const scheduler_;
   SessionStore* const sessions_;
-  std::unique_ptr<LayerCache> layers_;
+  std::unique_ptr<ParameterCache> parameters_;
   const std::shared_ptr<BufferPool> buffers_;
   SteadyClock clock_;
   const std::unique_ptr<Gate> gate_;

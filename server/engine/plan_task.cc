@@ -8,7 +8,7 @@
 #include "kernels/text.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
-#include "server/engine/cuda_tensors.h"
+#include "server/engine/memory_space.h"
 #include "server/engine/shared_outputs.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
@@ -170,28 +170,27 @@ absl::Status CheckRunningPresence(const Task& task) {
   return absl::OkStatus();
 }
 
-absl::Status TakeGivenFromRequest(const Backend& backend, Task* task) {
+absl::Status TakeGivenFromRequest(Task* task) {
   const Call& call = task->call;
   const int64_t channels = task->plan().num_channels;
   const bool has_mean = call.running_mean.present();
   if (has_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, "parameters.running_mean"));
   NORMD_RETURN_IF_ERROR(CheckRunning(call.running_var, channels, "parameters.running_var"));
-  const ParameterViews views = {call.running_mean, call.running_var};
-  if (call.hold != nullptr) NORMD_RETURN_IF_ERROR(call.hold(BytesOfLayer(task->plan(), views)));
-  // Preparing parameters is the conversion to f64 that is needed here.
-  NORMD_ASSIGN_OR_RETURN(task->given, backend.Prepare(views, /*weight_offset=*/0));
-  const Layer& given = *task->given;
+  const int64_t values = channels * (has_mean ? 2 : 1);
+  if (call.hold != nullptr) NORMD_RETURN_IF_ERROR(call.hold(values * static_cast<int64_t>(sizeof(double))));
   if (has_mean) {
-    NORMD_RETURN_IF_ERROR(CheckRunningValues(given.weight, channels, {}, "parameters.running_mean"));
-    task->given_mean = given.weight.data();
+    task->request_mean = WidenToF64(call.running_mean);
+    NORMD_RETURN_IF_ERROR(CheckRunningValues(task->request_mean, channels, {}, "parameters.running_mean"));
+    task->given_mean = task->request_mean.data();
   }
-  task->given_variance = given.bias.data();
-  return CheckRunningValues(given.bias, channels, {.negative = false}, "parameters.running_var");
+  task->request_variance = WidenToF64(call.running_var);
+  task->given_variance = task->request_variance.data();
+  return CheckRunningValues(task->request_variance, channels, {.negative = false}, "parameters.running_var");
 }
 
-absl::Status TakeGiven(const Backend& backend, Task* task) {
+absl::Status TakeGiven(Task* task) {
   if (!task->plan().given_statistics) return absl::OkStatus();
-  if (task->session == nullptr) return TakeGivenFromRequest(backend, task);
+  if (task->session == nullptr) return TakeGivenFromRequest(task);
   const RunningState& state = task->session->state;
   const bool has_phi = TraitsOf(task->spec().method()).state == StateKind::kQuadraticMean;
   task->given_mean = has_phi ? nullptr : state.mean.data();
@@ -236,10 +235,12 @@ absl::Status CheckEmptySets(const Task& task) {
 }
 
 // What will run the call. Both halves of one that has two must run where it asks.
-absl::StatusOr<Executed> ChooseDevice(const Backend& backend, const Task& task) {
-  const Device device = task.cuda_device.has_value() ? Device::kCuda : task.call.device;
-  if (task.two_halves()) NORMD_RETURN_IF_ERROR(backend.Choose(task.prepared->apply_plan, device).status());
-  return backend.Choose(task.plan(), device);
+absl::StatusOr<Executed> ChooseDevice(const DeviceScheduler& scheduler, const Task& task) {
+  const Device device = task.call.device;
+  if (task.two_halves()) {
+    NORMD_RETURN_IF_ERROR(scheduler.Choose(task.prepared->apply_plan, device, task.space).status());
+  }
+  return scheduler.Choose(task.plan(), device, task.space);
 }
 
 // ---- plan and reply
@@ -283,7 +284,6 @@ Applied MakeApplied(const Task& task, Executed chosen) {
   applied.mode = task.call.mode;
   applied.precision = task.plan().precision;
   applied.device = chosen.device;
-  applied.device_fallback = chosen.fell_back;
   applied.kernel = std::move(chosen.kernel);
   applied.k = task.plan().k;
   applied.weight_offset = spec.weight_offset;
@@ -308,7 +308,7 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
 }
 
 // All that can be said of a call without the bytes of its tensors. What it makes is the task's.
-absl::Status Prepare(const Backend& backend, Task* task) {
+absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   auto prepared = std::make_shared<PreparedCall>();
   task->prepared = prepared;
   const Call& call = task->call;
@@ -320,16 +320,16 @@ absl::Status Prepare(const Backend& backend, Task* task) {
     prepared->num_channels = task->session->num_channels;
   }
   NORMD_RETURN_IF_ERROR(CheckTarget(*task));
-  NORMD_ASSIGN_OR_RETURN(task->cuda_device, FindCudaDevice(call));
+  NORMD_ASSIGN_OR_RETURN(task->space, FindMemorySpace(call));
   NORMD_RETURN_IF_ERROR(CheckX(call.x));
   NORMD_RETURN_IF_ERROR(MakePlans(*task, prepared.get()));
   NORMD_RETURN_IF_ERROR(CheckChannels(*task));
   const NormPlan& plan = prepared->plan;
-  if (!backend.Supports(plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
-  NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
+  if (!scheduler.Supports(plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
+  NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(scheduler, *task));
   prepared->runs_inline = !prepared->commits && !prepared->two_halves && !call.validate_only &&
                           chosen.device == Device::kCpu && plan.elements > 0 &&
-                          plan.Work() <= backend.inline_elements();
+                          plan.Work() <= scheduler.inline_elements();
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
@@ -344,29 +344,26 @@ absl::Status Prepare(const Backend& backend, Task* task) {
 
 // What Prepare checks that may be another thing by now, for a call that was prepared before: the session, the device,
 // and what is behind the mask.
-absl::Status TakePrepared(const Backend& backend, Task* task) {
+absl::Status TakePrepared(const DeviceScheduler& scheduler, Task* task) {
   task->prepared = std::move(task->call.prepared);
   task->reply.applied = task->prepared->applied;
   NORMD_RETURN_IF_ERROR(CheckTarget(*task));
   if (!task->prepared->runs_inline) {
-    NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(backend, *task));
-    Applied& applied = task->reply.applied;
-    applied.device = chosen.device;
-    applied.device_fallback = chosen.fell_back;
-    applied.kernel = std::move(chosen.kernel);
+    NORMD_ASSIGN_OR_RETURN(const Executed chosen, ChooseDevice(scheduler, *task));
+    task->NoteExecuted(chosen);
   }
   return CheckKept(*task);
 }
 
 }  // namespace
 
-absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task) {
+absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& scheduler, Task* task) {
   const Session* const session = task->session.get();
   const bool known = task->call.prepared != nullptr && task->call.prepared->IsFor(session);
-  NORMD_RETURN_IF_ERROR(known ? TakePrepared(backend, task) : Prepare(backend, task));
-  NORMD_RETURN_IF_ERROR(TakeGiven(backend, task));
+  NORMD_RETURN_IF_ERROR(known ? TakePrepared(scheduler, task) : Prepare(scheduler, task));
+  NORMD_RETURN_IF_ERROR(TakeGiven(task));
   // It was also planned for where its tensors lie, which another call's may not.
-  const bool holds_for_others = !task->cuda_device.has_value() && !HasSharedOutputs(task->call);
+  const bool holds_for_others = task->space.is_host() && !HasSharedOutputs(task->call);
   if (holds_for_others) task->reply.prepared = task->prepared;
   task->reply.rows = task->plan().Sets();
   if (session == nullptr) return absl::OkStatus();

@@ -26,11 +26,11 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
   switch (output->kind) {
     case OutputKind::kY:
       job->y = data;
-      job->in_cuda.y = output->in_cuda();
+      job->y_space = output->space();
       break;
     case OutputKind::kH:
       job->h = data;
-      job->in_cuda.h = output->in_cuda();
+      job->h_space = output->space();
       break;
     case OutputKind::kMean:
       job->mean = data;
@@ -48,47 +48,34 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
   }
 }
 
-Errand ErrandOf(Task& task) {
-  task.executed = {};
-  Errand errand;
-  errand.device = task.call.device;
-  errand.caller = task.call.caller;
-  errand.deadline = task.call.deadline;
-  if (task.call.cancelled != nullptr) errand.cancelled = &task.call.cancelled;
-  errand.executed = &task.executed;
-  return errand;
-}
-
 Job InputJob(Task& task, const NormPlan& plan) {
   Job job;
-  job.errand = ErrandOf(task);
   job.plan = &plan;
-  job.layer = task.layer.get();
+  job.parameters = task.parameters.get();
   job.x = task.call.x.data;
+  job.x_space = task.call.x.space;
   job.x_segments = task.call.x.segments;
   job.x_buffer = task.together.data();
   job.residual = task.call.residual;
   job.residual_scale = task.call.residual_scale;
   job.residual_rounding = task.call.residual_rounding;
-  job.in_cuda = {
-      .x = task.call.x.in_cuda(), .residual = task.call.residual.in_cuda(), .device = task.cuda_device.value_or(0)};
   // Statistics that are given are not masked.
   if (!plan.given_statistics) job.mask = static_cast<const uint8_t*>(task.call.mask.data);
   return job;
 }
 
-bool NeedsXTogether(const Backend& backend, const Task& task) {
-  const bool takes = backend.TakesSegments(task.plan()) && !task.two_halves() && !task.call.residual.present();
+bool NeedsXTogether(const DeviceScheduler& scheduler, const Task& task) {
+  const bool takes = scheduler.TakesSegments(task.plan()) && !task.two_halves() && !task.call.residual.present();
   return task.call.x.scattered() && !takes;
 }
 
 // What PrepareTask and the backend allocate for a call, and encoding its moments. Not the parameters of a session: the
 // cache counts them.
-int64_t BytesToMake(const Backend& backend, const Task& task) {
-  int64_t bytes = NeedsXTogether(backend, task) ? task.call.x.size_bytes : 0;
+int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
+  int64_t bytes = NeedsXTogether(scheduler, task) ? task.call.x.size_bytes : 0;
   const bool widens = SumsPowers(task.plan().statistic) && task.plan().dtype != DType::kF64;
   if (widens) bytes += task.plan().elements * SizeOf(DType::kF64);  // the backend's copy of x
-  if (task.session == nullptr) bytes += BytesOfLayer(task.plan(), task.call.parameters);
+  if (task.session == nullptr) bytes += BytesToPrepare(task.plan(), task.call.parameters);
   const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().Sets();
   if (task.commits() || task.two_halves() || task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.Wants(OutputKind::kMoments)) bytes += moments;
@@ -133,9 +120,6 @@ Job Task::FirstJob() {
 
 Job Task::SecondJob() {
   Job job = InputJob(*this, prepared->apply_plan);
-  // What was committed is answered, whoever has gone.
-  job.errand.deadline = absl::InfiniteFuture();
-  job.errand.cancelled = nullptr;
   if (together.data() != nullptr) {
     // The first half put x together.
     job.x = together.data();
@@ -147,12 +131,11 @@ Job Task::SecondJob() {
   return job;
 }
 
-void Task::NoteExecuted() {
+void Task::NoteExecuted(const Executed& executed) {
   Applied& applied = reply.applied;
-  applied.device_fallback = applied.device_fallback || executed.fell_back;
-  if (executed.kernel.empty()) return;  // a backend of one device, which has been named
   applied.device = executed.device;
-  applied.kernel = std::move(executed.kernel);
+  applied.device_fallback = applied.device_fallback || executed.fell_back;
+  applied.kernel = executed.kernel;
 }
 
 int64_t BytesToPrepareFrom(const Task& task) {
@@ -167,20 +150,21 @@ int64_t BytesToPrepareFrom(const Task& task) {
   return bytes;
 }
 
-absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task) {
+absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* parameters, BufferPool* buffers,
+                         Task* task) {
   // First: a call that the budget has no room for converts nothing.
-  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(backend, *task)));
+  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(scheduler, *task)));
   if (task->plan().elements == 0) {
     // Nothing to apply parameters to, and their length is not bounded by the bytes that came.
   } else if (task->session != nullptr) {
-    NORMD_ASSIGN_OR_RETURN(task->layer, layers->Get(*task->session, task->plan()));
+    task->parameters = parameters->Get(*task->session, task->plan());
   } else {
-    NORMD_ASSIGN_OR_RETURN(task->layer, PrepareLayer(backend, task->spec(), task->plan(), task->call.parameters));
+    task->parameters = PrepareParameters(scheduler, task->spec(), task->plan(), task->call.parameters);
   }
   if (task->commits() || task->two_halves() || task->Wants(OutputKind::kMoments)) {
     task->moments.resize(static_cast<size_t>(task->plan().Sets()));
   }
-  if (NeedsXTogether(backend, *task)) {
+  if (NeedsXTogether(scheduler, *task)) {
     task->together = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
   }
   if (task->call.moments_only) return absl::OkStatus();

@@ -14,8 +14,9 @@
 #include "kernels/norm.h"
 #include "server/base/buffer.h"
 #include "server/engine/call.h"
-#include "server/engine/layer_cache.h"
+#include "server/engine/parameter_cache.h"
 #include "server/engine/prepared_call.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
 
 namespace normd {
@@ -24,18 +25,16 @@ struct Task {
   Call call;
   SessionPtr session;                            // the snapshot the call reads; null for a spec target
   std::shared_ptr<const PreparedCall> prepared;  // what it runs as; null before PlanTask
-  std::optional<int> cuda_device;                // of the call's tensors that lie in CUDA memory; absent: none does
+  MemorySpace space;                             // that tensors of the call lie in; the host's: all do
 
-  std::shared_ptr<const Layer> layer;  // null: no parameters
-  // Statistics that the plan is given. The pointers are into `session`, `given` or `divisor`.
+  std::shared_ptr<const PreparedParameters> parameters;  // null: none
+  // Statistics that the plan is given. The pointers are into `session`, the request's as f64, or `divisor`.
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
-  std::shared_ptr<const Layer> given;  // running_mean and running_var of the request, as f64
+  std::vector<double> request_mean, request_variance;
   std::vector<double> divisor;
 
   Buffer together;  // room for a scattered x, where the backend needs it in one piece
-
-  Executed executed;  // by the half that runs; what both did is in reply.applied
 
   Moments moments;      // empty: not wanted
   absl::Status status;  // the first error; ok so far
@@ -57,20 +56,20 @@ struct Task {
   Job FirstJob();
   Job SecondJob();
   // Takes into reply.applied what ran a half.
-  void NoteExecuted();
+  void NoteExecuted(const Executed& executed);
 };
 
 // Checks everything that can be wrong with the call, makes its plans unless the call was prepared before, and fills
 // reply.applied and, for session targets, reply.state. Allocates nothing in proportion to the tensor. REQUIRES:
 // task->session is set for a session target.
-absl::Status PlanTask(const SessionStore& sessions, const Backend& backend, Task* task);
+absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& scheduler, Task* task);
 
 // How many bytes of the call's and its session's PlanTask and PrepareTask look at one by one: the mask, and parameters
 // that are converted.
 int64_t BytesToPrepareFrom(const Task& task);
 
 // Parameters, given statistics and outputs, large ones from `buffers`. REQUIRES: PlanTask was ok, not validate_only.
-absl::Status PrepareTask(const Backend& backend, LayerCache* layers, BufferPool* buffers, Task* task);
+absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* parameters, BufferPool* buffers, Task* task);
 
 }  // namespace normd
 

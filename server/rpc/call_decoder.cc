@@ -132,13 +132,18 @@ absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
                          "TOO_MANY_ITEMS");
 }
 
+// Whether the beginning of the reply is that of every such call: of several devices another one may have run this one.
+bool RanAsPlanned(const CallReply& reply, const PreparedCall& prepared) {
+  const Applied& planned = prepared.applied;
+  return reply.applied.device == planned.device && reply.applied.device_fallback == planned.device_fallback &&
+         reply.applied.kernel == planned.kernel;
+}
+
 }  // namespace
 
 bool CachedCall::HasHeadOf(const CallReply& reply) const {
   if (known_ == nullptr || known_->reply_head.empty() || reply.prepared != known_->pattern.prepared) return false;
-  const Applied& expected = reply.prepared->applied;
-  return reply.applied.session_version == known_->session_version && reply.applied.device == expected.device &&
-         reply.applied.device_fallback == expected.device_fallback;
+  return reply.applied.session_version == known_->session_version && RanAsPlanned(reply, *reply.prepared);
 }
 
 WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
@@ -153,8 +158,7 @@ WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observat
   }
   const std::shared_ptr<const PreparedCall> prepared = reply.prepared;
   const uint64_t version = reply.applied.session_version;
-  const bool as_planned = prepared != nullptr && reply.applied.device == prepared->applied.device &&
-                          reply.applied.device_fallback == prepared->applied.device_fallback;
+  const bool as_planned = prepared != nullptr && RanAsPlanned(reply, *prepared);
   // A step says whether it was applied, which is another thing each time.
   const bool repeats =
       chunked == nullptr && !want_timings && as_planned && !prepared->commits && reply.outputs.size() == 1;

@@ -103,7 +103,7 @@ absl::Status DecodeOutputs(const Request& from, Call& call) {
     const std::string place = absl::StrCat("outputs[", i, "].shared");
     NORMD_ASSIGN_OR_RETURN(output.shared, from.tensors->FindOutput(request.outputs(i).shared(), place));
     const bool like_x = output.kind == OutputKind::kY || output.kind == OutputKind::kH;
-    if (output.shared->in_cuda() && !like_x) return InCudaMemoryError(place);
+    if (!output.shared->space.is_host() && !like_x) return InCudaMemoryError(place);
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ const char* PayloadLeaf(const v1::Tensor& tensor) {
 
 // What the user of a tensor can do without: one piece, and reading it on the host.
 struct Allows {
-  bool pieces = false, cuda = false;
+  bool pieces = false, any_space = false;
 };
 
 absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
@@ -60,9 +60,9 @@ absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view fie
   if (bytes.size_bytes != view.size_bytes) {
     return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes);
   }
-  if (bytes.cuda_device.has_value() && !allows.cuda) return InCudaMemoryError(Path(field, ".shared"));
+  if (!bytes.space.is_host() && !allows.any_space) return InCudaMemoryError(Path(field, ".shared"));
   view.data = bytes.data;
-  view.cuda_device = bytes.cuda_device;
+  view.space = bytes.space;
   view.segments = bytes.segments;
   if (view.size_bytes == 0) view.data = kNoBytes;
   return view;
@@ -81,12 +81,12 @@ absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_vi
 
 absl::StatusOr<TensorView> DecodeTensorAnywhere(const v1::Tensor& tensor, std::string_view field,
                                                 TensorSource* source) {
-  return Decode(tensor, field, TensorKind::kFloating, source, {.cuda = true});
+  return Decode(tensor, field, TensorKind::kFloating, source, {.any_space = true});
 }
 
 absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
                                                  TensorSource* source) {
-  return Decode(tensor, field, TensorKind::kFloating, source, {.pieces = true, .cuda = true});
+  return Decode(tensor, field, TensorKind::kFloating, source, {.pieces = true, .any_space = true});
 }
 
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field) {

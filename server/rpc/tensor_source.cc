@@ -86,7 +86,7 @@ absl::StatusOr<TensorSource::Bytes> TensorSource::Find(const v1::Tensor& tensor,
   switch (tensor.payload_case()) {
     case v1::Tensor::kShared: {
       NORMD_ASSIGN_OR_RETURN(const RegionRange range, Acquire(tensor.shared(), Concat(field, ".shared")));
-      return Bytes{range.data, range.size_bytes, {}, range.cuda_device};
+      return Bytes{range.data, range.size_bytes, {}, range.space};
     }
     case v1::Tensor::kChunked:
       if (Chunked* const chunked = FindChunked(field); chunked != nullptr) {
@@ -127,7 +127,7 @@ TensorSource::Bytes TensorSource::FindPieces(Pieces& pieces, bool may_be_scatter
 
 absl::StatusOr<SharedBytes> TensorSource::FindOutput(const v1::SharedRange& range, std::string_view field) {
   NORMD_ASSIGN_OR_RETURN(const RegionRange acquired, Acquire(range, field));
-  return SharedBytes{acquired.data, acquired.size_bytes, range.region(), range.offset(), acquired.cuda_device};
+  return SharedBytes{acquired.data, acquired.size_bytes, range.region(), range.offset(), acquired.space};
 }
 
 absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, std::string_view field) {
@@ -135,7 +135,7 @@ absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, 
   absl::StatusOr<RegionRange> acquired =
       shared_memory_.regions->Acquire(range.region(), range.offset(), range.size_bytes());
   if (!acquired.ok()) return PrefixField(acquired.status(), Concat(field, "."));
-  if (acquired->size_bytes == 0) acquired->cuda_device.reset();  // nothing lies nowhere
+  if (acquired->size_bytes == 0) acquired->space = {};  // an empty range has no address to follow
   ranges_.push_back(*acquired);
   return acquired;
 }

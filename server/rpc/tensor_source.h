@@ -8,7 +8,6 @@
 
 #include <grpcpp/support/slice.h>
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,7 +64,7 @@ class TensorSource {
     const void* data = nullptr;  // null: absent, or scattered
     int64_t size_bytes = 0;
     absl::Span<const Segment> segments = {};
-    std::optional<int> cuda_device = std::nullopt;  // as RegionRange's
+    MemorySpace space = {};  // where `data` lies
   };
   // The payload of `tensor`; it lives as long as the source. `field` is the tensor's path. Errors: the region's, and
   // INVALID_ARGUMENT for what cannot come in shared memory or in chunks.

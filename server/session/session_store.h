@@ -63,7 +63,7 @@ struct Session {
   std::string id;     // without "sessions/"
   std::string epoch;  // the uid
   uint64_t version = 0;
-  uint64_t parameters_version = 0;  // +1 when parameters change: (epoch, this) keys prepared layers
+  uint64_t parameters_version = 0;  // +1 when parameters change: (epoch, this) keys prepared parameters
   NormSpec spec;
   int64_t num_channels = 0;
   std::optional<DType> default_dtype;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "kernels/tensor.h"
 #include "server/shm/cuda_memory.h"
 #include "server/shm/mapped_region.h"
 
@@ -21,12 +22,10 @@ class Region {
   explicit Region(std::unique_ptr<const MappedRegion> mapped) : mapped_(std::move(mapped)) {}
   explicit Region(CudaRegion cuda) : cuda_(std::move(cuda)) {}
 
-  // Of the device where cuda_device() says so.
+  // An address of space().
   std::byte* data() const { return cuda_.has_value() ? cuda_->data() : mapped_->data(); }
   int64_t size_bytes() const { return cuda_.has_value() ? cuda_->size_bytes() : mapped_->size_bytes(); }
-  std::optional<int> cuda_device() const {
-    return cuda_.has_value() ? std::optional<int>(cuda_->device()) : std::nullopt;
-  }
+  MemorySpace space() const { return cuda_.has_value() ? CudaSpace(cuda_->device()) : MemorySpace(); }
 
   // As MappedRegion's. Of CUDA memory nothing can be asked: what becomes of it when its owner frees it is undefined.
   bool sealed() const { return mapped_ == nullptr || mapped_->sealed(); }

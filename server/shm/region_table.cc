@@ -188,8 +188,8 @@ absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t
   NORMD_RETURN_IF_ERROR(CheckRange(*region, offset, size_bytes));
   NORMD_RETURN_IF_ERROR(region->CheckIntact());
   std::byte* const data = region->data() + offset;
-  const std::optional<int> cuda_device = region->cuda_device();
-  return RegionRange{data, static_cast<int64_t>(size_bytes), Pin(std::move(region)), cuda_device};
+  const MemorySpace space = region->space();
+  return RegionRange{data, static_cast<int64_t>(size_bytes), Pin(std::move(region)), space};
 }
 
 RegionTable::Figures RegionTable::figures() const { return budget_->all(); }

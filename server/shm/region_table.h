@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,8 +41,8 @@ struct RegionLimits {
 struct RegionRange {
   std::byte* data = nullptr;
   int64_t size_bytes = 0;
-  std::shared_ptr<const Region> pin = nullptr;    // keeps `data` mapped
-  std::optional<int> cuda_device = std::nullopt;  // where `data` lies, and no host code may follow it; absent: the host
+  std::shared_ptr<const Region> pin = nullptr;  // keeps `data` mapped
+  MemorySpace space = {};                       // where `data` lies
 
   // After the use, before its result is told: whether the region was cut off meanwhile, so that the call fails with
   // RegionTruncatedError.

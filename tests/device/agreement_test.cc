@@ -21,7 +21,7 @@ class DeviceAgreementTest : public testing::TestWithParam<Method> {
 };
 
 TEST_P(DeviceAgreementTest, BytesOfEveryCaseAreThoseOfTheCpu) {
-  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   uint64_t seed = 0;
   int64_t launches = 0;
   for (const Case& c : cases::AllOf(GetParam())) {
@@ -36,7 +36,7 @@ TEST_P(DeviceAgreementTest, BytesOfEveryCaseAreThoseOfTheCpu) {
 }
 
 TEST_P(DeviceAgreementTest, AlignmentOfHostTensorsDoesNotMatter) {
-  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   const std::vector<Case> all = cases::AllOf(GetParam());
   for (size_t i = 0; i < all.size(); i += 7) {
     const CaseData data = DataOf(all[i]);
@@ -56,7 +56,7 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
     cuda_on_cpu::SetDevice(GetParam());
   }
   void ExpectBytesOfTheCpu(const std::vector<Case>& all) {
-    const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu_.get());
+    const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
     uint64_t seed = 0;
     for (const Case& c : all) {
       cuda_on_cpu::SetSeed(seed++);

@@ -18,9 +18,8 @@ inline constexpr cuda_on_cpu::Device kSm80 = {.major = 8, .minor = 0, .shared_op
 inline constexpr cuda_on_cpu::Device kSm89 = {.major = 8, .minor = 9, .shared_optin_bytes = 99 * 1024};
 inline constexpr cuda_on_cpu::Device kSm90 = {};
 
-inline std::unique_ptr<Backend> EmulatedCudaBackend(const Backend* host,
-                                                    const CudaBackendOptions& options = {.streams = 1}) {
-  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(options, host);
+inline std::unique_ptr<Backend> EmulatedCudaBackend(const CudaBackendOptions& options = {.streams = 1}) {
+  absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(options);
   EXPECT_TRUE(backend.ok()) << backend.status();
   return backend.ok() ? *std::move(backend) : nullptr;
 }

@@ -45,7 +45,7 @@ class DeviceIpcTest : public testing::Test {
 
 TEST_F(DeviceIpcTest, JobsRunOnMemoryThatWasOpened) {
   const std::unique_ptr<Backend> cpu = InlineCpuBackend();
-  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend(cpu.get());
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   const Case c = cases::Affine(cases::With(cases::On(cases::Over({1000}), {7, 1000}), DType::kBF16));
   const absl::StatusOr<NormPlan> plan = PlanOf(c);
   ASSERT_TRUE(plan.ok());
@@ -63,7 +63,7 @@ TEST_F(DeviceIpcTest, JobsRunOnMemoryThatWasOpened) {
   Job job = run.MakeJob();
   job.x = opened->data;
   job.y = static_cast<char*>(opened->data) + size;
-  job.in_cuda = {.x = true, .y = true};
+  job.x_space = job.y_space = CudaSpace(0);
   ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
   EXPECT_EQ(std::string(static_cast<char*>(allocation) + size, size), Execute(*cpu, c, data).y);
 

@@ -52,12 +52,13 @@ TEST_F(CudaMemoryEndToEnd, XAndYNeverLeaveTheDevice) {
   const v1::NormalizeResponse want = client_->Normalize(request).value();
   Move(0, request.mutable_x());
   AddOutput(1, v1::OUTPUT_KIND_Y, 48, &request);
-  server_.backend().TakeJobs();
+  EXPECT_THAT(server_.backend().TakeJobs(), IsEmpty()) << "the host's tensors stay on the CPU";
   const absl::StatusOr<v1::NormalizeResponse> got = client_->Normalize(request);
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_TRUE(BytesAt(1, 48) == want.outputs(0).tensor().data());
   EXPECT_FALSE(got->outputs(0).tensor().has_data());
   EXPECT_EQ(got->outputs(0).tensor().shared().offset(), kPlace);
+  EXPECT_EQ(got->applied().device(), v1::DEVICE_CUDA);
   EXPECT_THAT(server_.backend().TakeJobs(), ElementsAre("x y, device 1"));
 }
 
@@ -93,7 +94,7 @@ TEST_F(CudaMemoryEndToEnd, ResidualAndHMayLieThereAndStatisticsComeBack) {
   Move(1, request.mutable_residual()->mutable_tensor());
   client::SetShared({region_.get(), 2 * kPlace, 48}, request.mutable_outputs(0));
   client::SetShared({region_.get(), 3 * kPlace, 48}, request.mutable_outputs(1));
-  server_.backend().TakeJobs();
+  EXPECT_THAT(server_.backend().TakeJobs(), IsEmpty()) << "the host's tensors stay on the CPU";
   const absl::StatusOr<v1::NormalizeResponse> got = client_->Normalize(request);
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_TRUE(BytesAt(2, 48) == want.outputs(0).tensor().data());

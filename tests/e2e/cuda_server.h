@@ -1,5 +1,5 @@
 // A server whose CUDA device is a fake: its regions cannot be accessed by the host, its backend finds them all the
-// same. On a Unix socket and on TCP.
+// same. Tensors of the host stay on the CPU. On a Unix socket and on TCP.
 #ifndef NORMD_TESTS_E2E_CUDA_SERVER_H_
 #define NORMD_TESTS_E2E_CUDA_SERVER_H_
 
@@ -9,6 +9,8 @@
 
 #include "client/cpp/client.h"
 #include "kernels/cpu/backend.h"
+#include "server/base/clock.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/shm/region_table.h"
 #include "tests/e2e/test_server.h"
 #include "tests/support/fake_cuda_backend.h"
@@ -54,8 +56,13 @@ class CudaServer {
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   FakeCuda cuda_;
-  FakeCudaBackend backend_{&cuda_, MakeCpuBackend({.threads = 2})};
-  Engine engine_{&backend_, &store_};
+  FakeCudaBackend backend_{&cuda_, kDevice, MakeCpuBackend({.threads = 2})};
+  const std::unique_ptr<Backend> cpu_ = MakeCpuBackend({.threads = 2});
+  SteadyClock steady_clock_;
+  // The device has what lies in its memory or names it; to AUTO it is too dear.
+  DeviceScheduler scheduler_{
+      cpu_.get(), DeviceCost(), {{.backend = &backend_, .cost = {.fixed_us = 1e9}}}, &steady_clock_};
+  Engine engine_{&scheduler_, &store_};
   RegionTable table_{RegionLimits(), Opener()};
   std::unique_ptr<GrpcServer> server_;
 };

@@ -3,6 +3,7 @@
 #define NORMD_TESTS_E2E_OPEN_STREAM_H_
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ namespace normd::e2e {
 class OpenStream {
  public:
   explicit OpenStream(TestServer& server) : stream_(server.normalizer().NormalizeStream(&context_)) {}
+  OpenStream(v1::Normalizer::Stub& stub, std::chrono::system_clock::time_point deadline) {
+    context_.set_deadline(deadline);
+    stream_ = stub.NormalizeStream(&context_);
+  }
 
   bool Send(uint64_t sequence, const v1::NormalizeRequest& call) {
     v1::StreamRequest request;

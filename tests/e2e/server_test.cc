@@ -68,7 +68,8 @@ class IdleEngine {
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   GatedBackend backend_;
-  Engine engine_{&backend_, &store_};
+  DeviceScheduler scheduler_{&backend_};
+  Engine engine_{&scheduler_, &store_};
 };
 
 TEST(ServerTest, EveryMethodOfTheContractIsServed) {

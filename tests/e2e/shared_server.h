@@ -2,11 +2,8 @@
 #ifndef NORMD_TESTS_E2E_SHARED_SERVER_H_
 #define NORMD_TESTS_E2E_SHARED_SERVER_H_
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "client/cpp/client.h"
@@ -15,11 +12,6 @@
 #include "tests/e2e/test_server.h"
 
 namespace normd::e2e {
-
-inline bool Eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 6000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return holds();
-}
 
 class SharedServer {
  public:

@@ -1,5 +1,5 @@
 // A server of its own for each test, in this process, on a port or a Unix socket that nobody else has, with stubs to
-// talk to it. Everything of the server is real; the backend can be stopped at a gate, to look at calls under way.
+// talk to it. Everything of the server is real; the CPU's backend can be stopped at a gate, to look at calls under way.
 #ifndef NORMD_TESTS_E2E_TEST_SERVER_H_
 #define NORMD_TESTS_E2E_TEST_SERVER_H_
 
@@ -9,12 +9,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,7 @@
 #include "server/base/mutex.h"
 #include "server/engine/engine.h"
 #include "server/rpc/grpc_server.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/memory_store.h"
 
 namespace normd::e2e {
@@ -46,32 +50,14 @@ class GatedBackend : public Backend {
   bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
   // REQUIRES: no Close from now on.
   void RunInline() { inline_ = true; }
-  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& p, double offset) const override {
-    return cpu_->Prepare(p, offset);
-  }
-
-  // Says from now on that this is what ran, and before, that it will.
-  void RunAs(const Executed& executed) {
-    MutexLock lock(mu_);
-    ran_as_ = executed;
-  }
-  absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device) const override {
-    MutexLock lock(mu_);
-    if (ran_as_.has_value()) return *ran_as_;
-    return Backend::Choose(plan, device);
-  }
-  // Of the last submitted job. Its pointers may not be followed.
-  Errand last_errand() const {
-    MutexLock lock(mu_);
-    return last_errand_;
+  std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
+    return cpu_->Prepare(std::move(parameters));
   }
 
   void Submit(std::vector<Job> jobs, Done done) override {
     {
       MutexLock lock(mu_);
       ++submitted_;
-      last_errand_ = jobs.front().errand;
-      if (ran_as_.has_value() && last_errand_.executed != nullptr) *last_errand_.executed = *ran_as_;
       changed_.SignalAll();
       if (closed_) {
         waiting_.emplace_back(std::move(jobs), std::move(done));
@@ -111,10 +97,8 @@ class GatedBackend : public Backend {
  private:
   const std::unique_ptr<Backend> cpu_;
   std::atomic<bool> inline_{false};
-  mutable Mutex mu_;
+  Mutex mu_;
   CondVar changed_;
-  std::optional<Executed> ran_as_ ABSL_GUARDED_BY(mu_);
-  Errand last_errand_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int submitted_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::pair<std::vector<Job>, Done>> waiting_ ABSL_GUARDED_BY(mu_);
@@ -122,7 +106,12 @@ class GatedBackend : public Backend {
 
 class TestServer {
  public:
-  explicit TestServer(GrpcServerOptions options = {}) {
+  // Everything runs on the CPU.
+  explicit TestServer(GrpcServerOptions options = {})
+      : TestServer(std::move(options), std::vector<ScheduledDevice>()) {}
+  // With devices, which must outlive it. As far as AUTO knows the CPU takes a microsecond for each byte.
+  TestServer(GrpcServerOptions options, std::vector<ScheduledDevice> devices, SchedulerObserver observer = {})
+      : scheduler_(&backend_, DeviceCost(), std::move(devices), &steady_clock_, std::move(observer)) {
     if (options.listeners.empty()) options.listeners = {"127.0.0.1:0"};
     if (options.queues == 0) options.queues = 2;
     const std::string address = options.listeners[0];
@@ -166,8 +155,10 @@ class TestServer {
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   GatedBackend backend_;
-  // Nothing waits before it is submitted to the backend.
-  Engine engine_{&backend_, &store_, {.max_large_calls = 1 << 20}};
+  SteadyClock steady_clock_;
+  DeviceScheduler scheduler_;
+  // Nothing waits before it is submitted to the scheduler.
+  Engine engine_{&scheduler_, &store_, {.max_large_calls = 1 << 20}};
   std::string target_;
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -175,6 +166,12 @@ class TestServer {
   std::unique_ptr<v1::Sessions::Stub> sessions_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
+
+// Whether `holds` comes to be true: asked again and again, for half a minute.
+inline bool Eventually(const std::function<bool()>& holds) {
+  for (int i = 0; i < 6000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return holds();
+}
 
 // A folder that goes away with the test. Short: a Unix socket's path has 107 bytes at most.
 class TemporaryFolder {

@@ -97,10 +97,11 @@ void ComputeMoments(const grpc::ByteBuffer& bytes, Engine& engine) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::unique_ptr<normd::Backend> backend = normd::MakeCpuBackend({.threads = 1});
+  static normd::DeviceScheduler scheduler(backend.get());
   normd::SystemClock clock;
   normd::MemoryStore store({}, &clock);
   normd::AddSession(store);
-  normd::Engine engine(backend.get(), &store);
+  normd::Engine engine(&scheduler, &store);
   const grpc::ByteBuffer bytes = normd::InPieces(data, size);
   normd::Normalize(bytes, engine);
   normd::ComputeMoments(bytes, engine);

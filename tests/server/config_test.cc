@@ -150,15 +150,30 @@ TEST(Config, TurnsReflectionOffWithAListenerThatIsNotLocalUnlessTold) {
 
 TEST(Config, UsesTheFirstGpuWithoutDelayUnlessTold) {
   EXPECT_EQ(Parse({})->cuda, "auto");
-  EXPECT_EQ(Parse({})->cuda_device, 0);
+  EXPECT_THAT(Parse({})->CudaDevices(), ElementsAre(0));
   EXPECT_EQ(Parse({})->batch_delay, absl::ZeroDuration());
   const absl::StatusOr<Config> config = Parse({"--cuda=off", "--cuda_device=2", "--batch_delay=250us"});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->cuda, "off");
-  EXPECT_EQ(config->cuda_device, 2);
+  EXPECT_THAT(config->CudaDevices(), ElementsAre(2));
   EXPECT_EQ(config->batch_delay, absl::Microseconds(250));
   EXPECT_THAT(ErrorOf({"--cuda=on"}), HasSubstr("auto, off"));
   EXPECT_THAT(ErrorOf({"--batch_delay=2s"}), HasSubstr("0s to 1s"));
+}
+
+TEST(Config, TakesSeveralGpusEachOnceByTheirNumbers) {
+  EXPECT_THAT(Parse({"--cuda_device=0,1"})->CudaDevices(), ElementsAre(0, 1));
+  EXPECT_THAT(Parse({"--cuda_device=1023", "--cuda_device", "2"})->CudaDevices(), ElementsAre(1023, 2));
+  EXPECT_THAT(Parse({}, {{"NORMD_CUDA_DEVICE", "3,1"}})->CudaDevices(), ElementsAre(3, 1));
+  for (const std::string bad : {"x", "1024", "-1", "1.5", "99999999999"}) {
+    EXPECT_THAT(ErrorOf({"--cuda_device=" + bad}),
+                AllOf(HasSubstr("--cuda_device"), HasSubstr(bad), HasSubstr("0 to 1023")));
+    EXPECT_THAT(ErrorOf({"--cuda_device=0," + bad}), AllOf(HasSubstr("--cuda_device"), HasSubstr(bad)));
+  }
+  EXPECT_THAT(ErrorOf({"--cuda_device=0,0"}), AllOf(HasSubstr("--cuda_device"), HasSubstr("each device once")));
+  EXPECT_THAT(ErrorOf({"--cuda_device=0", "--cuda_device=1,0"}), HasSubstr("each device once"));
+  EXPECT_THAT(ErrorOf({"--cuda_device="}), HasSubstr("--cuda_device"));
+  EXPECT_THAT(ErrorOf({}, {{"NORMD_CUDA_DEVICE", "x"}}), HasSubstr("--cuda_device"));
 }
 
 TEST(Config, SharesMemoryWithCallersOfUnixSocketsUnlessTold) {

@@ -17,6 +17,7 @@
 namespace normd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Observe, CountsEveryRpcOfTheServices) {
@@ -108,18 +109,17 @@ TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
 
 TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
   Log log({.out = &out_}, &clock_);
-  const PlacementObserver placement = MakePlacementObserver(&metrics_, &log);
-  const BatchObserver batch = MakeBatchObserver(&metrics_);
-  placement.on_jobs(Device::kCpu, 3);
-  placement.on_jobs(Device::kCuda, 5);
-  placement.on_fallback(FallbackReason::kLost);
-  placement.on_fallback(FallbackReason::kFull);
-  placement.on_fallback(FallbackReason::kFull);
-  placement.on_lost(absl::UnavailableError("it fell off the bus"));
-  batch.on_launch(17);
-  batch.on_dropped(absl::StatusCode::kCancelled);
-  batch.on_dropped(absl::StatusCode::kDeadlineExceeded);
-  batch.on_dropped(absl::StatusCode::kDeadlineExceeded);
+  const SchedulerObserver observer = MakeSchedulerObserver(&metrics_, &log);
+  observer.on_jobs(Device::kCpu, 3);
+  observer.on_jobs(Device::kCuda, 5);
+  observer.on_fallback(FallbackReason::kLost);
+  observer.on_fallback(FallbackReason::kFull);
+  observer.on_fallback(FallbackReason::kFull);
+  observer.on_lost("cuda:1", absl::UnavailableError("it fell off the bus"));
+  observer.queues.on_launch(17);
+  observer.queues.on_dropped(absl::StatusCode::kCancelled);
+  observer.queues.on_dropped(absl::StatusCode::kDeadlineExceeded);
+  observer.queues.on_dropped(absl::StatusCode::kDeadlineExceeded);
   const std::string text = metrics_.Text();
   EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cpu"})"), 3);
   EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cuda"})"), 5);
@@ -128,7 +128,7 @@ TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
   EXPECT_EQ(Value(text, "normd_batch_size_sum"), 17);
   EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 1);
   EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 2);
-  EXPECT_THAT(out_.str(), HasSubstr("it fell off the bus"));
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("cuda:1"), HasSubstr("it fell off the bus")));
 }
 
 }  // namespace

@@ -5,38 +5,42 @@
 namespace normd {
 namespace {
 
-std::string TextOf(const CudaTensors& tensors) {
-  if (!tensors.any()) return "none";
+std::string TextOf(const Job& job) {
+  if (job.on_host()) return "none";
+  const std::pair<MemorySpace, const char*> all[] = {
+      {job.x_space, "x"}, {job.residual.space, "residual"}, {job.y_space, "y"}, {job.h_space, "h"}};
   std::string text;
-  const std::pair<bool, const char*> all[] = {
-      {tensors.x, "x"}, {tensors.residual, "residual"}, {tensors.y, "y"}, {tensors.h, "h"}};
-  for (const auto& [lies_there, name] : all) {
-    if (lies_there) text += (text.empty() ? "" : " ") + std::string(name);
+  int device = 0;
+  for (const auto& [space, name] : all) {
+    if (space.is_host()) continue;
+    text += (text.empty() ? "" : " ") + std::string(name);
+    device = space.index;
   }
-  return text + ", device " + std::to_string(tensors.device);
+  return text + ", device " + std::to_string(device);
 }
 
 }  // namespace
 
 void FakeCudaBackend::Submit(std::vector<Job> jobs, Done done) {
   // What the host has must not be the device's, and the other way round.
-  const auto find = [this](bool in_cuda, auto* address, const char* what) {
+  const auto find = [this](const MemorySpace& space, auto* address, const char* what) {
+    EXPECT_TRUE(space.is_host() || space == memory_space()) << what << " lies in the memory of another device";
     std::byte* const found = cuda_->OnDevice(address);
-    EXPECT_EQ(found != nullptr, in_cuda) << what;
-    return in_cuda ? static_cast<decltype(address)>(found) : address;
+    EXPECT_EQ(found != nullptr, !space.is_host()) << what;
+    return space.is_host() ? address : static_cast<decltype(address)>(found);
   };
   for (Job& job : jobs) {
     {
       const std::lock_guard<std::mutex> lock(mu_);
-      jobs_.push_back(TextOf(job.in_cuda));
+      jobs_.push_back(TextOf(job));
     }
-    job.x = find(job.in_cuda.x, job.x, "x");
-    EXPECT_EQ(job.residual.in_cuda(), job.in_cuda.residual);
-    job.residual.data = find(job.in_cuda.residual, job.residual.data, "residual");
-    job.y = find(job.in_cuda.y, job.y, "y");
-    job.h = find(job.in_cuda.h, job.h, "h");
-    job.in_cuda = {};
+    job.x = find(job.x_space, job.x, "x");
+    job.residual.data = find(job.residual.space, job.residual.data, "residual");
+    job.y = find(job.y_space, job.y, "y");
+    job.h = find(job.h_space, job.h, "h");
+    job.x_space = job.residual.space = job.y_space = job.h_space = MemorySpace();
   }
+  if (!fail_with.ok()) return std::move(done)(fail_with);
   cpu_->Submit(std::move(jobs), std::move(done));
 }
 

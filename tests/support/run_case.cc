@@ -68,9 +68,7 @@ CaseRun::CaseRun(const Backend& backend, const Case& c, const NormPlan& plan, co
   ParameterViews views = {.order = plan.parameter_order};
   if (c.weight.has_value()) views.weight = View(weight_, *c.weight, parameter_shape);
   if (c.bias.has_value()) views.bias = View(bias_, *c.bias, parameter_shape);
-  auto layer = backend.Prepare(views, c.spec.weight_offset);
-  if (!layer.ok()) std::abort();  // only memory can be short
-  layer_ = *std::move(layer);
+  parameters_ = backend.Prepare(std::make_shared<const HostParameters>(ConvertParameters(views, c.spec.weight_offset)));
 }
 
 TensorView CaseRun::View(Bytes& bytes, DType dtype, const Shape& shape) const {
@@ -85,7 +83,7 @@ TensorView CaseRun::View(Bytes& bytes, DType dtype, const Shape& shape) const {
 Job CaseRun::MakeJob() {
   Job job;
   job.plan = &plan_;
-  job.layer = layer_.get();
+  job.parameters = parameters_.get();
   job.x = x_.data();
   if (case_.residual.has_value()) {
     job.residual = View(residual_, case_.residual->dtype, plan_.shape);

@@ -63,7 +63,7 @@ class CaseRun {
   const CaseData& data_;
   Bytes x_, weight_, bias_, residual_, y_, h_, mean_, inverse_std_;
   Moments moments_;
-  std::shared_ptr<const Layer> layer_;
+  std::shared_ptr<const PreparedParameters> parameters_;
 };
 
 // Submits and waits.

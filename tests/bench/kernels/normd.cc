@@ -24,10 +24,11 @@ class Normd final : public Contestant {
       threads_ = threads;
     }
     plan_ = OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(precision_)));
-    layer_ = OrDie(backend_->Prepare(Parameters(workload, buffers), 0));
+    parameters_ =
+        backend_->Prepare(std::make_shared<const HostParameters>(ConvertParameters(Parameters(workload, buffers), 0)));
     job_ = std::make_unique<Job>();
     job_->plan = &plan_;
-    job_->layer = layer_.get();
+    job_->parameters = parameters_.get();
     job_->x = buffers.x();
     job_->y = buffers.y();
     if (plan_.given_statistics) {
@@ -73,7 +74,7 @@ class Normd final : public Contestant {
   int threads_ = 0;
   std::unique_ptr<Backend> backend_;
   NormPlan plan_;
-  std::shared_ptr<const Layer> layer_;
+  std::shared_ptr<const PreparedParameters> parameters_;
   std::vector<double> mean_, variance_;
   Moments moments_;
   std::unique_ptr<Job> job_;

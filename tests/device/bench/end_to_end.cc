@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/cpu/backend.h"
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/run.h"
@@ -40,7 +39,7 @@ void SubmitAll(Backend& backend, const std::vector<std::vector<Job>>& lists) {
 // `count` requests of the same plan, with tensors of their own in host memory and in CUDA memory.
 class Requests {
  public:
-  Requests(const Backend& backend, const Workload& workload, int count)
+  Requests(const Workload& workload, int count)
       : plan_(OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(Precision::kFast)))),
         bytes_(workload.Bytes() / 2),
         count_(count),
@@ -49,16 +48,14 @@ class Requests {
         x_(bytes_ * count),
         y_(bytes_ * count) {
     x_.Fill(host_x_);
-    layer_ = OrDie(backend.Prepare({}, 0));
   }
 
   Job Request(int i, bool in_cuda) {
     Job job;
     job.plan = &plan_;
-    job.layer = layer_.get();
     job.x = (in_cuda ? x_.data() : host_x_.data()) + i * bytes_;
     job.y = (in_cuda ? y_.data() : host_y_.data()) + i * bytes_;
-    job.in_cuda = {.x = in_cuda, .y = in_cuda};
+    if (in_cuda) job.x_space = job.y_space = CudaSpace(CudaBackendOptions().device);
     return job;
   }
   std::vector<Job> Together(bool in_cuda) {
@@ -76,7 +73,6 @@ class Requests {
   const int count_;
   std::string host_x_, host_y_;
   GpuMemory x_, y_;
-  std::shared_ptr<const Layer> layer_;
 };
 
 // The median seconds of each, after one call to warm up; interleaved.
@@ -101,7 +97,7 @@ double WallSeconds(const std::function<void()>& call) {
 
 // One request at a time, here and there, beside launches of the bare kernel on the same tensors.
 void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload, int rounds, Report* report) {
-  Requests requests(backend, workload, 1);
+  Requests requests(workload, 1);
   cudaStream_t stream = nullptr;
   OrDieCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
   cuda::Arena arena(gpu.free_bytes / 8);
@@ -129,7 +125,7 @@ void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload,
 
 // 64 requests as one list, as 64 lists in flight, and as one list after the other.
 void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, int rounds, Report* report) {
-  Requests requests(backend, workload, kInFlight);
+  Requests requests(workload, kInFlight);
   const auto together = [&] { SubmitAll(backend, {requests.Together(in_cuda)}); };
   const auto in_flight = [&] {
     std::vector<std::vector<Job>> lists;
@@ -151,8 +147,7 @@ void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, i
 }  // namespace
 
 void MeasureEndToEnd(const GpuFacts& gpu, int rounds, Report* report) {
-  const std::unique_ptr<Backend> cpu = MakeCpuBackend({});
-  const std::unique_ptr<Backend> cuda = OrDie(MakeCudaBackend(CudaBackendOptions(), cpu.get()));
+  const std::unique_ptr<Backend> cuda = OrDie(MakeCudaBackend(CudaBackendOptions()));
   report->Table("one request at a time, FAST; the kernel is timed on the same tensors, in the L2 cache where they fit",
                 {"request", "kernel us", "CUDA us", "host us", "kernel/CUDA", "CUDA GB/s", "host GB/s"});
   for (const auto& [rows, row] : std::vector<std::pair<int64_t, int64_t>>{{256, 4096}, {4096, 4096}, {16384, 4096}}) {

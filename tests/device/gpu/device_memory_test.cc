@@ -19,18 +19,18 @@ class InCudaMemory {
         job_(run->MakeJob()) {
     job_.x = x_.data();
     job_.y = y_.data();
-    job_.in_cuda = {.x = true, .y = true};
+    job_.x_space = job_.y_space = CudaSpace(0);
     if (!c.residual.has_value()) return;
     job_.residual.data = residual_.data();
     job_.h = h_.data();
-    job_.in_cuda.residual = job_.in_cuda.h = true;
+    job_.residual.space = job_.h_space = CudaSpace(0);
   }
 
   const Job& job() const { return job_; }
   // `got` with y and h as they are in CUDA memory.
   Outputs Complete(Outputs got) const {
     got.y = y_.Content();
-    if (job_.in_cuda.h) got.h = h_.Content();
+    if (!job_.h_space.is_host()) got.h = h_.Content();
     return got;
   }
   bool SurroundingsAreIntact() const { return y_.SurroundingsAreIntact() && h_.SurroundingsAreIntact(); }

@@ -21,7 +21,7 @@ namespace normd {
 class GpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(CudaBackendOptions(), cpu_.get());
+    absl::StatusOr<std::unique_ptr<Backend>> backend = MakeCudaBackend(CudaBackendOptions());
     if (!backend.ok()) GTEST_SKIP() << "NOT RUN: no usable CUDA device: " << backend.status().message();
     cuda_ = *std::move(backend);
   }

@@ -22,7 +22,7 @@ class GpuLargeTest : public GpuTest {
     if (IsSkipped()) return;
     // Many lanes would share what is free.
     cuda_.reset();
-    auto backend = MakeCudaBackend({.streams = 1, .max_device_bytes = int64_t{12} << 30}, cpu_.get());
+    auto backend = MakeCudaBackend({.streams = 1, .max_device_bytes = int64_t{12} << 30});
     ASSERT_TRUE(backend.ok()) << backend.status();
     cuda_ = *std::move(backend);
   }

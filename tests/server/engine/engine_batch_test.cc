@@ -1,7 +1,7 @@
 // Batches: one job list, bytes equal to single calls, a result for each item in order.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/engine/layer_cache.h"
+#include "server/engine/parameter_cache.h"
 #include "tests/server/engine/fixtures.h"
 
 namespace normd {
@@ -116,20 +116,33 @@ TEST_F(EngineBatchTest, PowerNormStepsOfOneBatchFollowEachOther) {
   }
 }
 
-TEST(LayerCacheTest, CountsWhatALayerReallyTakes) {
+TEST(ParameterCacheTest, CountsWhatParametersReallyTake) {
   engine_test::SpyBackend backend;
-  LayerCache cache(&backend, /*max_bytes=*/1 << 20);
+  const DeviceScheduler scheduler(&backend);
+  ParameterCache cache(&scheduler, /*max_bytes=*/1 << 20);
   Session session = session_test::NewSession("s", LayerSpec({1000}), 0);
   OwnedParameters parameters;
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {1000}, .bytes = std::string(4000, '\0')};
   session.parameters = std::make_shared<const OwnedParameters>(parameters);
-  ASSERT_TRUE(cache.Get(session, *MakePlan(session.spec, DType::kF32, {1, 1000}, {})).ok());
+  ASSERT_NE(cache.Get(session, *MakePlan(session.spec, DType::kF32, {1, 1000}, {})), nullptr);
   EXPECT_GE(cache.bytes(), 1000 * (8 + 4)) << "as f64 and as f32";
 }
 
-TEST(LayerCacheTest, TheLeastRecentlyUsedLayerGoesFirst) {
+TEST(ParameterCacheTest, ASessionWithoutParametersHasNoneAndTakesNothing) {
   engine_test::SpyBackend backend;
-  LayerCache cache(&backend, /*max_bytes=*/2 * (8 * 4 + 300));
+  const DeviceScheduler scheduler(&backend);
+  ParameterCache cache(&scheduler, /*max_bytes=*/1 << 20);
+  Session session = session_test::NewSession("s", LayerSpec({4}), 0);
+  session.parameters = std::make_shared<const OwnedParameters>();
+  EXPECT_EQ(cache.Get(session, *MakePlan(session.spec, DType::kF32, {1, 4}, {})), nullptr);
+  EXPECT_EQ(cache.bytes(), 0);
+  EXPECT_EQ(backend.prepared, 0);
+}
+
+TEST(ParameterCacheTest, TheLeastRecentlyUsedParametersGoFirst) {
+  engine_test::SpyBackend backend;
+  const DeviceScheduler scheduler(&backend);
+  ParameterCache cache(&scheduler, /*max_bytes=*/2 * (8 * 4 + 300));
   Session session = session_test::NewSession("s", LayerSpec({4}), 0);
   OwnedParameters parameters;
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {4}, .bytes = std::string(16, '\0')};
@@ -137,7 +150,7 @@ TEST(LayerCacheTest, TheLeastRecentlyUsedLayerGoesFirst) {
   const NormPlan plan = *MakePlan(session.spec, DType::kF32, {1, 4}, {});
   const auto get = [&](const std::string& epoch) {
     session.epoch = epoch;
-    EXPECT_TRUE(cache.Get(session, plan).ok());
+    EXPECT_NE(cache.Get(session, plan), nullptr);
     return backend.prepared.load();
   };
   EXPECT_EQ(get("a"), 1);

@@ -1,4 +1,4 @@
-// Parameters on their way into a plan, stateless and through the layer cache: an absent weight, and a weight whose
+// Parameters on their way into a plan, stateless and through the parameter cache: an absent weight, and a weight whose
 // order depends on the shape of x.
 #include <memory>
 #include <string>
@@ -8,7 +8,6 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/backend.h"
 #include "server/base/steady_time.h"
-#include "server/engine/layer_cache.h"
 #include "server/engine/prepared_call.h"
 #include "tests/server/engine/fixtures.h"
 #include "tests/support/case.h"

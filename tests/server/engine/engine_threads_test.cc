@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -91,7 +92,7 @@ class HoldingBackend : public engine_test::SpyBackend {
  public:
   int64_t inline_elements() const override { return 0; }
   void Submit(std::vector<Job> jobs, Done done) override {
-    callers.push_back(jobs.front().errand.caller);
+    started.push_back(*static_cast<const float*>(jobs.front().x));
     held_.push_back(std::move(done));
   }
   void EndOne() {
@@ -100,7 +101,7 @@ class HoldingBackend : public engine_test::SpyBackend {
     done(absl::OkStatus());
   }
 
-  std::vector<uint64_t> callers;  // of the lists, in order
+  std::vector<float> started;  // the first element of each list, in order
 
  private:
   std::deque<Done> held_;
@@ -108,14 +109,19 @@ class HoldingBackend : public engine_test::SpyBackend {
 
 TEST_F(EngineThreadsTest, LargeCallsOfSeveralCallersTakeTurns) {
   HoldingBackend backend;
-  Engine engine(&backend, &store_, {.max_large_calls = 1});
-  for (const uint64_t caller : {1, 1, 1, 2}) {
-    Call call = CallTo(LayerSpec({kSmall}), small_.View());
+  DeviceScheduler scheduler(&backend);
+  Engine engine(&scheduler, &store_, {.max_large_calls = 1});
+  std::deque<Floats> rows;
+  const std::pair<uint64_t, float> calls[] = {{1, 11}, {1, 12}, {1, 13}, {2, 21}};
+  for (const auto& [caller, number] : calls) {
+    rows.push_back(small_);
+    rows.back().elements[0] = number;
+    Call call = CallTo(LayerSpec({kSmall}), rows.back().View());
     call.caller = caller;
     engine.Submit(std::move(call), [](const absl::StatusOr<CallReply>& reply) { EXPECT_TRUE(reply.ok()); });
   }
   for (int i = 0; i < 4; ++i) backend.EndOne();
-  EXPECT_EQ(backend.callers, (std::vector<uint64_t>{1, 1, 2, 1}));
+  EXPECT_EQ(backend.started, (std::vector<float>{11, 12, 21, 13}));
 }
 
 TEST_F(EngineThreadsTest, ConvertedParametersHaveTheirRoomBeforeTheyAreMade) {

@@ -20,6 +20,7 @@
 #include "kernels/errors.h"
 #include "server/base/mutex.h"
 #include "server/engine/engine.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/memory_store.h"
 #include "tests/server/session/fixtures.h"
 
@@ -38,11 +39,10 @@ class SpyBackend : public Backend {
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
   int64_t inline_elements() const override { return cpu_->inline_elements(); }
   bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
-  absl::StatusOr<std::shared_ptr<const Layer>> Prepare(const ParameterViews& parameters,
-                                                       double weight_offset) const override {
+  std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
     ++prepared;
     prepared_on = std::this_thread::get_id();
-    return cpu_->Prepare(parameters, weight_offset);
+    return cpu_->Prepare(std::move(parameters));
   }
   void Submit(std::vector<Job> jobs, Done done) override {
     {
@@ -63,6 +63,7 @@ class SpyBackend : public Backend {
     return std::exchange(job_lists_, {});
   }
 
+  // Parameters are prepared as soon as they are converted, and on the thread that converts them.
   mutable std::atomic<int> prepared{0};
   mutable std::atomic<std::thread::id> prepared_on;  // by the thread that prepared last
   absl::Status fail_with;
@@ -160,8 +161,9 @@ class EngineFixture : public ::testing::Test {
 
   session_test::ManualClock clock_;
   SpyBackend backend_;
+  DeviceScheduler scheduler_{&backend_};
   MemoryStore store_{SessionLimits(), &clock_};
-  Engine engine_{&backend_, &store_};
+  Engine engine_{&scheduler_, &store_};
 };
 
 }  // namespace normd::engine_test

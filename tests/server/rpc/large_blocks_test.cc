@@ -22,6 +22,7 @@
 #include "server/rpc/decode_call.h"
 #include "server/rpc/encode.h"
 #include "server/rpc/message.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/memory_store.h"
 #include "tests/server/rpc/block_watch_fixture.h"
 
@@ -239,7 +240,8 @@ class Path {
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   const std::unique_ptr<Backend> backend_ = MakeCpuBackend({.threads = 2});
-  Engine engine_{backend_.get(), &store_, {.max_idle_buffer_bytes = int64_t{1} << 30}};
+  DeviceScheduler scheduler_{backend_.get()};
+  Engine engine_{&scheduler_, &store_, {.max_idle_buffer_bytes = int64_t{1} << 30}};
 };
 
 enum class Kind { kUnary, kBatch, kStream };

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/errors.h"
+#include "kernels/tensor.h"
 #include "server/shm/region_table.h"
 #include "tests/server/shm/fixtures.h"
 #include "tests/support/fake_cuda.h"
@@ -63,13 +64,13 @@ TEST_F(CudaMemoryTest, ARangeOfARegionLiesWhereTheHandleAndTheOffsetSay) {
   const std::string name = Add({handle_, 2, kPage}, 2 * kPage);
   const absl::StatusOr<RegionRange> range = table_.Acquire(name, 16, 32);
   ASSERT_TRUE(range.ok()) << name << range.status();
-  EXPECT_EQ(range->cuda_device, 2);
+  EXPECT_EQ(range->space, CudaSpace(2));
   EXPECT_EQ(cuda_.OnDevice(range->data), cuda_.Owned(handle_) + kPage + 16);
   EXPECT_FALSE(range->damaged());
   EXPECT_EQ(table_.Acquire(name, 16, 2 * kPage).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(table_.figures().bytes, 2 * kPage);
   const std::string host = *table_.AddDescriptor("a", MakeSealedMemory(kPage), kPage);
-  EXPECT_EQ(table_.Acquire(host, 0, 1)->cuda_device, std::nullopt);
+  EXPECT_TRUE(table_.Acquire(host, 0, 1)->space.is_host());
 }
 
 TEST_F(CudaMemoryTest, AHandleIsOpenedOnceAndClosedWithTheLastRange) {

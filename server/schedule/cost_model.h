@@ -1,9 +1,9 @@
 // What a device takes for a job list, measured on the device itself: a fixed time and a time for each byte.
-// In the path: measured once at start, read by PlacedBackend for every list that may run on either device.
+// In the path: measured once at start, read by DeviceScheduler for every list that may run on any device.
 // Measurements go through host memory, so a GPU's rate is that of PCIe both ways: what host tensors pay.
 // Plain values.
-#ifndef NORMD_SERVER_BATCH_COST_MODEL_H_
-#define NORMD_SERVER_BATCH_COST_MODEL_H_
+#ifndef NORMD_SERVER_SCHEDULE_COST_MODEL_H_
+#define NORMD_SERVER_SCHEDULE_COST_MODEL_H_
 
 #include <cstdint>
 #include <string>
@@ -33,4 +33,4 @@ absl::StatusOr<DeviceCost> MeasureCost(Backend& backend, Clock& clock, absl::Dur
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_BATCH_COST_MODEL_H_
+#endif  // NORMD_SERVER_SCHEDULE_COST_MODEL_H_

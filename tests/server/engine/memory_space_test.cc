@@ -1,6 +1,6 @@
-// Calls with tensors in CUDA memory: what their jobs say, what is refused, and that the engine follows no address of
-// the device's (the fake's cannot be accessed).
-#include "server/engine/cuda_tensors.h"
+// Calls with tensors in a device's memory: where they go, what their jobs say, what is refused, and that the engine
+// follows no address of the device's (the fake's cannot be accessed).
+#include "server/engine/memory_space.h"
 
 #include <cstring>
 #include <functional>
@@ -11,6 +11,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/backend.h"
+#include "server/schedule/device_scheduler.h"
 #include "tests/server/engine/fixtures.h"
 #include "tests/support/fake_cuda_backend.h"
 
@@ -25,7 +27,7 @@ using session_test::PowerSpec;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class CudaTensorsTest : public ::testing::Test {
+class MemorySpaceTest : public ::testing::Test {
  protected:
   static constexpr int kDevice = 3;
   static constexpr int64_t kBytes = 32;
@@ -46,12 +48,13 @@ class CudaTensorsTest : public ::testing::Test {
   TensorView On(int place, int device = kDevice) const {
     TensorView view = x_.View();
     view.data = device_ + place * kBytes;
-    view.cuda_device = device;
+    view.space = CudaSpace(device);
     return view;
   }
   WantedOutput To(OutputKind kind, int place, int device = kDevice) const {
     WantedOutput output = kind;
-    output.shared = SharedBytes{device_ + place * kBytes, kBytes, "r-1", static_cast<uint64_t>(place) * kBytes, device};
+    output.shared =
+        SharedBytes{device_ + place * kBytes, kBytes, "r-1", static_cast<uint64_t>(place) * kBytes, CudaSpace(device)};
     return output;
   }
   absl::StatusOr<CallReply> Run(Call call) {
@@ -63,9 +66,15 @@ class CudaTensorsTest : public ::testing::Test {
   std::string RefusedField(Call call) {
     const absl::Status status = Run(std::move(call)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_THAT(backend_.TakeJobs(), IsEmpty());
+    ExpectNoJobs();
     const std::optional<ErrorDetail> detail = GetErrorDetail(status);
     return detail.has_value() ? detail->field : "";
+  }
+
+  // Neither on the device nor on the CPU, since either was asked last.
+  void ExpectNoJobs() {
+    EXPECT_THAT(backend_.TakeJobs(), IsEmpty());
+    EXPECT_THAT(cpu_.TakeJobLists(), IsEmpty());
   }
 
   const Floats x_ = {.shape = {2, 4}, .elements = {1, 2, 3, 4, 5, 6, 7, 9}};
@@ -73,18 +82,24 @@ class CudaTensorsTest : public ::testing::Test {
   const std::string handle_ = cuda_.Allocate(4096);
   std::byte* device_ = nullptr;
   session_test::ManualClock clock_;
-  FakeCudaBackend backend_{&cuda_, MakeCpuBackend({.threads = 2})};
+  FakeCudaBackend backend_{&cuda_, kDevice, MakeCpuBackend({.threads = 2})};
+  engine_test::SpyBackend cpu_;
+  // To AUTO the device is too dear.
+  DeviceScheduler scheduler_{&cpu_, DeviceCost(), {{.backend = &backend_, .cost = {.fixed_us = 1e9}}}, &clock_};
   MemoryStore store_{SessionLimits(), &clock_};
-  Engine engine_{&backend_, &store_};
+  Engine engine_{&scheduler_, &store_};
 };
 
-TEST_F(CudaTensorsTest, JobsSayWhichTensorsLieInCudaMemory) {
+TEST_F(MemorySpaceTest, JobsSayWhichTensorsLieInCudaMemoryAndRunThere) {
   Call call = CallTo(LayerSpec({4}), On(0));
   call.residual = On(1);
   call.outputs = {To(OutputKind::kY, 2), To(OutputKind::kH, 3), OutputKind::kMean};
   const absl::StatusOr<CallReply> reply = Run(call);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_THAT(backend_.TakeJobs(), ElementsAre("x residual y h, device 3"));
+  EXPECT_THAT(cpu_.TakeJobLists(), IsEmpty());
+  EXPECT_EQ(reply->applied.device, Device::kCuda);
+  EXPECT_EQ(reply->applied.kernel, "cuda/fake");
   EXPECT_EQ(reply->outputs[0].shared->offset, 64);
   EXPECT_EQ(reply->outputs[0].bytes.size_bytes(), 0) << "y has not left the device";
   EXPECT_EQ(reply->outputs[2].bytes.size_bytes(), 8) << "the mean is the host's";
@@ -95,13 +110,25 @@ TEST_F(CudaTensorsTest, JobsSayWhichTensorsLieInCudaMemory) {
   host.outputs = {OutputKind::kY, OutputKind::kH, OutputKind::kMean};
   const absl::StatusOr<CallReply> want = Run(host);
   ASSERT_TRUE(want.ok()) << want.status();
-  EXPECT_THAT(backend_.TakeJobs(), ElementsAre("none"));
+  EXPECT_THAT(backend_.TakeJobs(), IsEmpty());
+  EXPECT_THAT(cpu_.TakeJobLists(), ElementsAre(1));
+  EXPECT_EQ(want->applied.device, Device::kCpu);
   EXPECT_EQ(std::memcmp(Owned(2), want->outputs[0].bytes.data(), kBytes), 0);
   EXPECT_EQ(std::memcmp(Owned(3), want->outputs[1].bytes.data(), kBytes), 0);
   EXPECT_EQ(engine_test::BytesOf(reply->outputs[2]), engine_test::BytesOf(want->outputs[2]));
 }
 
-TEST_F(CudaTensorsTest, AnyOneMayLieThereAlone) {
+TEST_F(MemorySpaceTest, ACallThatNamesTheDeviceTakesTheHostsTensorsThere) {
+  Call call = CallTo(LayerSpec({4}), x_.View());
+  call.device = Device::kCuda;
+  const absl::StatusOr<CallReply> reply = Run(call);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->applied.device, Device::kCuda);
+  EXPECT_THAT(backend_.TakeJobs(), ElementsAre("none"));
+  EXPECT_THAT(cpu_.TakeJobLists(), IsEmpty());
+}
+
+TEST_F(MemorySpaceTest, AnyOneMayLieThereAlone) {
   EXPECT_TRUE(Run(CallTo(LayerSpec({4}), On(0))).ok());
   Call call = CallTo(LayerSpec({4}), x_.View());
   call.residual = On(1);
@@ -114,7 +141,7 @@ TEST_F(CudaTensorsTest, AnyOneMayLieThereAlone) {
   EXPECT_THAT(backend_.TakeJobs(), ElementsAre("x, device 3", "residual, device 3", "y, device 3", "h, device 3"));
 }
 
-TEST_F(CudaTensorsTest, YMayBeWhereXIsAndNotBesideIt) {
+TEST_F(MemorySpaceTest, YMayBeWhereXIsAndNotBesideIt) {
   Call call = CallTo(LayerSpec({4}), On(0));
   call.outputs = {To(OutputKind::kY, 0)};
   EXPECT_TRUE(Run(call).ok());
@@ -123,7 +150,7 @@ TEST_F(CudaTensorsTest, YMayBeWhereXIsAndNotBesideIt) {
   EXPECT_EQ(RefusedField(call), "outputs[0].shared");
 }
 
-TEST_F(CudaTensorsTest, MomentsAndTrainingStepsComeToTheHost) {
+TEST_F(MemorySpaceTest, MomentsAndTrainingStepsComeToTheHost) {
   Call moments = CallTo(LayerSpec({4}), On(0));
   moments.moments_only = true;
   moments.outputs = {OutputKind::kMoments};
@@ -138,7 +165,7 @@ TEST_F(CudaTensorsTest, MomentsAndTrainingStepsComeToTheHost) {
   EXPECT_THAT(backend_.TakeJobs(), ElementsAre("x, device 3", "x y, device 3"));
 }
 
-TEST_F(CudaTensorsTest, BothHalvesOfPowerNormSayIt) {
+TEST_F(MemorySpaceTest, BothHalvesOfPowerNormSayIt) {
   Call step = CallTo("power", On(0), Mode::kTraining);
   step.outputs = {To(OutputKind::kY, 1)};
   const absl::StatusOr<CallReply> trained = Run(step);
@@ -146,7 +173,7 @@ TEST_F(CudaTensorsTest, BothHalvesOfPowerNormSayIt) {
   EXPECT_THAT(backend_.TakeJobs(), ElementsAre("x, device 3", "x y, device 3")) << "the first half writes no y";
 }
 
-TEST_F(CudaTensorsTest, TheCpuIsRefused) {
+TEST_F(MemorySpaceTest, TheCpuIsRefused) {
   for (const bool y_alone : {false, true}) {
     Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));
     if (y_alone) call.outputs = {To(OutputKind::kY, 1)};
@@ -155,7 +182,7 @@ TEST_F(CudaTensorsTest, TheCpuIsRefused) {
   }
 }
 
-TEST_F(CudaTensorsTest, TensorsOfDifferentDevicesAreRefused) {
+TEST_F(MemorySpaceTest, TensorsOfDifferentDevicesAreRefused) {
   Call call = CallTo(LayerSpec({4}), On(0));
   call.residual = On(1, 4);
   EXPECT_EQ(RefusedField(call), "residual.tensor.shared");
@@ -166,39 +193,76 @@ TEST_F(CudaTensorsTest, TensorsOfDifferentDevicesAreRefused) {
   EXPECT_TRUE(Run(call).ok());
 }
 
-TEST_F(CudaTensorsTest, ValidationFollowsNoAddress) {
+TEST_F(MemorySpaceTest, ValidationFollowsNoAddress) {
   Call call = CallTo("bn", On(0), Mode::kTraining);
   call.outputs = {To(OutputKind::kY, 1)};
   call.validate_only = true;
   EXPECT_TRUE(Run(call).ok());
-  EXPECT_THAT(backend_.TakeJobs(), IsEmpty());
+  ExpectNoJobs();
 }
 
-// A device that was lost: its addresses must not be followed by what takes over.
-TEST_F(CudaTensorsTest, TheCpuBackendRefusesSuchJobs) {
-  const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 2});
-  Engine engine(cpu.get(), &store_);
-  for (const bool y_alone : {false, true}) {
-    Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));
-    if (y_alone) call.outputs = {To(OutputKind::kY, 1)};
-    absl::Status status;
-    engine.Submit(std::move(call), [&status](absl::StatusOr<CallReply> reply) { status = reply.status(); });
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  }
+TEST_F(MemorySpaceTest, MemoryOfADeviceThatTheServerDoesNotUseIsRefused) {
+  const absl::Status status = Run(CallTo(LayerSpec({4}), On(0, 4))).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_EQ(GetErrorDetail(status)->reason, "DEVICE_NOT_AVAILABLE");
+  ExpectNoJobs();
 }
 
-TEST_F(CudaTensorsTest, WithoutADeviceTheCallIsRefusedBeforeAnythingRuns) {
-  const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 1});
-  Engine engine(cpu.get(), &store_);
-  for (const bool validate_only : {false, true}) {
-    Call call = CallTo(LayerSpec({4}), On(0));
-    call.validate_only = validate_only;
-    std::promise<absl::Status> promise;
-    engine.Submit(std::move(call), [&](const absl::StatusOr<CallReply>& reply) { promise.set_value(reply.status()); });
-    const absl::Status status = promise.get_future().get();
+TEST_F(MemorySpaceTest, NobodyTakesOverWhatLiesInTheMemoryOfALostDevice) {
+  backend_.fail_with = absl::UnavailableError("lost");
+  Call y_alone = CallTo(LayerSpec({4}), x_.View());
+  y_alone.outputs = {To(OutputKind::kY, 1)};
+  EXPECT_EQ(Run(y_alone).status().code(), absl::StatusCode::kUnavailable) << "the device is lost meanwhile";
+  for (const Call& call : {y_alone, CallTo(LayerSpec({4}), On(0))}) {
+    const absl::Status status = Run(call).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_EQ(GetErrorDetail(status)->reason, "DEVICE_NOT_AVAILABLE");
   }
+  EXPECT_THAT(backend_.TakeJobs(), ElementsAre("y, device 3"));
+  EXPECT_THAT(cpu_.TakeJobLists(), IsEmpty());
+  EXPECT_TRUE(Run(CallTo(LayerSpec({4}), x_.View())).ok()) << "the host's tensors are the CPU's";
+}
+
+// Whatever sends one there, it must not take the process along.
+TEST_F(MemorySpaceTest, TheCpuBackendRefusesSuchJobs) {
+  const std::unique_ptr<Backend> cpu = MakeCpuBackend({.threads = 2});
+  const NormPlan plan = *MakePlan(LayerSpec({4}), DType::kF32, {2, 4}, {});
+  std::vector<float> y(8);
+  for (const bool y_alone : {false, true}) {
+    Job job;
+    job.plan = &plan;
+    job.x = x_.elements.data();
+    job.y = y.data();
+    if (y_alone) {
+      job.y = device_;
+      job.y_space = CudaSpace(kDevice);
+    } else {
+      job.x = device_;
+      job.x_space = CudaSpace(kDevice);
+    }
+    absl::Status status;
+    cpu->Submit({job}, [&status](absl::Status result) { status = std::move(result); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  }
+}
+
+TEST_F(MemorySpaceTest, WithoutADeviceTheCallIsRefusedBeforeAnythingRuns) {
+  DeviceScheduler scheduler(&cpu_);
+  Engine engine(&scheduler, &store_);
+  for (const bool y_alone : {false, true}) {
+    for (const bool validate_only : {false, true}) {
+      Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));
+      if (y_alone) call.outputs = {To(OutputKind::kY, 1)};
+      call.validate_only = validate_only;
+      std::promise<absl::Status> promise;
+      engine.Submit(std::move(call),
+                    [&promise](const absl::StatusOr<CallReply>& reply) { promise.set_value(reply.status()); });
+      const absl::Status status = promise.get_future().get();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_EQ(GetErrorDetail(status)->reason, "DEVICE_NOT_AVAILABLE");
+    }
+  }
+  ExpectNoJobs();
 }
 
 }  // namespace

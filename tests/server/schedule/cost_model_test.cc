@@ -1,15 +1,18 @@
-#include "server/batch/cost_model.h"
+#include "server/schedule/cost_model.h"
 
 #include <gtest/gtest.h>
 
-#include "server/batch/job_list.h"
-#include "tests/server/batch/fixtures.h"
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/backend.h"
+#include "server/schedule/job_list.h"
 #include "tests/server/session/fixtures.h"
+#include "tests/support/fake_device.h"
 
 namespace normd {
 namespace {
 
-using batch_test::FakeDevice;
 using session_test::ManualClock;
 
 // A device that takes 30 us and a microsecond for each 20'000 bytes, by a clock that it moves itself.

@@ -1,8 +1,8 @@
-#include "server/batch/batch_queue.h"
+#include "server/schedule/batch_queue.h"
 
 #include <algorithm>
 
-#include "server/batch/job_list.h"
+#include "server/schedule/job_list.h"
 
 namespace normd {
 namespace {
@@ -21,12 +21,6 @@ BatchKey KeyOf(const NormPlan& plan) {
           .statistic_elements = plan.statistic_reduce1};
 }
 
-absl::Time DeadlineOf(const std::vector<Job>& jobs) {
-  absl::Time deadline = absl::InfiniteFuture();
-  for (const Job& job : jobs) deadline = std::min(deadline, job.errand.deadline);
-  return deadline;
-}
-
 }  // namespace
 
 std::optional<BatchKey> BatchKeyOf(absl::Span<const Job> jobs) {
@@ -41,11 +35,11 @@ void BatchQueue::Push(std::unique_ptr<Submission> submission, absl::Time now) {
   submission->key = BatchKeyOf(submission->jobs);
   submission->bytes = BytesMoved(submission->jobs);
   submission->sequence = next_sequence_++;
-  CallerTurns& turns = callers_[submission->caller()];
+  CallerTurns& turns = callers_[submission->context.caller];
   submission->turn = turns.waiting == 0 ? now_turn_ : std::max(now_turn_, turns.last_turn + 1);
   turns.last_turn = submission->turn;
   // Half of the time that is left until the deadline is for running.
-  const absl::Duration half = std::max(absl::ZeroDuration(), (DeadlineOf(submission->jobs) - now) / 2);
+  const absl::Duration half = std::max(absl::ZeroDuration(), (submission->context.deadline - now) / 2);
   submission->due = now + std::min(limits_.max_delay, half);
   Insert(std::move(submission));
 }
@@ -56,7 +50,7 @@ void BatchQueue::Return(std::unique_ptr<Submission> submission) {
 }
 
 void BatchQueue::Insert(std::unique_ptr<Submission> submission) {
-  ++callers_[submission->caller()].waiting;
+  ++callers_[submission->context.caller].waiting;
   Lane& lane = lanes_[submission->key];
   lane.jobs += static_cast<int64_t>(submission->jobs.size());
   lane.bytes += submission->bytes;
@@ -113,7 +107,7 @@ std::unique_ptr<Submission> BatchQueue::Remove(Lane& lane) {
   lane.waiting.erase(lane.waiting.begin());
   lane.jobs -= static_cast<int64_t>(submission->jobs.size());
   lane.bytes -= submission->bytes;
-  const auto turns = callers_.find(submission->caller());
+  const auto turns = callers_.find(submission->context.caller);
   if (--turns->second.waiting == 0) callers_.erase(turns);
   return submission;
 }

@@ -1,4 +1,4 @@
-#include "server/batch/job_list.h"
+#include "server/schedule/job_list.h"
 
 namespace normd {
 

@@ -1,9 +1,7 @@
-#include "server/engine/layer_cache.h"
+#include "server/engine/parameter_cache.h"
 
+#include <memory>
 #include <utility>
-#include <vector>
-
-#include "server/base/status_macros.h"
 
 namespace normd {
 
@@ -12,15 +10,9 @@ namespace {
 // Counted for the entry, its key and its places in list and map.
 constexpr int64_t kEntryOverheadBytes = 256;
 
-int64_t SizeOfLayer(const Layer& layer) {
-  const size_t wide = layer.weight.size() + layer.bias.size();
-  const size_t narrow = layer.weight32.size() + layer.bias32.size();
-  return static_cast<int64_t>(wide * sizeof(double) + narrow * sizeof(float));
-}
-
 }  // namespace
 
-int64_t BytesOfLayer(const NormPlan& plan, const ParameterViews& parameters) {
+int64_t BytesToPrepare(const NormPlan& plan, const ParameterViews& parameters) {
   if (plan.elements == 0) return 0;  // nothing to apply parameters to
   constexpr int64_t kBytesAnElement = sizeof(double) + sizeof(float);
   int64_t bytes = 0;
@@ -30,44 +22,45 @@ int64_t BytesOfLayer(const NormPlan& plan, const ParameterViews& parameters) {
   return bytes;
 }
 
-absl::StatusOr<std::shared_ptr<const Layer>> PrepareLayer(const Backend& backend, const NormSpec& spec,
-                                                          const NormPlan& plan, const ParameterViews& parameters) {
+std::shared_ptr<const PreparedParameters> PrepareParameters(const DeviceScheduler& scheduler, const NormSpec& spec,
+                                                            const NormPlan& plan, const ParameterViews& parameters) {
   if (!parameters.weight.present() && !parameters.bias.present()) return nullptr;
   ParameterViews ordered = parameters;
   ordered.order = plan.parameter_order;
-  return backend.Prepare(ordered, spec.weight_offset);
+  return scheduler.Prepare(std::make_shared<const HostParameters>(ConvertParameters(ordered, spec.weight_offset)));
 }
 
-LayerCache::LayerCache(const Backend* backend, int64_t max_bytes) : backend_(backend), max_bytes_(max_bytes) {}
+ParameterCache::ParameterCache(const DeviceScheduler* scheduler, int64_t max_bytes)
+    : scheduler_(scheduler), max_bytes_(max_bytes) {}
 
-absl::StatusOr<std::shared_ptr<const Layer>> LayerCache::Get(const Session& session, const NormPlan& plan) {
+std::shared_ptr<const PreparedParameters> ParameterCache::Get(const Session& session, const NormPlan& plan) {
   const OwnedParameters& owned = *session.parameters;
   if (!owned.weight.has_value() && !owned.bias.has_value()) return nullptr;
   Key key = {session.epoch, session.parameters_version, plan.parameter_order};
-  if (std::shared_ptr<const Layer> layer = Find(key); layer != nullptr) return layer;
+  if (std::shared_ptr<const PreparedParameters> found = Find(key); found != nullptr) return found;
 
   ParameterViews views;
   if (owned.weight.has_value()) views.weight = owned.weight->View();
   if (owned.bias.has_value()) views.bias = owned.bias->View();
-  NORMD_ASSIGN_OR_RETURN(std::shared_ptr<const Layer> layer, PrepareLayer(*backend_, session.spec, plan, views));
-  Insert({std::move(key), layer, SizeOfLayer(*layer) + kEntryOverheadBytes});
-  return layer;
+  std::shared_ptr<const PreparedParameters> parameters = PrepareParameters(*scheduler_, session.spec, plan, views);
+  Insert({std::move(key), parameters, parameters->host().size_bytes() + kEntryOverheadBytes});
+  return parameters;
 }
 
-int64_t LayerCache::bytes() const {
+int64_t ParameterCache::bytes() const {
   MutexLock lock(mu_);
   return bytes_;
 }
 
-std::shared_ptr<const Layer> LayerCache::Find(const Key& key) {
+std::shared_ptr<const PreparedParameters> ParameterCache::Find(const Key& key) {
   MutexLock lock(mu_);
   const auto found = index_.find(key);
   if (found == index_.end()) return nullptr;
   recent_.splice(recent_.begin(), recent_, found->second);
-  return found->second->layer;
+  return found->second->parameters;
 }
 
-void LayerCache::Insert(Entry entry) {
+void ParameterCache::Insert(Entry entry) {
   Recent dropped;  // freed without the lock
   MutexLock lock(mu_);
   if (index_.find(entry.key) != index_.end()) return;  // another thread was first

@@ -1,7 +1,7 @@
-// What batching and placement need to know of jobs: how much they move, and whether they may be run a second time.
+// What queues and the scheduler need to know of jobs: how much they move, and whether they may be run a second time.
 // In the path: before a job list is queued or placed. Pure functions over borrowed jobs.
-#ifndef NORMD_SERVER_BATCH_JOB_LIST_H_
-#define NORMD_SERVER_BATCH_JOB_LIST_H_
+#ifndef NORMD_SERVER_SCHEDULE_JOB_LIST_H_
+#define NORMD_SERVER_SCHEDULE_JOB_LIST_H_
 
 #include <cstdint>
 
@@ -22,4 +22,4 @@ int64_t ElementsOf(absl::Span<const Job> jobs);
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_BATCH_JOB_LIST_H_
+#endif  // NORMD_SERVER_SCHEDULE_JOB_LIST_H_

@@ -1,4 +1,4 @@
-#include "server/batch/batching_backend.h"
+#include "server/schedule/device_queue.h"
 
 #include <utility>
 
@@ -7,17 +7,10 @@
 namespace normd {
 namespace {
 
-bool IsCancelled(const Job& job) { return job.errand.cancelled != nullptr && (*job.errand.cancelled)(); }
-
-// Why nobody waits for `jobs` any more; OK: somebody does. A list is one unit: it goes when all of its callers have.
-absl::Status WhyGone(const std::vector<Job>& jobs, absl::Time now) {
-  bool expired = false;
-  for (const Job& job : jobs) {
-    const bool late = job.errand.deadline <= now;
-    if (!late && !IsCancelled(job)) return absl::OkStatus();
-    expired = expired || late;
-  }
-  return expired ? DeadlinePassedError() : CallerGoneError();
+// Why nobody waits any more; OK: somebody does.
+absl::Status WhyGone(const RequestContext& context, absl::Time now) {
+  if (context.deadline <= now) return DeadlinePassedError();
+  return context.cancelled != nullptr && (*context.cancelled)() ? CallerGoneError() : absl::OkStatus();
 }
 
 // Copies of the jobs of several submissions, which keep theirs for another try.
@@ -31,17 +24,12 @@ std::vector<Job> Concatenated(const Submissions& submissions) {
 
 }  // namespace
 
-BatchingBackend::BatchingBackend(std::unique_ptr<Backend> inner, const BatchingOptions& options, Clock* clock,
-                                 BatchObserver observer)
-    : options_(options),
-      clock_(clock),
-      observer_(std::move(observer)),
-      queue_(options.limits),
-      inner_(std::move(inner)) {
+DeviceQueue::DeviceQueue(Backend* device, const QueueOptions& options, Clock* clock, QueueObserver observer)
+    : device_(device), options_(options), clock_(clock), observer_(std::move(observer)), queue_(options.limits) {
   if (options_.limits.max_delay > absl::ZeroDuration()) timer_ = std::thread([this] { RunTimer(); });
 }
 
-BatchingBackend::~BatchingBackend() {
+DeviceQueue::~DeviceQueue() {
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -56,9 +44,9 @@ BatchingBackend::~BatchingBackend() {
   if (timer_.joinable()) timer_.join();
 }
 
-void BatchingBackend::Submit(std::vector<Job> jobs, Done done) {
+void DeviceQueue::Submit(std::vector<Job> jobs, const RequestContext& context, Done done) {
   if (jobs.empty()) return std::move(done)(absl::OkStatus());
-  auto submission = std::make_unique<Submission>(std::move(jobs), std::move(done));
+  auto submission = std::make_unique<Submission>(std::move(jobs), context, std::move(done));
   const absl::Time now = clock_->Now();
   {
     MutexLock lock(mu_);
@@ -69,7 +57,7 @@ void BatchingBackend::Submit(std::vector<Job> jobs, Done done) {
   End(1);
 }
 
-void BatchingBackend::Pump() {
+void DeviceQueue::Pump() {
   {
     MutexLock lock(mu_);
     if (pumping_) return;  // whoever is will see the change
@@ -82,7 +70,7 @@ void BatchingBackend::Pump() {
   }
 }
 
-Submissions BatchingBackend::NextLaunch() {
+Submissions DeviceQueue::NextLaunch() {
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
   Submissions next;
@@ -99,12 +87,12 @@ Submissions BatchingBackend::NextLaunch() {
   return next;
 }
 
-void BatchingBackend::Launch(Submissions submissions) {
+void DeviceQueue::Launch(Submissions submissions) {
   const absl::Time now = clock_->Now();
   Submissions launched;
   std::vector<Dropped> dropped;
   for (auto& submission : submissions) {
-    absl::Status why = WhyGone(submission->jobs, now);
+    absl::Status why = WhyGone(submission->context, now);
     if (why.ok()) {
       launched.push_back(std::move(submission));
     } else {
@@ -117,14 +105,14 @@ void BatchingBackend::Launch(Submissions submissions) {
   } else {
     if (observer_.on_launch != nullptr) observer_.on_launch(static_cast<int64_t>(launched.size()));
     std::vector<Job> jobs = launched.size() == 1 ? std::move(launched.front()->jobs) : Concatenated(launched);
-    inner_->Submit(std::move(jobs), [this, launched = std::move(launched)](absl::Status status) mutable {
+    device_->Submit(std::move(jobs), [this, launched = std::move(launched)](absl::Status status) mutable {
       Finish(std::move(launched), status);
     });
   }
   Drop(std::move(dropped));
 }
 
-void BatchingBackend::Drop(std::vector<Dropped> dropped) {
+void DeviceQueue::Drop(std::vector<Dropped> dropped) {
   if (dropped.empty()) return;
   for (auto& [submission, why] : dropped) {
     if (observer_.on_dropped != nullptr) observer_.on_dropped(why.code());
@@ -133,7 +121,7 @@ void BatchingBackend::Drop(std::vector<Dropped> dropped) {
   End(dropped.size());
 }
 
-void BatchingBackend::Finish(Submissions submissions, const absl::Status& status) {
+void DeviceQueue::Finish(Submissions submissions, const absl::Status& status) {
   const bool again = !status.ok() && !absl::IsUnavailable(status) && submissions.size() > 1;
   size_t ended = submissions.size();
   {
@@ -154,13 +142,13 @@ void BatchingBackend::Finish(Submissions submissions, const absl::Status& status
   End(ended);
 }
 
-void BatchingBackend::End(size_t count) {
+void DeviceQueue::End(size_t count) {
   MutexLock lock(mu_);
   unfinished_ -= count;
   if (unfinished_ == 0) idle_.SignalAll();
 }
 
-void BatchingBackend::RunTimer() {
+void DeviceQueue::RunTimer() {
   mu_.Lock();
   while (!stopping_) {
     const absl::Time now = clock_->Now();

@@ -1,4 +1,4 @@
-#include "server/batch/cost_model.h"
+#include "server/schedule/cost_model.h"
 
 #include <algorithm>
 #include <utility>

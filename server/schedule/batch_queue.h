@@ -1,11 +1,11 @@
 // Submissions that wait for a launch, and which of them make up the next one.
-// In the path: inside BatchingBackend, under its lock. Owns what waits.
+// In the path: inside DeviceQueue, under its lock. Owns what waits.
 // Order: a submission gets a turn, the one after its caller's last waiting turn, or the current turn where the caller
 // has none waiting. Launches take the lowest turn first, and of equal turns the oldest. So callers take turns, whatever
 // one of them piles up, each caller's own order is kept, and no shape waits for another shape's launch to fill.
 // Not thread-safe.
-#ifndef NORMD_SERVER_BATCH_BATCH_QUEUE_H_
-#define NORMD_SERVER_BATCH_BATCH_QUEUE_H_
+#ifndef NORMD_SERVER_SCHEDULE_BATCH_QUEUE_H_
+#define NORMD_SERVER_SCHEDULE_BATCH_QUEUE_H_
 
 #include <compare>
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "server/schedule/work.h"
 
 namespace normd {
 
@@ -45,18 +46,17 @@ struct BatchLimits {
 
 // One Submit on its way. REQUIRES: at least one job.
 struct Submission {
-  Submission(std::vector<Job> job_list, Backend::Done when_done)
-      : jobs(std::move(job_list)), done(std::move(when_done)) {}
+  Submission(std::vector<Job> job_list, const RequestContext& request, Backend::Done when_done)
+      : jobs(std::move(job_list)), context(request), done(std::move(when_done)) {}
 
   std::vector<Job> jobs;
+  RequestContext context;
   Backend::Done done;
   // Set by the queue.
   std::optional<BatchKey> key = std::nullopt;
   uint64_t turn = 0, sequence = 0;
   int64_t bytes = 0;
   absl::Time due = absl::InfinitePast();  // launched by then if there is room
-
-  uint64_t caller() const { return jobs.front().errand.caller; }
 };
 
 using Submissions = std::vector<std::unique_ptr<Submission>>;
@@ -106,4 +106,4 @@ class BatchQueue {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_BATCH_BATCH_QUEUE_H_
+#endif  // NORMD_SERVER_SCHEDULE_BATCH_QUEUE_H_

@@ -2,9 +2,9 @@
 // In the path: the engine asks it once per call to a session. Keyed by epoch, parameters_version and the order of the
 // plan: new parameters are a new key, and what is no longer asked for falls out, least recently used first. Threads:
 // safe from any thread.
-// Layers are shared and immutable.
-#ifndef NORMD_SERVER_ENGINE_LAYER_CACHE_H_
-#define NORMD_SERVER_ENGINE_LAYER_CACHE_H_
+// What it hands out is shared and immutable.
+#ifndef NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_
+#define NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_
 
 #include <cstdint>
 #include <list>
@@ -14,29 +14,29 @@
 #include <tuple>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/statusor.h"
-#include "kernels/backend.h"
 #include "kernels/norm.h"
+#include "kernels/parameters.h"
 #include "server/base/mutex.h"
+#include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
-// Converts `parameters` for `plan`; null where there are none.
+// Converts and prepares `parameters` for `plan`; null where there are none.
 // REQUIRES: CheckParameters(plan, parameters) is ok.
-absl::StatusOr<std::shared_ptr<const Layer>> PrepareLayer(const Backend& backend, const NormSpec& spec,
-                                                          const NormPlan& plan, const ParameterViews& parameters);
+std::shared_ptr<const PreparedParameters> PrepareParameters(const DeviceScheduler& scheduler, const NormSpec& spec,
+                                                            const NormPlan& plan, const ParameterViews& parameters);
 
-// What PrepareLayer allocates for that, at most.
-int64_t BytesOfLayer(const NormPlan& plan, const ParameterViews& parameters);
+// What PrepareParameters allocates for that, at most.
+int64_t BytesToPrepare(const NormPlan& plan, const ParameterViews& parameters);
 
-class LayerCache {
+class ParameterCache {
  public:
-  // Borrows `backend`. Holds at most `max_bytes` of converted parameters, and at most one layer over that.
-  LayerCache(const Backend* backend, int64_t max_bytes);
+  // Borrows `scheduler`. Holds at most `max_bytes` of converted parameters, and at most one session's over that.
+  ParameterCache(const DeviceScheduler* scheduler, int64_t max_bytes);
 
-  // The parameters of `session`, prepared for `plan`. REQUIRES: as PrepareLayer.
-  absl::StatusOr<std::shared_ptr<const Layer>> Get(const Session& session, const NormPlan& plan);
+  // The parameters of `session`, prepared for `plan`; null where it has none. REQUIRES: as PrepareParameters.
+  std::shared_ptr<const PreparedParameters> Get(const Session& session, const NormPlan& plan);
 
   int64_t bytes() const;
 
@@ -55,16 +55,16 @@ class LayerCache {
   };
   struct Entry {
     Key key;
-    std::shared_ptr<const Layer> layer;
+    std::shared_ptr<const PreparedParameters> parameters;
     int64_t bytes;
   };
   using Recent = std::list<Entry>;
 
-  std::shared_ptr<const Layer> Find(const Key& key);
+  std::shared_ptr<const PreparedParameters> Find(const Key& key);
   void Insert(Entry entry);
 
   // Constant after construction.
-  const Backend* const backend_;
+  const DeviceScheduler* const scheduler_;
   const int64_t max_bytes_;
 
   mutable Mutex mu_;
@@ -75,4 +75,4 @@ class LayerCache {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_ENGINE_LAYER_CACHE_H_
+#endif  // NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_

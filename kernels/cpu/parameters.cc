@@ -1,0 +1,61 @@
+// What kernels/parameters.h declares of conversions: here, because they use the CPU kernels' element types.
+#include "kernels/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/kernels.h"
+
+namespace normd {
+namespace {
+
+// The values in the order in which `order` takes them. REQUIRES: it has as many elements, at least one.
+std::vector<double> Reorder(const std::vector<double>& values, const ParameterOrder& order) {
+  const size_t inner = order.extents.size() - 1;
+  std::vector<double> ordered;
+  ordered.reserve(values.size());
+  Shape index(inner, 0);  // of the outer axes
+  int64_t first = 0;
+  while (ordered.size() < values.size()) {
+    for (int64_t i = 0; i < order.extents[inner]; ++i) {
+      ordered.push_back(values[static_cast<size_t>(first + i * order.strides[inner])]);
+    }
+    for (size_t axis = inner; axis-- > 0;) {
+      first += order.strides[axis];
+      if (++index[axis] < order.extents[axis]) break;
+      first -= index[axis] * order.strides[axis];
+      index[axis] = 0;
+    }
+  }
+  return ordered;
+}
+
+std::vector<double> Widen(const TensorView& view, const ParameterOrder& order) {
+  std::vector<double> values = WidenToF64(view);
+  return order.empty() || values.empty() ? values : Reorder(values, order);
+}
+
+}  // namespace
+
+std::vector<double> WidenToF64(const TensorView& view) {
+  std::vector<double> values(static_cast<size_t>(view.present() ? ElementCount(view.shape) : 0));
+  cpu::ConvertToF64({view.dtype, view.data, nullptr}, static_cast<int64_t>(values.size()), values.data());
+  return values;
+}
+
+HostParameters ConvertParameters(const ParameterViews& parameters, double weight_offset) {
+  HostParameters host;
+  host.weight = Widen(parameters.weight, parameters.order);
+  host.bias = Widen(parameters.bias, parameters.order);
+  for (double& w : host.weight) w += weight_offset;
+  host.weight32.assign(host.weight.begin(), host.weight.end());
+  host.bias32.assign(host.bias.begin(), host.bias.end());
+  const auto fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
+  host.fit_f32 = std::all_of(host.weight.begin(), host.weight.end(), fits) &&
+                 std::all_of(host.bias.begin(), host.bias.end(), fits);
+  host.equal_f32 = std::equal(host.weight.begin(), host.weight.end(), host.weight32.begin()) &&
+                   std::equal(host.bias.begin(), host.bias.end(), host.bias32.begin());
+  return host;
+}
+
+}  // namespace normd

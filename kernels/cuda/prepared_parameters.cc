@@ -1,0 +1,67 @@
+#include "kernels/cuda/prepared_parameters.h"
+
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/cuda/status.h"
+
+namespace normd::cuda {
+namespace {
+
+template <typename Real>
+int64_t Bytes(const std::vector<Real>& values) {
+  return static_cast<int64_t>(values.size() * sizeof(Real));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostParameters& host,
+                                                                   std::shared_ptr<DeviceTrash> trash) {
+  auto made = std::make_shared<DeviceCopy>();
+  const int64_t weight_bytes = Bytes(host.weight);
+  const int64_t bias_bytes = Bytes(host.bias);
+  const int64_t bytes = weight_bytes + bias_bytes + Bytes(host.weight32) + Bytes(host.bias32);
+  void* memory = nullptr;
+  NORMD_CUDA_RETURN_STATUS(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
+  made->memory_ = static_cast<char*>(memory);
+  made->trash_ = std::move(trash);
+  char* at = made->memory_;
+  const auto put = [&](const auto& values, const auto** pointer) {
+    if (values.empty()) return cudaSuccess;
+    const auto size = static_cast<size_t>(Bytes(values));
+    const cudaError_t error = cudaMemcpy(at, values.data(), size, cudaMemcpyHostToDevice);
+    *pointer = reinterpret_cast<std::remove_reference_t<decltype(*pointer)>>(at);
+    at += size;
+    return error;
+  };
+  NORMD_CUDA_RETURN_STATUS(put(host.weight, &made->parameters_.weight), "cudaMemcpy of parameters");
+  NORMD_CUDA_RETURN_STATUS(put(host.bias, &made->parameters_.bias), "cudaMemcpy of parameters");
+  NORMD_CUDA_RETURN_STATUS(put(host.weight32, &made->parameters_.weight32), "cudaMemcpy of parameters");
+  NORMD_CUDA_RETURN_STATUS(put(host.bias32, &made->parameters_.bias32), "cudaMemcpy of parameters");
+  // The copies were made on another stream than the lanes', which do not wait for it.
+  NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
+  made->parameters_.fit_f32 = host.fit_f32;
+  made->parameters_.equal_f32 = host.equal_f32;
+  return made;
+}
+
+// On whatever thread gives the parameters up: the memory is freed by a lane, because freeing waits for the device.
+DeviceCopy::~DeviceCopy() {
+  if (memory_ != nullptr) trash_->Add(memory_);
+}
+
+absl::StatusOr<std::shared_ptr<const DeviceCopy>> CudaParameters::Use() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const bool is_empty = host().weight.empty() && host().bias.empty();
+  if (copy_ != nullptr || ++uses_ < 2 || is_empty) return copy_;
+  absl::StatusOr<std::shared_ptr<const DeviceCopy>> made = DeviceCopy::Make(host(), trash_);
+  if (made.ok()) {
+    copy_ = *std::move(made);
+  } else if (!absl::IsResourceExhausted(made.status())) {
+    return made.status();
+  }  // else this job takes them along, and the next one tries again
+  return copy_;
+}
+
+}  // namespace normd::cuda
