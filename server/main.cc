@@ -24,7 +24,7 @@
 #include "server/obs/metrics.h"
 #include "server/open_store.h"
 #include "server/process_setup.h"
-#include "server/rpc/grpc_log.h"
+#include "server/rpc/transport/grpc_log.h"
 #include "server/server.h"
 
 namespace normd {

@@ -7,15 +7,10 @@
 #include "kernels/methods.h"
 #include "kernels/norm.h"
 #include "server/base/version.h"
+#include "server/rpc/services/method_names.h"
 
 namespace normd {
 namespace {
-
-constexpr std::string_view kCountedRpcs[] = {
-    "Normalizer/Normalize",   "Normalizer/BatchNormalize", "Normalizer/NormalizeStream", "Normalizer/ComputeMoments",
-    "Normalizer/Describe",    "Sessions/CreateSession",    "Sessions/GetSession",        "Sessions/ListSessions",
-    "Sessions/UpdateSession", "Sessions/ResetSession",     "Sessions/ForkSession",       "Sessions/DeleteSession",
-    "Sessions/CommitMoments", "Sessions/ExportSession",    "Sessions/ImportSession",     "SharedMemory/RegisterRegion"};
 
 constexpr size_t kMaxLoggedMessage = 512;  // messages hold text of callers
 
@@ -64,11 +59,9 @@ LogFields Fields(const RequestRecord& record) {
 
 }  // namespace
 
-absl::Span<const std::string_view> CountedRpcs() { return kCountedRpcs; }
-
 MetricsOptions DefaultMetricsOptions() {
   MetricsOptions options;
-  for (const std::string_view rpc : kCountedRpcs) options.methods.emplace_back(rpc);
+  options.methods = rpc::CountedMethods();
   for (const MethodDefinition* method : AllMethods()) options.norms.emplace_back(method->info.name);
   options.norms.emplace_back("mixed");  // a batch of several
   for (const std::string_view reason : kRefusedForNames) options.close_reasons.emplace_back(reason);

@@ -3,22 +3,15 @@
 #ifndef NORMD_SERVER_OBSERVE_H_
 #define NORMD_SERVER_OBSERVE_H_
 
-#include <string_view>
-
-#include "absl/types/span.h"
 #include "server/obs/log.h"
 #include "server/obs/metrics.h"
-#include "server/rpc/connection_figures.h"
-#include "server/rpc/observer.h"
-#include "server/rpc/queue_figures.h"
+#include "server/rpc/transport/connection_figures.h"
+#include "server/rpc/transport/observer.h"
+#include "server/rpc/transport/queue_figures.h"
 #include "server/schedule/device_scheduler.h"
-#include "server/session/durable_store.h"
+#include "server/session/durable/durable_store.h"
 
 namespace normd {
-
-// Every RPC that is counted, as RequestRecord names it: the values of the label `method`. A test compares it with the
-// services of the .proto files.
-absl::Span<const std::string_view> CountedRpcs();
 
 // The closed lists of label values, and what normd_build_info says.
 MetricsOptions DefaultMetricsOptions();

@@ -12,11 +12,11 @@
 #include "absl/time/time.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
-#include "server/session/database_clock.h"
-#include "server/session/memory_store.h"
-#include "server/session/postgres_table.h"
-#include "server/session/record.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/memory/memory_store.h"
+#include "server/session/postgres/database_clock.h"
+#include "server/session/postgres/postgres_table.h"
+#include "server/session/record/record.h"
+#include "server/session/sqlite/sqlite_table.h"
 
 namespace normd {
 namespace {

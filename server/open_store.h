@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/config.h"
-#include "server/session/durable_store.h"
+#include "server/session/durable/durable_store.h"
 #include "server/session/session_store.h"
 
 namespace normd {

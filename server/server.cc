@@ -83,7 +83,7 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
   const int large_calls =
       2 * static_cast<int>(BackendThreads(config_)) + (backend_.gpus.empty() ? 0 : kDeviceLargeCalls);
   const EngineOptions options = {.max_large_calls = large_calls, .max_queue_age = config_.max_queue_age};
-  engine_ = std::make_unique<Engine>(backend_.scheduler.get(), sessions_.get(), options);
+  engine_ = std::make_unique<Engine>(backend_.scheduler.get(), sessions_.get(), &resources_, options);
   return absl::OkStatus();
 }
 
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
   if (config_.SharedMemoryOn()) {
     CudaOpener cuda = CudaIpcOpener(backend_.cuda_devices, log_);
     NORMD_ASSIGN_OR_RETURN(shared_memory_,
-                           SharedMemory::Start(config_, unix_paths_, std::move(cuda), &engine_->work_pool()));
+                           SharedMemory::Start(config_, unix_paths_, std::move(cuda), &resources_.work_pool));
   }
   return addresses;
 }
@@ -154,7 +154,7 @@ absl::Status Server::ServeGrpc() {
   options.devices = backend_.devices;
   options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_);
-  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get());
+  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get(), &resources_);
   if (!grpc.ok()) return ListenError(grpc.status());
   grpc_ = *std::move(grpc);
   for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path));
@@ -229,12 +229,12 @@ TrimmerHooks Server::MakeTrimmerHooks() {
           .moved_bytes = [this] { return static_cast<int64_t>(metrics_.moved_bytes()); },
           .unused_bytes =
               [this] {
-                const BufferPool& buffers = engine_->buffers();
+                const BufferPool& buffers = *resources_.buffers;
                 return ReadResidentBytes() - AllocatedBytes() - buffers.mapped_bytes() + buffers.idle_bytes();
               },
           .trim =
               [this] {
-                engine_->buffers().DropIdle();
+                resources_.buffers->DropIdle();
                 TrimMemory();
               }};
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "server/admin/admin_server.h"
 #include "server/base/clock.h"
+#include "server/base/resources.h"
 #include "server/config.h"
 #include "server/engine/engine.h"
 #include "server/idle_trimmer.h"
@@ -70,6 +71,7 @@ class Server {
   Metrics metrics_;
   const OpenedBackend backend_;
   std::unique_ptr<SessionStore> sessions_;
+  Resources resources_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;
   std::vector<std::string> unix_paths_;          // to be removed at the end

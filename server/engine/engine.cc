@@ -307,11 +307,11 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
 }  // namespace
 
-Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, const EngineOptions& options)
+Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* resources, const EngineOptions& options)
     : scheduler_(scheduler),
       sessions_(sessions),
+      resources_(resources),
       parameters_(std::make_unique<ParameterCache>(scheduler, kMaxParameterBytes)),
-      buffers_(BufferPool::Create(options.max_idle_buffer_bytes)),
       gate_(std::make_unique<Gate>(options.max_large_calls, options.max_queue_age, &clock_)) {}
 
 Engine::~Engine() = default;
@@ -346,6 +346,8 @@ void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
   std::make_shared<Flight>(ground(), std::move(done))->Start(std::move(calls));
 }
 
-Ground Engine::ground() { return {scheduler_, sessions_, parameters_.get(), buffers_.get(), gate_.get(), &work_pool_}; }
+Ground Engine::ground() {
+  return {scheduler_, sessions_, parameters_.get(), resources_->buffers.get(), gate_.get(), &resources_->work_pool};
+}
 
 }  // namespace normd

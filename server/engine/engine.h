@@ -6,15 +6,19 @@
 #ifndef NORMD_SERVER_ENGINE_ENGINE_H_
 #define NORMD_SERVER_ENGINE_ENGINE_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/base/buffer.h"
 #include "server/base/clock.h"
-#include "server/base/work_pool.h"
+#include "server/base/resources.h"
 #include "server/engine/call.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
@@ -26,10 +30,18 @@ class ParameterCache;
 struct Ground;
 
 struct EngineOptions {
-  // Computed at one time, of the calls that the backend does not run inline.
+  // Computed at one time, of the calls that the scheduler does not run inline.
   int max_large_calls = 4;
   absl::Duration max_queue_age = absl::InfiniteDuration();  // how long one may wait before it is refused
-  int64_t max_idle_buffer_bytes = int64_t{64} << 20;        // of output blocks kept for the next calls
+};
+
+// One training step's moments out of several callers': what they computed on their parts of the batch.
+struct PooledStep {
+  std::string session;  // its id
+  std::vector<Moments> parts;
+  std::optional<StepId> step;
+  std::optional<uint64_t> expected_version;
+  std::function<bool()> cancelled;  // null: never; see StateUpdate
 };
 
 class Engine {
@@ -37,8 +49,8 @@ class Engine {
   using Done = absl::AnyInvocable<void(absl::StatusOr<CallReply>)>;
   using BatchDone = absl::AnyInvocable<void(std::vector<absl::StatusOr<CallReply>>)>;
 
-  // Borrows both; they must outlive the engine. REQUIRES: every submitted call is done before destruction.
-  Engine(DeviceScheduler* scheduler, SessionStore* sessions, const EngineOptions& options = {});
+  // Borrows the three, which must outlive the engine. REQUIRES: everything submitted is done before destruction.
+  Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* resources, const EngineOptions& options = {});
   ~Engine();
 
   // Moves from `call` when it is called, not when its arguments are made: `done` may still copy from it.
@@ -48,17 +60,33 @@ class Engine {
   // steps to one session inside a batch are committed in item order.
   void SubmitBatch(std::vector<Call> calls, BatchDone done);
 
-  // Checks a new session before the store sees it: spec, C, parameter lengths. Field paths are relative to the Session
-  // message ("spec.batch_norm.eps", "num_channels", "parameters.weight").
-  absl::Status ValidateNewSession(const Session& session) const;
-  // The same for an update of parameters.
-  absl::Status ValidatePatch(const Session& session, const SessionPatch& patch) const;
+  // Sessions. Errors are those of SessionStore's methods of the same names and of the checks named here, whose fields
+  // are in `session` ("session.spec.batch_norm.eps", "session.num_channels"); Done as there.
+  template <typename T>
+  using SessionDone = SessionStore::Done<T>;
+  // Checks spec, C and the lengths of parameters before the store sees the session.
+  void CreateSession(Session session, SessionDone<SessionPtr> done);
+  void GetSession(std::string id, SessionStore::Cancelled cancelled, SessionDone<SessionPtr> done);
+  void ListSessions(ListQuery query, SessionDone<ListPage> done);
+  // Checks the lengths of parameters against the session's spec. ABORTED where another session has taken its place.
+  void UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done);
+  void ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
+  // A fork starts with the state, parameters and labels of its origin, at version 0 and without its step ids: it is
+  // another session from then on. `fork_id` empty: chosen.
+  void ForkSession(std::string id, std::string fork_id, SessionDone<SessionPtr> done);
+  void DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
+  // Merges the parts in the order given and commits the result as one step. Also INVALID_ARGUMENT "session" where it
+  // has no running state, "moments[i]" where the parts differ in length.
+  void CommitMoments(PooledStep step, SessionDone<CommitResult> done);
+  void ExportSession(std::string id, SessionStore::Hold hold, SessionDone<std::string> done);
+  void ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done);
 
-  SessionStore& sessions() { return *sessions_; }
-  // Where tensors get their memory.
-  BufferPool& buffers() { return *buffers_; }
-  // Who does what takes time in proportion to bytes and is no kernel.
-  WorkPool& work_pool() { return work_pool_; }
+  // The checks alone, with field paths relative to the session ("num_channels").
+  absl::Status ValidateNewSession(const Session& session) const;
+  absl::Status ValidatePatch(const Session& session, const SessionPatch& patch) const;
+  // What sessions survive, and how large they may be.
+  Durability durability() const { return sessions_->durability(); }
+  const SessionLimits& session_limits() const { return sessions_->limits(); }
 
  private:
   // A call that was prepared before, and runs inline.
@@ -67,11 +95,10 @@ class Engine {
 
   DeviceScheduler* const scheduler_;
   SessionStore* const sessions_;
+  Resources* const resources_;
   std::unique_ptr<ParameterCache> parameters_;
-  const std::shared_ptr<BufferPool> buffers_;
   SteadyClock clock_;
   const std::unique_ptr<Gate> gate_;
-  WorkPool work_pool_{WorkPool::DefaultThreads()};  // last: its threads use all of the above
 };
 
 }  // namespace normd

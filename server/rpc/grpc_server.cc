@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -14,52 +15,45 @@
 #include "absl/time/clock.h"
 #include "server/base/status_macros.h"
 #include "server/base/steady_time.h"
-#include "server/rpc/accept_loop.h"
-#include "server/rpc/admission.h"
-#include "server/rpc/call_decoder.h"
-#include "server/rpc/connection.h"
-#include "server/rpc/dispatcher.h"
-#include "server/rpc/health_service.h"
-#include "server/rpc/listener_probe.h"
-#include "server/rpc/listening_socket.h"
-#include "server/rpc/normalizer_service.h"
-#include "server/rpc/read_gate.h"
-#include "server/rpc/reflection.h"
-#include "server/rpc/route.h"
-#include "server/rpc/sessions_service.h"
-#include "server/rpc/shared_memory_service.h"
-#include "server/rpc/transfer_watch.h"
-#include "server/rpc/transport_options.h"
+#include "server/rpc/codec/call_decoder.h"
+#include "server/rpc/services/health_service.h"
+#include "server/rpc/services/method_names.h"
+#include "server/rpc/services/normalizer_service.h"
+#include "server/rpc/services/reflection.h"
+#include "server/rpc/services/sessions_service.h"
+#include "server/rpc/services/shared_memory_service.h"
+#include "server/rpc/transport/accept_loop.h"
+#include "server/rpc/transport/admission.h"
+#include "server/rpc/transport/connection.h"
+#include "server/rpc/transport/dispatcher.h"
+#include "server/rpc/transport/listener_probe.h"
+#include "server/rpc/transport/listening_socket.h"
+#include "server/rpc/transport/read_gate.h"
+#include "server/rpc/transport/route.h"
+#include "server/rpc/transport/transfer_watch.h"
+#include "server/rpc/transport/transport_options.h"
 
 namespace normd {
-
-int DefaultQueues() {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / 2, 1, 8);
-}
 
 // Members in the order of their making: what streams use outlives the dispatcher that waits for them.
 class GrpcServer::State {
  public:
-  State(GrpcServerOptions options, Engine* engine)
+  State(GrpcServerOptions options, Engine* engine, Resources* resources)
       : options_(std::move(options)),
         admission_({options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, options_.observer.on_bytes_in_flight),
         context_{.admission = &admission_,
                  .read_gate = &read_gate_,
                  .observer = &options_.observer,
                  .max_message_bytes = options_.max_message_bytes,
-                 .buffers = &engine->buffers(),
+                 .buffers = resources->buffers.get(),
                  .regions = options_.regions,
                  .shared_memory_anywhere = options_.shared_memory_anywhere,
-                 .work_pool = &engine->work_pool()},
-        connections_(rpc::LimitsOfConnections(options_)) {
-    dispatcher_.Add(rpc::NormalizerRoutes(&context_, &options_, engine, &decoder_));
-    dispatcher_.Add(rpc::SessionsRoutes(&context_, &options_, engine));
-    dispatcher_.Add(shared_memory_.Routes());
-    dispatcher_.Add(health_.Routes());
-  }
+                 .work_pool = &resources->work_pool},
+        connections_(rpc::LimitsOfConnections(options_)),
+        engine_(engine) {}
 
   absl::Status Start() {
+    NORMD_RETURN_IF_ERROR(AddRoutes());
     std::vector<rpc::ListeningSocket> sockets;
     for (const std::string& address : options_.listeners) {
       NORMD_ASSIGN_OR_RETURN(std::vector<rpc::ListeningSocket> bound, rpc::Listen(address));
@@ -107,6 +101,18 @@ class GrpcServer::State {
  private:
   // For gRPC to notice that its connections have ended.
   static constexpr absl::Duration kTimeToClose = absl::Seconds(1);
+
+  // What every method is answered by; all of what the .proto files declare, and nothing else.
+  absl::Status AddRoutes() {
+    std::vector<rpc::Route> routes = rpc::NormalizerRoutes(&context_, &options_, engine_, &decoder_);
+    for (std::vector<rpc::Route> more :
+         {rpc::SessionsRoutes(&context_, &options_, engine_), shared_memory_.Routes(), health_.Routes()}) {
+      std::move(more.begin(), more.end(), std::back_inserter(routes));
+    }
+    NORMD_RETURN_IF_ERROR(rpc::CheckRoutes(routes));
+    dispatcher_.Add(std::move(routes));
+    return absl::OkStatus();
+  }
 
   absl::Status StartGrpc() {
     grpc::ServerBuilder builder;
@@ -157,6 +163,7 @@ class GrpcServer::State {
                                &connections_,
                                [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
   rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); }};
+  Engine* const engine_;
   std::vector<int> ports_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
@@ -166,9 +173,10 @@ class GrpcServer::State {
 GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 GrpcServer::~GrpcServer() { Shutdown(absl::ZeroDuration()); }
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options, Engine* engine) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options, Engine* engine,
+                                                              Resources* resources) {
   NORMD_RETURN_IF_ERROR(rpc::CheckOptions(options));
-  auto state = std::make_unique<State>(std::move(options), engine);
+  auto state = std::make_unique<State>(std::move(options), engine, resources);
   NORMD_RETURN_IF_ERROR(state->Start());
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(state)));
 }

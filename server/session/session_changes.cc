@@ -9,7 +9,6 @@
 #include "kernels/errors.h"
 #include "server/base/errors.h"
 #include "server/base/status_macros.h"
-#include "server/session/record.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -86,13 +85,12 @@ absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& l
   return Complete(std::move(session), {}, limits, now);
 }
 
-absl::StatusOr<StoredSession> ImportedSession(std::string id, std::string_view record, const SessionLimits& limits,
+absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession exported, const SessionLimits& limits,
                                               absl::Time now) {
-  NORMD_ASSIGN_OR_RETURN(StoredSession stored, ParseRecord(record));
-  stored.steps.Trim(limits);
-  Session session = *stored.published;
+  exported.steps.Trim(limits);
+  Session session = *exported.published;
   if (!id.empty()) session.id = std::move(id);
-  return Complete(std::move(session), std::move(stored), limits, now);
+  return Complete(std::move(session), std::move(exported), limits, now);
 }
 
 absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,8 +20,9 @@ namespace normd {
 // what only the store knows: taken ids and totals.
 absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& limits, absl::Time now);
 
-// The same for an exported record; an empty `id` means the record's. Step ids and versions are the record's.
-absl::StatusOr<StoredSession> ImportedSession(std::string id, std::string_view record, const SessionLimits& limits,
+// The same for a session out of an exported record; an empty `id` means the record's. Step ids and versions are the
+// record's.
+absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession exported, const SessionLimits& limits,
                                               absl::Time now);
 
 // ABORTED when a version is expected and it is not the session's.

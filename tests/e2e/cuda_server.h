@@ -26,7 +26,7 @@ class CudaServer {
     options.listeners = {target(), "127.0.0.1:0"};
     options.queues = 2;
     if (shared_memory) options.regions = &table_;
-    auto server = GrpcServer::Start(std::move(options), &engine_);
+    auto server = GrpcServer::Start(std::move(options), &engine_, &resources_);
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -62,7 +62,8 @@ class CudaServer {
   // The device has what lies in its memory or names it; to AUTO it is too dear.
   DeviceScheduler scheduler_{
       cpu_.get(), DeviceCost(), {{.backend = &backend_, .cost = {.fixed_us = 1e9}}}, &steady_clock_};
-  Engine engine_{&scheduler_, &store_};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_};
   RegionTable table_{RegionLimits(), Opener()};
   std::unique_ptr<GrpcServer> server_;
 };

@@ -6,7 +6,7 @@
 
 #include "kernels/methods.h"
 #include "normd/v1/normalizer.pb.h"
-#include "server/session/spec_messages.h"
+#include "server/session/record/spec_messages.h"
 #include "tests/support/case.h"
 #include "tests/support/run_case.h"
 #include "tests/support/spec.h"

@@ -1,7 +1,7 @@
 // The phases of a request add up to its time, however many calls it holds.
 #include <optional>
 
-#include "server/rpc/observer.h"
+#include "server/rpc/transport/observer.h"
 #include "tests/e2e/test_server.h"
 
 namespace normd::e2e {

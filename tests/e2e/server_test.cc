@@ -63,13 +63,15 @@ std::vector<std::string> AllMethodPaths() {
 class IdleEngine {
  public:
   Engine* get() { return &engine_; }
+  Resources* resources() { return &resources_; }
 
  private:
   SystemClock clock_;
   MemoryStore store_{SessionLimits(), &clock_};
   GatedBackend backend_;
   DeviceScheduler scheduler_{&backend_};
-  Engine engine_{&scheduler_, &store_};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_};
 };
 
 TEST(ServerTest, EveryMethodOfTheContractIsServed) {
@@ -214,7 +216,7 @@ TEST(ServerTest, APortThatIsTakenIsAnErrorThatNamesIt) {
   TestServer server;
   IdleEngine engine;
   const std::string address = server.target();
-  const auto second = GrpcServer::Start({.listeners = {address}}, engine.get());
+  const auto second = GrpcServer::Start({.listeners = {address}}, engine.get(), engine.resources());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(second.status().message()).find(address), std::string::npos) << second.status().ToString();
@@ -222,10 +224,11 @@ TEST(ServerTest, APortThatIsTakenIsAnErrorThatNamesIt) {
 
 TEST(ServerTest, OptionsOutOfRangeAreRefusedByName) {
   IdleEngine engine;
-  const auto started = GrpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = -1}, engine.get());
+  const auto started =
+      GrpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = -1}, engine.get(), engine.resources());
   ASSERT_FALSE(started.ok());
   EXPECT_NE(std::string(started.status().message()).find("max_concurrent_streams"), std::string::npos);
-  EXPECT_FALSE(GrpcServer::Start({}, engine.get()).ok());
+  EXPECT_FALSE(GrpcServer::Start({}, engine.get(), engine.resources()).ok());
 }
 
 TEST(ServerTest, ACancelledCallEndsAndIsForgotten) {

@@ -32,7 +32,7 @@
 #include "server/engine/engine.h"
 #include "server/rpc/grpc_server.h"
 #include "server/schedule/device_scheduler.h"
-#include "server/session/memory_store.h"
+#include "server/session/memory/memory_store.h"
 
 namespace normd::e2e {
 
@@ -115,7 +115,7 @@ class TestServer {
     if (options.listeners.empty()) options.listeners = {"127.0.0.1:0"};
     if (options.queues == 0) options.queues = 2;
     const std::string address = options.listeners[0];
-    auto server = GrpcServer::Start(std::move(options), &engine_);
+    auto server = GrpcServer::Start(std::move(options), &engine_, &resources_);
     if (!server.ok()) ADD_FAILURE() << server.status().ToString();
     if (!server.ok()) std::abort();  // nothing in a test makes sense without its server
     server_ = *std::move(server);
@@ -158,7 +158,8 @@ class TestServer {
   SteadyClock steady_clock_;
   DeviceScheduler scheduler_;
   // Nothing waits before it is submitted to the scheduler.
-  Engine engine_{&scheduler_, &store_, {.max_large_calls = 1 << 20}};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_, {.max_large_calls = 1 << 20}};
   std::string target_;
   std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/rpc/message.h"
-#include "server/rpc/tensor_source.h"
+#include "server/rpc/codec/message.h"
+#include "server/rpc/codec/tensor_source.h"
 #include "tests/proto/codec_input.h"
 
 namespace normd::fuzz {

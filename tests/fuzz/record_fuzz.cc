@@ -9,7 +9,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "normd/store/v1/record.pb.h"
-#include "server/session/record.h"
+#include "server/session/record/record.h"
 
 namespace normd {
 namespace {

@@ -16,9 +16,9 @@
 #include "normd/v1/normalizer.pb.h"
 #include "server/base/clock.h"
 #include "server/engine/engine.h"
-#include "server/rpc/decode_call.h"
-#include "server/rpc/message.h"
-#include "server/session/memory_store.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/message.h"
+#include "server/session/memory/memory_store.h"
 
 namespace normd {
 namespace {
@@ -101,7 +101,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   normd::SystemClock clock;
   normd::MemoryStore store({}, &clock);
   normd::AddSession(store);
-  normd::Engine engine(&scheduler, &store);
+  normd::Resources resources;
+  normd::Engine engine(&scheduler, &store, &resources);
   const grpc::ByteBuffer bytes = normd::InPieces(data, size);
   normd::Normalize(bytes, engine);
   normd::ComputeMoments(bytes, engine);

@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/sqlite/sqlite_table.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/small_store_config.h"
 

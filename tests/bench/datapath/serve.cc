@@ -17,7 +17,7 @@
 #include "server/config.h"
 #include "server/obs/log.h"
 #include "server/process_setup.h"
-#include "server/rpc/transport_options.h"
+#include "server/rpc/transport/transport_options.h"
 #include "server/server.h"
 #include "tests/bench/datapath/echo_server.h"
 #include "tests/bench/datapath/peers.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/session/postgres_table.h"
+#include "server/session/postgres/postgres_table.h"
 #include "tests/bench/store/bare_loop.h"
 #include "tests/bench/store/or_die.h"
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "server/session/postgres_table.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/postgres/postgres_table.h"
+#include "server/session/sqlite/sqlite_table.h"
 #include "tests/bench/store/or_die.h"
 
 namespace normd::bench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/base/clock.h"
-#include "server/session/durable_store.h"
+#include "server/session/durable/durable_store.h"
 #include "server/session/session_table.h"
 #include "tests/bench/store/bare_loop.h"
 

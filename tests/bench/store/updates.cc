@@ -7,7 +7,7 @@
 #include <regex>
 #include <utility>
 
-#include "server/session/memory_store.h"
+#include "server/session/memory/memory_store.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/store/bare_loop.h"
 #include "tests/bench/store/or_die.h"

@@ -120,7 +120,8 @@ class EngineDeviceTest : public ::testing::Test {
                              &clock_};
   MemoryStore store_{SessionLimits(), &store_clock_};
   // Nothing waits before it is in the device's queue.
-  Engine engine_{&scheduler_, &store_, {.max_large_calls = 100}};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_, {.max_large_calls = 100}};
 };
 
 TEST_F(EngineDeviceTest, AReplySaysWhichDeviceAndKernelRan) {

@@ -110,7 +110,8 @@ class HoldingBackend : public engine_test::SpyBackend {
 TEST_F(EngineThreadsTest, LargeCallsOfSeveralCallersTakeTurns) {
   HoldingBackend backend;
   DeviceScheduler scheduler(&backend);
-  Engine engine(&scheduler, &store_, {.max_large_calls = 1});
+  Resources resources;
+  Engine engine(&scheduler, &store_, &resources, {.max_large_calls = 1});
   std::deque<Floats> rows;
   const std::pair<uint64_t, float> calls[] = {{1, 11}, {1, 12}, {1, 13}, {2, 21}};
   for (const auto& [caller, number] : calls) {

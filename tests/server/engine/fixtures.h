@@ -21,7 +21,7 @@
 #include "server/base/mutex.h"
 #include "server/engine/engine.h"
 #include "server/schedule/device_scheduler.h"
-#include "server/session/memory_store.h"
+#include "server/session/memory/memory_store.h"
 #include "tests/server/session/fixtures.h"
 
 namespace normd::engine_test {
@@ -163,7 +163,8 @@ class EngineFixture : public ::testing::Test {
   SpyBackend backend_;
   DeviceScheduler scheduler_{&backend_};
   MemoryStore store_{SessionLimits(), &clock_};
-  Engine engine_{&scheduler_, &store_};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_};
 };
 
 }  // namespace normd::engine_test

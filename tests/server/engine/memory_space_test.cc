@@ -87,7 +87,8 @@ class MemorySpaceTest : public ::testing::Test {
   // To AUTO the device is too dear.
   DeviceScheduler scheduler_{&cpu_, DeviceCost(), {{.backend = &backend_, .cost = {.fixed_us = 1e9}}}, &clock_};
   MemoryStore store_{SessionLimits(), &clock_};
-  Engine engine_{&scheduler_, &store_};
+  Resources resources_;
+  Engine engine_{&scheduler_, &store_, &resources_};
 };
 
 TEST_F(MemorySpaceTest, JobsSayWhichTensorsLieInCudaMemoryAndRunThere) {
@@ -248,7 +249,8 @@ TEST_F(MemorySpaceTest, TheCpuBackendRefusesSuchJobs) {
 
 TEST_F(MemorySpaceTest, WithoutADeviceTheCallIsRefusedBeforeAnythingRuns) {
   DeviceScheduler scheduler(&cpu_);
-  Engine engine(&scheduler, &store_);
+  Resources resources;
+  Engine engine(&scheduler, &store_, &resources);
   for (const bool y_alone : {false, true}) {
     for (const bool validate_only : {false, true}) {
       Call call = CallTo(LayerSpec({4}), y_alone ? x_.View() : On(0));

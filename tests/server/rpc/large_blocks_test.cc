@@ -19,11 +19,11 @@
 #include "normd/v1/normalizer.pb.h"
 #include "server/base/clock.h"
 #include "server/engine/engine.h"
-#include "server/rpc/decode_call.h"
-#include "server/rpc/encode.h"
-#include "server/rpc/message.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/encode.h"
+#include "server/rpc/codec/message.h"
 #include "server/schedule/device_scheduler.h"
-#include "server/session/memory_store.h"
+#include "server/session/memory/memory_store.h"
 #include "tests/server/rpc/block_watch_fixture.h"
 
 namespace normd::rpc {
@@ -159,7 +159,7 @@ class Path {
     store_.Create(std::move(session), [](const absl::StatusOr<SessionPtr>& made) { EXPECT_TRUE(made.ok()); });
   }
 
-  size_t idle_bytes() { return static_cast<size_t>(engine_.buffers().idle_bytes()); }
+  size_t idle_bytes() { return static_cast<size_t>(resources_.buffers->idle_bytes()); }
 
   // The handlers of normalizer_service.cc and normalize_stream.cc without their streams. They return when the engine
   // has let go of everything.
@@ -202,7 +202,7 @@ class Path {
   template <typename Message>
   Parsed<Message> ParseTensors(const grpc::ByteBuffer& bytes) {
     Parsed<Message> request = Parse<Message>(bytes, Reservation()).value();
-    request.tensors->SetBuffers(&engine_.buffers());
+    request.tensors->SetBuffers(resources_.buffers.get());
     return request;
   }
 
@@ -241,7 +241,8 @@ class Path {
   MemoryStore store_{SessionLimits(), &clock_};
   const std::unique_ptr<Backend> backend_ = MakeCpuBackend({.threads = 2});
   DeviceScheduler scheduler_{backend_.get()};
-  Engine engine_{&scheduler_, &store_, {.max_idle_buffer_bytes = int64_t{1} << 30}};
+  Resources resources_{int64_t{1} << 30};
+  Engine engine_{&scheduler_, &store_, &resources_};
 };
 
 enum class Kind { kUnary, kBatch, kStream };

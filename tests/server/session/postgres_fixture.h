@@ -18,8 +18,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/text.h"
-#include "server/session/postgres_connection.h"
-#include "server/session/postgres_table.h"
+#include "server/session/postgres/postgres_connection.h"
+#include "server/session/postgres/postgres_table.h"
 
 namespace normd {
 

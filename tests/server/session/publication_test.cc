@@ -7,8 +7,8 @@
 #include "kernels/errors.h"
 #include "server/base/errors.h"
 #include "server/base/mutex.h"
-#include "server/session/durable_store.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/durable/durable_store.h"
+#include "server/session/sqlite/sqlite_table.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 

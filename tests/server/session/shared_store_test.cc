@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
-#include "server/session/memory_store.h"
+#include "server/session/memory/memory_store.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 

@@ -8,9 +8,9 @@
 
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
-#include "server/session/durable_store.h"
-#include "server/session/memory_store.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/durable/durable_store.h"
+#include "server/session/memory/memory_store.h"
+#include "server/session/sqlite/sqlite_table.h"
 #include "tests/server/session/fault_vfs_fixture.h"
 #include "tests/server/session/fixtures.h"
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "libpq-fe.h"
-#include "server/session/memory_store.h"
-#include "server/session/postgres_table.h"
-#include "server/session/sqlite.h"
-#include "server/session/sqlite_table.h"
+#include "server/session/memory/memory_store.h"
+#include "server/session/postgres/postgres_table.h"
+#include "server/session/sqlite/sqlite.h"
+#include "server/session/sqlite/sqlite_table.h"
 
 namespace normd::session_test {
 

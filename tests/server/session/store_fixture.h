@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/session/durable_store.h"
+#include "server/session/durable/durable_store.h"
 
 namespace normd::session_test {
 

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/errors.h"
-#include "server/session/record.h"
+#include "server/session/record/record.h"
 #include "tests/server/session/fixtures.h"
 
 namespace normd {

@@ -1,0 +1,222 @@
+// The use cases of sessions, and the checks before a store sees one: what can be said of spec, C and parameters without
+// a tensor.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/text.h"
+#include "server/base/status_macros.h"
+#include "server/engine/engine.h"
+#include "server/session/session_checks.h"
+
+namespace normd {
+
+namespace {
+
+constexpr std::string_view kSessionField = "session.";  // of requests that bring one
+
+absl::Status CheckChannels(const Session& session) {
+  const NormSpec& spec = session.spec;
+  const int64_t channels = session.num_channels;
+  if (channels < 0 || (channels == 0 && spec.HasState())) {
+    return OutOfRangeError("num_channels", Concat(channels), "at least 1 for a method with running state",
+                           "CHANNELS_OUT_OF_RANGE");
+  }
+  if (channels != 0 && !TraitsOf(spec.method()).has_channels) {
+    return OutOfRangeError("num_channels", Concat(channels),
+                           Concat("0: ", Info(spec.method()).name, " has no channels"), "CHANNELS_OUT_OF_RANGE");
+  }
+  return absl::OkStatus();
+}
+
+// The smallest x whose plan has the parameters that every x of this session will have; nothing where they depend on x.
+std::optional<Shape> ShapeForParameters(const Session& session) {
+  const NormSpec& spec = session.spec;
+  if (TraitsOf(spec.method()).has_channels) {
+    if (session.num_channels == 0) return std::nullopt;
+    return Shape{1, session.num_channels};
+  }
+  if (const absl::Span<const int64_t> shape = spec.normalized_shape(); !shape.empty()) {
+    return Shape(shape.begin(), shape.end());
+  }
+  const int rank = TraitsOf(spec.method()).parameter_shape_rank;
+  return rank == 0 ? std::nullopt : std::optional<Shape>(Shape(static_cast<size_t>(rank), 1));
+}
+
+absl::Status CheckTensor(const TensorView& view, std::string_view field) {
+  if (!view.present()) return absl::OkStatus();
+  if (SizeOf(view.dtype) == 0) return DTypeError(Concat(field, ".dtype"), Concat(static_cast<int>(view.dtype)));
+  NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(view.shape, field));
+  const int64_t want = elements * SizeOf(view.dtype);
+  return view.size_bytes == want ? absl::OkStatus() : ByteCountError(field, view.size_bytes, want);
+}
+
+absl::Status CheckSessionParameters(const Session& session, const std::optional<OwnedTensor>& weight,
+                                    const std::optional<OwnedTensor>& bias) {
+  ParameterViews views;
+  if (weight.has_value()) views.weight = weight->View();
+  if (bias.has_value()) views.bias = bias->View();
+  NORMD_RETURN_IF_ERROR(CheckTensor(views.weight, "parameters.weight"));
+  NORMD_RETURN_IF_ERROR(CheckTensor(views.bias, "parameters.bias"));
+  if (!TraitsOf(session.spec.method()).takes_parameters && (views.weight.present() || views.bias.present())) {
+    return NotAllowedError(views.weight.present() ? "parameters.weight" : "parameters.bias",
+                           Concat(Info(session.spec.method()).name, " takes no parameters"));
+  }
+  if (const std::optional<Shape> shape = ShapeForParameters(session); shape.has_value()) {
+    NORMD_ASSIGN_OR_RETURN(const NormPlan plan,
+                           MakePlan(session.spec, DType::kF32, *shape,
+                                    {.mode = Mode::kInference, .given_statistics = session.spec.HasState()}));
+    return CheckParameters(plan, views);
+  }
+  if (!views.weight.present() || !views.bias.present()) return absl::OkStatus();
+  const int64_t weights = ElementCount(views.weight.shape);
+  const int64_t biases = ElementCount(views.bias.shape);
+  return weights == biases ? absl::OkStatus() : ParameterLengthError("parameters.bias", biases, weights);
+}
+
+absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
+  if (!ttl.has_value() || *ttl > absl::ZeroDuration()) return absl::OkStatus();
+  return OutOfRangeError("ttl", absl::FormatDuration(*ttl), "above 0", "TTL_OUT_OF_RANGE");
+}
+
+bool HasVectors(const RunningState& state) { return !state.mean.empty() || !state.var.empty() || !state.phi.empty(); }
+
+// One step's moments out of several parts. Per statistic set the parts are merged in the order given; instances, of
+// which a session tracks the mean, are only more instances.
+absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
+  Moments pooled;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Moments& part = parts[i];
+    if (i == 0 || TraitsOf(method).steps_by_sample) {
+      pooled.insert(pooled.end(), part.begin(), part.end());
+      continue;
+    }
+    if (part.size() != pooled.size()) {
+      return ParameterLengthError(Concat("moments[", i, "]"), static_cast<int64_t>(part.size()),
+                                  static_cast<int64_t>(pooled.size()));
+    }
+    for (size_t set = 0; set < pooled.size(); ++set) pooled[set] = Merge(pooled[set], part[set]);
+  }
+  return pooled;
+}
+
+absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
+  if (!session.spec.HasState()) {
+    return NotAllowedError("session", Concat(Info(session.spec.method()).name, " has no running state"));
+  }
+  NORMD_ASSIGN_OR_RETURN(Moments pooled, Pool(session.spec.method(), step.parts));
+  return StateUpdate{.id = std::move(step.session),
+                     .epoch = session.epoch,
+                     .moments = std::move(pooled),
+                     .step = std::move(step.step),
+                     .expected_version = step.expected_version,
+                     .moments_hash = {},
+                     .cancelled = std::move(step.cancelled)};
+}
+
+int64_t BytesOf(const std::vector<Moments>& parts) {
+  int64_t bytes = 0;
+  for (const Moments& part : parts) bytes += static_cast<int64_t>(part.size() * sizeof(Moment));
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status Engine::ValidateNewSession(const Session& session) const {
+  NORMD_RETURN_IF_ERROR(PrefixField(ValidateSpec(session.spec), "spec"));
+  NORMD_RETURN_IF_ERROR(CheckChannels(session));
+  const OwnedParameters none;
+  const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
+  // First: a plan for too many channels is refused for the right reason.
+  NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, sessions_->limits()));
+  NORMD_RETURN_IF_ERROR(CheckSessionParameters(session, parameters.weight, parameters.bias));
+  if (HasVectors(session.state)) {
+    NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
+  }
+  return CheckTtl(session.ttl);
+}
+
+absl::Status Engine::ValidatePatch(const Session& session, const SessionPatch& patch) const {
+  if (patch.ttl.has_value()) NORMD_RETURN_IF_ERROR(CheckTtl(*patch.ttl));
+  return CheckSessionParameters(session, patch.weight.value_or(session.parameters->weight),
+                                patch.bias.value_or(session.parameters->bias));
+}
+
+void Engine::CreateSession(Session session, SessionDone<SessionPtr> done) {
+  const absl::Status valid = ValidateNewSession(session);
+  if (!valid.ok()) return done(PrefixField(valid, kSessionField));
+  sessions_->Create(std::move(session), std::move(done));
+}
+
+void Engine::GetSession(std::string id, SessionStore::Cancelled cancelled, SessionDone<SessionPtr> done) {
+  sessions_->Get(std::move(id), absl::ZeroDuration(), std::move(cancelled), std::move(done));
+}
+
+void Engine::ListSessions(ListQuery query, SessionDone<ListPage> done) {
+  sessions_->List(std::move(query), std::move(done));
+}
+
+void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done) {
+  std::string read = id;
+  // The lengths of parameters are the spec's to say, which never changes while the session has its uid.
+  sessions_->Get(std::move(read), absl::ZeroDuration(),
+                 [this, id = std::move(id), patch = std::move(patch),
+                  done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                   if (!session.ok()) return done(session.status());
+                   const absl::Status valid = ValidatePatch(**session, patch);
+                   if (!valid.ok()) return done(PrefixField(valid, kSessionField));
+                   patch.epoch = (*session)->epoch;
+                   sessions_->Update(std::move(id), std::move(patch), std::move(done));
+                 });
+}
+
+void Engine::ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
+  sessions_->Reset(std::move(id), expected_version, std::move(done));
+}
+
+void Engine::ForkSession(std::string id, std::string fork_id, SessionDone<SessionPtr> done) {
+  sessions_->Get(
+      std::move(id), absl::ZeroDuration(),
+      [this, fork_id = std::move(fork_id), done = std::move(done)](absl::StatusOr<SessionPtr> origin) mutable {
+        if (!origin.ok()) return done(origin.status());
+        Session fork = **origin;
+        fork.id = std::move(fork_id);
+        fork.version = 0;
+        fork.parameters_version = 0;
+        sessions_->Create(std::move(fork), std::move(done));
+      });
+}
+
+void Engine::DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
+  sessions_->Delete(std::move(id), expected_version, std::move(done));
+}
+
+void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
+  std::string id = step.session;
+  SessionStore::Cancelled cancelled = step.cancelled;
+  sessions_->Get(std::move(id), absl::ZeroDuration(), std::move(cancelled),
+                 [this, step = std::move(step), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
+                   if (!session.ok()) return done(session.status());
+                   const int64_t bytes = BytesOf(step.parts);
+                   // Not on the thread that answers for the store.
+                   resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
+                                                            done = std::move(done)]() mutable {
+                     absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));
+                     if (!update.ok()) return done(update.status());
+                     sessions_->Commit(*std::move(update), std::move(done));
+                   });
+                 });
+}
+
+void Engine::ExportSession(std::string id, SessionStore::Hold hold, SessionDone<std::string> done) {
+  sessions_->Export(std::move(id), std::move(hold), std::move(done));
+}
+
+void Engine::ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done) {
+  sessions_->Import(std::move(id), std::move(record), std::move(done));
+}
+
+}  // namespace normd

@@ -1,0 +1,328 @@
+#include "server/rpc/codec/call_decoder.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "proto/wire/split.h"
+#include "server/base/status_macros.h"
+#include "server/engine/prepared_call.h"
+#include "server/engine/shared_outputs.h"
+#include "server/rpc/codec/call_memory.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/element_count.h"
+#include "server/rpc/codec/encode.h"
+
+namespace normd::rpc {
+namespace {
+
+// Items times pieces of the message: more are parsed as a whole.
+constexpr size_t kMaxItemsTimesPieces = size_t{1} << 18;
+
+// What a known call borrows from.
+struct KnownOwner {
+  KnownOwner(Reservation reservation, std::shared_ptr<const void> more)
+      : memory(std::move(reservation)), defaults(std::move(more)) {}
+  RequestMemory memory;
+  TensorSource tensors;
+  const std::shared_ptr<const void> defaults;
+};
+
+// What an item of a batch that was not known borrows from.
+struct ItemOwner {
+  TensorSource tensors;
+  std::shared_ptr<google::protobuf::Arena> arena;
+};
+
+bool IsItem(const wire::TopField& field) {
+  return field.number == v1::BatchNormalizeRequest::kItemsFieldNumber && field.type == wire::WireType::kDelimited;
+}
+
+// Calls `visit(field, tensor)` for each tensor that the request has.
+template <typename Visit>
+void ForEachTensor(const v1::NormalizeRequest& request, Visit visit) {
+  if (request.has_x()) visit(TensorField::kX, request.x());
+  const v1::Parameters& p = request.parameters();
+  if (p.has_weight()) visit(TensorField::kWeight, p.weight());
+  if (p.has_bias()) visit(TensorField::kBias, p.bias());
+  if (p.has_running_mean()) visit(TensorField::kRunningMean, p.running_mean());
+  if (p.has_running_var()) visit(TensorField::kRunningVar, p.running_var());
+  if (request.residual().has_tensor()) visit(TensorField::kResidual, request.residual().tensor());
+  if (request.has_mask()) visit(TensorField::kMask, request.mask());
+}
+template <typename Visit>
+void ForEachTensor(const v1::ComputeMomentsRequest& request, Visit visit) {
+  if (request.has_x()) visit(TensorField::kX, request.x());
+  if (request.has_mask()) visit(TensorField::kMask, request.mask());
+}
+
+// Whether a call with the same bytes, tensors apart, is the same call, and may come again.
+bool IsFixed(const Call& call) {
+  return !HasSharedOutputs(call) && !call.validate_only && !call.step.has_value() && !call.expected_version.has_value();
+}
+
+bool WantsTimings(const v1::NormalizeRequest& request) { return request.want_timings(); }
+bool WantsTimings(const v1::ComputeMomentsRequest& /*request*/) { return false; }
+
+template <typename Request>
+CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Request& request,
+                     const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call) {
+  if (key.empty() || !IsFixed(call)) return {};
+  auto known = std::make_shared<KnownCall>();
+  known->pattern = call;
+  if (std::holds_alternative<NormSpec>(call.target)) known->pattern.target = NormSpec();  // the plan has it
+  bool in_blocks = true;
+  ForEachTensor(request, [&](TensorField field, const v1::Tensor& tensor) {
+    TensorView& view = ViewOf(known->pattern, field);
+    in_blocks = in_blocks && tensor.has_data() && view.size_bytes > 0;
+    if (!in_blocks) return;
+    view.data = nullptr;
+    view.segments = {};
+    known->slots.push_back({field, static_cast<uint32_t>(wire::BlockNumber(tensor.data())), view.size_bytes});
+  });
+  if (!in_blocks) return {};
+  known->defaults = defaults;
+  known->want_timings = want_timings;
+  known->norm_method = MethodName(request.spec());
+  return {std::move(cache), std::move(key), std::move(known)};
+}
+
+// Takes what was decoded of a parsed request.
+template <typename Request>
+absl::Status Take(const std::shared_ptr<CallCache>& cache, std::string key, const Parsed<Request>& request,
+                  absl::StatusOr<Call> call, ReceivedCall* received) {
+  if (!call.ok()) return call.status();
+  received->want_timings = WantsTimings(*request);
+  received->cached = MakePlace(cache, std::move(key), *request, nullptr, received->want_timings, *call);
+  received->call = *std::move(call);
+  received->call.owner = request.owner;
+  received->tensors = request.tensors;
+  received->memory = request.memory;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Call> DecodeMessage(const Parsed<v1::NormalizeRequest>& request) {
+  return DecodeCall({request.message, request.tensors}, {});
+}
+absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& request) {
+  return DecodeComputeMoments({request.message, request.tensors});
+}
+
+// One request, known or not.
+template <typename Request>
+absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteContext& context, const Stream& stream,
+                       const grpc::ByteBuffer& bytes, Reservation reservation, Observation& observation,
+                       ReceivedCall* received) {
+  ReceivedMessage message = Receive(bytes, *kLayoutOf<Request>);
+  if (Recognise(cache, {}, message, reservation, context.buffers, nullptr, received)) {
+    observation.record().norm_method = received->norm_method;
+    observation.DecodeDone();
+    return absl::OkStatus();
+  }
+  std::string key = KeyOf(message);
+  NORMD_ASSIGN_OR_RETURN(const Parsed<Request> request, Parse<Request>(std::move(message), std::move(reservation)));
+  GiveMemory(context, stream, request.tensors);
+  observation.record().norm_method = MethodName(request->spec());
+  absl::StatusOr<Call> call = DecodeMessage(request);
+  observation.DecodeDone();
+  return Take(cache, std::move(key), request, std::move(call), received);
+}
+
+absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
+  return OutOfRangeError("items", absl::StrCat(items, " items"), absl::StrCat("at most ", max_items, " items"),
+                         "TOO_MANY_ITEMS");
+}
+
+// Whether the beginning of the reply is that of every such call: of several devices another one may have run this one.
+bool RanAsPlanned(const CallReply& reply, const PreparedCall& prepared) {
+  const Applied& planned = prepared.applied;
+  return reply.applied.device == planned.device && reply.applied.device_fallback == planned.device_fallback &&
+         reply.applied.kernel == planned.kernel;
+}
+
+}  // namespace
+
+bool CachedCall::HasHeadOf(const CallReply& reply) const {
+  if (known_ == nullptr || known_->reply_head.empty() || reply.prepared != known_->pattern.prepared) return false;
+  return reply.applied.session_version == known_->session_version && RanAsPlanned(reply, *reply.prepared);
+}
+
+WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
+                                    std::vector<Buffer>* chunked) {
+  if (chunked == nullptr && HasHeadOf(reply)) {
+    // No phase of encoding: to time it would take longer.
+    NoteReply(reply, observation.record());
+    WireBody body;
+    body.Append(known_->reply_head);
+    body.AppendBlock(std::move(reply.outputs.front().bytes));
+    return body;
+  }
+  const std::shared_ptr<const PreparedCall> prepared = reply.prepared;
+  const uint64_t version = reply.applied.session_version;
+  const bool as_planned = prepared != nullptr && RanAsPlanned(reply, *prepared);
+  // A step says whether it was applied, which is another thing each time.
+  const bool repeats =
+      chunked == nullptr && !want_timings && as_planned && !prepared->commits && reply.outputs.size() == 1;
+  WireBody body = EncodeNormalizeResponse(std::move(reply), want_timings, observation, chunked);
+  Remember(prepared, repeats ? body.TextBeforeBlock() : std::string_view(), version);
+  return body;
+}
+
+void CachedCall::Remember(const std::shared_ptr<const PreparedCall>& prepared, std::string_view reply_head,
+                          uint64_t session_version) {
+  if (cache_ == nullptr || prepared == nullptr) return;
+  const bool new_head =
+      !reply_head.empty() && (known_->reply_head.empty() || known_->session_version != session_version);
+  if (known_->pattern.prepared == prepared && !new_head) return;
+  auto known = std::make_shared<KnownCall>(*known_);
+  known->pattern.prepared = prepared;
+  known->reply_head = std::string(reply_head);
+  known->session_version = session_version;
+  cache_->Put(key_, std::move(known));
+}
+
+void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call) {
+  call->caller = stream->caller();
+  call->deadline = stream->deadline();
+  // It is done before anybody would ask whether its caller has gone, and reads no shared memory.
+  if (alone && RunsAtOnce(*call)) return;
+  call->cancelled = [stream] { return stream->cancelled(); };
+  call->intact = [tensors] { return tensors->CheckRegions(); };
+}
+
+void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received) {
+  received->call.hold = [memory = received->memory, caller = stream.get()](int64_t bytes) {
+    return memory->Hold(bytes, [caller] { return caller->peer(); });
+  };
+}
+
+bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix, ReceivedMessage& message,
+               Reservation& reservation, BufferPool* buffers, std::shared_ptr<const void> defaults,
+               ReceivedCall* received) {
+  if (!message.split.has_value()) return false;
+  std::string with_prefix;
+  if (!prefix.empty()) with_prefix = KeyOf(message, prefix);
+  std::string& key = prefix.empty() ? message.split->metadata : with_prefix;
+  std::shared_ptr<const KnownCall> known = cache->Find(key);
+  if (known == nullptr || known->defaults.lock() != defaults) return false;
+  std::vector<wire::Block>& blocks = message.split->blocks;
+  for (const KnownCall::Slot& slot : known->slots) {
+    // A tensor whose bytes do not fit its shape is the parser's to refuse.
+    if (slot.block >= blocks.size() || static_cast<int64_t>(blocks[slot.block].size_bytes) != slot.size_bytes) {
+      return false;
+    }
+  }
+  auto owner = std::make_shared<KnownOwner>(std::move(reservation), std::move(defaults));
+  owner->tensors.SetBuffers(buffers);
+  owner->tensors.SetBlocks(std::move(message.bytes), std::move(blocks));
+  Call& call = received->call;
+  call = known->pattern;
+  for (const KnownCall::Slot& slot : known->slots) {
+    const TensorSource::Bytes bytes = owner->tensors.FindBlock(slot.block, slot.field == TensorField::kX);
+    TensorView& view = ViewOf(call, slot.field);
+    view.data = bytes.data;
+    view.segments = bytes.segments;
+  }
+  received->tensors = &owner->tensors;
+  received->memory = &owner->memory;
+  call.owner = std::move(owner);
+  received->want_timings = known->want_timings;
+  received->norm_method = known->norm_method;
+  received->cached = CachedCall(cache, std::move(key), std::move(known));
+  return true;
+}
+
+std::string KeyOf(const ReceivedMessage& message, std::string_view prefix) {
+  if (!message.split.has_value()) return {};
+  const std::string& metadata = message.split->metadata;
+  if (prefix.size() + metadata.size() > CallCache::kMaxKeyBytes) return {};
+  return prefix.empty() ? metadata : std::string(prefix) + metadata;
+}
+
+std::string CallDecoder::NewKeyPrefix() {
+  const uint64_t number = prefixes_.fetch_add(1, std::memory_order_relaxed);
+  std::string prefix(1, '\0');  // no tag of a field
+  prefix.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  return prefix;
+}
+
+CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::NormalizeRequest& request,
+                   const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call) {
+  return MakePlace(std::move(cache), std::move(key), request, defaults, want_timings, call);
+}
+
+absl::Status CallDecoder::DecodeNormalize(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+                                          Observation& observation, ReceivedCall* received) {
+  return DecodeOne<v1::NormalizeRequest>(normalize_, *context_, stream, bytes, std::move(reservation), observation,
+                                         received);
+}
+
+absl::Status CallDecoder::DecodeComputeMoments(const grpc::ByteBuffer& bytes, Reservation reservation,
+                                               const Stream& stream, Observation& observation, ReceivedCall* received) {
+  return DecodeOne<v1::ComputeMomentsRequest>(moments_, *context_, stream, bytes, std::move(reservation), observation,
+                                              received);
+}
+
+absl::Status CallDecoder::DecodeBatch(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+                                      int64_t max_items, Observation& observation, ReceivedBatch* batch) {
+  if (DecodeItemByItem(bytes, reservation, stream, static_cast<size_t>(max_items), batch)) {
+    observation.record().batch_items = static_cast<int64_t>(batch->items.size());
+    return absl::OkStatus();
+  }
+  using Message = v1::BatchNormalizeRequest;
+  NORMD_ASSIGN_OR_RETURN(const Parsed<Message> request, Parse<Message>(bytes, std::move(reservation)));
+  observation.record().batch_items = request->items_size();
+  if (request->items_size() > max_items) return TooManyItemsError(request->items_size(), max_items);
+  GiveMemory(*context_, stream, request.tensors);
+  batch->owner = request.owner;
+  batch->items.resize(static_cast<size_t>(request->items_size()));
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    const v1::NormalizeRequest& item = request->items(static_cast<int>(i));
+    const Parsed<v1::NormalizeRequest> one = {&item, request.tensors, request.memory, request.owner};
+    batch->statuses.push_back(Take(normalize_, {}, one, DecodeMessage(one), &batch->items[i]));
+  }
+  return absl::OkStatus();
+}
+
+bool CallDecoder::DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& reservation, const Stream& stream,
+                                   size_t max_items, ReceivedBatch* batch) {
+  const ReceivedBytes received = TakeBytes(bytes);
+  const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(received.segments(), max_items);
+  if (!fields.has_value() || fields->size() * received.segments().size() > kMaxItemsTimesPieces) return false;
+  if (!std::all_of(fields->begin(), fields->end(), &IsItem)) return false;
+  ReceivedBatch items;
+  items.items.resize(fields->size());
+  const auto arena = std::make_shared<google::protobuf::Arena>();  // of those that are not known
+  int64_t metadata_bytes = 0;
+  for (size_t i = 0; i < fields->size(); ++i) {
+    ReceivedMessage message = ReceivePart(received, (*fields)[i].bytes, wire::kNormalizeRequest);
+    if (!message.split.has_value()) return false;
+    metadata_bytes += static_cast<int64_t>(message.split->metadata.size());
+    if (metadata_bytes > kMaxElements) return false;  // there may be too many elements in all
+    std::optional<absl::Status> status = DecodeItem(std::move(message), stream, arena, &items.items[i]);
+    if (!status.has_value()) return false;
+    items.statuses.push_back(*std::move(status));
+  }
+  const auto room = std::make_shared<RequestMemory>(std::move(reservation));
+  for (ReceivedCall& item : items.items) item.memory = room.get();
+  items.owner = room;
+  *batch = std::move(items);
+  return true;
+}
+
+std::optional<absl::Status> CallDecoder::DecodeItem(ReceivedMessage message, const Stream& stream,
+                                                    const std::shared_ptr<google::protobuf::Arena>& arena,
+                                                    ReceivedCall* received) {
+  Reservation none;  // all of the batch has one
+  if (Recognise(normalize_, {}, message, none, context_->buffers, nullptr, received)) return absl::OkStatus();
+  std::string key = KeyOf(message);
+  auto owner = std::make_shared<ItemOwner>();
+  owner->arena = arena;
+  auto* const request = google::protobuf::Arena::CreateMessage<v1::NormalizeRequest>(arena.get());
+  if (!ParseInto(std::move(message), request, &owner->tensors).ok()) return std::nullopt;
+  const Parsed<v1::NormalizeRequest> parsed = {request, &owner->tensors, nullptr, owner};
+  GiveMemory(*context_, stream, parsed.tensors);
+  return Take(normalize_, std::move(key), parsed, DecodeMessage(parsed), received);
+}
+
+}  // namespace normd::rpc

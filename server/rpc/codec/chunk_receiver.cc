@@ -1,0 +1,155 @@
+#include "server/rpc/codec/chunk_receiver.h"
+
+#include <cstring>
+#include <utility>
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "proto/wire/crc32c.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/transport/server_options.h"
+
+namespace normd::rpc {
+namespace {
+
+// Smaller chunks are copied together: a slice and what keeps it take some hundred bytes, so that a tensor in chunks of
+// a byte would hold many times the memory that was reserved for it.
+constexpr int64_t kMinKeptBytes = 16 << 10;
+constexpr size_t kSmallBlockBytes = 64 << 10;
+
+std::string_view TextOf(const grpc::Slice& slice) {
+  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
+}
+
+int64_t SizeOf(const std::vector<grpc::Slice>& slices) {
+  size_t size = 0;
+  for (const grpc::Slice& slice : slices) size += slice.size();
+  return static_cast<int64_t>(size);
+}
+
+uint32_t CrcOf(const std::vector<grpc::Slice>& slices) {
+  uint32_t crc = 0;
+  for (const grpc::Slice& slice : slices) crc = wire::ExtendCrc32c(crc, TextOf(slice));
+  return crc;
+}
+
+// What was put aside becomes a piece like the others.
+void FlushSmall(std::string* small, std::vector<ReceivedBytes>* pieces) {
+  if (small->empty()) return;
+  pieces->emplace_back(std::vector<grpc::Slice>{grpc::Slice(small->data(), small->size())});
+  small->clear();
+}
+
+absl::Status CheckSize(const v1::Chunked& chunked, std::string_view field, int64_t max_bytes) {
+  if (chunked.size_bytes() <= static_cast<uint64_t>(max_bytes)) return absl::OkStatus();
+  return OutOfRangeError(Concat(field, ".chunked.size_bytes"), Concat(chunked.size_bytes()),
+                         Concat("at most ", max_bytes), "TENSOR_TOO_LARGE");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ChunkedTensor>> FindChunkedTensors(const v1::NormalizeRequest& call,
+                                                              int64_t max_tensor_bytes) {
+  std::vector<ChunkedTensor> tensors;
+  const auto add = [&](const v1::Tensor& tensor, std::string_view field, bool in_one_piece) -> absl::Status {
+    if (!tensor.has_chunked()) return absl::OkStatus();
+    NORMD_RETURN_IF_ERROR(CheckSize(tensor.chunked(), field, max_tensor_bytes));
+    tensors.push_back({field, static_cast<int64_t>(tensor.chunked().size_bytes()), in_one_piece});
+    return absl::OkStatus();
+  };
+  NORMD_RETURN_IF_ERROR(add(call.residual().tensor(), "residual.tensor", /*in_one_piece=*/true));
+  NORMD_RETURN_IF_ERROR(add(call.x(), "x", /*in_one_piece=*/false));
+  return tensors;
+}
+
+ChunkReceiver::ChunkReceiver(uint64_t sequence, const std::vector<ChunkedTensor>& tensors, BufferPool* buffers)
+    : sequence_(sequence) {
+  for (const ChunkedTensor& tensor : tensors) {
+    Incoming& incoming = tensors_.emplace_back();
+    incoming.tensor = tensor;
+    if (!tensor.in_one_piece) continue;
+    const auto size_bytes = static_cast<size_t>(tensor.size_bytes);
+    incoming.together = buffers == nullptr ? Buffer(size_bytes) : buffers->Take(size_bytes);
+  }
+}
+
+absl::Status ChunkReceiver::Take(const v1::StreamRequest& request, const TensorSource& message) {
+  std::vector<grpc::Slice> data = message.TakeSlices(request.chunk().data());
+  NORMD_RETURN_IF_ERROR(Check(request, data));
+  const int64_t size_bytes = SizeOf(data);
+  Keep(std::move(data), size_bytes, &tensors_[current_]);
+  tensors_[current_].received_bytes += size_bytes;
+  if (!request.chunk().last()) return absl::OkStatus();
+  FlushSmall(&tensors_[current_].small, &tensors_[current_].pieces);
+  ++current_;
+  return absl::OkStatus();
+}
+
+absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const {
+  const v1::Chunk& chunk = request.chunk();
+  const Incoming& incoming = tensors_[current_];
+  const int64_t size_bytes = SizeOf(data);
+  const int64_t missing_bytes = incoming.tensor.size_bytes - incoming.received_bytes;
+  if (request.sequence() != sequence_) {
+    return OutOfRangeError("sequence", Concat(request.sequence()),
+                           Concat(sequence_, ", that of the call whose chunks are awaited"), "CHUNK_SEQUENCE");
+  }
+  if (chunk.offset() != incoming.received_bytes) {
+    return OutOfRangeError("chunk.offset", Concat(chunk.offset()),
+                           Concat(incoming.received_bytes, ", where the chunks of ", incoming.tensor.field, " end"),
+                           "CHUNK_OFFSET");
+  }
+  if (size_bytes > kMaxChunkBytes) {
+    return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"), Concat("at most ", kMaxChunkBytes),
+                           "CHUNK_TOO_LARGE");
+  }
+  if (size_bytes > missing_bytes) {
+    return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"),
+                           Concat("at most ", missing_bytes, ", what is missing of ", incoming.tensor.field),
+                           "CHUNK_PAST_END");
+  }
+  if (size_bytes == 0 && missing_bytes > 0) return MissingError("chunk.data", "data in every chunk");
+  if (chunk.last() != (size_bytes == missing_bytes)) {
+    return OutOfRangeError("chunk.last", chunk.last() ? "true" : "false",
+                           Concat("true of the chunk that completes ", incoming.tensor.field, ", and of no other"),
+                           "CHUNK_LAST");
+  }
+  if (const uint32_t crc = CrcOf(data); crc != chunk.crc32c()) {
+    return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
+  }
+  return absl::OkStatus();
+}
+
+void ChunkReceiver::Keep(std::vector<grpc::Slice> data, int64_t size_bytes, Incoming* incoming) {
+  if (incoming->tensor.in_one_piece) {
+    std::byte* to = incoming->together.data() + incoming->received_bytes;
+    for (const grpc::Slice& slice : data) {
+      std::memcpy(to, slice.begin(), slice.size());
+      to += slice.size();
+    }
+  } else if (size_bytes < kMinKeptBytes) {
+    for (const grpc::Slice& slice : data) incoming->small.append(TextOf(slice));
+    if (incoming->small.size() >= kSmallBlockBytes) FlushSmall(&incoming->small, &incoming->pieces);
+  } else {
+    FlushSmall(&incoming->small, &incoming->pieces);
+    incoming->pieces.emplace_back(std::move(data));
+  }
+}
+
+absl::Status ChunkReceiver::IncompleteError() const {
+  const Incoming& incoming = tensors_[current_];
+  return MissingError("chunk", Concat("the rest of ", incoming.tensor.field, ": ", incoming.received_bytes, " of ",
+                                      incoming.tensor.size_bytes, " bytes came"));
+}
+
+void ChunkReceiver::MoveTo(TensorSource* tensors) {
+  for (Incoming& incoming : tensors_) {
+    if (incoming.tensor.in_one_piece) {
+      tensors->AddChunked(incoming.tensor.field, std::move(incoming.together));
+    } else {
+      tensors->AddChunked(incoming.tensor.field, std::move(incoming.pieces));
+    }
+  }
+}
+
+}  // namespace normd::rpc

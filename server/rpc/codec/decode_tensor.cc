@@ -1,0 +1,120 @@
+#include "server/rpc/codec/decode_tensor.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+
+namespace normd::rpc {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensors travel little-endian and are not swapped");
+
+// Where views of empty tensors point: null would mean "absent".
+constexpr char kNoBytes[1] = {0};
+constexpr double kMaxCount = 9007199254740992.0;  // 2^53: counts above it are not integers of f64
+
+std::string Path(std::string_view field, const char* leaf) { return absl::StrCat(std::string(field), leaf); }
+
+absl::StatusOr<DType> DecodeDType(v1::DType dtype, std::string_view tensor) {
+  for (const DType known : kAllDTypes) {
+    if (static_cast<int>(known) == static_cast<int>(dtype)) return known;
+  }
+  const std::string field = Path(tensor, ".dtype");
+  if (v1::DType_IsValid(dtype)) return DTypeError(field, v1::DType_Name(dtype));
+  return DTypeError(field, absl::StrCat(static_cast<int>(dtype)));
+}
+
+const char* PayloadLeaf(const v1::Tensor& tensor) {
+  return tensor.has_shared() ? ".shared.size_bytes" : tensor.has_chunked() ? ".chunked" : ".data";
+}
+
+// What the user of a tensor can do without: one piece, and reading it on the host.
+struct Allows {
+  bool pieces = false, any_space = false;
+};
+
+absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
+                                  TensorSource* source, Allows allows) {
+  TensorView view;
+  int64_t element_bytes = 1;
+  if (kind == TensorKind::kFloating) {
+    NORMD_ASSIGN_OR_RETURN(view.dtype, DecodeDType(tensor.dtype(), field));
+    element_bytes = SizeOf(view.dtype);
+  }
+  const absl::Span<const int64_t> shape(tensor.shape().data(), static_cast<size_t>(tensor.shape_size()));
+  if (shape.empty() || shape.size() > kMaxRank) {
+    return RankError(Path(field, ".shape"), static_cast<int64_t>(shape.size()), 1, kMaxRank);
+  }
+  NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(shape, field));
+  view.shape.assign(shape.begin(), shape.end());
+  view.size_bytes = elements * element_bytes;
+  TensorSource message;  // that of a message whose bytes are in it
+  NORMD_ASSIGN_OR_RETURN(const TensorSource::Bytes bytes,
+                         (source == nullptr ? message : *source).Find(tensor, field, allows.pieces));
+  if (bytes.size_bytes != view.size_bytes) {
+    return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes);
+  }
+  if (!bytes.space.is_host() && !allows.any_space) return InCudaMemoryError(Path(field, ".shared"));
+  view.data = bytes.data;
+  view.space = bytes.space;
+  view.segments = bytes.segments;
+  if (view.size_bytes == 0) view.data = kNoBytes;
+  return view;
+}
+
+}  // namespace
+
+absl::Status UnknownEnumError(std::string_view field, int value) {
+  return OutOfRangeError(field, absl::StrCat(value), "a known enum value", "UNKNOWN_ENUM_VALUE");
+}
+
+absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
+                                        TensorSource* source) {
+  return Decode(tensor, field, kind, source, {});
+}
+
+absl::StatusOr<TensorView> DecodeTensorAnywhere(const v1::Tensor& tensor, std::string_view field,
+                                                TensorSource* source) {
+  return Decode(tensor, field, TensorKind::kFloating, source, {.any_space = true});
+}
+
+absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
+                                                 TensorSource* source) {
+  return Decode(tensor, field, TensorKind::kFloating, source, {.pieces = true, .any_space = true});
+}
+
+absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field) {
+  NORMD_ASSIGN_OR_RETURN(const TensorView view, DecodeTensor(tensor, field));
+  if (view.dtype != DType::kF64) return DTypeError(Path(field, ".dtype"), std::string(Name(view.dtype)) + ", not f64");
+  std::vector<double> values(static_cast<size_t>(view.size_bytes) / sizeof(double));
+  if (!values.empty()) std::memcpy(values.data(), view.data, values.size() * sizeof(double));
+  return values;
+}
+
+absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_view field) {
+  NORMD_ASSIGN_OR_RETURN(const std::vector<double> count, DecodeF64(moments.count(), Path(field, ".count")));
+  NORMD_ASSIGN_OR_RETURN(const std::vector<double> mean, DecodeF64(moments.mean(), Path(field, ".mean")));
+  NORMD_ASSIGN_OR_RETURN(const std::vector<double> m2, DecodeF64(moments.m2(), Path(field, ".m2")));
+  const auto size = static_cast<int64_t>(count.size());
+  if (mean.size() != count.size()) {
+    return ParameterLengthError(Path(field, ".mean"), static_cast<int64_t>(mean.size()), size);
+  }
+  if (m2.size() != count.size()) return ParameterLengthError(Path(field, ".m2"), static_cast<int64_t>(m2.size()), size);
+  Moments values(count.size());
+  for (size_t i = 0; i < count.size(); ++i) {
+    if (!(count[i] >= 0 && count[i] <= kMaxCount && count[i] == std::floor(count[i]))) {
+      return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "an integer >= 0", "COUNT_OUT_OF_RANGE");
+    }
+    if (m2[i] < 0) return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), ">= 0", "M2_OUT_OF_RANGE");
+    values[i] = {.count = count[i], .mean = mean[i], .m2 = m2[i]};
+  }
+  return values;
+}
+
+}  // namespace normd::rpc

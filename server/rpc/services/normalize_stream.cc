@@ -1,0 +1,256 @@
+#include "server/rpc/services/normalize_stream.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/errors.h"
+#include "server/base/mutex.h"
+#include "server/rpc/codec/encode.h"
+#include "server/rpc/services/stream_reader.h"
+#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/status.h"
+
+namespace normd::rpc {
+namespace {
+
+// Requests of one stream that are read ahead of the answers that have gone.
+constexpr int64_t kMaxUnwrittenBytes = int64_t{16} << 20;
+
+// One NormalizeStream. All state changes are followed by Advance, which does what has become possible.
+class CallStream : public std::enable_shared_from_this<CallStream> {
+ public:
+  CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, CallDecoder* decoder,
+             std::shared_ptr<Stream> stream)
+      : context_(context),
+        max_calls_(static_cast<size_t>(limits.max_calls)),
+        engine_(engine),
+        stream_(std::move(stream)),
+        reader_(context, limits.max_tensor_bytes, engine, decoder, stream_.get()) {}
+
+  void Start() {
+    stream_->OnCancelled([self = shared_from_this()] { self->Cancel(); });
+    Advance();
+  }
+
+ private:
+  using Action = absl::AnyInvocable<void()>;
+
+  void Advance();
+  // What is possible now; empty when nothing is, and then nobody is advancing any more.
+  Action NextAction();
+  Action WriteAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first item that may start now, or null.
+  StreamItem* Startable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  void Read(bool awaits_chunk);
+  void HandleRead(StreamReader::Result result);
+  void Submit(StreamItem* item);
+  // Makes the reply, and what follows it.
+  absl::Status Encode(absl::StatusOr<CallReply> result, StreamItem* item);
+  void Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message);
+  void HandleWritten(const std::shared_ptr<StreamItem>& item);
+  void Cancel();
+
+  const RouteContext* const context_;
+  const size_t max_calls_;
+  Engine* const engine_;
+  const std::shared_ptr<Stream> stream_;
+
+  StreamReader reader_;  // touched by the Read under way alone
+
+  Mutex mu_;
+  bool advancing_ ABSL_GUARDED_BY(mu_) = false;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  bool awaits_chunks_ ABSL_GUARDED_BY(mu_) = false;
+  bool read_all_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Status end_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
+  size_t running_ ABSL_GUARDED_BY(mu_) = 0;
+  bool running_alone_ ABSL_GUARDED_BY(mu_) = false;
+  size_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
+  bool sending_chunks_ ABSL_GUARDED_BY(mu_) = false;  // of one item; those after it wait
+  int64_t unwritten_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of the requests whose answers have not gone yet
+};
+
+void CallStream::Advance() {
+  {
+    MutexLock lock(mu_);
+    if (advancing_) return;  // whoever is will see the change
+    advancing_ = true;
+  }
+  while (Action action = NextAction()) action();
+}
+
+CallStream::Action CallStream::NextAction() {
+  MutexLock lock(mu_);
+  if (!sending_chunks_ && !items_.empty() && items_.front()->stage == StreamItem::Stage::kAnswered)
+    return WriteAction();
+  if (StreamItem* const item = Startable(); item != nullptr) {
+    ++running_;
+    running_alone_ = item->alone;
+    item->stage = StreamItem::Stage::kRuns;
+    return [this, item] { Submit(item); };
+  }
+  if (MayRead()) {
+    reading_ = true;
+    return [this, awaits_chunk = awaits_chunks_] { Read(awaits_chunk); };
+  }
+  if (read_all_ && items_.empty() && !sending_chunks_ && !finished_) {
+    finished_ = true;
+    return [this, end = end_] { stream_->Finish(end); };
+  }
+  advancing_ = false;
+  return nullptr;
+}
+
+bool CallStream::MayRead() const {
+  if (reading_ || read_all_) return false;
+  // The window: as many calls, and as many bytes, but always one. A call whose chunks are awaited has its room and is
+  // not among the items yet: its chunks may come, but whatever else comes instead finds the window full in its turn.
+  const size_t calls = items_.size() + unwritten_;
+  return awaits_chunks_ ? calls <= max_calls_ : calls < max_calls_ && unwritten_bytes_ < kMaxUnwrittenBytes;
+}
+
+CallStream::Action CallStream::WriteAction() {
+  std::shared_ptr<StreamItem> item = std::move(items_.front());
+  items_.pop_front();
+  ++unwritten_;
+  sending_chunks_ = item->outputs.has_value();
+  return [this, item = std::move(item)] { Write(item, std::move(item->reply)); };
+}
+
+void CallStream::Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message) {
+  stream_->Write(std::move(message), [self = shared_from_this(), item] { self->HandleWritten(item); });
+}
+
+void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
+  // One chunk after the other, so that gRPC holds no more than one for a caller who does not read.
+  if (item->outputs.has_value() && !stream_->cancelled()) {
+    if (std::optional<grpc::ByteBuffer> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
+  }
+  item->chunk_bytes = Reservation();
+  item->owner.reset();
+  {
+    MutexLock lock(mu_);
+    --unwritten_;
+    unwritten_bytes_ -= item->request_bytes;
+    if (item->outputs.has_value()) sending_chunks_ = false;
+  }
+  Advance();
+}
+
+StreamItem* CallStream::Startable() {
+  if (running_alone_) return nullptr;
+  for (const std::shared_ptr<StreamItem>& item : items_) {
+    if (item->stage != StreamItem::Stage::kWaits) continue;
+    return item->alone && running_ > 0 ? nullptr : item.get();
+  }
+  return nullptr;
+}
+
+void CallStream::Read(bool awaits_chunk) {
+  auto take = [self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
+    const size_t size_bytes = message.has_value() ? message->Length() : 0;
+    // The next Read follows the result of this one, so that the order stays whatever thread takes the message apart.
+    RunIfLarge(*self->context_, static_cast<int64_t>(size_bytes), [self, message = std::move(message)]() mutable {
+      self->reader_.Take(std::move(message),
+                         [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
+    });
+  };
+  // Calls come when they like; chunks have room reserved for them, and must get on.
+  stream_->Read(std::move(take), awaits_chunk ? kMaxChunkBytes : 0, /*reserved=*/true);
+}
+
+void CallStream::HandleRead(StreamReader::Result result) {
+  {
+    MutexLock lock(mu_);
+    reading_ = false;
+    awaits_chunks_ = result.awaits_chunks;
+    for (std::shared_ptr<StreamItem>& item : result.items) {
+      unwritten_bytes_ += item->request_bytes;
+      items_.push_back(std::move(item));
+    }
+    if (result.end.has_value()) {
+      read_all_ = true;
+      end_ = *std::move(result.end);
+    }
+  }
+  Advance();
+}
+
+void CallStream::Submit(StreamItem* item) {
+  Call& call = item->received.call;
+  AskFor(stream_, item->received.tensors, /*alone=*/true, &call);
+  call.hold = [item, stream = stream_.get()](int64_t bytes) {
+    return item->Hold(bytes, [stream] { return stream->peer(); });
+  };
+  std::shared_ptr<const void> owner = call.owner;
+  engine_->Submit(std::move(call), [self = shared_from_this(), item,
+                                    owner = std::move(owner)](absl::StatusOr<CallReply> result) mutable {
+    const absl::Status status = self->Encode(std::move(result), item);
+    // Chunks that came are not needed any more, and what goes back may take long; the rest is held with its room.
+    if (!item->chunked) item->owner = std::move(owner);
+    owner.reset();
+    item->observation.Finish(status, static_cast<int64_t>(item->reply.Length()) +
+                                         (item->outputs.has_value() ? item->outputs->size_bytes() : 0));
+    {
+      MutexLock lock(self->mu_);
+      item->stage = StreamItem::Stage::kAnswered;
+      --self->running_;
+      self->running_alone_ = false;
+    }
+    self->Advance();
+  });
+}
+
+absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* item) {
+  if (!result.ok()) {
+    absl::Status status = PrefixField(result.status(), "call.");
+    item->chunk_bytes = Reservation();
+    item->reply = EncodeStreamError(item->sequence, ToMessage(status)).ToByteBuffer();
+    return status;
+  }
+  std::vector<Buffer> outputs;
+  WireBody response = item->received.cached.EncodeResponse(*std::move(result), item->received.want_timings,
+                                                           item->observation, item->chunked ? &outputs : nullptr);
+  item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToByteBuffer();
+  if (!item->chunked) return absl::OkStatus();
+  item->outputs.emplace(item->sequence, std::move(outputs));
+  // Less than before, so that it is had. (More is possible only where few elements have many statistics.)
+  item->chunk_bytes.Resize(item->outputs->size_bytes(), [this] { return stream_->peer(); }).IgnoreError();
+  return absl::OkStatus();
+}
+
+void CallStream::Cancel() {
+  std::vector<std::pair<ReceivedCall, Observation>> dropped;  // ended without the lock
+  {
+    MutexLock lock(mu_);
+    for (const std::shared_ptr<StreamItem>& item : items_) {
+      if (item->stage != StreamItem::Stage::kWaits) continue;
+      dropped.emplace_back(std::exchange(item->received, {}), std::move(item->observation));
+      item->stage = StreamItem::Stage::kAnswered;
+    }
+  }
+  for (auto& [call, observation] : dropped) observation.Finish(absl::CancelledError("the caller went away"), 0);
+  Advance();
+}
+
+}  // namespace
+
+Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
+                           CallDecoder* decoder) {
+  auto start = [context, limits, engine, decoder](std::shared_ptr<Stream> stream) {
+    // Nothing has been read: a server that is full refuses here.
+    const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    if (!open.ok()) return Refuse(*context, std::move(stream), open.status());
+    std::make_shared<CallStream>(context, limits, engine, decoder, std::move(stream))->Start();
+  };
+  return {std::move(path), std::move(start)};
+}
+
+}  // namespace normd::rpc

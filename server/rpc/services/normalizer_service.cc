@@ -1,0 +1,138 @@
+#include "server/rpc/services/normalizer_service.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/errors.h"
+#include "normd/v1/normalizer.pb.h"
+#include "server/rpc/codec/call_decoder.h"
+#include "server/rpc/codec/encode.h"
+#include "server/rpc/services/describe.h"
+#include "server/rpc/services/handlers.h"
+#include "server/rpc/services/method_names.h"
+#include "server/rpc/services/normalize_stream.h"
+#include "server/rpc/transport/admission.h"
+
+namespace normd::rpc {
+namespace {
+
+// Keeps the request, and the room that was made for it and its reply, until the reply has gone.
+Stream::Callback Keep(std::shared_ptr<const void> owner) {
+  return [owner = std::move(owner)] {};
+}
+
+void Normalize(Engine* engine, ReceivedCall& received, Reply reply) {
+  AskFor(reply.stream(), received.tensors, /*alone=*/true, &received.call);
+  TakeRoomOf(reply.stream(), &received);
+  engine->Submit(std::move(received.call),
+                 [reply = std::move(reply), owner = received.call.owner, cached = std::move(received.cached),
+                  want_timings = received.want_timings](absl::StatusOr<CallReply> result) mutable {
+                   if (!result.ok()) return reply(result.status());
+                   WireBody body = cached.EncodeResponse(*std::move(result), want_timings, reply.observation());
+                   reply(std::move(body).ToByteBuffer(), Keep(std::move(owner)));
+                 });
+}
+
+void ComputeMoments(Engine* engine, ReceivedCall& received, Reply reply) {
+  AskFor(reply.stream(), received.tensors, /*alone=*/true, &received.call);
+  TakeRoomOf(reply.stream(), &received);
+  engine->Submit(std::move(received.call),
+                 [reply = std::move(reply), owner = received.call.owner,
+                  cached = std::move(received.cached)](absl::StatusOr<CallReply> result) mutable {
+                   if (!result.ok()) return reply(result.status());
+                   cached.Remember(*result);
+                   WireBody body = EncodeComputeMomentsResponse(*std::move(result), reply.observation());
+                   reply(std::move(body).ToByteBuffer(), Keep(std::move(owner)));
+                 });
+}
+
+// An item of a batch, without its call.
+struct Item {
+  absl::Status refused;  // the error that kept it from the engine, or OK
+  CachedCall cached;
+  bool want_timings = false;
+};
+
+// Results of the calls and refusals in the order of the request, each error saying which item it is about.
+grpc::ByteBuffer EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr<CallReply>> results,
+                             Observation& observation) {
+  WireBody body;
+  size_t next = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    Item& item = items[i];
+    absl::StatusOr<CallReply> result = item.refused.ok() ? std::move(results[next++]) : item.refused;
+    WireBody encoded;
+    if (result.ok()) {
+      encoded = EncodeBatchItem(item.cached.EncodeResponse(*std::move(result), item.want_timings, observation));
+    } else {
+      ++observation.record().batch_items_failed;
+      encoded = EncodeBatchItemError(PrefixField(result.status(), absl::StrCat("items[", i, "].")));
+    }
+    body.AppendMessageField(v1::BatchNormalizeResponse::kItemsFieldNumber, std::move(encoded));
+  }
+  return std::move(body).ToByteBuffer();
+}
+
+void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reply reply) {
+  std::vector<Call> calls;
+  std::vector<Item> items(batch.items.size());
+  calls.reserve(batch.items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    items[i].refused = std::move(batch.statuses[i]);
+    if (!items[i].refused.ok()) continue;
+    ReceivedCall& received = batch.items[i];
+    AskFor(reply.stream(), received.tensors, /*alone=*/false, &received.call);
+    TakeRoomOf(reply.stream(), &received);
+    items[i].cached = std::move(received.cached);
+    items[i].want_timings = received.want_timings;
+    calls.push_back(std::move(received.call));
+  }
+  reply.observation().DecodeDone();
+  engine->SubmitBatch(std::move(calls),
+                      [reply = std::move(reply), owner = std::move(batch.owner),
+                       items = std::move(items)](std::vector<absl::StatusOr<CallReply>> results) mutable {
+                        grpc::ByteBuffer bytes = EncodeBatch(std::move(items), std::move(results), reply.observation());
+                        reply(std::move(bytes), Keep(std::move(owner)));
+                      });
+}
+
+}  // namespace
+
+std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine,
+                                    CallDecoder* decoder) {
+  const auto path = [](const char* method) { return MethodPath("normd.v1.Normalizer", method); };
+  return {
+      UnaryBytes(context, path("Normalize"),
+                 [engine, decoder](const grpc::ByteBuffer& message, Reservation room, Reply reply) {
+                   ReceivedCall call;
+                   const absl::Status status =
+                       decoder->DecodeNormalize(message, std::move(room), *reply.stream(), reply.observation(), &call);
+                   return status.ok() ? Normalize(engine, call, std::move(reply)) : reply(status);
+                 }),
+      UnaryBytes(context, path("BatchNormalize"),
+                 [engine, decoder, max_items = options->max_batch_items](const grpc::ByteBuffer& message,
+                                                                         Reservation room, Reply reply) {
+                   ReceivedBatch batch;
+                   const absl::Status status = decoder->DecodeBatch(message, std::move(room), *reply.stream(),
+                                                                    max_items, reply.observation(), &batch);
+                   return status.ok() ? BatchNormalize(engine, batch, std::move(reply)) : reply(status);
+                 }),
+      UnaryBytes(context, path("ComputeMoments"),
+                 [engine, decoder](const grpc::ByteBuffer& message, Reservation room, Reply reply) {
+                   ReceivedCall call;
+                   const absl::Status status = decoder->DecodeComputeMoments(message, std::move(room), *reply.stream(),
+                                                                             reply.observation(), &call);
+                   return status.ok() ? ComputeMoments(engine, call, std::move(reply)) : reply(status);
+                 }),
+      Unary<v1::DescribeRequest>(context, path("Describe"),
+                                 [engine, options](Parsed<v1::DescribeRequest>, Reply reply) {
+                                   reply(Serialize(Describe(*options, *engine)));
+                                 }),
+      NormalizeStreamRoute(context, path("NormalizeStream"), {options->max_stream_calls, MaxTensorBytes(*options)},
+                           engine, decoder),
+  };
+}
+
+}  // namespace normd::rpc

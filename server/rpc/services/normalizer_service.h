@@ -1,0 +1,22 @@
+// normd.v1.Normalizer: each method reads as decode, call, encode. NormalizeStream is in normalize_stream.h, Describe in
+// describe.h.
+// In the path: handlers run on a queue's thread, replies are sent from wherever the engine finishes.
+#ifndef NORMD_SERVER_RPC_SERVICES_NORMALIZER_SERVICE_H_
+#define NORMD_SERVER_RPC_SERVICES_NORMALIZER_SERVICE_H_
+
+#include <vector>
+
+#include "server/engine/engine.h"
+#include "server/rpc/codec/call_decoder.h"
+#include "server/rpc/transport/route.h"
+#include "server/rpc/transport/server_options.h"
+
+namespace normd::rpc {
+
+// Everything is borrowed and must outlive the methods' streams.
+std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine,
+                                    CallDecoder* decoder);
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_SERVICES_NORMALIZER_SERVICE_H_

@@ -1,0 +1,196 @@
+#include "server/rpc/services/session_transfer.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/text.h"
+#include "normd/v1/sessions.pb.h"
+#include "proto/wire/crc32c.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/session_messages.h"
+#include "server/rpc/services/handlers.h"
+#include "server/rpc/services/method_names.h"
+#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/status.h"
+
+namespace normd::rpc {
+namespace {
+
+// A record holds parameters, state and step ids; the state of a session in limits is no larger than its parameters may
+// be, twice.
+constexpr int64_t kRecordBytesPerParameterByte = 4;
+
+// One export: a chunk is written when the one before it was taken.
+class Export : public std::enable_shared_from_this<Export> {
+ public:
+  // `held` is the record's room.
+  Export(std::string record, std::shared_ptr<Reservation> held, size_t chunk_bytes, std::shared_ptr<Stream> stream,
+         Observation observation)
+      : record_(std::move(record)),
+        held_(std::move(held)),
+        chunk_bytes_(chunk_bytes),
+        stream_(std::move(stream)),
+        observation_(std::move(observation)) {}
+
+  void WriteNext() {
+    if (stream_->cancelled()) return End(absl::CancelledError("the caller went away"));
+    if (offset_ == record_.size()) return End(absl::OkStatus());
+    const std::string_view data = std::string_view(record_).substr(offset_, chunk_bytes_);
+    v1::SessionChunk message;
+    v1::Chunk* const chunk = message.mutable_chunk();
+    chunk->set_offset(static_cast<int64_t>(offset_));
+    chunk->set_data(data.data(), data.size());
+    chunk->set_crc32c(wire::Crc32c(data));
+    offset_ += data.size();
+    chunk->set_last(offset_ == record_.size());
+    stream_->Write(Serialize(message), [self = shared_from_this()] { self->WriteNext(); });
+  }
+
+ private:
+  void End(const absl::Status& status) {
+    observation_.Finish(status, static_cast<int64_t>(offset_));
+    stream_->Finish(ToGrpcStatus(status));
+  }
+
+  const std::string record_;
+  const std::shared_ptr<Reservation> held_;
+  const size_t chunk_bytes_;
+  const std::shared_ptr<Stream> stream_;
+  // Touched by one callback at a time.
+  Observation observation_;
+  size_t offset_ = 0;
+};
+
+void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_bytes,
+                   const v1::ExportSessionRequest& request, std::shared_ptr<Stream> stream, Observation observation) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
+  const auto held = std::make_shared<Reservation>();
+  auto hold = [context, stream, held](int64_t bytes) -> absl::Status {
+    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return stream->peer(); }));
+    return absl::OkStatus();
+  };
+  engine->ExportSession(*std::move(id), std::move(hold),
+                        [held, chunk_bytes, stream = std::move(stream),
+                         observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
+                          if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
+                          // It was made; only the record itself is left, and the chunk that is being written.
+                          const auto left = static_cast<int64_t>(record->size() + 2 * chunk_bytes);
+                          if (left < held->bytes())
+                            held->Resize(left, [&stream] { return stream->peer(); }).IgnoreError();
+                          std::make_shared<Export>(*std::move(record), std::move(held), chunk_bytes, std::move(stream),
+                                                   std::move(observation))
+                              ->WriteNext();
+                        });
+}
+
+// One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread, or for
+// large chunks in the pool; the next chunk is read when one is done with.
+class Import : public std::enable_shared_from_this<Import> {
+ public:
+  Import(const RouteContext* context, Engine* engine, std::shared_ptr<Stream> stream, Reservation held)
+      : context_(context),
+        engine_(engine),
+        stream_(stream),
+        reply_(stream, Observation(context->observer, ShortName(stream_->method()))),
+        held_(std::move(held)) {}
+
+  void ReadNext() {
+    stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
+      if (!message.has_value()) return self->Finish();
+      const auto size_bytes = static_cast<int64_t>(message->Length());
+      RunIfLarge(*self->context_, size_bytes, [self, message = *std::move(message)] {
+        if (const absl::Status status = self->Take(message); !status.ok()) return self->reply_(status);
+        self->ReadNext();
+      });
+    });
+  }
+
+ private:
+  absl::Status Take(const grpc::ByteBuffer& message) {
+    const bool first = reply_.observation().record().request_bytes == 0;
+    reply_.observation().record().request_bytes += static_cast<int64_t>(message.Length());
+    NORMD_RETURN_IF_ERROR(
+        held_.Resize(held_.bytes() + static_cast<int64_t>(message.Length()), [this] { return stream_->peer(); }));
+    v1::ImportSessionRequest request;
+    NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
+    if (first) {
+      id_ = request.session_id();
+    } else if (!request.session_id().empty() && request.session_id() != id_) {
+      return NotAllowedError("session_id", "it is given by the first message");
+    }
+    return Append(request.chunk());
+  }
+
+  absl::Status Append(const v1::Chunk& chunk) {
+    const auto size = static_cast<int64_t>(record_.size());
+    const auto chunk_size = static_cast<int64_t>(chunk.data().size());
+    if (complete_) return NotAllowedError("chunk", "nothing may follow the last chunk");
+    if (chunk.offset() != size) {
+      return OutOfRangeError("chunk.offset", Concat(chunk.offset()), Concat(size, ", where the chunks before it end"),
+                             "CHUNK_OFFSET");
+    }
+    if (chunk_size == 0 && !chunk.last()) return MissingError("chunk.data", "data in every chunk but the last");
+    if (chunk_size > kMaxChunkBytes) return TooManyError("chunk.data", chunk_size, kMaxChunkBytes);
+    const int64_t max_record_bytes = kRecordBytesPerParameterByte * engine_->session_limits().max_parameter_bytes;
+    if (size + chunk_size > max_record_bytes) return TooManyError("record", size + chunk_size, max_record_bytes);
+    if (const uint32_t crc = wire::Crc32c(chunk.data()); crc != chunk.crc32c()) {
+      return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
+    }
+    record_ += chunk.data();
+    complete_ = chunk.last();
+    return absl::OkStatus();
+  }
+
+  void Finish() {
+    if (!complete_) return reply_(MissingError("chunk.last", "a last chunk before the end"));
+    reply_.observation().DecodeDone();
+    engine_->ImportSession(std::move(id_), std::move(record_),
+                           [self = shared_from_this()](absl::StatusOr<SessionPtr> session) {
+                             if (!session.ok()) return self->reply_(session.status());
+                             self->reply_.observation().record().norm_method = Info((*session)->spec.method()).name;
+                             v1::Session message;
+                             SessionToMessage(**session, self->engine_->durability(), v1::SESSION_VIEW_BASIC, &message);
+                             self->reply_(Serialize(message));
+                           });
+  }
+
+  const RouteContext* const context_;
+  Engine* const engine_;
+  const std::shared_ptr<Stream> stream_;
+  Reply reply_;
+  std::string id_;
+  std::string record_;
+  bool complete_ = false;
+  Reservation held_;
+};
+
+}  // namespace
+
+Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engine* engine) {
+  return ServerStreaming<v1::ExportSessionRequest>(
+      context, MethodPath("normd.v1.Sessions", "ExportSession"),
+      [context, engine, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<Stream> stream,
+                                     Observation observation) {
+        ExportSession(context, engine, static_cast<size_t>(chunk_bytes), *request, std::move(stream),
+                      std::move(observation));
+      });
+}
+
+Route ImportSessionRoute(const RouteContext* context, Engine* engine) {
+  auto start = [context, engine](std::shared_ptr<Stream> stream) {
+    // Nothing has been read: a server that is full refuses here.
+    absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    if (!held.ok()) return Refuse(*context, std::move(stream), held.status());
+    std::make_shared<Import>(context, engine, std::move(stream), *std::move(held))->ReadNext();
+  };
+  return {MethodPath("normd.v1.Sessions", "ImportSession"), std::move(start)};
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,250 @@
+#include "server/rpc/services/sessions_service.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "google/protobuf/empty.pb.h"
+#include "kernels/errors.h"
+#include "kernels/methods.h"
+#include "kernels/text.h"
+#include "normd/v1/sessions.pb.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/decode_tensor.h"
+#include "server/rpc/codec/encode.h"
+#include "server/rpc/codec/session_messages.h"
+#include "server/rpc/services/handlers.h"
+#include "server/rpc/services/method_names.h"
+#include "server/rpc/services/session_transfer.h"
+#include "server/session/session_changes.h"
+#include "server/session/session_checks.h"
+
+namespace normd::rpc {
+namespace {
+
+constexpr int kDefaultPageSize = 100;
+constexpr int kMaxPageSize = 1000;
+// A page of FULL views ends early rather than to grow over what ordinary stubs accept.
+constexpr int64_t kMaxPageBytes = int64_t{3} << 20;
+// A reply with tensors is in memory as a message and as bytes.
+constexpr int64_t kBytesHeldPerReplyByte = 2;
+
+grpc::ByteBuffer EncodeSession(const Session& session, Durability durability, v1::SessionView view) {
+  v1::Session message;
+  SessionToMessage(session, durability, view, &message);
+  return Serialize(message);
+}
+
+// Answers with the session, in the view that changes are answered with.
+SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply) {
+  return [durability, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+    if (!session.ok()) return reply(session.status());
+    reply(EncodeSession(**session, durability, v1::SESSION_VIEW_BASIC));
+  };
+}
+
+template <typename Request>
+std::optional<uint64_t> ExpectedVersion(const Request& request) {
+  if (!request.has_expected_version()) return std::nullopt;
+  return request.expected_version();
+}
+
+void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Reply reply) {
+  absl::StatusOr<Session> session = SessionFromMessage(request.session());
+  reply.observation().DecodeDone();
+  if (!session.ok()) return reply(PrefixField(session.status(), "session."));
+  reply.observation().record().norm_method = Info(session->spec.method()).name;
+  session->id = request.session_id();
+  engine->CreateSession(*std::move(session), ReplyWithSession(engine->durability(), std::move(reply)));
+}
+
+// Room for a reply that shows the tensors of `sessions`, held until the transport has taken it.
+absl::StatusOr<std::shared_ptr<Reservation>> HoldReply(const RouteContext& context,
+                                                       absl::Span<const SessionPtr> sessions, const Reply& reply) {
+  int64_t bytes = 0;
+  for (const SessionPtr& session : sessions) bytes += kBytesHeldPerReplyByte * QuotaBytes(*session);
+  NORMD_ASSIGN_OR_RETURN(Reservation held,
+                         context.admission->Reserve(bytes, [&reply] { return reply.stream()->peer(); }));
+  return std::make_shared<Reservation>(std::move(held));
+}
+
+// Sends `message` and holds the reservation until it has left.
+void SendHeld(grpc::ByteBuffer message, std::shared_ptr<Reservation> held, Reply& reply) {
+  reply(std::move(message), [held = std::move(held)] {});
+}
+
+void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
+  if (!view.ok()) return reply(view.status());
+  SessionStore::Cancelled cancelled = reply.Cancelled();
+  engine->GetSession(*std::move(id), std::move(cancelled),
+                     [context, durability = engine->durability(), view = *view,
+                      reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+                       if (!session.ok()) return reply(session.status());
+                       if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, durability, view));
+                       absl::StatusOr<std::shared_ptr<Reservation>> held = HoldReply(*context, {&*session, 1}, reply);
+                       if (!held.ok()) return reply(held.status());
+                       // Not on the thread that answers for the store.
+                       const int64_t bytes = QuotaBytes(**session);
+                       RunIfLarge(*context, bytes,
+                                  [durability, view, held = *std::move(held), reply = std::move(reply),
+                                   session = *std::move(session)]() mutable {
+                                    SendHeld(EncodeSession(*session, durability, view), std::move(held), reply);
+                                  });
+                     });
+}
+
+absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
+  ListQuery query;
+  if (request.page_size() < 0) {
+    return OutOfRangeError("page_size", Concat(request.page_size()), "at least 0", "PAGE_SIZE_OUT_OF_RANGE");
+  }
+  query.page_size = request.page_size() == 0 ? kDefaultPageSize : std::min(request.page_size(), kMaxPageSize);
+  NORMD_ASSIGN_OR_RETURN(query.labels, DecodeFilter(request.filter()));
+  NORMD_ASSIGN_OR_RETURN(query.after_id, DecodePageToken(request.filter(), request.page_token()));
+  return query;
+}
+
+grpc::ByteBuffer EncodePage(const ListPage& page, v1::SessionView view, const std::string& filter,
+                            Durability durability) {
+  v1::ListSessionsResponse response;
+  for (const SessionPtr& session : page.sessions) {
+    SessionToMessage(*session, durability, view, response.add_sessions());
+  }
+  if (!page.next_after.empty()) response.set_next_page_token(EncodePageToken(filter, page.next_after));
+  response.set_damaged(page.damaged);
+  return Serialize(response);
+}
+
+void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSessionsRequest& request, Reply reply) {
+  const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
+  if (!view.ok()) return reply(view.status());
+  absl::StatusOr<ListQuery> query = DecodeListQuery(request);
+  if (!query.ok()) return reply(query.status());
+  query->whole = *view == v1::SESSION_VIEW_FULL;
+  query->max_bytes = kMaxPageBytes;
+  const bool whole = query->whole;
+  engine->ListSessions(*std::move(query),
+                       [context, whole, durability = engine->durability(), view = *view, filter = request.filter(),
+                        reply = std::move(reply)](absl::StatusOr<ListPage> page) mutable {
+                         if (!page.ok()) return reply(page.status());
+                         if (!whole) return reply(EncodePage(*page, view, filter, durability));
+                         auto held = HoldReply(*context, page->sessions, reply);
+                         if (!held.ok()) return reply(held.status());
+                         SendHeld(EncodePage(*page, view, filter, durability), *std::move(held), reply);
+                       });
+}
+
+absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request) {
+  absl::StatusOr<SessionPatch> patch = PatchFromMessage(request);
+  if (patch.ok()) return patch;
+  // The mask is beside the session, everything else is inside.
+  const std::optional<ErrorDetail> detail = GetErrorDetail(patch.status());
+  const bool in_mask = detail.has_value() && detail->field == "update_mask";
+  return in_mask ? patch.status() : PrefixField(patch.status(), "session.");
+}
+
+void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.session().name(), "session.name");
+  absl::StatusOr<SessionPatch> patch = id.ok() ? DecodePatch(request) : id.status();
+  reply.observation().DecodeDone();
+  if (!patch.ok()) return reply(patch.status());
+  engine->UpdateSession(*std::move(id), *std::move(patch), ReplyWithSession(engine->durability(), std::move(reply)));
+}
+
+void ResetSession(Engine* engine, const v1::ResetSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  engine->ResetSession(*std::move(id), ExpectedVersion(request),
+                       ReplyWithSession(engine->durability(), std::move(reply)));
+}
+
+void ForkSession(Engine* engine, const v1::ForkSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  if (!request.session_id().empty()) {
+    if (const absl::Status valid = ValidateSessionId(request.session_id()); !valid.ok()) return reply(valid);
+  }
+  engine->ForkSession(*std::move(id), request.session_id(), ReplyWithSession(engine->durability(), std::move(reply)));
+}
+
+void DeleteSession(Engine* engine, const v1::DeleteSessionRequest& request, Reply reply) {
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  if (!id.ok()) return reply(id.status());
+  engine->DeleteSession(*std::move(id), ExpectedVersion(request),
+                        [reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+                          if (!session.ok()) return reply(session.status());
+                          reply(Serialize(google::protobuf::Empty()));
+                        });
+}
+
+absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request) {
+  PooledStep step;
+  NORMD_ASSIGN_OR_RETURN(step.session, DecodeSessionName(request.session(), "session"));
+  if (request.moments().empty()) return MissingError("moments", "at least one set of moments");
+  if (request.has_step()) {
+    step.step = StepId{request.step().client_id(), request.step().sequence()};
+    NORMD_RETURN_IF_ERROR(ValidateStepId(*step.step));
+  }
+  step.expected_version = ExpectedVersion(request);
+  for (int i = 0; i < request.moments_size(); ++i) {
+    NORMD_ASSIGN_OR_RETURN(Moments part, DecodeMoments(request.moments(i), Concat("moments[", i, "]")));
+    step.parts.push_back(std::move(part));
+  }
+  return step;
+}
+
+void CommitMoments(Engine* engine, const v1::CommitMomentsRequest& request, Reply reply) {
+  absl::StatusOr<PooledStep> step = DecodeCommit(request);
+  reply.observation().DecodeDone();
+  if (!step.ok()) return reply(step.status());
+  step->cancelled = reply.Cancelled();
+  engine->CommitMoments(*std::move(step), [reply = std::move(reply)](absl::StatusOr<CommitResult> result) mutable {
+    if (!result.ok()) return reply(result.status());
+    v1::StateResult message;
+    EncodeCommitResult(*result, /*output_available=*/false, &message);  // there is no output
+    reply(Serialize(message));
+  });
+}
+
+// A unary method of this service from a handler (request, reply).
+template <typename Request, typename Handler>
+Route SessionRoute(const RouteContext* context, const char* name, Handler handler) {
+  return Unary<Request>(context, MethodPath("normd.v1.Sessions", name),
+                        [handler](Parsed<Request> request, Reply reply) { handler(*request, std::move(reply)); });
+}
+
+}  // namespace
+
+std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine) {
+  // A handler that gets the engine.
+  const auto with_engine = [engine](auto handler) {
+    return [engine, handler](const auto& request, Reply reply) { handler(engine, request, std::move(reply)); };
+  };
+  return {
+      SessionRoute<v1::CreateSessionRequest>(context, "CreateSession", with_engine(&CreateSession)),
+      SessionRoute<v1::GetSessionRequest>(context, "GetSession",
+                                          [context, engine](const auto& request, Reply reply) {
+                                            GetSession(context, engine, request, std::move(reply));
+                                          }),
+      SessionRoute<v1::ListSessionsRequest>(context, "ListSessions",
+                                            [context, engine](const auto& request, Reply reply) {
+                                              ListSessions(context, engine, request, std::move(reply));
+                                            }),
+      SessionRoute<v1::UpdateSessionRequest>(context, "UpdateSession", with_engine(&UpdateSession)),
+      SessionRoute<v1::ResetSessionRequest>(context, "ResetSession", with_engine(&ResetSession)),
+      SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_engine(&ForkSession)),
+      SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession)),
+      SessionRoute<v1::CommitMomentsRequest>(context, "CommitMoments", with_engine(&CommitMoments)),
+      ExportSessionRoute(context, options->export_chunk_bytes, engine),
+      ImportSessionRoute(context, engine),
+  };
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,19 @@
+// normd.v1.Sessions: each method reads as decode, call, encode; export and import are in session_transfer.h.
+// In the path: handlers run on a queue's thread; replies are sent from wherever the store finishes.
+#ifndef NORMD_SERVER_RPC_SERVICES_SESSIONS_SERVICE_H_
+#define NORMD_SERVER_RPC_SERVICES_SESSIONS_SERVICE_H_
+
+#include <vector>
+
+#include "server/engine/engine.h"
+#include "server/rpc/transport/route.h"
+#include "server/rpc/transport/server_options.h"
+
+namespace normd::rpc {
+
+// Everything is borrowed and must outlive the methods' streams.
+std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine);
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_SERVICES_SESSIONS_SERVICE_H_

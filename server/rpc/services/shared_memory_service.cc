@@ -1,0 +1,110 @@
+#include "server/rpc/services/shared_memory_service.h"
+
+#include <utility>
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/services/handlers.h"
+#include "server/rpc/services/method_names.h"
+#include "server/rpc/transport/status.h"
+
+namespace normd::rpc {
+namespace {
+
+// Mapping and unmapping are large work, whatever the region's size: system calls that may wait for others.
+constexpr int64_t kMappingBytes = WorkPool::kLargeBytes;
+
+}  // namespace
+
+SharedMemoryService::~SharedMemoryService() {
+  MutexLock lock(mu_);
+  for (const Registration& left : left_) regions_->Remove(left.owner, left.region).IgnoreError();
+}
+
+std::vector<Route> SharedMemoryService::Routes() {
+  return {ServerStreaming<v1::RegisterRegionRequest>(
+      context_, MethodPath("normd.v1.SharedMemory", "RegisterRegion"),
+      [this](Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream, Observation observation) {
+        RegisterLater(std::move(request), std::move(stream), std::move(observation));
+      })};
+}
+
+void SharedMemoryService::RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
+                                        Observation observation) {
+  RunIfLarge(*context_, kMappingBytes,
+             [this, stream = std::move(stream), request = std::move(request),
+              observation = std::move(observation)]() mutable { Register(*request, stream, std::move(observation)); });
+}
+
+void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
+                                   Observation observation) {
+  absl::StatusOr<Registration> made = AddRegion(request, *stream);
+  if (!made.ok()) return Reply(stream, std::move(observation))(made.status());
+  if (!Keep(stream, *made)) {
+    regions_->Remove(made->owner, made->region).IgnoreError();
+    return Reply(stream, std::move(observation))(DrainingError());
+  }
+  v1::RegisterRegionResponse response;
+  response.set_region(made->region);
+  grpc::ByteBuffer message = Serialize(response);
+  // Counted when it is answered: how long a region lives is not how long the request took.
+  observation.Finish(absl::OkStatus(), static_cast<int64_t>(message.Length()));
+  stream->Write(std::move(message));
+  // At once when the caller is gone already.
+  stream->OnCancelled([this, stream] {
+    RunIfLarge(*context_, kMappingBytes, [this, stream] {
+      Remove(stream);
+      stream->Finish(grpc::Status::CANCELLED);
+    });
+  });
+}
+
+absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion(
+    const v1::RegisterRegionRequest& request, const Stream& stream) {
+  const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
+  const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
+  if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
+  if (request.has_cuda() && !request.posix_name().empty()) return NotAllowedError(field, "posix_name is given, too");
+  // A user of the Unix socket is one owner, however many connections it has.
+  const std::string owner = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
+  const v1::CudaMemory& cuda = request.cuda();
+  NORMD_ASSIGN_OR_RETURN(
+      std::string region,
+      request.has_cuda()
+          ? regions_->AddCuda(owner, {cuda.ipc_handle(), cuda.device(), cuda.offset()}, request.size_bytes())
+          : regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
+  return Registration{owner, std::move(region)};
+}
+
+bool SharedMemoryService::Keep(const std::shared_ptr<Stream>& stream, const Registration& registration) {
+  MutexLock lock(mu_);
+  if (!ended_) open_.emplace(stream, registration);
+  return !ended_;
+}
+
+void SharedMemoryService::Remove(const std::shared_ptr<Stream>& stream) {
+  Registration registration;
+  {
+    MutexLock lock(mu_);
+    const auto found = open_.find(stream);
+    if (found == open_.end()) return;
+    registration = std::move(found->second);
+    open_.erase(found);
+  }
+  regions_->Remove(registration.owner, registration.region).IgnoreError();
+}
+
+void SharedMemoryService::EndRegistrations() {
+  std::unordered_map<std::shared_ptr<Stream>, Registration> open;
+  {
+    MutexLock lock(mu_);
+    ended_ = true;
+    open.swap(open_);
+    for (auto& [stream, registration] : open) left_.push_back(std::move(registration));
+  }
+  for (const auto& [stream, registration] : open) stream->Finish(ToGrpcStatus(DrainingError()));
+}
+
+}  // namespace normd::rpc

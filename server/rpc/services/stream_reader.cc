@@ -1,0 +1,262 @@
+#include "server/rpc/services/stream_reader.h"
+
+#include <utility>
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "proto/wire/split.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/rpc/codec/call_memory.h"
+#include "server/rpc/codec/decode_call.h"
+#include "server/rpc/codec/encode.h"
+#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/status.h"
+
+namespace normd::rpc {
+namespace {
+
+// A sequence, and the call itself.
+constexpr size_t kFieldsOfCall = 2;
+// The largest message that can be a chunk: its data, and its other fields.
+constexpr size_t kMaxChunkMessageBytes = kMaxChunkBytes + 1024;
+
+bool IsStep(const Call& call) {
+  return call.mode == Mode::kTraining && std::holds_alternative<SessionTarget>(call.target);
+}
+
+int64_t BytesHeld(const std::vector<ChunkedTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const ChunkedTensor& tensor : tensors) bytes += kBytesHeldPerMessageByte * tensor.size_bytes;
+  return bytes;
+}
+
+// The call without its bytes, as far as it can be judged before its turn.
+Call Trial(const Call& call) {
+  Call trial = call;
+  trial.validate_only = true;
+  trial.expected_version.reset();  // calls before it may move the version
+  return trial;
+}
+
+}  // namespace
+
+void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
+  Result result;
+  if (!message.has_value()) return done(End(absl::OkStatus(), std::move(result)));
+  if (TakeExpectedChunk(*message, &result)) return done(std::move(result));
+  auto item = std::make_shared<StreamItem>(context_, *stream_);
+  item->request_bytes = static_cast<int64_t>(message->Length());
+  item->observation.record().request_bytes = item->request_bytes;
+  absl::StatusOr<Reservation> held =
+      context_->admission->Reserve(kBytesHeldPerMessageByte * item->request_bytes, [this] { return stream_->peer(); });
+  if (!held.ok()) {
+    Abandon(&result);
+    item->sequence = FindVarintField(*message, v1::StreamRequest::kSequenceFieldNumber);
+    Fail(std::move(item), held.status(), &result);
+    return done(std::move(result));
+  }
+  std::string key;
+  if (TakeKnownCall(*message, item, *held, &key, &result)) return done(std::move(result));
+  absl::StatusOr<Request> request = Parse<v1::StreamRequest>(*message, *std::move(held));
+  if (request.ok()) {
+    return TakeRequest(std::move(item), *std::move(request), std::move(key), std::move(result), std::move(done));
+  }
+  item->observation.Finish(request.status(), 0);
+  done(End(request.status(), std::move(result)));
+}
+
+bool StreamReader::TakeKnownCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
+                                 Result* result) {
+  ReceivedBytes bytes = TakeBytes(message);
+  const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(bytes.segments(), kFieldsOfCall);
+  if (!fields.has_value() || fields->empty()) return false;
+  const wire::TopField& call = fields->back();
+  if (call.number != v1::StreamRequest::kCallFieldNumber || call.type != wire::WireType::kDelimited) return false;
+  uint64_t sequence = 0;
+  if (fields->size() == kFieldsOfCall) {
+    const wire::TopField& first = fields->front();
+    if (first.number != v1::StreamRequest::kSequenceFieldNumber || first.type != wire::WireType::kVarint) return false;
+    sequence = first.varint;
+  }
+  ReceivedMessage part = ReceiveOnly(std::move(bytes), call.bytes, wire::kNormalizeRequest);
+  const std::shared_ptr<const void> defaults = defaults_ ? defaults_->owner : nullptr;
+  if (!Recognise(decoder_->cache(), under_defaults_, part, held, context_->buffers, defaults, &item->received)) {
+    *key = KeyOf(part, under_defaults_);
+    return false;
+  }
+  Abandon(result);
+  skips_chunks_ = false;
+  item->sequence = sequence;
+  item->observation.DecodeDone();
+  item->alone = IsStep(item->received.call);
+  item->stage = StreamItem::Stage::kWaits;
+  result->items.push_back(std::move(item));
+  return true;
+}
+
+void StreamReader::TakeRequest(Item item, Request request, std::string key, Result result, Done done) {
+  if (request->has_chunk()) {
+    TakeChunk(request, item->request_bytes, &result);
+    return done(std::move(result));
+  }
+  Abandon(&result);
+  skips_chunks_ = false;
+  item->sequence = request->sequence();
+  if (request->has_call()) {
+    return TakeCall(std::move(item), std::move(request), std::move(key), std::move(result), std::move(done));
+  }
+  if (request->has_defaults()) {
+    TakeDefaults(std::move(item), std::move(request), &result);
+    return done(std::move(result));
+  }
+  const absl::Status error = MissingError("item", "one of defaults, chunk and call");
+  item->observation.Finish(error, 0);
+  done(End(error, std::move(result)));
+}
+
+bool StreamReader::TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result) {
+  const bool expected = awaiting_ != nullptr || skips_chunks_;
+  if (!expected || message.Length() > kMaxChunkMessageBytes) return false;
+  // Its bytes were reserved with the call, or go at once.
+  const absl::StatusOr<Request> request = Parse<v1::StreamRequest>(message, Reservation());
+  if (!request.ok() || !(*request)->has_chunk()) return false;
+  TakeChunk(*request, static_cast<int64_t>(message.Length()), result);
+  return true;
+}
+
+void StreamReader::TakeChunk(const Request& request, int64_t message_bytes, Result* result) {
+  if (awaiting_ == nullptr) {
+    if (skips_chunks_) return;
+    auto item = std::make_shared<StreamItem>(context_, *stream_);
+    item->sequence = request->sequence();
+    item->observation.record().request_bytes = message_bytes;
+    return Fail(std::move(item), NotAllowedError("chunk", "no call of this stream awaits chunks"), result);
+  }
+  StreamItem& item = *awaiting_->item;
+  item.request_bytes += message_bytes;
+  item.observation.record().request_bytes = item.request_bytes;
+  if (const absl::Status status = awaiting_->receiver.Take(*request, *request.tensors); !status.ok()) {
+    Item failed = std::move(awaiting_->item);
+    awaiting_.reset();
+    return Fail(std::move(failed), status, result);
+  }
+  result->awaits_chunks = !awaiting_->receiver.complete();
+  if (!result->awaits_chunks) Complete(result);
+}
+
+void StreamReader::TakeDefaults(Item item, Request request, Result* result) {
+  request.tensors->SetBuffers(context_->buffers);
+  request.tensors->SetSharedMemory({nullptr, "ranges of shared memory come with each call"});
+  const absl::Status status = CheckDefaults({&request->defaults().request(), request.tensors});
+  if (!status.ok()) return Fail(std::move(item), PrefixField(status, "defaults.request."), result);
+  defaults_ = std::move(request);
+  under_defaults_ = decoder_->NewKeyPrefix();
+}
+
+void StreamReader::TakeCall(Item item, Request request, std::string key, Result result, Done done) {
+  const absl::StatusOr<std::vector<ChunkedTensor>> chunked = Announce(request, item.get());
+  const absl::Status status = chunked.ok() ? DecodeCallOf(request, std::move(key), item.get()) : chunked.status();
+  if (!status.ok()) {
+    Fail(std::move(item), status, &result);
+  } else if (!chunked->empty()) {
+    ChunkReceiver receiver(request->sequence(), *chunked, context_->buffers);
+    return AwaitChunks(std::make_unique<Awaiting>(Awaiting{std::move(item), std::move(request), std::move(receiver)}),
+                       std::move(result), std::move(done));
+  } else {
+    item->stage = StreamItem::Stage::kWaits;
+    result.items.push_back(std::move(item));
+  }
+  done(std::move(result));
+}
+
+absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request& request, StreamItem* item) const {
+  absl::StatusOr<std::vector<ChunkedTensor>> tensors = FindChunkedTensors(request->call(), max_tensor_bytes_);
+  if (!tensors.ok()) return PrefixField(tensors.status(), "call.");
+  if (tensors->empty()) return tensors;
+  const int64_t bytes = BytesHeld(*tensors);
+  if (bytes > context_->admission->limits().max_caller_bytes) {
+    // It would be refused for ever.
+    return OutOfRangeError("call.x.chunked", Concat(bytes, " bytes with its residual and their outputs"),
+                           Concat("at most ", context_->admission->limits().max_caller_bytes), "TENSOR_TOO_LARGE");
+  }
+  NORMD_ASSIGN_OR_RETURN(item->chunk_bytes, context_->admission->Reserve(bytes, [this] { return stream_->peer(); }));
+  for (const ChunkedTensor& tensor : *tensors) request.tensors->AwaitChunked(tensor.field, tensor.size_bytes);
+  return tensors;
+}
+
+absl::Status StreamReader::DecodeCallOf(const Request& request, std::string key, StreamItem* item) {
+  GiveMemory(*context_, *stream_, request.tensors);
+  WithTensors<v1::NormalizeRequest> defaults;
+  std::shared_ptr<const void> owner = request.owner;
+  if (defaults_) {
+    defaults = {&(*defaults_)->defaults().request(), defaults_->tensors};
+    owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(request.owner,
+                                                                                                  defaults_->owner);
+  }
+  absl::StatusOr<Call> call = DecodeCall({&request->call(), request.tensors}, defaults);
+  item->observation.DecodeDone();
+  if (!call.ok()) return PrefixField(call.status(), "call.");
+  ReceivedCall& received = item->received;
+  received.want_timings = request->call().want_timings() || (defaults_ && defaults.message->want_timings());
+  received.tensors = request.tensors;
+  received.memory = request.memory;
+  received.cached = PlaceOf(decoder_->cache(), std::move(key), request->call(), defaults_ ? defaults_->owner : nullptr,
+                            received.want_timings, *call);
+  received.call = *std::move(call);
+  received.call.owner = std::move(owner);
+  item->alone = IsStep(received.call);
+  return absl::OkStatus();
+}
+
+void StreamReader::AwaitChunks(std::unique_ptr<Awaiting> awaiting, Result result, Done done) {
+  Call trial = Trial(awaiting->item->received.call);
+  // Keeps the stream, and so the server, while the engine has the call.
+  trial.cancelled = [stream = stream_->shared_from_this()] { return stream->cancelled(); };
+  engine_->Submit(std::move(trial), [this, awaiting = std::move(awaiting), result = std::move(result),
+                                     done = std::move(done)](absl::StatusOr<CallReply> judged) mutable {
+    if (judged.ok()) {
+      awaiting->item->chunked = true;
+      awaiting_ = std::move(awaiting);
+      result.awaits_chunks = true;
+    } else {
+      Fail(std::move(awaiting->item), PrefixField(judged.status(), "call."), &result);
+    }
+    done(std::move(result));
+  });
+}
+
+void StreamReader::Complete(Result* result) {
+  const std::unique_ptr<Awaiting> whole = std::move(awaiting_);
+  StreamItem& item = *whole->item;
+  whole->receiver.MoveTo(item.received.tensors);
+  const absl::Status status = TakeChunkedTensors({&whole->request->call(), item.received.tensors}, &item.received.call);
+  item.observation.DecodeDone();
+  if (!status.ok()) return Fail(std::move(whole->item), PrefixField(status, "call."), result);
+  item.stage = StreamItem::Stage::kWaits;
+  result->items.push_back(std::move(whole->item));
+}
+
+void StreamReader::Abandon(Result* result) {
+  if (awaiting_ == nullptr) return;
+  const std::unique_ptr<Awaiting> part = std::move(awaiting_);
+  Fail(std::move(part->item), part->receiver.IncompleteError(), result);
+}
+
+void StreamReader::Fail(Item item, const absl::Status& error, Result* result) {
+  skips_chunks_ = true;
+  item->received = {};
+  item->chunk_bytes = Reservation();
+  item->reply = EncodeStreamError(item->sequence, ToMessage(error)).ToByteBuffer();
+  item->observation.Finish(error, static_cast<int64_t>(item->reply.Length()));
+  item->stage = StreamItem::Stage::kAnswered;
+  result->items.push_back(std::move(item));
+}
+
+StreamReader::Result StreamReader::End(const absl::Status& status, Result result) {
+  Abandon(&result);
+  result.end = ToGrpcStatus(status);
+  return result;
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,54 @@
+#include "server/rpc/transport/delivery_account.h"
+
+#include <algorithm>
+
+namespace normd::rpc {
+namespace {
+
+// Of a message there come, beside itself, a prefix of 5 bytes, 9 bytes a frame, and for a call some metadata. An honest
+// peer must not run up a debt with them; what is too much here is taken back below.
+constexpr int64_t kOverheadBytes = 128;
+constexpr int64_t kLeastFrameBytes = 4096;
+constexpr int64_t kFrameHeaderBytes = 9;
+
+// What was given up may still be on its way when the call has ended here.
+constexpr absl::Duration kTail = absl::Seconds(1);
+// To settle costs a system call.
+constexpr absl::Duration kSettleInterval = absl::Milliseconds(500);
+
+}  // namespace
+
+bool DeliveryAccount::End(bool complete, absl::Time now) {
+  if (!complete) Lose(now);
+  if (open_.fetch_sub(1, std::memory_order_relaxed) != 1) return false;
+  return absl::ToUnixNanos(now) - settled_at_ns_.load(std::memory_order_relaxed) >=
+         absl::ToInt64Nanoseconds(kSettleInterval);
+}
+
+void DeliveryAccount::Deliver(int64_t bytes) {
+  const int64_t frames = 1 + bytes / kLeastFrameBytes;
+  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * kFrameHeaderBytes, std::memory_order_relaxed);
+}
+
+void DeliveryAccount::Settle(int64_t received_bytes, absl::Time now) {
+  settled_at_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  surplus_ = likely_surplus_ = Surplus(received_bytes);
+}
+
+DeliveryAccount::Bounds DeliveryAccount::Undelivered(int64_t received_bytes, absl::Time now) {
+  if (open() == 0) {
+    Settle(received_bytes, now);
+    return {};
+  }
+  const bool losing =
+      absl::ToUnixNanos(now) - lost_at_ns_.load(std::memory_order_relaxed) < absl::ToInt64Nanoseconds(kTail);
+  MutexLock lock(mu_);
+  const int64_t surplus = Surplus(received_bytes);
+  surplus_ = std::min(surplus_, surplus);
+  // With what was given up goes what has come of the others, rather than that an honest peer is blamed for it.
+  likely_surplus_ = losing ? surplus : std::min(likely_surplus_, surplus);
+  return {.at_least = surplus - likely_surplus_, .at_most = surplus - surplus_};
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,79 @@
+// The completion queues and who answers what: every RPC arrives here at its headers and goes to its method by name.
+// In the path: the first of our code that a request meets. Threads: one for each queue; Start and Stop are called once
+// each, from one thread, around the life of the grpc::Server.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_DISPATCHER_H_
+#define NORMD_SERVER_RPC_TRANSPORT_DISPATCHER_H_
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/rpc/transport/queue_figures.h"
+#include "server/rpc/transport/route.h"
+#include "server/rpc/transport/stream.h"
+
+namespace normd::rpc {
+
+struct DispatchLimits {
+  int max_calls_per_connection = 0;
+  int max_calls = 0;  // of all connections
+};
+
+class Dispatcher {
+ public:
+  // `context` and `connections` must outlive the dispatcher.
+  Dispatcher(const RouteContext* context, const DispatchLimits& limits, ConnectionTable* connections)
+      : context_(context), limits_(limits), host_{&live_, connections} {}
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // REQUIRES: before Start.
+  void Add(std::vector<Route> routes);
+  // Adds the queues to a server to be built.
+  void AddTo(grpc::ServerBuilder& builder, int queues);
+
+  // REQUIRES: the server was built and runs.
+  void Start();
+  // From now on calls are refused with UNAVAILABLE, and streams end when what they have read is answered. Returns when
+  // no call is left, or after `grace`; whether none is left.
+  bool Drain(absl::Duration grace);
+  // Waits until every handler has let go of its stream, then ends the threads. REQUIRES: the server has shut down (or
+  // was never built).
+  void Stop();
+
+  LiveStreams& live() { return live_; }
+  // The longest callback is that since the last call.
+  QueueFigures TakeFigures();
+
+ private:
+  void Accept(grpc::ServerCompletionQueue* queue);
+  void Dispatch(std::shared_ptr<Stream> stream);
+  // Whether the call may begin; what to tell it if not.
+  absl::Status Judge(const Stream& stream, const Route& route) const;
+  void Serve(grpc::ServerCompletionQueue* queue);
+  void NoteCallback(absl::Duration duration);
+
+  const RouteContext* const context_;
+  const DispatchLimits limits_;
+  LiveStreams live_;
+  const StreamHost host_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> longest_callback_ns_{0};
+  std::atomic<int64_t> slow_callbacks_{0};
+  grpc::AsyncGenericService service_;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  std::unordered_map<std::string, Route> routes_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_DISPATCHER_H_

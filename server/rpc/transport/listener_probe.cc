@@ -1,0 +1,122 @@
+#include "server/rpc/transport/listener_probe.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "kernels/text.h"
+#include "server/base/steady_time.h"
+
+namespace normd::rpc {
+namespace {
+
+constexpr absl::Duration kInterval = absl::Seconds(2);
+constexpr absl::Duration kTimeout = absl::Seconds(1);
+constexpr std::string_view kUnixPrefix = "unix:";
+constexpr std::string_view kSetup("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+constexpr size_t kFrameHeaderBytes = 9;
+constexpr char kSettingsType = 4;
+
+// Closes a descriptor at the end of the scope.
+struct Socket {
+  int fd = -1;
+  ~Socket() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+bool WaitFor(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-int): poll's own type
+  pollfd poll_fd = {.fd = fd, .events = events, .revents = 0};
+  const absl::Duration left = end - SteadyNow();
+  return left > absl::ZeroDuration() && poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) == 1;
+}
+
+// A server speaks first, too: its SETTINGS are the proof that somebody took the connection.
+bool IsServed(int fd, absl::Time end) {
+  if (send(fd, kSetup.data(), kSetup.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(kSetup.size())) return false;
+  std::array<char, kFrameHeaderBytes> frame{};
+  size_t got = 0;
+  while (got < frame.size()) {
+    if (!WaitFor(fd, POLLIN, end)) return false;
+    const ssize_t count = recv(fd, frame.data() + got, frame.size() - got, 0);
+    if (count <= 0) return false;
+    got += static_cast<size_t>(count);
+  }
+  return frame[3] == kSettingsType;
+}
+
+bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time end) {
+  if (connect(fd, address, size) == 0) return true;
+  if (errno != EINPROGRESS || !WaitFor(fd, POLLOUT, end)) return false;
+  int error = 0;
+  socklen_t error_size = sizeof(error);
+  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size) == 0 && error == 0;
+}
+
+bool AskUnix(const std::string& path, absl::Time end) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const Socket socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  return socket.fd >= 0 && Connect(socket.fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address), end) &&
+         IsServed(socket.fd, end);
+}
+
+}  // namespace
+
+void ListenerProbe::Start(std::vector<std::string> listeners, std::vector<int> ports) {
+  listeners_ = std::move(listeners);
+  ports_ = std::move(ports);
+  thread_.emplace(kInterval, [this] { AskAll(); });
+}
+
+void ListenerProbe::Stop() { thread_.reset(); }
+
+void ListenerProbe::AskAll() {
+  bool all = true;
+  for (size_t i = 0; i < listeners_.size(); ++i) all = Ask(listeners_[i], ports_[i]) && all;
+  answers_.store(all, std::memory_order_relaxed);
+}
+
+bool ListenerProbe::Ask(const std::string& listener, int port) {
+  const absl::Time end = SteadyNow() + kTimeout;
+  if (listener.compare(0, kUnixPrefix.size(), kUnixPrefix) == 0) {
+    return AskUnix(listener.substr(kUnixPrefix.size()), end);
+  }
+  std::string host = listener.substr(0, listener.rfind(':'));
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  // A wildcard address is reached as this host.
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), Concat(port).c_str(), &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> infos(found, freeaddrinfo);
+  const Socket socket{::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (socket.fd < 0) return false;
+  // Bound first, so that the accept loop knows the connection before it comes.
+  sockaddr_storage own{};
+  own.ss_family = static_cast<sa_family_t>(found->ai_family);
+  socklen_t size = sizeof(own);
+  if (bind(socket.fd, reinterpret_cast<const sockaddr*>(&own), found->ai_addrlen) != 0 ||
+      getsockname(socket.fd, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
+    return false;
+  }
+  announce_(ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                            : reinterpret_cast<const sockaddr_in&>(own).sin_port));
+  const bool served = Connect(socket.fd, found->ai_addr, found->ai_addrlen, end) && IsServed(socket.fd, end);
+  announce_(0);
+  return served;
+}
+
+}  // namespace normd::rpc

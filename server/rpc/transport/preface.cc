@@ -1,0 +1,47 @@
+#include "server/rpc/transport/preface.h"
+
+#include <algorithm>
+
+namespace normd::rpc {
+namespace {
+
+constexpr std::string_view kMagic = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+constexpr size_t kFrameHeaderBytes = 9;
+constexpr unsigned char kSettingsType = 4;
+
+unsigned Byte(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
+
+// A method in capitals, then a space: "GET ", "OPTIONS ".
+bool LooksLikeHttp1(std::string_view head) {
+  const size_t space = head.find(' ');
+  const std::string_view method = head.substr(0, space);
+  return space != std::string_view::npos && space >= 3 && space <= 7 &&
+         std::all_of(method.begin(), method.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+}  // namespace
+
+Preface JudgePreface(std::string_view head) {
+  const size_t same = std::min(head.size(), kMagic.size());
+  if (head.substr(0, same) != kMagic.substr(0, same)) {
+    if (LooksLikeHttp1(head)) return Preface::kHttp1;
+    // "GET" alone may still become "GET /".
+    const bool letters =
+        head.size() < 8 && std::all_of(head.begin(), head.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+    return letters ? Preface::kIncomplete : Preface::kForeign;
+  }
+  if (head.size() < kMagic.size() + kFrameHeaderBytes) return Preface::kIncomplete;
+  const std::string_view frame = head.substr(kMagic.size());
+  const size_t length = Byte(frame, 0) << 16 | Byte(frame, 1) << 8 | Byte(frame, 2);
+  const bool settings = Byte(frame, 3) == kSettingsType && Byte(frame, 4) == 0;
+  const size_t whole = kMagic.size() + kFrameHeaderBytes + length;
+  if (!settings || whole > kPrefaceWindowBytes) return Preface::kForeign;
+  return head.size() >= whole ? Preface::kComplete : Preface::kIncomplete;
+}
+
+std::string_view Http1Answer() {
+  return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 99\r\n\r\n"
+         "This port speaks gRPC, which is HTTP/2 without TLS here; metrics and health are on the admin port.\n";
+}
+
+}  // namespace normd::rpc

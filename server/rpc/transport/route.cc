@@ -1,0 +1,138 @@
+#include "server/rpc/transport/route.h"
+
+#include "kernels/errors.h"
+#include "kernels/text.h"
+#include "server/base/errors.h"
+#include "server/rpc/transport/status.h"
+
+namespace normd::rpc {
+
+std::string_view ShortName(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string_view::npos ? path : path.substr(dot + 1);
+}
+
+Reply::~Reply() {
+  if (stream_ != nullptr) (*this)(absl::InternalError("the request was dropped unanswered"));
+}
+
+void Reply::operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callback written) {
+  const std::shared_ptr<Stream> stream = std::move(stream_);
+  const absl::Status status = message.status();
+  observation_.Finish(status, message.ok() ? static_cast<int64_t>(message->Length()) : 0);
+  if (absl::IsResourceExhausted(status) && MayPassLater(status)) stream->SetRetryPushback();
+  if (message.ok()) {
+    stream->WriteAndFinish(*std::move(message), grpc::Status::OK, std::move(written));
+  } else {
+    stream->Finish(ToGrpcStatus(status));
+  }
+}
+
+bool IsLoopback(std::string_view peer) {
+  // gRPC writes the brackets of IPv6 as they are or percent-encoded, and mapped IPv4 as IPv4.
+  return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]:") || peer.starts_with("ipv6:%5B::1%5D:");
+}
+
+void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why) {
+  const std::string_view rpc = ShortName(stream->method());  // before the stream is moved, which keeps it
+  Reply(std::move(stream), Observation(context.observer, rpc))(why);
+}
+
+void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<void()> work) {
+  if (context.work_pool == nullptr) return work();
+  context.work_pool->RunIfLarge(bytes, std::move(work));
+}
+
+namespace {
+
+using Then = absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)>;
+
+// A call between its headers and its message.
+struct Arriving {
+  const RouteContext* context;
+  std::shared_ptr<Stream> stream;
+  int64_t factor;
+  Reservation held;
+  ReadGate::Ticket ticket;
+  Then then;
+};
+
+void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
+  Stream& stream = *call.stream;
+  Observation observation(call.context->observer, ShortName(stream.method()));
+  if (!message.has_value()) {
+    // Cut short by us, half-closed without a message, gone, or over the size limit: then gRPC has told the caller.
+    absl::Status error = stream.read_error();
+    if (error.ok()) error = MissingError("message", "one request message");
+    return Reply(call.stream, std::move(observation))(error);
+  }
+  const auto size_bytes = static_cast<int64_t>(message->Length());
+  observation.record().request_bytes = size_bytes;
+  if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
+  absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return stream.peer(); });
+  if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
+  call.ticket = ReadGate::Ticket();  // counted as held from now on
+  stream.connection()->NoteMessage(size_bytes);
+  if (size_bytes < WorkPool::kLargeBytes) {
+    return call.then(*std::move(message), std::move(call.held), std::move(observation));
+  }
+  RunIfLarge(*call.context, size_bytes,
+             [then = std::move(call.then), message = *std::move(message), held = std::move(call.held),
+              observation = std::move(observation)]() mutable {
+               then(std::move(message), std::move(held), std::move(observation));
+             });
+}
+
+void ReadMessage(Arriving call, int64_t most_bytes) {
+  Stream* const stream = call.stream.get();
+  stream->Read([call = std::move(call)](
+                   std::optional<grpc::ByteBuffer> message) mutable { TakeMessage(call, std::move(message)); },
+               most_bytes);
+}
+
+void ReadAnnounced(Arriving call, int64_t announced_bytes) {
+  ReadGate* const gate = call.context->read_gate;
+  const int64_t bytes = call.factor * announced_bytes;
+  auto start = [call = std::move(call), bytes, announced_bytes](ReadGate::Ticket) mutable {
+    const absl::Status fits = call.held.Resize(bytes, [&call] { return call.stream->peer(); });
+    if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
+    ReadMessage(std::move(call), announced_bytes);
+  };
+  if (gate == nullptr) return start(ReadGate::Ticket());
+  gate->EnterAnnounced(bytes, announced_bytes, std::move(start));
+}
+
+}  // namespace
+
+void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, Then then) {
+  const int64_t announced = stream->AnnouncedBytes();
+  if (announced > context->max_message_bytes) {
+    return Refuse(*context, std::move(stream),
+                  OutOfRangeError("message", Concat(announced, " bytes"),
+                                  Concat("at most ", context->max_message_bytes), "MESSAGE_TOO_LARGE"));
+  }
+  // Of nothing yet, which always fits.
+  Reservation held = *context->admission->Reserve(0, [] { return std::string(); });
+  Arriving call = {context, std::move(stream), factor, std::move(held), ReadGate::Ticket(), std::move(then)};
+  if (announced > 0) return ReadAnnounced(std::move(call), announced);
+  if (context->read_gate == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
+  const Connection& connection = *call.stream->connection();
+  context->read_gate->Enter(connection, factor * connection.expected_bytes(),
+                            [call = std::move(call)](ReadGate::Ticket ticket) mutable {
+                              call.ticket = std::move(ticket);
+                              const int64_t most_bytes = call.context->max_message_bytes;
+                              ReadMessage(std::move(call), most_bytes);
+                            });
+}
+
+Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler) {
+  auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
+    auto then = [&handler, stream](const grpc::ByteBuffer& message, Reservation reservation, Observation observation) {
+      handler(message, std::move(reservation), Reply(stream, std::move(observation)));
+    };
+    ReadRequest(context, stream, kBytesHeldPerMessageByte, std::move(then));
+  };
+  return {std::move(path), std::move(start)};
+}
+
+}  // namespace normd::rpc

@@ -1,0 +1,176 @@
+#include "server/session/durable/change_group.h"
+
+#include <type_traits>
+#include <utility>
+
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/record/record.h"
+#include "server/session/session_changes.h"
+
+namespace normd {
+
+namespace {
+
+// OK when there is a session to change.
+absl::Status CheckExists(const WorkingSession& session, const std::string& id) {
+  NORMD_RETURN_IF_ERROR(session.damage);
+  return session.stored.published == nullptr ? SessionNotFoundError(id) : absl::OkStatus();
+}
+
+void SetRow(RowChange::Kind kind, const std::string& id, RowVersion expected, RowChange* row) {
+  row->kind = kind;
+  row->id = id;
+  row->expected = expected;
+  row->head = {};  // may have been large
+  row->labels.clear();
+  row->bytes = 0;
+  row->expires_at.reset();
+  row->clients.clear();
+}
+
+void SetState(StoredSession* stored, RowChange* row) {
+  row->clients = TakeClientRows(stored);
+  SerializeState(*stored, &row->state);
+  row->expires_at = ExpireTime(*stored->published);
+}
+
+void SetHead(const Session& session, RowChange* row) {
+  row->head = SerializeHead(session);
+  row->labels = LabelText(session.labels);
+  row->bytes = QuotaBytes(session);
+}
+
+}  // namespace
+
+void Change::Answer() {
+  if (commit_done != nullptr) {
+    if (status.ok()) return commit_done(std::move(result));
+    return commit_done(status);
+  }
+  if (session_done == nullptr) return;
+  if (status.ok()) return session_done(std::move(session));
+  session_done(status);
+}
+
+void ChangeGroup::Add(const std::string& id, WorkingSession session) {
+  if (session.stored.published != nullptr) {
+    session.bytes_before = QuotaBytes(*session.stored.published);
+    session.expired = IsExpired(*session.stored.published, now_);
+    if (session.expired) Remove(&session);
+  }
+  sessions_.insert_or_assign(id, std::move(session));
+}
+
+void ChangeGroup::Apply(Change* change) {
+  WorkingSession* const session = &sessions_.at(change->id);
+  if (const auto* update = std::get_if<StateUpdate>(&change->what)) {
+    change->status = CheckExists(*session, change->id);
+    if (change->status.ok()) change->status = Step(session, *update, &change->result);
+    return;
+  }
+  const absl::StatusOr<SessionPtr> result = std::visit(
+      [&](auto& what) -> absl::StatusOr<SessionPtr> {
+        using Kind = std::decay_t<decltype(what)>;
+        if constexpr (std::is_same_v<Kind, StateUpdate>) {
+          return absl::InternalError("a step is applied by Step");
+        } else {
+          // Creating needs no session, and a damaged one can be deleted.
+          constexpr bool kNeedsSession = !std::is_same_v<Kind, StoredSession> && !std::is_same_v<Kind, DeleteChange>;
+          if constexpr (kNeedsSession) NORMD_RETURN_IF_ERROR(CheckExists(*session, change->id));
+          return ApplyTo(session, what);
+        }
+      },
+      change->what);
+  change->status = result.status();
+  if (result.ok()) change->session = *result;
+  if (change->status.code() == absl::StatusCode::kNotFound) change->status = SessionNotFoundError(change->id);
+}
+
+absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, StoredSession& created) {
+  if (session->row.key == 0) NORMD_RETURN_IF_ERROR(session->damage);  // it may be a lost one's name
+  if (session->stored.published != nullptr || !session->damage.ok()) return SessionExistsError(created.published->id);
+  const int64_t bytes = QuotaBytes(*created.published);
+  NORMD_RETURN_IF_ERROR(CheckTotals(totals_.sessions + 1, totals_.bytes + bytes, limits_));
+  ++totals_.sessions;
+  totals_.bytes += bytes;
+  session->stored = created;  // a copy: the change may be tried again
+  session->head_changed = true;
+  session->state_changed = true;
+  return session->stored.published;
+}
+
+absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, SessionPatch& patch) {
+  const int64_t before = QuotaBytes(*session->stored.published);
+  NORMD_RETURN_IF_ERROR(PatchSession(patch, limits_, totals_.bytes, now_, &session->stored));
+  totals_.bytes += QuotaBytes(*session->stored.published) - before;
+  session->head_changed = true;
+  session->state_changed = true;
+  return session->stored.published;
+}
+
+absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ResetChange& reset) {
+  NORMD_RETURN_IF_ERROR(CheckVersion(*session->stored.published, reset.expected_version));
+  ResetState(now_, &session->stored);
+  session->state_changed = true;
+  return session->stored.published;
+}
+
+absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, DeleteChange& remove) {
+  SessionPtr before = session->stored.published;
+  if (before == nullptr && session->row.key == 0 && !session->removed) NORMD_RETURN_IF_ERROR(session->damage);
+  if (before == nullptr && session->damage.ok()) return absl::NotFoundError("");
+  // Of a damaged session no version can be told.
+  if (before == nullptr && remove.expected_version.has_value()) return session->damage;
+  if (before != nullptr) NORMD_RETURN_IF_ERROR(CheckVersion(*before, remove.expected_version));
+  Remove(session);
+  return before;
+}
+
+absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ExpireChange& /*expire*/) {
+  // Add has removed an expired one already. If it is none by its record, the column was wrong.
+  if (session->stored.published != nullptr && !session->columns_fit)
+    session->head_changed = session->state_changed = true;
+  return session->stored.published;
+}
+
+absl::Status ChangeGroup::Step(WorkingSession* session, const StateUpdate& update, CommitResult* result) {
+  NORMD_ASSIGN_OR_RETURN(*result, CommitStep(update, limits_, now_, &session->stored));
+  if (!result->replayed && (result->applied || update.step.has_value())) session->state_changed = true;
+  return absl::OkStatus();
+}
+
+void ChangeGroup::Remove(WorkingSession* session) {
+  if (session->stored.published != nullptr) {
+    --totals_.sessions;
+    totals_.bytes -= QuotaBytes(*session->stored.published);
+  }
+  session->stored = {};
+  session->damage = absl::OkStatus();
+  session->removed = true;
+  session->head_changed = false;
+  session->state_changed = false;
+}
+
+void ChangeGroup::Rows(std::vector<RowChange>* rows) {
+  size_t used = 0;
+  const auto next_row = [&] {
+    if (used == rows->size()) rows->emplace_back();
+    return &(*rows)[used++];
+  };
+  for (auto& [id, working] : sessions_) {
+    const bool has_row = working.row.key != 0;
+    if (working.removed && has_row) SetRow(RowChange::Kind::kDelete, id, working.row, next_row());
+    if (working.stored.published == nullptr || !(working.head_changed || working.state_changed)) continue;
+    const bool is_new = !has_row || working.removed;
+    const bool all = is_new || working.head_changed || !working.columns_fit;
+    const auto kind = is_new ? RowChange::Kind::kInsert : all ? RowChange::Kind::kAll : RowChange::Kind::kState;
+    RowChange* const row = next_row();
+    SetRow(kind, id, is_new ? RowVersion() : working.row, row);
+    SetState(&working.stored, row);
+    if (all) SetHead(*working.stored.published, row);
+  }
+  rows->resize(used);
+}
+
+}  // namespace normd

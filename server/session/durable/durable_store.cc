@@ -1,0 +1,240 @@
+#include "server/session/durable/durable_store.h"
+
+#include "absl/time/clock.h"
+#include "kernels/errors.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/record/record.h"
+#include "server/session/running_state.h"
+#include "server/session/session_changes.h"
+
+namespace normd {
+
+namespace {
+
+int64_t BytesOf(const Moments& moments) { return static_cast<int64_t>(moments.size() * sizeof(Moment)); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DurableStore>> DurableStore::Open(DurableStoreOptions options, StoreTables tables,
+                                                                 Clock* clock) {
+  NORMD_ASSIGN_OR_RETURN(const TableTotals totals, tables.reader->Totals());
+  return std::unique_ptr<DurableStore>(new DurableStore(std::move(options), std::move(tables), clock, totals));
+}
+
+DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Clock* clock, const TableTotals& totals)
+    : options_(std::move(options)),
+      clock_(clock),
+      shared_(tables.writer->shared()),
+      write_table_(std::move(tables.writer)),
+      read_table_(std::move(tables.reader)),
+      list_table_(std::move(tables.lister)),
+      check_table_(std::move(tables.checker)),
+      last_sweep_(std::chrono::steady_clock::now()),
+      residents_(options_.max_resident_bytes),
+      answers_(std::make_unique<AnswerThreads>(options_.answer_threads)) {
+  figures_.sessions = totals.sessions;
+  figures_.bytes = totals.bytes;
+  if (check_table_ != nullptr) {
+    const bool first = check_table_->SizeBytes() <= options_.max_bytes_checked_first;
+    if (first) CheckFile();
+    if (!first) checker_ = std::thread([this] { CheckFile(); });
+  }
+  writer_ = std::thread([this] { RunWriter(); });
+  reader_ = std::thread([this] { RunReader(); });
+  lister_ = std::thread([this] { RunLists(); });
+}
+
+DurableStore::~DurableStore() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  changes_ready_.SignalAll();
+  reads_ready_.SignalAll();
+  lists_ready_.SignalAll();
+  writer_.join();
+  reader_.join();
+  lister_.join();
+  if (checker_.joinable()) {
+    // An interruption that comes before the check has begun is lost.
+    while (!file_checked()) {
+      check_table_->Interrupt();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    checker_.join();
+  }
+  answers_.reset();
+}
+
+bool DurableStore::file_checked() const {
+  MutexLock lock(mu_);
+  return file_checked_;
+}
+
+void DurableStore::CheckFile() {
+  const absl::Status status = check_table_->CheckIntegrity();
+  const bool damaged = absl::IsDataLoss(status);
+  {
+    MutexLock lock(mu_);
+    file_checked_ = true;
+    if (damaged) file_damage_ = status;
+  }
+  if (damaged && options_.observer.on_file_damaged != nullptr) options_.observer.on_file_damaged(status);
+}
+
+absl::Status DurableStore::MissingRow() const {
+  MutexLock lock(mu_);
+  if (file_damage_.ok()) return absl::OkStatus();
+  return DataLossError("the store's file is damaged, and this session may have been in it; restore a backup");
+}
+
+// ---- the callers' threads
+
+StoreFigures DurableStore::figures() const {
+  MutexLock lock(mu_);
+  StoreFigures figures = figures_;
+  figures.resident_sessions = residents_.size();
+  figures.resident_bytes = residents_.bytes();
+  figures.evictions = residents_.evictions();
+  figures.queued = static_cast<int64_t>(changes_.size());
+  figures.file_damaged = !file_damage_.ok();
+  figures.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
+  return figures;
+}
+
+void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) {
+  const absl::Time now = clock_->Now();
+  if (SessionPtr session = FindResident(id, max_staleness, now); session != nullptr) {
+    if (IsExpired(*session, now)) return done(SessionNotFoundError(id));
+    return done(std::move(session));
+  }
+  auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
+    if (!stored.ok()) return done(stored.status());
+    SessionPtr session = std::move(stored->published);
+    if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(session->id));
+    done(std::move(session));
+  };
+  EnqueueRead({.id = std::move(id), .cancelled = std::move(cancelled), .hold = nullptr, .done = std::move(then)});
+}
+
+void DurableStore::Export(std::string id, Hold hold, Done<std::string> done) {
+  auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
+    if (!stored.ok()) return done(stored.status());
+    const Session& session = *stored->published;
+    if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(session.id));
+    done(SerializeRecord(*stored));
+  };
+  EnqueueRead(
+      {.id = std::move(id), .whole = true, .cancelled = nullptr, .hold = std::move(hold), .done = std::move(then)});
+}
+
+void DurableStore::List(ListQuery query, Done<ListPage> done) {
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    const auto queued = static_cast<int64_t>(lists_.size());
+    if (queued >= options_.max_queued_reads) {
+      refused = TooManyError("queued lists", queued + 1, options_.max_queued_reads);
+    } else {
+      lists_.push_back({std::move(query), std::move(done)});
+      lists_ready_.Signal();
+      return;
+    }
+  }
+  done(refused);
+}
+
+void DurableStore::Create(Session session, Done<SessionPtr> done) {
+  absl::StatusOr<StoredSession> stored = NewSession(std::move(session), options_.limits, clock_->Now());
+  if (!stored.ok()) return done(stored.status());
+  EnqueueNew(*std::move(stored), std::move(done));
+}
+
+void DurableStore::Import(std::string id, std::string record, Done<SessionPtr> done) {
+  absl::StatusOr<StoredSession> stored = ParseRecord(record);
+  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), options_.limits, clock_->Now());
+  if (!stored.ok()) return done(stored.status());
+  EnqueueNew(*std::move(stored), std::move(done));
+}
+
+void DurableStore::EnqueueNew(StoredSession stored, Done<SessionPtr> done) {
+  const int64_t bytes = QuotaBytes(*stored.published);
+  std::string id = stored.published->id;
+  Enqueue({.id = std::move(id), .what = std::move(stored), .session_done = std::move(done)}, bytes);
+}
+
+void DurableStore::Update(std::string id, SessionPatch patch, Done<SessionPtr> done) {
+  int64_t bytes = 0;
+  for (const auto* tensor : {&patch.weight, &patch.bias}) {
+    if (tensor->has_value() && (*tensor)->has_value()) bytes += static_cast<int64_t>((**tensor)->bytes.size());
+  }
+  Enqueue({.id = std::move(id), .what = std::move(patch), .session_done = std::move(done)}, bytes);
+}
+
+void DurableStore::Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
+  Enqueue({.id = std::move(id), .what = ResetChange{expected_version}, .session_done = std::move(done)}, 0);
+}
+
+void DurableStore::Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
+  Enqueue({.id = std::move(id), .what = DeleteChange{expected_version}, .session_done = std::move(done)}, 0);
+}
+
+void DurableStore::Commit(StateUpdate update, Done<CommitResult> done) {
+  // Here, and not on the writer's thread, for which everybody waits.
+  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
+  const int64_t bytes = BytesOf(update.moments);
+  std::string id = update.id;
+  Enqueue({.id = std::move(id), .what = std::move(update), .session_done = nullptr, .commit_done = std::move(done)},
+          bytes);
+}
+
+void DurableStore::Enqueue(Change change, int64_t bytes) {
+  {
+    MutexLock lock(mu_);
+    const auto queued = static_cast<int64_t>(changes_.size());
+    if (failed_) {
+      change.status = StoreFailedError();
+    } else if (queued >= options_.max_queued) {
+      change.status = NoRoomError("queued changes", queued + 1, options_.max_queued);
+    } else if (queued > 0 && changes_bytes_ + bytes > options_.max_queued_bytes) {
+      change.status = NoRoomError("bytes of queued changes", changes_bytes_ + bytes, options_.max_queued_bytes);
+    } else {
+      changes_bytes_ += bytes;
+      changes_.emplace_back(std::move(change), bytes);
+      if (queued == 0) changes_ready_.Signal();
+      return;
+    }
+  }
+  change.Answer();
+}
+
+void DurableStore::EnqueueRead(GetRead read) {
+  absl::Status refused;
+  {
+    MutexLock lock(mu_);
+    const auto queued = static_cast<int64_t>(reads_.size());
+    if (queued >= options_.max_queued_reads) {
+      refused = TooManyError("queued reads", queued + 1, options_.max_queued_reads);
+    } else {
+      reads_.push_back(std::move(read));
+      reads_ready_.Signal();
+      return;
+    }
+  }
+  read.done(refused);
+}
+
+SessionPtr DurableStore::FindResident(const std::string& id, absl::Duration max_staleness, absl::Time now) {
+  MutexLock lock(mu_);
+  const ResidentSession* const resident = residents_.Find(id, now);
+  if (resident == nullptr) return nullptr;
+  if (shared_ && (max_staleness <= absl::ZeroDuration() || now - resident->read_time > max_staleness)) return nullptr;
+  return resident->stored.published;
+}
+
+void DurableStore::Post(std::string_view id, Answer answer) {
+  answers_->Post(answers_->ThreadOf(id), std::move(answer));
+}
+
+}  // namespace normd

@@ -1,0 +1,397 @@
+// The writing half of DurableStore: group commit.
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/durable/durable_store.h"
+#include "server/session/session_changes.h"
+
+namespace normd {
+
+namespace {
+
+// What one transaction takes: enough that a flush is shared by many, and an answer does not wait for megabytes.
+constexpr size_t kMaxGroupChanges = 1024;
+constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
+// Sessions that a group reads in; the changes of those beyond it wait for the next group.
+constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
+// Changes that lose against other replicas are tried this often: each time somebody else's change went through.
+constexpr int kMaxAttempts = 50;
+
+// Those of `changes` from `begin` on that `is_out` names, in order; the others stay. Seldom any: nothing is moved then.
+template <typename Predicate>
+std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicate is_out) {
+  std::vector<Change> out;
+  const auto first = std::find_if(changes->begin() + static_cast<std::ptrdiff_t>(begin), changes->end(), is_out);
+  if (first == changes->end()) return out;
+  auto kept = first;
+  for (auto change = first; change != changes->end(); ++change) {
+    if (change == first || is_out(*change)) {
+      out.push_back(std::move(*change));
+    } else {
+      *kept++ = std::move(*change);
+    }
+  }
+  changes->erase(kept, changes->end());
+  return out;
+}
+
+// A creation that the limits have refused, and for which nobody has looked yet whether sessions have expired.
+bool WantsRoom(const Change& change) {
+  return std::holds_alternative<StoredSession>(change.what) && absl::IsResourceExhausted(change.status) &&
+         !change.room_made;
+}
+
+}  // namespace
+
+void DurableStore::RunWriter() {
+  std::vector<Change> changes;
+  while (TakeChanges(&changes)) {
+    if (!changes.empty()) CommitChanges(std::move(changes));
+    changes.clear();
+    if (more_expired_ || SinceSweep() >= options_.sweep_interval) Sweep();
+  }
+}
+
+absl::Duration DurableStore::SinceSweep() const {
+  return absl::FromChrono(std::chrono::steady_clock::now() - last_sweep_);
+}
+
+bool DurableStore::TakeChanges(std::vector<Change>* changes) {
+  {
+    MutexLock lock(mu_);
+    if (changes_.empty() && !stopping_ && !more_expired_) changes_ready_.WaitFor(mu_, options_.sweep_interval);
+    if (changes_.empty()) return !stopping_;
+  }
+  group_bytes_ = 0;
+  TakeQueued(changes);
+  return true;
+}
+
+void DurableStore::TakeQueued(std::vector<Change>* changes) {
+  const size_t before = changes->size();
+  {
+    MutexLock lock(mu_);
+    while (!changes_.empty() && changes->size() < kMaxGroupChanges && group_bytes_ < kMaxGroupBytes) {
+      group_bytes_ += changes_.front().second;
+      changes_bytes_ -= changes_.front().second;
+      changes->push_back(std::move(changes_.front().first));
+      changes_.pop_front();
+    }
+  }
+  // The last moment to find out that nobody waits.
+  std::vector<Change> dropped = TakeOut(changes, before, [](const Change& change) {
+    const auto* update = std::get_if<StateUpdate>(&change.what);
+    return update != nullptr && update->cancelled != nullptr && update->cancelled();
+  });
+  for (Change& change : dropped) change.status = CallerGoneError();
+  AnswerAll(std::move(dropped));
+}
+
+void DurableStore::CommitChanges(std::vector<Change> changes) {
+  bool failed = false;
+  {
+    MutexLock lock(mu_);
+    failed = failed_;
+  }
+  if (failed) {
+    for (Change& change : changes) change.status = StoreFailedError();
+    return AnswerAll(std::move(changes));
+  }
+  changes = TryChanges(std::move(changes), /*fresh=*/false);
+  if (changes.empty()) return;
+  MakeRoom(&changes);
+  std::vector<Change> lost = TakeOut(&changes, 0, [](Change& change) { return ++change.attempts >= kMaxAttempts; });
+  for (Change& change : lost) change.status = StoreUnavailableError("other servers change this session all the time");
+  AnswerAll(std::move(lost));
+  TryAgain(std::move(changes));
+}
+
+void DurableStore::TryAgain(std::vector<Change> changes) {
+  int attempts = 0;
+  MutexLock lock(mu_);
+  const bool alone = changes_.empty();
+  for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
+    attempts = std::max(attempts, change->attempts);
+    residents_.Erase(change->id);  // it is read anew
+    changes_.emplace_front(std::move(*change), 0);
+  }
+  // Replicas that lose against each other at the same pace would do so again.
+  if (alone && shared_ && !stopping_ && attempts > 1) {
+    const int64_t most_micros = int64_t{200} << std::min(attempts, 6);
+    changes_ready_.WaitFor(mu_, absl::Microseconds(std::uniform_int_distribution<int64_t>(0, most_micros)(random_)));
+  }
+}
+
+std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
+  ChangeGroup group(options_.limits, Totals(), clock_->Now());
+  bool postponed = false;
+  for (size_t applied = 0; applied < changes.size();) {
+    const auto newest = absl::MakeConstSpan(changes).subspan(applied);
+    if (const absl::Status status = LoadInto(newest, fresh, &group); !status.ok()) {
+      GiveBack(&group);
+      if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
+      for (Change& change : changes) change.status = status;
+      AnswerAll(std::move(changes));
+      return {};
+    }
+    postponed = Postpone(applied, group, &changes);
+    for (; applied < changes.size(); ++applied) group.Apply(&changes[applied]);
+    // Callers that the last group has answered come back while this one is worked on: they share its flush. Without
+    // this, two halves of the callers take turns for ever, each with a flush of its own.
+    if (!fresh && !postponed) TakeQueued(&changes);
+  }
+  group.Rows(&rows_);
+  const absl::Time start = absl::Now();
+  absl::StatusOr<std::vector<std::optional<RowVersion>>> versions = std::vector<std::optional<RowVersion>>();
+  if (!rows_.empty()) {
+    {
+      MutexLock lock(mu_);
+      ++writes_begun_;
+    }
+    versions = write_table_->Write(rows_);
+  }
+  if (!versions.ok()) {
+    FailGroup(versions.status(), &group, &changes);
+    AnswerAll(std::move(changes));
+    return {};
+  }
+  Publish(rows_, *versions, &group);
+  if (!rows_.empty() && options_.observer.on_group != nullptr) {
+    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - start);
+  }
+  // An error that an old row led to may be none: it is found out with a new one.
+  std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
+    const WorkingSession& session = group.Find(change.id);
+    return session.conflict || (shared && session.cached && !change.status.ok()) || WantsRoom(change);
+  });
+  // What was replaced is freed on an answering thread that is awake for this group anyway, and not on this one, for
+  // which everybody waits.
+  const size_t awake = changes.empty() ? 0 : answers_->ThreadOf(changes.front().id);
+  AnswerAll(std::move(changes));
+  answers_->Post(awake, [replaced = std::move(group.sessions())] {});
+  return again;
+}
+
+absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* connection) {
+  NORMD_ASSIGN_OR_RETURN(const int64_t current, table->Connect());
+  if (current == *connection) return false;
+  *connection = current;
+  MutexLock lock(mu_);
+  residents_.Clear();
+  return true;
+}
+
+absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
+  NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(write_table_.get(), &write_connection_));
+  // What the group holds was read by the connection that is gone.
+  if (reconnected && !group->sessions().empty()) return StoreUnavailableError("the connection was lost");
+  const std::vector<RowRequest> requests = TakeResidents(changes, fresh, group);
+  if (requests.empty()) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, write_table_->Load(requests, kMaxLoadBytes));
+  std::unordered_set<std::string_view> left_out;
+  for (const SessionRow& row : rows) {
+    if (row.left_out) left_out.insert(row.id);
+  }
+  const absl::Status missing = MissingRow();
+  for (const RowRequest& request : requests) {
+    if (left_out.count(request.id) == 0) group->Add(request.id, {.damage = missing});
+  }
+  for (const SessionRow& row : rows) {
+    if (row.left_out) continue;
+    WorkingSession session = {.row = row.version};
+    absl::StatusOr<StoredSession> stored = Parse(row);
+    session.damage = stored.status();
+    if (stored.ok()) {
+      session.columns_fit = ColumnsFit(row, *stored->published);
+      session.stored = *std::move(stored);
+    }
+    group->Add(row.id, std::move(session));
+  }
+  return absl::OkStatus();
+}
+
+bool DurableStore::Postpone(size_t begin, const ChangeGroup& group, std::vector<Change>* changes) {
+  std::vector<Change> later = TakeOut(changes, begin, [&group](const Change& change) { return !group.Has(change.id); });
+  if (later.empty()) return false;
+  MutexLock lock(mu_);
+  for (auto change = later.rbegin(); change != later.rend(); ++change) changes_.emplace_front(std::move(*change), 0);
+  return true;
+}
+
+std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
+  const absl::Time now = clock_->Now();
+  std::vector<RowRequest> missing;
+  group->Reserve(changes.size());
+  std::unordered_set<std::string_view> asked;
+  MutexLock lock(mu_);
+  for (const Change& change : changes) {
+    if (group->Has(change.id) || asked.count(change.id) > 0) continue;
+    ResidentSession* const resident = fresh ? nullptr : residents_.Find(change.id, now);
+    if (resident == nullptr) {
+      asked.insert(change.id);
+      missing.push_back({change.id, {}});
+      continue;
+    }
+    WorkingSession session = {.row = resident->version, .cached = true};
+    session.stored.published = resident->stored.published;
+    session.stored.steps = std::move(resident->stored.steps);
+    session.stored.phi_before = std::move(resident->stored.phi_before);
+    group->Add(change.id, std::move(session));
+  }
+  return missing;
+}
+
+void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector<std::optional<RowVersion>>& versions,
+                           ChangeGroup* group) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    WorkingSession& session = group->Find(rows[i].id);
+    // Of a delete and an insert the insert decides: somebody else may have deleted what had expired.
+    session.conflict = !versions[i].has_value();
+    if (versions[i].has_value()) session.new_row = *versions[i];
+  }
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
+  writes_ended_ = writes_begun_;
+  if (!rows.empty()) ++figures_.groups;
+  figures_.rows += static_cast<int64_t>(rows.size());
+}
+
+void DurableStore::PublishOne(const std::string& id, WorkingSession* session, absl::Time now) {
+  if (!session->Dirty()) return PutBack(id, session, now);
+  if (session->conflict) {
+    ++figures_.conflicts;
+    return Forget(id);
+  }
+  if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
+  session->stored.draft = nullptr;
+  const bool exists = session->stored.published != nullptr;
+  figures_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
+  figures_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
+  if (session->expired) ++figures_.expired;
+  if (!exists) return residents_.Erase(id);
+  // Another server may have gone on already, and the reader seen it.
+  const ResidentSession* const there = residents_.Find(id, now);
+  if (there != nullptr && there->version.key == session->new_row.key &&
+      there->version.revision > session->new_row.revision) {
+    return;
+  }
+  ResidentSession resident = {std::move(session->stored), session->new_row, now};
+  residents_.Put(id, &resident, now);
+  session->stored = std::move(resident.stored);  // goes with the group
+}
+
+void DurableStore::PutBack(const std::string& id, WorkingSession* session, absl::Time now) {
+  // Not over what the reader has put there since.
+  ResidentSession* const resident = session->cached ? residents_.Find(id, now) : nullptr;
+  if (resident != nullptr && resident->version == session->row) resident->stored = std::move(session->stored);
+}
+
+void DurableStore::Forget(const std::string& id) {
+  if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
+  residents_.Erase(id);
+}
+
+void DurableStore::GiveBack(ChangeGroup* group) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  for (auto& [id, session] : group->sessions()) {
+    if (session.Dirty()) {
+      Forget(id);
+    } else {
+      PutBack(id, &session, now);
+    }
+  }
+}
+
+void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes) {
+  for (Change& change : *changes) {
+    if (group->Find(change.id).Dirty()) change.status = status;
+  }
+  GiveBack(group);
+  {
+    MutexLock lock(mu_);
+    writes_ended_ = writes_begun_;
+    ++figures_.failed_groups;
+  }
+  if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
+  NoteFailure();
+}
+
+void DurableStore::NoteFailure() {
+  if (!write_table_->failed()) return;
+  {
+    MutexLock lock(mu_);
+    if (failed_) return;
+    failed_ = true;
+  }
+  if (options_.observer.on_failed != nullptr) options_.observer.on_failed();
+}
+
+void DurableStore::Sweep() {
+  last_sweep_ = std::chrono::steady_clock::now();
+  NoteFailure();  // a checkpoint's flush fails when nobody is writing, too
+  int64_t evicted = 0;
+  {
+    MutexLock lock(mu_);
+    evicted = residents_.EvictIdle(clock_->Now() - options_.idle_timeout);
+  }
+  if (evicted > 0 && options_.observer.on_evicted != nullptr) options_.observer.on_evicted(evicted);
+  DropExpired();
+}
+
+// Read anew, whatever memory has: a session is deleted by what its row says. Alone in its transaction, so that a
+// creation which waits for the room does not end up in it.
+void DurableStore::DropExpired() {
+  more_expired_ = false;
+  const absl::StatusOr<std::vector<std::string>> expired =
+      write_table_->Expired(clock_->Now(), static_cast<int64_t>(kMaxGroupChanges));
+  if (!expired.ok()) {
+    if (options_.observer.on_error != nullptr) options_.observer.on_error(expired.status());
+    return;
+  }
+  if (expired->empty() || write_table_->failed()) return;
+  std::vector<Change> changes;
+  changes.reserve(expired->size());
+  for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
+  const int64_t before = figures().expired;
+  TryChanges(std::move(changes), /*fresh=*/true);
+  // Where nothing went, damaged rows are in the way: they wait for the next sweep like everything behind them.
+  more_expired_ = expired->size() == kMaxGroupChanges && figures().expired > before;
+}
+
+void DurableStore::MakeRoom(std::vector<Change>* changes) {
+  if (std::none_of(changes->begin(), changes->end(), WantsRoom)) return;
+  DropExpired();
+  for (Change& change : *changes) change.room_made = true;
+}
+
+TableTotals DurableStore::Totals() const {
+  MutexLock lock(mu_);
+  return {figures_.sessions, figures_.bytes};
+}
+
+void DurableStore::AnswerAll(std::vector<Change> changes) {
+  if (changes.empty()) return;
+  for (Change& change : changes) change.result.durability = options_.durability;
+  std::vector<std::vector<Change>> lanes(answers_->size());
+  if (changes.size() == 1) {
+    lanes[answers_->ThreadOf(changes.front().id)] = std::move(changes);
+  } else {
+    for (Change& change : changes) lanes[answers_->ThreadOf(change.id)].push_back(std::move(change));
+  }
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (lanes[lane].empty()) continue;
+    answers_->Post(lane, [changes = std::move(lanes[lane])]() mutable {
+      for (Change& change : changes) change.Answer();
+    });
+  }
+}
+
+}  // namespace normd

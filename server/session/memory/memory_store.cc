@@ -1,0 +1,193 @@
+#include "server/session/memory/memory_store.h"
+
+#include <algorithm>
+
+#include "server/base/errors.h"
+#include "server/base/status_macros.h"
+#include "server/session/record/record.h"
+#include "server/session/running_state.h"
+#include "server/session/session_changes.h"
+
+namespace normd {
+
+namespace {
+
+bool Matches(const Session& session, const std::map<std::string, std::string>& labels) {
+  return std::all_of(labels.begin(), labels.end(), [&session](const auto& wanted) {
+    const auto label = session.labels.find(wanted.first);
+    return label != session.labels.end() && label->second == wanted.second;
+  });
+}
+
+}  // namespace
+
+MemoryStore::MemoryStore(const SessionLimits& limits, Clock* clock) : limits_(limits), clock_(clock) {}
+MemoryStore::~MemoryStore() = default;
+
+StoreFigures MemoryStore::figures() const {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  const auto alive = std::find_if(expiries_.begin(), expiries_.end(), [now](const Expiry& e) { return e.first > now; });
+  StoreFigures figures;
+  figures.sessions = static_cast<int64_t>(sessions_.size()) - std::distance(expiries_.begin(), alive);
+  figures.bytes = bytes_;
+  figures.resident_sessions = static_cast<int64_t>(sessions_.size());
+  figures.resident_bytes = bytes_;
+  figures.expired = expired_;
+  return figures;
+}
+
+void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Cancelled /*cancelled*/,
+                      Done<SessionPtr> done) {
+  done(Published(id));
+}
+
+void MemoryStore::List(ListQuery query, Done<ListPage> done) {
+  const absl::Time now = clock_->Now();
+  ListPage page;
+  int64_t bytes = 0;
+  {
+    MutexLock lock(mu_);
+    DropExpired(now);
+    for (auto it = sessions_.upper_bound(query.after_id); it != sessions_.end(); ++it) {
+      const SessionPtr& session = it->second.published;
+      if (!Matches(*session, query.labels)) continue;
+      const bool full =
+          static_cast<int64_t>(page.sessions.size()) >= query.page_size || (query.whole && bytes >= query.max_bytes);
+      if (full && !page.sessions.empty()) {
+        page.next_after = page.sessions.back()->id;
+        break;
+      }
+      page.sessions.push_back(session);  // shared with the store: what is not asked for costs nothing
+      bytes += QuotaBytes(*session);
+    }
+  }
+  done(std::move(page));
+}
+
+void MemoryStore::Create(Session session, Done<SessionPtr> done) {
+  done(Insert(NewSession(std::move(session), limits_, clock_->Now())));
+}
+
+void MemoryStore::Import(std::string id, std::string record, Done<SessionPtr> done) {
+  absl::StatusOr<StoredSession> stored = ParseRecord(record);
+  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), limits_, clock_->Now());
+  done(Insert(std::move(stored)));
+}
+
+void MemoryStore::Update(std::string id, SessionPatch patch, Done<SessionPtr> done) {
+  done(Apply<SessionPtr>(id, [&](StoredSession* stored, absl::Time now, int64_t bytes) -> absl::StatusOr<SessionPtr> {
+    NORMD_RETURN_IF_ERROR(PatchSession(std::move(patch), limits_, bytes, now, stored));
+    return stored->published;
+  }));
+}
+
+void MemoryStore::Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
+  done(Apply<SessionPtr>(id,
+                         [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<SessionPtr> {
+                           NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
+                           ResetState(now, stored);
+                           return stored->published;
+                         }));
+}
+
+void MemoryStore::Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
+  done(Apply<SessionPtr>(
+      id, [&](StoredSession* stored, absl::Time /*now*/, int64_t /*bytes*/) -> absl::StatusOr<SessionPtr> {
+        NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
+        return std::move(stored->published);
+      }));
+}
+
+void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
+  if (update.cancelled != nullptr && update.cancelled()) return done(CallerGoneError());
+  // Before the lock, for which everybody waits.
+  if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
+  absl::StatusOr<CommitResult> result = Apply<CommitResult>(
+      update.id, [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<CommitResult> {
+        return CommitStep(update, limits_, now, stored);
+      });
+  if (result.ok()) result->durability = durability();
+  done(std::move(result));
+}
+
+void MemoryStore::Export(std::string id, Hold hold, Done<std::string> done) {
+  absl::StatusOr<StoredSession> stored = Copy(id);
+  if (!stored.ok()) return done(stored.status());
+  const absl::Status held = hold == nullptr ? absl::OkStatus() : hold(ExportBytes(*stored));
+  if (!held.ok()) return done(held);
+  done(SerializeRecord(*stored));
+}
+
+absl::StatusOr<StoredSession*> MemoryStore::Find(std::string_view id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return SessionNotFoundError(id);
+  return &found->second;
+}
+
+void MemoryStore::DropExpired(absl::Time now) {
+  while (!expiries_.empty() && expiries_.begin()->first <= now) {
+    const auto found = sessions_.find(expiries_.begin()->second);
+    Account(found->second.published.get(), nullptr);
+    sessions_.erase(found);
+    ++expired_;
+  }
+}
+
+void MemoryStore::Account(const Session* before, const Session* after) {
+  if (before != nullptr) {
+    bytes_ -= QuotaBytes(*before);
+    if (before->ttl.has_value()) expiries_.erase({*ExpireTime(*before), before->id});
+  }
+  if (after != nullptr) {
+    bytes_ += QuotaBytes(*after);
+    if (after->ttl.has_value()) expiries_.insert({*ExpireTime(*after), after->id});
+  }
+}
+
+absl::StatusOr<SessionPtr> MemoryStore::Published(std::string_view id) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  DropExpired(now);
+  NORMD_ASSIGN_OR_RETURN(const StoredSession* stored, Find(id));
+  return stored->published;
+}
+
+absl::StatusOr<StoredSession> MemoryStore::Copy(std::string_view id) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  DropExpired(now);
+  NORMD_ASSIGN_OR_RETURN(const StoredSession* stored, Find(id));
+  return *stored;
+}
+
+absl::StatusOr<SessionPtr> MemoryStore::Insert(absl::StatusOr<StoredSession> stored) {
+  NORMD_RETURN_IF_ERROR(stored.status());
+  const SessionPtr published = stored->published;
+  MutexLock lock(mu_);
+  DropExpired(published->create_time);
+  if (sessions_.find(published->id) != sessions_.end()) return SessionExistsError(published->id);
+  NORMD_RETURN_IF_ERROR(
+      CheckTotals(static_cast<int64_t>(sessions_.size()) + 1, bytes_ + QuotaBytes(*published), limits_));
+  sessions_.emplace(published->id, *std::move(stored));
+  Account(nullptr, published.get());
+  return published;
+}
+
+template <typename Result, typename Change>
+absl::StatusOr<Result> MemoryStore::Apply(std::string_view id, Change change) {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  DropExpired(now);
+  NORMD_ASSIGN_OR_RETURN(StoredSession * stored, Find(id));
+  const SessionPtr before = stored->published;
+  absl::StatusOr<Result> result = change(stored, now, bytes_);
+  stored->draft = nullptr;
+  stored->steps.ForgetChanges();  // they are for stores that have rows
+  // A change that takes the snapshot away deletes the session.
+  Account(before.get(), stored->published.get());
+  if (stored->published == nullptr) sessions_.erase(sessions_.find(id));
+  return result;
+}
+
+}  // namespace normd

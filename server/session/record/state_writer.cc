@@ -1,0 +1,136 @@
+#include "server/session/record/state_writer.h"
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "normd/store/v1/record.pb.h"
+
+namespace normd {
+
+namespace {
+
+using Record = store::v1::SessionRecord;
+using Client = store::v1::ClientRecord;
+using Outcome = store::v1::Outcome;
+
+static_assert(std::endian::native == std::endian::little, "doubles are copied as they are");
+
+// Enough for the numbers of a state, and for those of one outcome: a tag and 10 bytes each at most.
+constexpr size_t kNumbersBytes = 128;
+
+enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+// Fields in protobuf's wire format. As in proto3, 0 is not written.
+class WireWriter {
+ public:
+  explicit WireWriter(std::string* bytes) : bytes_(*bytes) {}
+
+  void Varint(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kVarint);
+    Raw(value);
+  }
+  void Fixed64(int field, uint64_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kFixed64);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Fixed32(int field, uint32_t value) {
+    if (value == 0) return;
+    Tag(field, WireType::kFixed32);
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Doubles(int field, const std::vector<double>& values) {
+    if (!values.empty()) Bytes(field, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
+  }
+  // A message, too; written even when it is empty.
+  void Bytes(int field, std::string_view value) {
+    Tag(field, WireType::kBytes);
+    Raw(value.size());
+    bytes_.append(value);
+  }
+
+ private:
+  void Tag(int field, WireType type) { Raw(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type)); }
+  void Raw(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+
+  std::string& bytes_;
+};
+
+void WriteOutcome(const StepOutcome& outcome, std::string* bytes) {
+  WireWriter writer(bytes);
+  writer.Varint(Outcome::kSequenceFieldNumber, outcome.sequence);
+  writer.Fixed64(Outcome::kMomentsHashFieldNumber, outcome.moments_hash);
+  writer.Varint(Outcome::kVersionFieldNumber, outcome.version);
+  writer.Varint(Outcome::kAppliedFieldNumber, outcome.applied ? 1 : 0);
+  writer.Varint(Outcome::kReasonFieldNumber, static_cast<uint64_t>(outcome.reason));
+  writer.Varint(Outcome::kNumBatchesFieldNumber, outcome.num_batches);
+}
+
+// A google.protobuf.Timestamp.
+std::string TimeBytes(absl::Time time) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  std::string bytes;
+  WireWriter writer(&bytes);
+  writer.Varint(1, static_cast<uint64_t>(seconds));
+  writer.Varint(2, static_cast<uint64_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  return bytes;
+}
+
+}  // namespace
+
+void WriteStateSummary(const Session& session, std::string* bytes) {
+  WireWriter writer(bytes);
+  writer.Varint(Record::kVersionFieldNumber, session.version);
+  writer.Varint(Record::kNumBatchesFieldNumber, session.state.num_batches);
+  writer.Bytes(Record::kUpdateTimeFieldNumber, TimeBytes(session.update_time));
+}
+
+void WriteStateBody(const StoredSession& stored, std::string* bytes) {
+  const RunningState& state = stored.published->state;
+  const StepLog& steps = stored.steps;
+  const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
+  bytes->reserve(bytes->size() + values * sizeof(double) + kNumbersBytes);
+  WireWriter writer(bytes);
+  writer.Doubles(Record::kMeanFieldNumber, state.mean);
+  writer.Doubles(Record::kVarFieldNumber, state.var);
+  writer.Doubles(Record::kPhiFieldNumber, state.phi);
+  writer.Doubles(Record::kPhiBeforeFieldNumber, stored.phi_before.phi);
+  writer.Varint(Record::kFloorSequenceFieldNumber, steps.floor());
+  if (steps.in_rows()) {
+    writer.Varint(Record::kClientRowsFieldNumber, steps.clients().size() + steps.retired().size());
+    writer.Fixed32(Record::kClientRowsSumFieldNumber, steps.rows_digest());
+    return;
+  }
+  std::string client;
+  for (const auto& [id, client_steps] : steps.clients()) {
+    client.clear();
+    WriteClient(id, client_steps, &client);
+    writer.Bytes(Record::kClientsFieldNumber, client);
+  }
+}
+
+void WriteClient(const std::string& id, const ClientSteps& steps, std::string* bytes) {
+  WireWriter writer(bytes);
+  if (!id.empty()) writer.Bytes(Client::kClientIdFieldNumber, id);
+  writer.Varint(Client::kLastSequenceFieldNumber, steps.last_sequence);
+  std::string outcome;
+  for (const StepOutcome& step : steps.outcomes) {
+    outcome.clear();
+    WriteOutcome(step, &outcome);
+    writer.Bytes(Client::kOutcomesFieldNumber, outcome);
+  }
+}
+
+void WriteRetired(const RetiredClient& retired, std::string* bytes) {
+  WireWriter writer(bytes);
+  writer.Varint(Client::kLastSequenceFieldNumber, retired.last_sequence);
+  writer.Fixed64(Client::kClientHashFieldNumber, retired.hash);
+  writer.Varint(Client::kRetiredAtFieldNumber, retired.retired_at);
+}
+
+}  // namespace normd

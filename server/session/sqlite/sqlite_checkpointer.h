@@ -1,0 +1,52 @@
+// Moves what SQLite's write-ahead log holds into the database file, on a thread and a connection of its own: the
+// writer goes on appending meanwhile. Measured on 1,000 sessions of 33 KiB: half of a writer's time were checkpoints.
+// In the path: SqliteTable asks for a pass when the log is long. Threads: one caller; one thread of its own.
+#ifndef NORMD_SERVER_SESSION_SQLITE_SQLITE_CHECKPOINTER_H_
+#define NORMD_SERVER_SESSION_SQLITE_SQLITE_CHECKPOINTER_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "server/base/mutex.h"
+#include "server/session/sqlite/sqlite.h"
+
+namespace normd {
+
+class SqliteCheckpointer {
+ public:
+  // `setup`: SQL for the new connection, which says how it flushes.
+  static absl::StatusOr<std::unique_ptr<SqliteCheckpointer>> Open(const std::string& path, const std::string& setup,
+                                                                  const std::string& vfs);
+  // Waits for a pass that has begun.
+  ~SqliteCheckpointer();
+
+  // Begins a pass over what is committed now. REQUIRES: none is running.
+  void Start();
+  bool running() const;
+  void Wait();
+
+  // A flush failed: what the database file holds is not known. The log still has all of it.
+  bool flush_failed() const;
+
+ private:
+  explicit SqliteCheckpointer(std::unique_ptr<SqliteConnection> connection);
+  void Run();
+
+  const std::unique_ptr<SqliteConnection> connection_;  // of the thread
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool running_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool flush_failed_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::thread thread_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_SQLITE_SQLITE_CHECKPOINTER_H_

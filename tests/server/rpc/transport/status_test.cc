@@ -1,0 +1,60 @@
+#include "server/rpc/transport/status.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "google/rpc/error_details.pb.h"
+#include "kernels/errors.h"
+#include "server/base/errors.h"
+
+namespace normd::rpc {
+namespace {
+
+bool SaysWhenToComeBack(const absl::Status& status) {
+  const google::rpc::Status message = ToMessage(status);
+  for (const google::protobuf::Any& detail : message.details()) {
+    if (detail.Is<google::rpc::RetryInfo>()) return true;
+  }
+  return false;
+}
+
+TEST(Status, SaysWhenToComeBackWhereWaitingHelps) {
+  EXPECT_TRUE(SaysWhenToComeBack(NoRoomError("bytes_in_flight", 9, 8)));
+  EXPECT_TRUE(SaysWhenToComeBack(QueueAgeError(absl::Seconds(2), absl::Seconds(1))));
+  EXPECT_TRUE(SaysWhenToComeBack(absl::ResourceExhaustedError("device memory")));
+  EXPECT_TRUE(SaysWhenToComeBack(DrainingError()));
+  EXPECT_TRUE(SaysWhenToComeBack(PrefixField(NoRoomError("bytes_in_flight", 9, 8), "items[3]")));
+}
+
+TEST(Status, NeverCallsALimitOrAMistakeRetryable) {
+  EXPECT_FALSE(SaysWhenToComeBack(TooManyError("sessions", 9, 8)));
+  EXPECT_FALSE(SaysWhenToComeBack(PrefixField(TooManyError("parameters", 9, 8), "session")));
+  EXPECT_FALSE(SaysWhenToComeBack(StoreFullError("a session")));
+  EXPECT_FALSE(SaysWhenToComeBack(MissingError("x", "a tensor")));
+  EXPECT_FALSE(SaysWhenToComeBack(SessionNotFoundError("a")));
+}
+
+TEST(Status, HasTheSameBytesEveryTime) {
+  const std::string first = ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details();
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details(), first);
+  }
+}
+
+TEST(Status, KeepsFieldValueLimitAndReason) {
+  google::rpc::Status message;
+  ASSERT_TRUE(message.ParseFromString(ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details()));
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(message.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.domain(), "normd");
+  EXPECT_EQ(info.reason(), "LIMIT_EXCEEDED");
+  EXPECT_EQ(info.metadata().at("field"), "sessions");
+  EXPECT_EQ(info.metadata().at("value"), "9");
+  EXPECT_EQ(info.metadata().at("limit"), "at most 8");
+}
+
+}  // namespace
+}  // namespace normd::rpc
