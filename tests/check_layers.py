@@ -257,7 +257,7 @@ PLANTED = [
     ("kernels/order.h", "#include <cstdint>\n", None),
     ("kernels/cuda/rows.cu", '#include <cuda_runtime.h>\n#include "kernels/reaches.h"\n',
      "kernels/reaches.h -> kernels/good.h -> absl/status/status.h"),
-    ("kernels/cuda/columns.cu", '#include <cuda_runtime.h>\n#include "kernels/order.h"\n', None),
+    ("kernels/cuda/column_sums.cu", '#include <cuda_runtime.h>\n#include "kernels/order.h"\n', None),
     ("tests/device/planted.cu", '#include <cuda_runtime.h>\n#include "tests/device/planted.h"\n', None),
     ("tests/device/planted.h", "#include <cstdint>\n", None),
     ("tests/device/far.cu", '#include <cuda_runtime.h>\n#include "tests/support/oracle.h"\n', "device code sees"),

@@ -8,6 +8,7 @@
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/visit.cuh"
 #include "kernels/order.h"
 
 namespace normd::cuda {
@@ -243,18 +244,12 @@ cudaError_t LaunchRows(const DeviceLimits& limits, const SetWork& work, const Ap
 }
 
 cudaError_t ApplyRows(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  switch (work.x.dtype) {
-    case DType::kF16:
-      return LaunchRows<F16, false>(limits, work, apply, stream);
-    case DType::kBF16:
-      return LaunchRows<BF16, false>(limits, work, apply, stream);
-    case DType::kF32:
-      return work.precision == Precision::kFast ? LaunchRows<F32, false>(limits, work, apply, stream)
-                                                : LaunchRows<F32, true>(limits, work, apply, stream);
-    case DType::kF64:
-      break;
+  // EXACT f32 alone is calculated in f64.
+  if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
+    return LaunchRows<F32, true>(limits, work, apply, stream);
   }
-  return cudaErrorInvalidValue;
+  return VisitNarrowDType(work.x.dtype,
+                          [&]<typename T>() { return LaunchRows<T, false>(limits, work, apply, stream); });
 }
 
 template <typename TIn, typename TOut>
@@ -265,27 +260,12 @@ cudaError_t LaunchGeneral(const DeviceLimits& limits, const SetWork& work, const
 }
 
 cudaError_t ApplyGeneral(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  switch (work.x.dtype) {
-    case DType::kF32:
-      return LaunchGeneral<F32, F32>(limits, work, apply, stream);
-    case DType::kF16:
-      return LaunchGeneral<F16, F16>(limits, work, apply, stream);
-    case DType::kBF16:
-      return LaunchGeneral<BF16, BF16>(limits, work, apply, stream);
-    case DType::kF64:
-      break;
+  if (!work.wide()) {
+    return VisitNarrowDType(work.x.dtype,
+                            [&]<typename T>() { return LaunchGeneral<T, T>(limits, work, apply, stream); });
   }
-  switch (apply.y_dtype) {
-    case DType::kF32:
-      return LaunchGeneral<F64, F32>(limits, work, apply, stream);
-    case DType::kF16:
-      return LaunchGeneral<F64, F16>(limits, work, apply, stream);
-    case DType::kBF16:
-      return LaunchGeneral<F64, BF16>(limits, work, apply, stream);
-    case DType::kF64:
-      return LaunchGeneral<F64, F64>(limits, work, apply, stream);
-  }
-  return cudaErrorInvalidValue;
+  return VisitDType(apply.y_dtype,
+                    [&]<typename TOut>() { return LaunchGeneral<F64, TOut>(limits, work, apply, stream); });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/parts.h"
+#include "kernels/cuda/visit.cuh"
 
 namespace normd::cuda {
 namespace {
@@ -81,34 +82,16 @@ bool HasClusters(int major) { return major >= 9; }
 
 cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
                                int64_t n, void* h, cudaStream_t stream) {
-  const LaunchShape shape = ElementsShape(limits, n);
-  switch (x.dtype) {
-    case DType::kF16:
-      return Launch(shape, stream, AddRoundedKernel<F16>, x, r, scale, n, h);
-    case DType::kBF16:
-      return Launch(shape, stream, AddRoundedKernel<BF16>, x, r, scale, n, h);
-    case DType::kF32:
-      return Launch(shape, stream, AddRoundedKernel<F32>, x, r, scale, n, h);
-    case DType::kF64:
-      return Launch(shape, stream, AddRoundedKernel<F64>, x, r, scale, n, h);
-  }
-  return cudaErrorInvalidValue;
+  return VisitDType(x.dtype, [&]<typename T>() {
+    return Launch(ElementsShape(limits, n), stream, AddRoundedKernel<T>, x, r, scale, n, h);
+  });
 }
 
 cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
                             double* hi, double* lo, void* h, cudaStream_t stream) {
-  const LaunchShape shape = ElementsShape(limits, n);
-  switch (x.dtype) {
-    case DType::kF16:
-      return Launch(shape, stream, AddWideKernel<F16>, x, r, scale, n, hi, lo, h);
-    case DType::kBF16:
-      return Launch(shape, stream, AddWideKernel<BF16>, x, r, scale, n, hi, lo, h);
-    case DType::kF32:
-      return Launch(shape, stream, AddWideKernel<F32>, x, r, scale, n, hi, lo, h);
-    case DType::kF64:
-      return Launch(shape, stream, AddWideKernel<F64>, x, r, scale, n, hi, lo, h);
-  }
-  return cudaErrorInvalidValue;
+  return VisitDType(x.dtype, [&]<typename T>() {
+    return Launch(ElementsShape(limits, n), stream, AddWideKernel<T>, x, r, scale, n, hi, lo, h);
+  });
 }
 
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream) {

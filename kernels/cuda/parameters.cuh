@@ -10,22 +10,14 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/visit.cuh"
 
 namespace normd::cuda {
 
 // Element `i` in f64, of a dtype that is known when the kernel runs.
 __device__ inline double ElementAt(const Elements& x, int64_t i) {
-  switch (x.dtype) {
-    case DType::kF16:
-      return LoadAs<double>(F16(), static_cast<const uint16_t*>(x.data) + i);
-    case DType::kBF16:
-      return LoadAs<double>(BF16(), static_cast<const uint16_t*>(x.data) + i);
-    case DType::kF32:
-      return static_cast<const float*>(x.data)[i];
-    case DType::kF64:
-      break;
-  }
-  return static_cast<const double*>(x.data)[i];
+  return VisitDType(
+      x.dtype, [&]<typename T>() { return LoadAs<double>(T(), static_cast<const typename T::Storage*>(x.data) + i); });
 }
 
 __host__ __device__ __forceinline__ bool IsVectorAligned(const void* p) {

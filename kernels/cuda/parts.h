@@ -1,5 +1,5 @@
-// The sums of the parts of statistic sets, one launch each: what sets.cu asks of rows.cu and columns.cu. See kernels.h
-// for SetWork.
+// The sums of the parts of statistic sets, one launch each: what sets.cu asks of rows.cu and column_sums.cu; and what
+// apply.cu asks of column_apply.cu. See kernels.h for SetWork.
 #ifndef NORMD_KERNELS_CUDA_PARTS_H_
 #define NORMD_KERNELS_CUDA_PARTS_H_
 

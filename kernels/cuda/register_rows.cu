@@ -13,6 +13,7 @@
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_ranges.cuh"
+#include "kernels/cuda/visit.cuh"
 #include "kernels/order.h"
 #include "kernels/set_statistics.h"
 
@@ -515,12 +516,6 @@ cudaError_t LaunchCut(const RowLaunch& launch, const Cut& cut, cudaStream_t stre
   }
 }
 
-template <typename T>
-cudaError_t LaunchType(const RowLaunch& launch, const Cut& cut, cudaStream_t stream) {
-  return launch.statistic == Statistic::kMeanVariance ? LaunchCut<T, true>(launch, cut, stream)
-                                                      : LaunchCut<T, false>(launch, cut, stream);
-}
-
 }  // namespace
 
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range) {
@@ -541,17 +536,9 @@ bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const 
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
   Cut cut;
   if (!CutRow(limits, launch.dtype, launch.n, launch.rows, &cut)) return cudaErrorInvalidValue;
-  switch (launch.dtype) {
-    case DType::kF16:
-      return LaunchType<F16>(launch, cut, stream);
-    case DType::kBF16:
-      return LaunchType<BF16>(launch, cut, stream);
-    case DType::kF32:
-      return LaunchType<F32>(launch, cut, stream);
-    case DType::kF64:
-      break;
-  }
-  return cudaErrorInvalidValue;
+  return VisitNarrowDType(launch.dtype, [&]<typename T>() {
+    return VisitCentred(launch.statistic, [&]<bool kCentred>() { return LaunchCut<T, kCentred>(launch, cut, stream); });
+  });
 }
 
 }  // namespace normd::cuda

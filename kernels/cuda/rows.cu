@@ -7,6 +7,7 @@
 #include "kernels/cuda/part_sums.cuh"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/visit.cuh"
 #include "kernels/order.h"
 
 namespace normd::cuda {
@@ -77,57 +78,27 @@ __global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_const
   });
 }
 
-template <typename T, typename Real, bool kCentred>
-cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
-  const int64_t n = work.statistic_reduce1;
-  const int lanes = n <= 64 ? 8 : n <= 128 ? 16 : kWarp;
-  const int64_t items = Items(work);
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / lanes), .threads = kThreads};
-  switch (lanes) {
-    case 8:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 8>, work, round, items);
-    case 16:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, 16>, work, round, items);
-    default:
-      return Launch(shape, stream, SumNarrowRowsKernel<T, Real, kCentred, kWarp>, work, round, items);
-  }
-}
-
-template <typename T>
-cudaError_t LaunchType(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
-  const bool fast = PrecisionOf(round) == Precision::kFast;
-  if (work.statistic == Statistic::kMeanVariance) {
-    return fast ? LaunchNarrow<T, float, true>(limits, work, round, stream)
-                : LaunchNarrow<T, double, true>(limits, work, round, stream);
-  }
-  return fast ? LaunchNarrow<T, float, false>(limits, work, round, stream)
-              : LaunchNarrow<T, double, false>(limits, work, round, stream);
+LaunchShape ChunksShape(const DeviceLimits& limits, const SetWork& work, int lanes) {
+  return {.blocks = EnoughBlocks(limits, Items(work), kThreads / lanes), .threads = kThreads};
 }
 
 }  // namespace
 
 cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
-  switch (work.x.dtype) {
-    case DType::kF16:
-      return LaunchType<F16>(limits, work, round, stream);
-    case DType::kBF16:
-      return LaunchType<BF16>(limits, work, round, stream);
-    case DType::kF32:
-      return LaunchType<F32>(limits, work, round, stream);
-    case DType::kF64:
-      break;
+  if (work.wide()) {
+    return VisitCentred(work.statistic, [&]<bool kCentred>() {
+      return Launch(ChunksShape(limits, work, kWarp), stream, SumWideRowsKernel<kCentred>, work, round, Items(work));
+    });
   }
-  const int64_t items = Items(work);
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / kWarp), .threads = kThreads};
-  return work.statistic == Statistic::kMeanVariance
-             ? Launch(shape, stream, SumWideRowsKernel<true>, work, round, items)
-             : Launch(shape, stream, SumWideRowsKernel<false>, work, round, items);
+  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(work.statistic_reduce1),
+                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
+                           return Launch(ChunksShape(limits, work, kLanes), stream,
+                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, Items(work));
+                         });
 }
 
 cudaError_t MeasureRows(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
-  const int64_t items = Items(work);
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, items, kThreads / kWarp), .threads = kThreads};
-  return Launch(shape, stream, MeasureRowsKernel, work, items);
+  return Launch(ChunksShape(limits, work, kWarp), stream, MeasureRowsKernel, work, Items(work));
 }
 
 }  // namespace normd::cuda

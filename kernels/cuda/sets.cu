@@ -10,6 +10,7 @@
 #include "kernels/cuda/part_sums.cuh"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/visit.cuh"
 #include "kernels/order.h"
 #include "kernels/set_statistics.h"
 
@@ -362,25 +363,12 @@ __global__ void __launch_bounds__(kThreads) RedoSetsKernel(const __grid_constant
   }
 }
 
-template <typename T>
-cudaError_t LaunchRedo(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, work.Sets(), 1), .threads = kThreads};
-  return work.statistic == Statistic::kMeanVariance ? Launch(shape, stream, RedoSetsKernel<T, true>, work)
-                                                    : Launch(shape, stream, RedoSetsKernel<T, false>, work);
-}
-
 cudaError_t RedoSets(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
-  switch (work.x.dtype) {
-    case DType::kF16:
-      return LaunchRedo<F16>(limits, work, stream);
-    case DType::kBF16:
-      return LaunchRedo<BF16>(limits, work, stream);
-    case DType::kF32:
-      return LaunchRedo<F32>(limits, work, stream);
-    case DType::kF64:
-      break;
-  }
-  return cudaErrorInvalidValue;
+  const LaunchShape shape = {.blocks = EnoughBlocks(limits, work.Sets(), 1), .threads = kThreads};
+  return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
+    return VisitCentred(work.statistic,
+                        [&]<bool kCentred>() { return Launch(shape, stream, RedoSetsKernel<T, kCentred>, work); });
+  });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -394,17 +382,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 cudaError_t BeginSets(const SetWork& work, cudaStream_t stream) {
-  switch (work.x.dtype) {
-    case DType::kF16:
-      return Launch(SetsShape(work), stream, BeginSetsKernel<F16>, work);
-    case DType::kBF16:
-      return Launch(SetsShape(work), stream, BeginSetsKernel<BF16>, work);
-    case DType::kF32:
-      return Launch(SetsShape(work), stream, BeginSetsKernel<F32>, work);
-    case DType::kF64:
-      return Launch(SetsShape(work), stream, BeginSetsKernel<F64>, work);
-  }
-  return cudaErrorInvalidValue;
+  return VisitDType(work.x.dtype,
+                    [&]<typename T>() { return Launch(SetsShape(work), stream, BeginSetsKernel<T>, work); });
 }
 
 cudaError_t FinishSets(const SetWork& work, Round round, cudaStream_t stream) {

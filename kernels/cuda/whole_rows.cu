@@ -10,6 +10,7 @@
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_ranges.cuh"
+#include "kernels/cuda/visit.cuh"
 #include "kernels/order.h"
 #include "kernels/set_statistics.h"
 
@@ -372,7 +373,7 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
   const int64_t chunks = order::RowChunks(n);
   shape.slot_bytes = SlotBytes(n < kChunk ? n : kChunk, SizeOf(dtype));
   if (chunks <= 1) {
-    shape.lanes = n <= 64 ? 8 : n <= 128 ? 16 : kWarp;
+    shape.lanes = ChunkLanes(n);
     shape.shared_bytes = kShortRowThreads / shape.lanes * shape.slot_bytes;
     return shape;
   }
@@ -385,9 +386,7 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
   return shape;
 }
 
-template <typename T, typename Real, bool kCentred>
-cudaError_t LaunchShaped(const RowLaunch& launch, const RowShape& shape, cudaStream_t stream) {
-  const KernelParameters parameters = {launch, shape};
+LaunchShape GridOf(const RowLaunch& launch, const RowShape& shape) {
   LaunchShape grid = {
       .shared_bytes = shape.shared_bytes, .shared_limit = shape.shared_limit, .cluster_blocks = shape.cluster};
   if (shape.warps == 1) {
@@ -397,26 +396,7 @@ cudaError_t LaunchShaped(const RowLaunch& launch, const RowShape& shape, cudaStr
     grid.threads = shape.warps * kWarp;
     grid.blocks = launch.rows * shape.cluster;
   }
-  switch (shape.lanes) {
-    case 8:
-      return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, 8>, parameters);
-    case 16:
-      return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, 16>, parameters);
-    default:
-      return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kWarp>, parameters);
-  }
-}
-
-template <typename T, typename Real>
-cudaError_t LaunchStatistic(const RowLaunch& launch, const RowShape& shape, cudaStream_t stream) {
-  return launch.statistic == Statistic::kMeanVariance ? LaunchShaped<T, Real, true>(launch, shape, stream)
-                                                      : LaunchShaped<T, Real, false>(launch, shape, stream);
-}
-
-template <typename T>
-cudaError_t LaunchPrecision(const RowLaunch& launch, const RowShape& shape, cudaStream_t stream) {
-  return launch.precision == Precision::kFast ? LaunchStatistic<T, float>(launch, shape, stream)
-                                              : LaunchStatistic<T, double>(launch, shape, stream);
+  return grid;
 }
 
 }  // namespace
@@ -428,18 +408,12 @@ bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
 }
 
 cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
-  const RowShape shape = ShapeOf(limits, launch.dtype, launch.n);
-  switch (launch.dtype) {
-    case DType::kF16:
-      return LaunchPrecision<F16>(launch, shape, stream);
-    case DType::kBF16:
-      return LaunchPrecision<BF16>(launch, shape, stream);
-    case DType::kF32:
-      return LaunchPrecision<F32>(launch, shape, stream);
-    case DType::kF64:
-      break;
-  }
-  return cudaErrorInvalidValue;
+  const KernelParameters parameters = {launch, ShapeOf(limits, launch.dtype, launch.n)};
+  const LaunchShape grid = GridOf(launch, parameters.shape);
+  return VisitNarrowRows(launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,
+                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
+                           return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
+                         });
 }
 
 }  // namespace normd::cuda

@@ -1,0 +1,80 @@
+// From what a launch is told when it runs to the template arguments of its kernel. `visit` is a lambda with template
+// parameters: it is called once, and instantiated for every choice that there is.
+//   VisitDType(x.dtype, [&]<typename T>() { return Launch(shape, stream, SomeKernel<T>, x); });
+#ifndef NORMD_KERNELS_CUDA_VISIT_CUH_
+#define NORMD_KERNELS_CUDA_VISIT_CUH_
+
+#include <cstdint>
+
+#include "kernels/attributes.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/host_device.h"
+
+namespace normd::cuda {
+
+// visit<T>() for the element type T of `dtype`: the one place that pairs them.
+template <typename Visit>
+NORMD_HOST_DEVICE auto VisitDType(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::kF16:
+      return visit.template operator()<F16>();
+    case DType::kBF16:
+      return visit.template operator()<BF16>();
+    case DType::kF32:
+      return visit.template operator()<F32>();
+    case DType::kF64:
+      break;
+  }
+  return visit.template operator()<F64>();
+}
+
+// The same for kernels that f64 has none of.
+template <typename Visit>
+cudaError_t VisitNarrowDType(DType dtype, const Visit& visit) {
+  return VisitDType(dtype, [&]<typename T>() {
+    if constexpr (kIsWide<T>) {
+      return cudaErrorInvalidValue;
+    } else {
+      return visit.template operator()<T>();
+    }
+  });
+}
+
+// visit<kCentred>(): whether sums are those of a mean and a variance.
+template <typename Visit>
+cudaError_t VisitCentred(Statistic statistic, const Visit& visit) {
+  return statistic == Statistic::kMeanVariance ? visit.template operator()<true>() : visit.template operator()<false>();
+}
+
+// visit<Real>(): what narrow elements are summed in.
+template <typename Visit>
+cudaError_t VisitReal(Precision precision, const Visit& visit) {
+  return precision == Precision::kFast ? visit.template operator()<float>() : visit.template operator()<double>();
+}
+
+// Threads that share a chunk of rows of `n` elements: 8, 16 or a warp.
+inline int ChunkLanes(int64_t n) { return n <= 64 ? 8 : n <= 128 ? 16 : kWarp; }
+
+// visit<T, Real, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes`: as of ChunkLanes().
+template <typename Visit>
+cudaError_t VisitNarrowRows(DType dtype, Precision precision, Statistic statistic, int lanes, const Visit& visit) {
+  return VisitNarrowDType(dtype, [&]<typename T>() {
+    return VisitReal(precision, [&]<typename Real>() {
+      return VisitCentred(statistic, [&]<bool kCentred>() {
+        switch (lanes) {
+          case 8:
+            return visit.template operator()<T, Real, kCentred, 8>();
+          case 16:
+            return visit.template operator()<T, Real, kCentred, 16>();
+          default:
+            return visit.template operator()<T, Real, kCentred, kWarp>();
+        }
+      });
+    });
+  });
+}
+
+}  // namespace normd::cuda
+
+#endif  // NORMD_KERNELS_CUDA_VISIT_CUH_
