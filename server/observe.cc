@@ -64,10 +64,9 @@ MetricsOptions DefaultMetricsOptions() {
   options.methods = rpc::CountedMethods();
   for (const MethodDefinition* method : AllMethods()) options.norms.emplace_back(method->info.name);
   options.norms.emplace_back("mixed");  // a batch of several
-  for (const std::string_view reason : kRefusedForNames) options.close_reasons.emplace_back(reason);
-  options.build_labels = {{"version", std::string(Version())},
-                          {"numerics", std::string(kNumerics)},
-                          {"isa", std::string(ActiveCpuTargetName())}};
+  options.version = std::string(Version());
+  options.numerics = std::string(kNumerics);
+  options.isa = std::string(ActiveCpuTargetName());
   return options;
 }
 
@@ -125,37 +124,6 @@ StoreObserver MakeStoreObserver(Metrics* metrics, Log* log) {
   observer.on_warning = [log](std::string_view text) { log->Warn("session store", {{"warning", std::string(text)}}); };
   observer.on_message = [log](std::string_view text) { log->Info("session store", {{"database", std::string(text)}}); };
   return observer;
-}
-
-void SetTransportMetrics(const ConnectionFigures& connections, const QueueFigures& queues, Metrics* metrics) {
-  TransportValues values;
-  values.connections = connections.open;
-  values.accepted = connections.accepted;
-  values.closed.assign(connections.refused.begin(), connections.refused.end());
-  values.longest_callback = queues.longest_callback;
-  values.slow_callbacks = queues.slow_callbacks;
-  metrics->SetTransport(values);
-}
-
-void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics) {
-  const std::pair<StoreMetric, int64_t> values[] = {
-      {StoreMetric::kSessions, figures.sessions},
-      {StoreMetric::kBytes, figures.bytes},
-      {StoreMetric::kResidentSessions, figures.resident_sessions},
-      {StoreMetric::kResidentBytes, figures.resident_bytes},
-      {StoreMetric::kQueued, figures.queued},
-      {StoreMetric::kLoads, figures.loads},
-      {StoreMetric::kEvictions, figures.evictions},
-      {StoreMetric::kExpiries, figures.expired},
-      {StoreMetric::kRows, figures.rows},
-      {StoreMetric::kConflicts, figures.conflicts},
-      {StoreMetric::kDamaged, figures.damaged},
-      {StoreMetric::kFailedGroups, figures.failed_groups},
-      {StoreMetric::kQueuedReads, figures.queued_reads},
-      {StoreMetric::kFileDamaged, figures.file_damaged ? 1 : 0},
-  };
-  static_assert(std::size(values) == kStoreMetrics);
-  for (const auto& [metric, value] : values) metrics->SetStoreMetric(metric, value);
 }
 
 }  // namespace normd

@@ -3,11 +3,9 @@
 #ifndef NORMD_SERVER_OBSERVE_H_
 #define NORMD_SERVER_OBSERVE_H_
 
+#include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/obs/metrics.h"
-#include "server/rpc/transport/connection_figures.h"
 #include "server/rpc/transport/observer.h"
-#include "server/rpc/transport/queue_figures.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/durable/durable_store.h"
 
@@ -22,8 +20,6 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log);
 SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log);
 
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
-void SetTransportMetrics(const ConnectionFigures& connections, const QueueFigures& queues, Metrics* metrics);
-void SetStoreMetrics(const StoreFigures& figures, Metrics* metrics);
 
 }  // namespace normd
 

@@ -13,8 +13,8 @@
 #include "kernels/cuda/backend.h"
 #include "server/base/clock.h"
 #include "server/config.h"
+#include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/obs/metrics.h"
 #include "server/rpc/grpc_server.h"
 #include "server/schedule/device_scheduler.h"
 

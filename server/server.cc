@@ -213,14 +213,16 @@ void Server::Drain() {
 }
 
 std::string Server::MetricsText() {
-  SetStoreMetrics(sessions_->figures(), &metrics_);
+  Figures figures;
+  figures.store = sessions_->figures();
+  figures.process = ReadProcessFigures();
+  // Before, the listeners are still being made by Start.
   if (state_ != ServingState::kStarting) {
-    SetTransportMetrics(grpc_->connections(), grpc_->TakeQueueFigures(), &metrics_);
+    figures.connections = grpc_->connections();
+    figures.queues = grpc_->TakeQueueFigures();
+    if (shared_memory_ != nullptr) figures.regions = shared_memory_->table().figures();
   }
-  if (state_ != ServingState::kStarting && shared_memory_ != nullptr) {
-    const RegionTable::Figures figures = shared_memory_->table().figures();
-    metrics_.SetRegions(figures.regions, figures.bytes);
-  }
+  metrics_.SetFigures(figures);
   return metrics_.Text();
 }
 

@@ -4,36 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <set>
 #include <sstream>
 #include <string>
 
-#include "google/protobuf/descriptor.h"
-#include "normd/v1/normalizer.pb.h"
-#include "normd/v1/sessions.pb.h"
-#include "normd/v1/shared_memory.pb.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/norm.h"
 #include "server/base/clock.h"
+#include "server/base/version.h"
 
 namespace normd {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-TEST(Observe, CountsEveryRpcOfTheServices) {
-  std::set<std::string> declared;
-  for (const auto* file : {v1::NormalizeRequest::descriptor()->file(), v1::Session::descriptor()->file(),
-                           v1::RegisterRegionRequest::descriptor()->file()}) {
-    for (int s = 0; s < file->service_count(); ++s) {
-      for (int m = 0; m < file->service(s)->method_count(); ++m) {
-        declared.insert(file->service(s)->name() + "/" + file->service(s)->method(m)->name());
-      }
-    }
-  }
-  std::set<std::string> counted;
-  for (const std::string_view rpc : CountedRpcs()) counted.insert(std::string(rpc));
-  EXPECT_EQ(counted, declared);
-}
 
 // The value of the series that is written exactly as `series`; -1: it is not there.
 double Value(const std::string& text, const std::string& series) {
@@ -129,6 +112,20 @@ TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
   EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 1);
   EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 2);
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("cuda:1"), HasSubstr("it fell off the bus")));
+}
+
+TEST_F(ObserverTest, CountsTheGroupsOfTheStore) {
+  Log log({.out = &out_}, &clock_);
+  const StoreObserver observer = MakeStoreObserver(&metrics_, &log);
+  observer.on_group(64, absl::Milliseconds(2));
+  EXPECT_EQ(Value(metrics_.Text(), "normd_store_group_changes_sum"), 64);
+  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_group_seconds_sum"), 2e-3);
+}
+
+TEST_F(ObserverTest, SaysWhatRuns) {
+  EXPECT_THAT(metrics_.Text(),
+              HasSubstr("normd_build_info{isa=\"" + std::string(ActiveCpuTargetName()) + "\",numerics=\"" +
+                        std::string(kNumerics) + "\",version=\"" + std::string(Version()) + "\"} 1\n"));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ namespace normd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -102,6 +103,21 @@ TEST_F(ServerTest, ServesOnAllListenersAndSaysWhere) {
   EXPECT_THAT(out_.str(), HasSubstr("numerics="));
   EXPECT_THAT(out_.str(), HasSubstr("device name=cpu usable=yes"));
   EXPECT_THAT(out_.str(), HasSubstr("durability=\"memory: survives nothing"));
+}
+
+TEST_F(ServerTest, AScrapeShowsWhatConnectionsAndTheProcessSayOfThemselves) {
+  const auto server = Start({"--listen=127.0.0.1:0", "--admin_listen=127.0.0.1:0"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  HttpGet(PortOf((*server)->listeners()[1]), "/");  // which is not HTTP/2
+  const std::string closed = "normd_connections_closed_total{reason=\"foreign\"} 1\n";
+  std::string text;
+  for (int i = 0; i < 200 && text.find(closed) == std::string::npos; ++i) {
+    text = HttpGet(PortOf((*server)->listeners()[0]), "/metrics");
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_THAT(text, HasSubstr(closed));
+  EXPECT_THAT(text, HasSubstr("\nprocess_threads "));
+  EXPECT_THAT(text, Not(HasSubstr("\nprocess_threads 0\n")));
 }
 
 TEST_F(ServerTest, DrainsNotReadyFirstAndLeavesNothingBehind) {

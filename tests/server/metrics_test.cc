@@ -1,16 +1,20 @@
-#include "server/obs/metrics.h"
+#include "server/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "server/figures.h"
+#include "server/obs/process.h"
 
 namespace normd {
 namespace {
@@ -22,8 +26,9 @@ using ::testing::Pair;
 MetricsOptions Options() {
   return {.methods = {"A/One", "A/Two"},
           .norms = {"layer_norm", "rms_norm"},
-          .close_reasons = {"total", "peer"},
-          .build_labels = {{"version", "1"}, {"numerics", "exact-1"}, {"isa", "avx2"}}};
+          .version = "1",
+          .numerics = "exact-1",
+          .isa = "avx2"};
 }
 
 std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
@@ -57,7 +62,8 @@ TEST(Metrics, ShowsEveryDeclaredMetricFromTheStartAndNoOther) {
     if (words[0] == "#" && words[1] == "TYPE") shown.insert(words[2]);
   }
   std::set<std::string> declared;
-  for (const MetricInfo& info : AllMetrics()) declared.insert(std::string(info.name));
+  for (const MetricInfo& info : AllMetrics()) declared.insert(info.name);
+  EXPECT_EQ(declared.size(), AllMetrics().size()) << "a name is there twice";
   EXPECT_EQ(shown, declared);
   for (const std::string& name : declared) EXPECT_THAT(MetricsMarkdown(), HasSubstr("| `" + name + "` |"));
 }
@@ -74,13 +80,20 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.CountResponseBytes(50);
   metrics.CountRows(rms, 12);
   metrics.ObserveBatchItems(5);
-  metrics.SetStoreMetric(StoreMetric::kSessions, 3);
-  metrics.SetStoreMetric(StoreMetric::kLoads, 4);
-  metrics.SetStoreMetric(StoreMetric::kLoads, 6);
-  metrics.SetStoreMetric(StoreMetric::kFailedGroups, 1);
+  metrics.CountDeviceJobs(DeviceLabel::kCuda, 8);
+  metrics.CountDeviceFallback(FallbackLabel::kFull);
+  metrics.ObserveBatchSize(9);
+  metrics.CountBatchDropped(DropLabel::kExpired);
+  Figures figures;
+  figures.store.sessions = 3;
+  figures.store.loads = 4;
+  metrics.SetFigures(figures);
+  figures.store.loads = 6;
+  figures.store.failed_groups = 1;
+  figures.regions = {.regions = 2, .bytes = 4096};
+  metrics.SetFigures(figures);
   metrics.ObserveStoreGroup(64, absl::Milliseconds(2));
   metrics.SetInFlightBytes(77);
-  metrics.SetRegions(2, 4096);
   const std::string text = metrics.Text();
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
@@ -91,6 +104,13 @@ TEST(Metrics, CountsWhatItIsTold) {
   EXPECT_EQ(Value(text, "normd_response_bytes_total"), 50);
   EXPECT_EQ(Value(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
   EXPECT_EQ(Value(text, "normd_batch_items_sum"), 5);
+  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cpu"})"), 0);
+  EXPECT_EQ(Value(text, R"(normd_device_jobs_total{device="cuda"})"), 8);
+  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="lost"})"), 0);
+  EXPECT_EQ(Value(text, R"(normd_device_fallbacks_total{reason="full"})"), 1);
+  EXPECT_EQ(Value(text, "normd_batch_size_sum"), 9);
+  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="cancelled"})"), 0);
+  EXPECT_EQ(Value(text, R"(normd_batch_dropped_total{reason="expired"})"), 1);
   EXPECT_EQ(Value(text, "normd_sessions"), 3);
   EXPECT_EQ(Value(text, "normd_session_loads_total"), 6);
   EXPECT_EQ(Value(text, "normd_store_failed_groups_total"), 1);
@@ -101,6 +121,31 @@ TEST(Metrics, CountsWhatItIsTold) {
   EXPECT_EQ(Value(text, "normd_shared_memory_bytes"), 4096);
   EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
   EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 3)));
+  EXPECT_EQ(metrics.moved_bytes(), 150);
+  EXPECT_EQ(metrics.in_flight_bytes(), 77);
+}
+
+TEST(Metrics, NamesEveryPhase) {
+  Metrics metrics(Options());
+  const std::pair<Phase, const char*> phases[] = {{Phase::kDecode, "decode"},   {Phase::kQueue, "queue"},
+                                                  {Phase::kCompute, "compute"}, {Phase::kCommit, "commit"},
+                                                  {Phase::kEncode, "encode"},   {Phase::kTotal, "total"}};
+  static_assert(std::size(phases) == kPhases);
+  for (const auto& [phase, name] : phases) {
+    const std::string series = R"(normd_request_duration_seconds_count{method="A/Two",phase=")" + std::string(name);
+    EXPECT_EQ(Value(metrics.Text(), series + "\"}"), -1) << "made before its first use";
+    metrics.ObservePhase(1, phase, absl::Microseconds(1));
+    EXPECT_EQ(Value(metrics.Text(), series + "\"}"), 1);
+  }
+}
+
+TEST(Metrics, AFreshServerShowsARequestCounterForEveryMethod) {
+  const std::string text = Metrics(Options()).Text();
+  for (const char* method : {"A/One", "A/Two", "other"}) {
+    const std::string labels = R"({code="OK",method=")" + std::string(method) + R"(",norm="none"})";
+    EXPECT_EQ(Value(text, "normd_requests_total" + labels), 0) << method;
+  }
+  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/One",phase="total"})"), 0);
 }
 
 TEST(Metrics, BoundsTheSeriesWhateverCallersSend) {
@@ -126,17 +171,26 @@ TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
       for (int i = 0; i < 1000; ++i) {
         metrics.CountRequest(1, i % 3, static_cast<absl::StatusCode>(i % 17));
         metrics.ObservePhase(i % 3, static_cast<Phase>(i % kPhases), absl::Microseconds(i));
-        if (i % 250 == 0) metrics.Text();
+        if (i % 250 != 0) continue;
+        Figures figures;
+        figures.store.loads = i + 1;
+        metrics.SetFigures(figures);
+        metrics.Text();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 4000)));
+  EXPECT_EQ(Value(metrics.Text(), "normd_session_loads_total"), 751) << "growth is added once";
 }
 
 TEST(Metrics, ReadsTheProcess) {
   Metrics metrics(Options());
-  metrics.Text();
+  Figures figures;
+  for (int scrape = 0; scrape < 2; ++scrape) {
+    figures.process = ReadProcessFigures();
+    metrics.SetFigures(figures);
+  }
   const std::string text = metrics.Text();
   EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);
   EXPECT_GE(Value(text, "process_open_fds"), 3);

@@ -1,0 +1,153 @@
+// Every metric of normd. What is counted as it happens is a row below: it names the metric, makes its series, and is
+// the member that a function above it counts with. What is read when somebody looks is a row of figures.cc.
+// In the path: beside it; observe.cc connects rpc's, the scheduler's and the store's observers to this class, admin
+// reads Text. Labels come from closed lists, so the number of series is bounded whatever callers send.
+// Threads: every method is safe from any thread; recording a request is array look-ups and atomic adds, no strings.
+#ifndef NORMD_SERVER_METRICS_H_
+#define NORMD_SERVER_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+#include "server/figures.h"
+#include "server/obs/metric_set.h"
+
+namespace normd {
+
+// What a server shows: the README's table is checked against it, row by row.
+std::vector<MetricInfo> AllMetrics();
+
+// The same list as a Markdown table.
+std::string MetricsMarkdown();
+
+// Values of labels, each beside its name.
+enum class Phase : uint8_t { kDecode, kQueue, kCompute, kCommit, kEncode, kTotal };
+inline constexpr int kPhases = 6;
+inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {"decode", "queue",  "compute",
+                                                                      "commit", "encode", "total"};
+enum class DeviceLabel : uint8_t { kCpu, kCuda };
+inline constexpr std::array<std::string_view, 2> kDeviceLabelNames = {"cpu", "cuda"};
+enum class FallbackLabel : uint8_t { kLost, kFull };
+inline constexpr std::array<std::string_view, 2> kFallbackLabelNames = {"lost", "full"};
+enum class DropLabel : uint8_t { kCancelled, kExpired };
+inline constexpr std::array<std::string_view, 2> kDropLabelNames = {"cancelled", "expired"};
+
+struct MetricsOptions {
+  std::vector<std::string> methods;  // values of `method`; everything else is "other"
+  std::vector<std::string> norms;    // values of `norm`; everything else is "none"
+  // Of normd_build_info.
+  std::string version;
+  std::string numerics;
+  std::string isa;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(const MetricsOptions& options);
+
+  // Indices for the calls below, to be resolved once where possible: a linear search over a short list.
+  int MethodIndex(std::string_view method) const;
+  int NormIndex(std::string_view norm) const;
+
+  void CountRequest(int method, int norm, absl::StatusCode code);
+  void ObservePhase(int method, Phase phase, absl::Duration duration) {
+    durations_.At(method, phase).Observe(absl::ToDoubleSeconds(duration));
+  }
+  void CountRequestBytes(int64_t bytes) { request_bytes_.At().Increment(static_cast<double>(bytes)); }
+  void CountResponseBytes(int64_t bytes) { response_bytes_.At().Increment(static_cast<double>(bytes)); }
+  void CountRows(int norm, int64_t rows) { rows_.At(norm).Increment(static_cast<double>(rows)); }
+  void ObserveBatchItems(int64_t items) { batch_items_.At().Observe(static_cast<double>(items)); }
+
+  void CountDeviceJobs(DeviceLabel device, int64_t jobs) {
+    device_jobs_.At(device).Increment(static_cast<double>(jobs));
+  }
+  void CountDeviceFallback(FallbackLabel reason) { device_fallbacks_.At(reason).Increment(); }
+  void ObserveBatchSize(int64_t submissions) { batch_size_.At().Observe(static_cast<double>(submissions)); }
+  void CountBatchDropped(DropLabel reason) { batch_dropped_.At(reason).Increment(); }
+
+  // One transaction of the session store.
+  void ObserveStoreGroup(int64_t changes, absl::Duration duration) {
+    group_changes_.At().Observe(static_cast<double>(changes));
+    group_seconds_.At().Observe(absl::ToDoubleSeconds(duration));
+  }
+
+  void SetInFlightBytes(int64_t bytes) { in_flight_bytes_.At().Set(static_cast<double>(bytes)); }
+
+  // Values that are read when somebody looks, not counted as they change. Counters never fall.
+  void SetFigures(const Figures& figures);
+
+  // What was counted and set so far.
+  double in_flight_bytes() const { return in_flight_bytes_.Find()->Value(); }
+  double moved_bytes() const { return request_bytes_.Find()->Value() + response_bytes_.Find()->Value(); }
+
+  // Requests finished so far, by method, for the status page; only methods that were called.
+  std::vector<std::pair<std::string, uint64_t>> RequestsByMethod() const;
+
+  // Every metric that this shows, in the order of the rows.
+  const std::vector<MetricInfo>& list() const { return set_.metrics(); }
+
+  // Prometheus exposition text, version 0.0.4, with the figures that were set last.
+  std::string Text() const { return set_.Text(); }
+
+ private:
+  static std::vector<double> DurationBuckets();
+  static std::vector<double> ItemBuckets();
+
+  MetricSet set_;
+
+  // Labels of several metrics, or with values that are not known here. The last method and norm take what is unknown.
+  const Label method_, norm_, code_;
+  const std::vector<Label> build_;
+
+  // The rows. Their order is that of the list.
+  Counters requests_{&set_,
+                     "normd_requests_total",
+                     {method_, norm_, code_},
+                     "Requests finished; every item of a stream is one, a batch is one."};
+  Histograms durations_{&set_,
+                        "normd_request_duration_seconds",
+                        {method_, {"phase", kPhaseNames}},
+                        "Time of requests by phase: decode, compute, commit, encode (not of replies whose beginning is "
+                        "known), total, and queue, what is left of total.",
+                        DurationBuckets()};
+  Counters request_bytes_{&set_, "normd_request_bytes_total", {}, "Bytes of request messages received."};
+  Counters response_bytes_{&set_, "normd_response_bytes_total", {}, "Bytes of response messages sent."};
+  Counters rows_{&set_, "normd_rows_total", {norm_}, "Statistic sets normalised: rows, channels, groups or instances."};
+  Histograms batch_items_{&set_, "normd_batch_items", {}, "Items in one BatchNormalize request.", ItemBuckets()};
+  Counters device_jobs_{&set_,
+                        "normd_device_jobs_total",
+                        {{"device", kDeviceLabelNames}},
+                        "Computations given to a device; two for a PowerNorm training step."};
+  Counters device_fallbacks_{&set_,
+                             "normd_device_fallbacks_total",
+                             {{"reason", kFallbackLabelNames}},
+                             "Lists of computations that the CPU ran because the chosen device was lost or full."};
+  Histograms batch_size_{
+      &set_, "normd_batch_size", {}, "Lists of computations in one launch on a device.", ItemBuckets()};
+  Counters batch_dropped_{&set_,
+                          "normd_batch_dropped_total",
+                          {{"reason", kDropLabelNames}},
+                          "Lists not launched: their callers had cancelled, or their deadlines had passed (expired)."};
+  FigureMetrics store_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, StoreFigureRows()};
+  Histograms group_changes_{&set_, "normd_store_group_changes", {}, "Changes in one transaction.", ItemBuckets()};
+  Histograms group_seconds_{
+      &set_, "normd_store_group_seconds", {}, "Time of one transaction, flush included.", DurationBuckets()};
+  Gauges in_flight_bytes_{&set_, "normd_in_flight_bytes", {}, "Bytes of requests admitted and not yet answered."};
+  FigureMetrics listener_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, ListenerFigureRows()};
+  Gauges build_info_{&set_, "normd_build_info", build_, "Always 1; the labels say what runs."};
+  FigureMetrics process_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, ProcessFigureRows()};
+
+  Mutex figures_mu_;  // one reader at a time, so that growth is added once
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_METRICS_H_
