@@ -7,7 +7,7 @@ namespace normd {
 
 namespace {
 
-// Counted for the entry, its key and its places in list and map.
+// Counted for the entry, its key and its places in the cache's list and map.
 constexpr int64_t kEntryOverheadBytes = 256;
 
 }  // namespace
@@ -31,7 +31,7 @@ std::shared_ptr<const PreparedParameters> PrepareParameters(const DeviceSchedule
 }
 
 ParameterCache::ParameterCache(const DeviceScheduler* scheduler, int64_t max_bytes)
-    : scheduler_(scheduler), max_bytes_(max_bytes) {}
+    : scheduler_(scheduler), recent_(max_bytes) {}
 
 std::shared_ptr<const PreparedParameters> ParameterCache::Get(const Session& session, const NormPlan& plan) {
   const OwnedParameters& owned = *session.parameters;
@@ -43,35 +43,27 @@ std::shared_ptr<const PreparedParameters> ParameterCache::Get(const Session& ses
   if (owned.weight.has_value()) views.weight = owned.weight->View();
   if (owned.bias.has_value()) views.bias = owned.bias->View();
   std::shared_ptr<const PreparedParameters> parameters = PrepareParameters(*scheduler_, session.spec, plan, views);
-  Insert({std::move(key), parameters, parameters->host().size_bytes() + kEntryOverheadBytes});
+  Insert(std::move(key), parameters);
   return parameters;
 }
 
 int64_t ParameterCache::bytes() const {
   MutexLock lock(mu_);
-  return bytes_;
+  return recent_.cost();
 }
 
 std::shared_ptr<const PreparedParameters> ParameterCache::Find(const Key& key) {
   MutexLock lock(mu_);
-  const auto found = index_.find(key);
-  if (found == index_.end()) return nullptr;
-  recent_.splice(recent_.begin(), recent_, found->second);
-  return found->second->parameters;
+  const std::shared_ptr<const PreparedParameters>* const found = recent_.Find(key);
+  return found == nullptr ? nullptr : *found;
 }
 
-void ParameterCache::Insert(Entry entry) {
-  Recent dropped;  // freed without the lock
+void ParameterCache::Insert(Key key, std::shared_ptr<const PreparedParameters> parameters) {
+  const int64_t bytes = parameters->host().size_bytes() + kEntryOverheadBytes;
+  Recent::Entries dropped;  // freed without the lock
   MutexLock lock(mu_);
-  if (index_.find(entry.key) != index_.end()) return;  // another thread was first
-  bytes_ += entry.bytes;
-  recent_.push_front(std::move(entry));
-  index_.emplace(recent_.front().key, recent_.begin());
-  while (bytes_ > max_bytes_ && recent_.size() > 1) {
-    bytes_ -= recent_.back().bytes;
-    index_.erase(recent_.back().key);
-    dropped.splice(dropped.begin(), recent_, std::prev(recent_.end()));
-  }
+  if (recent_.Find(key) != nullptr) return;  // another thread was first
+  dropped = recent_.Insert(std::move(key), &parameters, bytes);
 }
 
 }  // namespace normd

@@ -7,8 +7,6 @@
 #define NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_
 
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "kernels/norm.h"
 #include "kernels/parameters.h"
+#include "server/base/lru.h"
 #include "server/base/mutex.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
@@ -53,24 +52,14 @@ class ParameterCache {
              std::tie(other.epoch, other.parameters_version, other.order.extents, other.order.strides);
     }
   };
-  struct Entry {
-    Key key;
-    std::shared_ptr<const PreparedParameters> parameters;
-    int64_t bytes;
-  };
-  using Recent = std::list<Entry>;
+  using Recent = Lru<Key, std::shared_ptr<const PreparedParameters>>;
 
   std::shared_ptr<const PreparedParameters> Find(const Key& key);
-  void Insert(Entry entry);
+  void Insert(Key key, std::shared_ptr<const PreparedParameters> parameters);
 
-  // Constant after construction.
   const DeviceScheduler* const scheduler_;
-  const int64_t max_bytes_;
-
   mutable Mutex mu_;
-  Recent recent_ ABSL_GUARDED_BY(mu_);  // most recently used first
-  std::map<Key, Recent::iterator> index_ ABSL_GUARDED_BY(mu_);
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  Recent recent_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace normd

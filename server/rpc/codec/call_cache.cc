@@ -1,6 +1,5 @@
 #include "server/rpc/codec/call_cache.h"
 
-#include <iterator>
 #include <utility>
 
 namespace normd::rpc {
@@ -28,26 +27,15 @@ TensorView& ViewOf(Call& call, TensorField field) {
 std::shared_ptr<const KnownCall> CallCache::Find(std::string_view key) {
   if (key.size() > kMaxKeyBytes) return nullptr;
   MutexLock lock(mu_);
-  const auto found = index_.find(key);
-  if (found == index_.end()) return nullptr;
-  recent_.splice(recent_.begin(), recent_, found->second);
-  return found->second->call;
+  const std::shared_ptr<const KnownCall>* const found = recent_.Find(key);
+  return found == nullptr ? nullptr : *found;
 }
 
 void CallCache::Put(std::string key, std::shared_ptr<const KnownCall> call) {
   if (key.size() > kMaxKeyBytes) return;
-  Recent dropped;  // freed without the lock, as what is replaced
+  Recent::Entries dropped;  // freed without the lock, as what is replaced
   MutexLock lock(mu_);
-  if (const auto found = index_.find(key); found != index_.end()) {
-    recent_.splice(recent_.begin(), recent_, found->second);
-    found->second->call.swap(call);
-    return;
-  }
-  recent_.push_front({std::move(key), std::move(call)});
-  index_.emplace(recent_.front().key, recent_.begin());
-  if (recent_.size() <= max_calls_) return;
-  index_.erase(recent_.back().key);
-  dropped.splice(dropped.begin(), recent_, std::prev(recent_.end()));
+  dropped = recent_.Insert(std::move(key), &call, 1);
 }
 
 }  // namespace normd::rpc

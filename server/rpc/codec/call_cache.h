@@ -7,14 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "server/base/lru.h"
 #include "server/base/mutex.h"
 #include "server/engine/call.h"
 
@@ -50,22 +49,16 @@ class CallCache {
   static constexpr size_t kMaxKeyBytes = 512;
 
   // Keeps the `max_calls` that were asked for last, some kilobytes each.
-  explicit CallCache(size_t max_calls) : max_calls_(max_calls) {}
+  explicit CallCache(size_t max_calls) : recent_(static_cast<int64_t>(max_calls)) {}
 
   std::shared_ptr<const KnownCall> Find(std::string_view key);
   void Put(std::string key, std::shared_ptr<const KnownCall> call);
 
  private:
-  struct Entry {
-    std::string key;
-    std::shared_ptr<const KnownCall> call;
-  };
-  using Recent = std::list<Entry>;
+  using Recent = Lru<std::string, std::shared_ptr<const KnownCall>>;
 
-  const size_t max_calls_;
   Mutex mu_;
-  Recent recent_ ABSL_GUARDED_BY(mu_);  // the one that was asked for last first
-  std::unordered_map<std::string_view, Recent::iterator> index_ ABSL_GUARDED_BY(mu_);  // the keys are the entries'
+  Recent recent_ ABSL_GUARDED_BY(mu_);  // each costs 1
 };
 
 }  // namespace normd::rpc

@@ -1,8 +1,5 @@
 #include "server/session/durable/resident_sessions.h"
 
-#include <iterator>
-#include <utility>
-
 #include "server/session/session_changes.h"
 
 namespace normd {
@@ -20,57 +17,26 @@ int64_t MemoryBytes(const StoredSession& stored) {
 }  // namespace
 
 ResidentSession* ResidentSessions::Find(std::string_view id, absl::Time now) {
-  const auto found = index_.find(id);
-  if (found == index_.end()) return nullptr;
-  const Recent::iterator entry = found->second;
-  recent_.splice(recent_.begin(), recent_, entry);
-  entry->used = now;
-  return &entry->session;
+  ResidentSession* const found = recent_.Find(id);
+  if (found != nullptr) found->used = now;
+  return found;
 }
 
 void ResidentSessions::Put(const std::string& id, ResidentSession* session, absl::Time now) {
+  session->used = now;
   const int64_t bytes = MemoryBytes(session->stored);
-  const auto found = index_.find(id);
-  if (found != index_.end()) {
-    Entry& entry = *found->second;
-    bytes_ += bytes - entry.bytes;
-    std::swap(entry.session, *session);
-    entry.bytes = bytes;
-    entry.used = now;
-    recent_.splice(recent_.begin(), recent_, found->second);
-  } else {
-    recent_.push_front({id, std::move(*session), bytes, now});
-    index_.emplace(recent_.front().id, recent_.begin());
-    bytes_ += bytes;
-  }
-  while (bytes_ > max_bytes_ && recent_.size() > 1) {
-    Drop(std::prev(recent_.end()));
-    ++evictions_;
-  }
+  evictions_ += static_cast<int64_t>(recent_.Insert(id, session, bytes).size());
 }
 
-void ResidentSessions::Erase(std::string_view id) {
-  const auto found = index_.find(id);
-  if (found != index_.end()) Drop(found->second);
-}
+void ResidentSessions::Erase(std::string_view id) { recent_.Erase(id); }
 
-void ResidentSessions::Clear() {
-  index_.clear();
-  recent_.clear();
-  bytes_ = 0;
-}
+void ResidentSessions::Clear() { recent_.Clear(); }
 
 int64_t ResidentSessions::EvictIdle(absl::Time before) {
   int64_t evicted = 0;
-  for (; !recent_.empty() && recent_.back().used < before; ++evicted) Drop(std::prev(recent_.end()));
+  for (; recent_.size() > 0 && recent_.Oldest()->value.used < before; ++evicted) recent_.Erase(recent_.Oldest()->key);
   evictions_ += evicted;
   return evicted;
-}
-
-void ResidentSessions::Drop(Recent::iterator entry) {
-  bytes_ -= entry->bytes;
-  index_.erase(entry->id);
-  recent_.erase(entry);
 }
 
 }  // namespace normd

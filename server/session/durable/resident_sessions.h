@@ -5,12 +5,11 @@
 #define NORMD_SERVER_SESSION_DURABLE_RESIDENT_SESSIONS_H_
 
 #include <cstdint>
-#include <list>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
 #include "absl/time/time.h"
+#include "server/base/lru.h"
 #include "server/session/session_table.h"
 #include "server/session/stored_session.h"
 
@@ -21,11 +20,12 @@ struct ResidentSession {
   StoredSession stored;
   RowVersion version;
   absl::Time read_time;  // when it was last known to be the newest
+  absl::Time used = {};  // when it was last asked for; ResidentSessions says
 };
 
 class ResidentSessions {
  public:
-  explicit ResidentSessions(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit ResidentSessions(int64_t max_bytes) : recent_(max_bytes) {}
 
   // Null: not here. Valid until the next call. Counts as a use at `now`.
   ResidentSession* Find(std::string_view id, absl::Time now);
@@ -39,25 +39,12 @@ class ResidentSessions {
   // Drops what was not used since `before`; returns how many.
   int64_t EvictIdle(absl::Time before);
 
-  int64_t size() const { return static_cast<int64_t>(recent_.size()); }
-  int64_t bytes() const { return bytes_; }
+  int64_t size() const { return recent_.size(); }
+  int64_t bytes() const { return recent_.cost(); }
   int64_t evictions() const { return evictions_; }
 
  private:
-  struct Entry {
-    std::string id;
-    ResidentSession session;
-    int64_t bytes = 0;
-    absl::Time used;
-  };
-  using Recent = std::list<Entry>;
-
-  void Drop(Recent::iterator entry);
-
-  const int64_t max_bytes_;
-  Recent recent_;                                                 // most recently used first
-  std::unordered_map<std::string_view, Recent::iterator> index_;  // keys are the entries' ids
-  int64_t bytes_ = 0;
+  Lru<std::string, ResidentSession> recent_;  // by id
   int64_t evictions_ = 0;
 };
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace normd::rpc {
 namespace {
@@ -41,6 +44,21 @@ TEST(CallCacheTest, AReplacementForgetsNobody) {
   for (const char* const key : {"a", "b", "c", "d"}) cache.Put(key, Known(0));
   for (uint64_t i = 0; i < 20; ++i) cache.Put("d", Known(i));
   for (const char* const key : {"a", "b", "c", "d"}) EXPECT_NE(cache.Find(key), nullptr) << key;
+}
+
+// Another thread gets at the cache while the destructor of what was replaced, or had to leave, runs.
+TEST(CallCacheTest, WhatItForgetsIsDestroyedWithoutItsLock) {
+  CallCache cache(1);
+  std::vector<std::future<void>> others;
+  int freely = 0;
+  for (const char* const key : {"a", "a", "b", "c"}) {
+    cache.Put(key, std::shared_ptr<const KnownCall>(new KnownCall(), [&](const KnownCall* known) {
+                delete known;
+                others.push_back(std::async(std::launch::async, [&cache] { cache.Find("a"); }));
+                if (others.back().wait_for(std::chrono::seconds(10)) == std::future_status::ready) ++freely;
+              }));
+  }
+  EXPECT_EQ(freely, 3);
 }
 
 TEST(CallCacheTest, KeepsNoLongKeys) {
