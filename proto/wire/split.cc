@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proto/wire/varint.h"
+#include "proto/wire/writer.h"
 
 namespace normd::wire {
 namespace {
@@ -138,9 +138,9 @@ class Splitter {
   bool WalkMessage(const MessageLayout& layout, size_t size) {
     const size_t begin = out_.metadata.size();
     if (!Walk(layout, reader_.position() + size)) return false;
-    char length[kMaxVarintBytes];
-    const char* const length_end = WriteVarint(out_.metadata.size() - begin, length);
-    out_.metadata.insert(begin, length, static_cast<size_t>(length_end - length));
+    std::string length;
+    AppendVarint(out_.metadata.size() - begin, length);
+    out_.metadata.insert(begin, length);
     return true;
   }
 

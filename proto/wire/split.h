@@ -14,7 +14,7 @@
 
 #include "absl/types/span.h"
 #include "proto/wire/layout.h"
-#include "proto/wire/varint.h"
+#include "proto/wire/writer.h"
 
 namespace normd::wire {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/wire/varint.h"
+#include "proto/wire/writer.h"
 
 namespace normd::fuzz {
 
@@ -40,7 +40,7 @@ inline void AppendPadded(uint64_t value, int padding, std::string& out) {
 inline std::string WriteFields(const std::vector<WireField>& fields) {
   std::string out;
   for (const WireField& field : fields) {
-    AppendPadded(uint64_t{field.number} << 3 | static_cast<uint32_t>(field.type), field.tag_padding, out);
+    AppendPadded(wire::TagOf(field.number, field.type), field.tag_padding, out);
     const std::string bytes = field.message == nullptr ? field.bytes : WriteFields(field.fields);
     if (field.type == wire::WireType::kVarint) AppendPadded(field.value, field.value_padding, out);
     if (field.type == wire::WireType::kDelimited) {

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "normd/v1/normalizer.pb.h"
-#include "proto/wire/varint.h"
+#include "proto/wire/writer.h"
 #include "tests/proto/resolve_blocks.h"
 
 namespace normd::wire {

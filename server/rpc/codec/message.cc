@@ -11,7 +11,7 @@
 #include "kernels/errors.h"
 #include "kernels/text.h"
 #include "proto/wire/split.h"
-#include "proto/wire/varint.h"
+#include "proto/wire/writer.h"
 #include "server/rpc/codec/element_count.h"
 #include "server/rpc/transport/tsan_annotations.h"
 
@@ -149,8 +149,7 @@ void WireBody::Append(std::string_view text) {
 
 void WireBody::AppendVarintField(int field, uint64_t value) {
   std::string text;
-  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kVarint, text);
-  wire::AppendVarint(value, text);
+  wire::AppendVarintField(static_cast<uint32_t>(field), value, text);
   Append(text);
 }
 
@@ -166,16 +165,14 @@ void WireBody::AppendBytesField(int field, Buffer bytes) { AppendBytesField(fiel
 
 void WireBody::AppendBytesField(int field, grpc::Slice bytes) {
   std::string text;
-  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kDelimited, text);
-  wire::AppendVarint(bytes.size(), text);
+  wire::AppendDelimitedHead(static_cast<uint32_t>(field), bytes.size(), text);
   Append(text);
   AppendBlock(std::move(bytes));
 }
 
 void WireBody::AppendMessageField(int field, WireBody body) {
   std::string text;
-  wire::AppendTag(static_cast<uint32_t>(field), wire::WireType::kDelimited, text);
-  wire::AppendVarint(body.size_bytes_, text);
+  wire::AppendDelimitedHead(static_cast<uint32_t>(field), body.size_bytes_, text);
   Append(text);
   Append(std::move(body));
 }

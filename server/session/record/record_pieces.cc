@@ -1,23 +1,25 @@
 #include "server/session/record/record_pieces.h"
 
+#include "normd/store/v1/record.pb.h"
 #include "proto/wire/crc32c.h"
+#include "proto/wire/writer.h"
 #include "server/base/errors.h"
 
 namespace normd {
 
 namespace {
 
-// The checksum's field comes last, whatever its number: tag of field 20 as fixed32, then the CRC of all before it.
-constexpr std::string_view kChecksumTag = "\xa5\x01";
-// The same of field 22: the CRC goes on over the session's epoch, which the piece itself does not hold.
-constexpr std::string_view kEpochChecksumTag = "\xb5\x01";
+// The checksum's field comes last, whatever its number: the CRC of all before it.
+constexpr uint32_t kChecksum = store::v1::SessionRecord::kCrc32CFieldNumber;
+// The same of another field: the CRC goes on over the session's epoch, which the piece itself does not hold.
+constexpr uint32_t kEpochChecksum = store::v1::SessionRecord::kCrc32CWithEpochFieldNumber;
+
+static_assert(wire::TagSize(kChecksum) + sizeof(uint32_t) == kChecksumBytes);
+static_assert(wire::TagSize(kEpochChecksum) + sizeof(uint32_t) == kChecksumBytes);
+static_assert(store::v1::ClientRecord::kCrc32CWithEpochFieldNumber == kEpochChecksum, "rows are sealed alike");
 
 // A half begins with a byte that no message begins with, and the length of its first piece.
 constexpr char kPieces = '\0';
-
-void AppendNumber(uint32_t number, std::string* bytes) {
-  for (int shift = 0; shift < 32; shift += 8) *bytes += static_cast<char>((number >> shift) & 0xff);
-}
 
 // REQUIRES: 4 bytes at least.
 uint32_t ReadNumber(std::string_view bytes) {
@@ -26,20 +28,16 @@ uint32_t ReadNumber(std::string_view bytes) {
   return number;
 }
 
-static_assert(kChecksumTag.size() + sizeof(uint32_t) == kChecksumBytes);
-
 }  // namespace
 
 void AppendSeal(std::string* bytes) {
   const uint32_t crc = wire::Crc32c(*bytes);
-  *bytes += kChecksumTag;
-  AppendNumber(crc, bytes);
+  wire::AppendFixed32Field(kChecksum, crc, *bytes);
 }
 
 uint32_t SealPiece(size_t begin, std::string_view epoch, std::string* bytes) {
   const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(std::string_view(*bytes).substr(begin)), epoch);
-  *bytes += kEpochChecksumTag;
-  AppendNumber(crc, bytes);
+  wire::AppendFixed32Field(kEpochChecksum, crc, *bytes);
   return crc;
 }
 
@@ -47,7 +45,7 @@ void BeginPieces(std::string* bytes) { bytes->assign(kFirstPiece, kPieces); }
 
 void EndFirstPiece(std::string* bytes) {
   std::string size;
-  AppendNumber(static_cast<uint32_t>(bytes->size() - kFirstPiece), &size);
+  wire::AppendFixed(static_cast<uint32_t>(bytes->size() - kFirstPiece), size);
   bytes->replace(1, size.size(), size);
 }
 
@@ -55,9 +53,11 @@ absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view
   if (bytes.size() < kChecksumBytes || bytes.size() > INT32_MAX) return DataLossError("not a session record");
   const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
   const std::string_view seal = bytes.substr(body.size());
-  if (!seal.starts_with(epoch.empty() ? kChecksumTag : kEpochChecksumTag)) return DataLossError("not a session record");
+  std::string tag;
+  wire::AppendTag(epoch.empty() ? kChecksum : kEpochChecksum, wire::WireType::kFixed32, tag);
+  if (!seal.starts_with(tag)) return DataLossError("not a session record");
   const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(body), epoch);
-  if (crc == ReadNumber(seal.substr(kChecksumTag.size()))) return body;
+  if (crc == ReadNumber(seal.substr(tag.size()))) return body;
   return DataLossError(epoch.empty() ? "wrong checksum" : "wrong checksum, or a piece of another session");
 }
 

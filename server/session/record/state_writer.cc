@@ -1,10 +1,12 @@
 #include "server/session/record/state_writer.h"
 
 #include <bit>
-#include <cstring>
+#include <string_view>
 #include <vector>
 
+#include "google/protobuf/timestamp.pb.h"
 #include "normd/store/v1/record.pb.h"
+#include "proto/wire/writer.h"
 
 namespace normd {
 
@@ -19,50 +21,32 @@ static_assert(std::endian::native == std::endian::little, "doubles are copied as
 // Enough for the numbers of a state, and for those of one outcome: a tag and 10 bytes each at most.
 constexpr size_t kNumbersBytes = 128;
 
-enum class WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-// Fields in protobuf's wire format. As in proto3, 0 is not written.
-class WireWriter {
+// The fields of a message. As in proto3, 0 is not written.
+class FieldWriter {
  public:
-  explicit WireWriter(std::string* bytes) : bytes_(*bytes) {}
+  explicit FieldWriter(std::string* bytes) : bytes_(*bytes) {}
 
-  void Varint(int field, uint64_t value) {
-    if (value == 0) return;
-    Tag(field, WireType::kVarint);
-    Raw(value);
+  void Varint(uint32_t field, uint64_t value) {
+    if (value != 0) wire::AppendVarintField(field, value, bytes_);
   }
-  void Fixed64(int field, uint64_t value) {
-    if (value == 0) return;
-    Tag(field, WireType::kFixed64);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  void Fixed64(uint32_t field, uint64_t value) {
+    if (value != 0) wire::AppendFixed64Field(field, value, bytes_);
   }
-  void Fixed32(int field, uint32_t value) {
-    if (value == 0) return;
-    Tag(field, WireType::kFixed32);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  void Fixed32(uint32_t field, uint32_t value) {
+    if (value != 0) wire::AppendFixed32Field(field, value, bytes_);
   }
-  void Doubles(int field, const std::vector<double>& values) {
+  void Doubles(uint32_t field, const std::vector<double>& values) {
     if (!values.empty()) Bytes(field, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
   }
   // A message, too; written even when it is empty.
-  void Bytes(int field, std::string_view value) {
-    Tag(field, WireType::kBytes);
-    Raw(value.size());
-    bytes_.append(value);
-  }
+  void Bytes(uint32_t field, std::string_view value) { wire::AppendDelimitedField(field, value, bytes_); }
 
  private:
-  void Tag(int field, WireType type) { Raw(static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(type)); }
-  void Raw(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
-    bytes_ += static_cast<char>(value);
-  }
-
   std::string& bytes_;
 };
 
 void WriteOutcome(const StepOutcome& outcome, std::string* bytes) {
-  WireWriter writer(bytes);
+  FieldWriter writer(bytes);
   writer.Varint(Outcome::kSequenceFieldNumber, outcome.sequence);
   writer.Fixed64(Outcome::kMomentsHashFieldNumber, outcome.moments_hash);
   writer.Varint(Outcome::kVersionFieldNumber, outcome.version);
@@ -71,20 +55,21 @@ void WriteOutcome(const StepOutcome& outcome, std::string* bytes) {
   writer.Varint(Outcome::kNumBatchesFieldNumber, outcome.num_batches);
 }
 
-// A google.protobuf.Timestamp.
 std::string TimeBytes(absl::Time time) {
+  using google::protobuf::Timestamp;
   const int64_t seconds = absl::ToUnixSeconds(time);
   std::string bytes;
-  WireWriter writer(&bytes);
-  writer.Varint(1, static_cast<uint64_t>(seconds));
-  writer.Varint(2, static_cast<uint64_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  FieldWriter writer(&bytes);
+  writer.Varint(Timestamp::kSecondsFieldNumber, static_cast<uint64_t>(seconds));
+  writer.Varint(Timestamp::kNanosFieldNumber,
+                static_cast<uint64_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
   return bytes;
 }
 
 }  // namespace
 
 void WriteStateSummary(const Session& session, std::string* bytes) {
-  WireWriter writer(bytes);
+  FieldWriter writer(bytes);
   writer.Varint(Record::kVersionFieldNumber, session.version);
   writer.Varint(Record::kNumBatchesFieldNumber, session.state.num_batches);
   writer.Bytes(Record::kUpdateTimeFieldNumber, TimeBytes(session.update_time));
@@ -95,7 +80,7 @@ void WriteStateBody(const StoredSession& stored, std::string* bytes) {
   const StepLog& steps = stored.steps;
   const size_t values = state.mean.size() + state.var.size() + state.phi.size() + stored.phi_before.phi.size();
   bytes->reserve(bytes->size() + values * sizeof(double) + kNumbersBytes);
-  WireWriter writer(bytes);
+  FieldWriter writer(bytes);
   writer.Doubles(Record::kMeanFieldNumber, state.mean);
   writer.Doubles(Record::kVarFieldNumber, state.var);
   writer.Doubles(Record::kPhiFieldNumber, state.phi);
@@ -115,7 +100,7 @@ void WriteStateBody(const StoredSession& stored, std::string* bytes) {
 }
 
 void WriteClient(const std::string& id, const ClientSteps& steps, std::string* bytes) {
-  WireWriter writer(bytes);
+  FieldWriter writer(bytes);
   if (!id.empty()) writer.Bytes(Client::kClientIdFieldNumber, id);
   writer.Varint(Client::kLastSequenceFieldNumber, steps.last_sequence);
   std::string outcome;
@@ -127,7 +112,7 @@ void WriteClient(const std::string& id, const ClientSteps& steps, std::string* b
 }
 
 void WriteRetired(const RetiredClient& retired, std::string* bytes) {
-  WireWriter writer(bytes);
+  FieldWriter writer(bytes);
   writer.Varint(Client::kLastSequenceFieldNumber, retired.last_sequence);
   writer.Fixed64(Client::kClientHashFieldNumber, retired.hash);
   writer.Varint(Client::kRetiredAtFieldNumber, retired.retired_at);

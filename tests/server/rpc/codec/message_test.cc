@@ -4,16 +4,23 @@
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "normd/v1/normalizer.pb.h"
+#include "proto/wire/writer.h"
 #include "server/rpc/codec/element_count.h"
 
 namespace normd::rpc {
 namespace {
 
-std::string Field(int number, const std::string& bytes) {
-  return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
+std::string Field(uint32_t number, const std::string& bytes) {
+  std::string field;
+  wire::AppendDelimitedField(number, bytes, field);
+  return field;
 }
 
 grpc::ByteBuffer InOneSlice(const std::string& bytes) {
@@ -28,6 +35,37 @@ bool Takes(const std::string& bytes) {
   const bool plainly = ParseInto(InOneSlice(bytes), &plain).ok();
   EXPECT_EQ(ParseInto(rpc::Receive(InOneSlice(bytes), wire::kNormalizeRequest), &with_layout, &tensors).ok(), plainly);
   return plainly;
+}
+
+std::string TextOf(const grpc::ByteBuffer& bytes) {
+  std::vector<grpc::Slice> slices;
+  EXPECT_TRUE(bytes.Dump(&slices).ok());
+  std::string text;
+  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  return text;
+}
+
+TEST(WireBodyTest, HoldsTheBytesThatProtobufWrites) {
+  for (const size_t size : {size_t{1}, size_t{100}, size_t{128}, size_t{70000}}) {
+    v1::NormalizeResponse response;
+    v1::Output* const output = response.add_outputs();
+    output->set_kind(v1::OUTPUT_KIND_Y);
+    output->mutable_tensor()->set_dtype(v1::DTYPE_F32);
+    output->mutable_tensor()->set_data(std::string(size, 'y'));
+    WireBody tensor;
+    tensor.AppendVarintField(v1::Tensor::kDtypeFieldNumber, v1::DTYPE_F32);
+    Buffer data(size);
+    std::memset(data.data(), 'y', size);
+    tensor.AppendBytesField(v1::Tensor::kDataFieldNumber, std::move(data));
+    WireBody inner;
+    inner.AppendVarintField(v1::Output::kKindFieldNumber, v1::OUTPUT_KIND_Y);
+    inner.AppendMessageField(v1::Output::kTensorFieldNumber, std::move(tensor));
+    WireBody body;
+    body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, std::move(inner));
+    const std::string expected = response.SerializeAsString();
+    EXPECT_EQ(body.size_bytes(), expected.size());
+    EXPECT_EQ(TextOf(std::move(body).ToByteBuffer()), expected) << size;
+  }
 }
 
 // Found by the fuzzer: they were taken in fields that the walker copies and refused elsewhere.
