@@ -17,11 +17,7 @@ constexpr int64_t kOtherFieldsBytes = 256;  // of the message around a chunk's d
 
 // What is not data stays as it is.
 void NameAsChunked(const v1::Tensor& from, v1::Tensor* to) {
-  if (from.has_data()) {
-    to->mutable_chunked()->set_size_bytes(from.data().size());
-  } else {
-    *to = from;
-  }
+  if (from.has_data()) to->mutable_chunked()->set_size_bytes(from.data().size());
 }
 
 absl::Status Broken(absl::string_view what) { return absl::DataLossError(absl::StrCat("reply in chunks: ", what)); }

@@ -1,6 +1,9 @@
 #include "client/normctl/split.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "client/cpp/without_tensors.h"
 
 namespace normd::client {
 namespace {
@@ -12,14 +15,12 @@ bool AxesLeaveFirst(const google::protobuf::RepeatedField<int64_t>& axes, int ra
   return std::none_of(axes.begin(), axes.end(), [rank](int64_t axis) { return axis == 0 || axis == -rank; });
 }
 
-v1::Tensor CutTensor(const v1::Tensor& tensor, int64_t rows, int64_t first, int64_t count) {
-  v1::Tensor out;
-  out.set_dtype(tensor.dtype());
-  *out.mutable_shape() = tensor.shape();
-  out.set_shape(0, count);
+// `out` is `tensor` without its data, and becomes its indices [first, first + count) out of `rows`.
+void CutTensor(const v1::Tensor& tensor, int64_t rows, int64_t first, int64_t count, v1::Tensor* out) {
+  out->set_shape(0, count);
+  if (!tensor.has_data()) return;
   const size_t row_bytes = tensor.data().size() / static_cast<size_t>(rows);
-  out.set_data(tensor.data().substr(static_cast<size_t>(first) * row_bytes, static_cast<size_t>(count) * row_bytes));
-  return out;
+  out->set_data(tensor.data().substr(static_cast<size_t>(first) * row_bytes, static_cast<size_t>(count) * row_bytes));
 }
 
 // Whether the tensor has the same first extent as x, so that it is cut with it.
@@ -62,30 +63,17 @@ bool RowsAreIndependent(const v1::NormSpec& spec, v1::Mode mode, int rank) {
 
 v1::NormalizeRequest CutRows(const v1::NormalizeRequest& request, int64_t first, int64_t count) {
   const int64_t rows = request.x().shape(0);
+  const v1::Tensor& residual = request.residual().tensor();
+  const bool cuts_residual = HasRows(residual, rows);
+  const bool cuts_mask = HasRows(request.mask(), rows);
+  std::vector<const v1::Tensor*> cut = {&request.x()};
+  if (cuts_residual) cut.push_back(&residual);
+  if (cuts_mask) cut.push_back(&request.mask());
   v1::NormalizeRequest out;
-  if (request.has_spec()) *out.mutable_spec() = request.spec();
-  if (request.target_case() == v1::NormalizeRequest::kSession) out.set_session(request.session());
-  out.set_mode(request.mode());
-  if (request.has_parameters()) *out.mutable_parameters() = request.parameters();
-  if (request.has_residual()) {
-    const v1::Residual& residual = request.residual();
-    if (residual.has_scale()) out.mutable_residual()->set_scale(residual.scale());
-    out.mutable_residual()->set_rounding(residual.rounding());
-    *out.mutable_residual()->mutable_tensor() =
-        HasRows(residual.tensor(), rows) ? CutTensor(residual.tensor(), rows, first, count) : residual.tensor();
-  }
-  if (request.has_mask()) {
-    *out.mutable_mask() =
-        HasRows(request.mask(), rows) ? CutTensor(request.mask(), rows, first, count) : request.mask();
-  }
-  *out.mutable_outputs() = request.outputs();
-  out.set_precision(request.precision());
-  out.set_device(request.device());
-  if (request.has_expected_version()) out.set_expected_version(request.expected_version());
-  if (request.has_max_staleness()) *out.mutable_max_staleness() = request.max_staleness();
-  out.set_validate_only(request.validate_only());
-  out.set_want_timings(request.want_timings());
-  *out.mutable_x() = CutTensor(request.x(), rows, first, count);
+  CopyWithoutBytes(request, cut, &out);
+  CutTensor(request.x(), rows, first, count, out.mutable_x());
+  if (cuts_residual) CutTensor(residual, rows, first, count, out.mutable_residual()->mutable_tensor());
+  if (cuts_mask) CutTensor(request.mask(), rows, first, count, out.mutable_mask());
   return out;
 }
 

@@ -15,8 +15,8 @@ namespace normd::client {
 // request has a session.
 bool RowsAreIndependent(const v1::NormSpec& spec, v1::Mode mode, int rank);
 
-// The request for indices [first, first + count) of the first axis of x: x, the residual and the mask are cut. Fields
-// other than tensors are copied.
+// The request for indices [first, first + count) of the first axis of x: x is cut, and the residual and the mask where
+// they have as many. Every other field is as in `request`.
 v1::NormalizeRequest CutRows(const v1::NormalizeRequest& request, int64_t first, int64_t count);
 
 // Appends `piece` to `whole`: y, h and statistics along the first axis; timings add up. `per_row_statistics` is false

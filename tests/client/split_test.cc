@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "tests/client/every_field.h"
+
 namespace normd::client {
 namespace {
 
@@ -68,21 +72,28 @@ TEST(Split, CutsEveryTensorThatHasRows) {
 }
 
 TEST(Split, EveryPieceIsAsTheWholeInAllElse) {
-  v1::NormalizeRequest request;
-  request.set_session("sessions/a");
-  request.mutable_max_staleness()->set_seconds(5);
-  request.set_expected_version(3);
-  request.set_mode(v1::MODE_INFERENCE);
-  request.set_precision(v1::PRECISION_FAST);
-  request.set_device(v1::DEVICE_CPU);
-  request.set_validate_only(true);
-  request.set_want_timings(true);
-  request.add_outputs()->set_kind(v1::OUTPUT_KIND_MEAN);
-  *request.mutable_x() = Tensor::F32({3, 1}, {1, 2, 3}).ToProto();
-  v1::NormalizeRequest cut = CutRows(request, 1, 1);
-  EXPECT_EQ(cut.x().shape(0), 1);
-  *cut.mutable_x() = request.x();
-  EXPECT_EQ(cut.SerializeAsString(), request.SerializeAsString());
+  for (v1::NormalizeRequest& request : WithEveryField<v1::NormalizeRequest>()) {
+    for (const bool all_have_rows : {false, true}) {
+      const auto tensors = [all_have_rows](v1::NormalizeRequest& of) {
+        std::vector<v1::Tensor*> with_rows = {of.mutable_x()};
+        if (all_have_rows) {
+          with_rows.push_back(of.mutable_residual()->mutable_tensor());
+          with_rows.push_back(of.mutable_mask());
+        }
+        return with_rows;
+      };
+      for (v1::Tensor* tensor : tensors(request)) {
+        tensor->set_shape(0, 4);
+        if (tensor->has_data()) tensor->set_data("00112233");
+      }
+      v1::NormalizeRequest want = request;
+      for (v1::Tensor* tensor : tensors(want)) {
+        tensor->set_shape(0, 2);
+        if (tensor->has_data()) tensor->set_data("1122");
+      }
+      EXPECT_EQ(CutRows(request, 1, 2).DebugString(), want.DebugString());
+    }
+  }
 }
 
 TEST(Split, JoinsOutputsAndAddsTimings) {

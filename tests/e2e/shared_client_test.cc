@@ -1,6 +1,5 @@
 // ClientOptions::shared_memory: callers see no difference, whatever happens to the memory.
 
-#include "client/cpp/without_tensors.h"
 #include "tests/e2e/shared_server.h"
 
 namespace normd::e2e {
@@ -56,41 +55,6 @@ TEST(SharedClientTest, GivesTheErrorsOfAClientThatSends) {
     const absl::Status got = sharing->Normalize(request).status();
     EXPECT_EQ(got.code(), want.code());
     EXPECT_EQ(got.message(), want.message());
-  }
-}
-
-TEST(SharedClientTest, CopiesEveryFieldButTheTensorsBytes) {
-  v1::NormalizeRequest request;
-  const auto* const descriptor = request.GetDescriptor();
-  const auto* const reflection = request.GetReflection();
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    const google::protobuf::FieldDescriptor* const field = descriptor->field(i);
-    if (field->is_repeated()) {
-      reflection->AddMessage(&request, field);
-    } else if (field->message_type() != nullptr) {
-      reflection->MutableMessage(&request, field);
-    } else if (field->enum_type() != nullptr) {
-      reflection->SetEnumValue(&request, field, 1);
-    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
-      reflection->SetBool(&request, field, true);
-    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_UINT64) {
-      reflection->SetUInt64(&request, field, 7);
-    } else {
-      ASSERT_EQ(field->name(), "session") << "a new kind of field";
-    }
-  }
-  request.mutable_residual()->set_scale(2);
-  request.mutable_residual()->set_rounding(v1::RESIDUAL_ROUNDING_KEEP_WIDE);
-  SetTensor({1}, {1}, request.mutable_residual()->mutable_tensor());
-  SetTensor({1, 1}, {1}, request.mutable_x());
-  for (const bool session : {false, true}) {
-    if (session) request.set_session("sessions/a");
-    v1::NormalizeRequest copy;
-    client::CopyWithoutTensors(request, &copy);
-    v1::NormalizeRequest want = request;
-    want.mutable_x()->clear_data();
-    want.mutable_residual()->mutable_tensor()->clear_data();
-    EXPECT_EQ(copy.DebugString(), want.DebugString());
   }
 }
 
