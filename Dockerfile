@@ -11,8 +11,6 @@ COPY proto /src/proto
 COPY kernels /src/kernels
 COPY server /src/server
 COPY client /src/client
-# The demo's data is compiled into normctl.
-COPY tests/data /src/tests/data
 RUN cmake -S /src -B /build -G Ninja -DCMAKE_BUILD_TYPE=Release -DNORMD_TESTS=OFF -DNORMD_CUDA=OFF \
       -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=/build \
  && cmake --build /build --target normd normctl normload

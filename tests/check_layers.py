@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the direction of includes: who may include whom, no cycles, root-relative names.
+"""Keeps the direction of includes: who may include whom, no cycles, root-relative names; and the product off tests/.
 
 The table below is the architecture. There is no list of exceptions: code that does not fit moves, or the table changes
 in the commit that says why. `--self-test` plants violations in a scratch tree and fails unless each is reported.
@@ -106,9 +106,22 @@ SOURCE = re.compile(r"\.(?:h|cc|cu|cuh)$")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>|(\S+))', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
+# What the product is made of reads nothing of tests/, neither when it is built nor when it runs: it is built without
+# them. Comments may speak of them, and the CMakeLists.txt of the root may add their folder.
+PRODUCT = re.compile(r"(?:proto|kernels|server|client|deploy)/|[^/]+$")
+SCRIPT = re.compile(r"\.(?:sh|py)$")
+BUILD = re.compile(r"(?:^|/)(?:CMakeLists\.txt|[^/]+\.cmake|Dockerfile[^/]*|[^/]*\.dockerignore)$")
+CONTRACT = re.compile(r"\.proto$")
+# A string or a character, which is kept, or a comment.
+STRING_OR_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])')|//[^\n]*|/\*.*?\*/""", re.DOTALL)
+HASH_COMMENT = re.compile(r"(?:(?<=\s)|^)#.*", re.MULTILINE)
+# A path that leads there; in files where every word may be one, the word.
+TESTS_PATH = re.compile(r"(?<![\w-])tests/|/tests\b")
+TESTS_WORD = re.compile(r"(?<![\w-])tests(?![\w-])")
 
-def sources(root):
-    """Paths of our sources, relative to root: what git tracks or would track."""
+
+def listed_files(root):
+    """Paths of our files, relative to root: what git tracks or would track."""
     listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True,
                             text=True, check=False)
     if listed.returncode == 0:
@@ -116,13 +129,33 @@ def sources(root):
     else:
         names = [os.path.relpath(os.path.join(folder, name), root)
                  for folder, _, files in os.walk(root) for name in files]
-    return sorted(n for n in set(names) if SOURCE.search(n) and os.path.isfile(os.path.join(root, n)))
+    return sorted(n for n in set(names) if os.path.isfile(os.path.join(root, n)))
+
+
+def blank(match):
+    return "\n" * match.group().count("\n")
+
+
+def reads_tests(root, name):
+    """Lines of a product file that name tests/, as problems; none where it is another kind of file."""
+    code = SOURCE.search(name) or CONTRACT.search(name)
+    if not PRODUCT.match(name) or not (code or SCRIPT.search(name) or BUILD.search(name)):
+        return []
+    with open(os.path.join(root, name), encoding="utf-8") as source:
+        text = source.read()
+    if code:
+        text = STRING_OR_COMMENT.sub(lambda m: m.group(1) or blank(m), text)
+    else:
+        text = HASH_COMMENT.sub("", text)
+    pattern = TESTS_WORD if BUILD.search(name) and name != "CMakeLists.txt" else TESTS_PATH
+    return [f"{name}:{number}: the product reads nothing of tests/: {line.strip()}"
+            for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
 
 
 def read_includes(root, name):
     """[(line, target, quoted)] of one file; a macro as target is reported as `quoted` None."""
     with open(os.path.join(root, name), encoding="utf-8") as source:
-        text = COMMENT.sub(lambda m: "\n" * m.group().count("\n"), source.read())
+        text = COMMENT.sub(blank, source.read())
     found = []
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
@@ -233,9 +266,11 @@ def find_cycle(graph):
 
 
 def check(root):
-    files = sources(root)
+    names = listed_files(root)
+    files = [name for name in names if SOURCE.search(name)]
     known = set(files)
     problems = [p for name in files for p in check_file(root, name, known)]
+    problems += [p for name in names for p in reads_tests(root, name)]
     graph = {name: [t for _, t, _ in read_includes(root, name) if t in known and t != name] for name in files}
     cycle = find_cycle(graph)
     if cycle:
@@ -293,6 +328,21 @@ PLANTED = [
     ("tests/kernels/a_test.cc", '#include "gtest/gtest.h"\n#include "server/rpc/codec.h"\n', "may not include server"),
     ("server/rpc/peer.cc", '#include "tests/bench/datapath/echo.pb.h"\n', "may not include tests/bench/datapath"),
     ("tests/bench/datapath/peer.cc", '#include "tests/bench/datapath/echo.grpc.pb.h"\n', None),
+    ("client/CMakeLists.txt", "set(data ${PROJECT_SOURCE_DIR}/tests/data/${file})\n",
+     "client/CMakeLists.txt:1: the product reads nothing of tests/"),
+    ("kernels/CMakeLists.txt", "# see tests/check_layers.py\nadd_library(kernels rows.cc)  # for tests\n", None),
+    ("kernels/cpu/all.cmake", "file(GLOB found tests)\n", "the product reads nothing of tests/"),
+    ("CMakeLists.txt", 'option(TESTS "Build tests" ON)\nadd_subdirectory(tests)\n', None),
+    ("Dockerfile", "COPY client /src/client\nCOPY tests /src/data\n", "Dockerfile:2: the product reads nothing"),
+    (".dockerignore", "*\n!client\n!tests/data\n", ".dockerignore:3: the product reads nothing of tests/"),
+    ("deploy/pack.sh", "# as tests/run.sh does\ncp -r ../tests/data .\n", "deploy/pack.sh:2: the product reads"),
+    ("deploy/other.sh", 'echo "the tests ran" "${1#*=}"\n', None),
+    ("server/base/reads.cc", '/*\n*/ const char* url = "http://a"; auto f = Open(ROOT "/tests/data/iris.csv");\n',
+     "server/base/reads.cc:2: the product reads nothing of tests/"),
+    ("server/base/speaks.cc", '// as tests/server does\nauto text = "tests, or not";  /* tests/run.sh */\n', None),
+    ("server/base/quotes.cc", "q = c == '\"'; auto path = \"file://x/tests/data\";\n", "the product reads nothing"),
+    ("proto/speaks.proto", "// tests/proto compares them.\n", None),
+    ("tests/kernels/reads_test.cc", 'const char* path = "/tests/kernels/golden.txt";\n', None),
     ("kernels/commented.h", '// #include "server/server.h"\n/*\n#include "server/server.h"\n*/\n', None),
 ]
 

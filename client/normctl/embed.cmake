@@ -9,7 +9,7 @@ while(offset LESS length)
   string(APPEND pieces "    R\"normd(${piece})normd\"\n")
   math(EXPR offset "${offset} + 8000")
 endwhile()
-file(WRITE "${OUTPUT}" "// Made from the project's test data by embed.cmake.\n"
+file(WRITE "${OUTPUT}" "// Made from client/normctl/data by embed.cmake.\n"
   "#include \"client/normctl/demo_data.h\"\n\nnamespace normd::client {\n\n"
   "absl::string_view ${FUNCTION}() {\n  static constexpr char kText[] =\n${pieces}    \"\";\n"
   "  return {kText, sizeof(kText) - 1};\n}\n\n}  // namespace normd::client\n")
