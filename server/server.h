@@ -71,7 +71,7 @@ class Server {
   Metrics metrics_;
   const OpenedBackend backend_;
   std::unique_ptr<SessionStore> sessions_;
-  Resources resources_;
+  Resources resources_;  // the pool ends after the engine, which by then has answered everything
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;
   std::vector<std::string> unix_paths_;          // to be removed at the end

@@ -37,7 +37,6 @@ SERVICES = re.compile(r"(?:normd/v1|grpc/health/v1|inference)/\w+\.grpc\.pb\.h$"
 # Generated from a test's own .proto: belongs to the test's folder.
 TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")
 
-SERVER_LEAVES = ("server/base", "server/obs")
 # Folder -> what it may include besides itself and the standard library. A folder stands for the files directly in it;
 # folders of its own that are not named here are refused. Longest name first is not needed: the match is exact.
 LAYERS = {
@@ -48,34 +47,34 @@ LAYERS = {
     "kernels/cuda": ("absl", "cuda", "kernels"),
     "server/base": ("absl", "kernels"),  # the status payloads of kernels/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "spdlog", "json", "server/base"),
-    "server/session": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),
-    "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "server/session", *SERVER_LEAVES),
-    "server/session/memory": ("absl", "kernels", "server/session", "server/session/record", *SERVER_LEAVES),
-    "server/session/durable": ("absl", "kernels", "server/session", "server/session/record", *SERVER_LEAVES),
-    "server/session/sqlite": ("absl", "sqlite", "kernels", "server/session", *SERVER_LEAVES),
-    "server/session/postgres": ("absl", "libpq", "kernels", "server/session", *SERVER_LEAVES),
-    "server/schedule": ("absl", "kernels", *SERVER_LEAVES),
-    "server/engine": ("absl", "kernels", "server/schedule", "server/session", *SERVER_LEAVES),
-    "server/shm": ("absl", "proto/wire", "kernels", *SERVER_LEAVES),
+    "server/session": ("absl", "kernels", "server/base"),
+    "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "server/session", "server/base"),
+    "server/session/memory": ("absl", "server/session", "server/session/record", "server/base"),
+    "server/session/durable": ("absl", "kernels", "server/session", "server/session/record", "server/base"),
+    "server/session/sqlite": ("absl", "sqlite", "kernels", "server/session", "server/base"),
+    "server/session/postgres": ("absl", "libpq", "kernels", "server/session", "server/base"),
+    "server/schedule": ("absl", "kernels", "server/base"),
+    "server/engine": ("absl", "kernels", "server/schedule", "server/session", "server/base"),
+    "server/shm": ("absl", "proto/wire", "kernels", "server/base"),
     # Bytes, limits and time; no message of ours. Above it what messages mean, above that the services, and on top what
     # makes a server of them.
-    "server/rpc/transport": ("absl", "grpc", "protobuf", "messages", "proto/wire", "kernels", *SERVER_LEAVES),
+    "server/rpc/transport": ("absl", "grpc", "protobuf", "error messages", "proto/wire", "kernels", "server/base",
+                             "server/obs"),
     "server/rpc/codec": ("absl", "grpc", "protobuf", "messages", "proto/wire", "kernels", "server/rpc/transport",
-                         "server/session", "server/session/record", "server/engine", "server/shm", *SERVER_LEAVES),
-    "server/rpc/services": ("absl", "grpc", "protobuf", "messages", "services", "json", "proto/wire", "kernels",
-                            "server/rpc/transport", "server/rpc/codec", "server/session", "server/engine", "server/shm", *SERVER_LEAVES),
-    "server/rpc": ("absl", "grpc", "kernels", "server/rpc/transport", "server/rpc/codec", "server/rpc/services",
-                   "server/engine", "server/shm", *SERVER_LEAVES),
-    "server/admin": ("absl", "json", "prometheus", "kernels", "server/session", "server/engine",
-                     *SERVER_LEAVES),
+                         "server/session", "server/session/record", "server/engine", "server/shm", "server/base"),
+    "server/rpc/services": ("absl", "grpc", "protobuf", "messages", "proto/wire", "kernels", "server/rpc/transport",
+                            "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
+    "server/rpc": ("absl", "grpc", "server/rpc/transport", "server/rpc/codec", "server/rpc/services", "server/engine",
+                   "server/base"),
+    "server/admin": ("absl", "server/base"),
     "server": ("absl", "kernels", "kernels/cpu", "kernels/cuda", "server/session", "server/session/record",
-               "server/session/memory", "server/session/durable", "server/session/sqlite", "server/session/postgres", "server/engine",
-               "server/schedule", "server/shm", "server/rpc", "server/rpc/transport", "server/rpc/services",
-               "server/admin", *SERVER_LEAVES),
+               "server/session/memory", "server/session/durable", "server/session/sqlite", "server/session/postgres",
+               "server/engine", "server/schedule", "server/shm", "server/rpc", "server/rpc/transport",
+               "server/rpc/services", "server/admin", "server/base", "server/obs"),
     "client/cpp": ("absl", "grpc", "protobuf", "messages", "services", "proto/wire"),
     "client/cli": ("absl", "json", "protobuf", "messages", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
-    "client/normload": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
+    "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "tests/support": ("absl", "gtest", "json", "kernels", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
@@ -165,11 +164,11 @@ def read_includes(root, name):
 
 
 def group_of(target, quoted, files):
-    """What an include belongs to: a folder of ours, a library, "messages", "services", "std", or None."""
+    """What an include belongs to: a folder of ours, a library, "messages", "error messages", "services", "std", or None."""
     if target in files:
         return os.path.dirname(target)
     if MESSAGES.match(target) and not SERVICES.match(target):
-        return "messages"
+        return "error messages" if target.startswith("google/rpc/") else "messages"
     if SERVICES.match(target):
         return "services"
     if TEST_MESSAGES.match(target):
@@ -190,6 +189,8 @@ def allowed(name, group):
     folder = os.path.dirname(name)
     if ORACLE.match(name):
         return group in ("tests/support", "absl")
+    if group == "error messages" and not (folder in LAYERS and group in LAYERS[folder]):
+        group = "messages"  # who may read those may read these
     if folder in LAYERS:
         return group == folder or group in LAYERS[folder]
     for prefix, may in TESTS.items():
@@ -306,6 +307,8 @@ PLANTED = [
     ("server/rpc/transport/stream.h", '#include "grpcpp/grpcpp.h"\n', None),
     ("server/rpc/transport/up.h", '#include "server/rpc/codec/message.h"\n',
      "server/rpc/transport may not include server/rpc/codec"),
+    ("server/rpc/transport/ours.h", '#include "google/rpc/status.pb.h"\n#include "normd/v1/normalizer.pb.h"\n',
+     "server/rpc/transport may not include messages"),
     ("server/rpc/codec/message.h", '#include "server/rpc/transport/stream.h"\n', None),
     ("server/rpc/codec/up.h", '#include "server/rpc/services/list.h"\n',
      "server/rpc/codec may not include server/rpc/services"),

@@ -101,8 +101,11 @@ absl::StatusOr<v1::NormalizeResponse> NormalizeInPieces(Client& client, const v1
                                                         const std::function<void(int64_t, int64_t)>& progress) {
   const auto request_bytes = static_cast<int64_t>(request.ByteSizeLong());
   if (request_bytes <= max_bytes) return client.Normalize(request);
-  if (!RowsAreIndependent(spec, request.mode(), request.x().shape_size())) return client.NormalizeChunked(request);
-  const int64_t rows = request.x().shape(0);
+  // There is no row to take pieces of where the parameters alone are too large.
+  const int64_t rows = request.x().shape_size() == 0 ? 0 : request.x().shape(0);
+  if (rows < 1 || !RowsAreIndependent(spec, request.mode(), request.x().shape_size())) {
+    return client.NormalizeChunked(request);
+  }
   const auto fixed = static_cast<int64_t>(request.parameters().ByteSizeLong()) + kHeaderBytes;
   const int64_t row_bytes = (request_bytes - static_cast<int64_t>(request.parameters().ByteSizeLong())) / rows + 1;
   const int64_t rows_per_piece = (max_bytes - fixed) / row_bytes;

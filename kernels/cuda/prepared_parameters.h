@@ -1,5 +1,5 @@
-// Prepared parameters of the CUDA backend: the host's, and from their second use on a copy in device memory, so that a
-// session's travel once and those of a single call with its tensors.
+// Prepared parameters of the CUDA backend: the host's, which travel with the first job that uses them, and from the
+// second use on a copy in device memory, which a session's parameters get and those of a single call do not.
 // In the path: made by backend.cc, asked by job_list.cc for each job. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_PREPARED_PARAMETERS_H_
 #define NORMD_KERNELS_CUDA_PREPARED_PARAMETERS_H_

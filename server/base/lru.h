@@ -1,6 +1,6 @@
 // What was used last, as long as it fits: entries of a key, a value and a cost, the least recently used first to go.
 // In the path: the caches of the engine, the codec and the durable store are each one of these.
-// Threads: thread-compatible; its owner guards it. What leaves is handed to the caller, so that it is destroyed when
+// Threads: thread-compatible; its owner guards it. What leaves is handed to the caller, who can so destroy it when
 // nobody waits for the owner's lock.
 #ifndef NORMD_SERVER_BASE_LRU_H_
 #define NORMD_SERVER_BASE_LRU_H_
@@ -29,7 +29,7 @@ class Lru {
   using Entries = std::list<Entry>;
   using View = std::conditional_t<std::is_same_v<Key, std::string>, std::string_view, Key>;
 
-  // Holds entries of at most `max_cost` together, and at most one over that.
+  // Holds entries of at most `max_cost` together; the newest one stays whatever it costs.
   explicit Lru(int64_t max_cost) : max_cost_(max_cost) {}
   Lru(const Lru&) = delete;
   Lru& operator=(const Lru&) = delete;

@@ -56,11 +56,11 @@ class Engine {
   // Moves from `call` when it is called, not when its arguments are made: `done` may still copy from it.
   void Submit(Call&& call, Done done);
 
-  // All calls as one job list for the backend; a result for each, in order; bytes equal those of single calls. Training
+  // All calls as one Work for the scheduler; a result for each, in order; bytes equal those of single calls. Training
   // steps to one session inside a batch are committed in item order.
   void SubmitBatch(std::vector<Call> calls, BatchDone done);
 
-  // Sessions. Errors are those of SessionStore's methods of the same names and of the checks named here, whose fields
+  // Sessions. Errors are those of the store's Create, Get and so on, and of the checks named here, whose fields
   // are in `session` ("session.spec.batch_norm.eps", "session.num_channels"); Done as there.
   template <typename T>
   using SessionDone = SessionStore::Done<T>;

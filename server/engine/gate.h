@@ -2,8 +2,8 @@
 // take turns, and the ones of a caller wait in order of arrival: whatever one caller piles up, the others wait for no
 // more than one of its computations at each turn. One that has waited too long is refused instead of started, so that
 // what is answered is answered in time.
-// In the path: between a flight and the backend. Threads: safe from any thread; a Start runs with no lock held, on the
-// thread that enters or on one that leaves.
+// In the path: between a flight and the scheduler. Threads: safe from any thread; a Start runs with no lock held, on
+// the thread that enters or on one that leaves.
 #ifndef NORMD_SERVER_ENGINE_GATE_H_
 #define NORMD_SERVER_ENGINE_GATE_H_
 

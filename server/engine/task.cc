@@ -113,7 +113,10 @@ Job Task::FirstJob() {
   job.given_mean = given_mean;
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
-  if (two_halves()) return job;
+  if (two_halves()) {
+    job.parameters = nullptr;  // which the second half applies
+    return job;
+  }
   for (OutputTensor& output : reply.outputs) PointTo(&output, plan(), &job);
   return job;
 }

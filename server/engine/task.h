@@ -34,7 +34,7 @@ struct Task {
   std::vector<double> request_mean, request_variance;
   std::vector<double> divisor;
 
-  Buffer together;  // room for a scattered x, where the backend needs it in one piece
+  Buffer together;  // room for a scattered x, where what runs it needs it in one piece
 
   Moments moments;      // empty: not wanted
   absl::Status status;  // the first error; ok so far

@@ -67,7 +67,10 @@ class GrpcServer::State {
     dispatcher_.Start();
     transfers_.Start();
     health_.SetServing(true);
-    NORMD_RETURN_IF_ERROR(accept_loop_.Start(std::move(sockets)));
+    if (absl::Status status = accept_loop_.Start(std::move(sockets)); !status.ok()) {
+      Shutdown(absl::ZeroDuration());
+      return status;
+    }
     probe_.Start(options_.listeners, ports_);
     return absl::OkStatus();
   }

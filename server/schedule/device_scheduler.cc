@@ -83,10 +83,11 @@ struct DeviceScheduler::Part {
 // A Work in several parts: one Done, with the first error.
 struct DeviceScheduler::Run {
   Run(size_t jobs, size_t parts, std::vector<Executed>* wanted, Done when_done)
-      : executed(jobs), out(wanted), done(std::move(when_done)), left(parts) {}
+      : executed(wanted == nullptr ? 0 : jobs), out(wanted), done(std::move(when_done)), left(parts) {}
 
   // What ran the jobs of `part`, which nobody else writes.
   void Note(const Part& part, const Backend& backend, Device device, bool fell_back) {
+    if (out == nullptr) return;
     for (size_t i = 0; i < part.jobs.size(); ++i) {
       executed[part.places[i]] = {
           .device = device, .kernel = backend.KernelName(*part.jobs[i].plan), .fell_back = fell_back};
@@ -222,14 +223,22 @@ absl::StatusOr<std::vector<DeviceScheduler::Part>> DeviceScheduler::Split(Work* 
   return parts;
 }
 
+std::vector<Executed> DeviceScheduler::AllOnCpu(const std::vector<Job>& jobs) const {
+  std::vector<Executed> executed;
+  executed.reserve(jobs.size());
+  for (const Job& job : jobs) executed.push_back({.device = Device::kCpu, .kernel = cpu_->KernelName(*job.plan)});
+  return executed;
+}
+
 void DeviceScheduler::Submit(Work work, Done done) {
-  if (StaysOnCpu(work)) return RunOnCpu(std::move(work.jobs), std::move(done));
+  if (StaysOnCpu(work)) {
+    if (work.executed != nullptr && !devices_.empty()) *work.executed = AllOnCpu(work.jobs);
+    return RunOnCpu(std::move(work.jobs), std::move(done));
+  }
   const size_t jobs = work.jobs.size();
   absl::StatusOr<std::vector<Part>> parts = Split(&work);
   if (!parts.ok()) return std::move(done)(parts.status());
-  const bool all_on_cpu =
-      std::all_of(parts->begin(), parts->end(), [](const Part& part) { return part.device == nullptr; });
-  const auto run = std::make_shared<Run>(jobs, parts->size(), all_on_cpu ? nullptr : work.executed, std::move(done));
+  const auto run = std::make_shared<Run>(jobs, parts->size(), work.executed, std::move(done));
   for (Part& part : *parts) {
     if (part.device != nullptr) {
       RunOnDevice(std::move(part), run, work.context);

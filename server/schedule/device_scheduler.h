@@ -2,7 +2,7 @@
 // In the path: the engine hands it a Work; below it are the CPU's backend and, each behind a DeviceQueue, the devices'.
 // A job whose tensors lie in a device's memory goes to that device, and one that names CUDA to the device that has the
 // least to do. AUTO decides about host tensors: EXACT has the same bytes everywhere, so it goes where it costs least
-// now, by DeviceCost and the bytes queued there. FAST does not promise the same bytes, so load must not move it: it
+// now, by DeviceCost and the bytes queued there. FAST does not promise the same bytes, so AUTO does not move it: it
 // stays on the CPU, which reads and writes each tensor less often than staging it for a device does. Work that is small
 // enough to run inline stays on the CPU, too.
 // When a device is lost, or has no room, the CPU runs what AUTO had sent there; Executed::fell_back and the counters
@@ -93,6 +93,7 @@ class DeviceScheduler {
 
   // Each job in its part; an error if one must run on a device that cannot be had.
   absl::StatusOr<std::vector<Part>> Split(Work* work) const;
+  std::vector<Executed> AllOnCpu(const std::vector<Job>& jobs) const;
   void RunOnCpu(std::vector<Job> jobs, Done done);
   void RunOnDevice(Part part, const std::shared_ptr<Run>& run, const RequestContext& context);
   void EndOnDevice(Part part, const std::shared_ptr<Run>& run, const absl::Status& status);

@@ -34,8 +34,8 @@ struct Work {
   std::vector<Job> jobs;
   std::vector<Device> devices;  // where each job may run, in their order; empty: AUTO for all
   RequestContext context;
-  // Null: not wanted. Else, written before Done, what ran each job, in order; left empty where all of them ran as
-  // DeviceScheduler::Choose says.
+  // Null: not wanted. Else, written before Done, what ran each job, in order; left empty where there is no device but
+  // the CPU.
   std::vector<Executed>* executed = nullptr;
 };
 

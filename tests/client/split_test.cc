@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "tests/client/every_field.h"
@@ -94,6 +95,17 @@ TEST(Split, EveryPieceIsAsTheWholeInAllElse) {
       EXPECT_EQ(CutRows(request, 1, 2).DebugString(), want.DebugString());
     }
   }
+}
+
+TEST(Split, AnXWithoutRowsGoesAsAWhole) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_layer_norm()->add_normalized_shape(2);
+  *request.mutable_x() = Tensor::F32({0, 2}, {}).ToProto();
+  *request.mutable_parameters()->mutable_weight() = Tensor::F32({2}, {1, 2}).ToProto();
+  const std::unique_ptr<Client> nobody =
+      Client::Connect("unix:/nonexistent/normd.sock", {.deadline = absl::Milliseconds(100)}).value();
+  const auto response = NormalizeInPieces(*nobody, request, request.spec(), /*max_bytes=*/1, [](int64_t, int64_t) {});
+  EXPECT_FALSE(response.ok()) << "nobody serves there";
 }
 
 TEST(Split, JoinsOutputsAndAddsTimings) {

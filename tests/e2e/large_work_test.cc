@@ -85,13 +85,32 @@ TEST_F(LargeWorkTest, OfASessionIsThePools) {
 }
 
 TEST_F(LargeWorkTest, OfPooledMomentsIsThePools) {
-  v1::CommitMomentsRequest commit;
-  commit.set_session("sessions/nobody");
-  commit.mutable_moments()->Add()->mutable_mean()->set_data(std::string(WorkPool::kLargeBytes, '\0'));
-  grpc::ClientContext context;
-  v1::StateResult result;
-  EXPECT_FALSE(server_->sessions().CommitMoments(&context, commit, &result).ok());
-  EXPECT_NE(TakeThread(), queue_);
+  // Moments of three f64 a channel, which are as many bytes as large work has.
+  for (const int64_t channels : {int64_t{4}, WorkPool::kLargeBytes / 24 + 1}) {
+    const bool large = channels > 4;
+    v1::CreateSessionRequest create;
+    create.set_session_id(large ? "many" : "few");
+    create.mutable_session()->mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
+    create.mutable_session()->set_num_channels(channels);
+    grpc::ClientContext create_context, context;
+    v1::Session session;
+    ASSERT_TRUE(server_->sessions().CreateSession(&create_context, create, &session).ok());
+    TakeThread();
+    v1::CommitMomentsRequest commit;
+    commit.set_session(session.name());
+    v1::Moments* const moments = commit.add_moments();
+    const std::vector<double> values(static_cast<size_t>(channels), 2.0);
+    for (v1::Tensor* tensor : {moments->mutable_count(), moments->mutable_mean(), moments->mutable_m2()}) {
+      tensor->set_dtype(v1::DTYPE_F64);
+      tensor->add_shape(channels);
+      tensor->set_data(values.data(), values.size() * sizeof(double));
+    }
+    v1::StateResult result;
+    const grpc::Status status = server_->sessions().CommitMoments(&context, commit, &result);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(result.applied());
+    EXPECT_EQ(TakeThread() != queue_, large);
+  }
 }
 
 TEST_F(LargeWorkTest, OfAChunksChecksumIsThePoolsAndTheOrderStays) {

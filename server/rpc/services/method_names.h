@@ -1,4 +1,5 @@
-// The names of services and their methods, as the .proto files declare them: nothing else lists them.
+// The names of services and their methods, as the .proto files declare them; that each has its route is checked at
+// start.
 // In the path: around it, at start. Pure functions; safe from any thread.
 #ifndef NORMD_SERVER_RPC_SERVICES_METHOD_NAMES_H_
 #define NORMD_SERVER_RPC_SERVICES_METHOD_NAMES_H_

@@ -200,17 +200,19 @@ absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request)
   return step;
 }
 
-void CommitMoments(Engine* engine, const v1::CommitMomentsRequest& request, Reply reply) {
-  absl::StatusOr<PooledStep> step = DecodeCommit(request);
+void CommitMoments(Engine* engine, const Parsed<v1::CommitMomentsRequest>& request, Reply reply) {
+  absl::StatusOr<PooledStep> step = DecodeCommit(*request);
   reply.observation().DecodeDone();
   if (!step.ok()) return reply(step.status());
   step->cancelled = reply.Cancelled();
-  engine->CommitMoments(*std::move(step), [reply = std::move(reply)](absl::StatusOr<CommitResult> result) mutable {
-    if (!result.ok()) return reply(result.status());
-    v1::StateResult message;
-    EncodeCommitResult(*result, /*output_available=*/false, &message);  // there is no output
-    reply(Serialize(message));
-  });
+  // The moments count with the request's room until they are committed.
+  engine->CommitMoments(*std::move(step),
+                        [reply = std::move(reply), room = request.owner](absl::StatusOr<CommitResult> result) mutable {
+                          if (!result.ok()) return reply(result.status());
+                          v1::StateResult message;
+                          EncodeCommitResult(*result, /*output_available=*/false, &message);  // there is no output
+                          reply(Serialize(message));
+                        });
 }
 
 // A unary method of this service from a handler (request, reply).
@@ -241,7 +243,8 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
       SessionRoute<v1::ResetSessionRequest>(context, "ResetSession", with_engine(&ResetSession)),
       SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_engine(&ForkSession)),
       SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession)),
-      SessionRoute<v1::CommitMomentsRequest>(context, "CommitMoments", with_engine(&CommitMoments)),
+      Unary<v1::CommitMomentsRequest>(context, MethodPath("normd.v1.Sessions", "CommitMoments"),
+                                      with_engine(&CommitMoments)),
       ExportSessionRoute(context, options->export_chunk_bytes, engine),
       ImportSessionRoute(context, engine),
   };

@@ -135,6 +135,20 @@ TEST_F(EngineDeviceTest, AReplySaysWhichDeviceAndKernelRan) {
   EXPECT_EQ(BytesOf(on_device.outputs[0]), BytesOf(on_cpu.outputs[0]));
 }
 
+// The first half may go to the device; the one that makes y may not, because y replaces x.
+TEST_F(EngineDeviceTest, AReplySaysWhatMadeY) {
+  Call call = CallTo(NormSpec{.attributes = PowerNormSpec()}, Numbered(1), Mode::kTraining);
+  WantedOutput y = OutputKind::kY;
+  y.shared = SharedBytes{.data = reinterpret_cast<std::byte*>(inputs_.back().elements.data()),
+                         .size_bytes = call.x.size_bytes,
+                         .region = "r-1"};
+  call.outputs = {y};
+  const CallReply reply = Run(std::move(call));
+  EXPECT_EQ(device_.launches().size(), 1u) << "the half that computes the statistics";
+  EXPECT_EQ(reply.applied.device, Device::kCpu);
+  EXPECT_EQ(reply.applied.kernel.rfind("cpu/", 0), 0u) << reply.applied.kernel;
+}
+
 // FAST does not promise the same bytes everywhere, so what the device has to do must not decide about them.
 TEST_F(EngineDeviceTest, AFastCallStaysOnTheCpuUnlessItNamesTheDevice) {
   Call call = Large();

@@ -228,15 +228,15 @@ TEST_F(Scheduling, AnyTensorInItsMemoryForcesTheDevice) {
   EXPECT_EQ(device_->launches().size(), 4u);
 }
 
-TEST_F(Scheduling, NothingIsNotedWhereAllRanOnTheCpuAsWasSaidBefore) {
-  Rows on_cpu(1, Worthwhile()), cheap(2, RowsPlan(2, 1000)), forced(3, RowsPlan(1, 8));
+TEST_F(Scheduling, WhatRanIsNotedOfEveryJobAlsoWhereAllRanOnTheCpu) {
+  Rows on_cpu(1, Worthwhile()), cheap(2, RowsPlan(2, 1000)), small(3, RowsPlan(1, 8)), forced(3, RowsPlan(1, 8));
   on_cpu.device = Device::kCpu;
-  for (const Rows* rows : {&on_cpu, &cheap}) {
-    EXPECT_EQ(scheduler_->Choose(rows->plan, rows->device)->device, Device::kCpu);
-  }
   ASSERT_TRUE(Run({&on_cpu, &cheap}).ok());
-  EXPECT_THAT(on_cpu.executed, IsEmpty());
-  EXPECT_THAT(cheap.executed, IsEmpty());
+  ASSERT_TRUE(Run({&small}).ok());
+  for (const Rows* rows : {&on_cpu, &cheap, &small}) {
+    ASSERT_THAT(rows->executed, SizeIs(1));
+    EXPECT_EQ(rows->ran(), Device::kCpu);
+  }
   forced.device = Device::kCuda;
   ASSERT_TRUE(Run({&on_cpu, &forced}).ok());
   EXPECT_THAT(on_cpu.executed, SizeIs(1));  // of the list, which says what ran each of it
