@@ -10,6 +10,7 @@ constexpr int kCodes = 17;
 
 std::vector<std::string> CodeNames() {
   std::vector<std::string> names;
+  names.reserve(kCodes);
   for (int code = 0; code < kCodes; ++code) {
     names.push_back(absl::StatusCodeToString(static_cast<absl::StatusCode>(code)));
   }

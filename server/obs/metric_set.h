@@ -73,7 +73,7 @@ class SeriesTable {
   // `buckets` are a histogram's upper bounds.
   SeriesTable(MetricSet* set, std::string_view name, std::vector<Label> labels, std::string_view help,
               std::vector<double> buckets = {});
-  SeriesTable(SeriesTable&&) = default;
+  SeriesTable(SeriesTable&&) noexcept = default;
 
   size_t size() const { return series_.size(); }
 
