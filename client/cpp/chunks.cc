@@ -37,7 +37,7 @@ v1::Chunk CutChunk(absl::string_view data, size_t offset, size_t chunk_bytes) {
   const absl::string_view piece = data.substr(offset, chunk_bytes);
   v1::Chunk chunk;
   chunk.set_offset(static_cast<int64_t>(offset));
-  chunk.set_data(piece.data(), piece.size());
+  chunk.mutable_data()->assign(piece.data(), piece.size());
   chunk.set_last(offset + piece.size() == data.size());
   chunk.set_crc32c(wire::Crc32c(chunk.data()));
   return chunk;

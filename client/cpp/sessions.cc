@@ -160,7 +160,7 @@ absl::StatusOr<v1::Session> Client::ImportSession(absl::string_view record, cons
                                    v1::ImportSessionRequest message;
                                    if (offset == 0) message.set_session_id(session_id);
                                    message.mutable_chunk()->set_offset(static_cast<int64_t>(offset));
-                                   message.mutable_chunk()->set_data(piece.data(), piece.size());
+                                   message.mutable_chunk()->mutable_data()->assign(piece.data(), piece.size());
                                    message.mutable_chunk()->set_crc32c(wire::Crc32c(message.chunk().data()));
                                    offset += piece.size();
                                    message.mutable_chunk()->set_last(offset == record.size());

@@ -148,7 +148,9 @@ void SharedCall::TakeResults(v1::NormalizeResponse* response) const {
     if (!output.tensor().has_shared()) continue;
     for (const auto& [kind, block] : outputs_) {
       if (kind != output.kind()) continue;
-      output.mutable_tensor()->set_data(block.data(), static_cast<size_t>(block.size_bytes()));
+      // set_data(pointer, size) would make a string of its own first, and copy that.
+      output.mutable_tensor()->mutable_data()->assign(reinterpret_cast<const char*>(block.data()),
+                                                      static_cast<size_t>(block.size_bytes()));
     }
   }
 }

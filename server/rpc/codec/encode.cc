@@ -165,7 +165,7 @@ void EncodeCommitResult(const CommitResult& result, bool output_available, v1::S
 void EncodeF64(const std::vector<double>& values, v1::Tensor* message) {
   message->set_dtype(v1::DTYPE_F64);
   message->add_shape(static_cast<int64_t>(values.size()));
-  message->set_data(values.data(), values.size() * sizeof(double));
+  message->mutable_data()->assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
 }
 
 WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation,

@@ -45,7 +45,7 @@ class Export : public std::enable_shared_from_this<Export> {
     v1::SessionChunk message;
     v1::Chunk* const chunk = message.mutable_chunk();
     chunk->set_offset(static_cast<int64_t>(offset_));
-    chunk->set_data(data.data(), data.size());
+    chunk->mutable_data()->assign(data.data(), data.size());
     chunk->set_crc32c(wire::Crc32c(data));
     offset_ += data.size();
     chunk->set_last(offset_ == record_.size());
