@@ -61,14 +61,18 @@ bool Near(const std::vector<double>& a, const std::vector<double>& b, double tol
                     [tolerance](double x, double y) { return std::fabs(x - y) <= tolerance; });
 }
 
-absl::Status RunStep(Demo& demo, const std::string& session, const CsvTable& iris, int64_t step, Table& table) {
+v1::NormalizeRequest StepOf(const std::string& session, const CsvTable& iris, int64_t step) {
   v1::NormalizeRequest request;
   request.set_session(session);
   request.set_mode(v1::MODE_TRAINING);
   request.mutable_step()->set_client_id("normctl-demo");
   request.mutable_step()->set_sequence(static_cast<uint64_t>(step));
   *request.mutable_x() = Batch(iris, (step - 1) * kBatchRows).ToProto();
-  const absl::StatusOr<v1::NormalizeResponse> response = demo.client.Normalize(request);
+  return request;
+}
+
+absl::Status RunStep(Demo& demo, const std::string& session, const CsvTable& iris, int64_t step, Table& table) {
+  const absl::StatusOr<v1::NormalizeResponse> response = demo.client.Normalize(StepOf(session, iris, step));
   if (!response.ok()) return response.status();
   demo.Check(response->state().applied(), absl::StrCat("iris: step ", step, " is applied"));
   const absl::StatusOr<std::vector<double>> mean = RunningMean(demo.client, session);
@@ -85,13 +89,7 @@ absl::Status RunStep(Demo& demo, const std::string& session, const CsvTable& iri
 
 // Sends the last step again: exactly once means that nothing moves.
 absl::Status ReplayLastStep(Demo& demo, const std::string& session, const CsvTable& iris, int64_t step) {
-  v1::NormalizeRequest request;
-  request.set_session(session);
-  request.set_mode(v1::MODE_TRAINING);
-  request.mutable_step()->set_client_id("normctl-demo");
-  request.mutable_step()->set_sequence(static_cast<uint64_t>(step));
-  *request.mutable_x() = Batch(iris, (step - 1) * kBatchRows).ToProto();
-  const absl::StatusOr<v1::NormalizeResponse> response = demo.client.Normalize(request);
+  const absl::StatusOr<v1::NormalizeResponse> response = demo.client.Normalize(StepOf(session, iris, step));
   if (!response.ok()) return response.status();
   const bool holds =
       demo.Check(response->state().replayed() && response->state().num_batches() == static_cast<uint64_t>(step),

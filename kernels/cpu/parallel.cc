@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/tsan_annotations.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/parallel_for.h"
@@ -12,28 +13,10 @@
 #include "oneapi/tbb/task_group.h"
 
 // This file is compiled without ThreadSanitizer (see kernels/CMakeLists.txt), because TBB's hand-over between threads
-// is invisible to it; in such builds NORMD_TSAN_HANDOVER is 1 and the edges below say what TBB guarantees.
-#if NORMD_TSAN_HANDOVER
-extern "C" {
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
-}
-#endif
+// is invisible to it; in such builds NORMD_TSAN_HANDOVER is 1 and the edges say what TBB guarantees.
 
 namespace normd::cpu {
 namespace {
-
-// What was done so far happens before what follows the next Acquire of the same address.
-void Release([[maybe_unused]] void* address) {
-#if NORMD_TSAN_HANDOVER
-  __tsan_release(address);
-#endif
-}
-void Acquire([[maybe_unused]] void* address) {
-#if NORMD_TSAN_HANDOVER
-  __tsan_acquire(address);
-#endif
-}
 
 // TBB counts on the caller as one of its threads, in an arena and in the process, and starts one fewer: our callers
 // only leave work. How many there are is the arenas' business. For the whole process, because TBB takes the least of
@@ -58,7 +41,7 @@ WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>(std::max(1,
 
 WorkerPool::~WorkerPool() {
   state_->arena.execute([this] { state_->group.wait(); });
-  Acquire(state_.get());
+  TsanAcquire(state_.get());
 }
 
 int WorkerPool::threads() const { return state_->threads; }
@@ -66,12 +49,12 @@ int WorkerPool::threads() const { return state_->threads; }
 void WorkerPool::Enqueue(absl::AnyInvocable<void()> task) {
   // TBB copies its functors: the task, which can only move, travels by pointer.
   auto* shared = new absl::AnyInvocable<void()>(std::move(task));
-  Release(shared);
+  TsanRelease(shared);
   state_->arena.enqueue(state_->group.defer([this, shared] {
-    Acquire(shared);
+    TsanAcquire(shared);
     (*shared)();
     delete shared;
-    Release(state_.get());
+    TsanRelease(state_.get());
   }));
 }
 
@@ -84,18 +67,18 @@ void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(in
   }
   char start = 0;
   char finish = 0;
-  Release(&start);
+  TsanRelease(&start);
   state_->arena.execute([&] {
     oneapi::tbb::parallel_for(
         oneapi::tbb::blocked_range<int64_t>(0, n, static_cast<size_t>(grain)),
         [&](const oneapi::tbb::blocked_range<int64_t>& range) {
-          Acquire(&start);
+          TsanAcquire(&start);
           body(range.begin(), range.end());
-          Release(&finish);
+          TsanRelease(&finish);
         },
         oneapi::tbb::simple_partitioner());
   });
-  Acquire(&finish);
+  TsanAcquire(&finish);
 }
 
 }  // namespace normd::cpu

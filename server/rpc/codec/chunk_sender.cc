@@ -4,10 +4,10 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/tsan_annotations.h"
 #include "proto/wire/crc32c.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/codec/message.h"
-#include "server/rpc/transport/tsan_annotations.h"
 
 namespace normd::rpc {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "kernels/errors.h"
 #include "kernels/text.h"
+#include "kernels/tsan_annotations.h"
 #include "proto/wire/split.h"
 #include "proto/wire/writer.h"
 #include "server/rpc/codec/element_count.h"
-#include "server/rpc/transport/tsan_annotations.h"
 
 namespace normd::rpc {
 namespace {

@@ -51,6 +51,13 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
     )sql",
 };
 
+// The states whose keys, revisions, new expiry times and states are $1 to $4, locked in the order given.
+#define NORMD_LOCK_STATES                                                                                         \
+  "WITH locked AS MATERIALIZED (SELECT t.key, w.expires_at, w.state "                                             \
+  "FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) WITH ORDINALITY "                           \
+  "AS w (key, revision, expires_at, state, position) JOIN states t ON t.key = w.key AND t.revision = w.revision " \
+  "ORDER BY w.position FOR NO KEY UPDATE OF t)"
+
 // Writes the clients that $K, $S and $R name (key, slot, record; an empty record goes) of sessions that `won` has.
 // Nothing is written of a session whose row somebody else has changed: `won` is what this statement itself has changed.
 // IS TRUE keeps the planner from a join, which would be a nested loop; it hashes `won` instead.
@@ -75,25 +82,11 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
       )
       INSERT INTO states (key, revision, expires_at, state) SELECT key, 1, $5, $6 FROM made RETURNING key, revision)sql"},
     // Many changes: rows are locked in the order given, whatever the plan, and only when all the bytes are here.
-    {"states", R"sql(
-      WITH locked AS MATERIALIZED (
-        SELECT t.key, w.expires_at, w.state
-        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) WITH ORDINALITY
-             AS w (key, revision, expires_at, state, position)
-        JOIN states t ON t.key = w.key AND t.revision = w.revision
-        ORDER BY w.position FOR NO KEY UPDATE OF t
-      )
+    {"states", NORMD_LOCK_STATES R"sql(
       UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
       FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision)sql"},
     // The same, where step ids are in rows of their own.
-    {"states_clients", R"sql(
-      WITH locked AS MATERIALIZED (
-        SELECT t.key, w.expires_at, w.state
-        FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) WITH ORDINALITY
-             AS w (key, revision, expires_at, state, position)
-        JOIN states t ON t.key = w.key AND t.revision = w.revision
-        ORDER BY w.position FOR NO KEY UPDATE OF t
-      ), won AS (
+    {"states_clients", NORMD_LOCK_STATES R"sql(, won AS (
         UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
         FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision
       ), )sql" NORMD_WRITE_CLIENTS("$5", "$6", "$7") R"sql(
