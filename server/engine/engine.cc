@@ -19,9 +19,8 @@ struct Ground {
   DeviceScheduler* scheduler;
   SessionStore* sessions;
   ParameterCache* parameters;
-  BufferPool* buffers;
+  Resources* resources;
   Gate* gate;
-  WorkPool* work_pool;
 };
 
 namespace {
@@ -53,7 +52,7 @@ CallReply TakeReply(Task* task) {
 absl::StatusOr<CallReply> RunInline(const Ground& ground, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckCaller(task->call));
   NORMD_RETURN_IF_ERROR(PlanTask(*ground.sessions, *ground.scheduler, task));
-  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.scheduler, ground.parameters, ground.buffers, task));
+  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.scheduler, ground.parameters, ground.resources->buffers.get(), task));
   const absl::Time start = SteadyNow();
   Work work;
   work.jobs.push_back(task->FirstJob());
@@ -125,13 +124,14 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (const Task& task : tasks_) {
       if (task.status.ok()) bytes += BytesToPrepareFrom(task);
     }
-    ground_.work_pool->RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
+    ground_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
   }
 
   void Plan() {
     for (Task& task : tasks_) {
       if (task.status.ok()) task.status = PlanTask(*ground_.sessions, *ground_.scheduler, &task);
-      if (Runs(task)) task.status = PrepareTask(*ground_.scheduler, ground_.parameters, ground_.buffers, &task);
+      if (Runs(task))
+        task.status = PrepareTask(*ground_.scheduler, ground_.parameters, ground_.resources->buffers.get(), &task);
     }
     Compute();
   }
@@ -176,7 +176,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (const Task& task : tasks_) {
       if (Commits(task)) bytes += static_cast<int64_t>(task.moments.size() * sizeof(Moment));
     }
-    ground_.work_pool->RunIfLarge(bytes, [self = shared_from_this()] { self->ApplySecondHalves(); });
+    ground_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->ApplySecondHalves(); });
   }
 
   static StateUpdate UpdateOf(const Task& task) {
@@ -287,7 +287,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   // A failed list fails its tasks.
   void EndStage(const absl::Status& status, absl::Duration compute, Stage stage) {
-    auto executed = executed_.begin();  // of the tasks whose jobs they were; none where all ran as was said before
+    auto executed = executed_.begin();  // of the tasks whose jobs they were; none where there is only the CPU
     for (Task& task : tasks_) {
       if (!stage.mine(task)) continue;
       task.reply.timings.compute += compute;
@@ -346,8 +346,6 @@ void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
   std::make_shared<Flight>(ground(), std::move(done))->Start(std::move(calls));
 }
 
-Ground Engine::ground() {
-  return {scheduler_, sessions_, parameters_.get(), resources_->buffers.get(), gate_.get(), &resources_->work_pool};
-}
+Ground Engine::ground() { return {scheduler_, sessions_, parameters_.get(), resources_, gate_.get()}; }
 
 }  // namespace normd
