@@ -50,10 +50,15 @@ struct Job {
   void* inverse_std = nullptr;
   Moment* moments = nullptr;
 
-  // Whether the host may follow every address.
-  bool on_host() const {
-    return x_space.is_host() && residual.space.is_host() && y_space.is_host() && h_space.is_host();
+  // The memory besides the host's that tensors of the job lie in, which is one device's at most; the host's: all do.
+  MemorySpace space() const {
+    for (const MemorySpace& space : {x_space, residual.space, y_space, h_space}) {
+      if (!space.is_host()) return space;
+    }
+    return {};
   }
+  // Whether the host may follow every address.
+  bool on_host() const { return space().is_host(); }
 };
 
 class Backend {

@@ -139,13 +139,4 @@ absl::Status NotAllowedError(std::string_view field, std::string_view why) {
   return Invalid(field, why, "given", "absent", "NOT_ALLOWED");
 }
 
-absl::Status DeviceNotAvailableError(std::string_view why) {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {.field = "device",
-                    .value = "DEVICE_CUDA",
-                    .limit = "DEVICE_AUTO or DEVICE_CPU",
-                    .reason = "DEVICE_NOT_AVAILABLE"},
-                   why);
-}
-
 }  // namespace normd

@@ -46,8 +46,6 @@ absl::Status ShapeOverflowError(std::string_view field, std::string_view shape);
 absl::Status DTypeError(std::string_view field, std::string_view value);
 absl::Status MissingError(std::string_view field, std::string_view needed);
 absl::Status NotAllowedError(std::string_view field, std::string_view why);
-// FAILED_PRECONDITION, of the field "device": it was asked for CUDA, which cannot be had, `why`.
-absl::Status DeviceNotAvailableError(std::string_view why);
 
 }  // namespace normd
 

@@ -183,6 +183,15 @@ absl::Status CudaNotAvailableError(std::string_view field) {
                    "this server uses no CUDA device");
 }
 
+absl::Status DeviceNotAvailableError(std::string_view why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   {.field = "device",
+                    .value = "DEVICE_CUDA",
+                    .limit = "DEVICE_AUTO or DEVICE_CPU",
+                    .reason = "DEVICE_NOT_AVAILABLE"},
+                   why);
+}
+
 absl::Status InCudaMemoryError(std::string_view field) {
   return MakeError(absl::StatusCode::kInvalidArgument,
                    {.field = std::string(field),

@@ -57,6 +57,8 @@ absl::Status RegionNotFoundError();
 absl::Status RegionTruncatedError();
 // FAILED_PRECONDITION, reason CUDA_NOT_AVAILABLE: this server runs kernels on no CUDA device.
 absl::Status CudaNotAvailableError(std::string_view field);
+// FAILED_PRECONDITION, reason DEVICE_NOT_AVAILABLE, field "device": CUDA was asked for and cannot be had; `why`.
+absl::Status DeviceNotAvailableError(std::string_view why);
 // INVALID_ARGUMENT, reason IN_CUDA_MEMORY: the range that `field` names lies in CUDA memory, and is read or written by
 // the host.
 absl::Status InCudaMemoryError(std::string_view field);

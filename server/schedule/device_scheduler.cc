@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "server/base/errors.h"
 #include "server/base/mutex.h"
 #include "server/base/status_macros.h"
 #include "server/schedule/job_list.h"
@@ -15,14 +15,6 @@ namespace {
 // A job must run on one device alone where its tensors lie there or its caller says so.
 bool NamesDevice(const Job& job, Device asked) {
   return !job.on_host() || (asked != Device::kAuto && asked != Device::kCpu);
-}
-
-// The memory that a job's tensors lie in: the engine lets them lie in the host's and in one device's.
-MemorySpace SpaceOf(const Job& job) {
-  for (const MemorySpace& space : {job.x_space, job.residual.space, job.y_space, job.h_space}) {
-    if (!space.is_host()) return space;
-  }
-  return {};
 }
 
 Device AskedFor(const Work& work, size_t job) { return work.devices.empty() ? Device::kAuto : work.devices[job]; }
@@ -199,7 +191,7 @@ absl::StatusOr<std::vector<DeviceScheduler::Part>> DeviceScheduler::Split(Work* 
     Job& job = work->jobs[i];
     const Device asked = AskedFor(*work, i);
     if (NamesDevice(job, asked)) {
-      NORMD_ASSIGN_OR_RETURN(DeviceState* const device, FindDevice(*job.plan, asked, SpaceOf(job)));
+      NORMD_ASSIGN_OR_RETURN(DeviceState* const device, FindDevice(*job.plan, asked, job.space()));
       const auto same =
           std::find_if(parts.begin(), parts.end(), [&](const Part& part) { return part.device == device; });
       Part& part = same == parts.end() ? parts.emplace_back(Part{.device = device}) : *same;
