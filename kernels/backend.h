@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/moments.h"
-#include "kernels/norm.h"
 #include "kernels/parameters.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 
 namespace normd {
@@ -77,7 +77,7 @@ class Backend {
   virtual MemorySpace memory_space() const { return {}; }
 
   // Whether a job of `plan`, without residual, is best given its x scattered as it is; else it needs an x_buffer.
-  virtual bool TakesSegments(const NormPlan& /*plan*/) const { return false; }
+  virtual bool AcceptsScattered(const NormPlan& /*plan*/) const { return false; }
 
   // Job lists of at most so many elements are run by Submit itself, before it returns.
   virtual int64_t inline_elements() const { return 0; }
@@ -90,7 +90,7 @@ class Backend {
   virtual void Submit(std::vector<Job> jobs, Done done) = 0;
 };
 
-// The positions that a mask leaves in the statistics of a set (null: all of them), and the first of these, 0 if there
+// The positions that a mask leaves in the statistics of a group (null: all of them), and the first of these, 0 if there
 // is none.
 struct CountedPositions {
   int64_t counted = 0;

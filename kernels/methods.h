@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "kernels/spec.h"
 
 namespace normd {

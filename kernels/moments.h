@@ -1,4 +1,4 @@
-// Count, mean and second central moment of statistic sets, and how two of them merge: the only place of variance
+// Count, mean and second central moment of statistics groups, and how two of them merge: the only place of variance
 // arithmetic in normd. Between Reduce and whatever uses statistics (sessions, pooled training, replies).
 // Plain values, thread-compatible.
 #ifndef NORMD_KERNELS_MOMENTS_H_
@@ -9,7 +9,7 @@
 
 namespace normd {
 
-// One statistic set. For statistics about zero (RMS, L2, PowerNorm) mean is 0 and m2 the sum of squares.
+// One statistics group. For statistics about zero (RMS, L2, PowerNorm) mean is 0 and m2 the sum of squares.
 struct Moment {
   double count = 0;
   double mean = 0;
@@ -20,11 +20,11 @@ struct Moment {
   double UnbiasedVariance() const { return m2 / (count - 1); }
 };
 
-// The moments of the union of two disjoint sets (Chan, Golub, LeVeque 1983): with d = m2 - m1 and n = n1 + n2,
+// The moments of the union of two disjoint groups (Chan, Golub, LeVeque 1983): with d = m2 - m1 and n = n1 + n2,
 // mean = m1 + d n2 / n, M2 = M2_1 + M2_2 + d^2 n1 n2 / n. An empty side returns the other unchanged.
 Moment Merge(const Moment& a, const Moment& b);
 
-// One Moment per statistic set of a plan, in the order of the kept axes.
+// One Moment per statistics group of a plan, in the order of the kept axes.
 using Moments = std::vector<Moment>;
 
 }  // namespace normd

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "kernels/host_device.h"
+#include "kernels/base/host_device.h"
 
 namespace normd {
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 
 namespace normd {
 

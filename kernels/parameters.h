@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 
 namespace normd {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/host_device.h"
+#include "kernels/base/host_device.h"
 #include "kernels/pairs.h"
 
 namespace normd {

@@ -1,5 +1,5 @@
 // What the caller wants: NormSpec, a method with its attributes. Read this file first.
-// In the path: rpc's codec or a session makes a spec, MakePlan (kernels/norm.h) meets it with a shape. Plain values.
+// In the path: rpc's codec or a session makes a spec, MakePlan (kernels/plan.h) meets it with a shape. Plain values.
 #ifndef NORMD_KERNELS_SPEC_H_
 #define NORMD_KERNELS_SPEC_H_
 
@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 
 namespace normd {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 
 namespace normd {
 

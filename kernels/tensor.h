@@ -13,7 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 
 namespace normd {
 

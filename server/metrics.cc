@@ -80,9 +80,9 @@ std::vector<std::pair<std::string, uint64_t>> Metrics::RequestsByMethod() const 
   return result;
 }
 
-void Metrics::SetFigures(const Figures& figures) {
-  MutexLock lock(figures_mu_);
-  for (FigureMetrics* metrics : {&store_figures_, &listener_figures_, &process_figures_}) metrics->Set(figures);
+void Metrics::SetStats(const Stats& stats) {
+  MutexLock lock(stats_mu_);
+  for (StatMetrics* metrics : {&store_stats_, &listener_stats_, &process_stats_}) metrics->Set(stats);
 }
 
 }  // namespace normd

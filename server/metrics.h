@@ -1,6 +1,6 @@
 // Every metric of normd. What is counted as it happens is a row below: it names the metric, makes its series, and is
-// the member that a function above it counts with. What is read when somebody looks is a row of figures.cc.
-// In the path: beside it; observe.cc connects rpc's, the scheduler's and the store's observers to this class, admin
+// the member that a function above it counts with. What is read when somebody looks is a row of stats.cc.
+// In the path: beside it; telemetry.cc connects rpc's, the scheduler's and the store's observers to this class, admin
 // reads Text. Labels come from closed lists, so the number of series is bounded whatever callers send.
 // Threads: every method is safe from any thread; recording a request is array look-ups and atomic adds, no strings.
 #ifndef NORMD_SERVER_METRICS_H_
@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
-#include "server/figures.h"
 #include "server/obs/metric_set.h"
+#include "server/stats.h"
 
 namespace normd {
 
@@ -82,7 +82,7 @@ class Metrics {
   void SetInFlightBytes(int64_t bytes) { in_flight_bytes_.At().Set(static_cast<double>(bytes)); }
 
   // Values that are read when somebody looks, not counted as they change. Counters never fall.
-  void SetFigures(const Figures& figures);
+  void SetStats(const Stats& stats);
 
   // What was counted and set so far.
   double in_flight_bytes() const { return in_flight_bytes_.Find()->Value(); }
@@ -136,16 +136,16 @@ class Metrics {
                           "normd_batch_dropped_total",
                           {{"reason", kDropLabelNames}},
                           "Lists not launched: their callers had cancelled, or their deadlines had passed (expired)."};
-  FigureMetrics store_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, StoreFigureRows()};
+  StatMetrics store_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, StoreStatRows()};
   Histograms group_changes_{&set_, "normd_store_group_changes", {}, "Changes in one transaction.", ItemBuckets()};
   Histograms group_seconds_{
       &set_, "normd_store_group_seconds", {}, "Time of one transaction, flush included.", DurationBuckets()};
   Gauges in_flight_bytes_{&set_, "normd_in_flight_bytes", {}, "Bytes of requests admitted and not yet answered."};
-  FigureMetrics listener_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, ListenerFigureRows()};
+  StatMetrics listener_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, ListenerStatRows()};
   Gauges build_info_{&set_, "normd_build_info", build_, "Always 1; the labels say what runs."};
-  FigureMetrics process_figures_ ABSL_GUARDED_BY(figures_mu_){&set_, ProcessFigureRows()};
+  StatMetrics process_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, ProcessStatRows()};
 
-  Mutex figures_mu_;  // one reader at a time, so that growth is added once
+  Mutex stats_mu_;  // one reader at a time, so that growth is added once
 };
 
 }  // namespace normd

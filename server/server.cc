@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/norm.h"
-#include "server/base/status_macros.h"
+#include "kernels/plan.h"
 #include "server/base/version.h"
+#include "server/make_store.h"
 #include "server/obs/process.h"
-#include "server/observe.h"
-#include "server/open_store.h"
 #include "server/process_setup.h"
+#include "server/telemetry.h"
 
 namespace normd {
 namespace {
@@ -188,10 +188,10 @@ void Server::LogStart() const {
     log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
   }
   log_->Info("placement", {{"calibration", backend_.scheduler->Calibration()}});
-  const StoreFigures figures = sessions_->figures();
+  const StoreStats stats = sessions_->stats();
   log_->Info("session store", {{"kind", config_.StoreKind()},
                                {"durability", DurabilityText(sessions_->durability())},
-                               {"sessions", figures.sessions}});
+                               {"sessions", stats.sessions}});
 }
 
 void Server::LogSharedMemory() const {
@@ -213,16 +213,16 @@ void Server::Drain() {
 }
 
 std::string Server::MetricsText() {
-  Figures figures;
-  figures.store = sessions_->figures();
-  figures.process = ReadProcessFigures();
+  Stats stats;
+  stats.store = sessions_->stats();
+  stats.process = ReadProcessStats();
   // Before, the listeners are still being made by Start.
   if (state_ != ServingState::kStarting) {
-    figures.connections = grpc_->connections();
-    figures.queues = grpc_->TakeQueueFigures();
-    if (shared_memory_ != nullptr) figures.regions = shared_memory_->table().figures();
+    stats.connections = grpc_->connections();
+    stats.queues = grpc_->TakeQueueStats();
+    if (shared_memory_ != nullptr) stats.regions = shared_memory_->table().stats();
   }
-  metrics_.SetFigures(figures);
+  metrics_.SetStats(stats);
   return metrics_.Text();
 }
 
@@ -259,7 +259,7 @@ StatusFacts Server::Status() const {
                   {"instruction set", std::string(ActiveCpuTargetName())},
                   {"listeners", started ? absl::StrJoin(listeners_, ", ") : ""},
                   {"session store", std::string(DurabilityText(sessions_->durability()))},
-                  {"sessions", absl::StrCat(sessions_->figures().sessions)}};
+                  {"sessions", absl::StrCat(sessions_->stats().sessions)}};
   status.requests = metrics_.RequestsByMethod();
   return status;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "kernels/cuda/ipc.h"
-#include "server/base/status_macros.h"
 #include "server/listen.h"
 
 namespace normd {

@@ -1,5 +1,5 @@
 // (c) Every method on one tensor of shape [2, 3, 4], sent as one batch request. What each promises is checked: means
-// of 0, mean squares or norms of 1 over its statistic set, and the same bytes as a call of its own.
+// of 0, mean squares or norms of 1 over its statistics group, and the same bytes as a call of its own.
 #include <algorithm>
 #include <cmath>
 
@@ -23,11 +23,11 @@ constexpr double kInput[kElements] = {1,  2,  3,  4,  2,   4,    6, 8,    0.5, -
 enum class Promise { kMeanSquare, kNormOne, kAbsoluteSum, kNone };
 struct Case {
   const char* title;
-  const char* set;  // statistics over
+  const char* group;  // statistics over
   v1::NormSpec spec;
   bool centered;
   Promise promise;
-  int (*set_of)(int n, int l, int c);  // the number of an element's statistic set
+  int (*group_of)(int n, int l, int c);  // the number of an element's statistics group
 };
 
 int PerChannel(int, int, int c) { return c; }
@@ -37,9 +37,9 @@ int PerGroup(int n, int, int c) { return n * 2 + c / 2; }
 
 std::vector<Case> Cases() {
   std::vector<Case> out;
-  const auto add = [&](const char* title, const char* set, bool centered, Promise promise,
-                       int (*set_of)(int, int, int)) -> v1::NormSpec& {
-    out.push_back({title, set, {}, centered, promise, set_of});
+  const auto add = [&](const char* title, const char* group, bool centered, Promise promise,
+                       int (*group_of)(int, int, int)) -> v1::NormSpec& {
+    out.push_back({title, group, {}, centered, promise, group_of});
     return out.back().spec;
   };
   const auto last = [](auto* method) {
@@ -73,26 +73,26 @@ v1::NormalizeRequest RequestOf(const Case& one) {
   return request;
 }
 
-// The largest distance of a statistic set's mean from 0 and of its size from 1.
+// The largest distance of a statistics group's mean from 0 and of its size from 1.
 double Violation(const Case& one, const std::vector<double>& y) {
-  constexpr int kSets = kElements;
-  double sum[kSets] = {}, squares[kSets] = {}, absolute[kSets] = {};
-  int count[kSets] = {};
+  constexpr int kGroups = kElements;
+  double sum[kGroups] = {}, squares[kGroups] = {}, absolute[kGroups] = {};
+  int count[kGroups] = {};
   for (int i = 0; i < static_cast<int>(kElements); ++i) {
-    const int set = one.set_of(i / (kLength * kChannels), i / kChannels % kLength, i % kChannels);
+    const int group = one.group_of(i / (kLength * kChannels), i / kChannels % kLength, i % kChannels);
     const double value = y[static_cast<size_t>(i)];
-    sum[set] += value;
-    squares[set] += value * value;
-    absolute[set] += std::fabs(value);
-    ++count[set];
+    sum[group] += value;
+    squares[group] += value * value;
+    absolute[group] += std::fabs(value);
+    ++count[group];
   }
   double worst = 0;
-  for (int set = 0; set < kSets; ++set) {
-    if (count[set] == 0) continue;
-    if (one.centered) worst = std::max(worst, std::fabs(sum[set] / count[set]));
-    if (one.promise == Promise::kMeanSquare) worst = std::max(worst, std::fabs(squares[set] / count[set] - 1));
-    if (one.promise == Promise::kNormOne) worst = std::max(worst, std::fabs(std::sqrt(squares[set]) - 1));
-    if (one.promise == Promise::kAbsoluteSum) worst = std::max(worst, std::fabs(absolute[set] - 1));
+  for (int group = 0; group < kGroups; ++group) {
+    if (count[group] == 0) continue;
+    if (one.centered) worst = std::max(worst, std::fabs(sum[group] / count[group]));
+    if (one.promise == Promise::kMeanSquare) worst = std::max(worst, std::fabs(squares[group] / count[group] - 1));
+    if (one.promise == Promise::kNormOne) worst = std::max(worst, std::fabs(std::sqrt(squares[group]) - 1));
+    if (one.promise == Promise::kAbsoluteSum) worst = std::max(worst, std::fabs(absolute[group] - 1));
   }
   return worst;
 }
@@ -120,12 +120,12 @@ absl::Status ShowOne(Demo& demo, const Case& one, v1::BatchItemResult item, Tabl
   const std::vector<double> values = y->ToDoubles();
   const double violation = one.promise == Promise::kNone ? PartialViolation(values) : Violation(one, values);
   const bool holds =
-      demo.Check(violation <= kTolerance, absl::StrCat(one.title, ": mean and size of its statistic sets"));
+      demo.Check(violation <= kTolerance, absl::StrCat(one.title, ": mean and size of its statistics groups"));
   const char* promise = one.promise == Promise::kNormOne       ? "norm 1"
                         : one.promise == Promise::kAbsoluteSum ? "sum |y| 1"
                         : one.centered                         ? "mean 0, variance 1"
                                                                : "mean square 1";
-  std::vector<std::string> cells = {one.title, one.set};
+  std::vector<std::string> cells = {one.title, one.group};
   for (size_t i = 0; i < kChannels; ++i) cells.push_back(absl::StrFormat("%.4f", values[i]));
   cells.push_back(absl::StrFormat("%s: %s (%.0e)", promise, holds ? "yes" : "NO", violation));
   cells.push_back(equal ? "yes" : "NO");
@@ -153,7 +153,7 @@ absl::Status RunSideBySide(Demo& demo) {
                {"y[0,0,1]", Align::kRight},
                {"y[0,0,2]", Align::kRight},
                {"y[0,0,3]", Align::kRight},
-               {"holds over its sets"},
+               {"holds over its groups"},
                {"batch = single"}});
   for (size_t i = 0; i < cases.size(); ++i) {
     const absl::Status status = ShowOne(demo, cases[i], response->items(static_cast<int>(i)), table);

@@ -11,7 +11,7 @@
 namespace normd::client {
 namespace {
 
-constexpr size_t kShownSets = 40;
+constexpr size_t kShownGroups = 40;
 
 absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args) {
   v1::ComputeMomentsRequest request;
@@ -47,16 +47,16 @@ absl::Status PrintText(const v1::ComputeMomentsResponse& response, const Termina
                {"mean", Align::kRight},
                {"M2", Align::kRight},
                {"M2 / count", Align::kRight}});
-  const size_t sets = columns[0].size();
-  for (size_t i = 0; i < std::min(sets, kShownSets); ++i) {
+  const size_t groups = columns[0].size();
+  for (size_t i = 0; i < std::min(groups, kShownGroups); ++i) {
     table.AddRow({absl::StrCat(i), ShortestText(columns[0][i]), ShortestText(columns[1][i]),
                   ShortestText(columns[2][i]), ShortestText(columns[2][i] / columns[0][i])});
   }
   const v1::Tensor& mean = response.moments().mean();
-  terminal.out << "statistic sets of shape "
+  terminal.out << "statistics groups of shape "
                << ShapeText(std::vector<int64_t>(mean.shape().begin(), mean.shape().end())) << "\n"
                << table.Render(terminal.width);
-  if (sets > kShownSets) terminal.out << "... and " << sets - kShownSets << " more: --json prints all\n";
+  if (groups > kShownGroups) terminal.out << "... and " << groups - kShownGroups << " more: --json prints all\n";
   return absl::OkStatus();
 }
 
@@ -84,7 +84,7 @@ std::vector<Command> MomentsCommands() {
                   "METHOD INPUT",
                   2,
                   2,
-                  "count, mean and M2 of each statistic set, mergeable",
+                  "count, mean and M2 of each statistics group, mergeable",
                   "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
                   Join(Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit"},
                                             {"dtype", '\0', "T", "convert the input after loading"},

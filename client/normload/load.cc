@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/normload/cutoff.h"
+#include "client/normload/socket_watchdog.h"
 
 namespace normd::client {
 namespace {
@@ -267,7 +267,7 @@ absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOption
     // Mistakes in an entry show on the first connection; the others are only to be there.
     const size_t count = i == 0 ? target->calls_.size() : 1;
     for (size_t entry = 0; entry < count; ++entry) {
-      const Cutoff cutoff(options.deadline + kGrace);
+      const SocketWatchdog watchdog(options.deadline + kGrace);
       CallOutcome outcome;
       if (absl::Status status = caller.Call(entry, outcome); !status.ok()) return status;
     }
@@ -281,7 +281,7 @@ LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target) {
   const absl::Duration until_stop = options.warmup + options.duration;
   const absl::Duration until_end = until_stop + options.deadline;
   const absl::Time streams_end = absl::Now() + until_end;
-  const Cutoff cutoff(until_end + kGrace);
+  const SocketWatchdog watchdog(until_end + kGrace);
   Pace pace(options, Clock::now());
   Record record(options.entries.size(), options.slo);
   std::vector<std::thread> workers;

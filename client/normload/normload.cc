@@ -8,12 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/cli/tensor_file.h"
-#include "client/normload/about.h"
-#include "client/normload/cutoff.h"
-#include "client/normload/foreign_cpu.h"
+#include "client/normload/background_cpu.h"
 #include "client/normload/load.h"
 #include "client/normload/options.h"
 #include "client/normload/report.h"
+#include "client/normload/run_info.h"
+#include "client/normload/socket_watchdog.h"
 #include "client/normload/sweep.h"
 
 namespace normd::client {
@@ -23,9 +23,9 @@ namespace {
 constexpr absl::Duration kWatch = absl::Milliseconds(300);
 
 std::optional<double> WatchOthers(std::optional<int> server_pid) {
-  ForeignCpu foreign(server_pid);
+  BackgroundCpu background(server_pid);
   absl::SleepFor(kWatch);
-  return foreign.Lap();
+  return background.Lap();
 }
 
 // To the error stream, so that --json stays one document.
@@ -40,14 +40,15 @@ void PrintPlan(const NormloadOptions& options, const Terminal& terminal) {
                << std::flush;
 }
 
-std::vector<RunSummary> RunRepeats(const NormloadOptions& options, const LoadTarget& target, ForeignCpu& foreign) {
+std::vector<RunSummary> RunRepeats(const NormloadOptions& options, const LoadTarget& target,
+                                   BackgroundCpu& background) {
   std::vector<RunSummary> out;
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
     LoadOptions load = options.load;
     load.seed += static_cast<uint64_t>(repeat);
-    static_cast<void>(foreign.Lap());
+    static_cast<void>(background.Lap());
     const LoadResult result = RunLoad(load, target);
-    out.push_back(Summarize(load, result, foreign.Lap()));
+    out.push_back(Summarize(load, result, background.Lap()));
   }
   return out;
 }
@@ -74,7 +75,7 @@ absl::Status Verdict(const Report& report) {
 }
 
 absl::StatusOr<v1::DescribeResponse> AskServer(const ParsedArgs& args, const LoadOptions& load) {
-  const Cutoff cutoff(load.deadline + absl::Seconds(1));
+  const SocketWatchdog watchdog(load.deadline + absl::Seconds(1));
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   return (*client)->Describe();
@@ -85,18 +86,18 @@ absl::StatusOr<Report> MakeReport(const ParsedArgs& args, const NormloadOptions&
   if (!server.ok()) return server.status();
   const std::optional<int> pid =
       options.server_pid.has_value() ? options.server_pid : FindServerPid(options.load.server);
-  Report report{MakeAbout(options.load.server, *server, pid), options, {}, {}};
+  Report report{MakeRunInfo(options.load.server, *server, pid), options, {}, {}};
   report.about.foreign_before = WatchOthers(pid);
   const absl::StatusOr<std::unique_ptr<LoadTarget>> target = LoadTarget::Connect(options.load);
   if (!target.ok()) return target.status();
   PrintPlan(options, terminal);
-  ForeignCpu foreign(pid);
+  BackgroundCpu background(pid);
   if (options.sweep) {
-    report.sweep = RunSweep(options, **target, foreign, [&](absl::string_view what) {
+    report.sweep = RunSweep(options, **target, background, [&](absl::string_view what) {
       if (terminal.err_is_tty) terminal.err << "  " << what << "\n" << std::flush;
     });
   } else {
-    report.runs = RunRepeats(options, **target, foreign);
+    report.runs = RunRepeats(options, **target, background);
   }
   report.about.foreign_after = WatchOthers(pid);
   return report;

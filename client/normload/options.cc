@@ -191,7 +191,7 @@ CommandSpec NormloadSpec() {
                  {"warmup", '\0', "TIME", "before measuring (default 1s; sweep 500ms)"},
                  {"requests", 'n', "N", "stop after so many calls, too"},
                  {"html", '\0', "FILE", "write the report with its figures as one page, too"},
-                 {"server-pid", '\0', "PID", "of the server, whose CPU is not foreign; default: who listens there"},
+                 {"server-pid", '\0', "PID", "of the server, whose CPU is not background; default: who listens there"},
                  {"allow-remote", '\0', "", "load a server on another machine"},
                  {"version", '\0', "", "print the version"}},
                 CallFlags()),

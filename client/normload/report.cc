@@ -58,7 +58,7 @@ Grid RepeatsGrid(const std::string& title, const std::vector<RunSummary>& runs, 
   Grid grid{title, {{"repeat", "seconds", "calls/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed"}}, 1};
   std::vector<std::string>& header = grid.rows[0];
   if (open) header.insert(header.end(), {"due", "unsent", "waited", "late p50", "late p99", "late max"});
-  header.insert(header.end(), {"foreign CPU", "note"});
+  header.insert(header.end(), {"background CPU", "note"});
   for (const RunSummary& run : runs) {
     const Quantiles& latency = run.total.latency;
     std::vector<std::string> row = {absl::StrCat(grid.rows.size()),
@@ -76,7 +76,7 @@ Grid RepeatsGrid(const std::string& title, const std::vector<RunSummary>& runs, 
         row.push_back(Late(static_cast<double>(late)));
       }
     }
-    row.push_back(ShareText(run.foreign));
+    row.push_back(ShareText(run.background));
     row.emplace_back(run.noisy() ? "noisy" : "");
     grid.rows.push_back(std::move(row));
   }
@@ -95,14 +95,14 @@ std::string PointNote(const SweepResult& sweep, size_t index) {
 Grid PointsGrid(const SweepResult& sweep) {
   Grid grid{"latency over load: medians of the repeats, counts of all",
             {{"load %", "due/s", "answered/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed", "unsent",
-              "late p99", "foreign CPU", "note"}},
+              "late p99", "background CPU", "note"}},
             0};
   for (size_t i = 0; i < sweep.points.size(); ++i) {
     const SweepPoint& point = sweep.points[i];
     grid.rows.push_back({absl::StrFormat("%g", point.percent), Rate(point.rate), Rate(point.answered_per_second),
                          Rate(point.good_per_second), Time(point.p50_ns), Time(point.p99_ns), Time(point.p999_ns),
                          absl::StrCat(point.rejected), absl::StrCat(point.failed - point.rejected),
-                         absl::StrCat(point.unsent), Late(point.lateness_p99_ns), ShareText(point.foreign),
+                         absl::StrCat(point.unsent), Late(point.lateness_p99_ns), ShareText(point.background),
                          PointNote(sweep, i)});
   }
   return grid;
@@ -170,21 +170,22 @@ std::vector<std::pair<std::string, std::string>> SetupLines(const Report& report
 }
 
 std::vector<std::pair<std::string, std::string>> AboutLines(const Report& report) {
-  const About& about = report.about;
+  const RunInfo& about = report.about;
   std::optional<double> most;
   for (const RunSummary* run : AllRuns(report)) {
-    if (run->foreign.has_value()) most = std::max(most.value_or(0), *run->foreign);
+    if (run->background.has_value()) most = std::max(most.value_or(0), *run->background);
   }
-  return {{"date", about.date},
-          {"machine", about.machine},
-          {"load average before", absl::StrFormat("%.2f", about.load_average)},
-          {"server", absl::StrCat("normd ", about.server_version, " (", about.numerics, ") at ", about.server)},
-          {"client", absl::StrCat("normload ", about.client_version, ", commit ", about.commit)},
-          {"foreign CPU", absl::StrCat(ShareText(about.foreign_before), " before, at most ", ShareText(most),
-                                       " during, ", ShareText(about.foreign_after), " after",
-                                       about.server_pid.has_value()
-                                           ? absl::StrCat("; not foreign: normload and process ", *about.server_pid)
-                                           : "; not foreign: normload alone, the server's process is not known")}};
+  return {
+      {"date", about.date},
+      {"machine", about.machine},
+      {"load average before", absl::StrFormat("%.2f", about.load_average)},
+      {"server", absl::StrCat("normd ", about.server_version, " (", about.numerics, ") at ", about.server)},
+      {"client", absl::StrCat("normload ", about.client_version, ", commit ", about.commit)},
+      {"background CPU", absl::StrCat(ShareText(about.foreign_before), " before, at most ", ShareText(most),
+                                      " during, ", ShareText(about.foreign_after), " after",
+                                      about.server_pid.has_value()
+                                          ? absl::StrCat("; not background: normload and process ", *about.server_pid)
+                                          : "; not background: normload alone, the server's process is not known")}};
 }
 
 std::string KneeText(const Report& report) {

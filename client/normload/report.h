@@ -9,15 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "client/normload/about.h"
 #include "client/normload/options.h"
+#include "client/normload/run_info.h"
 #include "client/normload/summary.h"
 #include "client/normload/sweep.h"
 
 namespace normd::client {
 
 struct Report {
-  About about;
+  RunInfo about;
   NormloadOptions options;
   std::vector<RunSummary> runs;      // one for each repeat; of a sweep empty
   std::optional<SweepResult> sweep;  // set instead

@@ -40,7 +40,7 @@ Json RunJson(const RunSummary& run) {
               {"waited", run.waited},
               {"good_share", run.good_share()},
               {"lateness_ns", QuantilesJson(run.lateness)},
-              {"foreign_cpu", Share(run.foreign)},
+              {"foreign_cpu", Share(run.background)},
               {"noisy", run.noisy()}});
   out["entries"] = Json::array();
   for (const CallSummary& entry : run.entries) out["entries"].push_back(CallsJson(entry));
@@ -85,7 +85,7 @@ Json LoadJson(const NormloadOptions& options) {
           {"repeats", options.repeats}};
 }
 
-Json AboutJson(const About& about) {
+Json RunInfoJson(const RunInfo& about) {
   return {{"date", about.date},
           {"machine", about.machine},
           {"load_average_before", about.load_average},
@@ -112,7 +112,7 @@ Json PointJson(const SweepPoint& point) {
           {"rejected", point.rejected},
           {"failed", point.failed},
           {"unsent", point.unsent},
-          {"foreign_cpu", Share(point.foreign)},
+          {"foreign_cpu", Share(point.background)},
           {"noisy", point.noisy},
           {"under_slo", point.under_slo},
           {"runs", RunsJson(point.runs)}};
@@ -137,7 +137,7 @@ Json ReportJson(const Report& report) {
     out["runs"] = RunsJson(report.runs);
   }
   if (report.sweep.has_value()) out["sweep"] = SweepJson(*report.sweep);
-  out["about"] = AboutJson(report.about);
+  out["about"] = RunInfoJson(report.about);
   out["load"] = LoadJson(report.options);
   out["warnings"] = Warnings(report);
   return out;

@@ -38,7 +38,7 @@ double RunSummary::good_share() const {
   return offered == 0 ? 1 : static_cast<double>(total.good) / static_cast<double>(offered);
 }
 
-RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> foreign) {
+RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> background) {
   RunSummary out;
   out.seconds = absl::ToDoubleSeconds(result.elapsed);
   EntryResult all;
@@ -51,7 +51,7 @@ RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::
   out.waited = result.waited;
   out.offered = out.total.calls + out.total.failed + out.unsent;
   out.lateness = QuantilesOf(result.lateness);
-  out.foreign = foreign;
+  out.background = background;
   return out;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/normload/foreign_cpu.h"
+#include "client/normload/background_cpu.h"
 #include "client/normload/load.h"
 
 namespace normd::client {
@@ -41,16 +41,16 @@ struct RunSummary {
   double seconds = 0;
   int64_t offered = 0;  // calls that were due: answered, failed and unsent ones
   int64_t unsent = 0, waited = 0;
-  Quantiles lateness;             // of the generator, open loop only
-  std::optional<double> foreign;  // the share of the machine's CPU that others used meanwhile
+  Quantiles lateness;                // of the generator, open loop only
+  std::optional<double> background;  // the share of the machine's CPU that others used meanwhile
 
-  bool noisy() const { return foreign.value_or(0) > kNoisyShare; }
+  bool noisy() const { return background.value_or(0) > kNoisyShare; }
   // The share of calls that were due and answered in time. At least 0.99 of them: their p99 is within the SLO, with
   // those that failed or were never sent counted as infinitely slow.
   double good_share() const;
 };
 
-RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> foreign);
+RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> background);
 
 // The middle value, the mean of both for an even number; 0 of none.
 double Median(std::vector<double> values);

@@ -23,9 +23,9 @@ double MedianOf(const std::vector<RunSummary>& runs, const std::function<double(
 // The sweep while it runs.
 class Sweep {
  public:
-  Sweep(const NormloadOptions& options, const LoadTarget& target, ForeignCpu& foreign,
+  Sweep(const NormloadOptions& options, const LoadTarget& target, BackgroundCpu& background,
         const std::function<void(absl::string_view)>& progress)
-      : options_(options), target_(target), foreign_(foreign), progress_(progress) {}
+      : options_(options), target_(target), background_(background), progress_(progress) {}
 
   SweepResult Run() {
     for (int repeat = 0; repeat < options_.repeats && Goes(); ++repeat) {
@@ -73,9 +73,9 @@ class Sweep {
 
   RunSummary Measure(const LoadOptions& load, const std::string& what) {
     progress_(what);
-    static_cast<void>(foreign_.Lap());  // what was before is not of this run
+    static_cast<void>(background_.Lap());  // what was before is not of this run
     const LoadResult result = RunLoad(load, target_);
-    RunSummary summary = Summarize(load, result, foreign_.Lap());
+    RunSummary summary = Summarize(load, result, background_.Lap());
     if (summary.total.calls == 0 && summary.offered > 0) {
       result_.cut_short = absl::StrCat("no call was answered at ", what, ": ", summary.total.first_error);
     }
@@ -84,7 +84,7 @@ class Sweep {
 
   const NormloadOptions& options_;
   const LoadTarget& target_;
-  ForeignCpu& foreign_;
+  BackgroundCpu& background_;
   const std::function<void(absl::string_view)>& progress_;
   const Clock::time_point start_ = Clock::now();
   SweepResult result_;
@@ -108,7 +108,7 @@ SweepPoint MakePoint(double percent, double rate, std::vector<RunSummary> runs) 
     out.failed += run.total.failed;
     out.unsent += run.unsent;
     out.noisy = out.noisy || run.noisy();
-    if (run.foreign.has_value()) out.foreign = std::max(out.foreign.value_or(0), *run.foreign);
+    if (run.background.has_value()) out.background = std::max(out.background.value_or(0), *run.background);
   }
   out.under_slo = out.good_share >= kWithinSlo;
   out.runs = std::move(runs);
@@ -121,9 +121,9 @@ std::optional<size_t> FindKnee(const std::vector<SweepPoint>& points) {
   return knee;
 }
 
-SweepResult RunSweep(const NormloadOptions& options, const LoadTarget& target, ForeignCpu& foreign,
+SweepResult RunSweep(const NormloadOptions& options, const LoadTarget& target, BackgroundCpu& background,
                      const std::function<void(absl::string_view)>& progress) {
-  return Sweep(options, target, foreign, progress).Run();
+  return Sweep(options, target, background, progress).Run();
 }
 
 }  // namespace normd::client

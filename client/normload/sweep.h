@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/normload/foreign_cpu.h"
+#include "client/normload/background_cpu.h"
 #include "client/normload/load.h"
 #include "client/normload/options.h"
 #include "client/normload/summary.h"
@@ -25,7 +25,7 @@ struct SweepPoint {
   double p50_ns = 0, p99_ns = 0, p999_ns = 0, lateness_p99_ns = 0;      // medians; 0 where no call was answered
   double answered_per_second = 0, good_per_second = 0, good_share = 0;  // medians
   int64_t rejected = 0, failed = 0, unsent = 0;                         // sums; rejected calls are failed ones, too
-  std::optional<double> foreign;                                        // the largest
+  std::optional<double> background;                                     // the largest
   bool noisy = false;
   bool under_slo = false;
 };
@@ -45,7 +45,7 @@ struct SweepResult {
 };
 
 // `progress` is told what comes next. Ends within max_time, one deadline and about two seconds.
-SweepResult RunSweep(const NormloadOptions& options, const LoadTarget& target, ForeignCpu& foreign,
+SweepResult RunSweep(const NormloadOptions& options, const LoadTarget& target, BackgroundCpu& background,
                      const std::function<void(absl::string_view)>& progress);
 
 }  // namespace normd::client

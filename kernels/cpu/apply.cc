@@ -23,7 +23,7 @@ struct Centre {
   V scale, shift, delta_hi, delta_lo, inverse_hi, inverse_lo;
 };
 
-HWY_INLINE Centre Broadcast(const SetStatistics& s) {
+HWY_INLINE Centre Broadcast(const GroupStatistics& s) {
   return {Set(s.scale), Set(s.shift), Set(s.delta.hi), Set(s.delta.lo), Set(s.inverse.hi), Set(s.inverse.lo)};
 }
 HWY_INLINE Centre LoadCentre(const ColumnStatistics& s, int64_t column, int64_t count) {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/errors.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/run.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/errors.h"
 
 namespace normd {
 namespace {
@@ -50,7 +50,7 @@ class CpuBackend final : public Backend {
 
   int64_t inline_elements() const override { return options_.inline_elements; }
 
-  bool TakesSegments(const NormPlan& plan) const override { return cpu::TakesSegments(plan); }
+  bool AcceptsScattered(const NormPlan& plan) const override { return cpu::AcceptsScattered(plan); }
 
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
     return std::make_shared<PreparedParameters>(std::move(parameters));

@@ -1,6 +1,6 @@
 // Apply for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT of f32) or f32 (FAST, 16-bit
-// types): along a row with one set's statistics, or down columns that have a set each. Recompiled by Highway for each
-// instruction set; no state.
+// types): along a row with one group's statistics, or down columns that have a group each. Recompiled by Highway for
+// each instruction set; no state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
 #undef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
@@ -16,14 +16,14 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 
 // One element as EXACT calculates it, before it is rounded to a 16-bit type.
-HWY_INLINE float ExactElement(double x, const SetStatistics& s, double w, double b) {
+HWY_INLINE float ExactElement(double x, const GroupStatistics& s, double w, double b) {
   const auto y = static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b));
   return std::isnan(y) ? std::numeric_limits<float>::quiet_NaN() : y;
 }
@@ -94,7 +94,7 @@ struct Caching {
   int64_t prefetch = 0;
 };
 
-// Pieces of a row, or of a set, that have the same parameters, `stride` apart.
+// Pieces of a row, or of a group, that have the same parameters, `stride` apart.
 struct Pieces {
   int64_t count = 1;
   int64_t stride = 0;
@@ -104,7 +104,7 @@ struct Pieces {
 // of the parameters. Pieces are of one row. y may be x.
 template <typename Real, Centring kCentring, bool kMayBeNan, int kRows, typename T>
 void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-               const SetStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
+               const GroupStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
   using Bits = Raw<T, Floats<Real>>;
   const Tag<Real> real;
   const Bits bits;
@@ -181,8 +181,8 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
 // One row.
 template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-              const SetStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
-  const SetStatistics* const one = &s;
+              const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
+  const GroupStatistics* const one = &s;
   ApplyRows<Real, kCentring, kMayBeNan, 1>(tag, x, y, n, pieces, &one, parameters, per_element, caching);
 }
 
@@ -203,8 +203,8 @@ HWY_INLINE void ApplyRowAs(Centring centring, bool may_be_nan, T tag, const Argu
 
 template <typename T>
 HWY_INLINE void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-                              const SetStatistics& s, bool in_f32, Centring centring, const cpu::Parameters& parameters,
-                              bool per_element, bool may_be_nan, Caching caching) {
+                              const GroupStatistics& s, bool in_f32, Centring centring,
+                              const cpu::Parameters& parameters, bool per_element, bool may_be_nan, Caching caching) {
   if (in_f32) {
     ApplyRowAs<float>(centring, may_be_nan, tag, x, y, n, pieces, s, parameters, per_element, caching);
   } else {

@@ -10,8 +10,8 @@
 
 #include <cstdint>
 
-#include "kernels/attributes.h"
-#include "kernels/set_statistics.h"
+#include "kernels/base/types.h"
+#include "kernels/group_statistics.h"
 
 namespace normd::cpu {
 
@@ -28,10 +28,10 @@ struct Elements {
 
 // ---- Reduce, innermost extent reduced ----
 
-// A statistic set: `n` elements of each of its segments, `stride` apart, cut into chunks of order::kRowChunk that are
-// numbered through the segments.
+// A statistics group: `n` elements of each of its segments, `stride` apart, cut into chunks of order::kRowChunk that
+// are numbered through the segments.
 struct RowChunks {
-  Elements x;  // the first of the set
+  Elements x;  // the first of the group
   int64_t n = 0;
   int64_t stride = 0;
   const uint8_t* mask = nullptr;  // one byte an element of a segment, the segments `mask_stride` apart; 0 counts as 0
@@ -39,8 +39,8 @@ struct RowChunks {
 };
 
 // sums[chunk] of the chunks [begin, end): (x * scale - shift) and its square (kMeanVariance), x * scale squared, or
-// |x * scale|, in the order of order.h. `scale` is a power of two and is used for f64 only. kFast sums narrow elements
-// in f32.
+// |x * scale|, in the order of summation_order.h. `scale` is a power of two and is used for f64 only. kFast sums narrow
+// elements in f32.
 void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
                      double shift, double scale, PairSums* sums);
 
@@ -48,7 +48,7 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
 // to order::kFastPartials. `masked`: the first alone counts.
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked);
 
-// How large f64 elements are: decides the scale of their squares and finds sets that have no sums in pairs.
+// How large f64 elements are: decides the scale of their squares and finds groups that have no sums in pairs.
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n);
 
 // ---- Reduce, innermost extent kept ----
@@ -66,7 +66,7 @@ struct ColumnBlock {
   const uint8_t* mask = nullptr;       // one byte a position
   const PositionScale* pre = nullptr;  // one a position, `pre_stride` apart
   int64_t pre_stride = 1;
-  const double* shift = nullptr;  // one a column; where powers are summed the largest |x| of its set, scaled
+  const double* shift = nullptr;  // one a column; where powers are summed the largest |x| of its group, scaled
   const double* scale = nullptr;  // one a column, powers of two, f64 only
 };
 
@@ -111,13 +111,13 @@ struct ApplySpan {
   int64_t prefetch = 0;
 
   bool statistics_per_column = false;
-  const SetStatistics* statistics = nullptr;  // one, when not per column
+  const GroupStatistics* statistics = nullptr;  // one, when not per column
   const ColumnStatistics* column_statistics = nullptr;
   const PositionScale* pre = nullptr;  // PowerNorm: one a position, `pre_stride` apart; needs statistics_per_column
   int64_t pre_stride = 1;
   bool in_f32 = false;  // narrow elements are calculated in f32, else in f64
   Centring centring = Centring::kTwice;
-  bool may_be_nan = true;  // false: known that there is none, see FinishedSet::finite
+  bool may_be_nan = true;  // false: known that there is none, see FinishedStatistics::finite
 
   // Parameters: per column, or one value a position (stride 1 between positions when per_position, else one for all).
   bool parameters_per_column = false;
@@ -150,7 +150,7 @@ struct RowBlock {
 };
 
 // results[row] as Finish makes them, and y. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
-void NormaliseRows(const RowBlock& block, FinishedSet* results);
+void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // Makes what was streamed visible to other threads: once at the end of a task, as it waits for the memory.
 void FlushStreams();

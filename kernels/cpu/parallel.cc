@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/tsan_annotations.h"
+#include "kernels/base/tsan_annotations.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/parallel_for.h"

@@ -1,4 +1,4 @@
-// Rows, the innermost extent reduced: the sums of a statistic set's chunks, and short rows from sums to elements.
+// Rows, the innermost extent reduced: the sums of a statistics group's chunks, and short rows from sums to elements.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -255,21 +255,21 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
 
 // The statistics of a row by all the rules; most rows do not need them.
 template <Statistic kStatistic, typename T>
-HWY_NOINLINE FinishedSet CarefulRow(T tag, const RowBlock& block, int64_t row) {
+HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t row) {
   const auto shift_of = [&](Precision precision)
                             HWY_ATTR { return ShiftOfRow<kStatistic>(tag, precision, block, row); };
   const auto sums_of = [&](Precision precision, double shift) HWY_ATTR {
     return precision == Precision::kFast ? SumsOfRow<kStatistic>(tag, TypeTag<float>(), block, row, shift)
                                          : SumsOfRow<kStatistic>(tag, TypeTag<double>(), block, row, shift);
   };
-  return FinishNarrowSet(block.statistic, block.rule, block.precision, static_cast<double>(block.counted), shift_of,
-                         sums_of);
+  return FinishNarrowGroup(block.statistic, block.rule, block.precision, static_cast<double>(block.counted), shift_of,
+                           sums_of);
 }
 
 // Step by step for all rows, because each step of a row waits for the one before: dozens of cycles that another row can
 // use.
 template <Statistic kStatistic, typename Real, typename T>
-HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, FinishedSet* results) {
+HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, FinishedStatistics* results) {
   double shifts[RowBlock::kMaxRows];
   PairSums sums[RowBlock::kMaxRows];
   const auto n = static_cast<double>(block.counted);
@@ -285,34 +285,36 @@ HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, Fin
   for (int64_t row = 0; row < block.rows; ++row) {
     const bool is_careful = results[row].shift_too_far || results[row].out_of_fast_range;
     if (is_careful) results[row] = CarefulRow<kStatistic>(tag, block, row);
-    if (!std::is_same_v<T, F32>) CalculateHalvesInF32(&results[row]);
+    if (!std::is_same_v<T, F32>) Calculate16BitInF32(&results[row]);
   }
 }
 
 template <Statistic kStatistic, typename T>
-void NormaliseRowsOf(T tag, const RowBlock& block, FinishedSet* results) {
+void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) {
   if (block.precision == Precision::kFast) {
     ReduceRows<kStatistic>(tag, TypeTag<float>(), block, results);
   } else {
     ReduceRows<kStatistic>(tag, TypeTag<double>(), block, results);
   }
-  const auto may_be_nan = [&](const FinishedSet& set) {
-    return !set.finite || !block.parameters.fit_f32 || block.counted != block.n;
+  const auto may_be_nan = [&](const FinishedStatistics& finished) {
+    return !finished.finite || !block.parameters.fit_f32 || block.counted != block.n;
   };
-  const auto in_f32 = [&](const FinishedSet& set) { return set.elements_in_f32 && block.parameters.fit_f32; };
+  const auto in_f32 = [&](const FinishedStatistics& finished) {
+    return finished.elements_in_f32 && block.parameters.fit_f32;
+  };
   for (int64_t row = 0; row < block.rows; ++row) {
-    const FinishedSet& set = results[row];
+    const FinishedStatistics& finished = results[row];
     const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
     auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
-    const Centring centring = CentringOf(block.statistic, set.statistics);
-    const bool two = !block.stream && row + 1 < block.rows && !may_be_nan(set) && centring != Centring::kTwice &&
-                     !may_be_nan(results[row + 1]) && in_f32(set) == in_f32(results[row + 1]) &&
+    const Centring centring = CentringOf(block.statistic, finished.statistics);
+    const bool two = !block.stream && row + 1 < block.rows && !may_be_nan(finished) && centring != Centring::kTwice &&
+                     !may_be_nan(results[row + 1]) && in_f32(finished) == in_f32(results[row + 1]) &&
                      centring == CentringOf(block.statistic, results[row + 1].statistics);
     if (two) {
       constexpr Centring kCentring =
           kStatistic == Statistic::kMeanVariance ? Centring::kOnce : Centring::kNone;  // see `centring`
-      const SetStatistics* const both[] = {&set.statistics, &results[row + 1].statistics};
-      if (in_f32(set)) {
+      const GroupStatistics* const both[] = {&finished.statistics, &results[row + 1].statistics};
+      if (in_f32(finished)) {
         ApplyRows<float, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
                                               {false, block.prefetch});
       } else {
@@ -322,12 +324,12 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedSet* results) {
       ++row;
       continue;
     }
-    ApplyElements(tag, x, y, block.n, {}, set.statistics, in_f32(set), centring, block.parameters, true,
-                  may_be_nan(set), {block.stream, block.prefetch});
+    ApplyElements(tag, x, y, block.n, {}, finished.statistics, in_f32(finished), centring, block.parameters, true,
+                  may_be_nan(finished), {block.stream, block.prefetch});
   }
 }
 
-void NormaliseRows(const RowBlock& block, FinishedSet* results) {
+void NormaliseRows(const RowBlock& block, FinishedStatistics* results) {
   WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
     switch (block.statistic) {
       case Statistic::kMeanVariance:
@@ -381,7 +383,9 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked) {
   return HWY_DYNAMIC_DISPATCH(FirstShift)(precision, x, n, masked);
 }
-void NormaliseRows(const RowBlock& block, FinishedSet* results) { HWY_DYNAMIC_DISPATCH(NormaliseRows)(block, results); }
+void NormaliseRows(const RowBlock& block, FinishedStatistics* results) {
+  HWY_DYNAMIC_DISPATCH(NormaliseRows)(block, results);
+}
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(MeasureRow)(x, mask, n);
 }

@@ -8,8 +8,8 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/norm.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
+#include "kernels/plan.h"
 
 namespace normd::cpu {
 
@@ -29,8 +29,8 @@ struct Run {
 
   Elements X(int64_t index) const { return x.At(index - x_begin); }
   bool wide() const { return x.dtype == DType::kF64; }
-  bool halves() const { return x.dtype == DType::kF16 || x.dtype == DType::kBF16; }
-  // Elements that enter the statistic of a set, masked ones left out.
+  bool is_16bit() const { return x.dtype == DType::kF16 || x.dtype == DType::kBF16; }
+  // Elements that enter the statistic of a group, masked ones left out.
   int64_t counted = 0;
   // The first position that counts, in the mask's order; 0 without a mask or if none counts.
   int64_t first_counted = 0;
@@ -40,33 +40,34 @@ struct Run {
   // Folds the sums of `n` parts, `stride` apart, into parts[0] in the fixed order.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
   // From sums to statistics, in the arithmetic of x's dtype.
-  FinishedSet Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
-                     Precision precision) const;
-  // Of a set without elements that count.
-  FinishedSet FinishEmpty() const { return Finish(plan.statistic, {}, 0, 0, 1, Precision::kExact); }
-  // Writes mean, inverse_std and moments of statistic set `set`, those that are wanted; no moments of given statistics.
-  void StoreSet(int64_t set, const FinishedSet& result) const;
+  FinishedStatistics Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
+                            Precision precision) const;
+  // Of a group without elements that count.
+  FinishedStatistics FinishEmpty() const { return Finish(plan.statistic, {}, 0, 0, 1, Precision::kExact); }
+  // Writes mean, inverse_std and moments of statistics group `set`, those that are wanted; no moments of given
+  // statistics.
+  void StoreGroup(int64_t group, const FinishedStatistics& result) const;
   // Tasks of about grain_elements when one item is `elements_per_item`.
   int64_t Grain(int64_t elements_per_item) const;
 };
 
-// Sums over contiguous elements, cut into chunks and folded: a whole statistic set of one segment.
+// Sums over contiguous elements, cut into chunks and folded: a whole statistics group of one segment.
 // Used for PowerNorm's groups, whose sets are short.
-FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
+FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
-// The terms of kPowerSum of n f64 elements times `scale`, in pairs; 0 where `largest`, that of the set, scaled, is 0 or
-// not finite.
+// The terms of kPowerSum of n f64 elements times `scale`, in pairs; 0 where `largest`, that of the group, scaled, is 0
+// or not finite.
 void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low);
 
 void RunRows(const Run& run);
 // The same for an x in pieces: rows that lie in one piece are read there, a row that straddles two is put together.
-// REQUIRES: TakesSegments(run.plan).
+// REQUIRES: AcceptsScattered(run.plan).
 void RunScatteredRows(const Run& run);
 void RunColumns(const Run& run);
 void RunPowerNorm(const Run& run);
 
 // Plans whose sets are rows one after the other, each read once from memory: nothing is gained by copying x first.
-bool TakesSegments(const NormPlan& plan);
+bool AcceptsScattered(const NormPlan& plan);
 
 // Prepares residual, permutation and parameters, then runs the plan's pattern.
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/run.h"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
@@ -12,20 +12,20 @@ namespace {
 // Columns of one task: a tile's sums and statistics stay in L2 next to the rows that stream by.
 constexpr int64_t kTileColumns = 1024;
 
-// Groups of blocks whose sums are kept apart: enough to share out. A group has at most kMaxGroup blocks.
-constexpr int64_t kEnoughGroups = 64;
-constexpr int64_t kMaxGroup = 64;
+// Spans of blocks whose sums are kept apart: enough to share out. A span has at most kMaxSpanBlocks blocks.
+constexpr int64_t kEnoughSpans = 64;
+constexpr int64_t kMaxSpanBlocks = 64;
 
-// Statistic sets [begin, end) of keep1, for one k0: (end - begin) * reduce1 columns.
+// Statistics groups [begin, end) of keep1, for one k0: (end - begin) * reduce1 columns.
 class ColumnTile {
  public:
   ColumnTile(const Run& run, int64_t k0, int64_t begin, int64_t end, const PositionScale* pre, int64_t pre_stride)
       : run_(run),
         plan_(run.plan),
-        first_set_(k0 * plan_.keep1 + begin),
+        first_group_(k0 * plan_.keep1 + begin),
         first_k1_(begin),
-        sets_(end - begin),
-        columns_(sets_ * plan_.reduce1),
+        groups_(end - begin),
+        columns_(groups_ * plan_.reduce1),
         stride_(plan_.keep1 * plan_.reduce1),
         offset_(k0 * plan_.reduce0 * stride_ + begin * plan_.reduce1),
         pre_(pre),
@@ -38,21 +38,21 @@ class ColumnTile {
         inverse_lo_(Columns(0)) {}
 
   void Reduce(bool split) {
-    results_.resize(static_cast<size_t>(sets_));
+    results_.resize(static_cast<size_t>(groups_));
     const bool empty = run_.counted == 0 || plan_.reduce0 == 0;
     if (!plan_.given_statistics && !empty) Sum(split);
-    for (int64_t set = 0; set < sets_; ++set) {
-      FinishedSet& result = results_[static_cast<size_t>(set)];
+    for (int64_t group = 0; group < groups_; ++group) {
+      FinishedStatistics& result = results_[static_cast<size_t>(group)];
       if (plan_.given_statistics) {
-        const int64_t k1 = first_k1_ + set;
+        const int64_t k1 = first_k1_ + group;
         const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1;
         result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1], run_.wide(), run_.precision());
       } else if (empty) {
         result = run_.FinishEmpty();
       }
-      run_.StoreSet(first_set_ + set, result);
-      if (run_.halves()) CalculateHalvesInF32(&result);
-      Spread(set, result);
+      run_.StoreGroup(first_group_ + group, result);
+      if (run_.is_16bit()) Calculate16BitInF32(&result);
+      Spread(group, result);
     }
   }
 
@@ -80,21 +80,21 @@ class ColumnTile {
       part.positions = end - begin;
       part.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
       // Sets that are calculated in another way cut the tile.
-      for (int64_t set = 0; set < sets_;) {
-        int64_t stop = set + 1;
-        while (stop < sets_ && AreAlike(stop, set)) ++stop;
-        const int64_t column = set * plan_.reduce1;
+      for (int64_t group = 0; group < groups_;) {
+        int64_t stop = group + 1;
+        while (stop < groups_ && AreAlike(stop, group)) ++stop;
+        const int64_t column = group * plan_.reduce1;
         const int64_t offset = offset_ + begin * stride_ + column;
         const ColumnStatistics here = statistics.At(column);
         part.column_statistics = &here;
-        part.in_f32 = InF32(set);
-        part.may_be_nan = MayBeNan(set);
-        part.columns = (stop - set) * plan_.reduce1;
+        part.in_f32 = InF32(group);
+        part.may_be_nan = MayBeNan(group);
+        part.columns = (stop - group) * plan_.reduce1;
         part.x = run_.x.At(offset);
         part.y = static_cast<char*>(run_.y) + offset * SizeOf(plan_.dtype);
         part.parameters = parameters.At(span.parameters_per_position ? begin : column);
         cpu::Apply(part);
-        set = stop;
+        group = stop;
       }
     };
     if (split) {
@@ -107,20 +107,20 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
-  bool InF32(int64_t set) const {
-    return results_[static_cast<size_t>(set)].elements_in_f32 && run_.parameters.fit_f32;
+  bool InF32(int64_t group) const {
+    return results_[static_cast<size_t>(group)].elements_in_f32 && run_.parameters.fit_f32;
   }
-  bool MayBeNan(int64_t set) const {
-    return !results_[static_cast<size_t>(set)].finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
+  bool MayBeNan(int64_t group) const {
+    return !results_[static_cast<size_t>(group)].finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
   }
-  // Whether two sets can be applied together; else the bits of one would depend on the other.
+  // Whether two groups can be applied together; else the bits of one would depend on the other.
   bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
 
-  // The statistics of a set to each of its columns.
-  void Spread(int64_t set, const FinishedSet& result) {
-    const SetStatistics& statistics = result.statistics;
+  // The statistics of a group to each of its columns.
+  void Spread(int64_t group, const FinishedStatistics& result) {
+    const GroupStatistics& statistics = result.statistics;
     if (statistics.delta.hi != 0) centring_ = Centring::kTwice;
-    for (int64_t c = set * plan_.reduce1; c < (set + 1) * plan_.reduce1; ++c) {
+    for (int64_t c = group * plan_.reduce1; c < (group + 1) * plan_.reduce1; ++c) {
       const auto i = static_cast<size_t>(c);
       scale_[i] = statistics.scale;
       shift_[i] = statistics.shift;
@@ -163,13 +163,13 @@ class ColumnTile {
 
   void Sum(bool split) {
     if (run_.wide() || pre_ != nullptr) return SumPairs(split);
-    std::vector<bool> pending(static_cast<size_t>(sets_), true);
+    std::vector<bool> pending(static_cast<size_t>(groups_), true);
     SumNarrow(split, run_.precision(), pending);
     if (run_.precision() == Precision::kExact) return;
     bool again = false;
-    for (size_t set = 0; set < pending.size(); ++set) {
-      pending[set] = results_[set].shift_too_far || results_[set].out_of_fast_range;
-      again = again || pending[set];
+    for (size_t group = 0; group < pending.size(); ++group) {
+      pending[group] = results_[group].shift_too_far || results_[group].out_of_fast_range;
+      again = again || pending[group];
     }
     if (again) SumNarrow(split, Precision::kExact, pending);
   }
@@ -177,38 +177,38 @@ class ColumnTile {
   void SumPairs(bool split) {
     if (pre_ == nullptr) ChooseScales();
     if (plan_.statistic == Statistic::kMeanVariance) {
-      for (int64_t set = 0; set < sets_; ++set) {
-        const int64_t c = set * plan_.reduce1;
-        SetShift(set, FirstElement(c) * scale_[static_cast<size_t>(c)]);
+      for (int64_t group = 0; group < groups_; ++group) {
+        const int64_t c = group * plan_.reduce1;
+        SetShift(group, FirstElement(c) * scale_[static_cast<size_t>(c)]);
       }
     }
     if (SumsPowers(plan_.statistic)) {
-      for (int64_t set = 0; set < sets_; ++set) {
-        const double scale = scale_[static_cast<size_t>(set * plan_.reduce1)];
-        SetShift(set, magnitudes_[static_cast<size_t>(set)].largest() * scale);
+      for (int64_t group = 0; group < groups_; ++group) {
+        const double scale = scale_[static_cast<size_t>(group * plan_.reduce1)];
+        SetShift(group, magnitudes_[static_cast<size_t>(group)].largest() * scale);
       }
     }
-    std::vector<bool> pending(static_cast<size_t>(sets_), true);
+    std::vector<bool> pending(static_cast<size_t>(groups_), true);
     SumPendingPairs(split, pending);
     if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
   }
 
-  // The pending sets, in f64 or f32.
+  // The pending groups, in f64 or f32.
   void SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
     if (plan_.statistic == Statistic::kMeanVariance) ChooseShifts(precision, pending);
     SumPendingNarrow(split, precision, pending);
     if (TakeBetterShifts(pending)) SumPendingNarrow(split, precision, pending);
   }
 
-  // Of the pending sets only those stay whose first shift was too far from the mean; the others keep their result.
+  // Of the pending groups only those stay whose first shift was too far from the mean; the others keep their result.
   bool TakeBetterShifts(std::vector<bool>& pending) {
     bool any = false;
-    for (int64_t set = 0; set < sets_; ++set) {
-      const FinishedSet& result = results_[static_cast<size_t>(set)];
-      const bool again = pending[static_cast<size_t>(set)] && result.shift_too_far;
-      pending[static_cast<size_t>(set)] = again;
+    for (int64_t group = 0; group < groups_; ++group) {
+      const FinishedStatistics& result = results_[static_cast<size_t>(group)];
+      const bool again = pending[static_cast<size_t>(group)] && result.shift_too_far;
+      pending[static_cast<size_t>(group)] = again;
       if (!again) continue;
-      SetShift(set, result.better_shift);
+      SetShift(group, result.better_shift);
       any = true;
     }
     return any;
@@ -230,60 +230,62 @@ class ColumnTile {
                                 : block.positions - std::count(block.mask, block.mask + block.positions, 0);
     const bool sample = precision == Precision::kFast && counted > 0;
     if (sample) ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.data(), second.data());
-    for (int64_t set = 0; set < sets_; ++set) {
-      if (!pending[static_cast<size_t>(set)]) continue;
-      double shift = FirstElement(set * plan_.reduce1);
+    for (int64_t group = 0; group < groups_; ++group) {
+      if (!pending[static_cast<size_t>(group)]) continue;
+      double shift = FirstElement(group * plan_.reduce1);
       if (sample) {
         double sum = 0;
-        for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[static_cast<size_t>(set * plan_.reduce1 + c)];
+        for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[static_cast<size_t>(group * plan_.reduce1 + c)];
         const auto mean = static_cast<float>(sum / static_cast<double>(counted * plan_.reduce1));
         shift = std::isfinite(mean) ? mean : 0;
       }
-      SetShift(set, shift);
+      SetShift(group, shift);
     }
   }
 
-  void SetShift(int64_t set, double shift) { std::fill_n(shift_.begin() + set * plan_.reduce1, plan_.reduce1, shift); }
+  void SetShift(int64_t group, double shift) {
+    std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
+  }
 
-  // One pass over the tile; `results_` of the pending sets.
+  // One pass over the tile; `results_` of the pending groups.
   void SumPendingNarrow(bool split, Precision precision, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     // Neighbouring blocks whose sums are folded at once, as the tree over all of them does: one row of sums for each
-    // group is all that is kept.
-    int64_t group = 1;
-    while (group < kMaxGroup && blocks / group > kEnoughGroups) group *= 2;
-    const int64_t groups = order::CeilDiv(blocks, group);
-    std::vector<double> first(static_cast<size_t>(groups * columns_));
-    std::vector<double> second(static_cast<size_t>(groups * columns_));
+    // span is all that is kept.
+    int64_t span_blocks = 1;
+    while (span_blocks < kMaxSpanBlocks && blocks / span_blocks > kEnoughSpans) span_blocks *= 2;
+    const int64_t spans = order::CeilDiv(blocks, span_blocks);
+    std::vector<double> first(static_cast<size_t>(spans * columns_));
+    std::vector<double> second(static_cast<size_t>(spans * columns_));
     const auto reduce = [&](int64_t begin, int64_t end) {
-      std::vector<double> first_of_group(static_cast<size_t>(group * columns_));
-      std::vector<double> second_of_group(static_cast<size_t>(group * columns_));
+      std::vector<double> first_of_span(static_cast<size_t>(span_blocks * columns_));
+      std::vector<double> second_of_span(static_cast<size_t>(span_blocks * columns_));
       for (int64_t g = begin; g < end; ++g) {
-        const int64_t n = std::min(group, blocks - g * group);
+        const int64_t n = std::min(span_blocks, blocks - g * span_blocks);
         for (int64_t i = 0; i < n; ++i) {
-          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(g * group + i),
-                                  first_of_group.data() + i * columns_, second_of_group.data() + i * columns_);
+          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(g * span_blocks + i),
+                                  first_of_span.data() + i * columns_, second_of_span.data() + i * columns_);
         }
-        FoldRows(first_of_group.data(), n);
-        FoldRows(second_of_group.data(), n);
-        std::copy_n(first_of_group.begin(), columns_, first.begin() + g * columns_);
-        std::copy_n(second_of_group.begin(), columns_, second.begin() + g * columns_);
+        FoldRows(first_of_span.data(), n);
+        FoldRows(second_of_span.data(), n);
+        std::copy_n(first_of_span.begin(), columns_, first.begin() + g * columns_);
+        std::copy_n(second_of_span.begin(), columns_, second.begin() + g * columns_);
       }
     };
     if (split) {
-      run_.pool.ParallelFor(groups, run_.Grain(group * order::kColumnBlock * columns_), reduce);
+      run_.pool.ParallelFor(spans, run_.Grain(span_blocks * order::kColumnBlock * columns_), reduce);
     } else {
-      reduce(0, groups);
+      reduce(0, spans);
     }
-    FoldRows(first.data(), groups);
-    FoldRows(second.data(), groups);
+    FoldRows(first.data(), spans);
+    FoldRows(second.data(), spans);
     std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
-    for (int64_t set = 0; set < sets_; ++set) {
-      if (!pending[static_cast<size_t>(set)]) continue;
-      const auto c = static_cast<size_t>(set * plan_.reduce1);
+    for (int64_t group = 0; group < groups_; ++group) {
+      if (!pending[static_cast<size_t>(group)]) continue;
+      const auto c = static_cast<size_t>(group * plan_.reduce1);
       for (size_t i = 0; i < columns.size(); ++i) columns[i] = {{first[c + i], 0}, {second[c + i], 0}};
       run_.Fold(columns.data(), plan_.reduce1, 1);
-      const auto i = static_cast<size_t>(set);
+      const auto i = static_cast<size_t>(group);
       results_[i] = run_.Finish(plan_.statistic, columns[0], run_.counted, shift_[c], 1, precision);
     }
   }
@@ -337,14 +339,14 @@ class ColumnTile {
       reduce(0, blocks);
     }
     for (int64_t c = 0; c < columns_; ++c) run_.Fold(sums.data() + c, blocks, columns_);
-    for (int64_t set = 0; set < sets_; ++set) {
-      if (!pending[static_cast<size_t>(set)]) continue;
-      const int64_t c = set * plan_.reduce1;
+    for (int64_t group = 0; group < groups_; ++group) {
+      if (!pending[static_cast<size_t>(group)]) continue;
+      const int64_t c = group * plan_.reduce1;
       run_.Fold(sums.data() + c, plan_.reduce1, 1);
       PairSums total = sums[static_cast<size_t>(c)];
-      const auto i = static_cast<size_t>(set);
+      const auto i = static_cast<size_t>(group);
       if (!magnitudes_.empty() && !magnitudes_[i].finite() && !SumsPowers(plan_.statistic)) {
-        SetShift(set, 0);
+        SetShift(group, 0);
         total = NonFiniteSums(plan_.statistic, magnitudes_[i]);
       }
       results_[i] = run_.Finish(plan_.statistic, total, run_.counted, shift_[static_cast<size_t>(c)],
@@ -355,40 +357,40 @@ class ColumnTile {
   void ChooseScales() {
     std::vector<Magnitude> columns(static_cast<size_t>(columns_));
     for (int64_t b = 0; b < order::ColumnBlocks(plan_.reduce0); ++b) MeasureColumns(Block(b), columns.data());
-    magnitudes_.resize(static_cast<size_t>(sets_));
-    for (int64_t set = 0; set < sets_; ++set) {
-      Magnitude& magnitude = magnitudes_[static_cast<size_t>(set)];
+    magnitudes_.resize(static_cast<size_t>(groups_));
+    for (int64_t group = 0; group < groups_; ++group) {
+      Magnitude& magnitude = magnitudes_[static_cast<size_t>(group)];
       for (int64_t i = 0; i < plan_.reduce1; ++i) {
-        magnitude.Include(columns[static_cast<size_t>(set * plan_.reduce1 + i)]);
+        magnitude.Include(columns[static_cast<size_t>(group * plan_.reduce1 + i)]);
       }
-      std::fill_n(scale_.begin() + set * plan_.reduce1, plan_.reduce1, ScaleFor(magnitude, run_.rule));
+      std::fill_n(scale_.begin() + group * plan_.reduce1, plan_.reduce1, ScaleFor(magnitude, run_.rule));
     }
   }
 
   const Run& run_;
   const NormPlan& plan_;
-  const int64_t first_set_, first_k1_, sets_, columns_, stride_, offset_;
+  const int64_t first_group_, first_k1_, groups_, columns_, stride_, offset_;
   const PositionScale* const pre_;
   const int64_t pre_stride_;
   std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one a column
-  std::vector<FinishedSet> results_;                                                   // one a set
-  std::vector<Magnitude> magnitudes_;                                                  // one a set, f64 only
+  std::vector<FinishedStatistics> results_;                                            // one a group
+  std::vector<Magnitude> magnitudes_;                                                  // one a group, f64 only
   Centring centring_ = Centring::kOnce;
 };
 
-// Tiles of the sets [begin, end) of keep1 for every k0.
+// Tiles of the groups [begin, end) of keep1 for every k0.
 void RunTiles(const Run& run, int64_t begin, int64_t end, const PositionScale* pre, int64_t pre_stride) {
   const NormPlan& plan = run.plan;
-  const int64_t sets_per_tile = std::max<int64_t>(1, kTileColumns / std::max<int64_t>(1, plan.reduce1));
-  const int64_t tiles = order::CeilDiv(end - begin, sets_per_tile);
+  const int64_t groups_per_tile = std::max<int64_t>(1, kTileColumns / std::max<int64_t>(1, plan.reduce1));
+  const int64_t tiles = order::CeilDiv(end - begin, groups_per_tile);
   const int64_t tasks = plan.keep0 * tiles;
   const int64_t task_elements =
-      std::max<int64_t>(1, plan.reduce0 * plan.reduce1 * std::min(end - begin, sets_per_tile));
+      std::max<int64_t>(1, plan.reduce0 * plan.reduce1 * std::min(end - begin, groups_per_tile));
   const bool split = tasks < 2 * run.pool.threads() && task_elements > run.grain_elements;
   const auto run_tasks = [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
-      const int64_t from = begin + task % tiles * sets_per_tile;
-      ColumnTile tile(run, task / tiles, from, std::min(end, from + sets_per_tile), pre, pre_stride);
+      const int64_t from = begin + task % tiles * groups_per_tile;
+      ColumnTile tile(run, task / tiles, from, std::min(end, from + groups_per_tile), pre, pre_stride);
       tile.Reduce(split);
       tile.Apply(split);
     }
@@ -411,9 +413,9 @@ void RunPowerNorm(const Run& run) {
   std::vector<PositionScale> pre(static_cast<size_t>(std::max(groups, plan.reduce0 * groups)));
   run.pool.ParallelFor(plan.reduce0 * groups, run.Grain(group_size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const FinishedSet set = ReduceContiguous(run, Statistic::kMeanSquare, i * group_size, group_size);
-      const DoublePair& inverse = set.statistics.inverse;
-      pre[static_cast<size_t>(i)] = {set.statistics.scale, inverse.hi, inverse.lo};
+      const FinishedStatistics group = ReduceContiguous(run, Statistic::kMeanSquare, i * group_size, group_size);
+      const DoublePair& inverse = group.statistics.inverse;
+      pre[static_cast<size_t>(i)] = {group.statistics.scale, inverse.hi, inverse.lo};
     }
   });
   for (int64_t g = 0; g < groups; ++g) {

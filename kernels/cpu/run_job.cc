@@ -1,4 +1,4 @@
-// Everything around the two patterns: residual, permutation, mask, parameters, and the outputs of a statistic set.
+// Everything around the two patterns: residual, permutation, mask, parameters, and the outputs of a statistics group.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/run.h"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
@@ -171,15 +171,15 @@ void PowerTerms(const Elements& x, int64_t n, double scale, double largest, doub
   }
 }
 
-FinishedSet Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
-                        Precision precision) const {
+FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
+                               Precision precision) const {
   const auto n = static_cast<double>(count);
   return wide() ? FinishWide(statistic, rule, sums, n, shift, scale)
                 : FinishNarrow(statistic, rule, sums, n, shift, precision);
 }
 
-void Run::StoreSet(int64_t set, const FinishedSet& result) const {
-  const int64_t at = set * SizeOf(plan.StatisticsDType());
+void Run::StoreGroup(int64_t group, const FinishedStatistics& result) const {
+  const int64_t at = group * SizeOf(plan.StatisticsDType());
   if (job.mean != nullptr) {
     ConvertFromF64(&result.mean, 1, plan.StatisticsDType(), static_cast<char*>(job.mean) + at);
   }
@@ -188,7 +188,7 @@ void Run::StoreSet(int64_t set, const FinishedSet& result) const {
   }
   if (job.moments == nullptr || plan.given_statistics) return;
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  Moment& moment = job.moments[set];
+  Moment& moment = job.moments[group];
   moment.count = static_cast<double>(counted);
   moment.mean = counted == 0 ? 0 : std::isnan(result.mean) ? nan : result.mean;
   moment.m2 = counted == 0 ? 0 : std::isnan(result.m2) ? nan : result.m2;

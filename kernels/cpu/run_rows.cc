@@ -7,32 +7,32 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "kernels/cpu/run.h"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
 
-// The statistic set (k0, k1): plan.reduce0 segments, each contiguous.
-class RowSet {
+// The statistics group (k0, k1): plan.reduce0 segments, each contiguous.
+class RowGroup {
  public:
-  RowSet(const Run& run, int64_t set)
-      : run_(run), plan_(run.plan), set_(set), k0_(set / plan_.keep1), k1_(set % plan_.keep1) {}
+  RowGroup(const Run& run, int64_t group)
+      : run_(run), plan_(run.plan), set_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {}
 
-  // Statistics of the set, given or summed; `split` cuts the sums into tasks. Stores the set's outputs.
-  FinishedSet Reduce(bool split) const {
-    FinishedSet result;
+  // Statistics of the group, given or summed; `split` cuts the sums into tasks. Stores the group's outputs.
+  FinishedStatistics Reduce(bool split) const {
+    FinishedStatistics result;
     if (plan_.given_statistics) {
       const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1_;
       result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1_], run_.wide(), run_.precision());
     } else {
       result = Sum(split);
     }
-    run_.StoreSet(set_, result);
-    if (run_.halves()) CalculateHalvesInF32(&result);
+    run_.StoreGroup(set_, result);
+    if (run_.is_16bit()) Calculate16BitInF32(&result);
     return result;
   }
 
-  void Apply(const FinishedSet& set, bool split) const {
+  void Apply(const FinishedStatistics& group, bool split) const {
     if (run_.y == nullptr || plan_.reduce1 == 0) return;
     const bool per_channel = plan_.affine_index == AffineIndex::kChannel && !run_.parameters.absent();
     // Pieces of a segment have one channel, or are cut where work is shared out.
@@ -42,7 +42,7 @@ class RowSet {
       const bool all = !run_.wide() && plan_.cast_order == CastOrder::kAffineThenCast;
       const int64_t at_once = all ? plan_.reduce1 : run;
       for (int64_t begin = 0; begin < plan_.reduce1; begin += at_once) {
-        ApplyPiece(0, plan_.reduce0, begin, begin + at_once, set);
+        ApplyPiece(0, plan_.reduce0, begin, begin + at_once, group);
       }
       return;
     }
@@ -54,7 +54,7 @@ class RowSet {
         const int64_t of_segment = i % pieces;
         const int64_t run_begin = of_segment / pieces_of_run * run;
         const int64_t from = run_begin + of_segment % pieces_of_run * piece;
-        ApplyPiece(i / pieces, i / pieces + 1, from, std::min(run_begin + run, from + piece), set);
+        ApplyPiece(i / pieces, i / pieces + 1, from, std::min(run_begin + run, from + piece), group);
       }
       if (run_.stream) FlushStreams();
     });
@@ -63,7 +63,7 @@ class RowSet {
  private:
   int64_t Segment(int64_t r0) const { return ((k0_ * plan_.reduce0 + r0) * plan_.keep1 + k1_) * plan_.reduce1; }
 
-  FinishedSet Sum(bool split) const {
+  FinishedStatistics Sum(bool split) const {
     const int64_t chunks = plan_.reduce0 * order::RowChunks(plan_.statistic_reduce1);
     if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
     const RowChunks rows = {.x = run_.X(Segment(0)),
@@ -93,9 +93,9 @@ class RowSet {
       return FirstShift(precision, x, plan_.statistic_reduce1, run_.job.mask != nullptr);
     };
     if (!run_.wide()) {
-      return FinishNarrowSet(plan_.statistic, run_.rule, run_.precision(), static_cast<double>(run_.counted),
-                             first_shift,
-                             [&](Precision precision, double shift) { return sums_about(precision, shift, 1); });
+      return FinishNarrowGroup(plan_.statistic, run_.rule, run_.precision(), static_cast<double>(run_.counted),
+                               first_shift,
+                               [&](Precision precision, double shift) { return sums_about(precision, shift, 1); });
     }
     const Magnitude magnitude = Measure(rows, chunks, share_out);
     if (SumsPowers(plan_.statistic)) {
@@ -114,7 +114,7 @@ class RowSet {
       const PairSums total = sums_about(Precision::kExact, shift, scale);
       return run_.Finish(plan_.statistic, total, run_.counted, shift, scale, Precision::kExact);
     };
-    const FinishedSet result = finish(first_shift(Precision::kExact) * scale);
+    const FinishedStatistics result = finish(first_shift(Precision::kExact) * scale);
     return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
@@ -158,15 +158,15 @@ class RowSet {
 
   // Elements [begin, end) of the segments [r0, r0_end): of whole channels or a part of one, or of parameters one an
   // element.
-  void ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedSet& set) const {
+  void ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
     const bool per_element = plan_.affine_index == AffineIndex::kElement;
     ApplySpan span;
     span.y_dtype = plan_.dtype;
-    span.statistics = &set.statistics;
-    span.in_f32 = set.elements_in_f32 && run_.parameters.fit_f32;
-    span.centring = CentringOf(plan_.statistic, set.statistics);
-    span.may_be_nan =
-        !set.finite || !run_.parameters.fit_f32 || plan_.statistic_reduce1 != plan_.reduce1 || run_.job.mask != nullptr;
+    span.statistics = &group.statistics;
+    span.in_f32 = group.elements_in_f32 && run_.parameters.fit_f32;
+    span.centring = CentringOf(plan_.statistic, group.statistics);
+    span.may_be_nan = !group.finite || !run_.parameters.fit_f32 || plan_.statistic_reduce1 != plan_.reduce1 ||
+                      run_.job.mask != nullptr;
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
@@ -202,7 +202,7 @@ bool TakesWholeRows(const Run& run) {
          (run.parameters.absent() || plan.affine_index == AffineIndex::kElement);
 }
 
-// The sets [begin, end), whose rows lie one after the other.
+// The groups [begin, end), whose rows lie one after the other.
 void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
   // Rows of a block stay in L1 between the halves.
   constexpr int64_t kBlockElements = 4 << 10;
@@ -216,25 +216,25 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
                     .parameters = run.parameters,
                     .stream = run.stream,
                     .prefetch = run.prefetch ? rows * plan.reduce1 : 0};
-  FinishedSet results[RowBlock::kMaxRows];
+  FinishedStatistics results[RowBlock::kMaxRows];
   for (; begin < end; begin += block.rows) {
     const int64_t offset = begin * plan.reduce1;
     block.rows = std::min(rows, end - begin);
     block.x = run.X(offset);
     block.y = static_cast<char*>(run.y) + offset * SizeOf(plan.dtype);
     NormaliseRows(block, results);
-    for (int64_t row = 0; row < block.rows; ++row) run.StoreSet(begin + row, results[row]);
+    for (int64_t row = 0; row < block.rows; ++row) run.StoreGroup(begin + row, results[row]);
   }
 }
 
-// The sets [begin, end), each by one thread.
-void RunSets(const Run& run, int64_t begin, int64_t end) {
+// The groups [begin, end), each by one thread.
+void RunGroups(const Run& run, int64_t begin, int64_t end) {
   if (TakesWholeRows(run)) {
     RunWholeRows(run, begin, end);
   } else {
     for (int64_t i = begin; i < end; ++i) {
-      const RowSet set(run, i);
-      set.Apply(set.Reduce(false), false);
+      const RowGroup group(run, i);
+      group.Apply(group.Reduce(false), false);
     }
   }
 }
@@ -245,7 +245,7 @@ class ScatteredRows {
   ScatteredRows(absl::Span<const normd::Segment> segments, int64_t offset) : rest_(segments) { Skip(offset); }
 
   // What follows in the same piece.
-  int64_t BytesTogether() const { return rest_.empty() ? 0 : static_cast<int64_t>(rest_.front().size()) - offset_; }
+  int64_t ContiguousBytes() const { return rest_.empty() ? 0 : static_cast<int64_t>(rest_.front().size()) - offset_; }
   const void* data() const { return rest_.empty() ? nullptr : rest_.front().data() + offset_; }
   absl::Span<const normd::Segment> rest() const { return rest_; }
   int64_t offset() const { return offset_; }  // in the first of the rest
@@ -265,7 +265,7 @@ class ScatteredRows {
 
 }  // namespace
 
-FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n) {
+FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n) {
   const Elements x = run.X(offset);
   double scale = 1;
   if (run.wide()) {
@@ -282,7 +282,7 @@ FinishedSet ReduceContiguous(const Run& run, Statistic statistic, int64_t offset
   return run.Finish(statistic, sums[0], n, 0, scale, Precision::kExact);
 }
 
-bool TakesSegments(const NormPlan& plan) {
+bool AcceptsScattered(const NormPlan& plan) {
   // Longer rows hardly ever lie in one piece of a message (64 KiB), and putting them together needs a buffer for each
   // thread: then one copy of x is as good.
   constexpr int64_t kMaxRowBytes = 128 << 10;
@@ -293,22 +293,22 @@ bool TakesSegments(const NormPlan& plan) {
 void RunScatteredRows(const Run& run) {
   const int64_t row_bytes = run.plan.reduce1 * SizeOf(run.plan.dtype);
   const absl::Span<const normd::Segment> segments = run.job.x_segments;
-  run.pool.ParallelFor(run.plan.Sets(), run.Grain(run.plan.reduce1), [&](int64_t begin, int64_t end) {
+  run.pool.ParallelFor(run.plan.StatisticsGroups(), run.Grain(run.plan.reduce1), [&](int64_t begin, int64_t end) {
     std::unique_ptr<std::byte[]> row;  // one that straddles
     Run part = run;
     ScatteredRows rows(segments, begin * row_bytes);
-    for (int64_t set = begin; set < end;) {
-      int64_t together = std::min(end - set, rows.BytesTogether() / row_bytes);
+    for (int64_t group = begin; group < end;) {
+      int64_t together = std::min(end - group, rows.ContiguousBytes() / row_bytes);
       part.x.data = rows.data();
-      part.x_begin = set * run.plan.reduce1;
+      part.x_begin = group * run.plan.reduce1;
       if (together == 0) {
         if (row == nullptr) row = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(row_bytes));
         GatherSegments(rows.rest(), rows.offset(), row_bytes, row.get());
         part.x.data = row.get();
         together = 1;
       }
-      RunSets(part, set, set + together);
-      set += together;
+      RunGroups(part, group, group + together);
+      group += together;
       rows.Skip(together * row_bytes);
     }
     if (run.stream) FlushStreams();
@@ -317,20 +317,20 @@ void RunScatteredRows(const Run& run) {
 
 void RunRows(const Run& run) {
   const NormPlan& plan = run.plan;
-  const int64_t sets = plan.Sets();
-  const int64_t set_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
-  // Few large sets are split inside; many sets are shared out whole. The bits are the same.
-  const bool split = sets < 2 * run.pool.threads() && set_elements > run.grain_elements;
+  const int64_t groups = plan.StatisticsGroups();
+  const int64_t group_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
+  // Few large groups are split inside; many groups are shared out whole. The bits are the same.
+  const bool split = groups < 2 * run.pool.threads() && group_elements > run.grain_elements;
   if (!split) {
-    run.pool.ParallelFor(sets, run.Grain(set_elements), [&](int64_t begin, int64_t end) {
-      RunSets(run, begin, end);
+    run.pool.ParallelFor(groups, run.Grain(group_elements), [&](int64_t begin, int64_t end) {
+      RunGroups(run, begin, end);
       if (run.stream) FlushStreams();
     });
     return;
   }
-  for (int64_t i = 0; i < sets; ++i) {
-    const RowSet set(run, i);
-    set.Apply(set.Reduce(true), true);
+  for (int64_t i = 0; i < groups; ++i) {
+    const RowGroup group(run, i);
+    group.Apply(group.Reduce(true), true);
   }
 }
 

@@ -16,15 +16,15 @@
 #include <type_traits>
 
 #include "hwy/highway.h"
-#include "kernels/attributes.h"
-#include "kernels/order.h"
+#include "kernels/base/types.h"
+#include "kernels/summation_order.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// f64 lanes, at most 8 of them: kPartials of order.h is a multiple of every width.
+// f64 lanes, at most 8 of them: kPartials of summation_order.h is a multiple of every width.
 using D = hn::CappedTag<double, 8>;
 using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;

@@ -9,9 +9,9 @@
 #endif
 
 #include "hwy/highway.h"
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace normd {
@@ -67,7 +67,7 @@ struct WideSums {
   }
 };
 
-// Magnitude (set_statistics.h) of each lane. Bit patterns of magnitudes order as integers, NaN above Inf above the
+// Magnitude (group_statistics.h) of each lane. Bit patterns of magnitudes order as integers, NaN above Inf above the
 // rest.
 struct MagnitudeLanes {
   using DI = hn::RebindToSigned<D>;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "hwy/highway.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 
 namespace normd {
 namespace {

@@ -1,15 +1,15 @@
-// Elements of y from sets that are finished: rows of narrow elements by 16-byte vectors, best where all of a piece of
-// memory (an image's channel) has one set and one pair of parameters; everything that pairs, PowerNorm,
+// Elements of y from groups that are finished: rows of narrow elements by 16-byte vectors, best where all of a piece of
+// memory (an image's channel) has one group and one pair of parameters; everything that pairs, PowerNorm,
 // CAST_THEN_AFFINE or parameters along another axis need, one element at a time.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
-#include "kernels/cuda/parts.h"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/visit.cuh"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 namespace {
@@ -18,11 +18,11 @@ constexpr int kThreads = 256;
 
 // Where element `i` of memory order is.
 struct ElementPlace {
-  int64_t set = 0, r0 = 0, k1 = 0, r1 = 0;
+  int64_t group = 0, r0 = 0, k1 = 0, r1 = 0;
 };
 
 template <typename Index>
-__device__ __forceinline__ ElementPlace Decode(const SetWork& work, Index i) {
+__device__ __forceinline__ ElementPlace Decode(const GroupWork& work, Index i) {
   const auto reduce1 = static_cast<Index>(work.reduce1);
   const auto keep1 = static_cast<Index>(work.keep1);
   const auto reduce0 = static_cast<Index>(work.reduce0);
@@ -32,15 +32,16 @@ __device__ __forceinline__ ElementPlace Decode(const SetWork& work, Index i) {
   place.r1 = i % reduce1;
   place.k1 = segment % keep1;
   place.r0 = row % reduce0;
-  place.set = static_cast<int64_t>(row / reduce0) * work.keep1 + place.k1;
+  place.group = static_cast<int64_t>(row / reduce0) * work.keep1 + place.k1;
   return place;
 }
 // A division of 64 bits costs several of 32.
-__device__ __forceinline__ ElementPlace PlaceOf(const SetWork& work, int64_t i, bool is_small) {
+__device__ __forceinline__ ElementPlace PlaceOf(const GroupWork& work, int64_t i, bool is_small) {
   return is_small ? Decode(work, static_cast<uint32_t>(i)) : Decode(work, static_cast<uint64_t>(i));
 }
 
-__device__ __forceinline__ int64_t ParameterOf(const SetWork& work, const ApplyWork& apply, const ElementPlace& place) {
+__device__ __forceinline__ int64_t ParameterOf(const GroupWork& work, const ApplyWork& apply,
+                                               const ElementPlace& place) {
   if (apply.parameters.absent()) return 0;
   if (apply.index.kind == AffineIndex::kElement) return place.r0 * work.reduce1 + place.r1;
   return place.k1 * apply.index.channels_per_keep1 + place.r1 / apply.index.channel_run;
@@ -49,7 +50,7 @@ __device__ __forceinline__ int64_t ParameterOf(const SetWork& work, const ApplyW
 // T narrow, AFFINE_THEN_CAST.
 template <typename T, bool kInF64>
 __global__ void __launch_bounds__(kThreads)
-    ApplyRowsKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply, int64_t elements) {
+    ApplyRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply, int64_t elements) {
   WaitForLaunchBefore();
   using S = typename T::Storage;
   const bool is_small = elements <= std::numeric_limits<int32_t>::max();
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
                           (per_element || ParameterOf(work, apply, last) == parameter);
     if (together) {
       uint4 vector = *reinterpret_cast<const uint4*>(x + begin);
-      if (NarrowElements<T, kInF64>(work.results[place.set], apply.parameters)
+      if (NarrowElements<T, kInF64>(work.results[place.group], apply.parameters)
               .Some(vector, parameter, per_element, &vector)) {
         *reinterpret_cast<uint4*>(y + begin) = vector;
         continue;
@@ -79,13 +80,13 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int64_t i = begin; i < end; ++i) {
       const ElementPlace one = PlaceOf(work, i, is_small);
-      const NarrowElements<T, kInF64> element(work.results[one.set], apply.parameters);
+      const NarrowElements<T, kInF64> element(work.results[one.group], apply.parameters);
       y[i] = element.One(x[i], ParameterOf(work, apply, one));
     }
   }
 }
 
-// ---- Pieces: neighbouring elements of one set and one channel ----
+// ---- Pieces: neighbouring elements of one group and one channel ----
 
 // How a flat index says which piece, set and parameters an element has. For tensors of under 2^31 elements.
 struct Pieces {
@@ -96,10 +97,10 @@ struct Pieces {
 };
 
 struct PiecePlace {
-  int64_t set = 0, parameter = 0;
+  int64_t group = 0, parameter = 0;
 };
 
-__device__ __forceinline__ PiecePlace PlaceOfPiece(const SetWork& work, const Pieces& pieces, uint32_t piece) {
+__device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const Pieces& pieces, uint32_t piece) {
   const uint32_t segment = pieces.of_segment.Quotient(piece);
   const uint32_t channel = piece - segment * pieces.of_segment.divisor();
   const uint32_t row = pieces.keep1.Quotient(segment);
@@ -115,24 +116,24 @@ struct PieceNumbers {
   bool in_f32;
 };
 
-__device__ __forceinline__ PieceNumbers NumbersOf(const SetWork& work, const ApplyWork& apply,
+__device__ __forceinline__ PieceNumbers NumbersOf(const GroupWork& work, const ApplyWork& apply,
                                                   const PiecePlace& place) {
-  const SetResult32 set = work.results32[place.set];
-  return {{set.shift, set.delta, set.inverse},
+  const GroupResult32 group = work.results32[place.group];
+  return {{group.shift, group.delta, group.inverse},
           AffineAt<float>(apply.parameters, apply.parameters.absent() ? 0 : place.parameter),
-          set.in_f32 != 0};
+          group.in_f32 != 0};
 }
 
 // Elements in f32; vectors with an element that has to be calculated in f64 or is not finite are left to `singly`. A
 // thread has several vectors, a block of threads apart.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    ApplyPiecesKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
+    ApplyPiecesKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
                       const __grid_constant__ Pieces pieces, uint32_t elements) {
   WaitForLaunchBefore();
   using S = typename T::Storage;
   constexpr int kOwn = kVector<T>;
-  constexpr uint32_t kTogether = 4;
+  constexpr uint32_t kUnrolled = 4;
   const auto* const x = static_cast<const S*>(work.x.data);
   auto* const y = static_cast<S*>(apply.y);
   const uint32_t length = pieces.length.divisor();
@@ -141,19 +142,19 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (uint32_t i = begin; i < end; ++i) {
       const PiecePlace place = PlaceOfPiece(work, pieces, pieces.length.Quotient(i));
-      y[i] = NarrowElements<T, false>(work.results[place.set], apply.parameters)
+      y[i] = NarrowElements<T, false>(work.results[place.group], apply.parameters)
                  .One(x[i], apply.parameters.absent() ? 0 : place.parameter);
     }
   };
-  for (uint32_t first = blockIdx.x * (kThreads * kTogether) + threadIdx.x; first < whole;
-       first += gridDim.x * (kThreads * kTogether)) {
-    uint4 words[kTogether] = {};
+  for (uint32_t first = blockIdx.x * (kThreads * kUnrolled) + threadIdx.x; first < whole;
+       first += gridDim.x * (kThreads * kUnrolled)) {
+    uint4 words[kUnrolled] = {};
 #pragma unroll
-    for (uint32_t i = 0; i < kTogether; ++i) {
+    for (uint32_t i = 0; i < kUnrolled; ++i) {
       if (first + i * kThreads < whole) words[i] = LoadStreaming(x + int64_t{first + i * kThreads} * kOwn);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < kTogether; ++i) {
+    for (uint32_t i = 0; i < kUnrolled; ++i) {
       if (first + i * kThreads >= whole) continue;
       const uint32_t at = (first + i * kThreads) * kOwn;
       const uint32_t piece = pieces.length.Quotient(at);
@@ -193,13 +194,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Whether the elements lie in pieces, and which.
-bool AreInPieces(const SetWork& work, const ApplyWork& apply, int64_t elements) {
+bool AreInPieces(const GroupWork& work, const ApplyWork& apply, int64_t elements) {
   const bool has_parameters = !apply.parameters.absent();
   return elements <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) && IsVectorAligned(apply.y) &&
          (!has_parameters ||
           (apply.index.kind != AffineIndex::kElement && work.reduce1 % apply.index.channel_run == 0));
 }
-Pieces PiecesOf(const SetWork& work, const ApplyWork& apply) {
+Pieces PiecesOf(const GroupWork& work, const ApplyWork& apply) {
   const int64_t length = apply.parameters.absent() ? work.reduce1 : apply.index.channel_run;
   return {.length = Divisor(length),
           .of_segment = Divisor(work.reduce1 / length),
@@ -210,7 +211,7 @@ Pieces PiecesOf(const SetWork& work, const ApplyWork& apply) {
 
 template <typename TIn, typename TOut>
 __global__ void __launch_bounds__(kThreads)
-    ApplyGeneralKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
+    ApplyGeneralKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
                        int64_t elements) {
   WaitForLaunchBefore();
   const bool is_small = elements <= std::numeric_limits<int32_t>::max();
@@ -222,14 +223,14 @@ __global__ void __launch_bounds__(kThreads)
     const PositionScale pre = work.pre == nullptr ? PositionScale() : PreOf(work, place.r0, place.k1);
     const Affine<double> affine = AffineAt<double>(apply.parameters, ParameterOf(work, apply, place));
     static_cast<typename TOut::Storage*>(apply.y)[i] = GeneralElement<TIn>(
-        TOut(), x, lo, work.results[place.set].statistics, pre, apply.cast_order, affine.weight, affine.bias);
+        TOut(), x, lo, work.results[place.group].statistics, pre, apply.cast_order, affine.weight, affine.bias);
   }
 }
 
-int64_t Elements(const SetWork& work) { return work.Sets() * work.reduce0 * work.reduce1; }
+int64_t Elements(const GroupWork& work) { return work.StatisticsGroups() * work.reduce0 * work.reduce1; }
 
 template <typename T, bool kInF64>
-cudaError_t LaunchRows(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+cudaError_t LaunchRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
   if constexpr (!kInF64) {
     if (AreInPieces(work, apply, Elements(work))) {
       const LaunchShape shape = {.blocks = EnoughBlocks(limits, Elements(work), kThreads * 4 * kVector<T>),
@@ -243,7 +244,7 @@ cudaError_t LaunchRows(const DeviceLimits& limits, const SetWork& work, const Ap
   return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, Elements(work));
 }
 
-cudaError_t ApplyRows(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+cudaError_t ApplyRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
   // EXACT f32 alone is calculated in f64.
   if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
     return LaunchRows<F32, true>(limits, work, apply, stream);
@@ -253,13 +254,14 @@ cudaError_t ApplyRows(const DeviceLimits& limits, const SetWork& work, const App
 }
 
 template <typename TIn, typename TOut>
-cudaError_t LaunchGeneral(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply,
+cudaError_t LaunchGeneral(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                           cudaStream_t stream) {
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, Elements(work), kThreads), .threads = kThreads};
   return Launch(shape, stream, ApplyGeneralKernel<TIn, TOut>, work, apply, Elements(work));
 }
 
-cudaError_t ApplyGeneral(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+cudaError_t ApplyGeneral(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                         cudaStream_t stream) {
   if (!work.wide()) {
     return VisitNarrowDType(work.x.dtype,
                             [&]<typename T>() { return LaunchGeneral<T, T>(limits, work, apply, stream); });
@@ -270,7 +272,8 @@ cudaError_t ApplyGeneral(const DeviceLimits& limits, const SetWork& work, const 
 
 }  // namespace
 
-cudaError_t ApplySets(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                        cudaStream_t stream) {
   const bool along_positions = work.columns && apply.index.kind == AffineIndex::kElement && !apply.parameters.absent();
   const bool general =
       work.wide() || work.pre != nullptr || along_positions || apply.cast_order != CastOrder::kAffineThenCast;

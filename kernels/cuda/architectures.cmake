@@ -38,7 +38,7 @@ foreach(architecture ${NORMD_CUDA_ARCHITECTURES})
   endif()
 endforeach()
 list(LENGTH NORMD_CUDA_ARCHITECTURES count)
-# Measured with CUDA 13.0 on one core of an EPYC: 373 s of CPU for 8.0, 8.9 and 9.0, two thirds of it in whole_rows.cu
+# Measured with CUDA 13.0 on one core of an EPYC: 373 s of CPU for 8.0, 8.9 and 9.0, two thirds of it in fused_rows.cu
 # and register_rows.cu.
 math(EXPR minutes "${count} * 2")
 set(names ${NORMD_CUDA_ARCHITECTURES})

@@ -1,5 +1,5 @@
 // Device memory that one stream's jobs take and give back all at once: allocated when it is first needed, kept for the
-// next job, bounded. Thread-compatible: one lane of the backend's.
+// next job, bounded. Thread-compatible: one worker of the backend's.
 #ifndef NORMD_KERNELS_CUDA_ARENA_H_
 #define NORMD_KERNELS_CUDA_ARENA_H_
 

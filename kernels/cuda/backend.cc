@@ -22,13 +22,13 @@ namespace normd {
 namespace {
 
 using cuda::DeviceLimits;
-using cuda::LaneMemory;
+using cuda::WorkerMemory;
 
 struct FoundDevice {
   int number = 0;
   int major = 0, minor = 0;
   DeviceLimits limits;
-  int64_t lane_bytes = 0;  // of device memory for each lane
+  int64_t worker_bytes = 0;  // of device memory for each worker
 };
 
 struct Submission {
@@ -46,16 +46,16 @@ class CudaBackend final : public Backend {
       ended_ = true;
     }
     wake_.notify_all();
-    for (std::thread& lane : lanes_) lane.join();
+    for (std::thread& worker : workers_) worker.join();
   }
 
   // Once, before anything else.
-  absl::Status Start(int lanes) {
-    for (int i = 0; i < lanes; ++i) {
-      auto memory = std::make_unique<LaneMemory>(device_.lane_bytes, trash_);
+  absl::Status Start(int workers) {
+    for (int i = 0; i < workers; ++i) {
+      auto memory = std::make_unique<WorkerMemory>(device_.worker_bytes, deferred_);
       NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreate");
       if (absl::Status status = memory->staging.Start(); !status.ok()) return status;
-      lanes_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });
+      workers_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });
     }
     return absl::OkStatus();
   }
@@ -71,12 +71,12 @@ class CudaBackend final : public Backend {
 
   bool Supports(const NormPlan& /*plan*/) const override { return true; }
   // Wherever x lies, it is put together on its way to the device.
-  bool TakesSegments(const NormPlan& /*plan*/) const override { return true; }
+  bool AcceptsScattered(const NormPlan& /*plan*/) const override { return true; }
 
   MemorySpace memory_space() const override { return CudaSpace(device_.number); }
 
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
-    return std::make_shared<cuda::CudaParameters>(std::move(parameters), trash_);
+    return std::make_shared<cuda::CudaParameters>(std::move(parameters), deferred_);
   }
 
   void Submit(std::vector<Job> jobs, Done done) override {
@@ -91,9 +91,9 @@ class CudaBackend final : public Backend {
  private:
   static absl::Status Lost() { return absl::UnavailableError("the CUDA device is lost"); }
 
-  // A lane: one stream and one thread, which waits for the device; as many job lists are on their way as there are
-  // lanes, so that the copies of one overlap with the kernels of another.
-  void Work(LaneMemory* memory) {
+  // A worker: one stream and one thread, which waits for the device; as many job lists are on their way as there are
+  // workers, so that the copies of one overlap with the kernels of another.
+  void Work(WorkerMemory* memory) {
     cudaSetDevice(device_.number);
     for (;;) {
       std::unique_lock<std::mutex> lock(mu_);
@@ -106,7 +106,7 @@ class CudaBackend final : public Backend {
     }
   }
 
-  absl::Status Run(const std::vector<Job>& jobs, LaneMemory* memory) {
+  absl::Status Run(const std::vector<Job>& jobs, WorkerMemory* memory) {
     if (lost_) return Lost();
     absl::Status status = cuda::RunJobList(device_.limits, jobs, memory);
     if (absl::IsUnavailable(status)) lost_ = true;
@@ -114,14 +114,14 @@ class CudaBackend final : public Backend {
   }
 
   const FoundDevice device_;
-  const std::shared_ptr<cuda::DeviceTrash> trash_ = std::make_shared<cuda::DeviceTrash>();
+  const std::shared_ptr<cuda::DeferredFree> deferred_ = std::make_shared<cuda::DeferredFree>();
   std::atomic<bool> lost_{false};
 
   std::mutex mu_;
   std::condition_variable wake_;
   bool ended_ = false;            // guarded by mu_
   std::deque<Submission> queue_;  // guarded by mu_
-  std::vector<std::thread> lanes_;
+  std::vector<std::thread> workers_;
 };
 
 absl::Status NotUsable(const absl::Status& status) { return absl::UnavailableError(status.message()); }
@@ -154,7 +154,7 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   device.limits = {.multiprocessors = properties.multiProcessorCount,
                    .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
                    .has_clusters = cuda::HasClusters(properties.major)};
-  device.lane_bytes = bytes / options.streams;
+  device.worker_bytes = bytes / options.streams;
   return device;
 }
 

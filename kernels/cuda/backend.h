@@ -1,5 +1,5 @@
 // The CUDA backend: one GPU, its kernels and the way of tensors there and back. Two files implement it and the build
-// links one: backend.cc where the CUDA Toolkit was found, no_cuda.cc where it was not. In the path: open_backend.cc
+// links one: backend.cc where the CUDA Toolkit was found, no_cuda.cc where it was not. In the path: make_backend.cc
 // makes it where a device is there; the device scheduler queues for it. Results are those of the CPU backend, bit for
 // bit.
 #ifndef NORMD_KERNELS_CUDA_BACKEND_H_

@@ -1,4 +1,4 @@
-// Elements of y from finished sets whose innermost extent is kept: a thread has a few neighbouring columns with their
+// Elements of y from finished groups whose innermost extent is kept: a thread has a few neighbouring columns with their
 // statistics and parameters, and walks down some positions.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
@@ -6,9 +6,9 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
-#include "kernels/cuda/parts.h"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/visit.cuh"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kApplyPositions = 32;
 constexpr int kLeastApplyPositions = 8;
 constexpr int kApplyColumns = 4;
 
-int PositionsOfThread(const DeviceLimits& limits, const SetWork& work, int64_t tiles) {
+int PositionsOfThread(const DeviceLimits& limits, const GroupWork& work, int64_t tiles) {
   const int64_t filled = int64_t{1024} * limits.multiprocessors;
   int positions = kApplyPositions;
   while (positions > kLeastApplyPositions && work.keep0 * tiles * order::CeilDiv(work.reduce0, positions) < filled) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void PackSome(const float (&x)[kApplyColumns], uint4*
 }
 
 // Where the parameters of a column are.
-__device__ __forceinline__ int64_t ParameterOfColumn(const SetWork& work, const ApplyWork& apply, int64_t column) {
+__device__ __forceinline__ int64_t ParameterOfColumn(const GroupWork& work, const ApplyWork& apply, int64_t column) {
   if (apply.parameters.absent()) return 0;
   if (work.reduce1 == 1) return column * apply.index.channels_per_keep1;
   const auto [k1, r1] = Divide(column, work.reduce1);
@@ -58,7 +58,7 @@ __device__ __forceinline__ int64_t ParameterOfColumn(const SetWork& work, const 
 // Elements in f32; those of columns that have to be calculated in f64, and those that are not finite, one by one.
 template <typename T>
 __global__ void __launch_bounds__(kColumnThreads, 5)
-    ApplyColumnsKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply, int positions) {
+    ApplyColumnsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply, int positions) {
   WaitForLaunchBefore();
   constexpr int kColumns = kApplyColumns;
   using S = typename T::Storage;
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
   ForBlocks<kColumns>(work, strips, [&](const BlockPlace& place) {
     const int64_t left = work.Columns() - place.column;
     const int count = static_cast<int>(left < kColumns ? left : kColumns);
-    const auto set_of = [&](int c) {
+    const auto group_of = [&](int c) {
       return place.k0 * work.keep1 +
              (work.reduce1 == 1 ? place.column + c : Divide(place.column + c, work.reduce1).quotient);
     };
@@ -79,9 +79,9 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = c < count ? c : 0;
-      const SetResult32 set = work.results32[set_of(column)];
-      s[c] = {set.shift, set.delta, set.inverse};
-      in_f32 = in_f32 && set.in_f32 != 0;
+      const GroupResult32 group = work.results32[group_of(column)];
+      s[c] = {group.shift, group.delta, group.inverse};
+      in_f32 = in_f32 && group.in_f32 != 0;
       affine[c] = AffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column));
     }
     const int64_t begin = place.block * positions;
@@ -91,19 +91,19 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
       auto* const y = static_cast<S*>(apply.y) + at;
 #pragma unroll 1
       for (int c = 0; c < count; ++c) {
-        y[c] = NarrowElements<T, false>(work.results[set_of(c)], apply.parameters)
+        y[c] = NarrowElements<T, false>(work.results[group_of(c)], apply.parameters)
                    .One(x[c], ParameterOfColumn(work, apply, place.column + c));
       }
     };
     const int64_t first = IndexOf(work, place.k0, begin, place.column);
-    constexpr int kTogether = kLeastApplyPositions;
+    constexpr int kUnrolled = kLeastApplyPositions;
 #pragma unroll 1
-    for (int64_t p = 0; p < end - begin; p += kTogether) {
+    for (int64_t p = 0; p < end - begin; p += kUnrolled) {
       const S* const x = static_cast<const S*>(work.x.data) + first + p * work.Columns();
       S* const y = static_cast<S*>(apply.y) + first + p * work.Columns();
-      Some some[kTogether] = {};
+      Some some[kUnrolled] = {};
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kUnrolled; ++i) {
         if (!in_f32 || p + i >= end - begin) continue;
         const S* const from = x + i * work.Columns();
         if (aligned) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
         }
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kUnrolled; ++i) {
         if (p + i >= end - begin) continue;
         float out[kColumns];
         UnpackSome<T>(some[i], out);
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
 
 // f32 in f64.
 __global__ void __launch_bounds__(kColumnThreads)
-    ApplyColumnsExactKernel(const __grid_constant__ SetWork work, const __grid_constant__ ApplyWork apply,
+    ApplyColumnsExactKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
                             int positions) {
   WaitForLaunchBefore();
   constexpr int kColumns = 2;
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kColumnThreads)
     const bool aligned = work.Columns() % kColumns == 0 &&
                          reinterpret_cast<uintptr_t>(work.x.data) % sizeof(float2) == 0 &&
                          reinterpret_cast<uintptr_t>(apply.y) % sizeof(float2) == 0;
-    SetStatistics s[kColumns];
+    GroupStatistics s[kColumns];
     Affine<double> affine[kColumns];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 }
 
 template <int kColumns, typename Kernel>
-cudaError_t LaunchApply(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream,
+cudaError_t LaunchApply(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream,
                         Kernel kernel) {
   const int positions = PositionsOfThread(limits, work, Tiles<kColumns>(work));
   return Launch(BlocksShape<kColumns>(limits, work, order::CeilDiv(work.reduce0, positions)), stream, kernel, work,
@@ -200,7 +200,8 @@ cudaError_t LaunchApply(const DeviceLimits& limits, const SetWork& work, const A
 
 }  // namespace
 
-cudaError_t ApplyColumns(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream) {
+cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                         cudaStream_t stream) {
   // EXACT f32 alone is calculated in f64.
   if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
     return LaunchApply<2>(limits, work, apply, stream, ApplyColumnsExactKernel);

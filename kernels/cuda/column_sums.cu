@@ -1,6 +1,6 @@
-// Sums of sets whose innermost extent is kept. Of narrow elements: the threads of a block share out the positions of
-// order.h's blocks, FAST run by run and EXACT block by block, and fold what they have; the rest is folded by sets.cu.
-// Those of f64, of PowerNorm, and of FAST with a mask: a column a thread.
+// Sums of groups whose innermost extent is kept. Of narrow elements: the threads of a block share out the positions of
+// summation_order.h's blocks, FAST run by run and EXACT block by block, and fold what they have; the rest is folded by
+// statistics.cu. Those of f64, of PowerNorm, and of FAST with a mask: a column a thread.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -8,11 +8,11 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/parameters.cuh"
-#include "kernels/cuda/part_sums.cuh"
-#include "kernels/cuda/parts.h"
+#include "kernels/cuda/partial_sums.cuh"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/visit.cuh"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 namespace {
@@ -35,14 +35,14 @@ __device__ __forceinline__ void LoadColumns(const typename T::Storage* from, boo
 
 // Whether every position of every tile can be read at one access.
 template <typename T>
-__device__ __forceinline__ bool IsAligned(const SetWork& work, const void* p) {
+__device__ __forceinline__ bool IsAligned(const GroupWork& work, const void* p) {
   return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0 && work.Columns() % kVector<T> == 0;
 }
 
 // What a block of threads sums: `fold` blocks of positions, which become one part, of neighbouring columns.
 struct FoldPlace {
   // Of each keep0 and column.
-  static __host__ __device__ __forceinline__ int64_t Parts(const SetWork& work) {
+  static __host__ __device__ __forceinline__ int64_t Parts(const GroupWork& work) {
     return Divide(order::ColumnBlocks(work.reduce0) + work.fold - 1, work.fold).quotient;
   }
 
@@ -52,7 +52,7 @@ struct FoldPlace {
   int blocks = 0;
   int64_t column = 0;
 
-  static __device__ __forceinline__ FoldPlace This(const SetWork& work, int columns) {
+  static __device__ __forceinline__ FoldPlace This(const GroupWork& work, int columns) {
     const int64_t groups = Divide(work.Columns() + columns - 1, columns).quotient;
     const int64_t blocks = order::ColumnBlocks(work.reduce0);
     const Division group = Divide(blockIdx.x, groups);
@@ -66,18 +66,18 @@ struct FoldPlace {
     place.blocks = static_cast<int>(left < work.fold ? left : work.fold);
     return place;
   }
-  __device__ __forceinline__ NarrowPart* PartOf(const SetWork& work, int64_t of_column) const {
+  __device__ __forceinline__ NarrowPart* PartOf(const GroupWork& work, int64_t of_column) const {
     return static_cast<NarrowPart*>(work.parts) + (k0 * Parts(work) + part) * work.Columns() + of_column;
   }
 };
 
-LaunchShape FoldShape(const SetWork& work, int columns, int threads, int64_t shared_bytes) {
+LaunchShape FoldShape(const GroupWork& work, int columns, int threads, int64_t shared_bytes) {
   return {.blocks = work.keep0 * FoldPlace::Parts(work) * order::CeilDiv(work.Columns(), columns),
           .threads = threads,
           .shared_bytes = shared_bytes};
 }
 
-__device__ __forceinline__ double ShiftOfColumn(const SetWork& work, int64_t k0, int64_t column) {
+__device__ __forceinline__ double ShiftOfColumn(const GroupWork& work, int64_t k0, int64_t column) {
   return work.states[k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)].shift;
 }
 
@@ -99,7 +99,7 @@ inline constexpr int kRunStride = 2 * kRunColumns<T> + 16;
 
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kRunThreads, 4)
-    SumColumnRunsKernel(const __grid_constant__ SetWork work, Round round) {
+    SumColumnRunsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   if (work.pending[static_cast<int>(round)] == 0) return;
@@ -184,7 +184,7 @@ constexpr int kExactColumns = 2 * kWarp;
 
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kExactThreads)
-    SumColumnBlocksKernel(const __grid_constant__ SetWork work, Round round) {
+    SumColumnBlocksKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   if (work.pending[static_cast<int>(round)] == 0) return;
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kExactThreads)
 // FAST with a mask, which says where runs begin: a column a thread.
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kColumnThreads)
-    SumMaskedColumnsKernel(const __grid_constant__ SetWork work, Round round) {
+    SumMaskedColumnsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 // f64, and PowerNorm: a column a thread. `T` narrow: the position's scale, then sums in f64.
 template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kColumnThreads)
-    SumOneColumnKernel(const __grid_constant__ SetWork work, Round round) {
+    SumOneColumnKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
     const int64_t k1 = place.column / work.reduce1;
-    const SetState& state = work.states[place.k0 * work.keep1 + k1];
+    const GroupState& state = work.states[place.k0 * work.keep1 + k1];
     if (state.round != round) return;
     const int64_t begin = place.block * kBlock;
     const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   });
 }
 
-__global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __grid_constant__ SetWork work) {
+__global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __g
 }
 
 template <typename T, bool kCentred>
-cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   if (PrecisionOf(round) == Precision::kExact) {
     const int64_t shared_bytes = kExactFold * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
     return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes), stream,
@@ -321,7 +321,7 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const SetWork& work, Round 
 
 }  // namespace
 
-cudaError_t SumColumnParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   const LaunchShape shape = BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0));
   return VisitDType(work.x.dtype, [&]<typename T>() {
     if (work.pre != nullptr) return Launch(shape, stream, SumOneColumnKernel<T, false, true>, work, round);
@@ -335,11 +335,11 @@ cudaError_t SumColumnParts(const DeviceLimits& limits, const SetWork& work, Roun
   });
 }
 
-cudaError_t MeasureColumns(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
+cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
   return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream, MeasureColumnsKernel, work);
 }
 
-int64_t FoldOf(const DeviceLimits& limits, const SetWork& work, Round round) {
+int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round) {
   if (PrecisionOf(round) == Precision::kExact) return kExactFold;
   if (work.mask != nullptr) return 1;
   // As far as blocks of threads remain for the whole device.

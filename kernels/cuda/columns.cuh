@@ -8,8 +8,8 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/parts.h"
-#include "kernels/order.h"
+#include "kernels/cuda/partial_sums.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 
@@ -22,13 +22,13 @@ struct BlockPlace {
 };
 
 template <int kColumns>
-__host__ __device__ inline int64_t Tiles(const SetWork& work) {
+__host__ __device__ inline int64_t Tiles(const GroupWork& work) {
   return order::CeilDiv(work.Columns(), kColumns);
 }
 
 // Calls body(place) for what this thread has; neighbours have neighbouring columns. `blocks`: of each keep0.
 template <int kColumns, typename Body>
-__device__ __forceinline__ void ForBlocks(const SetWork& work, int64_t blocks, Body body) {
+__device__ __forceinline__ void ForBlocks(const GroupWork& work, int64_t blocks, Body body) {
   const int64_t tiles = Tiles<kColumns>(work);
   const int64_t items = work.keep0 * blocks * tiles;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x; item < items;
@@ -40,13 +40,13 @@ __device__ __forceinline__ void ForBlocks(const SetWork& work, int64_t blocks, B
 }
 
 template <int kColumns>
-inline LaunchShape BlocksShape(const DeviceLimits& limits, const SetWork& work, int64_t blocks) {
+inline LaunchShape BlocksShape(const DeviceLimits& limits, const GroupWork& work, int64_t blocks) {
   return {.blocks = EnoughBlocks(limits, work.keep0 * blocks * Tiles<kColumns>(work), kColumnThreads),
           .threads = kColumnThreads};
 }
 
 // Element `column` of position `p`.
-__device__ __forceinline__ int64_t IndexOf(const SetWork& work, int64_t k0, int64_t p, int64_t column) {
+__device__ __forceinline__ int64_t IndexOf(const GroupWork& work, int64_t k0, int64_t p, int64_t column) {
   return (k0 * work.reduce0 + p) * work.Columns() + column;
 }
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/host_device.h"
 #include "kernels/cuda/device.h"
-#include "kernels/host_device.h"
 
 namespace normd::cuda {
 

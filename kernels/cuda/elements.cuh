@@ -14,9 +14,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 #include "kernels/cuda/device.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
 
 namespace normd::cuda {
 
@@ -170,22 +170,22 @@ struct Affine {
 };
 
 // One narrow element in f64: ((x - shift) - delta) * inverse * w + b, the last two in one rounding.
-__device__ __forceinline__ float ExactElement(double x, const SetStatistics& s, double w, double b) {
+__device__ __forceinline__ float ExactElement(double x, const GroupStatistics& s, double w, double b) {
   return CanonicalNaN(static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b)));
 }
 
-// The same in f32. `s32` holds the set's numbers as f32.
+// The same in f32. `s32` holds the group's numbers as f32.
 struct Statistics32 {
   float shift, delta, inverse;
 };
-__device__ __forceinline__ Statistics32 ToF32(const SetStatistics& s) {
+__device__ __forceinline__ Statistics32 ToF32(const GroupStatistics& s) {
   return {static_cast<float>(s.shift), static_cast<float>(s.delta.hi), static_cast<float>(s.inverse.hi)};
 }
 __device__ __forceinline__ float FastElement(float x, const Statistics32& s, float w, float b) {
   return std::fma(((x - s.shift) - s.delta) * s.inverse, w, b);
 }
 
-// The same of sets of which nothing is subtracted (+0) unless they are centred.
+// The same of groups of which nothing is subtracted (+0) unless they are centred.
 template <bool kCentred>
 __device__ __forceinline__ float PlainElement(float x, const Statistics32& s, float w, float b) {
   if constexpr (kCentred) return FastElement(x, s, w, b);
@@ -199,11 +199,11 @@ struct PositionScale {
 
 // Narrow elements where parameters are not fused: PowerNorm, CAST_THEN_AFFINE, parameters along another axis.
 struct NarrowArithmetic {
-  static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const SetStatistics& s,
+  static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const GroupStatistics& s,
                                                      const PositionScale& pre) {
     return ((x * pre.hi - s.shift) - s.delta.hi) * s.inverse.hi;
   }
-  static __device__ __forceinline__ double ThenAffine(double x, double lo, const SetStatistics& s,
+  static __device__ __forceinline__ double ThenAffine(double x, double lo, const GroupStatistics& s,
                                                       const PositionScale& pre, double w, double b) {
     return Normalise(x, lo, s, pre) * w + b;
   }
@@ -215,7 +215,7 @@ struct WideArithmetic {
   static __device__ __forceinline__ double Choose(double paired, double plain) {
     return std::isnan(paired) || paired == plain ? plain : paired;
   }
-  static __device__ inline DoublePair Pairs(double x, double lo, const SetStatistics& s, const PositionScale& pre,
+  static __device__ inline DoublePair Pairs(double x, double lo, const GroupStatistics& s, const PositionScale& pre,
                                             double* plain) {
     double scale = s.scale * pre.scale;  // powers of two, at least one of them 1
     double late_scale = 1;
@@ -232,12 +232,12 @@ struct WideArithmetic {
     const DoublePair result = Multiply(Renormalise(centred.hi, rest), s.inverse);
     return {result.hi * late_scale, result.lo * late_scale};
   }
-  static __device__ inline double Normalise(double x, double lo, const SetStatistics& s, const PositionScale& pre) {
+  static __device__ inline double Normalise(double x, double lo, const GroupStatistics& s, const PositionScale& pre) {
     double plain = 0;
     const DoublePair value = Pairs(x, lo, s, pre, &plain);
     return Choose(value.hi, plain);
   }
-  static __device__ inline double ThenAffine(double x, double lo, const SetStatistics& s, const PositionScale& pre,
+  static __device__ inline double ThenAffine(double x, double lo, const GroupStatistics& s, const PositionScale& pre,
                                              double w, double b) {
     double plain = 0;
     const DoublePair value = Pairs(x, lo, s, pre, &plain);
@@ -250,7 +250,7 @@ struct WideArithmetic {
 
 // One element of y in TOut, of x of TIn.
 template <typename TIn, typename TOut>
-__device__ inline typename TOut::Storage GeneralElement(TOut out, double x, double lo, const SetStatistics& s,
+__device__ inline typename TOut::Storage GeneralElement(TOut out, double x, double lo, const GroupStatistics& s,
                                                         const PositionScale& pre, CastOrder order, double w, double b) {
   using Arithmetic = std::conditional_t<kIsWide<TIn>, WideArithmetic, NarrowArithmetic>;
   if (order == CastOrder::kAffineThenCast) return Store(out, Arithmetic::ThenAffine(x, lo, s, pre, w, b));

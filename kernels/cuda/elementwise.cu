@@ -3,7 +3,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
-#include "kernels/cuda/parts.h"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/visit.cuh"
 
 namespace normd::cuda {

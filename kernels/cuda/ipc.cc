@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/errors.h"
 #include "kernels/cuda/allocation_size.h"
-#include "kernels/errors.h"
 
 namespace normd {
 namespace {

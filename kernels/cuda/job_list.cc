@@ -13,14 +13,14 @@ namespace {
 
 class JobList {
  public:
-  JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, LaneMemory* lane)
-      : limits_(limits), jobs_(jobs), lane_(lane), device_jobs_(jobs.size()) {}
+  JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker)
+      : limits_(limits), jobs_(jobs), worker_(worker), device_jobs_(jobs.size()) {}
 
   absl::Status Run() {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       if (absl::Status status = LayOut(jobs_[i], &device_jobs_[i]); !status.ok()) return status;
     }
-    absl::StatusOr<void*> memory = lane_->arena.Take(in_.size_bytes() + out_.size_bytes());
+    absl::StatusOr<void*> memory = worker_->arena.Take(in_.size_bytes() + out_.size_bytes());
     if (!memory.ok()) return memory.status();
     char* const in = static_cast<char*>(*memory);
     char* const out = in + in_.size_bytes();
@@ -28,11 +28,11 @@ class JobList {
       const char* const address = (pointer.is_output ? out : in) + pointer.offset;
       std::memcpy(pointer.slot, &address, sizeof(address));
     }
-    absl::Status status = lane_->staging.Upload(uploads_, in, lane_->stream);
+    absl::Status status = worker_->staging.Upload(uploads_, in, worker_->stream);
     if (status.ok()) status = Align();
-    if (status.ok()) status = RunJobs(limits_, device_jobs_, &lane_->arena, lane_->stream);
+    if (status.ok()) status = RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream);
     if (status.ok()) status = PutBack();
-    if (status.ok()) status = lane_->staging.Download(downloads_, out, lane_->stream);
+    if (status.ok()) status = worker_->staging.Download(downloads_, out, worker_->stream);
     return status;
   }
 
@@ -135,13 +135,13 @@ class JobList {
     };
     tensor(&device->y, job.y, job.y_space);
     if (job.residual.present()) tensor(&device->h, job.h, job.h_space);
-    const int64_t statistics_bytes = plan.Sets() * SizeOf(plan.StatisticsDType());
+    const int64_t statistics_bytes = plan.StatisticsGroups() * SizeOf(plan.StatisticsDType());
     device->outputs.in_f64 = plan.StatisticsDType() == DType::kF64;
     Out(&device->outputs.mean, job.mean, statistics_bytes);
     Out(&device->outputs.inverse_std, job.inverse_std, statistics_bytes);
     static_assert(sizeof(Moment) == 3 * sizeof(double));
     if (!plan.given_statistics) {
-      Out(&device->outputs.moments, job.moments, plan.Sets() * static_cast<int64_t>(sizeof(Moment)));
+      Out(&device->outputs.moments, job.moments, plan.StatisticsGroups() * static_cast<int64_t>(sizeof(Moment)));
     }
   }
 
@@ -172,12 +172,12 @@ class JobList {
 
   absl::Status Align() {
     for (const Misaligned& tensor : misaligned_) {
-      absl::StatusOr<void*> aligned = lane_->arena.Take(tensor.size_bytes);
+      absl::StatusOr<void*> aligned = worker_->arena.Take(tensor.size_bytes);
       if (!aligned.ok()) return aligned.status();
       std::memcpy(tensor.slot, &*aligned, sizeof(void*));
       if (tensor.is_output) continue;
       NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(*aligned, tensor.given, static_cast<size_t>(tensor.size_bytes),
-                                               cudaMemcpyDeviceToDevice, lane_->stream),
+                                               cudaMemcpyDeviceToDevice, worker_->stream),
                                "cudaMemcpy within the device");
     }
     return absl::OkStatus();
@@ -189,7 +189,7 @@ class JobList {
       void* aligned = nullptr;
       std::memcpy(&aligned, tensor.slot, sizeof(aligned));
       NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(tensor.given, aligned, static_cast<size_t>(tensor.size_bytes),
-                                               cudaMemcpyDeviceToDevice, lane_->stream),
+                                               cudaMemcpyDeviceToDevice, worker_->stream),
                                "cudaMemcpy within the device");
     }
     return absl::OkStatus();
@@ -197,7 +197,7 @@ class JobList {
 
   const DeviceLimits& limits_;
   const std::vector<Job>& jobs_;
-  LaneMemory* const lane_;
+  WorkerMemory* const worker_;
   std::vector<DeviceJob> device_jobs_;
   std::vector<std::shared_ptr<const DeviceCopy>> copies_;  // kept while kernels read them
   Layout in_, out_;
@@ -208,14 +208,14 @@ class JobList {
 
 }  // namespace
 
-absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, LaneMemory* lane) {
+absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker) {
   // Of the job list before: only now, because freeing waits for the device, and its caller should not.
-  lane->arena.Reset();
-  lane->trash->Empty();
-  JobList list(limits, jobs, lane);
+  worker->arena.Reset();
+  worker->deferred->Empty();
+  JobList list(limits, jobs, worker);
   absl::Status status = list.Run();
   // Nothing may be on its way when the memory is used again, or the caller's buffers go.
-  if (!status.ok()) cudaStreamSynchronize(lane->stream);
+  if (!status.ok()) cudaStreamSynchronize(worker->stream);
   return status;
 }
 

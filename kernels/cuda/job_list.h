@@ -1,5 +1,5 @@
 // One job list on its way over the device: host tensors laid out and uploaded, jobs run, results downloaded.
-// Between backend.cc, whose lanes take job lists one at a time, and run.h.
+// Between backend.cc, whose workers take job lists one at a time, and run.h.
 #ifndef NORMD_KERNELS_CUDA_JOB_LIST_H_
 #define NORMD_KERNELS_CUDA_JOB_LIST_H_
 
@@ -13,32 +13,32 @@
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
+#include "kernels/cuda/deferred_free.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/staging.h"
-#include "kernels/cuda/trash.h"
 
 namespace normd::cuda {
 
-// What a lane has for itself. Thread-compatible.
-struct LaneMemory {
+// What a worker has for itself. Thread-compatible.
+struct WorkerMemory {
   cudaStream_t stream = nullptr;
   Staging staging;
   Arena arena;
 
-  std::shared_ptr<DeviceTrash> trash;
+  std::shared_ptr<DeferredFree> deferred;
 
-  LaneMemory(int64_t max_device_bytes, std::shared_ptr<DeviceTrash> the_trash)
-      : arena(max_device_bytes), trash(std::move(the_trash)) {}
-  ~LaneMemory() {
+  WorkerMemory(int64_t max_device_bytes, std::shared_ptr<DeferredFree> the_deferred)
+      : arena(max_device_bytes), deferred(std::move(the_deferred)) {}
+  ~WorkerMemory() {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
-  LaneMemory(const LaneMemory&) = delete;
-  LaneMemory& operator=(const LaneMemory&) = delete;
+  WorkerMemory(const WorkerMemory&) = delete;
+  WorkerMemory& operator=(const WorkerMemory&) = delete;
 };
 
 // Runs `jobs` from tensors to tensors, in host memory but for those that say otherwise, and waits for them. After an
 // error nothing of theirs is left in the stream.
-absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, LaneMemory* lane);
+absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker);
 
 }  // namespace normd::cuda
 

@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
-#include "kernels/attributes.h"
-#include "kernels/host_device.h"
-#include "kernels/set_statistics.h"
+#include "kernels/base/host_device.h"
+#include "kernels/base/types.h"
+#include "kernels/group_statistics.h"
 
 namespace normd::cuda {
 
@@ -40,11 +40,11 @@ struct ParameterIndex {
   int64_t channel_run = 1;
 };
 
-// Outputs of statistic sets, one a set; null where not wanted. mean and inverse_std are f32, f64 for f64 plans.
-struct SetOutputs {
+// Outputs of statistics groups, one a group; null where not wanted. mean and inverse_std are f32, f64 for f64 plans.
+struct GroupOutputs {
   void* mean = nullptr;
   void* inverse_std = nullptr;
-  double* moments = nullptr;  // count, mean, M2 of each set
+  double* moments = nullptr;  // count, mean, M2 of each group
   bool in_f64 = false;
 };
 
@@ -61,7 +61,7 @@ bool HasClusters(int major);
 
 // ---- Whole rows: from sums to elements in one launch, each element read once ----
 
-// Rows of one job. They lie one after the other, each its own statistic set.
+// Rows of one job. They lie one after the other, each its own statistics group.
 struct RowRange {
   const void* x = nullptr;
   const void* residual = nullptr;  // null, or of x's dtype: x + residual_scale * residual, rounded, is normalised
@@ -73,7 +73,7 @@ struct RowRange {
   Parameters parameters;
   ParameterIndex index;
   int64_t keep1 = 1;
-  SetOutputs outputs;
+  GroupOutputs outputs;
 };
 
 struct RowLaunch {
@@ -98,41 +98,41 @@ bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n);
 // REQUIRES: FitsOnChip.
 cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
 
-// ---- Everything else: sums of parts, sets, elements ----
+// ---- Everything else: sums of parts, groups, elements ----
 
-struct SetState {
+struct GroupState {
   double shift = 0;  // where powers are summed the largest |x|, scaled
   double scale = 1;
   double exact_shift = 0;  // where EXACT begins, should FAST not do
   Round round = Round::kDone;
 };
 
-// What Apply needs of a set.
-struct SetResult {
-  SetStatistics statistics;
+// What Apply needs of a group.
+struct GroupResult {
+  GroupStatistics statistics;
   bool in_f32 = false;      // narrow elements are calculated in f32
   bool may_be_nan = false;  // f32 results that are not finite are done again in f64
 };
 
 // The same in f32, in one load; of no use where it says so.
-struct alignas(16) SetResult32 {
+struct alignas(16) GroupResult32 {
   float shift = 0, delta = 0, inverse = 1;
-  unsigned in_f32 = 0;  // as SetResult
+  unsigned in_f32 = 0;  // as GroupResult
 };
 
-// Sums of one part of a set of narrow elements.
+// Sums of one part of a group of narrow elements.
 struct NarrowPart {
   double first = 0, second = 0;
 };
 
-// How large the elements of an f64 set are, gathered by atomic operations.
-struct SetMagnitude {
+// How large the elements of an f64 group are, gathered by atomic operations.
+struct GroupMagnitude {
   unsigned long long largest_bits = 0;
   unsigned non_finite = 0;  // bits: +Inf, -Inf, NaN
 };
 
 // One plan's geometry and memory, on the way from sums to elements. Extents as in NormPlan.
-struct SetWork {
+struct GroupWork {
   Elements x;
   bool columns = false;  // Pattern::kColumns
   int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1, statistic_reduce1 = 1;
@@ -141,33 +141,33 @@ struct SetWork {
   DivisorRule rule;
   const uint8_t* mask = nullptr;
   int64_t counted = 0, first_counted = 0;
-  bool halves = false;  // x is f16 or bf16
-  bool fit_f32 = true;  // of the parameters
-  SetOutputs outputs;
+  bool is_16bit = false;  // x is f16 or bf16
+  bool fit_f32 = true;    // of the parameters
+  GroupOutputs outputs;
   // PowerNorm: the results of the groups of each position, `groups` a position.
-  const SetResult* pre = nullptr;
+  const GroupResult* pre = nullptr;
   int64_t groups = 0;
 
-  SetState* states = nullptr;          // one a set
-  SetResult* results = nullptr;        // one a set
-  SetResult32* results32 = nullptr;    // one a set, of narrow elements
-  SetMagnitude* magnitudes = nullptr;  // one a set, f64 only; zero
-  void* parts = nullptr;               // room for PartsOf(work) of NarrowPart, or of PairSums for f64
-  int64_t fold = 1;                    // blocks of columns that are one part: a power of two
-  unsigned* pending = nullptr;         // kRounds counters, zero
+  GroupState* states = nullptr;          // one a group
+  GroupResult* results = nullptr;        // one a group
+  GroupResult32* results32 = nullptr;    // one a group, of narrow elements
+  GroupMagnitude* magnitudes = nullptr;  // one a group, f64 only; zero
+  void* parts = nullptr;                 // room for PartsOf(work) of NarrowPart, or of PairSums for f64
+  int64_t fold = 1;                      // blocks of columns that are one part: a power of two
+  unsigned* pending = nullptr;           // kRounds counters, zero
 
-  NORMD_HOST_DEVICE int64_t Sets() const { return keep0 * keep1; }
+  NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
   NORMD_HOST_DEVICE int64_t Columns() const { return keep1 * reduce1; }
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// Parts of all sets together: chunks of rows, or blocks of columns.
-int64_t PartsOf(const SetWork& work);
+// Parts of all groups together: chunks of rows, or blocks of columns.
+int64_t PartsOf(const GroupWork& work);
 
-// Statistics of all sets, by sums in as many rounds as they need: results and outputs.
-cudaError_t ReduceSets(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream);
+// Statistics of all groups, by sums in as many rounds as they need: results and outputs.
+cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 // Statistics that are given, one a keep1: the same. `mean` may be null.
-cudaError_t TakeGivenSets(const SetWork& work, const double* mean, const double* variance, cudaStream_t stream);
+cudaError_t TakeGivenStatistics(const GroupWork& work, const double* mean, const double* variance, cudaStream_t stream);
 
 struct ApplyWork {
   DType y_dtype = DType::kF32;
@@ -176,7 +176,7 @@ struct ApplyWork {
   ParameterIndex index;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
-cudaError_t ApplySets(const DeviceLimits& limits, const SetWork& work, const ApplyWork& apply, cudaStream_t stream);
+cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
 
 // ---- Elementwise ----
 

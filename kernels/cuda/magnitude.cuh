@@ -1,5 +1,5 @@
 // How large the f64 elements are that one thread has seen, and how that joins what others have: by atomic operations
-// whose order does not matter. See Magnitude in kernels/set_statistics.h.
+// whose order does not matter. See Magnitude in kernels/group_statistics.h.
 #ifndef NORMD_KERNELS_CUDA_MAGNITUDE_CUH_
 #define NORMD_KERNELS_CUDA_MAGNITUDE_CUH_
 
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
 
 namespace normd::cuda {
 
@@ -22,18 +22,18 @@ struct LaneMagnitude {
     if (bits > largest_bits) largest_bits = bits;
     if (!std::isfinite(x)) non_finite |= x > 0 ? 1u : x < 0 ? 2u : 4u;
   }
-  __device__ __forceinline__ void AddTo(SetMagnitude* set) const {
-    if (largest_bits != 0) atomicMax(&set->largest_bits, static_cast<unsigned long long>(largest_bits));
-    if (non_finite != 0) atomicOr(&set->non_finite, non_finite);
+  __device__ __forceinline__ void AddTo(GroupMagnitude* group) const {
+    if (largest_bits != 0) atomicMax(&group->largest_bits, static_cast<unsigned long long>(largest_bits));
+    if (non_finite != 0) atomicOr(&group->non_finite, non_finite);
   }
 };
 
-__device__ __forceinline__ Magnitude AsMagnitude(const SetMagnitude& set) {
-  Magnitude magnitude = {set.largest_bits, 0};
+__device__ __forceinline__ Magnitude AsMagnitude(const GroupMagnitude& group) {
+  Magnitude magnitude = {group.largest_bits, 0};
   const double infinity = std::numeric_limits<double>::infinity();
-  if (set.non_finite == 1) magnitude.non_finite_sum = infinity;
-  if (set.non_finite == 2) magnitude.non_finite_sum = -infinity;
-  if (set.non_finite > 2) magnitude.non_finite_sum = std::numeric_limits<double>::quiet_NaN();
+  if (group.non_finite == 1) magnitude.non_finite_sum = infinity;
+  if (group.non_finite == 2) magnitude.non_finite_sum = -infinity;
+  if (group.non_finite > 2) magnitude.non_finite_sum = std::numeric_limits<double>::quiet_NaN();
   return magnitude;
 }
 

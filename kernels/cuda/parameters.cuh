@@ -228,7 +228,7 @@ __device__ __forceinline__ void WithAffine(const Parameters& parameters, bool pe
   }
 }
 
-// Narrow elements of one set, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the
+// Narrow elements of one group, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the
 // set says, and f64 is the exception.
 template <typename T, bool kInF64>
 class NarrowElements {
@@ -236,8 +236,8 @@ class NarrowElements {
   using S = typename T::Storage;
   using Real = std::conditional_t<kInF64, double, float>;
 
-  __device__ __forceinline__ NarrowElements(const SetResult& set, const Parameters& parameters)
-      : set_(set), set32_(ToF32(set.statistics)), parameters_(parameters) {}
+  __device__ __forceinline__ NarrowElements(const GroupResult& group, const Parameters& parameters)
+      : set_(group), set32_(ToF32(group.statistics)), parameters_(parameters) {}
 
   // Element x with the parameters at `at`.
   __device__ __forceinline__ S One(S x, int64_t at) const {
@@ -303,30 +303,31 @@ class NarrowElements {
     return ExactElement(T::Widen(x), set_.statistics, affine.weight, affine.bias);
   }
 
-  const SetResult& set_;
+  const GroupResult& set_;
   const Statistics32 set32_;
   const Parameters& parameters_;
 };
 
 // PowerNorm's scale of the elements of `k1` at position r0.
-__device__ __forceinline__ PositionScale PreOf(const SetWork& work, int64_t r0, int64_t k1) {
-  const SetStatistics& s = work.pre[r0 * work.groups + k1 / (work.keep1 / work.groups)].statistics;
+__device__ __forceinline__ PositionScale PreOf(const GroupWork& work, int64_t r0, int64_t k1) {
+  const GroupStatistics& s = work.pre[r0 * work.groups + k1 / (work.keep1 / work.groups)].statistics;
   return {s.scale, s.inverse.hi, s.inverse.lo};
 }
 
-// Writes mean, inverse_std and moments of a set, those that are wanted.
-__device__ inline void StoreOutputs(const SetOutputs& outputs, int64_t set, double counted, const FinishedSet& result) {
+// Writes mean, inverse_std and moments of a group, those that are wanted.
+__device__ inline void StoreOutputs(const GroupOutputs& outputs, int64_t group, double counted,
+                                    const FinishedStatistics& result) {
   if (outputs.in_f64) {
-    if (outputs.mean != nullptr) static_cast<double*>(outputs.mean)[set] = CanonicalNaN(result.mean);
+    if (outputs.mean != nullptr) static_cast<double*>(outputs.mean)[group] = CanonicalNaN(result.mean);
     if (outputs.inverse_std != nullptr)
-      static_cast<double*>(outputs.inverse_std)[set] = CanonicalNaN(result.inverse_std);
+      static_cast<double*>(outputs.inverse_std)[group] = CanonicalNaN(result.inverse_std);
   } else {
-    if (outputs.mean != nullptr) static_cast<float*>(outputs.mean)[set] = Store(F32(), result.mean);
+    if (outputs.mean != nullptr) static_cast<float*>(outputs.mean)[group] = Store(F32(), result.mean);
     if (outputs.inverse_std != nullptr)
-      static_cast<float*>(outputs.inverse_std)[set] = Store(F32(), result.inverse_std);
+      static_cast<float*>(outputs.inverse_std)[group] = Store(F32(), result.inverse_std);
   }
   if (outputs.moments == nullptr) return;
-  double* const moment = outputs.moments + 3 * set;
+  double* const moment = outputs.moments + 3 * group;
   moment[0] = counted;
   moment[1] = counted == 0 ? 0 : CanonicalNaN(result.mean);
   moment[2] = counted == 0 ? 0 : CanonicalNaN(result.m2);

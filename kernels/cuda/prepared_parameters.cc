@@ -17,7 +17,7 @@ int64_t Bytes(const std::vector<Real>& values) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostParameters& host,
-                                                                   std::shared_ptr<DeviceTrash> trash) {
+                                                                   std::shared_ptr<DeferredFree> deferred) {
   auto made = std::make_shared<DeviceCopy>();
   const int64_t weight_bytes = Bytes(host.weight);
   const int64_t bias_bytes = Bytes(host.bias);
@@ -25,7 +25,7 @@ absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostPar
   void* memory = nullptr;
   NORMD_CUDA_RETURN_STATUS(cudaMalloc(&memory, static_cast<size_t>(bytes)), "cudaMalloc");
   made->memory_ = static_cast<char*>(memory);
-  made->trash_ = std::move(trash);
+  made->deferred_ = std::move(deferred);
   char* at = made->memory_;
   const auto put = [&](const auto& values, const auto** pointer) {
     if (values.empty()) return cudaSuccess;
@@ -39,23 +39,23 @@ absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostPar
   NORMD_CUDA_RETURN_STATUS(put(host.bias, &made->parameters_.bias), "cudaMemcpy of parameters");
   NORMD_CUDA_RETURN_STATUS(put(host.weight32, &made->parameters_.weight32), "cudaMemcpy of parameters");
   NORMD_CUDA_RETURN_STATUS(put(host.bias32, &made->parameters_.bias32), "cudaMemcpy of parameters");
-  // The copies were made on another stream than the lanes', which do not wait for it.
+  // The copies were made on another stream than the workers', which do not wait for it.
   NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
   made->parameters_.fit_f32 = host.fit_f32;
   made->parameters_.equal_f32 = host.equal_f32;
   return made;
 }
 
-// On whatever thread gives the parameters up: the memory is freed by a lane, because freeing waits for the device.
+// On whatever thread gives the parameters up: the memory is freed by a worker, because freeing waits for the device.
 DeviceCopy::~DeviceCopy() {
-  if (memory_ != nullptr) trash_->Add(memory_);
+  if (memory_ != nullptr) deferred_->Add(memory_);
 }
 
 absl::StatusOr<std::shared_ptr<const DeviceCopy>> CudaParameters::Use() const {
   const std::lock_guard<std::mutex> lock(mu_);
   const bool is_empty = host().weight.empty() && host().bias.empty();
   if (copy_ != nullptr || ++uses_ < 2 || is_empty) return copy_;
-  absl::StatusOr<std::shared_ptr<const DeviceCopy>> made = DeviceCopy::Make(host(), trash_);
+  absl::StatusOr<std::shared_ptr<const DeviceCopy>> made = DeviceCopy::Make(host(), deferred_);
   if (made.ok()) {
     copy_ = *std::move(made);
   } else if (!absl::IsResourceExhausted(made.status())) {

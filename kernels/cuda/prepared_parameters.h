@@ -11,17 +11,17 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/deferred_free.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/trash.h"
 #include "kernels/parameters.h"
 
 namespace normd::cuda {
 
-// Weight, bias, and both as f32 in device memory, one behind the other. Freed by a lane.
+// Weight, bias, and both as f32 in device memory, one behind the other. Freed by a worker.
 class DeviceCopy {
  public:
   static absl::StatusOr<std::shared_ptr<const DeviceCopy>> Make(const HostParameters& host,
-                                                                std::shared_ptr<DeviceTrash> trash);
+                                                                std::shared_ptr<DeferredFree> deferred);
   DeviceCopy() = default;
   ~DeviceCopy();
   DeviceCopy(const DeviceCopy&) = delete;
@@ -31,21 +31,21 @@ class DeviceCopy {
 
  private:
   char* memory_ = nullptr;
-  std::shared_ptr<DeviceTrash> trash_;
+  std::shared_ptr<DeferredFree> deferred_;
   Parameters parameters_;
 };
 
 class CudaParameters final : public PreparedParameters {
  public:
-  CudaParameters(std::shared_ptr<const HostParameters> host, std::shared_ptr<DeviceTrash> trash)
-      : PreparedParameters(std::move(host)), trash_(std::move(trash)) {}
+  CudaParameters(std::shared_ptr<const HostParameters> host, std::shared_ptr<DeferredFree> deferred)
+      : PreparedParameters(std::move(host)), deferred_(std::move(deferred)) {}
 
   // The copy for one more use, on the current device; null where the host's go along with the job: at the first use,
   // and where the device has no room. Other errors are those of CUDA.
   absl::StatusOr<std::shared_ptr<const DeviceCopy>> Use() const;
 
  private:
-  const std::shared_ptr<DeviceTrash> trash_;
+  const std::shared_ptr<DeferredFree> deferred_;
   mutable std::mutex mu_;
   mutable int uses_ = 0;                            // guarded by mu_
   mutable std::shared_ptr<const DeviceCopy> copy_;  // guarded by mu_

@@ -1,6 +1,6 @@
-// The sums of kernels/order.h on a GPU: a chunk of a row belongs to the threads of one warp (or to 8 or 16 of them,
-// where rows are short), lane l holding partials l, l + lanes, ...; parts are folded pairwise by index. The bits are
-// those of the CPU, for EXACT and for FAST. Also how a chunk comes to shared memory.
+// The sums of kernels/summation_order.h on a GPU: a chunk of a row belongs to the threads of one warp (or to 8 or 16 of
+// them, where rows are short), lane l holding partials l, l + lanes, ...; parts are folded pairwise by index. The bits
+// are those of the CPU, for EXACT and for FAST. Also how a chunk comes to shared memory.
 #ifndef NORMD_KERNELS_CUDA_REDUCE_CUH_
 #define NORMD_KERNELS_CUDA_REDUCE_CUH_
 
@@ -9,22 +9,22 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
-#include "kernels/order.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 
 // kLanes neighbouring threads of one warp: 8, 16 or 32.
 template <int kLanes>
-struct Group {
+struct LaneGroup {
   int lane;
   unsigned mask;  // its threads in the warp
 
-  static __device__ __forceinline__ Group This() {
+  static __device__ __forceinline__ LaneGroup This() {
     const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
     constexpr unsigned kOnes = kLanes == kWarp ? ~0u : (1u << (kLanes % kWarp)) - 1;
     return {in_warp % kLanes, kOnes << (in_warp - in_warp % kLanes)};
@@ -106,7 +106,7 @@ __device__ __forceinline__ DoublePair WideDifference(double x, double lo, double
 
 // What is summed of an f64 element: its scaled difference from the shift, its scaled value, or its term of kPowerSum.
 template <bool kCentred>
-__device__ __forceinline__ DoublePair WideValue(const SetWork& work, const SetState& state, DoublePair x) {
+__device__ __forceinline__ DoublePair WideValue(const GroupWork& work, const GroupState& state, DoublePair x) {
   if constexpr (kCentred) {
     return WideDifference(x.hi, x.lo, state.scale, state.shift);
   } else {
@@ -117,7 +117,7 @@ __device__ __forceinline__ DoublePair WideValue(const SetWork& work, const SetSt
 
 // Partials folded by halves: p[i] += p[i + width / 2]. The first lane's result is the sum.
 template <typename Sums, int kLanes>
-__device__ __forceinline__ typename Sums::Value FoldPartials(Group<kLanes> group,
+__device__ __forceinline__ typename Sums::Value FoldPartials(LaneGroup<kLanes> lanes,
                                                              typename Sums::Value (&own)[Sums::kPartials / kLanes]) {
 #pragma unroll
   for (int half = Sums::kPartials / kLanes / 2; half > 0; half /= 2) {
@@ -126,21 +126,21 @@ __device__ __forceinline__ typename Sums::Value FoldPartials(Group<kLanes> group
   }
   typename Sums::Value sum = own[0];
 #pragma unroll
-  for (int half = kLanes / 2; half > 0; half /= 2) sum = Sums::Sum(sum, group.Down(sum, half));
+  for (int half = kLanes / 2; half > 0; half /= 2) sum = Sums::Sum(sum, lanes.Down(sum, half));
   return sum;
 }
 
 // The sums of elements [begin, begin + n) of a chunk, in the first lane. `take(i, sums)` adds element i, or leaves it
 // out.
 template <bool kCentred, typename Sums, int kLanes, typename Take>
-__device__ __forceinline__ PairSums SumRun(Group<kLanes> group, int begin, int n, Take take) {
+__device__ __forceinline__ PairSums SumRun(LaneGroup<kLanes> lanes, int begin, int n, Take take) {
   constexpr int kPartials = Sums::kPartials;
   constexpr int kOwn = kPartials / kLanes;
   constexpr bool kInSteps = std::is_same_v<typename Sums::Real, float>;
   Sums sums[kOwn];
   const int end = begin + n;
   const int whole = begin + n / kPartials * kPartials;
-  int i = begin + group.lane;
+  int i = begin + lanes.lane;
   if constexpr (kInSteps) {
     constexpr int kStep = static_cast<int>(order::kFastRowStep);
     Sums totals[kOwn];
@@ -182,21 +182,21 @@ __device__ __forceinline__ PairSums SumRun(Group<kLanes> group, int begin, int n
   }
   PairSums total;
   if constexpr (kCentred) {
-    total.first = Sums::AsPair(FoldPartials<Sums>(group, first));
+    total.first = Sums::AsPair(FoldPartials<Sums>(lanes, first));
   }
-  total.second = Sums::AsPair(FoldPartials<Sums>(group, second));
+  total.second = Sums::AsPair(FoldPartials<Sums>(lanes, second));
   return total;
 }
 
 // A chunk: in f64 one run, in f32 up to four, added pairwise by index in f64. In the first lane.
 template <bool kCentred, typename Sums, int kLanes, typename Take>
-__device__ __forceinline__ PairSums SumChunk(Group<kLanes> group, int n, Take take) {
+__device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Take take) {
   if constexpr (std::is_same_v<typename Sums::Real, float>) {
     constexpr int kRun = static_cast<int>(order::kFastRowRun);
     static_assert(order::kRowChunk == 4 * order::kFastRowRun);
     const auto run = [&](int begin) {
       const int left = n - begin;
-      return SumRun<kCentred, Sums>(group, begin, left < kRun ? left : kRun, take);
+      return SumRun<kCentred, Sums>(lanes, begin, left < kRun ? left : kRun, take);
     };
     // Two runs a turn, so that there is one copy of the loop.
     PairSums total;
@@ -212,7 +212,7 @@ __device__ __forceinline__ PairSums SumChunk(Group<kLanes> group, int n, Take ta
     }
     return total;
   } else {
-    return SumRun<kCentred, Sums>(group, 0, n, take);
+    return SumRun<kCentred, Sums>(lanes, 0, n, take);
   }
 }
 
@@ -230,10 +230,10 @@ __device__ __forceinline__ Part FoldTree(int64_t begin, int64_t end, Of of, AddT
   }
 }
 
-// Where a set's first sums begin, about the first of x: kFast the mean of a sample, else the first element; 0 where
+// Where a group's first sums begin, about the first of x: kFast the mean of a sample, else the first element; 0 where
 // that is not finite. By all lanes.
 template <typename T, int kLanes>
-__device__ __forceinline__ double ShiftOf(T type, Group<kLanes> group, Precision precision,
+__device__ __forceinline__ double ShiftOf(T type, LaneGroup<kLanes> lanes, Precision precision,
                                           const typename T::Storage* x, int64_t n) {
   double shift = LoadAs<double>(type, x);
   if (precision == Precision::kFast) {
@@ -242,10 +242,10 @@ __device__ __forceinline__ double ShiftOf(T type, Group<kLanes> group, Precision
     float own[Sums::kPartials / kLanes];
 #pragma unroll
     for (int k = 0; k < Sums::kPartials / kLanes; ++k) {
-      const int i = group.lane + k * kLanes;
+      const int i = lanes.lane + k * kLanes;
       own[k] = i < count ? LoadAs<float>(type, x + i) : 0.0f;
     }
-    const float sum = group.FromFirst(FoldPartials<Sums>(group, own));
+    const float sum = lanes.FromFirst(FoldPartials<Sums>(lanes, own));
     shift = static_cast<float>(static_cast<double>(sum) / static_cast<double>(count));
   }
   return std::isfinite(shift) ? shift : 0;
@@ -266,20 +266,20 @@ __device__ __forceinline__ int MisalignedElements(const S* p) {
 }
 
 // Calls vector(i) for each whole, aligned 16-byte vector of the n elements at p, single(i) for each element before and
-// behind them; the group shares them out.
+// behind them; the lanes shares them out.
 template <int kUnroll, int kLanes, typename S, typename Vector, typename Single>
-__device__ __forceinline__ void ForVectors(Group<kLanes> group, const S* p, int n, Vector vector, Single single) {
+__device__ __forceinline__ void ForVectors(LaneGroup<kLanes> lanes, const S* p, int n, Vector vector, Single single) {
   constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(S));
   const int misaligned = MisalignedElements(p);
   int head = misaligned == 0 ? 0 : kElements - misaligned;
   if (head > n) head = n;
   const int vectors = (n - head) / kElements;
 #pragma unroll 1
-  for (int i = group.lane; i < head; i += kLanes) single(i);
+  for (int i = lanes.lane; i < head; i += kLanes) single(i);
 #pragma unroll kUnroll
-  for (int v = group.lane; v < vectors; v += kLanes) vector(head + v * kElements);
+  for (int v = lanes.lane; v < vectors; v += kLanes) vector(head + v * kElements);
 #pragma unroll 1
-  for (int i = head + vectors * kElements + group.lane; i < n; i += kLanes) single(i);
+  for (int i = head + vectors * kElements + lanes.lane; i < n; i += kLanes) single(i);
 }
 
 // Copies 16 bytes to shared memory; they are there once this thread has come from WaitForCopies().
@@ -298,13 +298,13 @@ __device__ __forceinline__ void WaitForCopies() {
 }
 
 // Brings the n elements at `from` to shared memory, at the same distance from alignment. They are there once all of the
-// group have come from WaitForCopies() and met. REQUIRES: `slot` is aligned to 16 bytes and has SlotBytes(n); `from` is
+// lanes have come from WaitForCopies() and met. REQUIRES: `slot` is aligned to 16 bytes and has SlotBytes(n); `from` is
 // aligned to its elements.
 template <int kLanes, typename S>
-__device__ __forceinline__ void Stage(Group<kLanes> group, const S* from, int n, unsigned char* slot) {
+__device__ __forceinline__ void Stage(LaneGroup<kLanes> lanes, const S* from, int n, unsigned char* slot) {
   S* const to = reinterpret_cast<S*>(slot) + MisalignedElements(from);
   ForVectors<4>(
-      group, from, n, [&](int i) { CopyVector(to + i, from + i); }, [&](int i) { to[i] = from[i]; });
+      lanes, from, n, [&](int i) { CopyVector(to + i, from + i); }, [&](int i) { to[i] = from[i]; });
 }
 
 }  // namespace normd::cuda

@@ -1,8 +1,8 @@
 // FAST rows whose elements stay in registers between the sums and y: one read from memory, one write, and shared memory
-// for what warps tell each other alone. A run of kernels/order.h belongs to 8 lanes (16 where elements have four
-// bytes): a vector of 16 bytes is a lane's own partials of 64 elements, so that loads are whole and nothing is
+// for what warps tell each other alone. A run of kernels/summation_order.h belongs to 8 lanes (16 where elements have
+// four bytes): a vector of 16 bytes is a lane's own partials of 64 elements, so that loads are whole and nothing is
 // exchanged before the run is summed. Where few rows would leave the device idle, a run is a whole warp's, which shares
-// out its steps. What FitsInRegisters() leaves out is whole_rows.cu's.
+// out its steps. What FitsInRegisters() leaves out is fused_rows.cu's.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_ranges.cuh"
 #include "kernels/cuda/visit.cuh"
-#include "kernels/order.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 namespace {
@@ -142,12 +142,12 @@ class RegisterRow {
       return Total(ExactSums(x, residual, begin, shift), turn);
     };
     const Statistic statistic = kCentred ? Statistic::kMeanVariance : launch_.statistic;
-    FinishedSet set =
-        FinishNarrowSet(statistic, range_.rule, Precision::kFast, static_cast<double>(launch_.n), shift_of, sums_of);
-    if (is_first_) StoreOutputs(range_.outputs, row_, static_cast<double>(launch_.n), set);
-    if constexpr (!std::is_same_v<T, F32>) CalculateHalvesInF32(&set);
+    FinishedStatistics finished =
+        FinishNarrowGroup(statistic, range_.rule, Precision::kFast, static_cast<double>(launch_.n), shift_of, sums_of);
+    if (is_first_) StoreOutputs(range_.outputs, row_, static_cast<double>(launch_.n), finished);
+    if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&finished);
     StayPacked();
-    Apply(set, static_cast<S*>(range_.y) + begin + offset_);
+    Apply(finished, static_cast<S*>(range_.y) + begin + offset_);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     // A block's shared memory lives as long as others may read it.
     if (cut_.cluster > 1) cooperative_groups::this_cluster().sync();
@@ -181,16 +181,16 @@ class RegisterRow {
   }
   // Several loads before the first store, which may be to what is loaded.
   __device__ __forceinline__ void AddResidual(const S* residual, S* h) {
-    constexpr int kTogether = std::min(kVectors, 4);
+    constexpr int kUnrolled = std::min(kVectors, 4);
 #pragma unroll
-    for (int from = 0; from < kVectors; from += kTogether) {
-      uint4 r[kTogether] = {};
+    for (int from = 0; from < kVectors; from += kUnrolled) {
+      uint4 r[kUnrolled] = {};
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kUnrolled; ++i) {
         if (from + i < count_) r[i] = LoadStreaming(residual + (from + i) * kPartials);
       }
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kUnrolled; ++i) {
         if (from + i >= count_) continue;
         data_[from + i] = AddVectors<T>(data_[from + i], r[i]);
         if (h != nullptr) *reinterpret_cast<uint4*>(h + (from + i) * kPartials) = data_[from + i];
@@ -232,19 +232,19 @@ class RegisterRow {
   __device__ __forceinline__ PairSums FastSumsOf(float shift) const {
     float first[kOwn], second[kOwn];
     // Four partials at a time: fewer registers than all of a vector's.
-    constexpr int kTogether = 4;
+    constexpr int kUnrolled = 4;
 #pragma unroll
-    for (int from = 0; from < kOwn; from += kTogether) {
-      NarrowSums<float> totals[kTogether];
+    for (int from = 0; from < kOwn; from += kUnrolled) {
+      NarrowSums<float> totals[kUnrolled];
       // Steps after `begin`, of this lane.
-      const auto sum_step = [&](int begin, NarrowSums<float>(&sums)[kTogether]) {
+      const auto sum_step = [&](int begin, NarrowSums<float>(&sums)[kUnrolled]) {
 #pragma unroll
         for (int v = begin; v < begin + kStepVectors && v < kVectors; ++v) {
           if (v >= count_) continue;
           float x[kOwn];
           UnpackVector<T>(data_[v], x);
 #pragma unroll
-          for (int k = 0; k < kTogether; ++k) {
+          for (int k = 0; k < kUnrolled; ++k) {
             sums[k].template Take<kCentred>(kCentred ? x[from + k] - shift : x[from + k], kIsAbs);
           }
         }
@@ -252,7 +252,7 @@ class RegisterRow {
       if constexpr (kSplit) {
         // Added in the order of steps, wherever they were summed.
         constexpr int kSteps = kVectors / kStepVectors;
-        NarrowSums<float> steps[kSteps][kTogether];
+        NarrowSums<float> steps[kSteps][kUnrolled];
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) sum_step(step * kStepVectors, steps[step]);
 #pragma unroll
@@ -260,20 +260,20 @@ class RegisterRow {
 #pragma unroll
           for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-            for (int k = 0; k < kTogether; ++k) totals[k].AddAll(FromFellow(steps[step][k], fellow));
+            for (int k = 0; k < kUnrolled; ++k) totals[k].AddAll(FromFellow(steps[step][k], fellow));
           }
         }
       } else {
 #pragma unroll
         for (int v = 0; v < kVectors; v += kStepVectors) {
-          NarrowSums<float> sums[kTogether];
+          NarrowSums<float> sums[kUnrolled];
           sum_step(v, sums);
 #pragma unroll
-          for (int k = 0; k < kTogether; ++k) totals[k].AddAll(sums[k]);
+          for (int k = 0; k < kUnrolled; ++k) totals[k].AddAll(sums[k]);
         }
       }
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
+      for (int k = 0; k < kUnrolled; ++k) {
         first[from + k] = totals[k].first;
         second[from + k] = totals[k].second;
       }
@@ -305,12 +305,12 @@ class RegisterRow {
       const double wide = LoadAs<double>(T(), &value);
       sums.template Take<kCentred>(kCentred ? wide - shift : wide, is_abs);
     };
-    const auto group = Group<kLanes>::This();
+    const auto lanes = LaneGroup<kLanes>::This();
     // All lanes of a run sum all of it; of those of several runs the first ones' is taken.
     const PairSums sum =
-        SumRun<kCentred, NarrowSums<double>>(group, 0, static_cast<int>(left < kChunk ? left : kChunk), take);
+        SumRun<kCentred, NarrowSums<double>>(lanes, 0, static_cast<int>(left < kChunk ? left : kChunk), take);
     const bool is_first_run = kSplit || static_cast<int>(threadIdx.x) % (kLanes * cut_.runs) < kLanes;
-    return is_first_run ? group.FromFirst(sum) : PairSums();
+    return is_first_run ? lanes.FromFirst(sum) : PairSums();
   }
 
   // The row's sums from those of its runs: pairwise by index, what is not there counting 0, which changes no sum that
@@ -363,10 +363,10 @@ class RegisterRow {
   }
 
   // `y`: of this lane's first element.
-  __device__ __forceinline__ void Apply(const FinishedSet& set, S* y) const {
+  __device__ __forceinline__ void Apply(const FinishedStatistics& finished, S* y) const {
     const Parameters& parameters = range_.parameters;
-    if (!set.finite || !parameters.fit_f32 || !set.elements_in_f32) return ApplySlowly(set, y);
-    const Statistics32 s = ToF32(set.statistics);
+    if (!finished.finite || !parameters.fit_f32 || !finished.elements_in_f32) return ApplySlowly(finished, y);
+    const Statistics32 s = ToF32(finished.statistics);
     WithAffine<T>(
         parameters, range_.index.kind == AffineIndex::kElement, [&](int i) { return ChannelOf(i); },
         [&](auto affine) {
@@ -389,9 +389,9 @@ class RegisterRow {
 
   // Rarely: values that are not finite or not in the range of f32. The elements go to y first, and from there one by
   // one, so that no register is chosen when the kernel runs.
-  __device__ __forceinline__ void ApplySlowly(const FinishedSet& set, S* y) const {
+  __device__ __forceinline__ void ApplySlowly(const FinishedStatistics& finished, S* y) const {
     const bool fit = range_.parameters.fit_f32;
-    const SetResult applied = {set.statistics, set.elements_in_f32 && fit, !set.finite || !fit};
+    const GroupResult applied = {finished.statistics, finished.elements_in_f32 && fit, !finished.finite || !fit};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (v < count_) *reinterpret_cast<uint4*>(y + v * kPartials) = data_[v];

@@ -1,25 +1,27 @@
-// Rows that do not fit on chip, or whose sets have several segments, masks or given statistics: the sums of their
+// Rows that do not fit on chip, or whose groups have several segments, masks or given statistics: the sums of their
 // chunks, a warp (or 8 or 16 threads) a chunk.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
-#include "kernels/cuda/part_sums.cuh"
-#include "kernels/cuda/parts.h"
+#include "kernels/cuda/partial_sums.cuh"
+#include "kernels/cuda/partial_sums.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/visit.cuh"
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cuda {
 namespace {
 
 constexpr int kThreads = 128;
 
-int64_t Items(const SetWork& work) { return work.Sets() * work.reduce0 * order::RowChunks(work.statistic_reduce1); }
+int64_t Items(const GroupWork& work) {
+  return work.StatisticsGroups() * work.reduce0 * order::RowChunks(work.statistic_reduce1);
+}
 
 // Calls body(place) for the chunks of this group.
 template <int kLanes, typename Body>
-__device__ __forceinline__ void ForChunks(const SetWork& work, int64_t items, Body body) {
+__device__ __forceinline__ void ForChunks(const GroupWork& work, int64_t items, Body body) {
   const int groups = static_cast<int>(blockDim.x) / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
@@ -30,12 +32,12 @@ __device__ __forceinline__ void ForChunks(const SetWork& work, int64_t items, Bo
 
 template <typename T, typename Real, bool kCentred, int kLanes>
 __global__ void __launch_bounds__(kThreads, 6)
-    SumNarrowRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
+    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, Round round, int64_t items) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
-  const auto lanes = Group<kLanes>::This();
+  const auto lanes = LaneGroup<kLanes>::This();
   ForChunks<kLanes>(work, items, [&](const ChunkPlace& place) {
-    const SetState& state = work.states[place.set];
+    const GroupState& state = work.states[place.group];
     if (state.round != round) return;
     const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, place, static_cast<Real>(state.shift));
     if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
@@ -44,13 +46,13 @@ __global__ void __launch_bounds__(kThreads, 6)
 
 template <bool kCentred>
 __global__ void __launch_bounds__(kThreads)
-    SumWideRowsKernel(const __grid_constant__ SetWork work, Round round, int64_t items) {
+    SumWideRowsKernel(const __grid_constant__ GroupWork work, Round round, int64_t items) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
-  const auto lanes = Group<kWarp>::This();
+  const auto lanes = LaneGroup<kWarp>::This();
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
   ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
-    const SetState& state = work.states[place.set];
+    const GroupState& state = work.states[place.group];
     if (state.round != round) return;
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
     const double* const lo = work.x.lo == nullptr ? nullptr : work.x.lo + place.first;
@@ -65,26 +67,26 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-__global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ SetWork work, int64_t items) {
+__global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ GroupWork work, int64_t items) {
   WaitForLaunchBefore();
-  const auto lanes = Group<kWarp>::This();
+  const auto lanes = LaneGroup<kWarp>::This();
   ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
     LaneMagnitude magnitude;
     for (int i = lanes.lane; i < place.n; i += kWarp) {
       if (work.mask == nullptr || work.mask[place.mask + i] != 0) magnitude.Take(x[i]);
     }
-    magnitude.AddTo(&work.magnitudes[place.set]);
+    magnitude.AddTo(&work.magnitudes[place.group]);
   });
 }
 
-LaunchShape ChunksShape(const DeviceLimits& limits, const SetWork& work, int lanes) {
+LaunchShape ChunksShape(const DeviceLimits& limits, const GroupWork& work, int lanes) {
   return {.blocks = EnoughBlocks(limits, Items(work), kThreads / lanes), .threads = kThreads};
 }
 
 }  // namespace
 
-cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round round, cudaStream_t stream) {
+cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   if (work.wide()) {
     return VisitCentred(work.statistic, [&]<bool kCentred>() {
       return Launch(ChunksShape(limits, work, kWarp), stream, SumWideRowsKernel<kCentred>, work, round, Items(work));
@@ -97,7 +99,7 @@ cudaError_t SumRowParts(const DeviceLimits& limits, const SetWork& work, Round r
                          });
 }
 
-cudaError_t MeasureRows(const DeviceLimits& limits, const SetWork& work, cudaStream_t stream) {
+cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
   return Launch(ChunksShape(limits, work, kWarp), stream, MeasureRowsKernel, work, Items(work));
 }
 

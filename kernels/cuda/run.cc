@@ -75,7 +75,7 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
   ranges.reserve(jobs.size());
   for (const DeviceJob* job : jobs) {
     ranges.push_back(RangeOf(*job, launch.rows));
-    launch.rows += job->plan->Sets();
+    launch.rows += job->plan->StatisticsGroups();
   }
   launch.one = ranges.front();
   launch.range_count = static_cast<int>(ranges.size());
@@ -183,9 +183,9 @@ class JobRun {
     return absl::OkStatus();
   }
 
-  // The sets of the plan itself.
-  SetWork PlanSets() const {
-    SetWork work;
+  // The groups of the plan itself.
+  GroupWork PlanGroups() const {
+    GroupWork work;
     work.x = x_;
     work.columns = plan_.pattern == Pattern::kColumns;
     work.keep0 = plan_.keep0;
@@ -200,15 +200,15 @@ class JobRun {
     work.mask = job_.mask;
     work.counted = job_.positions.counted;
     work.first_counted = job_.positions.first;
-    work.halves = x_.dtype == DType::kF16 || x_.dtype == DType::kBF16;
+    work.is_16bit = x_.dtype == DType::kF16 || x_.dtype == DType::kBF16;
     work.fit_f32 = job_.parameters.fit_f32;
     work.outputs = job_.outputs;
     return work;
   }
 
   // PowerNorm: the groups of each position, as rows.
-  SetWork GroupSets() const {
-    SetWork work;
+  GroupWork PositionGroups() const {
+    GroupWork work;
     work.x = x_;
     work.keep0 = plan_.reduce0 * plan_.power_groups;
     work.reduce1 = work.statistic_reduce1 = work.counted = plan_.keep1 / plan_.power_groups;
@@ -217,10 +217,10 @@ class JobRun {
     return work;
   }
 
-  absl::Status TakeMemory(SetWork* work, bool sums) {
-    NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->states));
-    NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->results));
-    if (!work->wide()) NORMD_RETURN_IF_FAILED(Take(arena_, work->Sets(), &work->results32));
+  absl::Status TakeMemory(GroupWork* work, bool sums) {
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->states));
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results));
+    if (!work->wide()) NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results32));
     if (!sums) return absl::OkStatus();
     NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
@@ -228,7 +228,7 @@ class JobRun {
     NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
     work->parts = parts;
     if (!work->wide()) return absl::OkStatus();
-    return TakeZeros(arena_, stream_, work->Sets(), &work->magnitudes);
+    return TakeZeros(arena_, stream_, work->StatisticsGroups(), &work->magnitudes);
   }
 
   absl::Status RunPattern() {
@@ -240,20 +240,20 @@ class JobRun {
       rows.h = nullptr;
       return RunWholeRows(limits_, {&rows}, arena_, stream_);
     }
-    SetWork work = PlanSets();
+    GroupWork work = PlanGroups();
     if (plan_.power_groups > 0 && plan_.elements > 0) {
-      SetWork groups = GroupSets();
+      GroupWork groups = PositionGroups();
       NORMD_RETURN_IF_FAILED(TakeMemory(&groups, true));
-      NORMD_CUDA_RETURN_STATUS(ReduceSets(limits_, groups, stream_), "groups");
+      NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, groups, stream_), "groups");
       work.pre = groups.results;
       work.groups = plan_.power_groups;
     }
     NORMD_RETURN_IF_FAILED(TakeMemory(&work, !plan_.given_statistics));
     if (plan_.given_statistics) {
       work.outputs.moments = nullptr;
-      NORMD_CUDA_RETURN_STATUS(TakeGivenSets(work, job_.given_mean, job_.given_variance, stream_), "statistics");
+      NORMD_CUDA_RETURN_STATUS(TakeGivenStatistics(work, job_.given_mean, job_.given_variance, stream_), "statistics");
     } else {
-      NORMD_CUDA_RETURN_STATUS(ReduceSets(limits_, work, stream_), "sums");
+      NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, work, stream_), "sums");
     }
     if (y_ == nullptr || plan_.elements == 0) return absl::OkStatus();
     const ApplyWork apply = {.y_dtype = plan_.dtype,
@@ -261,7 +261,7 @@ class JobRun {
                              .parameters = job_.parameters,
                              .index = IndexOf(plan_),
                              .cast_order = plan_.cast_order};
-    return StatusOf(ApplySets(limits_, work, apply, stream_), "elements");
+    return StatusOf(ApplyGroups(limits_, work, apply, stream_), "elements");
   }
 
   const DeviceLimits& limits_;

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 
 namespace normd::cuda {
 
@@ -32,7 +32,7 @@ struct DeviceJob {
   Parameters parameters;  // in the order of the plan's extents
   void* y = nullptr;
   void* h = nullptr;
-  SetOutputs outputs;
+  GroupOutputs outputs;
 };
 
 // Whether a plan's rows go from sums to elements in one launch. Jobs whose rows lie ready share it with others of the

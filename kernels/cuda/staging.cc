@@ -52,7 +52,7 @@ absl::Status Staging::Start() {
     void* data = nullptr;
     NORMD_CUDA_RETURN_STATUS(cudaMallocHost(&data, kPieceBytes), "cudaMallocHost");
     piece.data = static_cast<char*>(data);
-    // A long wait sleeps: lanes are more than the cores that wait for one device.
+    // A long wait sleeps: workers are more than the cores that wait for one device.
     NORMD_CUDA_RETURN_STATUS(cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming | cudaEventBlockingSync),
                              "cudaEventCreate");
   }

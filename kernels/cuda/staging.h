@@ -1,6 +1,6 @@
 // Host tensors on their way to the device and back, through a few pinned pieces of memory: while one piece is copied by
 // the device, the next is filled or emptied. Tensors that are small share a piece, and a copy.
-// In the path: a lane of the backend's uses one for each job list. Thread-compatible.
+// In the path: a worker of the backend's uses one for each job list. Thread-compatible.
 #ifndef NORMD_KERNELS_CUDA_STAGING_H_
 #define NORMD_KERNELS_CUDA_STAGING_H_
 

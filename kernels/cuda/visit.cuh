@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
-#include "kernels/attributes.h"
+#include "kernels/base/host_device.h"
+#include "kernels/base/types.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
-#include "kernels/host_device.h"
 
 namespace normd::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/norm_lower.h"
+#include "kernels/lowering.h"
 
 namespace normd::methods {
 namespace {

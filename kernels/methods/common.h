@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/norm.h"
-#include "kernels/text.h"
+#include "kernels/plan.h"
 
 namespace normd::methods {
 

@@ -1,5 +1,5 @@
+#include "kernels/lowering.h"
 #include "kernels/methods/common.h"
-#include "kernels/norm_lower.h"
 
 namespace normd::methods {
 namespace {

@@ -1,5 +1,5 @@
+#include "kernels/lowering.h"
 #include "kernels/methods/common.h"
-#include "kernels/norm_lower.h"
 
 namespace normd::methods {
 namespace {
@@ -36,7 +36,7 @@ extern constinit const MethodDefinition kInstanceNorm = {
              .divides_by = "standard deviation",
              .axes_bchw = "H,W",
              .axes_bld = "L",
-             .axes_bc = "none: one value a set",
+             .axes_bc = "none: one value a group",
              .depends_on_batch = false,
              .parameters = "w[C], b[C]; running mean[C], var[C] if tracked",
              .training_equals_inference = true,

@@ -1,7 +1,7 @@
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
+#include "kernels/lowering.h"
 #include "kernels/methods/common.h"
-#include "kernels/norm_lower.h"
-#include "kernels/text.h"
 
 namespace normd::methods {
 namespace {

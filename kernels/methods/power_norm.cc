@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
+#include "kernels/lowering.h"
 #include "kernels/methods/common.h"
-#include "kernels/norm_lower.h"
-#include "kernels/text.h"
 
 namespace normd::methods {
 namespace {

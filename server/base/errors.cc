@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 
 namespace normd {
 namespace {
@@ -61,7 +61,7 @@ absl::Status StepReusedError(std::string_view client_id, uint64_t sequence) {
                    "this step was applied with other data");
 }
 
-absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit) {
+absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit) {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    {.field = std::string(field),
                     .value = absl::StrCat(value),

@@ -1,5 +1,5 @@
-// The server's user-visible errors, each named once, next to those of tensors and specs in kernels/errors.h and made
-// the same way: the message names field, value and limit, and the status carries the three as its ErrorDetail.
+// The server's user-visible errors, each named once, next to those of tensors and specs in kernels/base/errors.h and
+// made the same way: the message names field, value and limit, and the status carries the three as its ErrorDetail.
 #ifndef NORMD_SERVER_BASE_ERRORS_H_
 #define NORMD_SERVER_BASE_ERRORS_H_
 
@@ -25,7 +25,7 @@ absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
 // RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, which waiting does not move. For sizes
 // and counts.
-absl::Status TooManyError(std::string_view field, int64_t value, int64_t limit);
+absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit);
 // RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would be over `limit` now; there is room again once others are
 // done. For budgets and queues.
 absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit);

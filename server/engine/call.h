@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 #include "kernels/moments.h"
-#include "kernels/norm.h"
 #include "kernels/parameters.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 #include "server/base/buffer.h"
 #include "server/schedule/work.h"
@@ -76,10 +76,10 @@ struct Call {
   uint64_t caller = 0;  // whose call it is: of one caller the same number, and one of its own as far as it is known
   // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
   // always.
-  std::function<absl::Status(int64_t bytes)> hold;
+  std::function<absl::Status(int64_t bytes)> reserve;
   // Asked before a step is committed, and at the end of every other call: whether what was read was what the caller
   // sent. Null: always.
-  std::function<absl::Status()> intact;
+  std::function<absl::Status()> validate_inputs;
   std::shared_ptr<const void> owner;
 };
 
@@ -131,7 +131,7 @@ struct CallReply {
   std::vector<OutputTensor> outputs;  // in the order asked for; kMoments travels in `moments`
   std::optional<Moments> moments;
   Shape moments_shape;
-  int64_t rows = 0;  // statistic sets computed, for metrics
+  int64_t rows = 0;  // statistics groups computed, for metrics
   CallTimings timings;
   std::shared_ptr<const PreparedCall> prepared;  // for calls like this one; null where its memory was checked, too
 };

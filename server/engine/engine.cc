@@ -4,10 +4,10 @@
 #include <atomic>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/base/steady_time.h"
-#include "server/engine/gate.h"
+#include "server/engine/concurrency_limiter.h"
 #include "server/engine/parameter_cache.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
@@ -15,12 +15,12 @@
 namespace normd {
 
 // What calls share. Outlives them.
-struct Ground {
+struct EngineParts {
   DeviceScheduler* scheduler;
   SessionStore* sessions;
   ParameterCache* parameters;
   Resources* resources;
-  Gate* gate;
+  ConcurrencyLimiter* limiter;
 };
 
 namespace {
@@ -49,17 +49,17 @@ CallReply TakeReply(Task* task) {
 
 // All stages of a call that was prepared before and runs inline, at once on this thread. REQUIRES: its session, if it
 // has one, was read.
-absl::StatusOr<CallReply> RunInline(const Ground& ground, Task* task) {
+absl::StatusOr<CallReply> RunInline(const EngineParts& parts, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckCaller(task->call));
-  NORMD_RETURN_IF_ERROR(PlanTask(*ground.sessions, *ground.scheduler, task));
-  NORMD_RETURN_IF_ERROR(PrepareTask(*ground.scheduler, ground.parameters, ground.resources->buffers.get(), task));
+  NORMD_RETURN_IF_ERROR(PlanTask(*parts.sessions, *parts.scheduler, task));
+  NORMD_RETURN_IF_ERROR(PrepareTask(*parts.scheduler, parts.parameters, parts.resources->buffers.get(), task));
   const absl::Time start = SteadyNow();
   Work work;
-  work.jobs.push_back(task->FirstJob());
-  ground.scheduler->Submit(std::move(work), [task](absl::Status status) { task->status = std::move(status); });
+  work.jobs.push_back(task->ReduceJob());
+  parts.scheduler->Submit(std::move(work), [task](absl::Status status) { task->status = std::move(status); });
   NORMD_RETURN_IF_ERROR(task->status);
   task->reply.timings.compute = SteadyNow() - start;
-  if (task->call.intact != nullptr) NORMD_RETURN_IF_ERROR(task->call.intact());
+  if (task->call.validate_inputs != nullptr) NORMD_RETURN_IF_ERROR(task->call.validate_inputs());
   return TakeReply(task);
 }
 
@@ -69,11 +69,11 @@ Engine::BatchDone ForOne(Engine::Done done) {
   };
 }
 
-// Calls that travel together: their sessions read, planned, computed, committed, finished. A single call is a flight of
-// one, so that its bytes are those of a batch. Every stage hands the flight to the next one's callback; nothing waits.
-class Flight : public std::enable_shared_from_this<Flight> {
+// Calls that travel together: their sessions read, planned, computed, committed, finished. A single call is a batch of
+// one, so that its bytes are those of a batch. Every stage hands the batch to the next one's callback; nothing waits.
+class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
  public:
-  Flight(const Ground& ground, Engine::BatchDone done) : ground_(ground), done_(std::move(done)) {}
+  BatchExecution(const EngineParts& parts, Engine::BatchDone done) : parts_(parts), done_(std::move(done)) {}
 
   void Start(std::vector<Call> calls) {
     tasks_.resize(calls.size());
@@ -88,10 +88,10 @@ class Flight : public std::enable_shared_from_this<Flight> {
   }
 
  private:
-  static bool RunsFirstHalf(const Task& task) { return Runs(task) && task.FirstHasWork(); }
+  static bool RunsReducePass(const Task& task) { return Runs(task) && task.ReduceHasWork(); }
   static bool Commits(const Task& task) { return Runs(task) && task.commits(); }
-  static bool RunsSecondHalf(const Task& task) {
-    return Runs(task) && task.two_halves() && !task.divisor.empty() && task.SecondHasWork();
+  static bool RunsApplyPass(const Task& task) {
+    return Runs(task) && task.is_two_pass() && !task.divisor.empty() && task.ApplyHasWork();
   }
 
   void DropAbandoned() {
@@ -107,14 +107,14 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (Task& task : tasks_) {
       const std::string* const id = task.TargetId();
       if (id == nullptr) continue;
-      ground_.sessions->Get(*id, task.call.max_staleness, task.call.cancelled,
-                            [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
-                              task.status = session.status();
-                              if (session.ok()) task.session = *std::move(session);
-                              self->EndOne(&Flight::PlanWhereItMay);
-                            });
+      parts_.sessions->Get(*id, task.call.max_staleness, task.call.cancelled,
+                           [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
+                             task.status = session.status();
+                             if (session.ok()) task.session = *std::move(session);
+                             self->EndOne(&BatchExecution::PlanWhereItMay);
+                           });
     }
-    EndOne(&Flight::PlanWhereItMay);
+    EndOne(&BatchExecution::PlanWhereItMay);
   }
 
   // This thread is one that all callers share: a queue's, or the one that answers for the store.
@@ -124,50 +124,50 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (const Task& task : tasks_) {
       if (task.status.ok()) bytes += BytesToPrepareFrom(task);
     }
-    ground_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
+    parts_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
   }
 
   void Plan() {
     for (Task& task : tasks_) {
-      if (task.status.ok()) task.status = PlanTask(*ground_.sessions, *ground_.scheduler, &task);
+      if (task.status.ok()) task.status = PlanTask(*parts_.sessions, *parts_.scheduler, &task);
       if (Runs(task))
-        task.status = PrepareTask(*ground_.scheduler, ground_.parameters, ground_.resources->buffers.get(), &task);
+        task.status = PrepareTask(*parts_.scheduler, parts_.parameters, parts_.resources->buffers.get(), &task);
     }
     Compute();
   }
 
   // Whoever ends the last operation of a stage goes on with the next.
-  void EndOne(void (Flight::*next)()) {
+  void EndOne(void (BatchExecution::*next)()) {
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) (this->*next)();
   }
 
-  // All calls of the flight as one job list.
+  // All calls of the batch as one job list.
   void Compute() {
     DropAbandoned();
     Work work;
     for (Task& task : tasks_) {
-      if (RunsFirstHalf(task)) Add(task.FirstJob(), task, &work);
+      if (RunsReducePass(task)) Add(task.ReduceJob(), task, &work);
     }
-    Submit(std::move(work), {&RunsFirstHalf, &Flight::Commit, /*must_run=*/false});
+    Submit(std::move(work), {&RunsReducePass, &BatchExecution::Commit, /*must_run=*/false});
   }
 
   // Training steps on sessions, issued in item order; the last one to be durable goes on.
   void Commit() {
     const absl::Time start = SteadyNow();
     for (Task& task : tasks_) {
-      if (Commits(task) && task.call.intact != nullptr) task.status = task.call.intact();
+      if (Commits(task) && task.call.validate_inputs != nullptr) task.status = task.call.validate_inputs();
     }
     pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), &Commits), std::memory_order_relaxed);
     for (Task& task : tasks_) {
       if (!Commits(task)) continue;
-      ground_.sessions->Commit(UpdateOf(task),
-                               [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
-                                 task.reply.timings.commit = SteadyNow() - start;
-                                 Committed(std::move(result), &task);
-                                 self->EndOne(&Flight::GoOnWhereItMay);
-                               });
+      parts_.sessions->Commit(UpdateOf(task),
+                              [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
+                                task.reply.timings.commit = SteadyNow() - start;
+                                Committed(std::move(result), &task);
+                                self->EndOne(&BatchExecution::GoOnWhereItMay);
+                              });
     }
-    EndOne(&Flight::GoOnWhereItMay);
+    EndOne(&BatchExecution::GoOnWhereItMay);
   }
 
   // As PlanWhereItMay: moments are divided by, or go into the reply.
@@ -176,12 +176,12 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (const Task& task : tasks_) {
       if (Commits(task)) bytes += static_cast<int64_t>(task.moments.size() * sizeof(Moment));
     }
-    ground_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->ApplySecondHalves(); });
+    parts_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->RunApplyPass(); });
   }
 
   static StateUpdate UpdateOf(const Task& task) {
     return {.id = task.session->id,
-            .epoch = task.session->epoch,
+            .uid = task.session->uid,
             .moments = task.moments,
             .step = task.call.step,
             .expected_version = task.call.expected_version,
@@ -195,19 +195,19 @@ class Flight : public std::enable_shared_from_this<Flight> {
       return;
     }
     task->divisor = std::move(result->divisor);
-    task->reply.state->output_available = !task->two_halves() || !task->divisor.empty();
+    task->reply.state->output_available = !task->is_two_pass() || !task->divisor.empty();
     task->reply.state->result = *std::move(result);
   }
 
   // PowerNorm training: y needs what the commit said.
-  void ApplySecondHalves() {
+  void RunApplyPass() {
     Work work;
     for (Task& task : tasks_) {
-      if (Runs(task) && task.two_halves() && task.session == nullptr) task.divisor = FirstDivisor(task);
-      if (RunsSecondHalf(task)) Add(task.SecondJob(), task, &work);
+      if (Runs(task) && task.is_two_pass() && task.session == nullptr) task.divisor = FirstDivisor(task);
+      if (RunsApplyPass(task)) Add(task.ApplyJob(), task, &work);
     }
     // What was committed is answered, however long it takes and whoever has gone.
-    Submit(std::move(work), {&RunsSecondHalf, &Flight::Finish, /*must_run=*/true});
+    Submit(std::move(work), {&RunsApplyPass, &BatchExecution::Finish, /*must_run=*/true});
   }
 
   // Without a session a training step is the first one of a new state.
@@ -220,7 +220,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
     results.reserve(tasks_.size());
     for (Task& task : tasks_) {
       const bool committed = task.reply.state.has_value() && task.reply.state->result.applied;
-      if (task.status.ok() && !committed && task.call.intact != nullptr) task.status = task.call.intact();
+      if (task.status.ok() && !committed && task.call.validate_inputs != nullptr)
+        task.status = task.call.validate_inputs();
       if (task.status.ok()) {
         results.emplace_back(TakeReply(&task));
       } else {
@@ -232,7 +233,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   struct Stage {
     bool (*mine)(const Task&);  // whose jobs they are
-    void (Flight::*next)();
+    void (BatchExecution::*next)();
     bool must_run;
   };
 
@@ -260,17 +261,17 @@ class Flight : public std::enable_shared_from_this<Flight> {
     for (const Job& job : work.jobs) elements += job.plan->Work();
     const bool asks_for_device =
         std::find(work.devices.begin(), work.devices.end(), Device::kCuda) != work.devices.end();
-    if (!asks_for_device && elements <= ground_.scheduler->inline_elements()) {
+    if (!asks_for_device && elements <= parts_.scheduler->inline_elements()) {
       return Run(std::move(work), stage, /*large=*/false);
     }
-    ground_.gate->Enter({.start =
-                             [self = shared_from_this(), work = std::move(work), stage](absl::Status turn) mutable {
-                               if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
-                               self->Run(std::move(work), stage, /*large=*/true);
-                             },
-                         .gone = [self = shared_from_this()] { return self->CallersGone(); },
-                         .caller = tasks_.front().call.caller,
-                         .must_run = stage.must_run});
+    parts_.limiter->Enter({.start =
+                               [self = shared_from_this(), work = std::move(work), stage](absl::Status turn) mutable {
+                                 if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
+                                 self->Run(std::move(work), stage, /*large=*/true);
+                               },
+                           .gone = [self = shared_from_this()] { return self->CallersGone(); },
+                           .caller = tasks_.front().call.caller,
+                           .must_run = stage.must_run});
   }
 
   bool CallersGone() const {
@@ -279,8 +280,8 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
   void Run(Work work, Stage stage, bool large) {
     const absl::Time start = SteadyNow();
-    ground_.scheduler->Submit(std::move(work), [self = shared_from_this(), stage, large, start](absl::Status status) {
-      if (large) self->ground_.gate->Leave();
+    parts_.scheduler->Submit(std::move(work), [self = shared_from_this(), stage, large, start](absl::Status status) {
+      if (large) self->parts_.limiter->Leave();
       self->EndStage(status, SteadyNow() - start, stage);
     });
   }
@@ -297,7 +298,7 @@ class Flight : public std::enable_shared_from_this<Flight> {
     (this->*stage.next)();
   }
 
-  const Ground ground_;
+  const EngineParts parts_;
 
   std::vector<Task> tasks_;          // one stage's at a time, but for reads and commits: one callback's each
   std::vector<Executed> executed_;   // of the stage that runs
@@ -312,7 +313,7 @@ Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* re
       sessions_(sessions),
       resources_(resources),
       parameters_(std::make_unique<ParameterCache>(scheduler, kMaxParameterBytes)),
-      gate_(std::make_unique<Gate>(options.max_large_calls, options.max_queue_age, &clock_)) {}
+      limiter_(std::make_unique<ConcurrencyLimiter>(options.max_large_calls, options.max_queue_age, &clock_)) {}
 
 Engine::~Engine() = default;
 
@@ -327,7 +328,7 @@ void Engine::SubmitPrepared(Call&& call, Done done) {
   if (RunsAtOnce(call)) {
     Task task;
     task.call = std::move(call);
-    return done(RunInline(ground(), &task));
+    return done(RunInline(parts(), &task));
   }
   auto task = std::make_unique<Task>();
   task->call = std::move(call);
@@ -336,16 +337,16 @@ void Engine::SubmitPrepared(Call&& call, Done done) {
                  [this, task = std::move(task), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
                    if (!session.ok()) return done(session.status());
                    task->session = *std::move(session);
-                   if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(ground(), task.get()));
+                   if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(parts(), task.get()));
                    // Its parameters are others by now, or it was made anew.
-                   std::make_shared<Flight>(ground(), ForOne(std::move(done)))->Start(std::move(*task));
+                   std::make_shared<BatchExecution>(parts(), ForOne(std::move(done)))->Start(std::move(*task));
                  });
 }
 
 void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
-  std::make_shared<Flight>(ground(), std::move(done))->Start(std::move(calls));
+  std::make_shared<BatchExecution>(parts(), std::move(done))->Start(std::move(calls));
 }
 
-Ground Engine::ground() { return {scheduler_, sessions_, parameters_.get(), resources_, gate_.get()}; }
+EngineParts Engine::parts() { return {scheduler_, sessions_, parameters_.get(), resources_, limiter_.get()}; }
 
 }  // namespace normd

@@ -25,9 +25,9 @@
 
 namespace normd {
 
-class Gate;
+class ConcurrencyLimiter;
 class ParameterCache;
-struct Ground;
+struct EngineParts;
 
 struct EngineOptions {
   // Computed at one time, of the calls that the scheduler does not run inline.
@@ -78,7 +78,7 @@ class Engine {
   // Merges the parts in the order given and commits the result as one step. Also INVALID_ARGUMENT "session" where it
   // has no running state, "moments[i]" where the parts differ in length.
   void CommitMoments(PooledStep step, SessionDone<CommitResult> done);
-  void ExportSession(std::string id, SessionStore::Hold hold, SessionDone<std::string> done);
+  void ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done);
   void ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done);
 
   // The checks alone, with field paths relative to the session ("num_channels").
@@ -91,14 +91,14 @@ class Engine {
  private:
   // A call that was prepared before, and runs inline.
   void SubmitPrepared(Call&& call, Done done);
-  Ground ground();
+  EngineParts parts();
 
   DeviceScheduler* const scheduler_;
   SessionStore* const sessions_;
   Resources* const resources_;
   std::unique_ptr<ParameterCache> parameters_;
   SteadyClock clock_;
-  const std::unique_ptr<Gate> gate_;
+  const std::unique_ptr<ConcurrencyLimiter> limiter_;
 };
 
 }  // namespace normd

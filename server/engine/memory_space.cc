@@ -3,9 +3,9 @@
 #include <optional>
 #include <string>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 
 namespace normd {
 namespace {

@@ -36,7 +36,7 @@ ParameterCache::ParameterCache(const DeviceScheduler* scheduler, int64_t max_byt
 std::shared_ptr<const PreparedParameters> ParameterCache::Get(const Session& session, const NormPlan& plan) {
   const OwnedParameters& owned = *session.parameters;
   if (!owned.weight.has_value() && !owned.bias.has_value()) return nullptr;
-  Key key = {session.epoch, session.parameters_version, plan.parameter_order};
+  Key key = {session.uid, session.parameters_version, plan.parameter_order};
   if (std::shared_ptr<const PreparedParameters> found = Find(key); found != nullptr) return found;
 
   ParameterViews views;

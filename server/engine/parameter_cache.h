@@ -12,8 +12,8 @@
 #include <tuple>
 
 #include "absl/base/thread_annotations.h"
-#include "kernels/norm.h"
 #include "kernels/parameters.h"
+#include "kernels/plan.h"
 #include "server/base/lru.h"
 #include "server/base/mutex.h"
 #include "server/schedule/device_scheduler.h"
@@ -43,13 +43,13 @@ class ParameterCache {
   // The order is the same for every call to most sessions; axes that count from the front may differ with x's rank, and
   // extents where parameters are flat.
   struct Key {
-    std::string epoch;
+    std::string uid;
     uint64_t parameters_version;
     ParameterOrder order;
 
     bool operator<(const Key& other) const {
-      return std::tie(epoch, parameters_version, order.extents, order.strides) <
-             std::tie(other.epoch, other.parameters_version, other.order.extents, other.order.strides);
+      return std::tie(uid, parameters_version, order.extents, order.strides) <
+             std::tie(other.uid, other.parameters_version, other.order.extents, other.order.strides);
     }
   };
   using Recent = Lru<Key, std::shared_ptr<const PreparedParameters>>;

@@ -3,11 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/engine/memory_space.h"
 #include "server/engine/shared_outputs.h"
 #include "server/engine/task.h"
@@ -18,8 +18,8 @@ namespace normd {
 
 namespace {
 
-// Statistics of empty sets that a call may ask for.
-constexpr int64_t kMaxEmptySets = int64_t{1} << 20;
+// Statistics of empty groups that a call may ask for.
+constexpr int64_t kMaxEmptyGroups = int64_t{1} << 20;
 
 bool IsTraining(const Call& call) { return call.mode == Mode::kTraining && !call.moments_only; }
 
@@ -177,7 +177,7 @@ absl::Status TakeGivenFromRequest(Task* task) {
   if (has_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, "parameters.running_mean"));
   NORMD_RETURN_IF_ERROR(CheckRunning(call.running_var, channels, "parameters.running_var"));
   const int64_t values = channels * (has_mean ? 2 : 1);
-  if (call.hold != nullptr) NORMD_RETURN_IF_ERROR(call.hold(values * static_cast<int64_t>(sizeof(double))));
+  if (call.reserve != nullptr) NORMD_RETURN_IF_ERROR(call.reserve(values * static_cast<int64_t>(sizeof(double))));
   if (has_mean) {
     task->request_mean = WidenToF64(call.running_mean);
     NORMD_RETURN_IF_ERROR(CheckRunningValues(task->request_mean, channels, {}, "parameters.running_mean"));
@@ -226,18 +226,19 @@ absl::Status CheckOutputs(const Task& task) {
   return absl::OkStatus();
 }
 
-// A statistic set has elements, so sets are bounded by the bytes that came; but not where the sets are empty.
-absl::Status CheckEmptySets(const Task& task) {
-  const bool fills_sets = task.commits() || task.two_halves() || task.Wants(OutputKind::kMean) ||
-                          task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
-  if (!fills_sets || task.plan().elements > 0 || task.plan().Sets() <= kMaxEmptySets) return absl::OkStatus();
-  return TooManyError("x.shape", task.plan().Sets(), kMaxEmptySets);
+// A statistics group has elements, so sets are bounded by the bytes that came; but not where the groups are empty.
+absl::Status CheckEmptyGroups(const Task& task) {
+  const bool fills_groups = task.commits() || task.is_two_pass() || task.Wants(OutputKind::kMean) ||
+                            task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
+  if (!fills_groups || task.plan().elements > 0 || task.plan().StatisticsGroups() <= kMaxEmptyGroups)
+    return absl::OkStatus();
+  return LimitExceededError("x.shape", task.plan().StatisticsGroups(), kMaxEmptyGroups);
 }
 
 // What will run the call. Both halves of one that has two must run where it asks.
 absl::StatusOr<Executed> ChooseDevice(const DeviceScheduler& scheduler, const Task& task) {
   const Device device = task.call.device;
-  if (task.two_halves()) {
+  if (task.is_two_pass()) {
     NORMD_RETURN_IF_ERROR(scheduler.Choose(task.prepared->apply_plan, device, task.space).status());
   }
   return scheduler.Choose(task.plan(), device, task.space);
@@ -258,8 +259,8 @@ absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
                                .given_statistics = !own_statistics,
                                .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
   NORMD_ASSIGN_OR_RETURN(prepared->plan, MakePlan(spec, call.x.dtype, call.x.shape, options));
-  prepared->two_halves = TraitsOf(spec.method()).commit_gives_divisor && IsTraining(call);
-  if (!prepared->two_halves) return absl::OkStatus();
+  prepared->is_two_pass = TraitsOf(spec.method()).commit_gives_divisor && IsTraining(call);
+  if (!prepared->is_two_pass) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(prepared->apply_plan, MakePlan(spec, call.x.dtype, call.x.shape,
                                                         {.mode = Mode::kTraining, .given_statistics = true}));
   return absl::OkStatus();
@@ -299,7 +300,7 @@ Applied MakeApplied(const Task& task, Executed chosen) {
 StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
   StateReply state;
   state.result.version = task.session->version;
-  state.result.epoch = task.session->epoch;
+  state.result.uid = task.session->uid;
   state.result.applied = false;
   state.result.reason = task.call.validate_only ? Reason::kValidateOnly : Reason::kInference;
   state.result.durability = sessions.durability();
@@ -315,7 +316,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   prepared->spec = task->session == nullptr ? std::get<NormSpec>(call.target) : task->session->spec;
   prepared->commits = task->session != nullptr && IsTraining(call) && prepared->spec.HasState();
   if (task->session != nullptr) {
-    prepared->uid = task->session->epoch;
+    prepared->uid = task->session->uid;
     prepared->parameters_version = task->session->parameters_version;
     prepared->num_channels = task->session->num_channels;
   }
@@ -327,7 +328,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   const NormPlan& plan = prepared->plan;
   if (!scheduler.Supports(plan)) return UnimplementedError("spec", "a plan that this backend has no kernel for");
   NORMD_ASSIGN_OR_RETURN(Executed chosen, ChooseDevice(scheduler, *task));
-  prepared->runs_inline = !prepared->commits && !prepared->two_halves && !call.validate_only &&
+  prepared->runs_inline = !prepared->commits && !prepared->is_two_pass && !call.validate_only &&
                           chosen.device == Device::kCpu && plan.elements > 0 &&
                           plan.Work() <= scheduler.inline_elements();
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
@@ -335,7 +336,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
   NORMD_RETURN_IF_ERROR(CheckKept(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
-  NORMD_RETURN_IF_ERROR(CheckEmptySets(*task));
+  NORMD_RETURN_IF_ERROR(CheckEmptyGroups(*task));
   NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
   prepared->applied = MakeApplied(*task, std::move(chosen));
   task->reply.applied = prepared->applied;
@@ -365,7 +366,7 @@ absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& sched
   // It was also planned for where its tensors lie, which another call's may not.
   const bool holds_for_others = task->space.is_host() && !HasSharedOutputs(task->call);
   if (holds_for_others) task->reply.prepared = task->prepared;
-  task->reply.rows = task->plan().Sets();
+  task->reply.rows = task->plan().StatisticsGroups();
   if (session == nullptr) return absl::OkStatus();
   task->reply.applied.session_version = session->version;
   task->reply.state = UnchangedState(sessions, *task);

@@ -9,7 +9,7 @@
 #include <string>
 #include <variant>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "server/engine/call.h"
 #include "server/session/session_store.h"
 
@@ -21,7 +21,7 @@ struct PreparedCall {
   NormPlan plan;
   // PowerNorm training divides by what the step's commit says, so it runs in two halves: Reduce by `plan`, then Apply
   // by `apply_plan`, which is given the divisor.
-  bool two_halves = false;
+  bool is_two_pass = false;
   NormPlan apply_plan;
   bool commits = false;  // a training step on a session with running state
 
@@ -38,7 +38,7 @@ struct PreparedCall {
   // Whether it holds for `session` as it is now (null: a spec target).
   bool IsFor(const Session* session) const {
     if (session == nullptr) return uid.empty();
-    return uid == session->epoch && parameters_version == session->parameters_version &&
+    return uid == session->uid && parameters_version == session->parameters_version &&
            num_channels == session->num_channels;
   }
 };

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
 #include "server/engine/engine.h"
 #include "server/session/session_checks.h"
 
@@ -84,7 +84,7 @@ absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
 
 bool HasVectors(const RunningState& state) { return !state.mean.empty() || !state.var.empty() || !state.phi.empty(); }
 
-// One step's moments out of several parts. Per statistic set the parts are merged in the order given; instances, of
+// One step's moments out of several parts. Per statistics group the parts are merged in the order given; instances, of
 // which a session tracks the mean, are only more instances.
 absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
   Moments pooled;
@@ -98,7 +98,7 @@ absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
       return ParameterLengthError(Concat("moments[", i, "]"), static_cast<int64_t>(part.size()),
                                   static_cast<int64_t>(pooled.size()));
     }
-    for (size_t set = 0; set < pooled.size(); ++set) pooled[set] = Merge(pooled[set], part[set]);
+    for (size_t group = 0; group < pooled.size(); ++group) pooled[group] = Merge(pooled[group], part[group]);
   }
   return pooled;
 }
@@ -109,7 +109,7 @@ absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
   }
   NORMD_ASSIGN_OR_RETURN(Moments pooled, Pool(session.spec.method(), step.parts));
   return StateUpdate{.id = std::move(step.session),
-                     .epoch = session.epoch,
+                     .uid = session.uid,
                      .moments = std::move(pooled),
                      .step = std::move(step.step),
                      .expected_version = step.expected_version,
@@ -168,7 +168,7 @@ void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<Sessi
                    if (!session.ok()) return done(session.status());
                    const absl::Status valid = ValidatePatch(**session, patch);
                    if (!valid.ok()) return done(PrefixField(valid, kSessionField));
-                   patch.epoch = (*session)->epoch;
+                   patch.uid = (*session)->uid;
                    sessions_->Update(std::move(id), std::move(patch), std::move(done));
                  });
 }
@@ -211,8 +211,8 @@ void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
                  });
 }
 
-void Engine::ExportSession(std::string id, SessionStore::Hold hold, SessionDone<std::string> done) {
-  sessions_->Export(std::move(id), std::move(hold), std::move(done));
+void Engine::ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done) {
+  sessions_->Export(std::move(id), std::move(reserve), std::move(done));
 }
 
 void Engine::ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 
 namespace normd {
 namespace {
@@ -51,7 +51,7 @@ Shape OutputShape(const NormPlan& plan, OutputKind kind) {
 }
 
 int64_t OutputBytes(const NormPlan& plan, OutputKind kind) {
-  return (IsStatistic(kind) ? plan.Sets() : plan.elements) * SizeOf(OutputDType(plan, kind));
+  return (IsStatistic(kind) ? plan.StatisticsGroups() : plan.elements) * SizeOf(OutputDType(plan, kind));
 }
 
 bool HasSharedOutputs(const Call& call) {

@@ -6,12 +6,12 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "server/engine/call.h"
 
 namespace normd {
 
-// MEAN and INV_STD have a value a statistic set, Y and H are like x. Not for MOMENTS.
+// MEAN and INV_STD have a value a statistics group, Y and H are like x. Not for MOMENTS.
 DType OutputDType(const NormPlan& plan, OutputKind kind);
 Shape OutputShape(const NormPlan& plan, OutputKind kind);
 int64_t OutputBytes(const NormPlan& plan, OutputKind kind);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "server/engine/shared_outputs.h"
 
 namespace normd {
@@ -64,20 +64,20 @@ Job InputJob(Task& task, const NormPlan& plan) {
   return job;
 }
 
-bool NeedsXTogether(const DeviceScheduler& scheduler, const Task& task) {
-  const bool takes = scheduler.TakesSegments(task.plan()) && !task.two_halves() && !task.call.residual.present();
+bool NeedsContiguousX(const DeviceScheduler& scheduler, const Task& task) {
+  const bool takes = scheduler.AcceptsScattered(task.plan()) && !task.is_two_pass() && !task.call.residual.present();
   return task.call.x.scattered() && !takes;
 }
 
 // What PrepareTask and the backend allocate for a call, and encoding its moments. Not the parameters of a session: the
 // cache counts them.
 int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
-  int64_t bytes = NeedsXTogether(scheduler, task) ? task.call.x.size_bytes : 0;
+  int64_t bytes = NeedsContiguousX(scheduler, task) ? task.call.x.size_bytes : 0;
   const bool widens = SumsPowers(task.plan().statistic) && task.plan().dtype != DType::kF64;
   if (widens) bytes += task.plan().elements * SizeOf(DType::kF64);  // the backend's copy of x
   if (task.session == nullptr) bytes += BytesToPrepare(task.plan(), task.call.parameters);
-  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().Sets();
-  if (task.commits() || task.two_halves() || task.Wants(OutputKind::kMoments)) bytes += moments;
+  const auto moments = static_cast<int64_t>(sizeof(Moment)) * task.plan().StatisticsGroups();
+  if (task.commits() || task.is_two_pass() || task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.Wants(OutputKind::kMoments)) bytes += moments;
   if (task.call.moments_only) return bytes;
   if (task.call.outputs.empty()) return bytes + OutputBytes(task.plan(), OutputKind::kY);
@@ -102,18 +102,18 @@ bool Task::Wants(OutputKind kind) const {
                      [kind](const WantedOutput& output) { return output.kind == kind; });
 }
 
-bool Task::FirstHasWork() const { return !moments.empty() || (!two_halves() && SecondHasWork()); }
+bool Task::ReduceHasWork() const { return !moments.empty() || (!is_two_pass() && ApplyHasWork()); }
 
-bool Task::SecondHasWork() const {
+bool Task::ApplyHasWork() const {
   return plan().elements > 0 || Wants(OutputKind::kMean) || Wants(OutputKind::kInverseStd);
 }
 
-Job Task::FirstJob() {
+Job Task::ReduceJob() {
   Job job = InputJob(*this, plan());
   job.given_mean = given_mean;
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
-  if (two_halves()) {
+  if (is_two_pass()) {
     job.parameters = nullptr;  // which the second half applies
     return job;
   }
@@ -121,7 +121,7 @@ Job Task::FirstJob() {
   return job;
 }
 
-Job Task::SecondJob() {
+Job Task::ApplyJob() {
   Job job = InputJob(*this, prepared->apply_plan);
   if (together.data() != nullptr) {
     // The first half put x together.
@@ -156,7 +156,7 @@ int64_t BytesToPrepareFrom(const Task& task) {
 absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* parameters, BufferPool* buffers,
                          Task* task) {
   // First: a call that the budget has no room for converts nothing.
-  if (task->call.hold != nullptr) NORMD_RETURN_IF_ERROR(task->call.hold(BytesToMake(scheduler, *task)));
+  if (task->call.reserve != nullptr) NORMD_RETURN_IF_ERROR(task->call.reserve(BytesToMake(scheduler, *task)));
   if (task->plan().elements == 0) {
     // Nothing to apply parameters to, and their length is not bounded by the bytes that came.
   } else if (task->session != nullptr) {
@@ -164,10 +164,10 @@ absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* param
   } else {
     task->parameters = PrepareParameters(scheduler, task->spec(), task->plan(), task->call.parameters);
   }
-  if (task->commits() || task->two_halves() || task->Wants(OutputKind::kMoments)) {
-    task->moments.resize(static_cast<size_t>(task->plan().Sets()));
+  if (task->commits() || task->is_two_pass() || task->Wants(OutputKind::kMoments)) {
+    task->moments.resize(static_cast<size_t>(task->plan().StatisticsGroups()));
   }
-  if (NeedsXTogether(scheduler, *task)) {
+  if (NeedsContiguousX(scheduler, *task)) {
     task->together = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
   }
   if (task->call.moments_only) return absl::OkStatus();

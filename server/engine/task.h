@@ -1,6 +1,6 @@
 // One call on its way through the engine: what was asked, what it runs as, and the reply being built.
 // In the path: PlanTask (the checks), PrepareTask (parameters and outputs, once everything is valid), then the engine's
-// flight. Threads: a task belongs to one stage at a time; stages hand it on.
+// batch. Threads: a task belongs to one stage at a time; stages hand it on.
 #ifndef NORMD_SERVER_ENGINE_TASK_H_
 #define NORMD_SERVER_ENGINE_TASK_H_
 
@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/moments.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "server/base/buffer.h"
 #include "server/engine/call.h"
 #include "server/engine/parameter_cache.h"
@@ -43,18 +43,18 @@ struct Task {
   // REQUIRES: PlanTask has begun.
   const NormSpec& spec() const { return prepared->spec; }
   const NormPlan& plan() const { return prepared->plan; }
-  bool two_halves() const { return prepared->two_halves; }
+  bool is_two_pass() const { return prepared->is_two_pass; }
   bool commits() const { return prepared->commits; }
 
   // The session that the call names, null for a spec target.
   const std::string* TargetId() const;
   bool Wants(OutputKind kind) const;
   // Whether a half has anything to compute; an empty tensor has only its statistics, if they are wanted.
-  bool FirstHasWork() const;
-  bool SecondHasWork() const;
+  bool ReduceHasWork() const;
+  bool ApplyHasWork() const;
   // The job of the first half, or of all of it; and that of the second. REQUIRES: PrepareTask was ok.
-  Job FirstJob();
-  Job SecondJob();
+  Job ReduceJob();
+  Job ApplyJob();
   // Takes into reply.applied what ran a half.
   void NoteExecuted(const Executed& executed);
 };

@@ -1,5 +1,5 @@
 // What metrics are made of: a set that lists, keeps and writes them, and tables of a metric's series by the values of
-// its labels. Knows no metric of normd: those are the rows of server/metrics.h and of server/figures.cc.
+// its labels. Knows no metric of normd: those are the rows of server/metrics.h and of server/stats.cc.
 // In the path: below both. Labels have closed lists of values, so the number of series is bounded.
 // Threads: tables are made on one thread, before anybody counts; then everything is safe from any thread but
 // MirrorTable::Set. Counting is an array look-up and an atomic add, no strings.

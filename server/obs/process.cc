@@ -61,22 +61,22 @@ int64_t ReadPrivateBytes() {
   return (pages.all - pages.shared) * sysconf(_SC_PAGESIZE);
 }
 
-ProcessFigures ReadProcessFigures() {
-  ProcessFigures figures;
+ProcessStats ReadProcessStats() {
+  ProcessStats stats;
   std::istringstream stat = StatAfterCommand();
   std::string field;
   const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
   for (int number = 3; number <= 24 && stat >> field; ++number) {
     const double value = number == 3 ? 0 : std::atof(field.c_str());
-    if (number == 14 || number == 15) figures.cpu_seconds += value / ticks;
-    if (number == 20) figures.threads = static_cast<int64_t>(value);
-    if (number == 22) figures.start_time_seconds = BootTimeSeconds() + value / ticks;
-    if (number == 24) figures.resident_bytes = static_cast<int64_t>(value) * sysconf(_SC_PAGESIZE);
+    if (number == 14 || number == 15) stats.cpu_seconds += value / ticks;
+    if (number == 20) stats.threads = static_cast<int64_t>(value);
+    if (number == 22) stats.start_time_seconds = BootTimeSeconds() + value / ticks;
+    if (number == 24) stats.resident_bytes = static_cast<int64_t>(value) * sysconf(_SC_PAGESIZE);
   }
-  figures.open_fds = CountOpenFds();
+  stats.open_fds = CountOpenFds();
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) figures.max_fds = static_cast<int64_t>(limit.rlim_cur);
-  return figures;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) stats.max_fds = static_cast<int64_t>(limit.rlim_cur);
+  return stats;
 }
 
 }  // namespace normd

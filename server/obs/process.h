@@ -6,7 +6,7 @@
 
 namespace normd {
 
-struct ProcessFigures {
+struct ProcessStats {
   int64_t resident_bytes = 0;
   int64_t open_fds = 0;
   int64_t max_fds = 0;
@@ -21,7 +21,7 @@ int64_t ReadResidentBytes();
 int64_t ReadPrivateBytes();
 
 // What cannot be read stays 0.
-ProcessFigures ReadProcessFigures();
+ProcessStats ReadProcessStats();
 
 }  // namespace normd
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/codec/call_decoder.h"
 #include "server/rpc/services/health_service.h"
@@ -28,7 +28,7 @@
 #include "server/rpc/transport/dispatcher.h"
 #include "server/rpc/transport/listener_probe.h"
 #include "server/rpc/transport/listening_socket.h"
-#include "server/rpc/transport/read_gate.h"
+#include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/route.h"
 #include "server/rpc/transport/transfer_watch.h"
 #include "server/rpc/transport/transport_options.h"
@@ -42,7 +42,7 @@ class GrpcServer::State {
       : options_(std::move(options)),
         admission_({options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, options_.observer.on_bytes_in_flight),
         context_{.admission = &admission_,
-                 .read_gate = &read_gate_,
+                 .read_limiter = &read_limiter_,
                  .observer = &options_.observer,
                  .max_message_bytes = options_.max_message_bytes,
                  .buffers = resources->buffers.get(),
@@ -84,7 +84,7 @@ class GrpcServer::State {
       accept_loop_.Stop();
       health_.EndWatches();
       shared_memory_.EndRegistrations();
-      read_gate_.Open();
+      read_limiter_.Open();
       transfers_.Drain();
       const absl::Time end = SteadyNow() + grace;
       dispatcher_.Drain(grace);
@@ -98,8 +98,8 @@ class GrpcServer::State {
   const std::vector<int>& ports() const { return ports_; }
   rpc::HealthService& health() { return health_; }
   bool Answers() const { return probe_.answers(); }
-  ConnectionFigures connections() const { return connections_.figures(); }
-  QueueFigures TakeQueueFigures() { return dispatcher_.TakeFigures(); }
+  ConnectionStats connections() const { return connections_.stats(); }
+  QueueStats TakeQueueStats() { return dispatcher_.TakeStats(); }
 
  private:
   // For gRPC to notice that its connections have ended.
@@ -152,7 +152,7 @@ class GrpcServer::State {
   const GrpcServerOptions options_;
   rpc::Admission admission_;
   // Some of what waits has come: together with the budget it is what TransferWatch allows.
-  rpc::ReadGate read_gate_{
+  rpc::ReadLimiter read_limiter_{
       &admission_, {.longest = options_.max_wait_for_room, .max_message_bytes = options_.max_in_flight_bytes / 4 * 3}};
   const rpc::RouteContext context_;
   rpc::CallDecoder decoder_{&context_};
@@ -161,7 +161,7 @@ class GrpcServer::State {
   rpc::HealthService health_;
   rpc::Reflection reflection_{options_.reflection};
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
-  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_gate_};
+  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
   rpc::AcceptLoop accept_loop_{{.setup_timeout = options_.setup_timeout},
                                &connections_,
                                [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
@@ -186,8 +186,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions 
 
 const std::vector<int>& GrpcServer::ports() const { return state_->ports(); }
 bool GrpcServer::Answers() const { return state_->Answers(); }
-ConnectionFigures GrpcServer::connections() const { return state_->connections(); }
-QueueFigures GrpcServer::TakeQueueFigures() { return state_->TakeQueueFigures(); }
+ConnectionStats GrpcServer::connections() const { return state_->connections(); }
+QueueStats GrpcServer::TakeQueueStats() { return state_->TakeQueueStats(); }
 void GrpcServer::SetServing(bool serving) { state_->health().SetServing(serving); }
 void GrpcServer::Shutdown(absl::Duration grace) { state_->Shutdown(grace); }
 

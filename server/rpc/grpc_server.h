@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "server/base/resources.h"
 #include "server/engine/engine.h"
-#include "server/rpc/transport/connection_figures.h"
-#include "server/rpc/transport/queue_figures.h"
+#include "server/rpc/transport/connection_stats.h"
+#include "server/rpc/transport/queue_stats.h"
 #include "server/rpc/transport/server_options.h"
 
 namespace normd {
@@ -33,9 +33,9 @@ class GrpcServer {
 
   // Whether a connection to each listener is taken in and served at the moment: asked of the listeners themselves.
   bool Answers() const;
-  ConnectionFigures connections() const;
+  ConnectionStats connections() const;
   // The longest callback is that since the last call.
-  QueueFigures TakeQueueFigures();
+  QueueStats TakeQueueStats();
 
   // What health answers and tells its watchers, for "" and for both services. Requests are served either way.
   void SetServing(bool serving);

@@ -51,7 +51,7 @@ void BatchQueue::Return(std::unique_ptr<Submission> submission) {
 
 void BatchQueue::Insert(std::unique_ptr<Submission> submission) {
   ++callers_[submission->context.caller].waiting;
-  Lane& lane = lanes_[submission->key];
+  Lane& lane = workers_[submission->key];
   lane.jobs += static_cast<int64_t>(submission->jobs.size());
   lane.bytes += submission->bytes;
   const Place place = {submission->turn, submission->sequence};
@@ -69,15 +69,15 @@ absl::Time BatchQueue::DueOf(const Lane& lane) const {
 
 absl::Time BatchQueue::NextDue() const {
   absl::Time due = absl::InfiniteFuture();
-  for (const auto& [key, lane] : lanes_) due = std::min(due, DueOf(lane));
+  for (const auto& [key, lane] : workers_) due = std::min(due, DueOf(lane));
   return due;
 }
 
 BatchQueue::Lanes::iterator BatchQueue::NextLane(absl::Time now) {
-  auto next = lanes_.end();
-  for (auto it = lanes_.begin(); it != lanes_.end(); ++it) {
+  auto next = workers_.end();
+  for (auto it = workers_.begin(); it != workers_.end(); ++it) {
     if (DueOf(it->second) > now) continue;
-    if (next == lanes_.end() || it->second.waiting.begin()->first < next->second.waiting.begin()->first) next = it;
+    if (next == workers_.end() || it->second.waiting.begin()->first < next->second.waiting.begin()->first) next = it;
   }
   return next;
 }
@@ -85,7 +85,7 @@ BatchQueue::Lanes::iterator BatchQueue::NextLane(absl::Time now) {
 Submissions BatchQueue::Take(absl::Time now) {
   Submissions launch;
   const auto it = NextLane(now);
-  if (it == lanes_.end()) return launch;
+  if (it == workers_.end()) return launch;
   Lane& lane = it->second;
   now_turn_ = std::max(now_turn_, lane.waiting.begin()->first.first);
   int64_t jobs = 0, bytes = 0;
@@ -98,7 +98,7 @@ Submissions BatchQueue::Take(absl::Time now) {
     launch.push_back(Remove(lane));
     if (!it->first.has_value()) break;
   }
-  if (lane.waiting.empty()) lanes_.erase(it);
+  if (lane.waiting.empty()) workers_.erase(it);
   return launch;
 }
 

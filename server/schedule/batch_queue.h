@@ -76,7 +76,7 @@ class BatchQueue {
   // Nothing waits for company any more.
   void StopDelaying() { limits_.max_delay = absl::ZeroDuration(); }
 
-  bool empty() const { return lanes_.empty(); }
+  bool empty() const { return workers_.empty(); }
 
  private:
   using Place = std::pair<uint64_t, uint64_t>;  // turn, sequence
@@ -98,7 +98,7 @@ class BatchQueue {
   std::unique_ptr<Submission> Remove(Lane& lane);
 
   BatchLimits limits_;
-  Lanes lanes_;
+  Lanes workers_;
   std::unordered_map<uint64_t, CallerTurns> callers_;  // those who have something waiting
   uint64_t now_turn_ = 0;                              // of the last launch
   uint64_t next_sequence_ = 0;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/mutex.h"
-#include "server/base/status_macros.h"
 
 namespace normd {
 namespace {

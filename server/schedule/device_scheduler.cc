@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/mutex.h"
-#include "server/base/status_macros.h"
 #include "server/schedule/job_list.h"
 
 namespace normd {
@@ -23,7 +23,7 @@ Device AskedFor(const Work& work, size_t job) { return work.devices.empty() ? De
 std::vector<std::unique_ptr<std::byte[]>> MakeContiguous(const Backend& device, std::vector<Job>& jobs) {
   std::vector<std::unique_ptr<std::byte[]>> rooms;
   for (Job& job : jobs) {
-    if (job.x_segments.empty() || job.x_buffer != nullptr || device.TakesSegments(*job.plan)) continue;
+    if (job.x_segments.empty() || job.x_buffer != nullptr || device.AcceptsScattered(*job.plan)) continue;
     const int64_t size_bytes = job.plan->elements * SizeOf(job.plan->dtype);
     rooms.push_back(std::make_unique<std::byte[]>(static_cast<size_t>(size_bytes)));
     GatherSegments(job.x_segments, 0, size_bytes, rooms.back().get());
@@ -143,11 +143,11 @@ absl::StatusOr<Executed> DeviceScheduler::Choose(const NormPlan& plan, Device de
   return Executed{.device = found->info.kind, .kernel = found->info.backend->KernelName(plan)};
 }
 
-bool DeviceScheduler::TakesSegments(const NormPlan& plan) const {
-  if (!cpu_->TakesSegments(plan)) return false;
+bool DeviceScheduler::AcceptsScattered(const NormPlan& plan) const {
+  if (!cpu_->AcceptsScattered(plan)) return false;
   return plan.elements <= cpu_->inline_elements() ||
          std::all_of(devices_.begin(), devices_.end(),
-                     [&plan](const auto& device) { return device->info.backend->TakesSegments(plan); });
+                     [&plan](const auto& device) { return device->info.backend->AcceptsScattered(plan); });
 }
 
 std::shared_ptr<const PreparedParameters> DeviceScheduler::Prepare(

@@ -64,7 +64,7 @@ class DeviceScheduler {
   // before; FAILED_PRECONDITION (DeviceNotAvailableError) where nothing will.
   absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device, const MemorySpace& space = {}) const;
   // Whether a job of `plan`, without residual, may come with its x scattered; else it needs an x_buffer.
-  bool TakesSegments(const NormPlan& plan) const;
+  bool AcceptsScattered(const NormPlan& plan) const;
   // Work of at most so many elements, in which no job must run on a device, is done before Submit returns.
   int64_t inline_elements() const { return cpu_->inline_elements(); }
   // The parameters for every device.

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
-#include "server/base/status_macros.h"
 
 namespace normd {
 
@@ -45,12 +45,12 @@ absl::Status CheckMoments(const Moments& moments) {
 }
 
 absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& moments) {
-  const auto sets = static_cast<int64_t>(moments.size());
+  const auto groups = static_cast<int64_t>(moments.size());
   if (!TraitsOf(spec.method()).steps_by_sample) {
-    return sets == channels ? absl::OkStatus() : ParameterLengthError("moments", sets, channels);
+    return groups == channels ? absl::OkStatus() : ParameterLengthError("moments", groups, channels);
   }
-  if (sets % channels == 0) return absl::OkStatus();
-  return OutOfRangeError("moments", absl::StrCat(sets), absl::StrCat("a multiple of C = ", channels),
+  if (groups % channels == 0) return absl::OkStatus();
+  return OutOfRangeError("moments", absl::StrCat(groups), absl::StrCat("a multiple of C = ", channels),
                          "MOMENTS_OUT_OF_RANGE");
 }
 

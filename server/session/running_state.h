@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/moments.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "server/session/session_store.h"
 
 namespace normd {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -66,7 +66,7 @@ absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, co
   NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, limits));
   FillDefaults(&session);
   NORMD_RETURN_IF_ERROR(ValidateState(session.spec, session.num_channels, session.state));
-  session.epoch = RandomHex(4);
+  session.uid = RandomHex(4);
   session.create_time = session.update_time = now;
   stored.published = std::make_shared<const Session>(std::move(session));
   return stored;
@@ -101,7 +101,7 @@ absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expect
 absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
                           StoredSession* stored) {
   const Session& before = *stored->published;
-  if (!patch.epoch.empty() && patch.epoch != before.epoch) return SessionReplacedError(before.id);
+  if (!patch.uid.empty() && patch.uid != before.uid) return SessionReplacedError(before.id);
   NORMD_RETURN_IF_ERROR(CheckVersion(before, patch.expected_version));
   auto after = std::make_shared<Session>(before);
   if (patch.weight.has_value() || patch.bias.has_value()) {
@@ -133,8 +133,8 @@ int64_t QuotaBytes(const Session& session) {
 }
 
 absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits) {
-  if (sessions > limits.max_sessions) return TooManyError("sessions", sessions, limits.max_sessions);
-  if (bytes > limits.max_total_bytes) return TooManyError("bytes of all sessions", bytes, limits.max_total_bytes);
+  if (sessions > limits.max_sessions) return LimitExceededError("sessions", sessions, limits.max_sessions);
+  if (bytes > limits.max_total_bytes) return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes);
   return absl::OkStatus();
 }
 

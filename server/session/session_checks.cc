@@ -5,10 +5,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/running_state.h"
 
 namespace normd {
@@ -110,10 +110,10 @@ absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channel
   for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
     if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
   }
-  if (bytes > limits.max_parameter_bytes) return TooManyError("parameters", bytes, limits.max_parameter_bytes);
+  if (bytes > limits.max_parameter_bytes) return LimitExceededError("parameters", bytes, limits.max_parameter_bytes);
   // Two vectors of f64 a channel count as parameters do: a huge C must not allocate.
   const int64_t max_channels = limits.max_parameter_bytes / (2 * SizeOf(DType::kF64));
-  if (channels > max_channels) return TooManyError("num_channels", channels, max_channels);
+  if (channels > max_channels) return LimitExceededError("num_channels", channels, max_channels);
   return absl::OkStatus();
 }
 

@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/moments.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 
 namespace normd {
@@ -60,8 +60,8 @@ struct StepId {
 
 // A published, immutable snapshot.
 struct Session {
-  std::string id;     // without "sessions/"
-  std::string epoch;  // the uid
+  std::string id;   // without "sessions/"
+  std::string uid;  // the uid
   uint64_t version = 0;
   uint64_t parameters_version = 0;  // +1 when parameters change: (epoch, this) keys prepared parameters
   NormSpec spec;
@@ -82,7 +82,7 @@ using SessionPtr = std::shared_ptr<const Session>;
 struct StateUpdate {
   std::string id;
   // The session the moments were computed for: one that was deleted and created again is another. Empty: any.
-  std::string epoch;
+  std::string uid;
   Moments moments;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
@@ -94,7 +94,7 @@ struct StateUpdate {
 
 struct CommitResult {
   uint64_t version = 0;
-  std::string epoch;
+  std::string uid;
   bool applied = false;
   Reason reason = Reason::kApplied;
   bool replayed = false;
@@ -129,7 +129,7 @@ struct ListPage {
 };
 
 struct SessionPatch {
-  std::string epoch;  // of the session that it was validated against, as in StateUpdate; empty: any
+  std::string uid;  // of the session that it was validated against, as in StateUpdate; empty: any
   std::optional<std::optional<OwnedTensor>> weight, bias;  // outer: named in the mask; inner absent: removed
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::optional<absl::Duration>> ttl;
@@ -137,7 +137,7 @@ struct SessionPatch {
 };
 
 // What a store says of itself at one moment; counts since it was opened.
-struct StoreFigures {
+struct StoreStats {
   int64_t sessions = 0;
   int64_t bytes = 0;  // QuotaBytes of all sessions
   int64_t resident_sessions = 0;
@@ -159,13 +159,13 @@ class SessionStore {
  public:
   template <typename T>
   using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
-  using Cancelled = std::function<bool()>;                  // as in StateUpdate
-  using Hold = std::function<absl::Status(int64_t bytes)>;  // asked before so much memory is taken; null: always
+  using Cancelled = std::function<bool()>;                     // as in StateUpdate
+  using Reserve = std::function<absl::Status(int64_t bytes)>;  // asked before so much memory is taken; null: always
 
   virtual ~SessionStore() = default;
   virtual Durability durability() const = 0;
   virtual const SessionLimits& limits() const = 0;
-  virtual StoreFigures figures() const = 0;
+  virtual StoreStats stats() const = 0;
 
   // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and
   // for expired ids, DATA_LOSS for a damaged record, UNAVAILABLE when the store cannot be read.
@@ -194,7 +194,7 @@ class SessionStore {
   // The whole session as a serialised normd.store.v1.SessionRecord, step ids included; and back. DATA_LOSS on a bad
   // checksum. Import creates: an empty id means the record's.
   // `hold` is asked before the record is made, for what making it takes.
-  virtual void Export(std::string id, Hold hold, Done<std::string> done) = 0;
+  virtual void Export(std::string id, Reserve reserve, Done<std::string> done) = 0;
   virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
 };
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/running_state.h"
 #include "server/session/session_checks.h"
 
@@ -25,7 +25,7 @@ std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome
 
 CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
   CommitResult result = {.version = outcome.version,
-                         .epoch = stored.published->epoch,
+                         .uid = stored.published->uid,
                          .applied = outcome.applied,
                          .reason = outcome.reason,
                          .replayed = true,
@@ -47,7 +47,7 @@ void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* store
 absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const SessionLimits& limits, absl::Time now,
                                         StoredSession* stored) {
   const Session& session = *stored->published;
-  if (!update.epoch.empty() && update.epoch != session.epoch) return SessionNotFoundError(update.id);
+  if (!update.uid.empty() && update.uid != session.uid) return SessionNotFoundError(update.id);
   // A replay comes first: the version that its caller expected is long gone.
   uint64_t hash = 0;
   if (update.step.has_value()) {
@@ -66,7 +66,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
                          ApplyStep(session.spec, session.num_channels, update.moments, &next->state));
   const bool applied = reason == Reason::kApplied;
   CommitResult result = {.version = session.version + (applied ? 1 : 0),
-                         .epoch = session.epoch,
+                         .uid = session.uid,
                          .applied = applied,
                          .reason = reason,
                          .num_batches = next->state.num_batches,

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 
 namespace normd {
@@ -27,7 +27,7 @@ constexpr uint64_t kMaxFirst = (uint64_t{1} << (64 - kCountBits)) - 1;
 
 struct Slot {
   std::atomic<uint64_t> range{0};  // 0: free
-  std::atomic<bool> damaged{false};
+  std::atomic<bool> truncated{false};
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
@@ -52,7 +52,7 @@ bool Absorb(uint64_t address) {
   for (Slot& slot : table) {
     const uint64_t range = slot.range.load(std::memory_order_acquire);
     if (address - BeginOf(range) >= SizeOf(range)) continue;  // wraps around below the begin
-    slot.damaged.store(true, std::memory_order_release);
+    slot.truncated.store(true, std::memory_order_release);
     return ReplaceByZeros(range);
   }
   return false;
@@ -119,14 +119,14 @@ absl::StatusOr<std::unique_ptr<FaultGuard>> FaultGuard::Protect(const void* base
       return std::unique_ptr<FaultGuard>(new FaultGuard(slot));
     }
   }
-  return TooManyError("guarded regions", kMaxRanges + 1, kMaxRanges);
+  return LimitExceededError("guarded regions", kMaxRanges + 1, kMaxRanges);
 }
 
 FaultGuard::~FaultGuard() {
-  table[slot_].damaged.store(false, std::memory_order_relaxed);
+  table[slot_].truncated.store(false, std::memory_order_relaxed);
   table[slot_].range.store(0, std::memory_order_release);
 }
 
-bool FaultGuard::damaged() const { return table[slot_].damaged.load(std::memory_order_acquire); }
+bool FaultGuard::truncated() const { return table[slot_].truncated.load(std::memory_order_acquire); }
 
 }  // namespace normd

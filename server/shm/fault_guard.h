@@ -1,6 +1,6 @@
 // Keeps the server alive when a client cuts off memory that it shares: an access past the end of a shared object raises
 // SIGBUS, which would kill the process. While a FaultGuard lives, a fault within its range replaces the whole range by
-// private zero pages, marks the guard as damaged, and the kernel that was running goes on.
+// private zero pages, marks the guard as truncated, and the kernel that was running goes on.
 //
 // One handler and one table for the process, the only mutable global of the server: signal actions belong to the
 // process, and a handler gets the faulting address and nothing else, so what it looks the address up in can only be
@@ -38,7 +38,7 @@ class FaultGuard {
 
   // Whether a fault was met. From then on the range is private memory of this process, zero at first. Any thread; a
   // thread sees its own faults, and those of threads that it has waited for.
-  bool damaged() const;
+  bool truncated() const;
 
  private:
   explicit FaultGuard(int slot) : slot_(slot) {}

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older headers lack it
@@ -127,10 +127,10 @@ MappedRegion::~MappedRegion() {
   munmap(data_, static_cast<size_t>(size_bytes_));
 }
 
-absl::Status MappedRegion::CheckIntact() const {
-  if (sealed() && !damaged()) return absl::OkStatus();
+absl::Status MappedRegion::CheckNotTruncated() const {
+  if (sealed() && !truncated()) return absl::OkStatus();
   struct stat info {};
-  const bool intact = !damaged() && fstat(descriptor_.get(), &info) == 0 && info.st_size >= size_bytes_;
+  const bool intact = !truncated() && fstat(descriptor_.get(), &info) == 0 && info.st_size >= size_bytes_;
   return intact ? absl::OkStatus() : RegionTruncatedError();
 }
 

@@ -58,11 +58,11 @@ class MappedRegion {
 
   // Whether an access met no memory, as where the object was cut off: what was read since is zeros, what was written is
   // lost. Costs one load.
-  bool damaged() const { return guard_->damaged(); }
+  bool truncated() const { return guard_->truncated(); }
 
-  // Before a use: FAILED_PRECONDITION (RegionTruncatedError) when damaged or when the object is shorter than the
+  // Before a use: FAILED_PRECONDITION (RegionTruncatedError) when truncated or when the object is shorter than the
   // mapping now. A system call for an unsealed region, a load for a sealed one.
-  absl::Status CheckIntact() const;
+  absl::Status CheckNotTruncated() const;
 
  private:
   MappedRegion(std::byte* data, int64_t size_bytes) : data_(data), size_bytes_(size_bytes) {}

@@ -29,8 +29,10 @@ class Region {
 
   // As MappedRegion's. Of CUDA memory nothing can be asked: what becomes of it when its owner frees it is undefined.
   bool sealed() const { return mapped_ == nullptr || mapped_->sealed(); }
-  bool damaged() const { return mapped_ != nullptr && mapped_->damaged(); }
-  absl::Status CheckIntact() const { return mapped_ == nullptr ? absl::OkStatus() : mapped_->CheckIntact(); }
+  bool truncated() const { return mapped_ != nullptr && mapped_->truncated(); }
+  absl::Status CheckNotTruncated() const {
+    return mapped_ == nullptr ? absl::OkStatus() : mapped_->CheckNotTruncated();
+  }
 
  private:
   // One of the two.

@@ -8,9 +8,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 
 namespace normd {
 namespace {
@@ -58,7 +58,7 @@ class RegionTable::Budget {
   absl::Status Take(const RegionLimits& limits, const std::string& owner, int64_t size_bytes) {
     MutexLock lock(mu_);
     const auto found = owners_.find(owner);
-    const Figures own = found == owners_.end() ? Figures() : found->second;
+    const Stats own = found == owners_.end() ? Stats() : found->second;
     NORMD_RETURN_IF_ERROR(Check("regions", all_.regions, 1, limits.max_regions));
     NORMD_RETURN_IF_ERROR(Check("regions of one owner", own.regions, 1, limits.max_owner_regions));
     NORMD_RETURN_IF_ERROR(Check("bytes of all regions", all_.bytes, size_bytes, limits.max_total_bytes));
@@ -72,28 +72,28 @@ class RegionTable::Budget {
     Change(owner, -1, -size_bytes);
   }
 
-  Figures all() const {
+  Stats all() const {
     MutexLock lock(mu_);
     return all_;
   }
 
  private:
   static absl::Status Check(std::string_view field, int64_t used, int64_t more, int64_t limit) {
-    return more <= limit - used ? absl::OkStatus() : TooManyError(field, used + more, limit);
+    return more <= limit - used ? absl::OkStatus() : LimitExceededError(field, used + more, limit);
   }
 
   void Change(const std::string& owner, int64_t regions, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    Figures& own = owners_[owner];
-    for (Figures* figures : {&all_, &own}) {
-      figures->regions += regions;
-      figures->bytes += bytes;
+    Stats& own = owners_[owner];
+    for (Stats* stats : {&all_, &own}) {
+      stats->regions += regions;
+      stats->bytes += bytes;
     }
     if (own.regions == 0) owners_.erase(owner);
   }
 
   mutable Mutex mu_;
-  Figures all_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Figures> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
+  Stats all_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Stats> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
 };
 
 RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda, WorkPool* work_pool)
@@ -186,12 +186,12 @@ absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t
     region = found->second.region;
   }
   NORMD_RETURN_IF_ERROR(CheckRange(*region, offset, size_bytes));
-  NORMD_RETURN_IF_ERROR(region->CheckIntact());
+  NORMD_RETURN_IF_ERROR(region->CheckNotTruncated());
   std::byte* const data = region->data() + offset;
   const MemorySpace space = region->space();
   return RegionRange{data, static_cast<int64_t>(size_bytes), Pin(std::move(region)), space};
 }
 
-RegionTable::Figures RegionTable::figures() const { return budget_->all(); }
+RegionTable::Stats RegionTable::stats() const { return budget_->all(); }
 
 }  // namespace normd

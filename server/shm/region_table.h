@@ -46,7 +46,7 @@ struct RegionRange {
 
   // After the use, before its result is told: whether the region was cut off meanwhile, so that the call fails with
   // RegionTruncatedError.
-  bool damaged() const { return pin != nullptr && pin->damaged(); }
+  bool truncated() const { return pin != nullptr && pin->truncated(); }
 };
 
 class RegionTable {
@@ -76,11 +76,11 @@ class RegionTable {
   // FAILED_PRECONDITION (RegionTruncatedError).
   absl::StatusOr<RegionRange> Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const;
 
-  struct Figures {
+  struct Stats {
     int64_t regions = 0;  // mapped: removed ones that are still in use included
     int64_t bytes = 0;
   };
-  Figures figures() const;
+  Stats stats() const;
   const RegionLimits& limits() const { return limits_; }
 
  private:

@@ -1,7 +1,7 @@
 // The edge cases of the specification's sections on numbers (3), PowerNorm (5) and tensors (6), each in EXACT and,
 // where it promises the same, in FAST. The line that a test holds stands above it. Held elsewhere: 3.1
 // conditioning, 3.3 range (sweep_test.cc); 4 (tests/kernels/invariance_test.cc, identities_test.cc); 5's golden numbers
-// and cast orders (tests/kernels/examples_test.cc); 6's refusals (tests/kernels/norm_refusals_test.cc), mixed parameter
+// and cast orders (tests/kernels/examples_test.cc); 6's refusals (tests/kernels/plan_refusals_test.cc), mixed parameter
 // dtypes, masks, residuals, empty tensors and permuted axes (tests/kernels/cases.h), 2^31 elements (large_test.cc).
 #include <cmath>
 #include <limits>
@@ -211,7 +211,7 @@ TEST(EdgesExactTest, AHugeConstantGivesItsBiasWhateverTheEps) {
   }
 }
 
-// 6, corners: scaling a set of tiny f64 numbers does not take what it leaves out beyond the range.
+// 6, corners: scaling a group of tiny f64 numbers does not take what it leaves out beyond the range.
 TEST(EdgesExactTest, ElementsFarBeyondAScaledSetStayInRange) {
   NormSpec partial = cases::PartialK(2);
   partial.eps = 0;
@@ -432,7 +432,7 @@ TEST_P(EdgesTest, ParametersFollowTheOrderInWhichAxesAreListed) {
             On(cases::Axes(Method::kLayerNorm, {0, 2}), {2, 3, 4}, x).Weight(w_sorted).Bias(b_sorted).Y());
 }
 
-// 6, corners: one value in a set has variance 0 and gives b.
+// 6, corners: one value in a group has variance 0 and gives b.
 TEST_P(EdgesTest, OneValueInASetGivesTheBias) {
   const Values x = {3.25, -100, 0, 60000, 0x1p-24, 1};
   const Values b = {1, -2, 0.5, 3, 0, 8};
@@ -492,7 +492,7 @@ TEST_P(EdgesTest, BeyondTheFirstKANanPoisonsItsOwnElement) {
   }
 }
 
-// 6: empty tensors give empty outputs; sets of nothing have nothing to give.
+// 6: empty tensors give empty outputs; groups of nothing have nothing to give.
 TEST_P(EdgesTest, EmptyTensorsGiveEmptyOutputs) {
   EXPECT_EQ(On(cases::Over({5}), {0, 5}, {}).Y(), Values());
   EXPECT_EQ(On(cases::Over({0}), {5, 0}, {}).Y(), Values());

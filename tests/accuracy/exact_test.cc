@@ -15,7 +15,7 @@ using oracle::Wide;
 
 constexpr Layout kFirst = Layout::kChannelsFirst, kLast = Layout::kChannelsLast;
 
-// The numbers of one statistic set, repeated over the set, and what they give.
+// The numbers of one statistics group, repeated over the group, and what they give.
 struct Known {
   Values x;
   double eps;
@@ -39,19 +39,19 @@ std::vector<Known> KnownDeviations() {
   };
 }
 
-// Fills in what is known of `sets` sets of `count` values each.
+// Fills in what is known of `groups` groups of `count` values each.
 struct Expected {
   oracle::Result want;
 
   void Set(int64_t count, Wide mean, Wide m2, Wide divisor) {
-    want.sets.push_back(
+    want.groups.push_back(
         {.count = count, .mean = mean, .m2 = m2, .deviation = oracle::Sqrt(m2 / count), .inverse = 1 / divisor});
   }
-  void Y(Wide y, size_t set, Wide w = 1, Wide b = 0) {
+  void Y(Wide y, size_t group, Wide w = 1, Wide b = 0) {
     want.y.push_back(y * w + b);
     want.weight.push_back(w);
     want.bias.push_back(b);
-    want.set.push_back(set);
+    want.group.push_back(group);
   }
 };
 

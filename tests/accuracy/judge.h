@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/base/strings.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/text.h"
 #include "tests/kernels/agreement.h"
 #include "tests/kernels/call.h"
 #include "tests/kernels/cases.h"

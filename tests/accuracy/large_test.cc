@@ -77,7 +77,7 @@ class LargeTest : public testing::Test {
     for (int64_t i = 0; i < kElements; ++i) x_->data()[i] = bits[ValueAt(i) - 500];
   }
 
-  // Runs the case over x_ into y_; moments of few sets into moments_.
+  // Runs the case over x_ into y_; moments of few groups into moments_.
   void Run(const NormSpec& spec, std::vector<int64_t> shape, Precision precision) {
     Case c = cases::With(cases::On(spec, std::move(shape)), DType::kF16);
     c.options.precision = precision;
@@ -91,13 +91,13 @@ class LargeTest : public testing::Test {
     job.plan = &*plan;
     job.x = x_->data();
     job.y = y_->data();
-    if (plan->Sets() <= kShort) moments_.resize(static_cast<size_t>(plan->Sets()));
+    if (plan->StatisticsGroups() <= kShort) moments_.resize(static_cast<size_t>(plan->StatisticsGroups()));
     if (!moments_.empty()) job.moments = moments_.data();
     const absl::Status status = RunJobs(*backend, {job});
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  // y of element i, given the sums of its set.
+  // y of element i, given the sums of its group.
   void ExpectElement(int64_t i, const IntegerSums& sums, bool centred, double eps) {
     const Wide mean = centred ? Wide(sums.sum) / sums.count : Wide(0);
     const Wide mean_square = Wide(sums.squares) / sums.count - mean * mean;
@@ -108,11 +108,11 @@ class LargeTest : public testing::Test {
                                  << static_cast<double>(want);
   }
 
-  void ExpectMoment(size_t set, const IntegerSums& sums) {
+  void ExpectMoment(size_t group, const IntegerSums& sums) {
     const Wide mean = Wide(sums.sum) / sums.count, m2 = Wide(sums.squares) - mean * sums.sum;
-    const oracle::SetStatistics want = {
+    const oracle::GroupStatistics want = {
         .count = sums.count, .mean = mean, .m2 = m2, .deviation = oracle::Sqrt(m2 / sums.count), .inverse = 0};
-    const Moment& got = moments_[set];
+    const Moment& got = moments_[group];
     EXPECT_EQ(oracle::CompareMoment(name_, bound_, want, got.count, got.mean, got.m2), "");
   }
 

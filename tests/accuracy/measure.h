@@ -31,14 +31,14 @@ struct OwnUlp {
 };
 OwnUlp MeasureAtOwnUlp(Backend& backend, const Case& c, const CaseData& data);
 
-// How far the mean and variance of a batch lie from those of the whole set, root mean square over channels and batches:
-// the mean in standard deviations, the variance in variances.
+// How far the mean and variance of a batch lie from those of the whole group, root mean square over channels and
+// batches: the mean in standard deviations, the variance in variances.
 struct BatchError {
   int64_t batch = 0;
   double mean = 0, variance = 0;
 };
-// BatchNorm's statistics of [batch, C] f32 at batches of 2, 4, ... 128, that together make up a set of `samples` rows.
-// REQUIRES: 128 divides samples.
+// BatchNorm's statistics of [batch, C] f32 at batches of 2, 4, ... 128, that together make up a group of `samples`
+// rows. REQUIRES: 128 divides samples.
 std::vector<BatchError> MeasureBatchStatistics(Backend& backend, int64_t samples, int64_t channels);
 
 }  // namespace normd::accuracy

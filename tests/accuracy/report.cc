@@ -1,5 +1,6 @@
 // Prints the tables of the README's section "Accuracy": the greatest error of every method, dtype and precision over
-// the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole set's.
+// the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole
+// group's.
 //   accuracy_report [--quick] [--check]
 // --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold.
 #include <cmath>
@@ -137,7 +138,7 @@ void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
 bool PrintBatchStatistics(Backend& backend, int64_t samples) {
   constexpr int64_t kChannels = 64;
   std::printf(
-      "\nBatchNorm: statistics of a batch beside those of the whole set (%lld samples of %lld channels), relative\n"
+      "\nBatchNorm: statistics of a batch beside those of the whole group (%lld samples of %lld channels), relative\n"
       "error, root mean square over channels and batches:\n\n",
       static_cast<long long>(samples), static_cast<long long>(kChannels));
   std::printf("| batch | mean | 1/sqrt(batch) | variance | sqrt(2/(batch-1)) |\n|---|---|---|---|---|\n");

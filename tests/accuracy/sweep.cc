@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/random.h"
 #include "tests/support/run_case.h"
@@ -23,7 +23,7 @@ std::string Packed(DType dtype, const std::vector<double>& values) {
   return bytes;
 }
 
-// One statistic set of `n` values with a deviation of 1.01 and a mean of `mean`, before rounding to the dtype.
+// One statistics group of `n` values with a deviation of 1.01 and a mean of `mean`, before rounding to the dtype.
 std::vector<double> SetAt(double mean, int64_t n, Random& random) {
   std::vector<double> d(static_cast<size_t>(n));
   double sum = 0, squares = 0;
@@ -40,13 +40,13 @@ std::vector<double> SetAt(double mean, int64_t n, Random& random) {
   return d;
 }
 
-// x of `sets` sets of n values: one after the other, or side by side as columns.
-std::vector<double> SetsAt(double mean, int64_t sets, int64_t n, bool columns, Random& random) {
-  std::vector<double> x(static_cast<size_t>(sets * n));
-  for (int64_t s = 0; s < sets; ++s) {
-    const std::vector<double> set = SetAt(s % 2 == 0 ? mean : -mean, n, random);
+// x of `groups` groups of n values: one after the other, or side by side as columns.
+std::vector<double> SetsAt(double mean, int64_t groups, int64_t n, bool columns, Random& random) {
+  std::vector<double> x(static_cast<size_t>(groups * n));
+  for (int64_t s = 0; s < groups; ++s) {
+    const std::vector<double> group = SetAt(s % 2 == 0 ? mean : -mean, n, random);
     for (int64_t i = 0; i < n; ++i) {
-      x[static_cast<size_t>(columns ? i * sets + s : s * n + i)] = set[static_cast<size_t>(i)];
+      x[static_cast<size_t>(columns ? i * groups + s : s * n + i)] = group[static_cast<size_t>(i)];
     }
   }
   return x;
@@ -55,7 +55,7 @@ std::vector<double> SetsAt(double mean, int64_t sets, int64_t n, bool columns, R
 struct Geometry {
   NormSpec spec;
   cases::Dims shape;
-  int64_t sets, n;
+  int64_t groups, n;
   bool columns, given = false;
 };
 
@@ -126,8 +126,8 @@ std::vector<Sample> ConditioningSweep(DType dtype) {
       Case c = cases::With(cases::On(g.spec, g.shape, g.given), dtype);
       Random random(Fnv1a(c.Name()) ^ static_cast<uint64_t>(condition));
       CaseData data;
-      data.x = Packed(dtype, SetsAt(condition, g.sets, g.n, g.columns, random));
-      for (int64_t s = 0; g.given && s < g.sets; ++s) {
+      data.x = Packed(dtype, SetsAt(condition, g.groups, g.n, g.columns, random));
+      for (int64_t s = 0; g.given && s < g.groups; ++s) {
         data.given_mean.push_back((s % 2 == 0 ? condition : -condition) * (1 - 1e-9));
         data.given_variance.push_back(random.Uniform(1, 2));
       }

@@ -10,11 +10,11 @@ namespace {
 
 class SweepTest : public ArithmeticTest {
  protected:
-  // Judges every sample by the oracle. How many sets FAST promised nothing of.
+  // Judges every sample by the oracle. How many groups FAST promised nothing of.
   void JudgeAll(const std::vector<Sample>& samples) {
     ASSERT_FALSE(samples.empty());
     const std::unique_ptr<Backend> backend = MakeCpuBackend({});
-    int judged = 0, sets = 0, promised = 0;
+    int judged = 0, groups = 0, promised = 0;
     for (const Sample& sample : samples) {
       Case c = sample.c;
       if (fast() && !cases::HasFast(c)) continue;
@@ -26,13 +26,13 @@ class SweepTest : public ArithmeticTest {
       const oracle::Result want = oracle::Compute(OracleSpec(c), OracleInput(c, sample.data));
       EXPECT_EQ(cases::Disagreement(c, *plan, *got, want), "") << sample.name;
       ++judged;
-      for (const oracle::SetStatistics& set : want.sets) {
-        ++sets;
-        promised += oracle::Promised(BoundOf(*plan, c.dtype), set);
+      for (const oracle::GroupStatistics& group : want.groups) {
+        ++groups;
+        promised += oracle::Promised(BoundOf(*plan, c.dtype), group);
       }
     }
     EXPECT_GT(judged, 20);
-    EXPECT_EQ(promised, sets) << "made to be within the promise";
+    EXPECT_EQ(promised, groups) << "made to be within the promise";
   }
 };
 

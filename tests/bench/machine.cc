@@ -68,15 +68,16 @@ absl::Time SteadyNow() {
 
 std::string DateText() { return absl::FormatTime("%Y-%m-%d %H:%M UTC", absl::Now(), absl::UTCTimeZone()); }
 
-ForeignCpu::ForeignCpu() : busy_seconds_(BusySeconds()), own_seconds_(OwnSeconds()), wall_seconds_(WallSeconds()) {}
+BackgroundCpu::BackgroundCpu()
+    : busy_seconds_(BusySeconds()), own_seconds_(OwnSeconds()), wall_seconds_(WallSeconds()) {}
 
-double ForeignCpu::Read() const {
+double BackgroundCpu::Read() const {
   const double foreign = BusySeconds() - busy_seconds_ - (OwnSeconds() - own_seconds_);
   return foreign / (WallSeconds() - wall_seconds_);
 }
 
 void NoteForeignCpu(std::string_view when, absl::Duration watch, Report* report) {
-  const ForeignCpu foreign;
+  const BackgroundCpu foreign;
   absl::SleepFor(watch);
   report->Note("cores busy with others " + std::string(when), Fixed(foreign.Read(), 2));
 }

@@ -21,9 +21,9 @@ absl::Time SteadyNow();
 
 // Cores that were busy with others, whatever they did, from construction to Read: all busy time of the machine without
 // that of this process and the children it has waited for.
-class ForeignCpu {
+class BackgroundCpu {
  public:
-  ForeignCpu();
+  BackgroundCpu();
   double Read() const;
 
  private:

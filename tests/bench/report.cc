@@ -47,7 +47,7 @@ void Report::Row(const std::vector<std::string>& cells) {
   std::fflush(stdout);
 }
 
-void Report::Add(Figure figure) { figures_.push_back(std::move(figure)); }
+void Report::Add(Figure figure) { stats_.push_back(std::move(figure)); }
 
 void Report::NotMeasured(std::string_view what, std::string_view why) {
   not_measured_.emplace_back(what);
@@ -58,7 +58,7 @@ std::string Report::FloorsLine() const {
   int met = 0;
   int missed = 0;
   std::string names;
-  for (const Figure& figure : figures_) {
+  for (const Figure& figure : stats_) {
     if (!figure.floor.has_value() && !figure.ceiling.has_value()) continue;
     if (Holds(figure, 1)) {
       ++met;
@@ -74,14 +74,14 @@ std::string Report::FloorsLine() const {
 
 int Report::Below(double ratio) const {
   return static_cast<int>(
-      std::count_if(figures_.begin(), figures_.end(), [ratio](const Figure& figure) { return !Holds(figure, ratio); }));
+      std::count_if(stats_.begin(), stats_.end(), [ratio](const Figure& figure) { return !Holds(figure, ratio); }));
 }
 
 bool Report::WriteJson(const std::string& path) const {
   nlohmann::json notes = nlohmann::json::object();
   for (const auto& [name, value] : notes_) notes[name] = value;
   nlohmann::json figures = nlohmann::json::array();
-  for (const Figure& figure : figures_) {
+  for (const Figure& figure : stats_) {
     nlohmann::json one = {{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}};
     if (figure.floor.has_value()) one["floor"] = *figure.floor;
     if (figure.ceiling.has_value()) one["ceiling"] = *figure.ceiling;

@@ -36,7 +36,7 @@ class Report {
 
   // "floors: N met, M short: name 0.83 < 0.90, other 1.30 > 1.10, ..."
   std::string FloorsLine() const;
-  // Figures below `ratio` times their floor, or above their ceiling divided by `ratio`. REQUIRES: ratio >= 0.
+  // Stats below `ratio` times their floor, or above their ceiling divided by `ratio`. REQUIRES: ratio >= 0.
   int Below(double ratio) const;
   // False when the file cannot be written.
   bool WriteJson(const std::string& path) const;
@@ -44,7 +44,7 @@ class Report {
  private:
   const std::string suite_;
   std::vector<std::pair<std::string, std::string>> notes_;
-  std::vector<Figure> figures_;
+  std::vector<Figure> stats_;
   std::vector<std::string> not_measured_;
 };
 

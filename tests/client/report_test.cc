@@ -25,7 +25,7 @@ RunSummary MakeRun(double rate, int64_t p50) {
   run.total.latency = {p50, 2 * p50, 3 * p50, 4 * p50, 5 * p50, 1.0};
   run.seconds = 1000 / rate;
   run.lateness.p99 = 1500;
-  run.foreign = 0.034;
+  run.background = 0.034;
   CallSummary one = run.total, other = run.total;
   one.name = kEvil;
   other.name = "rms-norm 4x4 f32 unary";
@@ -129,7 +129,7 @@ TEST(Html, StandsWithoutAnyAnswer) {
 TEST(Text, HoldsTheMedianRunAndAllRepeats) {
   const std::string text = ReportText(MakeRunReport(), 200);
   for (const char* part : {"mode: open loop", "rate: 100 calls/s", "arrivals: poisson", "seed: 20240607", "p99.9",
-                           "110.0", "late p99", "1.5us", "foreign CPU", "commit c0ffee", "process 77"}) {
+                           "110.0", "late p99", "1.5us", "background CPU", "commit c0ffee", "process 77"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
@@ -137,7 +137,7 @@ TEST(Text, HoldsTheMedianRunAndAllRepeats) {
 TEST(Text, SaysWhatMakesNumbersDoubtful) {
   Report report = MakeRunReport();
   EXPECT_THAT(Warnings(report), testing::IsEmpty());
-  report.runs[1].foreign = 0.4;
+  report.runs[1].background = 0.4;
   report.runs[2].unsent = 5;
   report.runs[0].lateness.p99 = report.runs[1].lateness.p99 = 600'000;  // of an SLO of 2 ms
   report.runs[1].waited = 500;                                          // which explains it

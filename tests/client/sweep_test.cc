@@ -58,13 +58,13 @@ TEST(SweepPoint, CallsThatFailedOrWereNeverSentBreakTheSlo) {
 
 TEST(SweepPoint, IsNoisyWhereOneRunWas) {
   RunSummary quiet = MakeRun(10, 10, 1), noisy = quiet;
-  quiet.foreign = 0.01;
-  noisy.foreign = 0.5;
+  quiet.background = 0.01;
+  noisy.background = 0.5;
   const SweepPoint point = MakePoint(10, 10, {quiet, noisy, quiet});
   EXPECT_TRUE(point.noisy);
-  EXPECT_EQ(point.foreign, 0.5);
+  EXPECT_EQ(point.background, 0.5);
   EXPECT_FALSE(MakePoint(10, 10, {quiet}).noisy);
-  EXPECT_FALSE(MakePoint(10, 10, {MakeRun(1, 1, 1)}).foreign.has_value());
+  EXPECT_FALSE(MakePoint(10, 10, {MakeRun(1, 1, 1)}).background.has_value());
 }
 
 TEST(Summary, MedianOfEvenAndOdd) {

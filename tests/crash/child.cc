@@ -146,15 +146,15 @@ class Child {
       if (found_.count(i) == 0) {
         const SessionPtr created =
             OrDie("create", Wait<SessionPtr>([&](auto done) { store_->Create(std::move(session), std::move(done)); }));
-        epochs_[i] = created->epoch;
+        epochs_[i] = created->uid;
         Report report = {.kind = ReportKind::kCreated, .session = i};
-        report.SetEpoch(created->epoch);
+        report.SetEpoch(created->uid);
         Send(report);
       } else {
         epochs_[i] = OrDie("get", Wait<SessionPtr>([&](auto done) {
                              store_->Get(kSessions[i].id, absl::ZeroDuration(), std::move(done));
                            }))
-                         ->epoch;
+                         ->uid;
       }
     }
   }
@@ -231,7 +231,7 @@ class Child {
     if (early) return;
     report.number = answer->version;
     report.replayed = answer->replayed ? 1 : 0;
-    report.SetEpoch(answer->epoch);
+    report.SetEpoch(answer->uid);
     Send(report);
   }
 

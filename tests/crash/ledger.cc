@@ -47,7 +47,7 @@ Ledger::Ledger() { StartAnew(); }
 void Ledger::StartAnew() {
   MutexLock lock(mu_);
   for (const SessionLedger& session : sessions_) {
-    if (!session.epoch.empty()) old_epochs_.insert(session.epoch);
+    if (!session.uid.empty()) old_epochs_.insert(session.uid);
   }
   sessions_.clear();
   for (int i = 0; i < kNumSessions; ++i) {
@@ -57,23 +57,23 @@ void Ledger::StartAnew() {
   }
 }
 
-void Ledger::NoteEpoch(int session, const std::string& epoch) {
-  std::string& known = sessions_[session].epoch;
+void Ledger::NoteEpoch(int session, const std::string& uid) {
+  std::string& known = sessions_[session].uid;
   if (known.empty()) {
-    known = epoch;
+    known = uid;
     ++tally_.created;
   }
-  if (known != epoch || epoch.empty()) {
-    Mismatch(std::string(kSessions[session].id) + " has epoch \"" + epoch + "\", not \"" + known + "\"");
+  if (known != uid || uid.empty()) {
+    Mismatch(std::string(kSessions[session].id) + " has uid \"" + uid + "\", not \"" + known + "\"");
   }
-  if (old_epochs_.count(epoch) > 0) {
-    Mismatch(std::string(kSessions[session].id) + " was created anew and has an epoch of before, " + epoch);
+  if (old_epochs_.count(uid) > 0) {
+    Mismatch(std::string(kSessions[session].id) + " was created anew and has an uid of before, " + uid);
   }
 }
 
-void Ledger::Created(int session, const std::string& epoch) {
+void Ledger::Created(int session, const std::string& uid) {
   MutexLock lock(mu_);
-  NoteEpoch(session, epoch);
+  NoteEpoch(session, uid);
 }
 
 void Ledger::Attempted(const StepKey& step) {
@@ -86,7 +86,7 @@ void Ledger::Acknowledged(const StepKey& step, const Acknowledgement& ack) {
   MutexLock lock(mu_);
   ClientLedger& client = sessions_[step.session].clients[step.client];
   const std::string what = ToString(step) + ", acknowledged with version " + Number(ack.version);
-  NoteEpoch(step.session, ack.epoch);
+  NoteEpoch(step.session, ack.uid);
   const bool known = step.sequence <= std::max(client.acknowledged, client.recovered_at_rest);
   if (known && !ack.replayed) Doubled(what + ", was applied before and is not called a replay");
   NoteApplied(step, ack.version);
@@ -134,7 +134,7 @@ void Ledger::NoteApplied(const StepKey& step, uint64_t version) {
 
 bool Ledger::IsCreated(int session) const {
   MutexLock lock(mu_);
-  return !sessions_[session].epoch.empty();
+  return !sessions_[session].uid.empty();
 }
 
 uint64_t Ledger::LastAttempted(int session, int client) const {
@@ -188,7 +188,7 @@ void Ledger::Check(int session, const Found& found) {
     for (ClientLedger& client : ledger.clients) client.recovered_at_rest = client.recovered;
   }
   if (found.state.has_value()) {
-    NoteEpoch(session, found.state->epoch);
+    NoteEpoch(session, found.state->uid);
     if (found.state->version < found.known.version) {
       Lost(id + " was read at version " + Number(found.state->version) + ", and " + Number(found.known.version) +
            " was known");
@@ -275,7 +275,7 @@ void Ledger::CheckContent(int session, uint64_t version, const Content& actual, 
 
 void Ledger::CheckAbsent(int session) {
   MutexLock lock(mu_);
-  if (sessions_[session].epoch.empty()) return;
+  if (sessions_[session].uid.empty()) return;
   Lost(std::string(kSessions[session].id) + " was created and is gone");
 }
 

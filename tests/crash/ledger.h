@@ -37,14 +37,14 @@ struct Tally {
 
 struct Acknowledgement {
   uint64_t version = 0;
-  std::string epoch;
+  std::string uid;
   bool replayed = false;
 };
 
 // A session's state as GetSession tells it.
 struct PublishedState {
   uint64_t version = 0;
-  std::string epoch;
+  std::string uid;
   Content content;
 };
 
@@ -53,7 +53,7 @@ class Ledger {
   Ledger();
 
   // ---- what clients did
-  void Created(int session, const std::string& epoch);
+  void Created(int session, const std::string& uid);
   void Attempted(const StepKey& step);
   void Acknowledged(const StepKey& step, const Acknowledgement& ack);
   // A reader was given this version, which must therefore be durable. `known` is from before it asked.
@@ -105,7 +105,7 @@ class Ledger {
     std::map<uint64_t, uint64_t> versions;  // by sequence: of the latest steps known to be applied
   };
   struct SessionLedger {
-    std::string epoch;  // empty: no creation was acknowledged, no record seen
+    std::string uid;  // empty: no creation was acknowledged, no record seen
     std::vector<ClientLedger> clients;
     std::map<uint64_t, StepKey> order;  // by version: steps known to be applied and not folded yet
     uint64_t known = 0;                 // the highest version that was acknowledged or read
@@ -116,7 +116,7 @@ class Ledger {
   void Lost(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Doubled(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Mismatch(const std::string& text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteEpoch(int session, const std::string& epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteEpoch(int session, const std::string& uid) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteApplied(const StepKey& step, uint64_t version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckClients(int session, const std::vector<uint64_t>& acknowledged, const store::v1::SessionRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

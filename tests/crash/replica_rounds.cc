@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "httplib.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 
 namespace normd::crash {
 

@@ -33,11 +33,11 @@ struct Report {
   uint32_t replayed = 0;
   uint64_t sequence = 0;
   uint64_t number = 0;
-  char epoch[64] = {};
+  char uid[64] = {};
 
   StepKey step() const { return {session, client, sequence}; }
-  std::string epoch_text() const { return {epoch, strnlen(epoch, sizeof(epoch))}; }
-  void SetEpoch(std::string_view text) { std::memcpy(epoch, text.data(), std::min(text.size(), sizeof(epoch))); }
+  std::string epoch_text() const { return {uid, strnlen(uid, sizeof(uid))}; }
+  void SetEpoch(std::string_view text) { std::memcpy(uid, text.data(), std::min(text.size(), sizeof(uid))); }
 };
 static_assert(sizeof(Report) <= PIPE_BUF && std::is_trivially_copyable_v<Report>);
 

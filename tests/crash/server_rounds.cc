@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 
 namespace normd::crash {
 

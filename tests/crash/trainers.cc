@@ -73,7 +73,7 @@ std::vector<double> DoublesOf(const v1::Tensor& tensor) {
 }
 
 PublishedState StateOf(const v1::Session& session) {
-  PublishedState state = {.version = session.version(), .epoch = session.uid(), .content = {}};
+  PublishedState state = {.version = session.version(), .uid = session.uid(), .content = {}};
   const v1::RunningState& running = session.state();
   if (running.has_mean()) state.content.mean = DoublesOf(running.mean());
   if (running.has_var()) state.content.var = DoublesOf(running.var());

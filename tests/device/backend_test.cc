@@ -217,7 +217,7 @@ TEST_F(DeviceBackendTest, CallsAreFewLaunches) {
   EXPECT_EQ(launches_of(rows, Precision::kExact), 1);
   for (const Layout layout : cases::kLayouts) {
     const Case batch_norm = With(On(Of(Method::kBatchNorm, layout), cases::Nchw(layout, 2, 6, {9, 9})), DType::kF32);
-    // Where sums begin, sums and sets twice, what is left over, and the elements; EXACT sums once.
+    // Where sums begin, sums and groups twice, what is left over, and the elements; EXACT sums once.
     EXPECT_LE(launches_of(batch_norm, Precision::kFast), 7);
     EXPECT_LE(launches_of(batch_norm, Precision::kExact), 5);
   }

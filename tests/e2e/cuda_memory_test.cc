@@ -211,12 +211,12 @@ TEST_F(CudaMemoryEndToEnd, ARegionLastsAsLongAsItsObjectAndItsHandleIsOpenedOnce
   v1::NormalizeRequest request = LayerNormRequest(3);
   Move(0, request.mutable_x());
   region_.reset();
-  EXPECT_TRUE(Eventually([&] { return server_.table().figures().regions == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server_.table().stats().regions == 1; }));
   EXPECT_EQ(server_.cuda().open_now(), 1);
   EXPECT_TRUE(client::IsRegionLost(StatusOf(request)));
   again.reset();
   EXPECT_TRUE(Eventually([&] { return server_.cuda().open_now() == 0; }));
-  EXPECT_EQ(server_.table().figures().bytes, 0);
+  EXPECT_EQ(server_.table().stats().bytes, 0);
 }
 
 TEST_F(CudaMemoryEndToEnd, ARegionOutlivesItsClientAndNoticesTheServersEnd) {
@@ -255,7 +255,7 @@ TEST_F(CudaMemoryEndToEnd, BadRegistrationsAreRefusedByField) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(refused.text));
   }
   EXPECT_EQ(server_.cuda().opened(), opened);
-  EXPECT_EQ(server_.table().figures().regions, 1);
+  EXPECT_EQ(server_.table().stats().regions, 1);
 }
 
 TEST_F(CudaMemoryEndToEnd, OneOfPosixNameAndCudaIsGiven) {

@@ -89,7 +89,7 @@ v1::NormalizeResponse Answer(TestServer& server, const v1::NormalizeRequest& req
   return response;
 }
 
-TEST(KnownCallsTest, AreAnsweredAsTheFirstTimeHoweverTheyCome) {
+TEST(CallCacheTest, AreAnsweredAsTheFirstTimeHoweverTheyCome) {
   TestServer server;
   server.backend().RunInline();
   v1::BatchNormalizeRequest batch;
@@ -117,7 +117,7 @@ TEST(KnownCallsTest, AreAnsweredAsTheFirstTimeHoweverTheyCome) {
 }
 
 // What is learned from a batch or a stream serves the others.
-TEST(KnownCallsTest, AreLearnedFromBatchesAndStreams) {
+TEST(CallCacheTest, AreLearnedFromBatchesAndStreams) {
   TestServer one, other;
   one.backend().RunInline();
   other.backend().RunInline();
@@ -135,7 +135,7 @@ TEST(KnownCallsTest, AreLearnedFromBatchesAndStreams) {
   }
 }
 
-TEST(KnownCallsTest, TakeTheirOwnTensors) {
+TEST(CallCacheTest, TakeTheirOwnTensors) {
   TestServer server;
   server.backend().RunInline();
   v1::NormalizeRequest request = RmsNormRequest({3, 4});
@@ -151,7 +151,7 @@ TEST(KnownCallsTest, TakeTheirOwnTensors) {
   EXPECT_NEAR(y[1], 80 / std::sqrt(50.0), 1e-5);
 }
 
-TEST(KnownCallsTest, OfTheWrongSizeAreRefusedAsEver) {
+TEST(CallCacheTest, OfTheWrongSizeAreRefusedAsEver) {
   TestServer server;
   server.backend().RunInline();
   v1::NormalizeRequest request = RmsNormRequest({3, 4});
@@ -167,7 +167,7 @@ TEST(KnownCallsTest, OfTheWrongSizeAreRefusedAsEver) {
   server.ExpectAlive();
 }
 
-TEST(KnownCallsTest, OfABatchFailWithoutTheOthers) {
+TEST(CallCacheTest, OfABatchFailWithoutTheOthers) {
   TestServer server;
   server.backend().RunInline();
   v1::BatchNormalizeRequest batch;
@@ -184,7 +184,7 @@ TEST(KnownCallsTest, OfABatchFailWithoutTheOthers) {
 }
 
 // A stream's defaults are part of its calls: the same bytes are another call under others.
-TEST(KnownCallsTest, OfAStreamAreThoseUnderItsDefaults) {
+TEST(CallCacheTest, OfAStreamAreThoseUnderItsDefaults) {
   TestServer server;
   server.backend().RunInline();
   v1::NormalizeRequest call = RmsNormRequest({3, 4});
@@ -204,7 +204,7 @@ TEST(KnownCallsTest, OfAStreamAreThoseUnderItsDefaults) {
   }
 }
 
-TEST(KnownCallsTest, OfTwoStreamsAreThoseUnderTheDefaultsOfEach) {
+TEST(CallCacheTest, OfTwoStreamsAreThoseUnderTheDefaultsOfEach) {
   TestServer server;
   server.backend().RunInline();
   v1::NormalizeRequest call = RmsNormRequest({3, 4});
@@ -235,9 +235,9 @@ TEST(KnownCallsTest, OfTwoStreamsAreThoseUnderTheDefaultsOfEach) {
   }
 }
 
-using KnownSessionCallsTest = SessionsTest;
+using SessionCallCacheTest = SessionsTest;
 
-TEST_F(KnownSessionCallsTest, SeeTheSessionAsItIs) {
+TEST_F(SessionCallCacheTest, SeeTheSessionAsItIs) {
   server_.backend().RunInline();
   v1::NormalizeRequest inference;
   inference.set_session("sessions/bn");
@@ -255,7 +255,7 @@ TEST_F(KnownSessionCallsTest, SeeTheSessionAsItIs) {
   }
 }
 
-TEST_F(KnownSessionCallsTest, OfATrainerWithoutStepsAreStepsEachTime) {
+TEST_F(SessionCallCacheTest, OfATrainerWithoutStepsAreStepsEachTime) {
   server_.backend().RunInline();
   v1::NormalizeRequest training = Step(1);
   training.clear_step();
@@ -268,7 +268,7 @@ TEST_F(KnownSessionCallsTest, OfATrainerWithoutStepsAreStepsEachTime) {
 }
 
 // What a step came to is said of that step alone.
-TEST_F(KnownSessionCallsTest, SayOfEachStepWhetherItWasApplied) {
+TEST_F(SessionCallCacheTest, SayOfEachStepWhetherItWasApplied) {
   server_.backend().RunInline();
   v1::NormalizeRequest good = Step(1);
   good.clear_step();
@@ -287,7 +287,7 @@ TEST_F(KnownSessionCallsTest, SayOfEachStepWhetherItWasApplied) {
   }
 }
 
-TEST_F(KnownSessionCallsTest, SeeNewParametersAndAnotherSessionOfTheName) {
+TEST_F(SessionCallCacheTest, SeeNewParametersAndAnotherSessionOfTheName) {
   server_.backend().RunInline();
   v1::NormalizeRequest inference;
   inference.set_session("sessions/bn");
@@ -317,7 +317,7 @@ TEST_F(KnownSessionCallsTest, SeeNewParametersAndAnotherSessionOfTheName) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Answer(server_, inference).applied().method(), "rms_norm");
 }
 
-TEST_F(KnownSessionCallsTest, AreMomentsToo) {
+TEST_F(SessionCallCacheTest, AreMomentsToo) {
   server_.backend().RunInline();
   v1::ComputeMomentsRequest request;
   request.set_session("sessions/bn");

@@ -104,7 +104,7 @@ TEST(RegisterRegionTest, ServesARegionAsLongAsItsCall) {
   EXPECT_EQ(std::memcmp(memory.data() + kBytes / 2, y.data(), y.size()), 0);
   registration.Cancel();
   EXPECT_EQ(registration.Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(Eventually([&] { return server.table().figures().regions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.table().stats().regions == 0; }));
   EXPECT_EQ(server.server().Normalize(request, &got).error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
@@ -134,7 +134,7 @@ TEST(RegisterRegionTest, RefusesOtherNamesSizesAndCallersAndDoesNotEchoThem) {
     EXPECT_EQ(info->metadata().at("field"), refused.field);
     EXPECT_EQ((status.error_message() + status.error_details()).find("secret"), std::string::npos);
   }
-  EXPECT_EQ(server.table().figures().regions, 0);
+  EXPECT_EQ(server.table().stats().regions, 0);
   SharedServer anywhere(true, true);
   EXPECT_NE(Registration(anywhere.tcp_target(), memory.name(), kBytes).region(), "");
 }
@@ -153,7 +153,7 @@ TEST(RegisterRegionTest, DoesNotHoldUpAShutdownAndKeepsItsRegionForRequestsUnder
   const absl::Time begin = absl::Now();
   std::thread opener([&] {
     EXPECT_EQ(registration.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_EQ(server.table().figures().regions, 1);
+    EXPECT_EQ(server.table().stats().regions, 1);
     server.server().backend().Open();
   });
   server.server().server().Shutdown(absl::Seconds(60));
@@ -218,10 +218,10 @@ TEST(RegisterRegionTest, TheRegionsOfAProcessThatIsKilledGo) {
   }
   auto registrar = Registrar::Start({.socket_path = folder.path() + "/s.shm"}, &table).value();
   ASSERT_EQ(write(ends[1], "g", 1), 1);
-  EXPECT_TRUE(Eventually([&] { return table.figures().regions == 1; }));
+  EXPECT_TRUE(Eventually([&] { return table.stats().regions == 1; }));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_TRUE(Eventually([&] { return table.figures().regions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return table.stats().regions == 0; }));
   close(ends[0]);
   close(ends[1]);
 }

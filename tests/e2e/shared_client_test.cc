@@ -32,7 +32,7 @@ TEST(SharedClientTest, GivesTheResponsesOfAClientThatSends) {
       EXPECT_TRUE(sharing->Normalize(request)->SerializeAsString() == sending->Normalize(request)->SerializeAsString());
       EXPECT_TRUE(request.SerializeAsString() == before);
     }
-    EXPECT_EQ(server.table().figures().regions, rows < 16 ? 0 : 1) << "from 64 KiB on";
+    EXPECT_EQ(server.table().stats().regions, rows < 16 ? 0 : 1) << "from 64 KiB on";
   }
 }
 
@@ -100,7 +100,7 @@ TEST(SharedClientTest, SurvivesARestartOfTheServer) {
   EXPECT_TRUE(client->AllocateShared(4096)->registered());
   // And shares again, with a new region beside that of AllocateShared.
   EXPECT_TRUE(Eventually(
-      [&] { return YOf(client->Normalize(LargeRequest(kRows))) == y && server.table().figures().regions == 2; }));
+      [&] { return YOf(client->Normalize(LargeRequest(kRows))) == y && server.table().stats().regions == 2; }));
 }
 
 // The server knows the region no more, but the client cannot see that before it has sent.
@@ -133,16 +133,16 @@ TEST(SharedClientTest, ALateWriteMeetsNoLaterCall) {
   const std::string y = YOf(client->Normalize(next));
   server.server().backend().Close();
   EXPECT_EQ(client->Normalize(late).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(server.table().figures().regions, 1) << "in use";
+  EXPECT_EQ(server.table().stats().regions, 1) << "in use";
   std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the client asks for a new region again
   std::thread calls([&] {
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(YOf(client->Normalize(next)) == y);
   });
   server.server().backend().WaitForSubmitted(3);
-  EXPECT_EQ(server.table().figures().regions, 2) << "one of them is new";
+  EXPECT_EQ(server.table().stats().regions, 2) << "one of them is new";
   server.server().backend().Open();  // newest first: the late one writes last
   calls.join();
-  EXPECT_TRUE(Eventually([&] { return server.table().figures().regions == 1; }));
+  EXPECT_TRUE(Eventually([&] { return server.table().stats().regions == 1; }));
 }
 
 TEST(SharedClientTest, IsSafeFromSeveralThreads) {

@@ -239,11 +239,11 @@ TEST(SharedMemoryTest, ARegionThatIsDroppedServesTheRequestThatUsesIt) {
     });
     server.server().backend().WaitForSubmitted(1);
     server.StopRegistrar();  // as when the client has died
-    EXPECT_EQ(server.table().figures().regions, 1) << "still mapped";
+    EXPECT_EQ(server.table().stats().regions, 1) << "still mapped";
     server.server().backend().Open();
     call.join();
   }
-  EXPECT_TRUE(Eventually([&] { return server.table().figures().regions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return server.table().stats().regions == 0; }));
   v1::NormalizeResponse response;
   EXPECT_EQ(server.server().Normalize(request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
 }

@@ -66,10 +66,10 @@ TEST_F(SharedRegionEndToEnd, SharesBytesBothWaysWithoutAGuard) {
 
 TEST_F(SharedRegionEndToEnd, UnregistersWhenTheRegionGoes) {
   client::SharedRegion::Create(Target(), kPage).value().reset();
-  for (int i = 0; i < 4000 && table_.figures().regions != 0; ++i) {
+  for (int i = 0; i < 4000 && table_.stats().regions != 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  EXPECT_EQ(table_.figures().regions, 0);
+  EXPECT_EQ(table_.stats().regions, 0);
 }
 
 TEST_F(SharedRegionEndToEnd, TellsTheClientWhichLimitItMet) {

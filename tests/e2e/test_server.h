@@ -47,7 +47,7 @@ class GatedBackend : public Backend {
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
   // Nothing, as this may hold any job back; all that the CPU backend does after RunInline.
   int64_t inline_elements() const override { return inline_ ? cpu_->inline_elements() : 0; }
-  bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
+  bool AcceptsScattered(const NormPlan& plan) const override { return cpu_->AcceptsScattered(plan); }
   // REQUIRES: no Close from now on.
   void RunInline() { inline_ = true; }
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {

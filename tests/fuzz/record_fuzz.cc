@@ -33,15 +33,15 @@ void Read(std::string_view bytes) {
 }
 
 // As a store reads a row: the input's first byte says where one half ends and the other begins.
-void ReadHalves(std::string_view bytes) {
+void ReadParts(std::string_view bytes) {
   if (bytes.empty()) return;
   const size_t split = (bytes.size() - 1) * static_cast<uint8_t>(bytes[0]) / 255;
   bytes.remove_prefix(1);
   const std::string head(bytes.substr(0, split));
   const std::string state(bytes.substr(split));
-  const absl::StatusOr<StoredSession> stored = ParseHalves(SealRecord(head), SealRecord(state));
+  const absl::StatusOr<StoredSession> stored = ParseParts(SealRecord(head), SealRecord(state));
   if (!stored.ok()) return;
-  const absl::StatusOr<StoredSession> again = ParseHalves(SerializeHead(*stored->published), SerializeState(*stored));
+  const absl::StatusOr<StoredSession> again = ParseParts(SerializeHead(*stored->published), SerializeState(*stored));
   if (!again.ok() || SerializeRecord(*again) != SerializeRecord(*stored)) std::abort();
 }
 
@@ -51,7 +51,7 @@ void ReadHalves(std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   normd::Read(bytes);
-  normd::ReadHalves(bytes);
+  normd::ReadParts(bytes);
   normd::store::v1::SessionRecord record;
   if (!record.ParseFromArray(data, static_cast<int>(size))) return 0;
   record.set_crc32c(0);

@@ -23,7 +23,7 @@ TEST_P(AccuracyTest, EveryCaseAgreesWithTheOracle) {
   const std::unique_ptr<Backend> backend = MakeCpuBackend({});
   const std::vector<Case> all = cases::AllOf(GetParam());
   ASSERT_GT(all.size(), 100u);
-  size_t fast = 0, sets = 0, promised = 0;
+  size_t fast = 0, groups = 0, promised = 0;
   for (const Case& c : all) {
     const absl::StatusOr<NormPlan> plan = PlanOf(c);
     ASSERT_TRUE(plan.ok()) << c.Name() << ": " << plan.status();
@@ -42,14 +42,14 @@ TEST_P(AccuracyTest, EveryCaseAgreesWithTheOracle) {
     EXPECT_EQ(cases::Disagreement(c, *plan, *got, want), "");
     if (plan->precision != Precision::kFast) continue;
     ++fast;
-    for (const oracle::SetStatistics& set : want.sets) {
-      ++sets;
-      promised += oracle::Promised(oracle::FastBound(), set);
+    for (const oracle::GroupStatistics& group : want.groups) {
+      ++groups;
+      promised += oracle::Promised(oracle::FastBound(), group);
     }
   }
   EXPECT_EQ(fast > 0, GetParam() != Method::kPowerNorm);
-  // FAST promises nothing of sets a little worse conditioned than 1e6, but of nearly all.
-  EXPECT_GE(promised, sets - sets / 10) << "of " << sets << " sets in " << fast << " FAST cases";
+  // FAST promises nothing of groups a little worse conditioned than 1e6, but of nearly all.
+  EXPECT_GE(promised, groups - groups / 10) << "of " << groups << " groups in " << fast << " FAST cases";
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, AccuracyTest, testing::ValuesIn(kAllMethods),
@@ -77,8 +77,8 @@ TEST(AccuracyComparisonTest, FindsAnElementThatIsFiveUlpOfTheWeightAwayInFast) {
   want.y = {0.125};
   want.weight = {1};
   want.bias = {0};
-  want.set = {0};
-  want.sets = {{.count = 4, .mean = 1e6, .m2 = 4, .deviation = 1, .inverse = 1}};
+  want.group = {0};
+  want.groups = {{.count = 4, .mean = 1e6, .m2 = 4, .deviation = 1, .inverse = 1}};
   const oracle::Bound bound = oracle::FastBound();
   const auto compare = [&](float y) { return oracle::CompareY("y", {}, bound, oracle::Type::kF32, &y, want); };
   EXPECT_EQ(compare(0.125f + 4 * 0x1p-23f), "");
@@ -92,10 +92,10 @@ TEST(AccuracyComparisonTest, FindsAnElementThatIsFiveUlpOfTheWeightAwayInFast) {
   EXPECT_EQ(statistics(), "");
   inverse = 1 + 5 * 0x1p-23f;
   EXPECT_NE(statistics(), "");
-  EXPECT_EQ(oracle::CompareMoment("m", bound, want.sets[0], 4, 1e6 + 0.25, 4 + 0x1p-16), "");
-  EXPECT_NE(oracle::CompareMoment("m", bound, want.sets[0], 4, 1e6 + 0.26, 4), "");
-  EXPECT_NE(oracle::CompareMoment("m", bound, want.sets[0], 4, 1e6, 4 + 0x1.1p-16), "");
-  want.sets[0].mean = 1.01e6;
+  EXPECT_EQ(oracle::CompareMoment("m", bound, want.groups[0], 4, 1e6 + 0.25, 4 + 0x1p-16), "");
+  EXPECT_NE(oracle::CompareMoment("m", bound, want.groups[0], 4, 1e6 + 0.26, 4), "");
+  EXPECT_NE(oracle::CompareMoment("m", bound, want.groups[0], 4, 1e6, 4 + 0x1.1p-16), "");
+  want.groups[0].mean = 1.01e6;
   EXPECT_EQ(compare(7), "") << "nothing is promised here";
 }
 

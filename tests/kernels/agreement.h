@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "tests/support/case.h"
 #include "tests/support/compare.h"
 #include "tests/support/oracle.h"
@@ -18,7 +18,7 @@ inline std::string Disagreement(const Case& c, const NormPlan& plan, const Outpu
   const oracle::Type type = OracleType(c.dtype);
   const oracle::Bound bound = BoundOf(plan, c.dtype);
   const DType statistics = plan.StatisticsDType();
-  const size_t bytes = want.sets.size() * static_cast<size_t>(SizeOf(statistics));
+  const size_t bytes = want.groups.size() * static_cast<size_t>(SizeOf(statistics));
   if (got.mean.size() != bytes || got.inverse_std.size() != bytes) return name + ": statistics of another size";
   std::string wrong = oracle::CompareY(name, OracleSpec(c), bound, type, got.y.data(), want);
   if (wrong.empty()) wrong = oracle::CompareH(name, type, got.h.data(), want);
@@ -28,11 +28,11 @@ inline std::string Disagreement(const Case& c, const NormPlan& plan, const Outpu
                                       got.inverse_std.data(), want);
   }
   if (!wrong.empty() || c.options.given_statistics) return wrong;
-  if (got.moments.size() != want.sets.size()) return name + ": moments of another number of sets";
-  for (size_t s = 0; s < want.sets.size() && wrong.empty(); ++s) {
+  if (got.moments.size() != want.groups.size()) return name + ": moments of another number of groups";
+  for (size_t s = 0; s < want.groups.size() && wrong.empty(); ++s) {
     const Moment& m = got.moments[s];
-    const std::string set = name + " moments[" + std::to_string(s) + "]";
-    wrong = oracle::CompareMoment(set, bound, want.sets[s], m.count, m.mean, m.m2);
+    const std::string group = name + " moments[" + std::to_string(s) + "]";
+    wrong = oracle::CompareMoment(group, bound, want.groups[s], m.count, m.mean, m.m2);
   }
   return wrong;
 }

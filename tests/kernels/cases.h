@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 #include "tests/support/case.h"
 #include "tests/support/spec.h"
@@ -260,8 +260,8 @@ inline void AddHardData(List& list) {
   }
 }
 
-// f64 sets that are scaled by a power of two, and what scaling must not lose: the eps where there is no deviation, and
-// elements that the statistic leaves out.
+// f64 groups that are scaled by a power of two, and what scaling must not lose: the eps where there is no deviation,
+// and elements that the statistic leaves out.
 inline void AddScaledSets(List& list) {
   for (const Case& base : MainBases()) {
     for (const EpsMode mode : {EpsMode::kInsideSqrt, EpsMode::kAddToRoot, EpsMode::kClampRoot}) {

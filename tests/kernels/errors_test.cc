@@ -1,4 +1,4 @@
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 
 #include <limits>
 #include <string>

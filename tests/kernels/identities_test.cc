@@ -130,7 +130,7 @@ TEST_P(IdentitiesTest, RmsNormWithoutEpsIgnoresAFactorThatIsAPowerOfTwo) {
 
 TEST_P(IdentitiesTest, LpNormIgnoresAFactorThatIsAPowerOfTwo) {
   std::vector<double> factors = {2, 1024, 0.125, 0x1p-14};
-  // Out there f64 sets are scaled before they are summed.
+  // Out there f64 groups are scaled before they are summed.
   if (dtype() == DType::kF64) factors.insert(factors.end(), {0x1p+300, 0x1p+600, 0x1p+1010, 0x1p-300, 0x1p-600});
   for (const double p : {1.0, 1.5, 2.0, 3.0, 1e6, 1e300, cases::kMaxNorm}) {
     for (const Case& base : {cases::On(cases::LpOf(p), {4, 769}), cases::On(cases::LpOf(p, 0), {769, 4}),

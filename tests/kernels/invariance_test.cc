@@ -110,9 +110,9 @@ TEST(InvarianceBatchTest, BytesDoNotDependOnTheJobsThatTravelAlong) {
   Random random(7);
   for (size_t i = all.size(); i > 1; --i)
     std::swap(all[i - 1], all[static_cast<size_t>(random.Below(static_cast<int64_t>(i)))]);
-  constexpr size_t kTogether = 64;
-  for (size_t begin = 0; begin < all.size(); begin += kTogether) {
-    const size_t end = std::min(all.size(), begin + kTogether);
+  constexpr size_t kUnrolled = 64;
+  for (size_t begin = 0; begin < all.size(); begin += kUnrolled) {
+    const size_t end = std::min(all.size(), begin + kUnrolled);
     for (Backend* backend : {plain.get(), split.get()}) {
       std::vector<CaseData> data;
       std::vector<std::unique_ptr<CaseRun>> runs;
@@ -233,7 +233,7 @@ TEST(InvarianceRowsTest, ANanPoisonsItsChannelOrGroupAndNoOther) {
       const Case c = cases::With(test.c, dtype);
       CaseData data = DataOf(c);
       const Outputs before = Execute(*backend, c, data);
-      // Element `inner` of channel 1 (of 4) becomes NaN: a quiet one has all exponent bits and the next one set.
+      // Element `inner` of channel 1 (of 4) becomes NaN: a quiet one has all exponent bits and the next one group.
       oracle::StoreBits(OracleType(dtype), oracle::FormatOf(OracleType(dtype)).infinity() | 1, data.x.data(),
                         test.inner);
       const Outputs after = Execute(*backend, c, data);

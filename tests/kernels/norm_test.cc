@@ -1,6 +1,6 @@
-// MakePlan beside its geometry (norm_lower_test.cc) and its refusals (norm_refusals_test.cc): attributes, empty and
+// MakePlan beside its geometry (lowering_test.cc) and its refusals (plan_refusals_test.cc): attributes, empty and
 // huge tensors, running statistics, pRMSNorm's k.
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 
 #include <cmath>
 #include <string>
@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/lowering.h"
 #include "kernels/methods.h"
-#include "kernels/norm_lower.h"
 #include "tests/kernels/plan_walk.h"
 #include "tests/support/spec.h"
 
@@ -88,7 +88,7 @@ TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
           EXPECT_EQ(plan.elements, 0);
           EXPECT_EQ(plan.keep0 * plan.reduce0 * plan.keep1 * plan.reduce1, 0);
           EXPECT_GE(plan.channel_run, 1);
-          EXPECT_EQ(ElementCount(plan.statistics_shape), plan.Sets());
+          EXPECT_EQ(ElementCount(plan.statistics_shape), plan.StatisticsGroups());
         }
       }
     }

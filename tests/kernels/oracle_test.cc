@@ -192,16 +192,16 @@ TEST(OracleTest, LpNormDividesByTheNormOverItsAxes) {
   spec.p = 3;
   spec.axes = {0};
   Result result = Compute(spec, input);
-  ASSERT_EQ(result.sets.size(), 2u);
-  EXPECT_TRUE(AgreeTo(-110, result.sets[0].m2, 6) && result.sets[1].m2 == 1);
+  ASSERT_EQ(result.groups.size(), 2u);
+  EXPECT_TRUE(AgreeTo(-110, result.groups[0].m2, 6) && result.groups[1].m2 == 1);
   EXPECT_TRUE(AgreeTo(-110, result.y[2], Wide(-2) / 3));
   EXPECT_TRUE(result.y[5] == 0 && IsNegative(result.y[5]));
   spec.axes = {0, -1, 1};
   spec.p = std::numeric_limits<double>::infinity();
   spec.eps = 1;
   result = Compute(spec, input);
-  ASSERT_EQ(result.sets.size(), 1u);
-  EXPECT_TRUE(result.sets[0].m2 == 5 && result.y[0] == Wide(3) / 6);
+  ASSERT_EQ(result.groups.size(), 1u);
+  EXPECT_TRUE(result.groups[0].m2 == 5 && result.y[0] == Wide(3) / 6);
   spec.eps_mode = EpsMode::kClampRoot;
   EXPECT_TRUE(Compute(spec, input).y[0] == Wide(3) / 5);
   spec.eps = 30;
@@ -284,18 +284,18 @@ TEST(OracleTest, AgreesWithThePublishedWorkedExamples) {
   EXPECT_EQ(outputs, 17);
 }
 
-// What the example names of one set; false where it is a statistic of an output, which is no result of Compute.
-bool StatisticOf(const std::string& name, bool biased, const SetStatistics& set, Wide* value) {
-  const Wide variance = set.m2 / (biased ? set.count : set.count - 1);
+// What the example names of one group; false where it is a statistic of an output, which is no result of Compute.
+bool StatisticOf(const std::string& name, bool biased, const GroupStatistics& group, Wide* value) {
+  const Wide variance = group.m2 / (biased ? group.count : group.count - 1);
   if (name.find("output") != std::string::npos || name.find("normalized") != std::string::npos) return false;
   if (name.find("mean") == 0) {
-    *value = set.mean;
+    *value = group.mean;
   } else if (name.find("variance") == 0) {
     *value = variance;
   } else if (name.find("std") == 0 || name.find("rms") == 0) {
     *value = Sqrt(variance);
   } else if (name.find("l2") == 0) {
-    *value = Sqrt(set.m2);
+    *value = Sqrt(group.m2);
   } else {
     return false;
   }
@@ -321,10 +321,10 @@ TEST(OracleTest, AgreesWithThePublishedStatistics) {
     spec.axes = axis.is_array() ? axis.get<std::vector<int64_t>>() : std::vector<int64_t>{axis.get<int64_t>()};
     const Result result = Compute(spec, input);
     const std::vector<Wide> want = Values(example["recomputed_output"]);
-    ASSERT_EQ(result.sets.size(), want.size()) << example["id"];
+    ASSERT_EQ(result.groups.size(), want.size()) << example["id"];
     for (size_t s = 0; s < want.size(); ++s) {
       Wide got = 0;
-      if (!StatisticOf(name, attributes.value("biased", true), result.sets[s], &got)) continue;
+      if (!StatisticOf(name, attributes.value("biased", true), result.groups[s], &got)) continue;
       EXPECT_TRUE(Abs(got - want[s]) <= 4 * Ulp(Type::kF64, want[s]))
           << example["id"] << " " << static_cast<double>(got);
       ++compared;
@@ -345,8 +345,8 @@ TEST(OracleStateTest, OneStepAgreesWithTheWorkedExamples) {
     input.shape = {2, 3};
     input.x = Values(example["input"]);
     std::vector<BatchStatistics> batch;
-    for (const SetStatistics& set : Compute(spec, input).sets)
-      batch.push_back({set.count, set.mean, set.m2 / set.count});
+    for (const GroupStatistics& group : Compute(spec, input).groups)
+      batch.push_back({group.count, group.mean, group.m2 / group.count});
     RunningRule rule;
     rule.biased = id.find("-biased") != std::string::npos;
     RunningValues state = RunningValues::Initial(3);
@@ -417,7 +417,7 @@ TEST(OracleStateTest, PowerNormFollowsTheGoldenNumbers) {
     input.x = inputs[step];
     input.given_variance.clear();
     const Result statistics = Compute(spec, input);
-    const std::vector<Wide> v = {statistics.sets[0].m2 / 2, statistics.sets[1].m2 / 2};
+    const std::vector<Wide> v = {statistics.groups[0].m2 / 2, statistics.groups[1].m2 / 2};
     const PowerStep result = StepPowerNorm(rule, 2, v, state);
     ASSERT_TRUE(result.applied);
     input.given_variance = result.divisor;

@@ -1,4 +1,4 @@
-#include "kernels/order.h"
+#include "kernels/summation_order.h"
 
 #include <cmath>
 #include <string>

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/errors.h"
-#include "kernels/text.h"
 
 namespace normd {
 namespace {

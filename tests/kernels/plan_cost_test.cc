@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/norm.h"
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
+#include "kernels/plan.h"
 #include "tests/kernels/cases.h"
 
 namespace {

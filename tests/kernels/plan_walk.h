@@ -1,4 +1,4 @@
-// A plan read element by element, as norm.h describes its fields: the meaning of a plan without a kernel.
+// A plan read element by element, as plan.h describes its fields: the meaning of a plan without a kernel.
 // For tests of MakePlan: what each method says about an element is compared with what the plan says.
 #ifndef NORMD_TESTS_KERNELS_PLAN_WALK_H_
 #define NORMD_TESTS_KERNELS_PLAN_WALK_H_
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 
 namespace normd {
 
@@ -18,7 +18,7 @@ inline std::string Geometry(const NormPlan& plan) {
 }
 
 struct PlannedElement {
-  int64_t set = -1;        // which statistic set it belongs to
+  int64_t group = -1;      // which statistics group it belongs to
   int64_t parameter = -1;  // index into w and b
   bool counted = false;    // whether it enters the statistic
 
@@ -65,7 +65,7 @@ inline std::vector<PlannedElement> WalkPlan(const NormPlan& plan) {
     const int64_t r0 = rest % plan.reduce0;
     const int64_t k0 = rest / plan.reduce0;
     PlannedElement& element = elements[linear];
-    element.set = k0 * plan.keep1 + k1;
+    element.group = k0 * plan.keep1 + k1;
     element.counted = r1 < plan.statistic_reduce1;
     if (plan.affine_index == AffineIndex::kChannel) {
       element.parameter = k1 * plan.channels_per_keep1 + r1 / plan.channel_run;

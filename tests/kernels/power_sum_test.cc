@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/set_statistics.h"
+#include "kernels/group_statistics.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random.h"
 #include "tests/support/wide.h"

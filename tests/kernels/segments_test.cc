@@ -58,7 +58,7 @@ TEST_P(SegmentsTest, GiveTheBytesOfAnXThatLiesTogether) {
       Job job = run.MakeJob();
       job.x = nullptr;
       job.x_segments = pieces.segments();
-      const bool takes = backend->TakesSegments(*plan) && !job.residual.present() && job.mask == nullptr;
+      const bool takes = backend->AcceptsScattered(*plan) && !job.residual.present() && job.mask == nullptr;
       if (takes) ++scattered;
       if (!takes) job.x_buffer = together.data();
       ASSERT_TRUE(RunJobs(*backend, {job}).ok());

@@ -1,4 +1,4 @@
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 
 #include <cstdint>
 #include <limits>

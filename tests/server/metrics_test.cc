@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "server/figures.h"
 #include "server/obs/process.h"
+#include "server/stats.h"
 
 namespace normd {
 namespace {
@@ -84,14 +84,14 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.CountDeviceFallback(FallbackLabel::kFull);
   metrics.ObserveBatchSize(9);
   metrics.CountBatchDropped(DropLabel::kExpired);
-  Figures figures;
-  figures.store.sessions = 3;
-  figures.store.loads = 4;
-  metrics.SetFigures(figures);
-  figures.store.loads = 6;
-  figures.store.failed_groups = 1;
-  figures.regions = {.regions = 2, .bytes = 4096};
-  metrics.SetFigures(figures);
+  Stats stats;
+  stats.store.sessions = 3;
+  stats.store.loads = 4;
+  metrics.SetStats(stats);
+  stats.store.loads = 6;
+  stats.store.failed_groups = 1;
+  stats.regions = {.regions = 2, .bytes = 4096};
+  metrics.SetStats(stats);
   metrics.ObserveStoreGroup(64, absl::Milliseconds(2));
   metrics.SetInFlightBytes(77);
   const std::string text = metrics.Text();
@@ -172,9 +172,9 @@ TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
         metrics.CountRequest(1, i % 3, static_cast<absl::StatusCode>(i % 17));
         metrics.ObservePhase(i % 3, static_cast<Phase>(i % kPhases), absl::Microseconds(i));
         if (i % 250 != 0) continue;
-        Figures figures;
-        figures.store.loads = i + 1;
-        metrics.SetFigures(figures);
+        Stats stats;
+        stats.store.loads = i + 1;
+        metrics.SetStats(stats);
         metrics.Text();
       }
     });
@@ -186,10 +186,10 @@ TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
 
 TEST(Metrics, ReadsTheProcess) {
   Metrics metrics(Options());
-  Figures figures;
+  Stats stats;
   for (int scrape = 0; scrape < 2; ++scrape) {
-    figures.process = ReadProcessFigures();
-    metrics.SetFigures(figures);
+    stats.process = ReadProcessStats();
+    metrics.SetStats(stats);
   }
   const std::string text = metrics.Text();
   EXPECT_GT(Value(text, "process_resident_memory_bytes"), 1 << 20);

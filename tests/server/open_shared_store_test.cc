@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "gtest/gtest.h"
-#include "server/open_store.h"
+#include "server/make_store.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/postgres_fixture.h"
 #include "tests/server/small_store_config.h"

@@ -7,8 +7,8 @@
 #include <variant>
 
 #include "absl/strings/str_join.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 #include "tests/support/random.h"
 
 namespace normd {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "kernels/tensor.h"
 #include "tests/support/compare.h"
 #include "tests/support/oracle.h"

@@ -99,9 +99,9 @@ Wide BoundScale(const Bound& bound, Wide y, Wide b, Wide w) {
   return bound.at_product ? Max(scale, Abs(y - b)) : scale;
 }
 
-bool Promised(const Bound& bound, const SetStatistics& set) {
-  return bound.max_condition == 0 || !(set.deviation > 0) ||
-         !(Abs(set.mean) > Wide(bound.max_condition) * set.deviation);
+bool Promised(const Bound& bound, const GroupStatistics& group) {
+  return bound.max_condition == 0 || !(group.deviation > 0) ||
+         !(Abs(group.mean) > Wide(bound.max_condition) * group.deviation);
 }
 
 double ErrorUlp(Type type, Wide got, Wide want, Wide scale) {
@@ -149,7 +149,7 @@ bool ReachableStepwise(const Bound& bound, Type type, Wide got, Wide normalised,
 std::vector<double> YErrors(const Spec& spec, const Bound& bound, Type type, const void* y, const Result& want) {
   std::vector<double> errors(want.y.size());
   for (size_t i = 0; i < errors.size(); ++i) {
-    const bool promised = want.set.empty() || Promised(bound, want.sets[want.set[i]]);
+    const bool promised = want.group.empty() || Promised(bound, want.groups[want.group[i]]);
     errors[i] = promised ? YError(spec, bound, type, want, i, Load(type, y, static_cast<int64_t>(i))) : -1;
   }
   return errors;
@@ -180,21 +180,21 @@ std::string CompareH(std::string_view name, Type type, const void* h, const Resu
 std::string CompareStatistics(std::string_view name, const Bound& bound, Type type, const void* mean,
                               const void* inverse, const Result& want) {
   Report report(name);
-  for (size_t s = 0; s < want.sets.size(); ++s) {
-    const SetStatistics& set = want.sets[s];
-    if (!Promised(bound, set)) continue;
+  for (size_t s = 0; s < want.groups.size(); ++s) {
+    const GroupStatistics& group = want.groups[s];
+    if (!Promised(bound, group)) continue;
     const auto check = [&](std::string_view what, const void* values, Wide value, Wide scale) {
       const Wide got = Load(type, values, static_cast<int64_t>(s));
       const double error = ErrorUlp(type, got, value, scale);
       if (error > bound.ulp) report.Add(what, s, error, Print(type, got), Print(type, value));
     };
-    check("mean", mean, set.mean, BoundScale(bound, set.mean, 0, set.deviation));
-    check("inverse_std", inverse, set.inverse, Abs(set.inverse));
+    check("mean", mean, group.mean, BoundScale(bound, group.mean, 0, group.deviation));
+    check("inverse_std", inverse, group.inverse, Abs(group.inverse));
   }
-  return report.Text(want.sets.size());
+  return report.Text(want.groups.size());
 }
 
-std::string CompareMoment(std::string_view name, const Bound& bound, const SetStatistics& want, double count,
+std::string CompareMoment(std::string_view name, const Bound& bound, const GroupStatistics& want, double count,
                           double mean, double m2) {
   if (!Promised(bound, want)) return "";
   Report report(name);

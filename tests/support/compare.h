@@ -35,7 +35,7 @@ Wide BoundScale(const Bound& bound, Wide y, Wide b, Wide w);
 
 // Whether the bound speaks of this set: its mean is at most max_condition deviations away from 0, or all its values are
 // equal, which is no matter of conditioning. What it does not speak of is not judged.
-bool Promised(const Bound& bound, const SetStatistics& set);
+bool Promised(const Bound& bound, const GroupStatistics& group);
 
 // |got - want| in ulp of `type` at `scale`. NaN agrees with NaN alone and Inf with the same Inf alone, but where the
 // finite `want` overflows T on rounding: there Inf counts as T's next number.
@@ -56,12 +56,12 @@ std::string CompareY(std::string_view name, const Spec& spec, const Bound& bound
 // Bit for bit, but NaN agrees with any NaN.
 std::string CompareH(std::string_view name, Type type, const void* h, const Result& want);
 
-// MEAN and INV_STD: packed `type`, f32 or f64, one a set.
+// MEAN and INV_STD: packed `type`, f32 or f64, one a group.
 std::string CompareStatistics(std::string_view name, const Bound& bound, Type type, const void* mean,
                               const void* inverse, const Result& want);
 
 // One returned moment, of f64 fields.
-std::string CompareMoment(std::string_view name, const Bound& bound, const SetStatistics& want, double count,
+std::string CompareMoment(std::string_view name, const Bound& bound, const GroupStatistics& want, double count,
                           double mean, double m2);
 
 // "-1.25 (0xbfa00000)" with enough digits.

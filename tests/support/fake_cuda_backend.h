@@ -25,7 +25,7 @@ class FakeCudaBackend : public Backend {
   std::string_view name() const override { return "cuda"; }
   std::string KernelName(const NormPlan& /*plan*/) const override { return "cuda/fake"; }
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
-  bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
+  bool AcceptsScattered(const NormPlan& plan) const override { return cpu_->AcceptsScattered(plan); }
   MemorySpace memory_space() const override { return CudaSpace(device_); }
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
     return cpu_->Prepare(std::move(parameters));

@@ -35,7 +35,7 @@ void FakeDevice::Submit(std::vector<Job> jobs, Done done) {
   std::vector<Seen> seen;
   seen.reserve(jobs.size());
   for (Job& job : jobs) {
-    seen.push_back({.first = FirstElement(job), .x = job.x, .rows = job.plan->Sets()});
+    seen.push_back({.first = FirstElement(job), .x = job.x, .rows = job.plan->StatisticsGroups()});
     job.x_space = job.y_space = job.h_space = job.residual.space = {};  // the CPU takes no others
   }
   {

@@ -40,7 +40,7 @@ class FakeDevice : public Backend {
   std::string KernelName(const NormPlan& /*plan*/) const override { return "cuda/fake"; }
   bool Supports(const NormPlan& plan) const override { return supports == nullptr || supports(plan); }
   MemorySpace memory_space() const override { return CudaSpace(number_); }
-  bool TakesSegments(const NormPlan& /*plan*/) const override { return false; }
+  bool AcceptsScattered(const NormPlan& /*plan*/) const override { return false; }
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override;
   void Submit(std::vector<Job> jobs, Done done) override;
 

@@ -55,7 +55,7 @@ class Geometry {
   int64_t Channels() const { return shape_[channel_axis_]; }
   int64_t GroupSize() const { return Channels() / spec_.num_groups; }
 
-  int64_t Sets() const {
+  int64_t StatisticsGroups() const {
     if (spec_.method == Method::kBatch || spec_.method == Method::kPower) return Channels();
     if (spec_.method == Method::kInstance) return given_ ? Channels() : shape_[0] * Channels();
     if (spec_.method == Method::kGroup) return shape_[0] * spec_.num_groups;
@@ -96,7 +96,7 @@ class Geometry {
  private:
   const Spec& spec_;
   const Index& shape_;
-  const bool given_;  // then the sets of InstanceNorm are the channels, too
+  const bool given_;  // then the groups of InstanceNorm are the channels, too
   int64_t channel_axis_ = 0;
   std::vector<int64_t> reduced_, kept_, positions_;
 };
@@ -130,10 +130,10 @@ void ScalePerGroup(const Geometry& geometry, int64_t groups, Wide eps, std::vect
   }
 }
 
-// Count, mean and M2 of every set over the elements that enter it. 113 bits of a mean are too few where the mean is
+// Count, mean and M2 of every group over the elements that enter it. 113 bits of a mean are too few where the mean is
 // 1e12 deviations away and an element lies next to it: `mean_rest` is what the rounding of the mean left.
 void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& input, const std::vector<Wide>& h,
-                    std::vector<SetStatistics>& sets) {
+                    std::vector<GroupStatistics>& groups) {
   const int64_t elements = static_cast<int64_t>(h.size());
   const auto enters = [&](const Index& index) {
     if (spec.method == Method::kPRms && geometry.LastOf(index) >= spec.k) return false;
@@ -141,52 +141,52 @@ void TakeStatistics(const Spec& spec, const Geometry& geometry, const Input& inp
   };
   struct Entry {
     Wide value;
-    size_t set;
+    size_t group;
   };
   std::vector<Entry> entries;
   entries.reserve(h.size());
-  std::vector<Wide> sums(sets.size(), Wide(0)), rests(sets.size(), Wide(0));
+  std::vector<Wide> sums(groups.size(), Wide(0)), rests(groups.size(), Wide(0));
   for (int64_t i = 0; i < elements; ++i) {
     const Index index = geometry.IndexOf(i);
     if (!enters(index)) continue;
-    const auto set = static_cast<size_t>(geometry.SetOf(index));
-    entries.push_back({h[i], set});
-    sets[set].count += 1;
-    sums[set] += h[i];
+    const auto group = static_cast<size_t>(geometry.SetOf(index));
+    entries.push_back({h[i], group});
+    groups[group].count += 1;
+    sums[group] += h[i];
   }
   if (HasMean(spec.method)) {
-    for (size_t s = 0; s < sets.size(); ++s) sets[s].mean = sums[s] / sets[s].count;
-    for (const Entry& e : entries) rests[e.set] += e.value - sets[e.set].mean;
-    for (size_t s = 0; s < sets.size(); ++s) sets[s].mean_rest = rests[s] / sets[s].count;
+    for (size_t s = 0; s < groups.size(); ++s) groups[s].mean = sums[s] / groups[s].count;
+    for (const Entry& e : entries) rests[e.group] += e.value - groups[e.group].mean;
+    for (size_t s = 0; s < groups.size(); ++s) groups[s].mean_rest = rests[s] / groups[s].count;
   }
   if (IsRoot(spec)) {
-    std::vector<std::vector<Wide>> values(sets.size());
-    for (const Entry& e : entries) values[e.set].push_back(e.value);
-    for (size_t s = 0; s < sets.size(); ++s) sets[s].m2 = LpNormOf(values[s], spec.p);
+    std::vector<std::vector<Wide>> values(groups.size());
+    for (const Entry& e : entries) values[e.group].push_back(e.value);
+    for (size_t s = 0; s < groups.size(); ++s) groups[s].m2 = LpNormOf(values[s], spec.p);
     return;
   }
   for (const Entry& e : entries) {
-    SetStatistics& set = sets[e.set];
-    const Wide d = e.value - set.mean - set.mean_rest;
-    set.m2 += d * d;
+    GroupStatistics& group = groups[e.group];
+    const Wide d = e.value - group.mean - group.mean_rest;
+    group.m2 += d * d;
   }
 }
 
-void UseGiven(const Input& input, std::vector<SetStatistics>& sets) {
-  for (size_t s = 0; s < sets.size(); ++s) {
-    sets[s].count = 1;
-    if (!input.given_mean.empty()) sets[s].mean = input.given_mean[s];
-    sets[s].m2 = input.given_variance[s];
+void UseGiven(const Input& input, std::vector<GroupStatistics>& groups) {
+  for (size_t s = 0; s < groups.size(); ++s) {
+    groups[s].count = 1;
+    if (!input.given_mean.empty()) groups[s].mean = input.given_mean[s];
+    groups[s].m2 = input.given_variance[s];
   }
 }
 
-// D of one set. S is the variance, mean square or sum of squares, R its root (for L1 the sum itself).
-Wide Divisor(const Spec& spec, SetStatistics& set, Wide& root) {
+// D of one group. S is the variance, mean square or sum of squares, R its root (for L1 the sum itself).
+Wide Divisor(const Spec& spec, GroupStatistics& group, Wide& root) {
   const Wide eps = spec.eps.value_or(DefaultEps(spec.method));
   const bool is_norm = spec.method == Method::kScale || spec.method == Method::kLp;
-  const Wide square = is_norm ? set.m2 : set.m2 / set.count;
-  root = IsRoot(spec) ? set.m2 : Sqrt(square);
-  set.deviation = Sqrt(set.m2 / set.count);
+  const Wide square = is_norm ? group.m2 : group.m2 / group.count;
+  root = IsRoot(spec) ? group.m2 : Sqrt(square);
+  group.deviation = Sqrt(group.m2 / group.count);
   switch (spec.eps_mode.value_or(DefaultEpsMode(spec.method))) {
     case EpsMode::kInsideSqrt:
       return Sqrt(square + eps);
@@ -257,29 +257,29 @@ Result Compute(const Spec& spec, const Input& input) {
   }
 
   const bool given = !input.given_variance.empty();
-  result.sets.resize(static_cast<size_t>(geometry.Sets()));
+  result.groups.resize(static_cast<size_t>(geometry.StatisticsGroups()));
   if (given) {
-    UseGiven(input, result.sets);
+    UseGiven(input, result.groups);
   } else {
-    TakeStatistics(spec, geometry, input, h, result.sets);
+    TakeStatistics(spec, geometry, input, h, result.groups);
   }
-  std::vector<Wide> divisors, roots(result.sets.size());
-  for (size_t s = 0; s < result.sets.size(); ++s) {
-    divisors.push_back(Divisor(spec, result.sets[s], roots[s]));
-    result.sets[s].inverse = Wide(1) / divisors[s];
+  std::vector<Wide> divisors, roots(result.groups.size());
+  for (size_t s = 0; s < result.groups.size(); ++s) {
+    divisors.push_back(Divisor(spec, result.groups[s], roots[s]));
+    result.groups[s].inverse = Wide(1) / divisors[s];
   }
 
   result.has_weight = !input.weight.empty();
   result.has_bias = !input.bias.empty();
   for (size_t i = 0; i < h.size(); ++i) {
     const Index index = geometry.IndexOf(static_cast<int64_t>(i));
-    const auto set = static_cast<size_t>(geometry.SetOf(index));
+    const auto group = static_cast<size_t>(geometry.SetOf(index));
     const auto parameter = static_cast<size_t>(geometry.ParameterOf(index));
-    const bool zero_norm = spec.method == Method::kLp && roots[set] == 0;
+    const bool zero_norm = spec.method == Method::kLp && roots[group] == 0;
     // "An exactly centred element gives +0": -0 less a mean of 0 would be -0.
-    const Wide difference = h[i] - result.sets[set].mean - result.sets[set].mean_rest;
+    const Wide difference = h[i] - result.groups[group].mean - result.groups[group].mean_rest;
     const Wide numerator = HasMean(spec.method) && difference == 0 ? Wide(0) : difference;
-    const Wide normalised = zero_norm ? Wide(0) : numerator / divisors[set];
+    const Wide normalised = zero_norm ? Wide(0) : numerator / divisors[group];
     Wide w = input.weight.empty() ? Wide(1) : input.weight[parameter] + spec.weight_offset;
     if (spec.cast_then_affine) w = Round(Type::kF64, w);  // the wide type in which the offset is added
     const Wide b = input.bias.empty() ? Wide(0) : input.bias[parameter];
@@ -287,7 +287,7 @@ Result Compute(const Spec& spec, const Input& input) {
     if (!spec.cast_then_affine && result.has_weight) y *= w;
     if (!spec.cast_then_affine && result.has_bias) y += b;
     result.y.push_back(y);
-    result.set.push_back(set);
+    result.group.push_back(group);
     result.weight.push_back(w);
     result.bias.push_back(b);
   }

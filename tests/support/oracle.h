@@ -43,8 +43,8 @@ struct Input {
   std::vector<Wide> given_mean, given_variance;  // not empty: no statistics are taken. Power: phi in given_variance
 };
 
-// Per statistic set, in row-major order of the kept axes.
-struct SetStatistics {
+// Per statistics group, in row-major order of the kept axes.
+struct GroupStatistics {
   int64_t count = 0;
   Wide mean = 0;
   Wide mean_rest = 0;  // the mean is mean + mean_rest
@@ -58,9 +58,9 @@ struct Result {
   std::vector<Wide> y;
   std::vector<Wide> weight, bias;  // that apply to each element, weight_offset added; 1 and 0 where absent
   bool has_weight = false, has_bias = false;
-  std::vector<size_t> set;  // of `sets`, that normalises each element
-  std::vector<Wide> h;      // x + scale * residual rounded to T; empty without residual
-  std::vector<SetStatistics> sets;
+  std::vector<size_t> group;  // of `groups`, that normalises each element
+  std::vector<Wide> h;        // x + scale * residual rounded to T; empty without residual
+  std::vector<GroupStatistics> groups;
 };
 
 double DefaultEps(Method method);

@@ -26,7 +26,7 @@ struct RunningValues {
   static RunningValues Initial(int64_t channels);
 };
 
-// Statistics of one set over `count` values: `variance` is biased.
+// Statistics of one group over `count` values: `variance` is biased.
 struct BatchStatistics {
   int64_t count = 0;
   Wide mean = 0;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 
 namespace normd {
 namespace {
@@ -61,9 +61,9 @@ CaseRun::CaseRun(const Backend& backend, const Case& c, const NormPlan& plan, co
       residual_(data.residual, misalignment),
       y_(data.x.size(), misalignment),
       h_(c.residual.has_value() ? data.x.size() : 0, misalignment),
-      mean_(static_cast<size_t>(plan.Sets() * SizeOf(plan.StatisticsDType())), misalignment),
+      mean_(static_cast<size_t>(plan.StatisticsGroups() * SizeOf(plan.StatisticsDType())), misalignment),
       inverse_std_(mean_.size(), misalignment) {
-  if (!plan.given_statistics) moments_.resize(static_cast<size_t>(plan.Sets()));
+  if (!plan.given_statistics) moments_.resize(static_cast<size_t>(plan.StatisticsGroups()));
   const Shape parameter_shape = {plan.parameter_length};
   ParameterViews views = {.order = plan.parameter_order};
   if (c.weight.has_value()) views.weight = View(weight_, *c.weight, parameter_shape);

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "tests/support/case.h"
 
 namespace normd {

@@ -24,14 +24,14 @@ TensorView& ViewOf(Call& call, TensorField field) {
   return call.x;
 }
 
-std::shared_ptr<const KnownCall> CallCache::Find(std::string_view key) {
+std::shared_ptr<const RememberedCall> CallCache::Find(std::string_view key) {
   if (key.size() > kMaxKeyBytes) return nullptr;
   MutexLock lock(mu_);
-  const std::shared_ptr<const KnownCall>* const found = recent_.Find(key);
+  const std::shared_ptr<const RememberedCall>* const found = recent_.Find(key);
   return found == nullptr ? nullptr : *found;
 }
 
-void CallCache::Put(std::string key, std::shared_ptr<const KnownCall> call) {
+void CallCache::Put(std::string key, std::shared_ptr<const RememberedCall> call) {
   if (key.size() > kMaxKeyBytes) return;
   Recent::Entries dropped;  // freed without the lock, as what is replaced
   MutexLock lock(mu_);

@@ -23,7 +23,7 @@ namespace normd::rpc {
 enum class TensorField : uint8_t { kX, kWeight, kBias, kRunningMean, kRunningVar, kResidual, kMask };
 TensorView& ViewOf(Call& call, TensorField field);
 
-struct KnownCall {
+struct RememberedCall {
   // Which block of the message a tensor's bytes are.
   struct Slot {
     TensorField field;
@@ -51,11 +51,11 @@ class CallCache {
   // Keeps the `max_calls` that were asked for last, some kilobytes each.
   explicit CallCache(size_t max_calls) : recent_(static_cast<int64_t>(max_calls)) {}
 
-  std::shared_ptr<const KnownCall> Find(std::string_view key);
-  void Put(std::string key, std::shared_ptr<const KnownCall> call);
+  std::shared_ptr<const RememberedCall> Find(std::string_view key);
+  void Put(std::string key, std::shared_ptr<const RememberedCall> call);
 
  private:
-  using Recent = Lru<std::string, std::shared_ptr<const KnownCall>>;
+  using Recent = Lru<std::string, std::shared_ptr<const RememberedCall>>;
 
   Mutex mu_;
   Recent recent_ ABSL_GUARDED_BY(mu_);  // each costs 1

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "proto/wire/split.h"
-#include "server/base/status_macros.h"
 #include "server/engine/prepared_call.h"
 #include "server/engine/shared_outputs.h"
 #include "server/rpc/codec/call_memory.h"
@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kMaxItemsTimesPieces = size_t{1} << 18;
 
 // What a known call borrows from.
-struct KnownOwner {
-  KnownOwner(Reservation reservation, std::shared_ptr<const void> more)
+struct RememberedCallOwner {
+  RememberedCallOwner(Reservation reservation, std::shared_ptr<const void> more)
       : memory(std::move(reservation)), defaults(std::move(more)) {}
   RequestMemory memory;
   TensorSource tensors;
@@ -68,23 +68,23 @@ template <typename Request>
 CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Request& request,
                      const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call) {
   if (key.empty() || !IsFixed(call)) return {};
-  auto known = std::make_shared<KnownCall>();
-  known->pattern = call;
-  if (std::holds_alternative<NormSpec>(call.target)) known->pattern.target = NormSpec();  // the plan has it
+  auto remembered = std::make_shared<RememberedCall>();
+  remembered->pattern = call;
+  if (std::holds_alternative<NormSpec>(call.target)) remembered->pattern.target = NormSpec();  // the plan has it
   bool in_blocks = true;
   ForEachTensor(request, [&](TensorField field, const v1::Tensor& tensor) {
-    TensorView& view = ViewOf(known->pattern, field);
+    TensorView& view = ViewOf(remembered->pattern, field);
     in_blocks = in_blocks && tensor.has_data() && view.size_bytes > 0;
     if (!in_blocks) return;
     view.data = nullptr;
     view.segments = {};
-    known->slots.push_back({field, static_cast<uint32_t>(wire::BlockNumber(tensor.data())), view.size_bytes});
+    remembered->slots.push_back({field, static_cast<uint32_t>(wire::BlockNumber(tensor.data())), view.size_bytes});
   });
   if (!in_blocks) return {};
-  known->defaults = defaults;
-  known->want_timings = want_timings;
-  known->norm_method = MethodName(request.spec());
-  return {std::move(cache), std::move(key), std::move(known)};
+  remembered->defaults = defaults;
+  remembered->want_timings = want_timings;
+  remembered->norm_method = MethodName(request.spec());
+  return {std::move(cache), std::move(key), std::move(remembered)};
 }
 
 // Takes what was decoded of a parsed request.
@@ -143,8 +143,9 @@ bool RanAsPlanned(const CallReply& reply, const PreparedCall& prepared) {
 }  // namespace
 
 bool CachedCall::HasHeadOf(const CallReply& reply) const {
-  if (known_ == nullptr || known_->reply_head.empty() || reply.prepared != known_->pattern.prepared) return false;
-  return reply.applied.session_version == known_->session_version && RanAsPlanned(reply, *reply.prepared);
+  if (remembered_ == nullptr || remembered_->reply_head.empty() || reply.prepared != remembered_->pattern.prepared)
+    return false;
+  return reply.applied.session_version == remembered_->session_version && RanAsPlanned(reply, *reply.prepared);
 }
 
 WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
@@ -153,7 +154,7 @@ WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observat
     // No phase of encoding: to time it would take longer.
     NoteReply(reply, observation.record());
     WireBody body;
-    body.Append(known_->reply_head);
+    body.Append(remembered_->reply_head);
     body.AppendBlock(std::move(reply.outputs.front().bytes));
     return body;
   }
@@ -172,13 +173,13 @@ void CachedCall::Remember(const std::shared_ptr<const PreparedCall>& prepared, s
                           uint64_t session_version) {
   if (cache_ == nullptr || prepared == nullptr) return;
   const bool new_head =
-      !reply_head.empty() && (known_->reply_head.empty() || known_->session_version != session_version);
-  if (known_->pattern.prepared == prepared && !new_head) return;
-  auto known = std::make_shared<KnownCall>(*known_);
-  known->pattern.prepared = prepared;
-  known->reply_head = std::string(reply_head);
-  known->session_version = session_version;
-  cache_->Put(key_, std::move(known));
+      !reply_head.empty() && (remembered_->reply_head.empty() || remembered_->session_version != session_version);
+  if (remembered_->pattern.prepared == prepared && !new_head) return;
+  auto remembered = std::make_shared<RememberedCall>(*remembered_);
+  remembered->pattern.prepared = prepared;
+  remembered->reply_head = std::string(reply_head);
+  remembered->session_version = session_version;
+  cache_->Put(key_, std::move(remembered));
 }
 
 void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call) {
@@ -187,12 +188,12 @@ void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, 
   // It is done before anybody would ask whether its caller has gone, and reads no shared memory.
   if (alone && RunsAtOnce(*call)) return;
   call->cancelled = [stream] { return stream->cancelled(); };
-  call->intact = [tensors] { return tensors->CheckRegions(); };
+  call->validate_inputs = [tensors] { return tensors->CheckRegions(); };
 }
 
 void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received) {
-  received->call.hold = [memory = received->memory, caller = stream.get()](int64_t bytes) {
-    return memory->Hold(bytes, [caller] { return caller->peer(); });
+  received->call.reserve = [memory = received->memory, caller = stream.get()](int64_t bytes) {
+    return memory->Reserve(bytes, [caller] { return caller->peer(); });
   };
 }
 
@@ -203,21 +204,21 @@ bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix,
   std::string with_prefix;
   if (!prefix.empty()) with_prefix = KeyOf(message, prefix);
   std::string& key = prefix.empty() ? message.split->metadata : with_prefix;
-  std::shared_ptr<const KnownCall> known = cache->Find(key);
-  if (known == nullptr || known->defaults.lock() != defaults) return false;
+  std::shared_ptr<const RememberedCall> remembered = cache->Find(key);
+  if (remembered == nullptr || remembered->defaults.lock() != defaults) return false;
   std::vector<wire::Block>& blocks = message.split->blocks;
-  for (const KnownCall::Slot& slot : known->slots) {
+  for (const RememberedCall::Slot& slot : remembered->slots) {
     // A tensor whose bytes do not fit its shape is the parser's to refuse.
     if (slot.block >= blocks.size() || static_cast<int64_t>(blocks[slot.block].size_bytes) != slot.size_bytes) {
       return false;
     }
   }
-  auto owner = std::make_shared<KnownOwner>(std::move(reservation), std::move(defaults));
+  auto owner = std::make_shared<RememberedCallOwner>(std::move(reservation), std::move(defaults));
   owner->tensors.SetBuffers(buffers);
   owner->tensors.SetBlocks(std::move(message.bytes), std::move(blocks));
   Call& call = received->call;
-  call = known->pattern;
-  for (const KnownCall::Slot& slot : known->slots) {
+  call = remembered->pattern;
+  for (const RememberedCall::Slot& slot : remembered->slots) {
     const TensorSource::Bytes bytes = owner->tensors.FindBlock(slot.block, slot.field == TensorField::kX);
     TensorView& view = ViewOf(call, slot.field);
     view.data = bytes.data;
@@ -226,9 +227,9 @@ bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix,
   received->tensors = &owner->tensors;
   received->memory = &owner->memory;
   call.owner = std::move(owner);
-  received->want_timings = known->want_timings;
-  received->norm_method = known->norm_method;
-  received->cached = CachedCall(cache, std::move(key), std::move(known));
+  received->want_timings = remembered->want_timings;
+  received->norm_method = remembered->norm_method;
+  received->cached = CachedCall(cache, std::move(key), std::move(remembered));
   return true;
 }
 

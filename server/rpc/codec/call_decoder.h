@@ -29,8 +29,8 @@ class CachedCall {
  public:
   CachedCall() = default;
   // `known` is the cache's, or what would be if the call were answered, not `prepared` yet.
-  CachedCall(std::shared_ptr<CallCache> cache, std::string key, std::shared_ptr<const KnownCall> known)
-      : cache_(std::move(cache)), key_(std::move(key)), known_(std::move(known)) {}
+  CachedCall(std::shared_ptr<CallCache> cache, std::string key, std::shared_ptr<const RememberedCall> remembered)
+      : cache_(std::move(cache)), key_(std::move(key)), remembered_(std::move(remembered)) {}
 
   // As EncodeNormalizeResponse, which it calls unless the beginning of the reply is known.
   WireBody EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
@@ -45,7 +45,7 @@ class CachedCall {
 
   std::shared_ptr<CallCache> cache_;
   std::string key_;
-  std::shared_ptr<const KnownCall> known_;
+  std::shared_ptr<const RememberedCall> remembered_;
 };
 
 // A call as it came, and what belongs to it until it is answered.

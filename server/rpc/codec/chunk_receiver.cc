@@ -3,10 +3,10 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "proto/wire/crc32c.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/transport/server_options.h"
 
 namespace normd::rpc {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/tsan_annotations.h"
+#include "kernels/base/tsan_annotations.h"
 #include "proto/wire/crc32c.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/codec/message.h"

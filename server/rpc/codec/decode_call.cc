@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/session/record/spec_messages.h"
 #include "server/session/session_checks.h"

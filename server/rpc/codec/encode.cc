@@ -153,7 +153,7 @@ void NoteReply(const CallReply& reply, RequestRecord& record) {
 
 void EncodeCommitResult(const CommitResult& result, bool output_available, v1::StateResult* message) {
   message->set_version(result.version);
-  message->set_epoch(result.epoch);
+  message->set_epoch(result.uid);
   message->set_applied(result.applied);
   message->set_reason(static_cast<v1::Reason>(result.reason));
   message->set_replayed(result.replayed);

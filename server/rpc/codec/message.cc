@@ -8,9 +8,9 @@
 #include <optional>
 #include <string_view>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
-#include "kernels/tsan_annotations.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
+#include "kernels/base/tsan_annotations.h"
 #include "proto/wire/split.h"
 #include "proto/wire/writer.h"
 #include "server/rpc/codec/element_count.h"

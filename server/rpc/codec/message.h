@@ -18,10 +18,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/status_macros.h"
 #include "normd/v1/normalizer.pb.h"
 #include "proto/wire/layout.h"
 #include "server/base/buffer.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/codec/tensor_source.h"
 #include "server/rpc/transport/admission.h"
 
@@ -34,7 +34,7 @@ class RequestMemory {
       : reservation_(std::move(reservation)), message_(reservation_.bytes() / kBytesHeldPerMessageByte) {}
 
   // Room for `bytes` more, as far as the reservation was not made for them. RESOURCE_EXHAUSTED when there is none.
-  absl::Status Hold(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
     made_ += bytes;
     if (message_ + made_ <= reservation_.bytes()) return absl::OkStatus();
     return reservation_.Resize(message_ + made_, caller);

@@ -9,9 +9,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_split.h"
-#include "kernels/errors.h"
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
 #include "server/session/record/spec_messages.h"
@@ -138,7 +138,7 @@ absl::StatusOr<Session> SessionFromMessage(const v1::Session& message) {
 
 void SessionToMessage(const Session& session, Durability durability, v1::SessionView view, v1::Session* message) {
   message->set_name("sessions/" + session.id);
-  message->set_uid(session.epoch);
+  message->set_uid(session.uid);
   message->set_version(session.version);
   SpecToMessage(session.spec, message->mutable_spec());
   message->set_num_channels(session.num_channels);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/shm/mapped_region.h"
 
 namespace normd::rpc {
@@ -142,7 +142,7 @@ absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, 
 
 absl::Status TensorSource::CheckRegions() const {
   for (const RegionRange& range : ranges_) {
-    if (range.damaged()) return RegionTruncatedError();
+    if (range.truncated()) return RegionTruncatedError();
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,7 @@
 // message that only the full parser understands, in the message itself. Resolving copies nothing but tensors that are
 // needed in one piece and came in several.
 // In the path: made with the parsed message, asked by DecodeTensor, kept until the call is answered.
-// Threads: resolved by one thread, before the call starts; damaged() from any later.
+// Threads: resolved by one thread, before the call starts; truncated() from any later.
 #ifndef NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 #define NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/mutex.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/services/stream_reader.h"
@@ -186,8 +186,8 @@ void CallStream::HandleRead(StreamReader::Result result) {
 void CallStream::Submit(StreamItem* item) {
   Call& call = item->received.call;
   AskFor(stream_, item->received.tensors, /*alone=*/true, &call);
-  call.hold = [item, stream = stream_.get()](int64_t bytes) {
-    return item->Hold(bytes, [stream] { return stream->peer(); });
+  call.reserve = [item, stream = stream_.get()](int64_t bytes) {
+    return item->Reserve(bytes, [stream] { return stream->peer(); });
   };
   std::shared_ptr<const void> owner = call.owner;
   engine_->Submit(std::move(call), [self = shared_from_this(), item,

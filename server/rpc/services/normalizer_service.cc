@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "normd/v1/normalizer.pb.h"
 #include "server/rpc/codec/call_decoder.h"
 #include "server/rpc/codec/encode.h"

@@ -5,13 +5,13 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 #include "normd/v1/sessions.pb.h"
 #include "proto/wire/crc32c.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/session_messages.h"
 #include "server/rpc/services/handlers.h"
@@ -72,11 +72,11 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
   if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
   const auto held = std::make_shared<Reservation>();
-  auto hold = [context, stream, held](int64_t bytes) -> absl::Status {
+  auto reserve = [context, stream, held](int64_t bytes) -> absl::Status {
     NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return stream->peer(); }));
     return absl::OkStatus();
   };
-  engine->ExportSession(*std::move(id), std::move(hold),
+  engine->ExportSession(*std::move(id), std::move(reserve),
                         [held, chunk_bytes, stream = std::move(stream),
                          observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
                           if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
@@ -137,9 +137,9 @@ class Import : public std::enable_shared_from_this<Import> {
                              "CHUNK_OFFSET");
     }
     if (chunk_size == 0 && !chunk.last()) return MissingError("chunk.data", "data in every chunk but the last");
-    if (chunk_size > kMaxChunkBytes) return TooManyError("chunk.data", chunk_size, kMaxChunkBytes);
+    if (chunk_size > kMaxChunkBytes) return LimitExceededError("chunk.data", chunk_size, kMaxChunkBytes);
     const int64_t max_record_bytes = kRecordBytesPerParameterByte * engine_->session_limits().max_parameter_bytes;
-    if (size + chunk_size > max_record_bytes) return TooManyError("record", size + chunk_size, max_record_bytes);
+    if (size + chunk_size > max_record_bytes) return LimitExceededError("record", size + chunk_size, max_record_bytes);
     if (const uint32_t crc = wire::Crc32c(chunk.data()); crc != chunk.crc32c()) {
       return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
     }

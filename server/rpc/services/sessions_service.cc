@@ -8,11 +8,11 @@
 
 #include "absl/types/span.h"
 #include "google/protobuf/empty.pb.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 #include "normd/v1/sessions.pb.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
@@ -63,8 +63,8 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
 }
 
 // Room for a reply that shows the tensors of `sessions`, held until the transport has taken it.
-absl::StatusOr<std::shared_ptr<Reservation>> HoldReply(const RouteContext& context,
-                                                       absl::Span<const SessionPtr> sessions, const Reply& reply) {
+absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& context,
+                                                          absl::Span<const SessionPtr> sessions, const Reply& reply) {
   int64_t bytes = 0;
   for (const SessionPtr& session : sessions) bytes += kBytesHeldPerReplyByte * QuotaBytes(*session);
   NORMD_ASSIGN_OR_RETURN(Reservation held,
@@ -83,21 +83,22 @@ void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessio
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
   SessionStore::Cancelled cancelled = reply.Cancelled();
-  engine->GetSession(*std::move(id), std::move(cancelled),
-                     [context, durability = engine->durability(), view = *view,
-                      reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
-                       if (!session.ok()) return reply(session.status());
-                       if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, durability, view));
-                       absl::StatusOr<std::shared_ptr<Reservation>> held = HoldReply(*context, {&*session, 1}, reply);
-                       if (!held.ok()) return reply(held.status());
-                       // Not on the thread that answers for the store.
-                       const int64_t bytes = QuotaBytes(**session);
-                       RunIfLarge(*context, bytes,
-                                  [durability, view, held = *std::move(held), reply = std::move(reply),
-                                   session = *std::move(session)]() mutable {
-                                    SendHeld(EncodeSession(*session, durability, view), std::move(held), reply);
-                                  });
-                     });
+  engine->GetSession(
+      *std::move(id), std::move(cancelled),
+      [context, durability = engine->durability(), view = *view,
+       reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+        if (!session.ok()) return reply(session.status());
+        if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, durability, view));
+        absl::StatusOr<std::shared_ptr<Reservation>> held = ReserveReply(*context, {&*session, 1}, reply);
+        if (!held.ok()) return reply(held.status());
+        // Not on the thread that answers for the store.
+        const int64_t bytes = QuotaBytes(**session);
+        RunIfLarge(*context, bytes,
+                   [durability, view, held = *std::move(held), reply = std::move(reply),
+                    session = *std::move(session)]() mutable {
+                     SendHeld(EncodeSession(*session, durability, view), std::move(held), reply);
+                   });
+      });
 }
 
 absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
@@ -135,7 +136,7 @@ void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSes
                         reply = std::move(reply)](absl::StatusOr<ListPage> page) mutable {
                          if (!page.ok()) return reply(page.status());
                          if (!whole) return reply(EncodePage(*page, view, filter, durability));
-                         auto held = HoldReply(*context, page->sessions, reply);
+                         auto held = ReserveReply(*context, page->sessions, reply);
                          if (!held.ok()) return reply(held.status());
                          SendHeld(EncodePage(*page, view, filter, durability), *std::move(held), reply);
                        });

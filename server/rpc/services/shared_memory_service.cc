@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/transport/status.h"

@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "proto/wire/split.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/rpc/codec/call_memory.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/encode.h"
@@ -57,7 +57,7 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
     return done(std::move(result));
   }
   std::string key;
-  if (TakeKnownCall(*message, item, *held, &key, &result)) return done(std::move(result));
+  if (TakeRememberedCall(*message, item, *held, &key, &result)) return done(std::move(result));
   absl::StatusOr<Request> request = Parse<v1::StreamRequest>(*message, *std::move(held));
   if (request.ok()) {
     return TakeRequest(std::move(item), *std::move(request), std::move(key), std::move(result), std::move(done));
@@ -66,8 +66,8 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
   done(End(request.status(), std::move(result)));
 }
 
-bool StreamReader::TakeKnownCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
-                                 Result* result) {
+bool StreamReader::TakeRememberedCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
+                                      Result* result) {
   ReceivedBytes bytes = TakeBytes(message);
   const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(bytes.segments(), kFieldsOfCall);
   if (!fields.has_value() || fields->empty()) return false;

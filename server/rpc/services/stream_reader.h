@@ -25,10 +25,10 @@ struct StreamItem {
       : observation(context->observer, ShortName(stream.method())) {}
 
   // Room for what its call makes, see Call::hold.
-  absl::Status Hold(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
     // Of tensors in chunks, half of the room is theirs and half is for what goes back.
     if (chunked) return chunk_bytes.Resize(std::max(chunk_bytes.bytes(), chunk_bytes.bytes() / 2 + bytes), caller);
-    return received.memory->Hold(bytes, caller);
+    return received.memory->Reserve(bytes, caller);
   }
 
   uint64_t sequence = 0;
@@ -76,7 +76,8 @@ class StreamReader {
   };
 
   // Whether the message was a call that is known. Else `key` is what it may become known by.
-  bool TakeKnownCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key, Result* result);
+  bool TakeRememberedCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
+                          Result* result);
   // Whether the message was a chunk of the call that awaits them, or one that nobody does any more.
   bool TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result);
   void TakeRequest(Item item, Request request, std::string key, Result result, Done done);

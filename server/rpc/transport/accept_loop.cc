@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/preface.h"
 

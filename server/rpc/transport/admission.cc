@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 
 namespace normd::rpc {
 namespace {
@@ -90,13 +90,13 @@ Reservation::~Reservation() {
 absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
   if (admission_ == nullptr) return absl::OkStatus();  // of nothing that is bounded
   const AdmissionLimits& limits = admission_->limits_;
-  if (bytes > limits.max_bytes) return TooManyError("bytes_in_flight", bytes, limits.max_bytes);  // for ever
+  if (bytes > limits.max_bytes) return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes);  // for ever
   NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
   if (caller_ == nullptr) caller_ = admission_->ShareOf(caller());
   absl::Status share = bytes > limits.max_caller_bytes
-                           ? TooManyError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes)
+                           ? LimitExceededError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes)
                            : caller_->Take(bytes - caller_bytes_);
   if (share.ok()) {
     caller_bytes_ = bytes;

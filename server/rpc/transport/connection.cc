@@ -138,12 +138,12 @@ void ConnectionTable::SweepLocked() {
   for (const std::string& peer : ended) Forget(peer);
 }
 
-ConnectionFigures ConnectionTable::figures() const {
-  ConnectionFigures figures;
-  figures.open = size();
-  figures.accepted = accepted_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < kRefusedForCount; ++i) figures.refused[i] = refused_[i].load(std::memory_order_relaxed);
-  return figures;
+ConnectionStats ConnectionTable::stats() const {
+  ConnectionStats stats;
+  stats.open = size();
+  stats.accepted = accepted_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < kRefusedForCount; ++i) stats.refused[i] = refused_[i].load(std::memory_order_relaxed);
+  return stats;
 }
 
 std::vector<ConnectionPtr> ConnectionTable::All() const {

@@ -18,7 +18,7 @@
 
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
-#include "server/rpc/transport/connection_figures.h"
+#include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/delivery_account.h"
 
 namespace normd::rpc {
@@ -123,7 +123,7 @@ class ConnectionTable {
 
   void CountAccepted() { accepted_.fetch_add(1, std::memory_order_relaxed); }
   void Count(RefusedFor reason) { refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
-  ConnectionFigures figures() const;
+  ConnectionStats stats() const;
   int size() const { return size_.load(std::memory_order_relaxed); }
 
  private:

@@ -92,11 +92,11 @@ void Dispatcher::NoteCallback(absl::Duration duration) {
   }
 }
 
-QueueFigures Dispatcher::TakeFigures() {
-  QueueFigures figures;
-  figures.longest_callback = absl::Nanoseconds(longest_callback_ns_.exchange(0, std::memory_order_relaxed));
-  figures.slow_callbacks = slow_callbacks_.load(std::memory_order_relaxed);
-  return figures;
+QueueStats Dispatcher::TakeStats() {
+  QueueStats stats;
+  stats.longest_callback = absl::Nanoseconds(longest_callback_ns_.exchange(0, std::memory_order_relaxed));
+  stats.slow_callbacks = slow_callbacks_.load(std::memory_order_relaxed);
+  return stats;
 }
 
 bool Dispatcher::Drain(absl::Duration grace) {

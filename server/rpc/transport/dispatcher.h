@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/rpc/transport/queue_figures.h"
+#include "server/rpc/transport/queue_stats.h"
 #include "server/rpc/transport/route.h"
 #include "server/rpc/transport/stream.h"
 
@@ -51,7 +51,7 @@ class Dispatcher {
 
   LiveStreams& live() { return live_; }
   // The longest callback is that since the last call.
-  QueueFigures TakeFigures();
+  QueueStats TakeStats();
 
  private:
   void Accept(grpc::ServerCompletionQueue* queue);

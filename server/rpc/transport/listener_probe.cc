@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
 
 namespace normd::rpc {

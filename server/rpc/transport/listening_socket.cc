@@ -13,8 +13,8 @@
 #include <memory>
 #include <system_error>
 
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 
 namespace normd::rpc {
 namespace {

@@ -1,7 +1,7 @@
 #include "server/rpc/transport/route.h"
 
-#include "kernels/errors.h"
-#include "kernels/text.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
 #include "server/rpc/transport/status.h"
 
@@ -53,7 +53,7 @@ struct Arriving {
   std::shared_ptr<Stream> stream;
   int64_t factor;
   Reservation held;
-  ReadGate::Ticket ticket;
+  ReadLimiter::Ticket ticket;
   Then then;
 };
 
@@ -71,7 +71,7 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
   absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return stream.peer(); });
   if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
-  call.ticket = ReadGate::Ticket();  // counted as held from now on
+  call.ticket = ReadLimiter::Ticket();  // counted as held from now on
   stream.connection()->NoteMessage(size_bytes);
   if (size_bytes < WorkPool::kLargeBytes) {
     return call.then(*std::move(message), std::move(call.held), std::move(observation));
@@ -91,15 +91,15 @@ void ReadMessage(Arriving call, int64_t most_bytes) {
 }
 
 void ReadAnnounced(Arriving call, int64_t announced_bytes) {
-  ReadGate* const gate = call.context->read_gate;
+  ReadLimiter* const limiter = call.context->read_limiter;
   const int64_t bytes = call.factor * announced_bytes;
-  auto start = [call = std::move(call), bytes, announced_bytes](ReadGate::Ticket) mutable {
+  auto start = [call = std::move(call), bytes, announced_bytes](ReadLimiter::Ticket) mutable {
     const absl::Status fits = call.held.Resize(bytes, [&call] { return call.stream->peer(); });
     if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
     ReadMessage(std::move(call), announced_bytes);
   };
-  if (gate == nullptr) return start(ReadGate::Ticket());
-  gate->EnterAnnounced(bytes, announced_bytes, std::move(start));
+  if (limiter == nullptr) return start(ReadLimiter::Ticket());
+  limiter->EnterAnnounced(bytes, announced_bytes, std::move(start));
 }
 
 }  // namespace
@@ -113,16 +113,16 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
   }
   // Of nothing yet, which always fits.
   Reservation held = *context->admission->Reserve(0, [] { return std::string(); });
-  Arriving call = {context, std::move(stream), factor, std::move(held), ReadGate::Ticket(), std::move(then)};
+  Arriving call = {context, std::move(stream), factor, std::move(held), ReadLimiter::Ticket(), std::move(then)};
   if (announced > 0) return ReadAnnounced(std::move(call), announced);
-  if (context->read_gate == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
+  if (context->read_limiter == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
   const Connection& connection = *call.stream->connection();
-  context->read_gate->Enter(connection, factor * connection.expected_bytes(),
-                            [call = std::move(call)](ReadGate::Ticket ticket) mutable {
-                              call.ticket = std::move(ticket);
-                              const int64_t most_bytes = call.context->max_message_bytes;
-                              ReadMessage(std::move(call), most_bytes);
-                            });
+  context->read_limiter->Enter(connection, factor * connection.expected_bytes(),
+                               [call = std::move(call)](ReadLimiter::Ticket ticket) mutable {
+                                 call.ticket = std::move(ticket);
+                                 const int64_t most_bytes = call.context->max_message_bytes;
+                                 ReadMessage(std::move(call), most_bytes);
+                               });
 }
 
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler) {

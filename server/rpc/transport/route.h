@@ -16,7 +16,7 @@
 #include "server/base/work_pool.h"
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/observation.h"
-#include "server/rpc/transport/read_gate.h"
+#include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/stream.h"
 
 namespace normd {
@@ -37,7 +37,7 @@ struct Route {
 // What every method needs. Outlives all streams.
 struct RouteContext {
   Admission* admission = nullptr;
-  ReadGate* read_gate = nullptr;          // null: every message is read at once
+  ReadLimiter* read_limiter = nullptr;    // null: every message is read at once
   const RpcObserver* observer = nullptr;  // null: not observed
   int64_t max_message_bytes = int64_t{1} << 31;
   BufferPool* buffers = nullptr;         // null: malloc

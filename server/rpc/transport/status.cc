@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 
 namespace normd::rpc {

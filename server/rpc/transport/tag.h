@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "kernels/tsan_annotations.h"
+#include "kernels/base/tsan_annotations.h"
 
 namespace normd::rpc {
 

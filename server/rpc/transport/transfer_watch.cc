@@ -44,7 +44,7 @@ void TransferWatch::Stop() { thread_.reset(); }
 
 void TransferWatch::Look() {
   if (live_->calls() == 0) return;
-  gate_->Expire(SteadyNow());
+  limiter_->Expire(SteadyNow());
   const Streams streams = live_->Collect([](const Stream& stream) { return stream.in_progress(); });
   if (streams.empty()) return;
   EndSlow(streams);
@@ -105,7 +105,7 @@ void TransferWatch::EndOversized(const Streams& streams) const {
                             connection->live_calls() * kWindowBytes;
     if (bytes > allowed) {
       for (const auto& stream : own) {
-        stream->EndReading(TooManyError("message_bytes", bytes, options_.max_message_bytes));
+        stream->EndReading(LimitExceededError("message_bytes", bytes, options_.max_message_bytes));
       }
       continue;
     }

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "server/base/periodic_thread.h"
 #include "server/rpc/transport/admission.h"
-#include "server/rpc/transport/read_gate.h"
+#include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/stream.h"
 
 namespace normd::rpc {
@@ -37,8 +37,8 @@ class TransferWatch {
         0;  // of the process; beyond it doubts about what a connection holds are decided against it
   };
 
-  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadGate* gate)
-      : options_(options), live_(live), admission_(admission), gate_(gate) {}
+  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* gate)
+      : options_(options), live_(live), admission_(admission), limiter_(gate) {}
   ~TransferWatch() { Stop(); }
 
   void Start();
@@ -64,7 +64,7 @@ class TransferWatch {
   const Options options_;
   LiveStreams* const live_;
   const Admission* const admission_;
-  ReadGate* const gate_;
+  ReadLimiter* const limiter_;
   std::atomic<bool> draining_{false};
 
   int64_t bytes_at_start_ = 0;  // of the process

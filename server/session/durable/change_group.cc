@@ -3,8 +3,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/record/record.h"
 #include "server/session/session_changes.h"
 
@@ -29,7 +29,7 @@ void SetRow(RowChange::Kind kind, const std::string& id, RowVersion expected, Ro
   row->clients.clear();
 }
 
-void SetState(StoredSession* stored, RowChange* row) {
+void GroupState(StoredSession* stored, RowChange* row) {
   row->clients = TakeClientRows(stored);
   SerializeState(*stored, &row->state);
   row->expires_at = ExpireTime(*stored->published);
@@ -167,7 +167,7 @@ void ChangeGroup::Rows(std::vector<RowChange>* rows) {
     const auto kind = is_new ? RowChange::Kind::kInsert : all ? RowChange::Kind::kAll : RowChange::Kind::kState;
     RowChange* const row = next_row();
     SetRow(kind, id, is_new ? RowVersion() : working.row, row);
-    SetState(&working.stored, row);
+    GroupState(&working.stored, row);
     if (all) SetHead(*working.stored.published, row);
   }
   rows->resize(used);

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/record/record.h"
 
@@ -50,8 +50,8 @@ void DurableStore::RefreshTotals() {
   if (!totals.ok()) return;
   MutexLock lock(mu_);
   if (writes_begun_ != begun) return;
-  figures_.sessions = totals->sessions;
-  figures_.bytes = totals->bytes;
+  stats_.sessions = totals->sessions;
+  stats_.bytes = totals->bytes;
 }
 
 absl::StatusOr<ListPage> DurableStore::ReadPage(ListQuery query) {

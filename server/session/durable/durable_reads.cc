@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/record/record.h"
 #include "server/session/session_changes.h"
@@ -54,8 +54,8 @@ std::vector<DurableStore::GetRead> DurableStore::TakeReads() {
 
 void DurableStore::AnswerRead(GetRead read, absl::StatusOr<StoredSession> result) {
   // Here, and not when the answer runs: what waits to be answered is held, too.
-  if (result.ok() && read.hold != nullptr) {
-    if (const absl::Status held = read.hold(ExportBytes(*result)); !held.ok()) result = held;
+  if (result.ok() && read.reserve != nullptr) {
+    if (const absl::Status held = read.reserve(ExportBytes(*result)); !held.ok()) result = held;
   }
   const std::string id = read.id;
   Post(id, [done = std::move(read.done), result = std::move(result)]() mutable { done(std::move(result)); });
@@ -145,7 +145,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     if (came_back || resident->version != row->version) {
       ResidentSession loaded = {*parsed, row->version, now};
       residents_.Put(id, &loaded, now);
-      ++figures_.loads;
+      ++stats_.loads;
     }
   }
   if (came_back && options_.observer.on_loaded != nullptr) options_.observer.on_loaded(id);
@@ -153,7 +153,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
 }
 
 absl::StatusOr<StoredSession> DurableStore::Parse(const SessionRow& row) {
-  absl::StatusOr<StoredSession> stored = ParseHalves(row.head, row.state, row.clients);
+  absl::StatusOr<StoredSession> stored = ParseParts(row.head, row.state, row.clients);
   if (stored.ok() && stored->published->id != row.id) stored = DataLossError("the record of another session");
   NORMD_RETURN_IF_ERROR(NoteDamage(row.id, stored.status()));
   return stored;
@@ -176,7 +176,7 @@ absl::Status DurableStore::NoteDamage(const std::string& id, absl::Status status
   if (absl::IsInvalidArgument(status)) status = DataLossError("a record that no server has written");
   {
     MutexLock lock(mu_);
-    ++figures_.damaged;
+    ++stats_.damaged;
   }
   if (options_.observer.on_damaged != nullptr) options_.observer.on_damaged(id, status);
   return status;

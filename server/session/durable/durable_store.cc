@@ -1,9 +1,9 @@
 #include "server/session/durable/durable_store.h"
 
 #include "absl/time/clock.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/record/record.h"
 #include "server/session/running_state.h"
 #include "server/session/session_changes.h"
@@ -32,9 +32,9 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       check_table_(std::move(tables.checker)),
       last_sweep_(std::chrono::steady_clock::now()),
       residents_(options_.max_resident_bytes),
-      answers_(std::make_unique<AnswerThreads>(options_.answer_threads)) {
-  figures_.sessions = totals.sessions;
-  figures_.bytes = totals.bytes;
+      answers_(std::make_unique<CallbackThreads>(options_.callback_threads)) {
+  stats_.sessions = totals.sessions;
+  stats_.bytes = totals.bytes;
   if (check_table_ != nullptr) {
     const bool first = check_table_->SizeBytes() <= options_.max_bytes_checked_first;
     if (first) CheckFile();
@@ -91,16 +91,16 @@ absl::Status DurableStore::MissingRow() const {
 
 // ---- the callers' threads
 
-StoreFigures DurableStore::figures() const {
+StoreStats DurableStore::stats() const {
   MutexLock lock(mu_);
-  StoreFigures figures = figures_;
-  figures.resident_sessions = residents_.size();
-  figures.resident_bytes = residents_.bytes();
-  figures.evictions = residents_.evictions();
-  figures.queued = static_cast<int64_t>(changes_.size());
-  figures.file_damaged = !file_damage_.ok();
-  figures.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
-  return figures;
+  StoreStats stats = stats_;
+  stats.resident_sessions = residents_.size();
+  stats.resident_bytes = residents_.bytes();
+  stats.evictions = residents_.evictions();
+  stats.queued = static_cast<int64_t>(changes_.size());
+  stats.file_damaged = !file_damage_.ok();
+  stats.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
+  return stats;
 }
 
 void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) {
@@ -115,18 +115,21 @@ void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled c
     if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(session->id));
     done(std::move(session));
   };
-  EnqueueRead({.id = std::move(id), .cancelled = std::move(cancelled), .hold = nullptr, .done = std::move(then)});
+  EnqueueRead({.id = std::move(id), .cancelled = std::move(cancelled), .reserve = nullptr, .done = std::move(then)});
 }
 
-void DurableStore::Export(std::string id, Hold hold, Done<std::string> done) {
+void DurableStore::Export(std::string id, Reserve reserve, Done<std::string> done) {
   auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
     if (!stored.ok()) return done(stored.status());
     const Session& session = *stored->published;
     if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(session.id));
     done(SerializeRecord(*stored));
   };
-  EnqueueRead(
-      {.id = std::move(id), .whole = true, .cancelled = nullptr, .hold = std::move(hold), .done = std::move(then)});
+  EnqueueRead({.id = std::move(id),
+               .whole = true,
+               .cancelled = nullptr,
+               .reserve = std::move(reserve),
+               .done = std::move(then)});
 }
 
 void DurableStore::List(ListQuery query, Done<ListPage> done) {
@@ -135,7 +138,7 @@ void DurableStore::List(ListQuery query, Done<ListPage> done) {
     MutexLock lock(mu_);
     const auto queued = static_cast<int64_t>(lists_.size());
     if (queued >= options_.max_queued_reads) {
-      refused = TooManyError("queued lists", queued + 1, options_.max_queued_reads);
+      refused = LimitExceededError("queued lists", queued + 1, options_.max_queued_reads);
     } else {
       lists_.push_back({std::move(query), std::move(done)});
       lists_ready_.Signal();
@@ -215,7 +218,7 @@ void DurableStore::EnqueueRead(GetRead read) {
     MutexLock lock(mu_);
     const auto queued = static_cast<int64_t>(reads_.size());
     if (queued >= options_.max_queued_reads) {
-      refused = TooManyError("queued reads", queued + 1, options_.max_queued_reads);
+      refused = LimitExceededError("queued reads", queued + 1, options_.max_queued_reads);
     } else {
       reads_.push_back(std::move(read));
       reads_ready_.Signal();

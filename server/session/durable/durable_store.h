@@ -28,9 +28,9 @@
 #include "absl/types/span.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/session/durable/answer_threads.h"
+#include "server/session/durable/callback_threads.h"
 #include "server/session/durable/change_group.h"
-#include "server/session/durable/resident_sessions.h"
+#include "server/session/durable/session_cache.h"
 #include "server/session/session_store.h"
 #include "server/session/session_table.h"
 
@@ -60,7 +60,7 @@ struct DurableStoreOptions {
   int64_t max_queued = 16384;                         // changes; beyond it RESOURCE_EXHAUSTED
   int64_t max_queued_bytes = int64_t{256} << 20;      // of their moments and parameters
   int64_t max_queued_reads = 16384;                   // beyond it RESOURCE_EXHAUSTED
-  int answer_threads = 4;                             // they run the callbacks
+  int callback_threads = 4;                           // they run the callbacks
   // A store of more bytes is checked while it serves, a smaller one before.
   int64_t max_bytes_checked_first = int64_t{256} << 20;
   std::shared_ptr<Clock> own_clock;  // kept for the store's life where `clock` is it; see database_clock.h
@@ -78,7 +78,7 @@ class DurableStore : public SessionStore {
 
   Durability durability() const override { return options_.durability; }
   const SessionLimits& limits() const override { return options_.limits; }
-  StoreFigures figures() const override;
+  StoreStats stats() const override;
 
   using SessionStore::Get;
   void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override;
@@ -88,16 +88,16 @@ class DurableStore : public SessionStore {
   void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Commit(StateUpdate update, Done<CommitResult> done) override;
-  void Export(std::string id, Hold hold, Done<std::string> done) override;
+  void Export(std::string id, Reserve reserve, Done<std::string> done) override;
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:
-  using Answer = AnswerThreads::Answer;
+  using Answer = CallbackThreads::Answer;
   struct GetRead {
     std::string id;
     bool whole = false;  // with step ids, as the table has it
     Cancelled cancelled;
-    Hold hold;  // whole: asked for what an export takes
+    Reserve reserve;  // whole: asked for what an export takes
     Done<StoredSession> done;
   };
   struct ListRead {
@@ -218,19 +218,19 @@ class DurableStore : public SessionStore {
   int64_t changes_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<GetRead> reads_ ABSL_GUARDED_BY(mu_);
   std::deque<ListRead> lists_ ABSL_GUARDED_BY(mu_);
-  ResidentSessions residents_ ABSL_GUARDED_BY(mu_);
+  SessionCache residents_ ABSL_GUARDED_BY(mu_);
   // What the reader is reading now; true: the writer has published it meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
-  StoreFigures figures_ ABSL_GUARDED_BY(mu_);
-  // Transactions that were begun, and that figures_ knows the end of: while they differ, what a count of the table
-  // finds may be in figures_ or not.
+  StoreStats stats_ ABSL_GUARDED_BY(mu_);
+  // Transactions that were begun, and that stats_ knows the end of: while they differ, what a count of the table
+  // finds may be in stats_ or not.
   int64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0, writes_ended_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status file_damage_ ABSL_GUARDED_BY(mu_);
   bool file_checked_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::unique_ptr<AnswerThreads> answers_;
+  std::unique_ptr<CallbackThreads> answers_;
   std::thread writer_, reader_, lister_, checker_;
 };
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/session_changes.h"
 
@@ -259,22 +259,22 @@ void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector
   MutexLock lock(mu_);
   for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
   writes_ended_ = writes_begun_;
-  if (!rows.empty()) ++figures_.groups;
-  figures_.rows += static_cast<int64_t>(rows.size());
+  if (!rows.empty()) ++stats_.groups;
+  stats_.rows += static_cast<int64_t>(rows.size());
 }
 
 void DurableStore::PublishOne(const std::string& id, WorkingSession* session, absl::Time now) {
   if (!session->Dirty()) return PutBack(id, session, now);
   if (session->conflict) {
-    ++figures_.conflicts;
+    ++stats_.conflicts;
     return Forget(id);
   }
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
   session->stored.draft = nullptr;
   const bool exists = session->stored.published != nullptr;
-  figures_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
-  figures_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
-  if (session->expired) ++figures_.expired;
+  stats_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
+  stats_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
+  if (session->expired) ++stats_.expired;
   if (!exists) return residents_.Erase(id);
   // Another server may have gone on already, and the reader seen it.
   const ResidentSession* const there = residents_.Find(id, now);
@@ -318,7 +318,7 @@ void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std
   {
     MutexLock lock(mu_);
     writes_ended_ = writes_begun_;
-    ++figures_.failed_groups;
+    ++stats_.failed_groups;
   }
   if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
   NoteFailure();
@@ -360,10 +360,10 @@ void DurableStore::DropExpired() {
   std::vector<Change> changes;
   changes.reserve(expired->size());
   for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
-  const int64_t before = figures().expired;
+  const int64_t before = stats().expired;
   TryChanges(std::move(changes), /*fresh=*/true);
   // Where nothing went, damaged rows are in the way: they wait for the next sweep like everything behind them.
-  more_expired_ = expired->size() == kMaxGroupChanges && figures().expired > before;
+  more_expired_ = expired->size() == kMaxGroupChanges && stats().expired > before;
 }
 
 void DurableStore::MakeRoom(std::vector<Change>* changes) {
@@ -374,7 +374,7 @@ void DurableStore::MakeRoom(std::vector<Change>* changes) {
 
 TableTotals DurableStore::Totals() const {
   MutexLock lock(mu_);
-  return {figures_.sessions, figures_.bytes};
+  return {stats_.sessions, stats_.bytes};
 }
 
 void DurableStore::AnswerAll(std::vector<Change> changes) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/record/record.h"
 #include "server/session/running_state.h"
 #include "server/session/session_changes.h"
@@ -24,17 +24,17 @@ bool Matches(const Session& session, const std::map<std::string, std::string>& l
 MemoryStore::MemoryStore(const SessionLimits& limits, Clock* clock) : limits_(limits), clock_(clock) {}
 MemoryStore::~MemoryStore() = default;
 
-StoreFigures MemoryStore::figures() const {
+StoreStats MemoryStore::stats() const {
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
   const auto alive = std::find_if(expiries_.begin(), expiries_.end(), [now](const Expiry& e) { return e.first > now; });
-  StoreFigures figures;
-  figures.sessions = static_cast<int64_t>(sessions_.size()) - std::distance(expiries_.begin(), alive);
-  figures.bytes = bytes_;
-  figures.resident_sessions = static_cast<int64_t>(sessions_.size());
-  figures.resident_bytes = bytes_;
-  figures.expired = expired_;
-  return figures;
+  StoreStats stats;
+  stats.sessions = static_cast<int64_t>(sessions_.size()) - std::distance(expiries_.begin(), alive);
+  stats.bytes = bytes_;
+  stats.resident_sessions = static_cast<int64_t>(sessions_.size());
+  stats.resident_bytes = bytes_;
+  stats.expired = expired_;
+  return stats;
 }
 
 void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Cancelled /*cancelled*/,
@@ -111,10 +111,10 @@ void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   done(std::move(result));
 }
 
-void MemoryStore::Export(std::string id, Hold hold, Done<std::string> done) {
+void MemoryStore::Export(std::string id, Reserve reserve, Done<std::string> done) {
   absl::StatusOr<StoredSession> stored = Copy(id);
   if (!stored.ok()) return done(stored.status());
-  const absl::Status held = hold == nullptr ? absl::OkStatus() : hold(ExportBytes(*stored));
+  const absl::Status held = reserve == nullptr ? absl::OkStatus() : reserve(ExportBytes(*stored));
   if (!held.ok()) return done(held);
   done(SerializeRecord(*stored));
 }

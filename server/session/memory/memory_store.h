@@ -31,7 +31,7 @@ class MemoryStore : public SessionStore {
 
   Durability durability() const override { return Durability::kMemory; }
   const SessionLimits& limits() const override { return limits_; }
-  StoreFigures figures() const override;
+  StoreStats stats() const override;
 
   using SessionStore::Get;
   void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override;
@@ -41,7 +41,7 @@ class MemoryStore : public SessionStore {
   void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) override;
   void Commit(StateUpdate update, Done<CommitResult> done) override;
-  void Export(std::string id, Hold hold, Done<std::string> done) override;
+  void Export(std::string id, Reserve reserve, Done<std::string> done) override;
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:

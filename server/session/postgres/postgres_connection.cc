@@ -10,9 +10,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "kernels/text.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 
 namespace normd {
 namespace {

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include "kernels/text.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 
 namespace normd {
 namespace {

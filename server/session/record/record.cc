@@ -10,11 +10,11 @@
 #include "absl/types/span.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "normd/store/v1/record.pb.h"
 #include "server/base/errors.h"
-#include "server/base/status_macros.h"
 #include "server/session/record/record_pieces.h"
 #include "server/session/record/spec_messages.h"
 #include "server/session/record/state_writer.h"
@@ -73,7 +73,7 @@ uint32_t SchemaOf(const NormSpec& spec) {
 void HeadToMessage(const Session& session, Record* record) {
   record->set_schema(SchemaOf(session.spec));
   record->set_id(session.id);
-  record->set_epoch(session.epoch);
+  record->set_epoch(session.uid);
   SpecToMessage(session.spec, record->mutable_spec());
   record->set_num_channels(session.num_channels);
   if (session.default_dtype.has_value()) record->set_default_dtype(static_cast<v1::DType>(*session.default_dtype));
@@ -179,22 +179,22 @@ absl::StatusOr<std::optional<absl::Duration>> TtlFromMessage(const Record& recor
 }
 
 // The checksum first: of a damaged record nothing else can be said. Halves add up to one message.
-absl::Status MergeSealed(std::string_view bytes, std::string_view epoch, google::protobuf::Message* message) {
-  NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes, epoch));
+absl::Status MergeSealed(std::string_view bytes, std::string_view uid, google::protobuf::Message* message) {
+  NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes, uid));
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(body.data()),
                                                static_cast<int>(body.size()));
   const bool parsed = message->MergeFromCodedStream(&input) && input.ConsumedEntireMessage();
   return parsed ? absl::OkStatus() : DataLossError("not a session record");
 }
 
-absl::Status MergeHalf(std::string_view half, Record* record) {
+absl::Status MergePart(std::string_view half, Record* record) {
   const auto pieces = SplitPieces(half);
-  if (!pieces.has_value()) return MergeSealed(half, /*epoch=*/{}, record);
+  if (!pieces.has_value()) return MergeSealed(half, /*uid=*/{}, record);
   // The first piece of a head has the epoch itself.
   const std::string before = record->epoch();
   NORMD_RETURN_IF_ERROR(MergeSealed(pieces->first, before, record));
-  const std::string epoch = record->epoch();
-  return epoch.empty() ? DataLossError("a record without an epoch") : MergeSealed(pieces->second, epoch, record);
+  const std::string uid = record->epoch();
+  return uid.empty() ? DataLossError("a record without an uid") : MergeSealed(pieces->second, uid, record);
 }
 
 // Adds the clients that are in rows. All that the state tells of must be there, as it was when the state was written.
@@ -271,7 +271,7 @@ absl::StatusOr<Session> SummaryFromMessage(const Record* record, bool ours) {
   if (!ours) NORMD_RETURN_IF_ERROR(CheckCounters(*record));
   NORMD_RETURN_IF_ERROR(CheckHead(*record, session.spec));
   session.id = record->id();
-  session.epoch = record->epoch();
+  session.uid = record->epoch();
   session.version = record->version();
   session.parameters_version = record->parameters_version();
   session.num_channels = record->num_channels();
@@ -340,7 +340,7 @@ std::string SerializeHead(const Session& session) {
   ParametersToMessage(*session.parameters, rest.mutable_parameters());
   const size_t begin = bytes.size();
   rest.AppendToString(&bytes);
-  SealPiece(begin, session.epoch, &bytes);
+  SealPiece(begin, session.uid, &bytes);
   return bytes;
 }
 
@@ -348,11 +348,11 @@ void SerializeState(const StoredSession& stored, std::string* bytes) {
   const Session& session = *stored.published;
   BeginPieces(bytes);
   WriteStateSummary(session, bytes);
-  SealPiece(kFirstPiece, session.epoch, bytes);
+  SealPiece(kFirstPiece, session.uid, bytes);
   EndFirstPiece(bytes);
   const size_t begin = bytes->size();
   WriteStateBody(stored, bytes);
-  SealPiece(begin, session.epoch, bytes);
+  SealPiece(begin, session.uid, bytes);
 }
 
 std::string SerializeState(const StoredSession& stored) {
@@ -376,7 +376,7 @@ std::vector<ClientRow> TakeClientRows(StoredSession* stored) {
     if (change.kind == SlotChange::Kind::kForgotten) rows.push_back({slot, {}});
   }
   const auto add = [&](int64_t slot, std::string record) {
-    const uint32_t checksum = SealPiece(0, stored->published->epoch, &record);
+    const uint32_t checksum = SealPiece(0, stored->published->uid, &record);
     rows.push_back({slot, std::move(record)});
     return checksum;
   };
@@ -396,17 +396,17 @@ std::vector<ClientRow> TakeClientRows(StoredSession* stored) {
 
 absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes) {
   Record record;
-  NORMD_RETURN_IF_ERROR(MergeSealed(bytes, /*epoch=*/{}, &record));
+  NORMD_RETURN_IF_ERROR(MergeSealed(bytes, /*uid=*/{}, &record));
   return StoredFromMessage(&record, /*places=*/{}, /*ours=*/false);
 }
 
-absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state,
-                                          absl::Span<const ClientRow> clients) {
+absl::StatusOr<StoredSession> ParseParts(std::string_view head, std::string_view state,
+                                         absl::Span<const ClientRow> clients) {
   Record record;
-  NORMD_RETURN_IF_ERROR(MergeHalf(head, &record));
-  NORMD_RETURN_IF_ERROR(MergeHalf(state, &record));
+  NORMD_RETURN_IF_ERROR(MergePart(head, &record));
+  NORMD_RETURN_IF_ERROR(MergePart(state, &record));
   // Also of halves in one piece, which are sealed without it: they are written in two.
-  if (record.epoch().empty()) return DataLossError("a record without an epoch");
+  if (record.epoch().empty()) return DataLossError("a record without an uid");
   NORMD_ASSIGN_OR_RETURN(const std::vector<RowPlace> places, MergeClients(clients, &record));
   NORMD_ASSIGN_OR_RETURN(StoredSession stored, StoredFromMessage(&record, places, /*ours=*/true));
   if (!places.empty()) stored.steps.RestoreInRows();
@@ -418,7 +418,7 @@ absl::StatusOr<SessionPtr> ParseSummary(std::string_view head, std::string_view 
   const auto state_pieces = SplitPieces(state);
   if (!head_pieces.has_value() || !state_pieces.has_value()) return SessionPtr();
   Record record;
-  NORMD_RETURN_IF_ERROR(MergeSealed(head_pieces->first, /*epoch=*/{}, &record));
+  NORMD_RETURN_IF_ERROR(MergeSealed(head_pieces->first, /*uid=*/{}, &record));
   NORMD_RETURN_IF_ERROR(MergeSealed(state_pieces->first, record.epoch(), &record));
   NORMD_RETURN_IF_ERROR(CheckSchema(record));
   NORMD_ASSIGN_OR_RETURN(Session session, SummaryFromMessage(&record, /*ours=*/true));

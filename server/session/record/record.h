@@ -38,8 +38,8 @@ std::vector<ClientRow> TakeClientRows(StoredSession* stored);
 // The inverse, epoch and times as recorded. DATA_LOSS: not a record, or a wrong checksum. FAILED_PRECONDITION: a schema
 // this server does not know. INVALID_ARGUMENT, with field paths relative to the record: values that cannot be.
 absl::StatusOr<StoredSession> ParseRecord(std::string_view bytes);
-absl::StatusOr<StoredSession> ParseHalves(std::string_view head, std::string_view state,
-                                          absl::Span<const ClientRow> clients = {});
+absl::StatusOr<StoredSession> ParseParts(std::string_view head, std::string_view state,
+                                         absl::Span<const ClientRow> clients = {});
 // A session without parameters and statistics, from the first kHeadSummaryBytes and kStateSummaryBytes; null: an older
 // server has written them, and they must be read as a whole.
 absl::StatusOr<SessionPtr> ParseSummary(std::string_view head, std::string_view state);

@@ -35,8 +35,8 @@ void AppendSeal(std::string* bytes) {
   wire::AppendFixed32Field(kChecksum, crc, *bytes);
 }
 
-uint32_t SealPiece(size_t begin, std::string_view epoch, std::string* bytes) {
-  const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(std::string_view(*bytes).substr(begin)), epoch);
+uint32_t SealPiece(size_t begin, std::string_view uid, std::string* bytes) {
+  const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(std::string_view(*bytes).substr(begin)), uid);
   wire::AppendFixed32Field(kEpochChecksum, crc, *bytes);
   return crc;
 }
@@ -49,16 +49,16 @@ void EndFirstPiece(std::string* bytes) {
   bytes->replace(1, size.size(), size);
 }
 
-absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view epoch) {
+absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view uid) {
   if (bytes.size() < kChecksumBytes || bytes.size() > INT32_MAX) return DataLossError("not a session record");
   const std::string_view body = bytes.substr(0, bytes.size() - kChecksumBytes);
   const std::string_view seal = bytes.substr(body.size());
   std::string tag;
-  wire::AppendTag(epoch.empty() ? kChecksum : kEpochChecksum, wire::WireType::kFixed32, tag);
+  wire::AppendTag(uid.empty() ? kChecksum : kEpochChecksum, wire::WireType::kFixed32, tag);
   if (!seal.starts_with(tag)) return DataLossError("not a session record");
-  const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(body), epoch);
+  const uint32_t crc = wire::ExtendCrc32c(wire::Crc32c(body), uid);
   if (crc == ReadNumber(seal.substr(tag.size()))) return body;
-  return DataLossError(epoch.empty() ? "wrong checksum" : "wrong checksum, or a piece of another session");
+  return DataLossError(uid.empty() ? "wrong checksum" : "wrong checksum, or a piece of another session");
 }
 
 uint32_t ChecksumOf(std::string_view piece) { return ReadNumber(piece.substr(piece.size() - sizeof(uint32_t))); }

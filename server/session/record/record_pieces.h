@@ -21,10 +21,10 @@ inline constexpr size_t kChecksumBytes = 2 + sizeof(uint32_t);
 void AppendSeal(std::string* bytes);
 
 // Seals what stands from `begin` on, for the session of `epoch`. Returns the checksum.
-uint32_t SealPiece(size_t begin, std::string_view epoch, std::string* bytes);
+uint32_t SealPiece(size_t begin, std::string_view uid, std::string* bytes);
 
 // What is sealed, or DATA_LOSS. An empty `epoch`: without one, as exports are and what older servers wrote.
-absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view epoch);
+absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view uid);
 
 // The checksum of a sealed piece. REQUIRES: Unseal has accepted it.
 uint32_t ChecksumOf(std::string_view piece);

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "kernels/methods.h"
-#include "kernels/text.h"
 
 namespace normd {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "normd/v1/norm.pb.h"
 
 namespace normd {

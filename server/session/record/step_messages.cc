@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/errors.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "server/session/session_checks.h"
 
 namespace normd {

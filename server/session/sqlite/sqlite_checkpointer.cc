@@ -1,6 +1,6 @@
 #include "server/session/sqlite/sqlite_checkpointer.h"
 
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 
 namespace normd {
 

@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "server/process_setup.h"
 #include "tests/bench/datapath/calls.h"
 #include "tests/bench/datapath/idle.h"

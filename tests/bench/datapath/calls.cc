@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/status.h"
+#include "kernels/base/status_macros.h"
 #include "normd/v1/normalizer.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
-#include "server/base/status_macros.h"
 #include "tests/bench/datapath/driver.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/rms_rows.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/datapath/echo.pb.h"
 #include "tests/bench/datapath/rms_rows.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/time/clock.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/datapath/driver.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/server_process.h"

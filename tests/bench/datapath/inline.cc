@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/datapath/driver.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/server_process.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/mutex.h"
-#include "server/base/status_macros.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/server_process.h"
 #include "tests/bench/machine.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/datapath/driver.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/open_loop.h"

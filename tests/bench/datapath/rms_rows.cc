@@ -3,10 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/status_macros.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 #include "server/base/mutex.h"
-#include "server/base/status_macros.h"
 #include "tests/bench/machine.h"
 
 namespace normd::bench {

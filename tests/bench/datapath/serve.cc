@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/clock.h"
-#include "server/base/status_macros.h"
 #include "server/config.h"
 #include "server/obs/log.h"
 #include "server/process_setup.h"

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/machine.h"
 
 namespace normd::bench {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/shared_arena.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/status_macros.h"
 #include "tests/bench/datapath/driver.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/inline.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/attributes.h"
+#include "kernels/base/types.h"
 #include "tests/bench/kernels/workload.h"
 
 namespace normd::bench {

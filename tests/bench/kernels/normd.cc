@@ -37,7 +37,7 @@ class Normd final : public Contestant {
       job_->given_mean = mean_.data();
       job_->given_variance = variance_.data();
     } else if (workload.op == Op::kBatchTraining) {  // for the running statistics
-      moments_.resize(static_cast<size_t>(plan_.Sets()));
+      moments_.resize(static_cast<size_t>(plan_.StatisticsGroups()));
       job_->moments = moments_.data();
     }
     return true;

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/norm.h"
+#include "kernels/plan.h"
 
 namespace normd::bench {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "tests/bench/machine.h"
-#include "tests/bench/store/flight.h"
+#include "tests/bench/store/in_flight.h"
 #include "tests/bench/store/or_die.h"
 #include "tests/bench/store/place.h"
 #include "tests/bench/store/trainer.h"
@@ -38,7 +38,7 @@ struct Costs {
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(SteadyNow() - start); }
 
 void Create(DurableStore* store, int64_t from, int64_t to) {
-  Flight flight(kInFlight);
+  BatchExecution flight(kInFlight);
   while (from < to) {
     int64_t free = flight.Take();
     for (; free > 0 && from < to; --free, ++from) {
@@ -54,7 +54,7 @@ void Create(DurableStore* store, int64_t from, int64_t to) {
 }
 
 double GetMicros(DurableStore* store, int64_t number) {
-  Flight flight(1);
+  BatchExecution flight(1);
   flight.Take();
   store->Get(SessionId(number), absl::ZeroDuration(), [&flight, start = SteadyNow()](absl::StatusOr<SessionPtr> got) {
     OrDie(got.status());

@@ -10,7 +10,7 @@
 
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
-#include "tests/bench/store/flight.h"
+#include "tests/bench/store/in_flight.h"
 #include "tests/bench/store/or_die.h"
 
 namespace normd::bench {
@@ -62,7 +62,7 @@ Trainer::Trainer(SessionStore* store, int64_t sessions, int64_t channels)
 }
 
 void Trainer::Prepare() {
-  Flight flight(kPrepareInFlight);
+  BatchExecution flight(kPrepareInFlight);
   size_t made = 0;
   while (made < ids_.size()) {
     int64_t free = flight.Take();
@@ -83,12 +83,12 @@ void Trainer::Prepare() {
 
 Round Trainer::Run(int64_t sessions, int64_t in_flight, absl::Duration duration) {
   const std::vector<size_t> order = ShuffledOrder(sessions);
-  const int64_t groups = store_->figures().groups;
+  const int64_t groups = store_->stats().groups;
   const absl::Time start = SteadyNow();
   const std::vector<float> micros = Train(order, in_flight, std::numeric_limits<int64_t>::max(), start + duration);
   const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
   const auto updates = static_cast<double>(micros.size());
-  const auto written = static_cast<double>(store_->figures().groups - groups);
+  const auto written = static_cast<double>(store_->stats().groups - groups);
   const std::vector<double> latencies(micros.begin(), micros.end());
   return {.updates_per_s = updates / seconds,
           .group = written > 0 ? updates / written : 0,
@@ -97,7 +97,7 @@ Round Trainer::Run(int64_t sessions, int64_t in_flight, absl::Duration duration)
 }
 
 std::vector<float> Trainer::Train(const std::vector<size_t>& order, int64_t in_flight, int64_t count, absl::Time end) {
-  Flight flight(in_flight);
+  BatchExecution flight(in_flight);
   int64_t issued = 0;
   while (issued < count && SteadyNow() < end) {
     int64_t free = flight.Take();

@@ -203,7 +203,7 @@ void MeasureDurable(const UpdateOptions& options, const Backend& backend, Durabi
   trainer.Prepare();
   const BareSessions bare(backend.make_place(level), options.sessions, channels);
   for (const Load& load : loads) {
-    const ForeignCpu foreign;
+    const BackgroundCpu foreign;
     const Rounds rounds = Race(options, load, &trainer, bare);
     std::optional<double> floor;
     if (load.in_flight > 1) floor = load.sessions == kHotSessions ? backend.hot_floor : backend.floor;
@@ -219,7 +219,7 @@ void MeasureMemory(const UpdateOptions& options, int64_t channels, Report* repor
   Trainer trainer(&store, options.sessions, channels);
   trainer.Prepare();
   for (const Load& load : loads) {
-    const ForeignCpu foreign;
+    const BackgroundCpu foreign;
     Rounds rounds;
     trainer.Run(load.sessions, load.in_flight, options.warm_up);
     for (int i = 0; i < options.rounds; ++i) {

@@ -19,8 +19,8 @@ namespace {
 constexpr int kLeastLaunches = 20;
 enum Contestant { kExact, kFast, kRuntimeCopy, kOwnCopy, kContestants };
 
-// What one shape is run on: `sets` of inputs and outputs, one a launch in turn, so that none is in the L2 cache when it
-// comes round again.
+// What one shape is run on: `groups` of inputs and outputs, one a launch in turn, so that none is in the L2 cache when
+// it comes round again.
 class Bed {
  public:
   Bed(const GpuFacts& gpu, const GpuShape& shape, cudaStream_t stream)
@@ -28,9 +28,9 @@ class Bed {
         limits_(gpu.limits),
         stream_(stream),
         bytes_((shape.BytesRead() + 255) / 256 * 256),
-        sets_(SetsOf(gpu, bytes_)),
-        in_(sets_ * bytes_),
-        out_(sets_ * bytes_),
+        groups_(SetsOf(gpu, bytes_)),
+        in_(groups_ * bytes_),
+        out_(groups_ * bytes_),
         parameters_(kParameters * int64_t{sizeof(double)}),
         parameters32_(kParameters * int64_t{sizeof(float)}),
         moments_(kParameters * 32 * int64_t{sizeof(double)}),
@@ -47,7 +47,7 @@ class Bed {
     return 2 * SetsOf(gpu, shape.BytesRead()) * shape.BytesRead() < gpu.free_bytes * 8 / 10;
   }
 
-  int launches() const { return static_cast<int>(std::max<int64_t>(kLeastLaunches, sets_)); }
+  int launches() const { return static_cast<int>(std::max<int64_t>(kLeastLaunches, groups_)); }
 
   std::unique_ptr<GpuGraph> Capture(int contestant) {
     plan_ = OrDie(MakePlan(shape_.workload.Spec(), shape_.workload.dtype, shape_.workload.ShapeOf(),
@@ -73,8 +73,8 @@ class Bed {
   }
 
   void Launch(int contestant, int64_t i) {
-    char* const in = in_.data() + i % sets_ * bytes_;
-    char* const out = out_.data() + i % sets_ * bytes_;
+    char* const in = in_.data() + i % groups_ * bytes_;
+    char* const out = out_.data() + i % groups_ * bytes_;
     const int64_t bytes = shape_.BytesRead();
     if (contestant == kRuntimeCopy) {
       OrDieCuda(cudaMemcpyAsync(out, in, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_), "copy");
@@ -113,7 +113,7 @@ class Bed {
   const GpuShape& shape_;
   const cuda::DeviceLimits limits_;
   const cudaStream_t stream_;
-  const int64_t bytes_, sets_;  // bytes of the inputs, or outputs, of a set
+  const int64_t bytes_, groups_;  // bytes of the inputs, or outputs, of a group
   GpuMemory in_, out_, parameters_, parameters32_, moments_;
   cuda::Arena arena_;
   NormPlan plan_;

@@ -15,13 +15,13 @@ struct GpuShape {
   Workload workload;
   bool residual = false;       // x + residual is normalised and written, too
   double floor = 0;            // FAST's least share of a copy's speed; 0: none is stated
-  double floor_fits = 0;       // the same where a statistic set fits on chip; 0: no other
+  double floor_fits = 0;       // the same where a statistics group fits on chip; 0: no other
   double eager_floor = 0;      // least speed as a multiple of PyTorch eager's; 0: none
   double exact_floor = 0;      // least speed of EXACT as a share of FAST's
   double compile_floor = 1.0;  // least speed as a multiple of torch.compile's
 
   std::string Name() const { return workload.Name() + (residual ? " +residual" : ""); }
-  // Elements of x that one set reads where it is a row of memory.
+  // Elements of x that one group reads where it is a row of memory.
   int64_t SetElements() const;
   // Of all that is read, and as many are written.
   int64_t BytesRead() const { return (residual ? 2 : 1) * workload.Bytes() / 2; }

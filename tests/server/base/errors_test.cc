@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "kernels/errors.h"
-#include "server/base/status_macros.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 
 namespace normd {
 namespace {
@@ -28,7 +28,7 @@ TEST(ServerErrors, NameCodeReasonFieldAndValue) {
       {VersionMismatchError(3, 7), absl::StatusCode::kAborted, "VERSION_MISMATCH", {"expected_version", "7"}},
       {StepTooOldError("c", 3, 40), absl::StatusCode::kFailedPrecondition, "STEP_TOO_OLD", {"step.sequence", "40"}},
       {StepReusedError("c", 3), absl::StatusCode::kInvalidArgument, "STEP_REUSED", {"step.sequence", "3"}},
-      {TooManyError("x", 9, 8), absl::StatusCode::kResourceExhausted, "LIMIT_EXCEEDED", {"9", "at most 8"}},
+      {LimitExceededError("x", 9, 8), absl::StatusCode::kResourceExhausted, "LIMIT_EXCEEDED", {"9", "at most 8"}},
       {NoRoomError("x", 9, 8), absl::StatusCode::kResourceExhausted, "NO_ROOM", {"9", "at most 8"}},
       {DataLossError("checksum"), absl::StatusCode::kDataLoss, "DATA_LOSS", {"record", "checksum"}},
       {UnimplementedError("x.shared", "memory"),
@@ -64,7 +64,7 @@ TEST(ServerErrors, MayPassLaterWhereWaitingHelps) {
   EXPECT_TRUE(MayPassLater(NoRoomError("bytes_in_flight", 9, 8)));
   EXPECT_TRUE(MayPassLater(QueueAgeError(absl::Seconds(2), absl::Seconds(1))));
   EXPECT_TRUE(MayPassLater(DrainingError()));
-  EXPECT_FALSE(MayPassLater(TooManyError("sessions", 9, 8)));
+  EXPECT_FALSE(MayPassLater(LimitExceededError("sessions", 9, 8)));
   EXPECT_FALSE(MayPassLater(StoreFullError("a session")));
   EXPECT_FALSE(MayPassLater(SessionNotFoundError("a")));
   EXPECT_FALSE(MayPassLater(absl::OkStatus()));

@@ -148,8 +148,8 @@ TEST(ParameterCacheTest, TheLeastRecentlyUsedParametersGoFirst) {
   parameters.weight = OwnedTensor{.dtype = DType::kF32, .shape = {4}, .bytes = std::string(16, '\0')};
   session.parameters = std::make_shared<const OwnedParameters>(parameters);
   const NormPlan plan = *MakePlan(session.spec, DType::kF32, {1, 4}, {});
-  const auto get = [&](const std::string& epoch) {
-    session.epoch = epoch;
+  const auto get = [&](const std::string& uid) {
+    session.uid = uid;
     EXPECT_NE(cache.Get(session, plan), nullptr);
     return backend.prepared.load();
   };

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/errors.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/errors.h"
 #include "server/base/clock.h"
 #include "server/base/steady_time.h"
 #include "server/engine/engine.h"

@@ -48,7 +48,7 @@ TEST_F(EngineStateTest, ABatchNormStepUsesTheBatchAndMovesTheState) {
   EXPECT_EQ(reply->state->result.reason, Reason::kApplied);
   EXPECT_EQ(reply->state->result.version, 1);
   EXPECT_EQ(reply->state->result.num_batches, 1);
-  EXPECT_EQ(reply->state->result.epoch, session->epoch);
+  EXPECT_EQ(reply->state->result.uid, session->uid);
   EXPECT_EQ(reply->state->result.durability, Durability::kMemory);
   EXPECT_TRUE(reply->state->output_available);
   EXPECT_EQ(reply->applied.session_version, 0) << "the version that was read";

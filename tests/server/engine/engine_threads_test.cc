@@ -128,7 +128,7 @@ TEST_F(EngineThreadsTest, LargeCallsOfSeveralCallersTakeTurns) {
 TEST_F(EngineThreadsTest, ConvertedParametersHaveTheirRoomBeforeTheyAreMade) {
   int64_t held = 0;
   Call call = Weighted(small_);
-  call.hold = [&](int64_t bytes) {
+  call.reserve = [&](int64_t bytes) {
     EXPECT_EQ(backend_.prepared, 0);
     held = bytes;
     return absl::OkStatus();
@@ -139,7 +139,7 @@ TEST_F(EngineThreadsTest, ConvertedParametersHaveTheirRoomBeforeTheyAreMade) {
 
 TEST_F(EngineThreadsTest, ParametersWithoutRoomAreNotConverted) {
   Call call = Weighted(small_);
-  call.hold = [](int64_t) { return absl::ResourceExhaustedError("full"); };
+  call.reserve = [](int64_t) { return absl::ResourceExhaustedError("full"); };
   EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(backend_.prepared, 0);
 }
@@ -150,7 +150,7 @@ TEST_F(EngineThreadsTest, GivenStatisticsHaveTheirRoomBeforeTheyAreMade) {
   const Floats statistics = {.shape = {3}, .elements = {1, 1, 1}};
   Call call = CallTo(session_test::BatchSpec(), x.View());
   call.running_mean = call.running_var = statistics.View();
-  call.hold = [](int64_t) { return absl::ResourceExhaustedError("full"); };
+  call.reserve = [](int64_t) { return absl::ResourceExhaustedError("full"); };
   EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(backend_.prepared, 0);
 }

@@ -16,8 +16,8 @@
 #include "absl/base/thread_annotations.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "kernels/base/errors.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/errors.h"
 #include "server/base/mutex.h"
 #include "server/engine/engine.h"
 #include "server/schedule/device_scheduler.h"
@@ -38,7 +38,7 @@ class SpyBackend : public Backend {
   std::string KernelName(const NormPlan& plan) const override { return cpu_->KernelName(plan); }
   bool Supports(const NormPlan& plan) const override { return cpu_->Supports(plan); }
   int64_t inline_elements() const override { return cpu_->inline_elements(); }
-  bool TakesSegments(const NormPlan& plan) const override { return cpu_->TakesSegments(plan); }
+  bool AcceptsScattered(const NormPlan& plan) const override { return cpu_->AcceptsScattered(plan); }
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const override {
     ++prepared;
     prepared_on = std::this_thread::get_id();

@@ -63,7 +63,7 @@ Case WithSpec(const char* name, const std::function<void(v1::NormSpec*)>& fill_s
           }};
 }
 
-Case PutTogether(Case of) {
+Case MakeContiguous(Case of) {
   of.blocks = 2;
   of.copies = 1;
   return of;
@@ -92,7 +92,7 @@ std::vector<Case> RowsCases() {
 }
 
 // x is put together in a block of the pool.
-std::vector<Case> TogetherCases() {
+std::vector<Case> ContiguousCases() {
   std::vector<Case> cases = {
       WithSpec("instance norm, channels last",
                [](v1::NormSpec* spec) { spec->mutable_instance_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST); }),
@@ -118,7 +118,7 @@ std::vector<Case> TogetherCases() {
          Fill({Rows(x_bytes, 64), 64}, 1, request->mutable_x());
        }},
   };
-  std::transform(cases.begin(), cases.end(), cases.begin(), PutTogether);
+  std::transform(cases.begin(), cases.end(), cases.begin(), MakeContiguous);
   return cases;
 }
 
@@ -312,7 +312,7 @@ TEST(LargeBlocksTest, RowsAreReadWhereTheTransportPutThemAndYIsTheOnlyBlock) {
 
 TEST(LargeBlocksTest, WhatIsNeededInOnePieceIsCopiedOnceIntoThePool) {
   NORMD_SKIP_UNWATCHED();
-  for (const Case& each : TogetherCases()) ExpectCost(each);
+  for (const Case& each : ContiguousCases()) ExpectCost(each);
 }
 
 TEST(LargeBlocksTest, AResidualWhoseSumIsReturnedTakesABlockOfThePoolForEachTensor) {

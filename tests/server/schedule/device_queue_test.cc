@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "tests/server/schedule/fixtures.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/support/fake_device.h"
@@ -271,7 +271,8 @@ TEST_F(Queueing, AMergedLaunchThatDoesNotFitIsRunAgainOneByOneAndOnlyTheGuiltyFa
     Start();
     Rows first(1, 1, 8), small(2, 1, 64), huge(3, 100, 64), small2(4, 2, 64);
     device_->judge = [error](const std::vector<Job>& jobs) {
-      const bool fits = std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.plan->Sets() < 100; });
+      const bool fits =
+          std::all_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.plan->StatisticsGroups() < 100; });
       return fits ? absl::OkStatus() : error;
     };
     for (Rows* rows : {&first, &small, &huge, &small2}) rows->SubmitTo(*queue_);

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/errors.h"
 #include "kernels/cpu/backend.h"
-#include "kernels/errors.h"
 #include "server/base/clock.h"
 #include "tests/server/schedule/fixtures.h"
 #include "tests/server/session/fixtures.h"
@@ -350,8 +350,8 @@ TEST_F(Scheduling, WithoutADeviceEverythingRunsOnTheCpu) {
 
 TEST_F(Scheduling, InputsInPiecesArePutTogetherForADeviceThatNeedsThemSo) {
   Rows rows(1, RowsPlan(2, 300));
-  EXPECT_TRUE(scheduler_->TakesSegments(rows.plan));
-  EXPECT_FALSE(scheduler_->TakesSegments(Worthwhile()));  // whoever makes such jobs brings the room
+  EXPECT_TRUE(scheduler_->AcceptsScattered(rows.plan));
+  EXPECT_FALSE(scheduler_->AcceptsScattered(Worthwhile()));  // whoever makes such jobs brings the room
   const auto bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(rows.x.data()), rows.x.size() * 4);
   const Segment pieces[] = {bytes.subspan(0, 7), bytes.subspan(7)};
   Job job = rows.MakeJob();

@@ -57,7 +57,7 @@ inline Moments MomentsOf(const std::vector<double>& values, int64_t channels) {
 
 inline StateUpdate Step(std::string id, Moments moments, std::optional<StepId> step = std::nullopt) {
   return {.id = std::move(id),
-          .epoch = {},
+          .uid = {},
           .moments = std::move(moments),
           .step = std::move(step),
           .expected_version = {},

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 #include "server/session/postgres/postgres_connection.h"
 #include "server/session/postgres/postgres_table.h"
 

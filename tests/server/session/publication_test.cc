@@ -4,7 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 #include "server/base/mutex.h"
 #include "server/session/durable/durable_store.h"
@@ -18,7 +18,7 @@ namespace {
 using namespace session_test;  // NOLINT(google-build-using-namespace): the fixtures' words are this file's
 
 // A gate in front of a table's Write.
-class Gate {
+class ConcurrencyLimiter {
  public:
   std::atomic<bool> loads_fail{false};
 
@@ -56,13 +56,14 @@ class Gate {
 
 class GatedTable : public SessionTable {
  public:
-  GatedTable(std::unique_ptr<SessionTable> table, Gate* gate) : table_(std::move(table)), gate_(gate) {}
+  GatedTable(std::unique_ptr<SessionTable> table, ConcurrencyLimiter* gate)
+      : table_(std::move(table)), limiter_(gate) {}
   bool shared() const override { return table_->shared(); }
   bool failed() const override { return table_->failed(); }
   absl::StatusOr<int64_t> Connect() override { return table_->Connect(); }
   absl::StatusOr<TableTotals> Totals() override { return table_->Totals(); }
   absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override {
-    if (gate_->loads_fail) return StoreUnavailableError("a test");
+    if (limiter_->loads_fail) return StoreUnavailableError("a test");
     return table_->Load(requests, max_bytes);
   }
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override {
@@ -72,14 +73,14 @@ class GatedTable : public SessionTable {
     return table_->Expired(now, limit);
   }
   absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
-    const absl::Status status = gate_->Pass();
+    const absl::Status status = limiter_->Pass();
     if (!status.ok()) return status;
     return table_->Write(changes);
   }
 
  private:
   const std::unique_ptr<SessionTable> table_;
-  Gate* const gate_;
+  ConcurrencyLimiter* const limiter_;
 };
 
 class PublicationTest : public ::testing::Test {
@@ -87,12 +88,12 @@ class PublicationTest : public ::testing::Test {
   void SetUp() override {
     fixture_ = StoreFixture::Make(StoreKind::kSqlite);
     store_ = fixture_->Open({}, &clock_, [this](std::unique_ptr<SessionTable> table) {
-      return std::make_unique<GatedTable>(std::move(table), &gate_);
+      return std::make_unique<GatedTable>(std::move(table), &limiter_);
     });
     ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
-    gate_.Close();
+    limiter_.Close();
   }
-  void TearDown() override { gate_.Open(); }
+  void TearDown() override { limiter_.Open(); }
 
   std::future<absl::StatusOr<CommitResult>> StartStep(uint64_t sequence) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
@@ -103,7 +104,7 @@ class PublicationTest : public ::testing::Test {
   uint64_t Seen() { return (*Get(*store_, "a"))->version; }
 
   ManualClock clock_;
-  Gate gate_;
+  ConcurrencyLimiter limiter_;
   std::unique_ptr<StoreFixture> fixture_;
   std::unique_ptr<SessionStore> store_;
 };
@@ -111,7 +112,8 @@ class PublicationTest : public ::testing::Test {
 // A table that others share, whose writing waits when it is done: the rows are there and not published yet.
 class LateTable : public GatedTable {
  public:
-  LateTable(std::unique_ptr<SessionTable> table, Gate* gate) : GatedTable(std::move(table), &open_), late_(gate) {}
+  LateTable(std::unique_ptr<SessionTable> table, ConcurrencyLimiter* gate)
+      : GatedTable(std::move(table), &open_), late_(gate) {}
   bool shared() const override { return true; }
   absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
     auto versions = GatedTable::Write(changes);
@@ -121,13 +123,13 @@ class LateTable : public GatedTable {
   }
 
  private:
-  Gate open_;
-  Gate* const late_;
+  ConcurrencyLimiter open_;
+  ConcurrencyLimiter* const late_;
 };
 
 TEST(TotalsTest, ASessionIsCountedOnceThatIsWrittenWhileTheTableIsCounted) {
   ManualClock clock;
-  Gate gate;
+  ConcurrencyLimiter gate;
   const std::unique_ptr<StoreFixture> fixture = StoreFixture::Make(StoreKind::kSqlite);
   DurableStoreOptions options;
   options.sweep_interval = absl::Milliseconds(50);
@@ -142,48 +144,48 @@ TEST(TotalsTest, ASessionIsCountedOnceThatIsWrittenWhileTheTableIsCounted) {
   absl::SleepFor(absl::Milliseconds(120));  // counted twice
   gate.Open();
   ASSERT_TRUE(created.get());
-  EXPECT_EQ(store->figures().sessions, 2);
+  EXPECT_EQ(store->stats().sessions, 2);
 }
 
 TEST_F(PublicationTest, NobodySeesAnUpdateThatIsNotDurable) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  gate_.WaitForWriter();
+  limiter_.WaitForWriter();
   EXPECT_EQ(Seen(), 0);
   EXPECT_EQ((*List(*store_, {}))[0]->version, 0);
   EXPECT_EQ(first.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout) << "answered too early";
-  gate_.Open();
+  limiter_.Open();
   EXPECT_EQ(first.get()->version, 1);
   EXPECT_EQ(Seen(), 1);
 }
 
 TEST_F(PublicationTest, AFailedTransactionChangesNothingAndTheNextOneIsServed) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  gate_.WaitForWriter();
+  limiter_.WaitForWriter();
   std::future<absl::StatusOr<CommitResult>> second = StartStep(2);
-  gate_.Open(StoreFullError("a test"));
+  limiter_.Open(StoreFullError("a test"));
   EXPECT_EQ(GetErrorDetail(first.get().status())->reason, "STORE_FULL");
   const absl::Status later = second.get().status();
   EXPECT_TRUE(later.ok() || GetErrorDetail(later)->reason == "STORE_FULL") << later;
   EXPECT_EQ(Seen(), later.ok() ? 1 : 0);
-  gate_.Open();
+  limiter_.Open();
   EXPECT_FALSE(StartStep(3).get()->replayed);
-  EXPECT_EQ(store_->figures().sessions, 1);
-  EXPECT_GE(store_->figures().failed_groups, 1);
+  EXPECT_EQ(store_->stats().sessions, 1);
+  EXPECT_GE(store_->stats().failed_groups, 1);
 }
 
 // A group has taken a session's step ids out of memory when it finds that another session cannot be read.
 TEST_F(PublicationTest, AFailedReadForgetsNoStepIds) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  gate_.WaitForWriter();
+  limiter_.WaitForWriter();
   std::future<absl::StatusOr<CommitResult>> second = StartStep(2);
   std::promise<absl::Status> other;
   store_->Commit(Step("not-in-memory", MomentsOf({1, 2}, 3)), [&](auto r) { other.set_value(r.status()); });
-  gate_.loads_fail = true;
-  gate_.Open();
+  limiter_.loads_fail = true;
+  limiter_.Open();
   ASSERT_TRUE(first.get().ok());
   EXPECT_EQ(second.get().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(other.get_future().get().code(), absl::StatusCode::kUnavailable);
-  gate_.loads_fail = false;
+  limiter_.loads_fail = false;
   EXPECT_TRUE(StartStep(1).get()->replayed);
   EXPECT_EQ(StartStep(2).get()->version, 2);
 }
@@ -191,19 +193,19 @@ TEST_F(PublicationTest, AFailedReadForgetsNoStepIds) {
 TEST_F(PublicationTest, ASessionThatIsBeingCreatedOrDeletedIsWhatItWas) {
   std::promise<absl::Status> created;
   store_->Create(NewSession("b", BatchSpec(), 3), [&](auto r) { created.set_value(r.status()); });
-  gate_.WaitForWriter();
+  limiter_.WaitForWriter();
   EXPECT_EQ(Get(*store_, "b").status().code(), absl::StatusCode::kNotFound);
-  gate_.Open(StoreUnavailableError("a test"));
+  limiter_.Open(StoreUnavailableError("a test"));
   EXPECT_EQ(created.get_future().get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Get(*store_, "b").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(store_->figures().sessions, 1);
+  EXPECT_EQ(store_->stats().sessions, 1);
 
-  gate_.Close();
+  limiter_.Close();
   std::promise<absl::Status> deleted;
   store_->Delete("a", std::nullopt, [&](auto r) { deleted.set_value(r.status()); });
-  gate_.WaitForWriter();
+  limiter_.WaitForWriter();
   EXPECT_TRUE(Get(*store_, "a").ok());
-  gate_.Open(StoreUnavailableError("a test"));
+  limiter_.Open(StoreUnavailableError("a test"));
   EXPECT_FALSE(deleted.get_future().get().ok());
   EXPECT_TRUE(Get(*store_, "a").ok());
 }

@@ -1,7 +1,7 @@
 #include "server/session/session_checks.h"
 
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "kernels/methods.h"
 
 namespace normd {

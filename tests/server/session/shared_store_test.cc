@@ -3,7 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/session/memory/memory_store.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
@@ -114,17 +114,17 @@ TEST_F(SharedStoreTest, ConcurrentClientsOnBothLoseAndDoubleNothing) {
   EXPECT_EQ((*Get(*one_, "a"))->version, kClients * kSteps);
   EXPECT_EQ((*Get(*one_, "a"))->state.mean, (*Get(expected, "a"))->state.mean);
   EXPECT_EQ((*Get(*two_, "a"))->state.var, (*Get(expected, "a"))->state.var);
-  EXPECT_GT(one_->figures().conflicts + two_->figures().conflicts, 0) << "they never met: nothing was tried";
+  EXPECT_GT(one_->stats().conflicts + two_->stats().conflicts, 0) << "they never met: nothing was tried";
 }
 
 TEST_F(SharedStoreTest, ADeletedSessionIsGoneForTheOtherToo) {
-  const std::string epoch = (*Get(*two_, "a"))->epoch;
+  const std::string uid = (*Get(*two_, "a"))->uid;
   ASSERT_TRUE(Delete(*one_, "a").ok());
   EXPECT_EQ(ReasonOf(Commit(*two_, Step("a", StepMoments(0, 1))).status()), "SESSION_NOT_FOUND");
   ASSERT_TRUE(Create(*one_, NewSession("a", BatchSpec(), 5)).ok());
-  EXPECT_NE((*Get(*two_, "a"))->epoch, epoch);
+  EXPECT_NE((*Get(*two_, "a"))->uid, uid);
   StateUpdate late = Step("a", StepMoments(0, 1));
-  late.epoch = epoch;
+  late.uid = uid;
   EXPECT_EQ(ReasonOf(Commit(*two_, late).status()), "SESSION_NOT_FOUND") << "its moments were another session's";
 }
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/memory/memory_store.h"
 #include "server/session/sqlite/sqlite_table.h"

@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 
@@ -60,7 +60,7 @@ class StoreConformanceTest : public ::testing::TestWithParam<StoreKind> {
     for (const SessionPtr& session : *page) ids.push_back(session->id);
     return ids;
   }
-  int64_t Size() { return store_->figures().sessions; }
+  int64_t Size() { return store_->stats().sessions; }
   // What has expired goes with the next sweep.
   void WaitForSize(int64_t size) {
     while (Size() != size) absl::SleepFor(absl::Milliseconds(1));
@@ -76,20 +76,20 @@ INSTANTIATE_TEST_SUITE_P(All, StoreConformanceTest, ::testing::ValuesIn(kAllStor
 TEST_P(StoreConformanceTest, ACreatedSessionIsNewAndFound) {
   const absl::StatusOr<SessionPtr> created = Create(*store_, NewSession("bn", BatchSpec(), 3));
   ASSERT_TRUE(created.ok()) << created.status();
-  EXPECT_THAT((*created)->epoch, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_THAT((*created)->uid, MatchesRegex("[0-9a-f]{32}"));
   EXPECT_EQ((*created)->version, 0);
   EXPECT_EQ((*created)->numerics, kNumerics);
   EXPECT_THAT((*created)->state.var, ElementsAre(1, 1, 1));
   EXPECT_NE((*created)->parameters, nullptr);
   EXPECT_EQ((*created)->create_time, clock_.Now());
-  EXPECT_EQ((*Get(*store_, "bn"))->epoch, (*created)->epoch);
+  EXPECT_EQ((*Get(*store_, "bn"))->uid, (*created)->uid);
   EXPECT_EQ(Size(), 1);
 }
 
 TEST_P(StoreConformanceTest, EveryCreationHasAnEpochOfItsOwn) {
-  const std::string first = (*Create(*store_, NewSession("bn", BatchSpec(), 3)))->epoch;
+  const std::string first = (*Create(*store_, NewSession("bn", BatchSpec(), 3)))->uid;
   ASSERT_TRUE(Delete("bn").ok());
-  EXPECT_NE((*Create(*store_, NewSession("bn", BatchSpec(), 3)))->epoch, first);
+  EXPECT_NE((*Create(*store_, NewSession("bn", BatchSpec(), 3)))->uid, first);
 }
 
 TEST_P(StoreConformanceTest, AnIdIsChosenWhereNoneIsGiven) {
@@ -136,7 +136,7 @@ TEST_P(StoreConformanceTest, ACommitPublishesANewSnapshotAndLeavesTheOldOneAlone
   const absl::StatusOr<CommitResult> result = Commit(*store_, Step("a", MomentsOf({1, 3, 5, 9}, 1)));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->version, 1);
-  EXPECT_EQ(result->epoch, before->epoch);
+  EXPECT_EQ(result->uid, before->uid);
   EXPECT_EQ(result->durability, store_->durability());
   const SessionPtr after = *Get(*store_, "a");
   EXPECT_EQ(after->version, 1);
@@ -260,7 +260,7 @@ TEST_P(StoreConformanceTest, ImportRestoresStateBitForBitStepsIncluded) {
   EXPECT_EQ((*copy)->state.var, original->state.var);
   EXPECT_EQ((*copy)->state.num_batches, 3);
   EXPECT_EQ((*copy)->version, 3);
-  EXPECT_NE((*copy)->epoch, original->epoch);
+  EXPECT_NE((*copy)->uid, original->uid);
   EXPECT_TRUE(Commit(*store_, Step("copy", MomentsOf({0.1 * 3.0, 0.7, 1.9}, 3), StepId{"c", 3}))->replayed);
   EXPECT_EQ((*Get(*store_, "copy"))->version, 3);
 

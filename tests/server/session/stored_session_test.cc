@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/session/record/record.h"
 #include "tests/server/session/fixtures.h"
 
@@ -23,7 +23,7 @@ using ::testing::IsEmpty;
 
 StoredSession Stored(const NormSpec& spec, int64_t channels) {
   Session session = session_test::NewSession("s", spec, channels);
-  session.epoch = "e";
+  session.uid = "e";
   session.parameters = std::make_shared<const OwnedParameters>();
   session.state = InitialState(spec, channels);
   session.numerics = std::string(kNumerics);
@@ -185,7 +185,7 @@ TEST_F(StoredSessionTest, ResetKeepsStepIdsAndRaisesTheVersion) {
   ASSERT_TRUE(Commit("a", 1, first_).ok());
   ResetState(absl::UnixEpoch(), &stored_);
   EXPECT_EQ(stored_.published->version, 2);
-  EXPECT_EQ(stored_.published->epoch, "e");
+  EXPECT_EQ(stored_.published->uid, "e");
   EXPECT_EQ(stored_.published->state.num_batches, 0);
   EXPECT_THAT(stored_.published->state.mean, ElementsAre(0, 0));
   EXPECT_TRUE(Commit("a", 1, first_)->replayed);
@@ -194,7 +194,7 @@ TEST_F(StoredSessionTest, ResetKeepsStepIdsAndRaisesTheVersion) {
 
 TEST_F(StoredSessionTest, MomentsOfAnotherEpochFindNoSession) {
   StateUpdate update = Step("s", first_);
-  update.epoch = "another";
+  update.uid = "another";
   EXPECT_EQ(CommitStep(update, limits_, absl::UnixEpoch(), &stored_).status().code(), absl::StatusCode::kNotFound);
 }
 

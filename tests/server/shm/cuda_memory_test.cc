@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "kernels/tensor.h"
 #include "server/shm/region_table.h"
 #include "tests/server/shm/fixtures.h"
@@ -66,9 +66,9 @@ TEST_F(CudaMemoryTest, ARangeOfARegionLiesWhereTheHandleAndTheOffsetSay) {
   ASSERT_TRUE(range.ok()) << name << range.status();
   EXPECT_EQ(range->space, CudaSpace(2));
   EXPECT_EQ(cuda_.OnDevice(range->data), cuda_.Owned(handle_) + kPage + 16);
-  EXPECT_FALSE(range->damaged());
+  EXPECT_FALSE(range->truncated());
   EXPECT_EQ(table_.Acquire(name, 16, 2 * kPage).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(table_.figures().bytes, 2 * kPage);
+  EXPECT_EQ(table_.stats().bytes, 2 * kPage);
   const std::string host = *table_.AddDescriptor("a", MakeSealedMemory(kPage), kPage);
   EXPECT_TRUE(table_.Acquire(host, 0, 1)->space.is_host());
 }
@@ -80,14 +80,14 @@ TEST_F(CudaMemoryTest, AHandleIsOpenedOnceAndClosedWithTheLastRange) {
   EXPECT_TRUE(table_.Remove("a", one).ok());
   table_.RemoveOwner("b");
   EXPECT_EQ(cuda_.open_now(), 1) << "a request still uses it";
-  EXPECT_EQ(table_.figures().regions, 1);
+  EXPECT_EQ(table_.stats().regions, 1);
   EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("r-"));
   range.reset();
   EXPECT_EQ(cuda_.open_now(), 1) << "it is registered again";
   EXPECT_EQ(cuda_.opened(), 1);
   table_.RemoveOwner("a");
   EXPECT_EQ(cuda_.open_now(), 0);
-  EXPECT_EQ(table_.figures().regions, 0);
+  EXPECT_EQ(table_.stats().regions, 0);
   EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("r-"));
   EXPECT_EQ(cuda_.opened(), 2) << "what was closed is opened anew";
   table_.RemoveOwner("a");
@@ -120,7 +120,7 @@ TEST_F(CudaMemoryTest, RefusesRangesThatLeaveTheAllocationAndClosesIt) {
   EXPECT_EQ(RefusedField({handle_, 0, 1}, 4 * kPage), "size_bytes");
   EXPECT_EQ(cuda_.opened(), 5);
   EXPECT_EQ(cuda_.open_now(), 0);
-  EXPECT_EQ(table_.figures().regions, 0);
+  EXPECT_EQ(table_.stats().regions, 0);
   EXPECT_THAT(Add({handle_, 0, 1}, 4 * kPage), HasSubstr("at most 16383, the rest of the allocation from offset 1"));
 }
 
@@ -139,8 +139,8 @@ TEST_F(CudaMemoryTest, ChecksLimitsAndDeviceBeforeItOpens) {
 TEST_F(CudaMemoryTest, AHandleThatCannotBeOpenedLeavesNothingBehind) {
   cuda_.fail_open = absl::UnavailableError("the device is lost");
   for (int i = 0; i < 10; ++i) EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("the device is lost"));
-  EXPECT_EQ(table_.figures().regions, 0);
-  EXPECT_EQ(table_.figures().bytes, 0);
+  EXPECT_EQ(table_.stats().regions, 0);
+  EXPECT_EQ(table_.stats().bytes, 0);
   cuda_.fail_open = absl::OkStatus();
   EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("r-"));
 }

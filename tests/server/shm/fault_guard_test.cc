@@ -55,10 +55,10 @@ TEST(FaultGuard, LetsReadsGoOnAsZerosWhenTheObjectIsCutOff) {
   const Shared shared(4 * kPage);
   const std::unique_ptr<FaultGuard> guard = Guard(shared);
   EXPECT_EQ(Sum(shared), 7 * 4 * kPage);
-  EXPECT_FALSE(guard->damaged());
+  EXPECT_FALSE(guard->truncated());
   shared.CutTo(kPage);
   EXPECT_EQ(Sum(shared), 7 * kPage);  // the page that is left, then zeros
-  EXPECT_TRUE(guard->damaged());
+  EXPECT_TRUE(guard->truncated());
 }
 
 TEST(FaultGuard, LetsWritesGoOnWhenTheObjectIsCutOff) {
@@ -67,7 +67,7 @@ TEST(FaultGuard, LetsWritesGoOnWhenTheObjectIsCutOff) {
   shared.CutTo(0);
   for (int64_t i = 0; i < shared.size_bytes(); ++i) shared.data()[i] = 3;
   EXPECT_EQ(Sum(shared), 3 * 2 * kPage);
-  EXPECT_TRUE(guard->damaged());
+  EXPECT_TRUE(guard->truncated());
 }
 
 TEST(FaultGuard, MarksOnlyTheRangeThatFaulted) {
@@ -76,8 +76,8 @@ TEST(FaultGuard, MarksOnlyTheRangeThatFaulted) {
   const std::unique_ptr<FaultGuard> guard_of_cut = Guard(cut);
   cut.CutTo(0);
   EXPECT_EQ(Sum(cut), 0);
-  EXPECT_TRUE(guard_of_cut->damaged());
-  EXPECT_FALSE(guard_of_whole->damaged());
+  EXPECT_TRUE(guard_of_cut->truncated());
+  EXPECT_FALSE(guard_of_whole->truncated());
   EXPECT_EQ(Sum(whole), 7 * 3 * kPage);
 }
 
@@ -86,17 +86,17 @@ TEST(FaultGuard, CoversTheWholeLastPageOfAnOddSize) {
   const std::unique_ptr<FaultGuard> guard = Guard(shared);
   shared.CutTo(0);
   EXPECT_EQ(shared.data()[2 * kPage - 1], 0);
-  EXPECT_TRUE(guard->damaged());
+  EXPECT_TRUE(guard->truncated());
 }
 
 TEST(FaultGuard, ForgetsTheDamageOfARangeThatIsGone) {
   for (int round = 0; round < 3; ++round) {
     const Shared shared(kPage);
     const std::unique_ptr<FaultGuard> guard = Guard(shared);
-    EXPECT_FALSE(guard->damaged());
+    EXPECT_FALSE(guard->truncated());
     shared.CutTo(0);
     EXPECT_EQ(shared.data()[0], 0);
-    EXPECT_TRUE(guard->damaged());
+    EXPECT_TRUE(guard->truncated());
   }
 }
 
@@ -108,7 +108,7 @@ TEST(FaultGuard, ServesManyThreadsThatFaultAtOnce) {
   for (int i = 0; i < 4; ++i) {
     readers.emplace_back([&] {
       ++started;
-      while (!guard->damaged()) Sum(shared);
+      while (!guard->truncated()) Sum(shared);
     });
   }
   while (started < 4) std::this_thread::yield();
@@ -130,7 +130,7 @@ TEST(FaultGuard, WorksOnAThreadWithAnAlternateStack) {
     EXPECT_EQ(shared.data()[0], 0);
     ASSERT_EQ(sigaltstack(&before, nullptr), 0);
   }).join();
-  EXPECT_TRUE(guard->damaged());
+  EXPECT_TRUE(guard->truncated());
 }
 
 TEST(FaultGuard, RefusesRangesThatAreNone) {

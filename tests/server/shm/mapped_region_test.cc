@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "tests/server/shm/fixtures.h"
 
 namespace normd {
@@ -38,8 +38,8 @@ TEST(MappedRegion, SharesTheBytesOfASealedObjectAndClosesItsDescriptor) {
   ASSERT_TRUE(region.ok()) << region.status();
   EXPECT_EQ(CountDescriptors(), before - 1);
   EXPECT_TRUE((*region)->sealed());
-  EXPECT_FALSE((*region)->damaged());
-  EXPECT_TRUE((*region)->CheckIntact().ok());
+  EXPECT_FALSE((*region)->truncated());
+  EXPECT_TRUE((*region)->CheckNotTruncated().ok());
   ASSERT_EQ(pwrite(mine.get(), "x", 1, 2 * kPage), 1);
   EXPECT_EQ((*region)->data()[2 * kPage], std::byte{'x'});
   (*region)->data()[1] = std::byte{'y'};
@@ -94,12 +94,12 @@ TEST(MappedRegion, IsRefusedFurtherUseWhenAnUnsealedObjectShrinks) {
   const UniqueFd mine = Duplicate(memory);
   const Result region = MappedRegion::FromDescriptor(std::move(memory), 2 * kPage, kLimit);
   ASSERT_TRUE(region.ok());
-  EXPECT_TRUE((*region)->CheckIntact().ok());
+  EXPECT_TRUE((*region)->CheckNotTruncated().ok());
   ASSERT_EQ(ftruncate(mine.get(), 2 * kPage - 1), 0);
-  EXPECT_EQ((*region)->CheckIntact().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_FALSE((*region)->damaged());  // nothing was touched
+  EXPECT_EQ((*region)->CheckNotTruncated().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE((*region)->truncated());  // nothing was touched
   ASSERT_EQ(ftruncate(mine.get(), 2 * kPage), 0);
-  EXPECT_TRUE((*region)->CheckIntact().ok());
+  EXPECT_TRUE((*region)->CheckNotTruncated().ok());
 }
 
 TEST(MappedRegion, StaysRefusedOnceAnAccessMetTheCut) {
@@ -109,10 +109,10 @@ TEST(MappedRegion, StaysRefusedOnceAnAccessMetTheCut) {
   ASSERT_TRUE(region.ok());
   ASSERT_EQ(ftruncate(mine.get(), 0), 0);
   EXPECT_EQ(Load((*region)->data() + kPage), 0);
-  EXPECT_TRUE((*region)->damaged());
+  EXPECT_TRUE((*region)->truncated());
   ASSERT_EQ(ftruncate(mine.get(), 2 * kPage), 0);
-  EXPECT_EQ((*region)->CheckIntact().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(GetErrorDetail((*region)->CheckIntact())->reason, "REGION_TRUNCATED");
+  EXPECT_EQ((*region)->CheckNotTruncated().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetErrorDetail((*region)->CheckNotTruncated())->reason, "REGION_TRUNCATED");
 }
 
 // A page of a sealed object for which the system has no memory: made here by a mapping of nothing in its place.
@@ -123,10 +123,10 @@ TEST(MappedRegion, OfASealedObjectSurvivesAPageWithoutMemory) {
   const UniqueFd nothing = MakeMemory(0);
   ASSERT_NE(mmap((*region)->data(), kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, nothing.get(), 0),
             MAP_FAILED);
-  EXPECT_TRUE((*region)->CheckIntact().ok());
+  EXPECT_TRUE((*region)->CheckNotTruncated().ok());
   EXPECT_EQ(Load((*region)->data()), 0);
-  EXPECT_TRUE((*region)->damaged());
-  EXPECT_EQ((*region)->CheckIntact().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE((*region)->truncated());
+  EXPECT_EQ((*region)->CheckNotTruncated().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(MappedRegion, RefusesSizesOutOfRangeAndNamesThem) {

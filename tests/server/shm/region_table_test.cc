@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "tests/server/shm/fixtures.h"
 
 namespace normd {
@@ -64,7 +64,7 @@ TEST(RegionTable, AcquiresRangesWithinARegion) {
   ASSERT_TRUE(part.ok());
   EXPECT_EQ(part->size_bytes, 3);
   EXPECT_EQ(part->data[0], std::byte{9});
-  EXPECT_FALSE(part->damaged());
+  EXPECT_FALSE(part->truncated());
   EXPECT_TRUE(table.Acquire(name, 2 * kPage, 0).ok());
 }
 
@@ -109,11 +109,11 @@ TEST(RegionTable, UnmapsARemovedRegionWhenItsLastRangeGoes) {
   EXPECT_FALSE(table.Acquire(name, 0, 1).ok());
   one.reset();
   two->data[0] = std::byte{1};
-  EXPECT_EQ(table.figures().regions, 1);
+  EXPECT_EQ(table.stats().regions, 1);
   EXPECT_EQ(CountMappings("memfd:normd-test"), before + 1);
   two.reset();
-  EXPECT_EQ(table.figures().regions, 0);
-  EXPECT_EQ(table.figures().bytes, 0);
+  EXPECT_EQ(table.stats().regions, 0);
+  EXPECT_EQ(table.stats().bytes, 0);
   EXPECT_EQ(CountMappings("memfd:normd-test"), before);
 }
 
@@ -133,8 +133,8 @@ TEST(RegionTable, RemovesOnlyWhatAnOwnerHas) {
   EXPECT_FALSE(table.Acquire(a1, 0, 1).ok());
   EXPECT_FALSE(table.Acquire(a2, 0, 1).ok());
   EXPECT_TRUE(table.Acquire(b, 0, 1).ok());
-  EXPECT_EQ(table.figures().regions, 1);
-  EXPECT_EQ(table.figures().bytes, kPage);
+  EXPECT_EQ(table.stats().regions, 1);
+  EXPECT_EQ(table.stats().bytes, kPage);
 }
 
 TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
@@ -148,7 +148,7 @@ TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
   EXPECT_THAT(AddPages(table, "a", 1), HasSubstr("regions of one owner: over the limit: 4; must be at most 3"));
   EXPECT_TRUE(AddPages(table, "b", 4).starts_with("r-"));
   EXPECT_THAT(AddPages(table, "c", 1), HasSubstr("regions: over the limit: 5; must be at most 4"));
-  EXPECT_EQ(table.figures().bytes, 10 * kPage);
+  EXPECT_EQ(table.stats().bytes, 10 * kPage);
   EXPECT_TRUE(table.Remove("a", last).ok());
   EXPECT_THAT(AddPages(table, "c", 2), HasSubstr("bytes of all regions: over the limit: 45056; must be at most 40960"));
   EXPECT_TRUE(AddPages(table, "c", 1).starts_with("r-"));
@@ -171,8 +171,8 @@ TEST(RegionTable, ChecksLimitsBeforeItLooksAtTheDescriptorAndGivesRoomBackAfterA
     EXPECT_EQ(table.AddDescriptor("a", MakeMemory(kPage), 2 * kPage).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
-  EXPECT_EQ(table.figures().regions, 0);
-  EXPECT_EQ(table.figures().bytes, 0);
+  EXPECT_EQ(table.stats().regions, 0);
+  EXPECT_EQ(table.stats().bytes, 0);
   for (int i = 0; i < 3; ++i) AddPages(table, "a", 1);
   EXPECT_EQ(table.AddDescriptor("a", UniqueFd(), kPage).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(CountDescriptors(), before);
@@ -199,9 +199,9 @@ TEST(RegionTable, RefusesARegionThatWasTruncatedAndTellsItsUsers) {
   const std::string name = *table.AddDescriptor("a", std::move(memory), 2 * kPage);
   const RegionRange range = *table.Acquire(name, kPage, kPage);
   ASSERT_EQ(ftruncate(mine.get(), 0), 0);
-  EXPECT_FALSE(range.damaged());
+  EXPECT_FALSE(range.truncated());
   EXPECT_EQ(Load(range.data + 0), 0);
-  EXPECT_TRUE(range.damaged());
+  EXPECT_TRUE(range.truncated());
   const absl::Status status = table.Acquire(name, 0, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("truncated while in use"));
@@ -216,8 +216,8 @@ TEST(RegionTable, IsSafeFromManyThreads) {
     users.emplace_back([&] {
       while (!done) {
         const absl::StatusOr<RegionRange> range = table.Acquire(lasting, 8, 8);
-        EXPECT_TRUE(range.ok() && !range->damaged());
-        EXPECT_GE(table.figures().regions, 1);
+        EXPECT_TRUE(range.ok() && !range->truncated());
+        EXPECT_GE(table.stats().regions, 1);
       }
     });
   }
@@ -241,7 +241,7 @@ TEST(RegionTable, IsSafeFromManyThreads) {
   for (std::thread& owner : owners) owner.join();
   done = true;
   for (std::thread& user : users) user.join();
-  EXPECT_EQ(table.figures().regions, 1);
+  EXPECT_EQ(table.stats().regions, 1);
 }
 
 // A range that is the last to go, as of a request that ends on a thread which serves others, leaves unmapping to the
@@ -257,14 +257,14 @@ TEST(RegionTable, TheLastRangeOfALargeRegionLeavesUnmappingToThePool) {
   ASSERT_TRUE(range.ok()) << range.status();
   ASSERT_TRUE(table.Remove("a", name).ok());
   *range = RegionRange();
-  EXPECT_EQ(table.figures().bytes, kLarge) << "the pool is busy";
+  EXPECT_EQ(table.stats().bytes, kLarge) << "the pool is busy";
   go_on.set_value();
-  for (int i = 0; i < 4000 && table.figures().bytes != 0; ++i) absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_EQ(table.figures().bytes, 0);
+  for (int i = 0; i < 4000 && table.stats().bytes != 0; ++i) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(table.stats().bytes, 0);
 
   const std::string unused = table.AddDescriptor("a", MakeSealedMemory(kLarge), kLarge).value();
   ASSERT_TRUE(table.Remove("a", unused).ok());
-  EXPECT_EQ(table.figures().bytes, 0);
+  EXPECT_EQ(table.stats().bytes, 0);
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ class RegistrarTest : public ::testing::Test {
   void TearDown() override {
     registrar_.reset();
     EXPECT_EQ(CountDescriptors(), descriptors_before_);
-    EXPECT_EQ(table_.figures().regions, 0);
+    EXPECT_EQ(table_.stats().regions, 0);
     EXPECT_EQ(rmdir(folder_.c_str()), 0) << "the socket is still there";
   }
 
@@ -180,9 +180,9 @@ TEST_F(RegistrarTest, DropsTheRegionsOfAClientThatIsGone) {
   {
     const Peer peer = Connect();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(peer.Register(memory.get(), kPage).code, kOk);
-    EXPECT_EQ(table_.figures().regions, 4);
+    EXPECT_EQ(table_.stats().regions, 4);
   }
-  EXPECT_TRUE(Eventually([&] { return table_.figures().regions == 1; }));
+  EXPECT_TRUE(Eventually([&] { return table_.stats().regions == 1; }));
   EXPECT_TRUE(table_.Acquire(others, 0, 1).ok());
 }
 
@@ -388,12 +388,12 @@ TEST_F(RegistrarTest, ServesManyClientsThatComeAndGo) {
         ASSERT_TRUE(range.ok()) << range.status();
         EXPECT_EQ(ftruncate(memory.get(), i % 2 == 0 ? 0 : kPage), 0);
         EXPECT_EQ(Load(range->data), 0);
-        EXPECT_EQ(range->damaged(), i % 2 == 0);
+        EXPECT_EQ(range->truncated(), i % 2 == 0);
       }
     });
   }
   for (std::thread& client : clients) client.join();
-  EXPECT_TRUE(Eventually([&] { return table_.figures().regions == 0; }));
+  EXPECT_TRUE(Eventually([&] { return table_.stats().regions == 0; }));
 }
 
 }  // namespace

@@ -11,10 +11,10 @@
 namespace normd::rpc {
 namespace {
 
-std::shared_ptr<const KnownCall> Known(uint64_t version) {
-  auto known = std::make_shared<KnownCall>();
-  known->session_version = version;
-  return known;
+std::shared_ptr<const RememberedCall> Known(uint64_t version) {
+  auto remembered = std::make_shared<RememberedCall>();
+  remembered->session_version = version;
+  return remembered;
 }
 
 TEST(CallCacheTest, FindsTheNewestThatWasPut) {
@@ -52,8 +52,8 @@ TEST(CallCacheTest, WhatItForgetsIsDestroyedWithoutItsLock) {
   int freely = 0;
   CallCache cache(1);
   for (const char* const key : {"a", "a", "b", "c"}) {
-    cache.Put(key, std::shared_ptr<const KnownCall>(new KnownCall(), [&](const KnownCall* known) {
-                delete known;
+    cache.Put(key, std::shared_ptr<const RememberedCall>(new RememberedCall(), [&](const RememberedCall* remembered) {
+                delete remembered;
                 others.push_back(std::async(std::launch::async, [&cache] { cache.Find("a"); }));
                 if (others.back().wait_for(std::chrono::seconds(10)) == std::future_status::ready) ++freely;
               }));

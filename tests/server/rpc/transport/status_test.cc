@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 
 namespace normd::rpc {
@@ -30,23 +30,23 @@ TEST(Status, SaysWhenToComeBackWhereWaitingHelps) {
 }
 
 TEST(Status, NeverCallsALimitOrAMistakeRetryable) {
-  EXPECT_FALSE(SaysWhenToComeBack(TooManyError("sessions", 9, 8)));
-  EXPECT_FALSE(SaysWhenToComeBack(PrefixField(TooManyError("parameters", 9, 8), "session")));
+  EXPECT_FALSE(SaysWhenToComeBack(LimitExceededError("sessions", 9, 8)));
+  EXPECT_FALSE(SaysWhenToComeBack(PrefixField(LimitExceededError("parameters", 9, 8), "session")));
   EXPECT_FALSE(SaysWhenToComeBack(StoreFullError("a session")));
   EXPECT_FALSE(SaysWhenToComeBack(MissingError("x", "a tensor")));
   EXPECT_FALSE(SaysWhenToComeBack(SessionNotFoundError("a")));
 }
 
 TEST(Status, HasTheSameBytesEveryTime) {
-  const std::string first = ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details();
+  const std::string first = ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details();
   for (int i = 0; i < 64; ++i) {
-    EXPECT_EQ(ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details(), first);
+    EXPECT_EQ(ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details(), first);
   }
 }
 
 TEST(Status, KeepsFieldValueLimitAndReason) {
   google::rpc::Status message;
-  ASSERT_TRUE(message.ParseFromString(ToGrpcStatus(TooManyError("sessions", 9, 8)).error_details()));
+  ASSERT_TRUE(message.ParseFromString(ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details()));
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(message.details(0).UnpackTo(&info));
   EXPECT_EQ(info.domain(), "normd");

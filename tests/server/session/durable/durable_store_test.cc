@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/session/memory/memory_store.h"
 #include "server/session/record/record.h"
 #include "tests/server/session/fixtures.h"
@@ -69,14 +69,14 @@ TEST_P(DurableStoreTest, ARestartKeepsEveryBitTheEpochAndTheStepIds) {
 
   Open({});
   const SessionPtr after = *Get(*store_, "a");
-  EXPECT_EQ(after->epoch, before->epoch);
+  EXPECT_EQ(after->uid, before->uid);
   EXPECT_EQ(after->version, 6);
   EXPECT_EQ(after->parameters_version, 1);
   EXPECT_EQ(after->state.mean, before->state.mean);
   EXPECT_EQ(after->state.var, before->state.var);
   EXPECT_EQ(after->labels, before->labels);
   EXPECT_EQ(*Export(*store_, "a"), record) << "bit for bit";
-  EXPECT_EQ(store_->figures().sessions, 1);
+  EXPECT_EQ(store_->stats().sessions, 1);
   const auto replay = Commit(*store_, Step("a", StepMoments(5), StepId{"c", 5}));
   ASSERT_TRUE(replay.ok()) << replay.status();
   EXPECT_TRUE(replay->replayed);
@@ -96,16 +96,16 @@ TEST_P(DurableStoreTest, PowerNormKeepsThePhiBeforeTheLastStepOverARestart) {
 }
 
 TEST_P(DurableStoreTest, ADeletedSessionStaysDeletedAndItsSuccessorIsAnother) {
-  const std::string epoch = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->epoch;
+  const std::string uid = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->uid;
   TakeSteps(1, 2);
   ASSERT_TRUE(session_test::Delete(*store_, "a").ok());
   Open({});
   EXPECT_EQ(ErrorOf(Get(*store_, "a").status()), "SESSION_NOT_FOUND");
   const SessionPtr successor = *Create(*store_, NewSession("a", BatchSpec(), 3));
-  EXPECT_NE(successor->epoch, epoch);
+  EXPECT_NE(successor->uid, uid);
   TakeSteps(1, 1);
   StateUpdate late = Step("a", StepMoments(3), StepId{"c", 3});
-  late.epoch = epoch;
+  late.uid = uid;
   EXPECT_EQ(ErrorOf(Commit(*store_, late).status()), "SESSION_NOT_FOUND");
 }
 
@@ -118,18 +118,18 @@ TEST_P(DurableStoreTest, IdleSessionsLeaveMemoryAndComeBack) {
   Open(std::move(options));
   ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
   TakeSteps(1, 3);
-  EXPECT_EQ(store_->figures().resident_sessions, 1);
+  EXPECT_EQ(store_->stats().resident_sessions, 1);
   clock_.Advance(absl::Minutes(2));
-  while (store_->figures().resident_sessions != 0) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(store_->figures().sessions, 1) << "only a ttl deletes";
-  EXPECT_EQ(store_->figures().resident_bytes, 0);
+  while (store_->stats().resident_sessions != 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(store_->stats().sessions, 1) << "only a ttl deletes";
+  EXPECT_EQ(store_->stats().resident_bytes, 0);
   EXPECT_EQ((*Get(*store_, "a"))->version, 3);
-  EXPECT_EQ(store_->figures().resident_sessions, 1);
-  EXPECT_EQ(store_->figures().loads, 1);
+  EXPECT_EQ(store_->stats().resident_sessions, 1);
+  EXPECT_EQ(store_->stats().loads, 1);
   EXPECT_EQ(evicted, 1);
   EXPECT_EQ(loaded, 1);
   clock_.Advance(absl::Minutes(2));
-  while (store_->figures().resident_sessions != 0) absl::SleepFor(absl::Milliseconds(1));
+  while (store_->stats().resident_sessions != 0) absl::SleepFor(absl::Milliseconds(1));
   TakeSteps(4, 4);
   EXPECT_TRUE(Commit(*store_, Step("a", StepMoments(3), StepId{"c", 3}))->replayed);
 }
@@ -139,9 +139,9 @@ TEST_P(DurableStoreTest, MemoryIsBoundedAndNothingIsLost) {
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchSpec(), 64)).ok());
   }
-  EXPECT_LE(store_->figures().resident_bytes, 20'000);
-  EXPECT_LT(store_->figures().resident_sessions, 12);
-  EXPECT_EQ(store_->figures().sessions, 40);
+  EXPECT_LE(store_->stats().resident_bytes, 20'000);
+  EXPECT_LT(store_->stats().resident_sessions, 12);
+  EXPECT_EQ(store_->stats().sessions, 40);
   for (int i = 0; i < 40; ++i) {
     const std::string id = "s" + std::to_string(i);
     ASSERT_TRUE(Commit(*store_, Step(id, MomentsOf({1, 3}, 64))).ok());
@@ -169,11 +169,11 @@ TEST_P(DurableStoreTest, ChangesOfOneSessionInAGroupAreOneRow) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const StoreFigures figures = store_->figures();
+  const StoreStats stats = store_->stats();
   EXPECT_EQ((*Get(*store_, "a"))->version, 8 * kSteps);
   EXPECT_EQ((*Get(*store_, "a"))->state.num_batches, 8 * kSteps);
-  EXPECT_EQ(figures.rows, figures.groups);
-  EXPECT_LT(figures.rows, static_cast<int64_t>(8 * kSteps) / 2) << "the steps were not folded";
+  EXPECT_EQ(stats.rows, stats.groups);
+  EXPECT_LT(stats.rows, static_cast<int64_t>(8 * kSteps) / 2) << "the steps were not folded";
 }
 
 // Each step's effect is that of the steps one after another, folded or not.
@@ -210,10 +210,10 @@ TEST_P(DurableStoreTest, CreateStepDeleteAndCreateAgainInOneGroup) {
     store_->Delete("a", std::nullopt, [deleted](auto r) { deleted->set_value(r.status()); });
   }
   for (auto& result : results) EXPECT_EQ(result.get(), absl::OkStatus());
-  EXPECT_EQ(store_->figures().sessions, 0);
-  EXPECT_EQ(store_->figures().bytes, 0);
+  EXPECT_EQ(store_->stats().sessions, 0);
+  EXPECT_EQ(store_->stats().bytes, 0);
   Open({});
-  EXPECT_EQ(store_->figures().sessions, 0);
+  EXPECT_EQ(store_->stats().sessions, 0);
 }
 
 TEST_P(DurableStoreTest, ADamagedRecordIsDataLossAndTheOthersGoOn) {
@@ -234,8 +234,8 @@ TEST_P(DurableStoreTest, ADamagedRecordIsDataLossAndTheOthersGoOn) {
   EXPECT_EQ(ErrorOf(Create(*store_, NewSession("b", BatchSpec(), 3)).status()), "SESSION_EXISTS");
   EXPECT_TRUE(Commit(*store_, Step("a", StepMoments(1))).ok());
   EXPECT_EQ(List(*store_, {})->size(), 1);
-  EXPECT_GE(store_->figures().damaged, 5);
-  EXPECT_EQ(told, store_->figures().damaged);
+  EXPECT_GE(store_->stats().damaged, 5);
+  EXPECT_EQ(told, store_->stats().damaged);
   EXPECT_TRUE(session_test::Delete(*store_, "b").ok()) << "the way out";
   EXPECT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 3)).ok());
 }
@@ -246,13 +246,13 @@ TEST_P(DurableStoreTest, QuotasCountWhatIsThereAfterARestart) {
   ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 100)).ok());
   ASSERT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 100)).ok());
   Open({.limits = limits});
-  const int64_t bytes = store_->figures().bytes;
+  const int64_t bytes = store_->stats().bytes;
   EXPECT_EQ(bytes, 2 * (1024 + 1600));
   EXPECT_EQ(Create(*store_, NewSession("c", BatchSpec(), 100)).status().code(), absl::StatusCode::kResourceExhausted);
   SessionPatch patch;
   patch.weight.emplace(OwnedTensor{.dtype = DType::kF64, .shape = {100}, .bytes = std::string(800, '\0')});
   EXPECT_EQ(session_test::Update(*store_, "a", patch).status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(store_->figures().bytes, bytes);
+  EXPECT_EQ(store_->stats().bytes, bytes);
   EXPECT_TRUE(Commit(*store_, Step("a", MomentsOf({1, 2}, 100))).ok()) << "a quota never stops training";
   ASSERT_TRUE(session_test::Delete(*store_, "b").ok());
   EXPECT_TRUE(session_test::Update(*store_, "a", patch).ok());
@@ -293,8 +293,8 @@ TEST_P(DurableStoreTest, ATtlDeletesTheRowEvenIfNobodyAsks) {
   ASSERT_TRUE(Create(*store_, NewSession("b", BatchSpec(), 3)).ok());
   clock_.Advance(absl::Minutes(2));
   // The two are counted one after the other.
-  while (store_->figures().sessions != 1 || store_->figures().expired == 0) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(store_->figures().expired, 1);
+  while (store_->stats().sessions != 1 || store_->stats().expired == 0) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(store_->stats().expired, 1);
   clock_.Advance(-absl::Minutes(2));
   EXPECT_EQ(ErrorOf(Get(*store_, "a").status()), "SESSION_NOT_FOUND") << "not only hidden";
 }
@@ -311,12 +311,12 @@ TEST_P(DurableStoreTest, ExpiryKeepsUpWithMoreThanOneSweepTakes) {
   }
   while (created < kSessions) absl::SleepFor(absl::Milliseconds(1));
   clock_.Advance(absl::Minutes(1));
-  while (store_->figures().expired == 0) absl::SleepFor(absl::Milliseconds(1));
+  while (store_->stats().expired == 0) absl::SleepFor(absl::Milliseconds(1));
   const absl::Time first = absl::Now();
-  while (store_->figures().sessions != 0) absl::SleepFor(absl::Milliseconds(1));
+  while (store_->stats().sessions != 0) absl::SleepFor(absl::Milliseconds(1));
   // Two more sweeps of the old kind would be two seconds later.
   EXPECT_LT(absl::Now() - first, absl::Milliseconds(1900));
-  EXPECT_EQ(store_->figures().expired, kSessions);
+  EXPECT_EQ(store_->stats().expired, kSessions);
 }
 
 TEST_P(DurableStoreTest, ACreationOverTheLimitLooksForExpiredSessionsFirst) {
@@ -329,7 +329,7 @@ TEST_P(DurableStoreTest, ACreationOverTheLimitLooksForExpiredSessionsFirst) {
   EXPECT_EQ(Create(*store_, NewSession("d", BatchSpec(), 1)).status().code(), absl::StatusCode::kResourceExhausted);
   clock_.Advance(absl::Seconds(2));
   EXPECT_TRUE(Create(*store_, NewSession("d", BatchSpec(), 1)).ok());
-  EXPECT_EQ(store_->figures().sessions, 1);
+  EXPECT_EQ(store_->stats().sessions, 1);
 }
 
 // 40 clients step in turns, a few more than are kept; what the rows hold is what memory held.
@@ -362,7 +362,7 @@ TEST_P(DurableStoreTest, ManyClientsAreKeptAcrossRestartsAndRetire) {
   Open({.limits = options.limits});
   EXPECT_TRUE(step(3, 1)->replayed);
   EXPECT_TRUE(Commit(*store_, Step("copy", StepMoments(6), StepId{"c39", 6}))->replayed);
-  EXPECT_EQ(store_->figures().damaged, 0);
+  EXPECT_EQ(store_->stats().damaged, 0);
 }
 
 TEST_P(DurableStoreTest, ALostClientRowIsDamageAndNotAForgottenStep) {
@@ -418,7 +418,7 @@ TEST_P(DurableStoreTest, AListHasNoTensorsUnlessItIsAskedForThemAndThenFewBytesA
     EXPECT_TRUE(session->state.mean.empty());
     EXPECT_EQ(session->num_channels, 25'000);
   }
-  EXPECT_EQ(store_->figures().loads, 0);
+  EXPECT_EQ(store_->stats().loads, 0);
   std::vector<std::string> ids;
   ListQuery query = {.page_size = 7, .whole = true, .max_bytes = 1'200'000};
   int pages = 0;
@@ -446,7 +446,7 @@ TEST_P(DurableStoreTest, AReadWhoseCallerHasGoneIsNotMade) {
         "a", absl::ZeroDuration(), [] { return true; }, std::move(done));
   });
   EXPECT_EQ(gone.status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(store_->figures().loads, 0);
+  EXPECT_EQ(store_->stats().loads, 0);
   EXPECT_TRUE(Get(*store_, "a").ok());
 }
 
@@ -501,7 +501,7 @@ TEST_P(DurableStoreTest, AnExportIsMadeOnlyWhereThereIsRoomForIt) {
 
 TEST_P(DurableStoreTest, AnUpdateOfASessionThatWasMadeAnewIsAborted) {
   SessionPatch patch;
-  patch.epoch = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->epoch;
+  patch.uid = (*Create(*store_, NewSession("a", BatchSpec(), 3)))->uid;
   patch.labels.emplace();
   ASSERT_TRUE(session_test::Update(*store_, "a", patch).ok());
   ASSERT_TRUE(session_test::Delete(*store_, "a").ok());
@@ -533,7 +533,7 @@ TEST_P(DurableStoreTest, OddStatesAreReadAsTheyWereWritten) {
   Open({});
   EXPECT_EQ((*Get(*store_, "a"))->version, 1);
   EXPECT_EQ((*Get(*store_, "b"))->state.num_batches, uint64_t{1} << 63);
-  EXPECT_EQ(store_->figures().damaged, 0);
+  EXPECT_EQ(store_->stats().damaged, 0);
 }
 
 TEST_P(DurableStoreTest, ARowThatSomebodyElseHasWrittenIsReadAnew) {
@@ -541,7 +541,7 @@ TEST_P(DurableStoreTest, ARowThatSomebodyElseHasWrittenIsReadAnew) {
   TakeSteps(1, 1);
   fixture_->Execute("UPDATE states SET revision = revision + 5");
   TakeSteps(2, 2);
-  EXPECT_EQ(store_->figures().conflicts, 1);
+  EXPECT_EQ(store_->stats().conflicts, 1);
   Open({});
   EXPECT_EQ((*Get(*store_, "a"))->version, 2);
 }

@@ -13,7 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/text.h"
+#include "kernels/base/strings.h"
 #include "tests/server/session/postgres_fixture.h"
 
 namespace normd {

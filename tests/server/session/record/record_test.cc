@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "normd/store/v1/record.pb.h"
 #include "proto/wire/crc32c.h"
 #include "tests/server/session/fixtures.h"
@@ -20,7 +20,7 @@ using Record = store::v1::SessionRecord;
 
 StoredSession Sample(const NormSpec& spec) {
   Session session = session_test::NewSession("sample", spec, 2);
-  session.epoch = "0123456789abcdef0123456789abcdef";
+  session.uid = "0123456789abcdef0123456789abcdef";
   session.default_dtype = DType::kBF16;
   session.labels = {{"team", "x"}, {"model", "y"}, {"a", "b"}};
   OwnedParameters parameters;
@@ -82,7 +82,7 @@ TEST(RecordTest, EverySessionComesBackAsItWas) {
     const Session& a = *stored.published;
     const Session& b = *again->published;
     EXPECT_EQ(b.id, a.id);
-    EXPECT_EQ(b.epoch, a.epoch);
+    EXPECT_EQ(b.uid, a.uid);
     EXPECT_EQ(b.version, 3);
     EXPECT_EQ(b.default_dtype, DType::kBF16);
     EXPECT_EQ(b.labels, a.labels);
@@ -129,10 +129,10 @@ TEST(RecordTest, EveryDamagedByteIsFound) {
       EXPECT_EQ(ParseRecord(damaged(bytes, i)).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
     }
     for (size_t i = 0; i < state.size(); ++i) {
-      EXPECT_EQ(ParseHalves(head, damaged(state, i)).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
+      EXPECT_EQ(ParseParts(head, damaged(state, i)).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
     }
     for (size_t i = 0; i < head.size(); ++i) {
-      EXPECT_EQ(ParseHalves(damaged(head, i), state).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
+      EXPECT_EQ(ParseParts(damaged(head, i), state).status().code(), absl::StatusCode::kDataLoss) << "byte " << i;
     }
   }
 }
@@ -140,11 +140,11 @@ TEST(RecordTest, EveryDamagedByteIsFound) {
 TEST(RecordTest, TheHalvesAreTheRecord) {
   for (const NormSpec& spec : {kBatch, kPower}) {
     const StoredSession stored = Sample(spec);
-    const absl::StatusOr<StoredSession> whole = ParseHalves(SerializeHead(*stored.published), SerializeState(stored));
+    const absl::StatusOr<StoredSession> whole = ParseParts(SerializeHead(*stored.published), SerializeState(stored));
     ASSERT_TRUE(whole.ok()) << whole.status();
     EXPECT_EQ(SerializeRecord(*whole), SerializeRecord(stored));
-    EXPECT_FALSE(ParseHalves(SerializeHead(*stored.published), "").ok());
-    EXPECT_FALSE(ParseHalves("", SerializeState(stored)).ok());
+    EXPECT_FALSE(ParseParts(SerializeHead(*stored.published), "").ok());
+    EXPECT_FALSE(ParseParts("", SerializeState(stored)).ok());
   }
 }
 
@@ -221,8 +221,8 @@ TEST(RecordTest, TheLargestSummaryIsWithinTheFirstBytes) {
 TEST(RecordTest, APieceOfAnotherSessionIsDamage) {
   const StoredSession stored = Sample(kBatch);
   Session other = *stored.published;
-  other.epoch = "ffffffffffffffffffffffffffffffff";
-  const absl::Status status = ParseHalves(SerializeHead(other), SerializeState(stored)).status();
+  other.uid = "ffffffffffffffffffffffffffffffff";
+  const absl::Status status = ParseParts(SerializeHead(other), SerializeState(stored)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 
@@ -244,7 +244,7 @@ TEST(RecordTest, HalvesOfOlderServersAreRead) {
     head.clear_version();
     head.clear_num_batches();
     head.clear_update_time();
-    const absl::StatusOr<StoredSession> read = ParseHalves(Sealed(head), Sealed(state));
+    const absl::StatusOr<StoredSession> read = ParseParts(Sealed(head), Sealed(state));
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(SerializeRecord(*read), SerializeRecord(stored));
     EXPECT_EQ(*ParseSummary(Sealed(head), Sealed(state)), nullptr) << "the store reads them as a whole";
@@ -276,7 +276,7 @@ class ClientRowsTest : public ::testing::Test {
   absl::StatusOr<StoredSession> Read() const {
     std::vector<ClientRow> rows;
     for (const auto& [slot, record] : rows_) rows.push_back({slot, record});
-    return ParseHalves(SerializeHead(*stored_.published), state_, rows);
+    return ParseParts(SerializeHead(*stored_.published), state_, rows);
   }
 
   SessionLimits limits_ = {.max_clients = 12, .max_retired_clients = 10};
@@ -445,10 +445,10 @@ TEST(RecordTest, HalvesWithoutAnEpochAreDamage) {
   record.set_id("l");
   record.set_version(1);
   record.mutable_spec()->mutable_rms_norm();
-  EXPECT_EQ(ParseHalves(SealRecord(record.SerializeAsString()), SealRecord("")).status().code(),
+  EXPECT_EQ(ParseParts(SealRecord(record.SerializeAsString()), SealRecord("")).status().code(),
             absl::StatusCode::kDataLoss);
   record.set_epoch("e");
-  EXPECT_TRUE(ParseHalves(SealRecord(record.SerializeAsString()), SealRecord("")).ok());
+  EXPECT_TRUE(ParseParts(SealRecord(record.SerializeAsString()), SealRecord("")).ok());
 }
 
 }  // namespace

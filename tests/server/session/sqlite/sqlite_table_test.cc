@@ -13,7 +13,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/errors.h"
+#include "kernels/base/errors.h"
 #include "server/session/durable/durable_store.h"
 #include "tests/server/session/fixtures.h"
 
@@ -103,11 +103,11 @@ TEST_F(SqliteTableTest, ColumnsThatDoNotFitTheRecordAreToldAndWrittenAnew) {
   Execute("UPDATE sessions SET bytes = -1000000000000; UPDATE states SET expires_at = 5;");
   DurableStoreOptions options = {.sweep_interval = absl::Milliseconds(5)};
   const auto store = OpenStoreOn(*OpenTable(), std::move(options));
-  EXPECT_EQ(store->figures().bytes, 0) << "a number that cannot be does not count";
+  EXPECT_EQ(store->stats().bytes, 0) << "a number that cannot be does not count";
   while (Query("SELECT min(bytes) FROM sessions") < 0) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_GT(Query("SELECT expires_at FROM states"), 1'000'000);
   EXPECT_TRUE(Get(*store, "a").ok()) << "it has not expired";
-  EXPECT_EQ(store->figures().damaged, 1);
+  EXPECT_EQ(store->stats().damaged, 1);
 }
 
 TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
@@ -132,7 +132,7 @@ TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
   }
   const auto store = OpenStoreOn(*std::move(table), std::move(options));
   EXPECT_EQ(told.code(), absl::StatusCode::kDataLoss) << told;
-  EXPECT_TRUE(store->figures().file_damaged);
+  EXPECT_TRUE(store->stats().file_damaged);
   EXPECT_EQ(Get(*store, "s7").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Commit(*store, Step("s7", MomentsOf({1, 2}, 1))).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Create(*store, NewSession("s7", BatchSpec(), 1)).status().code(), absl::StatusCode::kDataLoss);

@@ -1,0 +1,57 @@
+// How much of the machine's CPU others used: all that was not idle, less this process and the server it loads. A
+// measurement beside busy neighbours says little. Read from /proc; what cannot be read is unknown, never 0.
+// Interrupts are left out: they belong to no process, and under a loopback load most of them are its own.
+#ifndef NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_
+#define NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace normd::client {
+
+// More than this, and a run is called noisy.
+inline constexpr double kNoisyShare = 0.10;
+
+// Clock ticks since boot, of all CPUs together.
+struct CpuTicks {
+  int64_t busy = 0;   // of processes, and stolen by other virtual machines
+  int64_t total = 0;  // idle time included
+  int64_t ours = 0;   // of the processes that are not foreign
+};
+
+// /proc/stat; `ours` is left 0.
+std::optional<CpuTicks> ParseCpuTicks(absl::string_view proc_stat);
+// User and system time in /proc/PID/stat. The process's name may hold spaces and parentheses.
+std::optional<int64_t> ParseProcessTicks(absl::string_view proc_pid_stat);
+// The inode of the socket that listens on `port`, from /proc/net/tcp or tcp6.
+std::optional<int64_t> ParseTcpListener(absl::string_view proc_net_tcp, int port);
+// The inode of the socket that listens on `path`, from /proc/net/unix.
+std::optional<int64_t> ParseUnixListener(absl::string_view proc_net_unix, absl::string_view path);
+// The share of the machine that was foreign between two moments, in [0, 1]; nothing where no time passed.
+std::optional<double> ForeignShare(const CpuTicks& before, const CpuTicks& after);
+
+// The process that listens on `target` ("unix:/path", "127.0.0.1:8001"), if it is on this machine and can be seen.
+std::optional<int> FindServerPid(const std::string& target);
+
+// A clock of foreign CPU. Not thread-safe.
+class BackgroundCpu {
+ public:
+  // Without `server_pid` everything but this process is foreign.
+  explicit BackgroundCpu(std::optional<int> server_pid) : server_pid_(server_pid), last_(Now()) {}
+
+  // The share since construction, or since the last call.
+  std::optional<double> Lap();
+
+ private:
+  std::optional<CpuTicks> Now() const;
+
+  std::optional<int> server_pid_;
+  std::optional<CpuTicks> last_;
+};
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_

@@ -1,0 +1,44 @@
+#include "client/normload/run_info.h"
+
+#include <sys/utsname.h>
+
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/cli/program.h"
+
+namespace normd::client {
+namespace {
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "model name")) return line.substr(line.find(": ") + 2);
+  }
+  return "unknown CPU";
+}
+
+}  // namespace
+
+RunInfo MakeRunInfo(const std::string& target, const v1::DescribeResponse& server, std::optional<int> server_pid) {
+  utsname system = {};
+  uname(&system);
+  RunInfo out;
+  out.date = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+  out.machine = absl::StrCat(CpuModel(), ", ", std::thread::hardware_concurrency(), " CPUs, ", system.sysname, " ",
+                             system.release, " ", system.machine);
+  std::ifstream("/proc/loadavg") >> out.load_average;
+  out.server = target;
+  out.server_version = server.server_version();
+  out.numerics = server.numerics();
+  out.client_version = ClientVersion();
+  out.commit = NORMD_COMMIT;
+  out.server_pid = server_pid;
+  return out;
+}
+
+}  // namespace normd::client

@@ -1,0 +1,29 @@
+// Who measured what, where and when: the part of a report without which its numbers mean nothing.
+#ifndef NORMD_CLIENT_NORMLOAD_ABOUT_H_
+#define NORMD_CLIENT_NORMLOAD_ABOUT_H_
+
+#include <optional>
+#include <string>
+
+#include "normd/v1/normalizer.pb.h"
+
+namespace normd::client {
+
+struct RunInfo {
+  std::string date;     // UTC
+  std::string machine;  // CPU, how many, system
+  double load_average = 0;
+  std::string server;  // the target
+  std::string server_version, numerics;
+  std::string client_version;
+  std::string commit;                                   // that normload was built from, or "unknown"
+  std::optional<int> server_pid;                        // absent: the server's CPU use counts as foreign
+  std::optional<double> foreign_before, foreign_after;  // shares of the machine's CPU
+};
+
+// Of this machine and moment; the shares of CPU are left empty.
+RunInfo MakeRunInfo(const std::string& target, const v1::DescribeResponse& server, std::optional<int> server_pid);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMLOAD_ABOUT_H_

@@ -1,0 +1,34 @@
+// Ends calls that their deadline does not end. gRPC's blocking calls return only when what they wrote has left the
+// process: a server that is stopped, or a machine that is gone, leaves them in a full socket for ever, deadline or not.
+// At a given time a SocketWatchdog shuts this process's connected stream sockets down, all of them, again and again
+// until it is destroyed: the calls then fail as UNAVAILABLE. A load generator has no other connections.
+#ifndef NORMD_CLIENT_NORMLOAD_CUTOFF_H_
+#define NORMD_CLIENT_NORMLOAD_CUTOFF_H_
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "absl/time/time.h"
+
+namespace normd::client {
+
+class SocketWatchdog {
+ public:
+  explicit SocketWatchdog(absl::Duration after);
+  ~SocketWatchdog();  // nothing is cut after this
+  SocketWatchdog(const SocketWatchdog&) = delete;
+  SocketWatchdog& operator=(const SocketWatchdog&) = delete;
+
+ private:
+  void Run(absl::Duration after);
+
+  std::mutex mu_;
+  std::condition_variable ended_;
+  bool end_ = false;  // guarded by mu_
+  std::thread thread_;
+};
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_NORMLOAD_CUTOFF_H_

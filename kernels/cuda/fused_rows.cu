@@ -1,0 +1,419 @@
+// Rows that fit on chip, each its own statistics group: one read from memory, sums and elements from shared memory, one
+// write. A warp stages and sums one chunk of a row at a time; 8 or 16 threads do for the shortest rows, several warps
+// or a cluster of blocks share longer ones. How a row is cut is a matter of its length and dtype, so that results
+// depend on neither the batch nor the device.
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/parameters.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/row_ranges.cuh"
+#include "kernels/cuda/visit.cuh"
+#include "kernels/group_statistics.h"
+#include "kernels/summation_order.h"
+
+namespace normd::cuda {
+namespace {
+
+constexpr int kChunk = static_cast<int>(order::kRowChunk);
+// Rows of one chunk: threads of a block, which holds as many rows as they do.
+constexpr int kShortRowThreads = 128;
+// Chunks that one block holds of a longer row, as long as there is room, and blocks of a cluster (the size that every
+// device with clusters takes).
+constexpr int kBlockChunks = 8;
+constexpr int kMaxBlockChunks = 24;
+constexpr int kMaxCluster = 8;
+constexpr int kMaxWarps = 8;
+constexpr int kMaxParts = kBlockChunks * kMaxCluster;  // of a row
+
+// What a launch cuts rows into.
+struct RowShape {
+  int lanes = kWarp;     // threads that share a chunk
+  int warps = 1;         // of a block that share a row; 1: a row is one chunk, and a block holds several
+  int block_chunks = 1;  // chunks of a row in a block
+  int cluster = 1;       // blocks of a row
+  int64_t slot_bytes = 0;
+  int64_t shared_bytes = 0;
+  int64_t shared_limit = 0;  // the device's
+};
+
+struct KernelParameters {
+  RowLaunch launch;
+  RowShape shape;
+};
+
+// One row, or the chunks of it that this block holds.
+template <typename T, typename Real, bool kCentred, int kLanes>
+class Row {
+ public:
+  using S = typename T::Storage;
+  // EXACT f32 alone is calculated in f64.
+  using Elements = NarrowElements<T, std::is_same_v<T, F32> && std::is_same_v<Real, double>>;
+
+  __device__ Row(const KernelParameters& p, const RowRange& range, int64_t row, unsigned char* slots, PairSums* sums)
+      : launch_(p.launch),
+        shape_(p.shape),
+        range_(range),
+        row_(row - range.first_row),
+        begin_(row_ * p.launch.n),
+        lanes_(LaneGroup<kLanes>::This()),
+        slots_(slots),
+        sums_(sums),
+        warp_(p.shape.warps == 1 ? 0 : static_cast<int>(threadIdx.x) / kWarp),
+        rank_(0) {
+    if constexpr (kLanes == kWarp) {
+      if (p.shape.cluster > 1) rank_ = static_cast<int>(blockIdx.x) % p.shape.cluster;
+    }
+    first_chunk_ = rank_ * p.shape.block_chunks;
+    const int chunks = static_cast<int>(order::RowChunks(p.launch.n));
+    last_chunk_ = chunks < first_chunk_ + p.shape.block_chunks ? chunks : first_chunk_ + p.shape.block_chunks;
+  }
+
+  __device__ void Normalise() {
+    ForChunks([&](int chunk) { StageChunk(chunk); });
+    WaitForCopies();
+    lanes_.Sync();
+    if (range_.residual != nullptr) ForChunks([&](int chunk) { AddResidual(chunk); });
+    const auto shift_of = [&](Precision precision) { return FirstShift(precision); };
+    const auto sums_of = [&](Precision precision, double shift) {
+      if constexpr (std::is_same_v<Real, float>) {
+        if (precision == Precision::kFast) return SumsAbout<float>(shift);
+      }
+      return SumsAbout<double>(shift);
+    };
+    const Statistic statistic = kCentred ? Statistic::kMeanVariance : launch_.statistic;
+    constexpr Precision kPrecision = std::is_same_v<Real, float> ? Precision::kFast : Precision::kExact;
+    FinishedStatistics group =
+        FinishNarrowGroup(statistic, range_.rule, kPrecision, static_cast<double>(launch_.counted), shift_of, sums_of);
+    if (rank_ == 0 && warp_ == 0 && lanes_.lane == 0) {
+      StoreOutputs(range_.outputs, row_, static_cast<double>(launch_.counted), group);
+    }
+    if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&group);
+    if (range_.y == nullptr) return;
+    const bool fit = range_.parameters.fit_f32;
+    const GroupResult applied = {group.statistics, group.elements_in_f32 && fit,
+                                 !group.finite || !fit || launch_.counted != launch_.n};
+    if (IsPlain(applied)) return ApplyPlainly(applied.statistics);
+    const Elements elements(applied, range_.parameters);
+    ForChunks([&](int chunk) { ApplyChunk(chunk, elements); });
+  }
+
+ private:
+  template <typename Body>
+  __device__ __forceinline__ void ForChunks(Body body) {
+    for (int chunk = first_chunk_ + warp_; chunk < last_chunk_; chunk += shape_.warps) body(chunk);
+  }
+  __device__ __forceinline__ int ChunkLength(int chunk, int64_t n) const {
+    const int64_t left = n - static_cast<int64_t>(chunk) * kChunk;
+    return static_cast<int>(left < kChunk ? left : kChunk);
+  }
+  __device__ __forceinline__ unsigned char* Slot(int chunk) const {
+    return slots_ + (chunk - first_chunk_) * shape_.slot_bytes;
+  }
+  // Where a chunk was staged.
+  __device__ __forceinline__ S* Staged(int chunk) const {
+    const S* const from = static_cast<const S*>(range_.x) + begin_ + static_cast<int64_t>(chunk) * kChunk;
+    return reinterpret_cast<S*>(Slot(chunk)) + MisalignedElements(from);
+  }
+
+  __device__ __forceinline__ void StageChunk(int chunk) {
+    const int64_t at = begin_ + static_cast<int64_t>(chunk) * kChunk;
+    Stage(lanes_, static_cast<const S*>(range_.x) + at, ChunkLength(chunk, launch_.n), Slot(chunk));
+  }
+  __device__ __forceinline__ void AddResidual(int chunk) {
+    const int64_t at = begin_ + static_cast<int64_t>(chunk) * kChunk;
+    AddResidual(Staged(chunk), static_cast<const S*>(range_.residual) + at,
+                range_.h == nullptr ? nullptr : static_cast<S*>(range_.h) + at, ChunkLength(chunk, launch_.n));
+    lanes_.Sync();
+  }
+
+  // staged += residual_scale * residual, rounded to T, and so is h. A thread reads what it has written itself only at
+  // elements of its own.
+  __device__ __forceinline__ void AddResidual(S* staged, const S* residual, S* h, int n) {
+    const double scale = range_.residual_scale;
+    const auto single = [&](int i) {
+      staged[i] = AddElement<T>(scale, staged[i], residual[i]);
+      if (h != nullptr) h[i] = staged[i];
+    };
+    const int misaligned = MisalignedElements(residual);
+    const bool alike =
+        misaligned == MisalignedElements(staged) && (h == nullptr || misaligned == MisalignedElements(h));
+    if (!alike) {
+      for (int i = lanes_.lane; i < n; i += kLanes) single(i);
+      return;
+    }
+    ForVectors<2>(
+        lanes_, residual, n,
+        [&](int i) {
+          const VectorOf<S> x = AddVectors<T>(scale, LoadVector(staged + i), LoadVector(residual + i));
+          StoreVector(staged + i, x);
+          if (h != nullptr) StoreVector(h + i, x);
+        },
+        single);
+  }
+
+  __device__ __forceinline__ double FirstShift(Precision precision) {
+    if constexpr (!kCentred) return 0;
+    double shift = 0;
+    if (rank_ == 0 && warp_ == 0) shift = ShiftOf(T(), lanes_, precision, Staged(0), launch_.counted);
+    if (shape_.warps == 1) return shift;
+    return FromFirstWarp({{shift, 0}, {}}).first.hi;
+  }
+
+  // The sums of the row about `shift`, in every thread that works on it.
+  template <typename R>
+  __device__ __forceinline__ PairSums SumsAbout(double shift) {
+    if (shape_.warps == 1) return lanes_.FromFirst(SumOf<R>(0, shift));
+    ForChunks([&](int chunk) {
+      const PairSums sum = SumOf<R>(chunk, shift);
+      if (lanes_.lane == 0) sums_[chunk - first_chunk_] = sum;
+    });
+    Meet();
+    const PairSums total = FoldChunks();
+    Meet();  // before they are written again
+    return total;
+  }
+
+  template <typename R>
+  __device__ __forceinline__ PairSums SumOf(int chunk, double shift) {
+    const int64_t left = launch_.counted - static_cast<int64_t>(chunk) * kChunk;
+    if (left <= 0) return {};  // not counted by FoldChunks
+    const S* const staged = Staged(chunk);
+    const R about = static_cast<R>(shift);
+    const auto sum = [&](auto is_abs) {
+      const auto take = [&](int i, NarrowSums<R>& sums) {
+        const R x = LoadAs<R>(T(), staged + i);
+        sums.template Take<kCentred>(kCentred ? x - about : x, is_abs);
+      };
+      return SumChunk<kCentred, NarrowSums<R>>(lanes_, ChunkLength(chunk, launch_.counted), take);
+    };
+    if (!kCentred && launch_.statistic == Statistic::kAbsSum) return sum(std::true_type());
+    return sum(std::false_type());
+  }
+
+  // Chunk by chunk, wherever they were summed, pairwise by index: lane l folds chunks 2l and 2l + 1, then lanes.
+  __device__ __forceinline__ PairSums FoldChunks() {
+    static_assert(kMaxParts <= 2 * kWarp);
+    const int chunks = static_cast<int>(order::RowChunks(launch_.counted));
+    PairSums sum;
+    if (2 * lanes_.lane < chunks) sum = SumsOfChunk(2 * lanes_.lane);
+    if (2 * lanes_.lane + 1 < chunks) AddPlain(sum, SumsOfChunk(2 * lanes_.lane + 1));
+    const int lanes = (chunks + 1) / 2;
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      const PairSums other = {{lanes_.Down(sum.first.hi, step), 0}, {lanes_.Down(sum.second.hi, step), 0}};
+      if (lanes_.lane % (2 * step) == 0 && lanes_.lane + step < lanes) AddPlain(sum, other);
+    }
+    return lanes_.FromFirst(sum);
+  }
+
+  __device__ __forceinline__ PairSums SumsOfChunk(int chunk) const {
+    return *InBlock(sums_ + chunk % shape_.block_chunks, chunk / shape_.block_chunks);
+  }
+  // `p` of this block in another block of the row.
+  __device__ __forceinline__ const PairSums* InBlock(PairSums* p, int rank) const {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (shape_.cluster > 1) {
+      return cooperative_groups::this_cluster().map_shared_rank(p, static_cast<unsigned>(rank));
+    }
+#endif
+    return p;
+  }
+  // All threads that work on the row.
+  __device__ __forceinline__ void Meet() const {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    if (shape_.cluster > 1) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+  __device__ __forceinline__ PairSums FromFirstWarp(const PairSums& v) {
+    if (rank_ == 0 && threadIdx.x == 0) sums_[0] = v;
+    Meet();
+    const PairSums result = *InBlock(sums_, 0);
+    Meet();
+    return result;
+  }
+
+  static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
+
+  // Whether all elements are finite, can be calculated with f32 parameters, and lie as vectors do.
+  __device__ __forceinline__ bool IsPlain(const GroupResult& group) const {
+    const Parameters& parameters = range_.parameters;
+    if (group.may_be_nan || !(kInF64 ? parameters.absent() || parameters.equal_f32 : group.in_f32)) return false;
+    if (!parameters.absent() && range_.index.kind != AffineIndex::kElement &&
+        range_.index.channel_run % kVector<T> != 0) {
+      return false;
+    }
+    return IsVectorAligned(static_cast<const S*>(range_.x) + begin_) &&
+           IsVectorAligned(static_cast<const S*>(range_.y) + begin_) && IsVectorAligned(parameters.weight32) &&
+           IsVectorAligned(parameters.bias32);
+  }
+  // REQUIRES: IsPlain.
+  __device__ __forceinline__ void ApplyPlainly(const GroupStatistics& group) {
+    const Statistics32 in_f32 = ToF32(group);
+    const auto element = [&](float x, float w, float b) -> float {
+      if constexpr (kInF64) {
+        // As PlainElement.
+        const double centred = kCentred ? (x - group.shift) - group.delta.hi : x;
+        return static_cast<float>(std::fma(centred * group.inverse.hi, w, b));
+      } else {
+        return PlainElement<kCentred>(x, in_f32, w, b);
+      }
+    };
+    WithAffine<T>(
+        range_.parameters, range_.index.kind == AffineIndex::kElement, [&](int i) { return ChannelOf(i); },
+        [&](auto affine) {
+          ForChunks([&](int chunk) {
+            const int at = chunk * kChunk;
+            const int n = ChunkLength(chunk, launch_.n);
+            const S* const staged = Staged(chunk);
+            S* const y = static_cast<S*>(range_.y) + begin_ + at;
+#pragma unroll 2
+            for (int i = lanes_.lane * kVector<T>; i + kVector<T> <= n; i += kLanes * kVector<T>) {
+              float x[kVector<T>], weight[kVector<T>], bias[kVector<T>];
+              affine(at + i, weight, bias);
+              UnpackVector<T>(*reinterpret_cast<const uint4*>(staged + i), x);
+#pragma unroll
+              for (int k = 0; k < kVector<T>; ++k) x[k] = element(x[k], weight[k], bias[k]);
+              *reinterpret_cast<uint4*>(y + i) = PackVector<T>(x);
+            }
+          });
+        });
+    // What is left of the last chunk.
+    const int left = static_cast<int>(launch_.n % kVector<T>);
+    const int last = static_cast<int>(order::RowChunks(launch_.n)) - 1;
+    if (left == 0 || lanes_.lane >= left || last < first_chunk_ || last >= last_chunk_) return;
+    if ((last - first_chunk_) % shape_.warps != warp_) return;
+    const int64_t i = launch_.n - left + lanes_.lane;
+    const int64_t parameter = range_.index.kind == AffineIndex::kElement ? i : ChannelOf(i);
+    const Affine<float> affine = AffineAt<float>(range_.parameters, range_.parameters.absent() ? 0 : parameter);
+    const S x = Staged(last)[i - static_cast<int64_t>(last) * kChunk];
+    static_cast<S*>(range_.y)[begin_ + i] = T::Narrow(element(T::Widen(x), affine.weight, affine.bias));
+  }
+
+  __device__ __forceinline__ void ApplyChunk(int chunk, const Elements& elements) {
+    const int64_t at = static_cast<int64_t>(chunk) * kChunk;
+    const S* const staged = Staged(chunk);
+    S* const y = static_cast<S*>(range_.y) + begin_ + at;
+    const bool alike = MisalignedElements(y) == MisalignedElements(staged);
+    const bool per_element = range_.index.kind == AffineIndex::kElement;
+    const auto parameter = [&](int i) { return per_element ? at + i : ChannelOf(at + i); };
+    ForVectors<2>(
+        lanes_, y, ChunkLength(chunk, launch_.n),
+        [&](int i) {
+          VectorOf<S> v;
+          if (alike) {
+            v = LoadVector(staged + i);
+          } else {
+#pragma unroll
+            for (int k = 0; k < kVector<T>; ++k) v.lanes[k] = staged[i + k];
+          }
+          const int64_t first = parameter(i);
+          const bool together = per_element || parameter(i + kVector<T> - 1) == first;
+          uint4 out;
+          if (together && elements.Some(AsWords(v), first, per_element, &out)) {
+            *reinterpret_cast<uint4*>(y + i) = out;
+          } else {
+#pragma unroll 1
+            for (int k = i; k < i + kVector<T>; ++k) y[k] = elements.One(staged[k], parameter(k));
+          }
+        },
+        [&](int i) { y[i] = elements.One(staged[i], parameter(i)); });
+  }
+
+  __device__ __forceinline__ int64_t ChannelOf(int64_t i) const {
+    if (range_.parameters.absent()) return 0;
+    // A row that fits on chip has fewer than 2^31 elements.
+    const unsigned channel = static_cast<unsigned>(i) / static_cast<unsigned>(range_.index.channel_run);
+    return row_ % range_.keep1 * range_.index.channels_per_keep1 + channel;
+  }
+
+  const RowLaunch& launch_;
+  const RowShape& shape_;
+  const RowRange& range_;
+  const int64_t row_;    // in the range
+  const int64_t begin_;  // its first element
+  const LaneGroup<kLanes> lanes_;
+  unsigned char* const slots_;
+  PairSums* const sums_;
+  const int warp_;
+  int rank_;
+  int first_chunk_ = 0, last_chunk_ = 0;
+};
+
+template <typename T, typename Real, bool kCentred, int kLanes>
+__global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __grid_constant__ KernelParameters p) {
+  WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
+  int64_t row = 0;
+  unsigned char* slots = shared;
+  PairSums* sums = nullptr;
+  if (p.shape.warps == 1) {
+    const int groups = static_cast<int>(blockDim.x) / kLanes;
+    const int group = static_cast<int>(threadIdx.x) / kLanes;
+    row = static_cast<int64_t>(blockIdx.x) * groups + group;
+    slots += group * p.shape.slot_bytes;
+  } else {
+    row = blockIdx.x / static_cast<unsigned>(p.shape.cluster);
+    sums = reinterpret_cast<PairSums*>(shared + p.shape.block_chunks * p.shape.slot_bytes);
+  }
+  if (row >= p.launch.rows) return;  // whole groups
+  Row<T, Real, kCentred, kLanes>(p, RangeOf(p.launch, row), row, slots, sums).Normalise();
+}
+
+int64_t BytesOf(DType dtype, int64_t chunks) {
+  return chunks * (SlotBytes(kChunk, SizeOf(dtype)) + static_cast<int64_t>(sizeof(PairSums)));
+}
+
+RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
+  RowShape shape;
+  shape.shared_limit = limits.shared_bytes;
+  const int64_t chunks = order::RowChunks(n);
+  shape.slot_bytes = SlotBytes(n < kChunk ? n : kChunk, SizeOf(dtype));
+  if (chunks <= 1) {
+    shape.lanes = ChunkLanes(n);
+    shape.shared_bytes = kShortRowThreads / shape.lanes * shape.slot_bytes;
+    return shape;
+  }
+  if (limits.has_clusters) {
+    while (shape.cluster < kMaxCluster && chunks > kBlockChunks * shape.cluster) shape.cluster *= 2;
+  }
+  shape.block_chunks = static_cast<int>(order::CeilDiv(chunks, shape.cluster));
+  shape.warps = shape.block_chunks < kMaxWarps ? shape.block_chunks : kMaxWarps;
+  shape.shared_bytes = BytesOf(dtype, shape.block_chunks);
+  return shape;
+}
+
+LaunchShape GridOf(const RowLaunch& launch, const RowShape& shape) {
+  LaunchShape grid = {
+      .shared_bytes = shape.shared_bytes, .shared_limit = shape.shared_limit, .cluster_blocks = shape.cluster};
+  if (shape.warps == 1) {
+    grid.threads = kShortRowThreads;
+    grid.blocks = order::CeilDiv(launch.rows, kShortRowThreads / shape.lanes);
+  } else {
+    grid.threads = shape.warps * kWarp;
+    grid.blocks = launch.rows * shape.cluster;
+  }
+  return grid;
+}
+
+}  // namespace
+
+bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
+  if (n < 1 || order::RowChunks(n) > kMaxParts) return false;
+  const RowShape shape = ShapeOf(limits, dtype, n);
+  return shape.block_chunks <= kMaxBlockChunks && shape.shared_bytes <= limits.shared_bytes;
+}
+
+cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
+  const KernelParameters parameters = {launch, ShapeOf(limits, launch.dtype, launch.n)};
+  const LaunchShape grid = GridOf(launch, parameters.shape);
+  return VisitNarrowRows(launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,
+                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
+                           return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
+                         });
+}
+
+}  // namespace normd::cuda

@@ -1,0 +1,357 @@
+// From the sums of one statistics group to what Apply needs: centre, divisor and their error terms. The scalar
+// arithmetic between the two halves, the same on every device. Standard headers only: device code reads it, too. Pure
+// functions.
+#ifndef NORMD_KERNELS_SET_STATISTICS_H_
+#define NORMD_KERNELS_SET_STATISTICS_H_
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/base/host_device.h"
+#include "kernels/base/types.h"
+#include "kernels/pairs.h"
+#include "kernels/power_sum.h"
+
+namespace normd {
+
+// Sums over a group or a part of one: of d and of d squared (or |d| in `second`), d = x * scale - shift.
+struct PairSums {
+  DoublePair first, second;
+};
+
+// a += b, in pairs for f64 input, else in plain f64 (low parts are 0).
+NORMD_HOST_DEVICE inline void AddPairs(PairSums& a, const PairSums& b) {
+  a.first = Add(a.first, b.first);
+  a.second = Add(a.second, b.second);
+}
+NORMD_HOST_DEVICE inline void AddPlain(PairSums& a, const PairSums& b) {
+  a.first.hi += b.first.hi;
+  a.second.hi += b.second.hi;
+}
+
+// How large the elements of a part of an f64 group are.
+struct Magnitude {
+  uint64_t largest_bits = 0;  // of the largest |x|, as an f64 bit pattern: over that of Inf there is a NaN
+  double non_finite_sum = 0;  // of the elements that are Inf or NaN
+
+  NORMD_HOST_DEVICE void Include(const Magnitude& other) {
+    if (other.largest_bits > largest_bits) largest_bits = other.largest_bits;
+    non_finite_sum += other.non_finite_sum;
+  }
+  NORMD_HOST_DEVICE bool finite() const { return largest_bits < 0x7FF0000000000000ull; }
+  NORMD_HOST_DEVICE double largest() const { return std::bit_cast<double>(largest_bits); }
+};
+
+// What Apply needs of a group: y = ((x * scale - shift) - delta) * inverse; where a scale above 1 would take an element
+// that was not summed out of range, ((x - shift) - delta) * inverse * scale, see kFarBeyond. Where a mean of 0 is
+// subtracted the shift is -0, so that an exactly centred -0 becomes +0; where nothing is subtracted it is +0, which
+// keeps the sign.
+struct GroupStatistics {
+  double scale = 1;  // a power of two; not 1 only for f64 groups whose squares leave the range
+  double shift = 0;
+  DoublePair delta;
+  DoublePair inverse = {1, 0};
+};
+
+// Sets under 2^-400 are scaled up. From this magnitude on an element is far beyond such a group: it was not summed (it
+// is masked, or behind pRMSNorm's first k), x * scale may overflow although y does not, and a shift, under 2^200 when
+// it is scaled, is nothing beside it.
+inline constexpr double kFarBeyond = 0x1p+400;
+
+// How often something is subtracted.
+enum class Centring : uint8_t { kNone, kOnce, kTwice };
+
+NORMD_HOST_DEVICE inline Centring CentringOf(Statistic statistic, const GroupStatistics& s) {
+  if (statistic != Statistic::kMeanVariance) return Centring::kNone;
+  return s.delta.hi == 0 ? Centring::kOnce : Centring::kTwice;
+}
+
+// The same, one array a member, for groups that lie side by side.
+struct ColumnStatistics {
+  const double* scale = nullptr;
+  const double* shift = nullptr;
+  const double* delta_hi = nullptr;
+  const double* delta_lo = nullptr;
+  const double* inverse_hi = nullptr;
+  const double* inverse_lo = nullptr;
+
+  NORMD_HOST_DEVICE ColumnStatistics At(int64_t column) const {
+    return {scale + column,    shift + column,      delta_hi + column,
+            delta_lo + column, inverse_hi + column, inverse_lo + column};
+  }
+};
+
+NORMD_HOST_DEVICE inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
+
+// How the divisor D is made, and what a zero norm does.
+struct DivisorRule {
+  double eps = 0;
+  EpsMode mode = EpsMode::kInsideSqrt;
+  bool zero_norm_gives_zero = false;
+  double p = 2;  // kPowerSum's
+};
+
+// A finished group. mean, m2 and inverse_std are what replies and sessions see, unscaled.
+struct FinishedStatistics {
+  GroupStatistics statistics;
+  double mean = 0;
+  double m2 = 0;
+  double inverse_std = 0;
+  // The shift was too far from the mean: sum again about `better_shift` (still scaled).
+  bool shift_too_far = false;
+  double better_shift = 0;
+  // FAST sums that are no good: sum again as EXACT. So are those whose second shift is too far, too.
+  bool out_of_fast_range = false;
+  // The elements are to be calculated in f32 instead of f64: those of FAST groups, but for groups that fell back to
+  // EXACT, and those of 16-bit types.
+  bool elements_in_f32 = false;
+  // Elements that are all in the sums can give no NaN.
+  bool finite = false;
+};
+
+// The power of two that keeps the squares of an f64 group, and the error terms of the squares, in range: 1 unless the
+// largest magnitude is beyond 2^400, or under 2^-400 where eps does not drown it. The outer bounds leave room for the
+// squares of 2^24 elements at either end.
+NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
+  const double largest = magnitude.largest();
+  if (!magnitude.finite() || largest == 0) return 1;
+  if (largest > 0x1p+400) return 0x1p-600;
+  const double eps_matters = rule.mode == EpsMode::kInsideSqrt ? 0x1p-700 : 0x1p-350;
+  return largest < 0x1p-400 && rule.eps < eps_matters ? 0x1p+600 : 1;
+}
+
+// f64 groups that hold an Inf or a NaN have no sums in pairs (Inf - Inf): what IEEE sums about 0 would be.
+NORMD_HOST_DEVICE inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
+  const bool centred = statistic == Statistic::kMeanVariance;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return {{magnitude.non_finite_sum, 0}, {centred ? nan : magnitude.largest(), 0}};
+}
+
+// 1 / D in plain f64, for narrow input. `value` is S, or R where `is_root`.
+NORMD_HOST_DEVICE inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root) {
+  double divisor = 0;
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = std::sqrt(value + rule.eps);
+  } else {
+    const double root = is_root ? value : std::sqrt(value);
+    if (rule.mode == EpsMode::kAddToRoot) {
+      divisor = root + rule.eps;
+    } else {
+      divisor = root < rule.eps ? rule.eps : root;  // NaN stays
+    }
+  }
+  return 1 / divisor;
+}
+
+// The same in pairs, `scale` being in the sums already.
+NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, bool is_root,
+                                                       double scale) {
+  DoublePair divisor;
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = Sqrt(std::isfinite(value.hi) ? Add(value, {rule.eps * scale * scale, 0}) : value);
+  } else {
+    const DoublePair root = is_root ? value : Sqrt(value);
+    const double eps = rule.eps * scale;
+    if (rule.mode == EpsMode::kAddToRoot) {
+      divisor = std::isfinite(root.hi) ? Add(root, {eps, 0}) : root;
+    } else {
+      divisor = root.hi < eps ? DoublePair{eps, 0} : root;
+    }
+  }
+  return Reciprocal(divisor);
+}
+
+// What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0. An eps so small
+// that 1 / D is beyond f64 is no division by zero: the elements of such a group are equal, and 0 / D is 0.
+NORMD_HOST_DEVICE inline double Factor(const DivisorRule& rule, double inverse_divisor) {
+  if (!std::isinf(inverse_divisor)) return inverse_divisor;
+  if (rule.zero_norm_gives_zero) return 0;
+  return rule.eps > 0 ? std::numeric_limits<double>::max() : inverse_divisor;
+}
+
+// What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
+// rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), else the shift and what the mean is beside it.
+NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, double variance, double shift,
+                                           double delta, GroupStatistics* statistics) {
+  const bool fast = precision == Precision::kFast;
+  const bool near = mean * mean <= (fast ? 1 : 0x1p+14) * variance;
+  statistics->shift = CentringShift(!near ? shift : fast ? static_cast<float>(mean) : mean);
+  statistics->delta = {near ? 0 : delta, 0};
+}
+
+// Whether elements can be calculated in f32 with these statistics: nothing comes near either end of its range.
+NORMD_HOST_DEVICE inline bool FitF32(const GroupStatistics& s) {
+  const double inverse = std::abs(s.inverse.hi);
+  return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-120 && inverse <= 0x1p+120));
+}
+
+// 16-bit elements from EXACT statistics need f32 only. The mean is split in two floats, shift and delta, the second at
+// most half an ulp of the first: x - shift is either exact, or so large beside delta that its rounding is a relative
+// error. With the factor and its product that is 2^-21, while half an ulp of T is 2^-12 or 2^-9.
+NORMD_HOST_DEVICE inline void Calculate16BitInF32(FinishedStatistics* finished) {
+  GroupStatistics& s = finished->statistics;
+  // No element differs from the mean by more than the root of m2.
+  if (finished->elements_in_f32 || !FitF32(s) || !(finished->m2 <= 0x1p+240)) return;
+  finished->elements_in_f32 = true;
+  if (s.shift == 0 && s.delta.hi == 0) return;
+  const double centre = static_cast<float>(s.shift + s.delta.hi);
+  s.delta.hi = (s.shift - centre) + s.delta.hi;
+  s.shift = CentringShift(centre);
+}
+
+// How many standard deviations, squared, a shift may be from the mean. d and d squared are summed with relative errors
+// of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
+inline constexpr double kExactGuard = 64;
+inline constexpr double kFastGuard = 1;
+
+// Whether f32 sums are no good: out of range, or so small that squares were lost.
+NORMD_HOST_DEVICE inline bool OutOfFastRange(const PairSums& sums) {
+  return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
+}
+
+// Sums of f32, f16 or bf16 elements about `shift`, n of them.
+NORMD_HOST_DEVICE inline FinishedStatistics FinishNarrow(Statistic statistic, const DivisorRule& rule,
+                                                         const PairSums& sums, double n, double shift,
+                                                         Precision precision) {
+  FinishedStatistics finished;
+  double value = 0;
+  if (statistic == Statistic::kMeanVariance) {
+    const double delta = sums.first.hi / n;
+    const double correction = sums.first.hi * delta;
+    finished.m2 = sums.second.hi - correction;
+    finished.mean = shift + delta;
+    finished.shift_too_far = correction > (precision == Precision::kFast ? kFastGuard : kExactGuard) * finished.m2;
+    finished.better_shift = precision == Precision::kFast ? static_cast<float>(finished.mean) : finished.mean;
+    CentreNarrow(precision, finished.mean, finished.m2 / n, shift, delta, &finished.statistics);
+    value = finished.m2 / n;
+  } else {
+    finished.m2 = sums.second.hi;
+    value = statistic == Statistic::kMeanSquare ? finished.m2 / n : finished.m2;
+  }
+  finished.inverse_std = InverseDivisor(rule, value, statistic == Statistic::kAbsSum);
+  finished.statistics.inverse = {Factor(rule, finished.inverse_std), 0};
+  finished.finite = std::isfinite(sums.second.hi) && std::isfinite(finished.statistics.inverse.hi);
+  finished.elements_in_f32 = precision == Precision::kFast && FitF32(finished.statistics);
+  finished.out_of_fast_range = precision == Precision::kFast && OutOfFastRange(sums);
+  return finished;
+}
+
+// How far the statistics of a group of narrow elements are: sums about a first shift, and again about a better one, in
+// f32 and, where that does not do, in f64.
+enum class Round : uint8_t { kDone, kFast, kFastAgain, kExact, kExactAgain };
+inline constexpr int kRounds = 5;
+
+NORMD_HOST_DEVICE inline Round FirstRound(Precision precision) {
+  return precision == Precision::kFast ? Round::kFast : Round::kExact;
+}
+NORMD_HOST_DEVICE inline Precision PrecisionOf(Round round) {
+  return round == Round::kFast || round == Round::kFastAgain ? Precision::kFast : Precision::kExact;
+}
+NORMD_HOST_DEVICE inline bool IsFirstOfPrecision(Round round) {
+  return round == Round::kFast || round == Round::kExact;
+}
+// What comes after `round` made `set`.
+NORMD_HOST_DEVICE inline Round NextRound(Round round, const FinishedStatistics& finished) {
+  if (round == Round::kFast && finished.shift_too_far) return Round::kFastAgain;
+  if (round == Round::kExact && finished.shift_too_far) return Round::kExactAgain;
+  const bool is_fast = PrecisionOf(round) == Precision::kFast;
+  return is_fast && (finished.shift_too_far || finished.out_of_fast_range) ? Round::kExact : Round::kDone;
+}
+
+// A set of n narrow elements, of which FAST sums are wanted or EXACT ones: `shift_of(precision)` is where to begin,
+// `sums_of(precision, shift)` sums.
+template <typename ShiftOf, typename SumsOf>
+NORMD_HOST_DEVICE FinishedStatistics FinishNarrowGroup(Statistic statistic, const DivisorRule& rule,
+                                                       Precision precision, double n, ShiftOf shift_of,
+                                                       SumsOf sums_of) {
+  FinishedStatistics finished;
+  for (Round round = FirstRound(precision); round != Round::kDone; round = NextRound(round, finished)) {
+    const Precision now = PrecisionOf(round);
+    const double shift = IsFirstOfPrecision(round) ? shift_of(now) : finished.better_shift;
+    finished = FinishNarrow(statistic, rule, sums_of(now, shift), n, shift, now);
+  }
+  return finished;
+}
+
+// The divisor of a group that was scaled down and has no deviation from its mean: eps alone, which the scale would have
+// lost. `set` has all but the divisor and m2. The scale stays where D is at least 1; a smaller D leaves no room for it
+// in 1 / D, and needs none: what differs from such a mean by more than f64 holds gives an infinite y in any case.
+NORMD_HOST_DEVICE inline void FinishEqual(const DivisorRule& rule, FinishedStatistics* finished) {
+  GroupStatistics& s = finished->statistics;
+  s.inverse = InverseDivisorWide(rule, {0, 0}, false, 1);
+  finished->inverse_std = s.inverse.hi;
+  finished->m2 = 0;
+  if (s.inverse.hi <= 1) {
+    s.inverse = {s.inverse.hi / s.scale, s.inverse.lo / s.scale};
+    return;
+  }
+  s.inverse.hi = Factor(rule, s.inverse.hi);
+  s.shift = CentringShift(s.shift / s.scale);
+  s.delta = {s.delta.hi / s.scale, s.delta.lo / s.scale};
+  s.scale = 1;
+}
+
+// The norm of f64 elements of which `largest` is the largest |x|. `sum`: of kPowerSum's terms.
+NORMD_HOST_DEVICE inline DoublePair PowerNormOf(Statistic statistic, const DivisorRule& rule, DoublePair sum,
+                                                double largest) {
+  if (statistic == Statistic::kMaxAbs || !std::isfinite(largest)) return {largest, 0};
+  return Multiply({largest, 0}, PowerRoot(sum, rule.p));
+}
+
+// Sums of f64 elements times `scale` about `shift` (scaled, too), n of them. Where powers are summed `shift` is the
+// largest |x * scale|.
+NORMD_HOST_DEVICE inline FinishedStatistics FinishWide(Statistic statistic, const DivisorRule& rule,
+                                                       const PairSums& sums, double n, double shift, double scale) {
+  FinishedStatistics finished;
+  finished.statistics.scale = scale;
+  DoublePair m2 = sums.second;
+  if (statistic == Statistic::kMeanVariance) {
+    const DoublePair delta = Divide(sums.first, n);
+    const DoublePair correction = Multiply(sums.first, delta);
+    m2 = Add(m2, Negate(correction));
+    const DoublePair mean = TwoSum(shift, delta.hi);
+    finished.better_shift = std::isfinite(mean.hi) ? mean.hi + (mean.lo + delta.lo) : mean.hi;
+    finished.mean = finished.better_shift / scale;
+    finished.shift_too_far = correction.hi > m2.hi;
+    finished.statistics.shift = CentringShift(shift);
+    finished.statistics.delta = delta;
+  }
+  if (SumsPowers(statistic)) m2 = PowerNormOf(statistic, rule, sums.second, shift);
+  const bool divide = statistic == Statistic::kMeanVariance || statistic == Statistic::kMeanSquare;
+  const DoublePair value = divide ? Divide(m2, n) : m2;
+  if (scale < 1 && value.hi <= 0 && rule.eps > 0) {
+    FinishEqual(rule, &finished);
+    return finished;
+  }
+  const bool is_root = statistic == Statistic::kAbsSum || SumsPowers(statistic);
+  finished.m2 = is_root ? m2.hi / scale : m2.hi / scale / scale;
+  finished.statistics.inverse = InverseDivisorWide(rule, value, is_root, scale);
+  finished.inverse_std = finished.statistics.inverse.hi * scale;
+  finished.statistics.inverse.hi = Factor(rule, finished.statistics.inverse.hi);
+  return finished;
+}
+
+// Statistics that were given instead of summed; no mean (null) subtracts nothing. `wide`: for f64 elements.
+NORMD_HOST_DEVICE inline FinishedStatistics GivenStatistics(const DivisorRule& rule, const double* mean,
+                                                            double variance, bool wide, Precision precision) {
+  FinishedStatistics finished;
+  finished.mean = mean == nullptr ? 0 : *mean;
+  finished.statistics.inverse =
+      wide ? InverseDivisorWide(rule, {variance, 0}, false, 1) : DoublePair{InverseDivisor(rule, variance, false), 0};
+  finished.inverse_std = finished.statistics.inverse.hi;
+  finished.statistics.inverse.hi = Factor(rule, finished.inverse_std);
+  if (mean == nullptr) return finished;
+  finished.statistics.shift = CentringShift(finished.mean);
+  finished.elements_in_f32 = precision == Precision::kFast && FitF32(finished.statistics);
+  if (finished.elements_in_f32) {
+    const double shift = static_cast<float>(finished.mean);
+    CentreNarrow(precision, finished.mean, variance, shift, finished.mean - shift, &finished.statistics);
+  }
+  return finished;
+}
+
+}  // namespace normd
+
+#endif  // NORMD_KERNELS_SET_STATISTICS_H_

@@ -1,0 +1,103 @@
+#include "server/make_backend.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/cuda/probe.h"
+#include "server/schedule/cost_model.h"
+#include "server/telemetry.h"
+
+namespace normd {
+namespace {
+
+std::string NameOf(int device) { return absl::StrCat("cuda:", device); }
+
+// A GPU that has run something, and what it costs.
+struct Gpu {
+  std::unique_ptr<Backend> backend;
+  DeviceCost cost;
+};
+
+absl::StatusOr<Gpu> OpenGpu(int device, const GpuFactory& make_gpu, Clock& clock) {
+  Gpu gpu;
+  NORMD_ASSIGN_OR_RETURN(gpu.backend, make_gpu({.device = device}));
+  NORMD_ASSIGN_OR_RETURN(gpu.cost, MeasureCost(*gpu.backend, clock));
+  return gpu;
+}
+
+// Why each GPU that was asked for is not used; OK: it is.
+using Verdicts = std::map<std::string, absl::Status>;
+
+// Why a device that the driver lists, or the line that it lists instead, is not used; OK: it is.
+absl::Status VerdictOn(const std::string& name, const Config& config, const Verdicts& verdicts) {
+  if (config.cuda == "off") return absl::UnavailableError("--cuda=off");
+  if (const auto found = verdicts.find(name); found != verdicts.end()) return found->second;
+  // A line for all devices: there is no driver, or no toolkit.
+  if (name == "cuda" && !verdicts.empty()) return verdicts.begin()->second;
+  return absl::UnavailableError(absl::StrCat("--cuda_device is ", absl::StrJoin(config.cuda_device, ",")));
+}
+
+std::vector<DeviceInfo> ListDevices(const Config& config, const Verdicts& verdicts) {
+  std::vector<DeviceInfo> devices;
+  devices.push_back(
+      {.name = "cpu",
+       .usable = true,
+       .detail = absl::StrCat(std::string(ActiveCpuTargetName()), ", ", BackendThreads(config), " threads")});
+  const auto add = [&devices](const std::string& name, std::string detail, const absl::Status& verdict) {
+    const std::string why(verdict.message());
+    // Where it cannot be used at all the driver's list has said so.
+    if (!absl::StrContains(detail, why)) absl::StrAppend(&detail, detail.empty() ? "" : "; ", "not used: ", why);
+    devices.push_back({.name = name, .usable = verdict.ok(), .detail = std::move(detail)});
+  };
+  Verdicts unlisted = verdicts;
+  for (const CudaDeviceInfo& cuda : ProbeCudaDevices()) {
+    add(cuda.name, cuda.detail, VerdictOn(cuda.name, config, verdicts));
+    if (cuda.name == "cuda") unlisted.clear();
+    unlisted.erase(cuda.name);
+  }
+  for (const auto& [name, verdict] : unlisted) add(name, "", verdict);
+  return devices;
+}
+
+}  // namespace
+
+int64_t BackendThreads(const Config& config) {
+  return config.threads != 0 ? config.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock, const GpuFactory& make_gpu) {
+  OpenedBackend opened;
+  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(config.threads)});
+  Verdicts verdicts;
+  std::vector<ScheduledDevice> scheduled;
+  for (const int number : config.cuda == "off" ? std::vector<int>() : config.CudaDevices()) {
+    absl::StatusOr<Gpu> gpu = OpenGpu(number, make_gpu, *clock);
+    verdicts[NameOf(number)] = gpu.status();
+    if (!gpu.ok()) continue;
+    scheduled.push_back(
+        {.name = NameOf(number),
+         .backend = gpu->backend.get(),
+         .cost = gpu->cost,
+         .queue = {.max_in_flight = CudaBackendOptions().streams, .limits = {.max_delay = config.batch_delay}}});
+    opened.gpus.push_back(std::move(gpu->backend));
+    opened.cuda_devices.push_back(number);
+  }
+  opened.devices = ListDevices(config, verdicts);
+  const absl::StatusOr<DeviceCost> cpu_cost =
+      scheduled.empty() ? absl::StatusOr<DeviceCost>(DeviceCost()) : MeasureCost(*opened.cpu, *clock);
+  opened.scheduler =
+      std::make_unique<DeviceScheduler>(opened.cpu.get(), cpu_cost.value_or(DeviceCost()), std::move(scheduled), clock,
+                                        MakeSchedulerObserver(metrics, log));
+  return opened;
+}
+
+}  // namespace normd

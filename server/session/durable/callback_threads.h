@@ -1,0 +1,47 @@
+// The threads that run a store's callbacks, so that neither the writer nor a reader waits for them: what a caller does
+// with an answer (plan, compute, encode) may take long. Answers of one session run on one thread, in their order; those
+// of others do not wait for it, unless they share its thread.
+// In the path: between DurableStore and its callers. Threads: Post is safe from any thread.
+#ifndef NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_
+#define NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_
+
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "server/base/mutex.h"
+
+namespace normd {
+
+class CallbackThreads {
+ public:
+  using Answer = absl::AnyInvocable<void()>;
+
+  explicit CallbackThreads(int threads);
+  // What was posted is run first.
+  ~CallbackThreads();
+
+  // Which thread answers for a session.
+  size_t ThreadOf(std::string_view id) const;
+  size_t size() const { return workers_.size(); }
+  void Post(size_t thread, Answer answer);
+
+ private:
+  struct Worker {
+    Mutex mu;
+    CondVar ready;
+    std::deque<Answer> answers ABSL_GUARDED_BY(mu);
+    bool stopping ABSL_GUARDED_BY(mu) = false;
+    std::thread thread;
+  };
+  static void Run(Worker* worker);
+
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_

@@ -1,0 +1,102 @@
+#include "server/stats.h"
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace normd {
+namespace {
+
+constexpr MetricType kCounter = MetricType::kCounter;
+constexpr MetricType kGauge = MetricType::kGauge;
+constexpr StatLabel kNone = {};  // no label
+constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
+
+constexpr StatRow kStoreRows[] = {
+    {"normd_sessions", kGauge, kNone, "Sessions in the store.", [](const Stats& f) { return f.store.sessions; }},
+    {"normd_session_bytes", kGauge, kNone, "What all sessions count against max_total_bytes.",
+     [](const Stats& f) { return f.store.bytes; }},
+    {"normd_resident_sessions", kGauge, kNone, "Sessions in memory; the others are read when they are used.",
+     [](const Stats& f) { return f.store.resident_sessions; }},
+    {"normd_resident_session_bytes", kGauge, kNone, "Memory of those, estimated.",
+     [](const Stats& f) { return f.store.resident_bytes; }},
+    {"normd_store_queued_changes", kGauge, kNone, "Changes waiting for their transaction.",
+     [](const Stats& f) { return f.store.queued; }},
+    {"normd_session_loads_total", kCounter, kNone, "Sessions read into memory.",
+     [](const Stats& f) { return f.store.loads; }},
+    {"normd_session_evictions_total", kCounter, kNone, "Sessions that left memory, idle or for want of room.",
+     [](const Stats& f) { return f.store.evictions; }},
+    {"normd_session_expiries_total", kCounter, kNone, "Sessions deleted because their ttl had ended.",
+     [](const Stats& f) { return f.store.expired; }},
+    {"normd_store_rows_total", kCounter, kNone, "Rows written; changes of one session in a group are one row.",
+     [](const Stats& f) { return f.store.rows; }},
+    {"normd_store_conflicts_total", kCounter, kNone,
+     "Rows not written because another server was first; their changes were tried again.",
+     [](const Stats& f) { return f.store.conflicts; }},
+    {"normd_store_damaged_total", kCounter, kNone, "Damaged records that were read (DATA_LOSS).",
+     [](const Stats& f) { return f.store.damaged; }},
+    {"normd_store_failed_groups_total", kCounter, kNone, "Transactions that failed; nothing of them was kept.",
+     [](const Stats& f) { return f.store.failed_groups; }},
+    {"normd_store_queued_reads", kGauge, kNone, "Sessions and lists waiting to be read.",
+     [](const Stats& f) { return f.store.queued_reads; }},
+    {"normd_store_file_damaged", kGauge, kNone,
+     "1: the check at the start found the store's file damaged; restore a backup.",
+     [](const Stats& f) { return f.store.file_damaged; }},
+};
+
+constexpr StatRow kListenerRows[] = {
+    {"normd_connections", kGauge, kNone, "Open connections.", [](const Stats& f) { return f.connections.open; }},
+    {"normd_connections_accepted_total", kCounter, kNone, "Connections that finished their set-up.",
+     [](const Stats& f) { return f.connections.accepted; }},
+    {"normd_connections_closed_total", kCounter, kClosedFor,
+     "Connections that the server closed: too many in all (total) or of one peer (peer), no descriptors left, set-up "
+     "not finished in time (setup), not HTTP/2 (foreign), calls opened or taken back in a flood (flood).",
+     [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
+    {"normd_queue_callback_longest_seconds", kGauge, kNone,
+     "The longest that a queue's thread was busy with one event since the last scrape.",
+     [](const Stats& f) { return absl::ToDoubleSeconds(f.queues.longest_callback); }},
+    {"normd_queue_callbacks_slow_total", kCounter, kNone, "Events that kept a queue's thread over 5 ms.",
+     [](const Stats& f) { return f.queues.slow_callbacks; }},
+    {"normd_shared_memory_regions", kGauge, kNone, "Shared-memory regions that are mapped.",
+     [](const Stats& f) { return f.regions.regions; }},
+    {"normd_shared_memory_bytes", kGauge, kNone, "Bytes of those, mapped and not copied.",
+     [](const Stats& f) { return f.regions.bytes; }},
+};
+
+constexpr StatRow kProcessRows[] = {
+    {"process_resident_memory_bytes", kGauge, kNone, "Resident memory of the process.",
+     [](const Stats& f) { return f.process.resident_bytes; }},
+    {"process_open_fds", kGauge, kNone, "Open file descriptors.", [](const Stats& f) { return f.process.open_fds; }},
+    {"process_max_fds", kGauge, kNone, "The limit of open file descriptors.",
+     [](const Stats& f) { return f.process.max_fds; }},
+    {"process_threads", kGauge, kNone, "Threads of the process.", [](const Stats& f) { return f.process.threads; }},
+    {"process_cpu_seconds_total", kCounter, kNone, "User and system CPU time spent.",
+     [](const Stats& f) { return f.process.cpu_seconds; }},
+    {"process_start_time_seconds", kGauge, kNone, "Start of the process, seconds since the Unix uid.",
+     [](const Stats& f) { return f.process.start_time_seconds; }},
+};
+
+std::vector<Label> LabelsOf(const StatRow& row) {
+  if (row.label.name.empty()) return {};
+  return {Label(row.label.name, row.label.values)};
+}
+
+}  // namespace
+
+absl::Span<const StatRow> StoreStatRows() { return kStoreRows; }
+absl::Span<const StatRow> ListenerStatRows() { return kListenerRows; }
+absl::Span<const StatRow> ProcessStatRows() { return kProcessRows; }
+
+StatMetrics::StatMetrics(MetricSet* set, absl::Span<const StatRow> rows) : rows_(rows) {
+  for (const StatRow& row : rows) tables_.emplace_back(set, row.name, row.type, LabelsOf(row), row.help);
+}
+
+void StatMetrics::Set(const Stats& stats) {
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    for (size_t value = 0; value < tables_[row].size(); ++value) {
+      tables_[row].Set(value, rows_[row].read(stats, value));
+    }
+  }
+}
+
+}  // namespace normd
