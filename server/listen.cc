@@ -15,11 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/transport/listening_socket.h"
 
 namespace normd {
 namespace {
 
-constexpr std::string_view kUnixPrefix = "unix:";
 
 absl::Status AddressError(std::string_view option, std::string_view text) {
   return MakeError(absl::StatusCode::kInvalidArgument,
@@ -80,8 +80,8 @@ bool ListenAddress::IsLocal() const {
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::string_view text) {
   ListenAddress address;
   address.text = std::string(text);
-  if (absl::StartsWith(address.text, std::string(kUnixPrefix))) {
-    address.unix_path = address.text.substr(kUnixPrefix.size());
+  if (address.text.starts_with(rpc::kUnixPrefix)) {
+    address.unix_path = address.text.substr(rpc::kUnixPrefix.size());
     if (address.unix_path.size() < 2 || address.unix_path[0] != '/') return AddressError(option, text);
     if (address.unix_path.size() >= sizeof(sockaddr_un::sun_path)) {
       return OutOfRangeError(option, text, "a path of at most 107 bytes", "PATH_TOO_LONG");

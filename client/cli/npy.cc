@@ -16,7 +16,7 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMaxHeaderBytes = 64 << 10;  // NumPy's own headers are below 200 bytes
+constexpr size_t kMaxNpyHeaderBytes = 64 << 10;  // NumPy's own headers are below 200 bytes
 constexpr size_t kMaxRank = 32;
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(".npy: ", what)); }
@@ -91,7 +91,7 @@ std::string ToCOrder(const NpyArray& array, absl::string_view from) {
 }
 
 // Where the header's text is: {offset, length}.
-absl::StatusOr<std::pair<size_t, size_t>> FindHeader(absl::string_view file) {
+absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) {
   if (!absl::StartsWith(file, kMagic)) return Bad("the magic bytes are missing: not a .npy file");
   if (file.size() < 10) return Bad("the file ends inside its header");
   const int major = static_cast<unsigned char>(file[6]);
@@ -100,7 +100,7 @@ absl::StatusOr<std::pair<size_t, size_t>> FindHeader(absl::string_view file) {
   if (file.size() < 8 + length_bytes) return Bad("the file ends inside its header");
   size_t length = 0;
   for (size_t i = length_bytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(file[8 + i]);
-  if (length > kMaxHeaderBytes) return Bad(absl::StrCat("a header of ", length, " bytes; at most ", kMaxHeaderBytes));
+  if (length > kMaxNpyHeaderBytes) return Bad(absl::StrCat("a header of ", length, " bytes; at most ", kMaxNpyHeaderBytes));
   if (file.size() - 8 - length_bytes < length) return Bad("the file ends inside its header");
   return std::pair<size_t, size_t>(8 + length_bytes, length);
 }
@@ -108,7 +108,7 @@ absl::StatusOr<std::pair<size_t, size_t>> FindHeader(absl::string_view file) {
 }  // namespace
 
 absl::StatusOr<NpyArray> ParseNpy(std::string file) {
-  const absl::StatusOr<std::pair<size_t, size_t>> place = FindHeader(file);
+  const absl::StatusOr<std::pair<size_t, size_t>> place = FindNpyHeader(file);
   if (!place.ok()) return place.status();
   const auto [offset, length] = *place;
   const absl::string_view header(file.data() + offset, length);

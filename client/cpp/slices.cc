@@ -11,7 +11,7 @@
 namespace normd::client {
 namespace {
 
-using Message = std::shared_ptr<const google::protobuf::MessageLite>;
+using SharedMessage = std::shared_ptr<const google::protobuf::MessageLite>;
 
 // Fields that fit into the rest of a block are copied into it: larger than most metadata, smaller than a tensor that is
 // worth a slice of its own.
@@ -19,7 +19,7 @@ constexpr int kBlockBytes = 1024;
 
 class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
  public:
-  explicit SliceStream(Message message) : message_(std::move(message)) {}
+  explicit SliceStream(SharedMessage message) : message_(std::move(message)) {}
 
   bool Next(void** data, int* size) override {
     Flush();
@@ -42,9 +42,9 @@ class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
 
   bool WriteAliasedRaw(const void* data, int size) override {
     Flush();
-    auto* const keeper = new Message(message_);
+    auto* const keeper = new SharedMessage(message_);
     slices_.emplace_back(
-        const_cast<void*>(data), static_cast<size_t>(size), [](void* kept) { delete static_cast<Message*>(kept); },
+        const_cast<void*>(data), static_cast<size_t>(size), [](void* kept) { delete static_cast<SharedMessage*>(kept); },
         keeper);
     count_ += size;
     return true;
@@ -61,7 +61,7 @@ class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
     if (used_ > 0) slices_.push_back(block_.sub(0, static_cast<size_t>(std::exchange(used_, 0))));
   }
 
-  const Message message_;
+  const SharedMessage message_;
   std::vector<grpc::Slice> slices_;
   grpc::Slice block_;
   int used_ = 0;  // of the block
@@ -70,7 +70,7 @@ class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
 
 }  // namespace
 
-grpc::ByteBuffer ToSlices(const Message& message) {
+grpc::ByteBuffer ToSlices(const SharedMessage& message) {
   SliceStream stream(message);
   {
     google::protobuf::io::CodedOutputStream output(&stream);

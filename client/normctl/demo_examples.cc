@@ -30,7 +30,7 @@ void AppendValues(const Json& json, std::vector<double>& out) {
   }
 }
 
-std::vector<double> Values(const Json& json) {
+std::vector<double> ValuesOf(const Json& json) {
   std::vector<double> out;
   AppendValues(json, out);
   return out;
@@ -41,7 +41,7 @@ std::string Text(const Json& attributes, const char* name) {
 }
 
 Tensor Input(const Json& example, DType dtype) {
-  return Tensor::Rounded(dtype, example["input_shape"].get<std::vector<int64_t>>(), Values(example["input"]));
+  return Tensor::Rounded(dtype, example["input_shape"].get<std::vector<int64_t>>(), ValuesOf(example["input"]));
 }
 
 // Fields that every method has.
@@ -96,7 +96,7 @@ v1::Parameters ParametersOf(const Json& example) {
   const Json& params = example["params"];
   const auto set = [&](const char* name, v1::Tensor* (v1::Parameters::*field)()) {
     if (!params.contains(name)) return;
-    const std::vector<double> values = Values(params[name]);
+    const std::vector<double> values = ValuesOf(params[name]);
     *(out.*field)() = Tensor::Rounded(v1::DTYPE_F32, {static_cast<int64_t>(values.size())}, values).ToProto();
   };
   set("gamma", &v1::Parameters::mutable_weight);
@@ -157,7 +157,7 @@ v1::NormSpec StatisticSpec(const Json& example, const std::string& stat) {
   } else if (absl::StartsWith(stat, "l2")) {
     spec.mutable_scale_norm();
   } else if (attributes.contains("axis")) {
-    for (double axis : Values(attributes["axis"])) spec.mutable_layer_norm()->add_axes(static_cast<int64_t>(axis));
+    for (double axis : ValuesOf(attributes["axis"])) spec.mutable_layer_norm()->add_axes(static_cast<int64_t>(axis));
   } else {
     for (int64_t extent : example["input_shape"]) spec.mutable_layer_norm()->add_normalized_shape(extent);
   }
@@ -242,7 +242,7 @@ std::string ComparePrinted(Demo& demo, const Json& example, const std::vector<do
   if (example["printed_output"].is_null()) return "-";
   const std::string id = example["id"].get<std::string>();
   const bool close =
-      WithinTolerance(received, Values(example["printed_output"]), example["compare_abs_tol"].get<double>());
+      WithinTolerance(received, ValuesOf(example["printed_output"]), example["compare_abs_tol"].get<double>());
   if (example["agrees"].get<bool>()) {
     return demo.Check(close, absl::StrCat(id, ": the printed digits")) ? "agrees" : "DIFFERS";
   }
@@ -256,13 +256,13 @@ absl::Status RunOne(Demo& demo, const Json& example, Table& table) {
   if (!received.ok()) {
     return absl::Status(received.status().code(), absl::StrCat("example ", id, ": ", received.status().message()));
   }
-  const std::vector<double> expected = Values(example["recomputed_output"]);
+  const std::vector<double> expected = ValuesOf(example["recomputed_output"]);
   const int64_t ulps = MaxUlps(*received, expected);
   const bool holds = demo.Check(ulps <= kMaxUlps, absl::StrCat(id, ": received against recomputed"));
   const std::string verdict = ComparePrinted(demo, example, *received);
   const std::string method = absl::AsciiStrToLower(example["method"].get<std::string>());
   const std::string printed =
-      example["printed_output"].is_null() ? "-" : ValuesText(Values(example["printed_output"]), kShownValues);
+      example["printed_output"].is_null() ? "-" : ValuesText(ValuesOf(example["printed_output"]), kShownValues);
   table.AddRow({id, method == "statistic" ? Text(example["attributes"], "stat") : method,
                 ValuesText(expected, kShownValues), ValuesText(*received, kShownValues),
                 absl::StrCat(ulps, holds ? "" : " FAILED"), printed, verdict});

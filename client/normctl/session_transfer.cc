@@ -17,7 +17,7 @@
 namespace normd::client {
 namespace {
 
-constexpr absl::string_view kDetails =
+constexpr absl::string_view kTransferDetails =
     "A record (the default) is the protobuf message normd.store.v1.SessionRecord, with everything the\n"
     "server knows of the session, step ids and version included. A .safetensors file is a state_dict\n"
     "of PyTorch: weight, bias, running_mean, running_var and num_batches_tracked (PowerNorm:\n"
@@ -160,7 +160,7 @@ std::vector<Command> SessionTransferCommands() {
       1,
       1,
       "save a session to a file, bit for bit",
-      absl::StrCat(kDetails, kExportDetails),
+      absl::StrCat(kTransferDetails, kExportDetails),
       Join(Join({{"output", 'o', "FILE", "where it goes; .safetensors is a state_dict, all else a record"}, kFormat},
                 ExportFlags()),
            ServerFlags())};
@@ -170,7 +170,7 @@ std::vector<Command> SessionTransferCommands() {
              1,
              1,
              "create a session from an exported file or a state_dict",
-             absl::StrCat(kDetails, kImportDetails),
+             absl::StrCat(kTransferDetails, kImportDetails),
              Join(Join({id, kFormat}, ImportFlags()), ServerFlags())};
   in.run = &RunImport;
   return {out, in};

@@ -14,7 +14,7 @@ namespace {
 
 // Without the space, which a narrow table would break at.
 std::string Late(double nanoseconds) { return absl::StrReplaceAll(NanosecondsText(nanoseconds), {{" ", ""}}); }
-std::string Time(double nanoseconds) { return nanoseconds > 0 ? Late(nanoseconds) : "-"; }
+std::string TimeText(double nanoseconds) { return nanoseconds > 0 ? Late(nanoseconds) : "-"; }
 std::string Rate(double value) { return absl::StrFormat("%.1f", value); }
 
 std::vector<std::string> CallRow(const CallSummary& calls) {
@@ -30,7 +30,7 @@ std::vector<std::string> CallRow(const CallSummary& calls) {
       Rate(calls.received_mb_per_second),
   };
   for (int64_t value : {latency.p50, latency.p90, latency.p99, latency.p999, latency.max}) {
-    row.push_back(Time(static_cast<double>(value)));
+    row.push_back(TimeText(static_cast<double>(value)));
   }
   row.push_back(absl::StrCat(calls.rejected));
   row.push_back(absl::StrCat(calls.failed - calls.rejected));
@@ -65,9 +65,9 @@ Grid RepeatsGrid(const std::string& title, const std::vector<RunSummary>& runs, 
                                     absl::StrFormat("%.2f", run.seconds),
                                     Rate(run.total.calls_per_second),
                                     Rate(run.total.good_per_second),
-                                    Time(static_cast<double>(latency.p50)),
-                                    Time(static_cast<double>(latency.p99)),
-                                    Time(static_cast<double>(latency.p999)),
+                                    TimeText(static_cast<double>(latency.p50)),
+                                    TimeText(static_cast<double>(latency.p99)),
+                                    TimeText(static_cast<double>(latency.p999)),
                                     absl::StrCat(run.total.rejected),
                                     absl::StrCat(run.total.failed - run.total.rejected)};
     if (open) {
@@ -100,7 +100,7 @@ Grid PointsGrid(const SweepResult& sweep) {
   for (size_t i = 0; i < sweep.points.size(); ++i) {
     const SweepPoint& point = sweep.points[i];
     grid.rows.push_back({absl::StrFormat("%g", point.percent), Rate(point.rate), Rate(point.answered_per_second),
-                         Rate(point.good_per_second), Time(point.p50_ns), Time(point.p99_ns), Time(point.p999_ns),
+                         Rate(point.good_per_second), TimeText(point.p50_ns), TimeText(point.p99_ns), TimeText(point.p999_ns),
                          absl::StrCat(point.rejected), absl::StrCat(point.failed - point.rejected),
                          absl::StrCat(point.unsent), Late(point.lateness_p99_ns), ShareText(point.background),
                          PointNote(sweep, i)});

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/rpc/transport/http2.h"
+
 namespace normd::rpc {
 namespace {
 
@@ -9,7 +11,6 @@ namespace {
 // peer must not run up a debt with them; what is too much here is taken back below.
 constexpr int64_t kOverheadBytes = 128;
 constexpr int64_t kLeastFrameBytes = 4096;
-constexpr int64_t kFrameHeaderBytes = 9;
 
 // What was given up may still be on its way when the call has ended here.
 constexpr absl::Duration kTail = absl::Seconds(1);
@@ -27,7 +28,7 @@ bool DeliveryAccount::End(bool complete, absl::Time now) {
 
 void DeliveryAccount::Deliver(int64_t bytes) {
   const int64_t frames = 1 + bytes / kLeastFrameBytes;
-  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * kFrameHeaderBytes, std::memory_order_relaxed);
+  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes}, std::memory_order_relaxed);
 }
 
 void DeliveryAccount::Settle(int64_t received_bytes, absl::Time now) {

@@ -10,21 +10,22 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/time/time.h"
 #include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
+#include "server/rpc/transport/http2.h"
+#include "server/rpc/transport/listening_socket.h"
 
 namespace normd::rpc {
 namespace {
 
 constexpr absl::Duration kInterval = absl::Seconds(2);
 constexpr absl::Duration kTimeout = absl::Seconds(1);
-constexpr std::string_view kUnixPrefix = "unix:";
-constexpr std::string_view kSetup("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
-constexpr size_t kFrameHeaderBytes = 9;
-constexpr char kSettingsType = 4;
+// A SETTINGS frame without settings, on stream 0.
+constexpr std::string_view kEmptySettings("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes);
 
 // Closes a descriptor at the end of the scope.
 struct Socket {
@@ -42,8 +43,9 @@ bool WaitFor(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-i
 
 // A server speaks first, too: its SETTINGS are the proof that somebody took the connection.
 bool IsServed(int fd, absl::Time end) {
-  if (send(fd, kSetup.data(), kSetup.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(kSetup.size())) return false;
-  std::array<char, kFrameHeaderBytes> frame{};
+  const std::string setup = std::string(http2::kMagic).append(kEmptySettings);
+  if (send(fd, setup.data(), setup.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(setup.size())) return false;
+  std::array<char, http2::kFrameHeaderBytes> frame{};
   size_t got = 0;
   while (got < frame.size()) {
     if (!WaitFor(fd, POLLIN, end)) return false;
@@ -51,7 +53,7 @@ bool IsServed(int fd, absl::Time end) {
     if (count <= 0) return false;
     got += static_cast<size_t>(count);
   }
-  return frame[3] == kSettingsType;
+  return frame[3] == char{http2::kSettingsType};
 }
 
 bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time end) {

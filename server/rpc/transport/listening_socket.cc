@@ -2,7 +2,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -20,7 +20,6 @@ namespace normd::rpc {
 namespace {
 
 constexpr int kSocketFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-constexpr char kUnixPrefix[] = "unix:";
 
 absl::Status ListenError(const std::string& address, const std::string& why) {
   return absl::UnavailableError(Concat("cannot listen on ", address, ": ", why));
@@ -33,7 +32,7 @@ absl::Status SystemError(const std::string& address) {
 void SetOption(int fd, int level, int option, int value) { setsockopt(fd, level, option, &value, sizeof(value)); }
 
 absl::StatusOr<ListeningSocket> ListenUnix(const std::string& address) {
-  const std::string path = address.substr(sizeof(kUnixPrefix) - 1);
+  const std::string path = address.substr(kUnixPrefix.size());
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(name.sun_path)) return ListenError(address, "no path of 1 to 107 bytes");
@@ -87,7 +86,7 @@ int ListeningSocket::port() const {
 
 absl::StatusOr<std::vector<ListeningSocket>> Listen(const std::string& address) {
   std::vector<ListeningSocket> sockets;
-  if (address.compare(0, sizeof(kUnixPrefix) - 1, kUnixPrefix) == 0) {
+  if (address.starts_with(kUnixPrefix)) {
     NORMD_ASSIGN_OR_RETURN(ListeningSocket socket, ListenUnix(address));
     sockets.push_back(std::move(socket));
     return sockets;

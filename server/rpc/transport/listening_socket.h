@@ -5,12 +5,16 @@
 #define NORMD_SERVER_RPC_TRANSPORT_LISTENING_SOCKET_H_
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace normd::rpc {
+
+// How the address of a Unix socket begins; a path follows.
+inline constexpr std::string_view kUnixPrefix = "unix:";
 
 class ListeningSocket {
  public:

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "server/rpc/transport/http2.h"
+
 namespace normd::rpc {
 namespace {
-
-constexpr std::string_view kMagic = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-constexpr size_t kFrameHeaderBytes = 9;
-constexpr unsigned char kSettingsType = 4;
 
 unsigned Byte(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
 
@@ -22,19 +20,19 @@ bool LooksLikeHttp1(std::string_view head) {
 }  // namespace
 
 Preface JudgePreface(std::string_view head) {
-  const size_t same = std::min(head.size(), kMagic.size());
-  if (head.substr(0, same) != kMagic.substr(0, same)) {
+  const size_t same = std::min(head.size(), http2::kMagic.size());
+  if (head.substr(0, same) != http2::kMagic.substr(0, same)) {
     if (LooksLikeHttp1(head)) return Preface::kHttp1;
     // "GET" alone may still become "GET /".
     const bool letters =
         head.size() < 8 && std::all_of(head.begin(), head.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
     return letters ? Preface::kIncomplete : Preface::kForeign;
   }
-  if (head.size() < kMagic.size() + kFrameHeaderBytes) return Preface::kIncomplete;
-  const std::string_view frame = head.substr(kMagic.size());
+  if (head.size() < http2::kMagic.size() + http2::kFrameHeaderBytes) return Preface::kIncomplete;
+  const std::string_view frame = head.substr(http2::kMagic.size());
   const size_t length = Byte(frame, 0) << 16 | Byte(frame, 1) << 8 | Byte(frame, 2);
-  const bool settings = Byte(frame, 3) == kSettingsType && Byte(frame, 4) == 0;
-  const size_t whole = kMagic.size() + kFrameHeaderBytes + length;
+  const bool settings = Byte(frame, 3) == http2::kSettingsType && Byte(frame, 4) == 0;
+  const size_t whole = http2::kMagic.size() + http2::kFrameHeaderBytes + length;
   if (!settings || whole > kPrefaceWindowBytes) return Preface::kForeign;
   return head.size() >= whole ? Preface::kComplete : Preface::kIncomplete;
 }

@@ -16,7 +16,6 @@ namespace {
 
 // So much at a time: what is read is not bounded by what the callers sent.
 constexpr size_t kMaxLoads = 64;
-constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 
 }  // namespace
 

@@ -92,6 +92,9 @@ class DurableStore : public SessionStore {
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:
+  // Rows that one Load() of the table may bring; sessions beyond it wait for the next one.
+  static constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
+
   using Answer = CallbackThreads::Answer;
   struct GetRead {
     std::string id;

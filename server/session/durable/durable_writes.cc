@@ -18,8 +18,6 @@ namespace {
 // What one transaction takes: enough that a flush is shared by many, and an answer does not wait for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
-// Sessions that a group reads in; the changes of those beyond it wait for the next group.
-constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 // Changes that lose against other replicas are tried this often: each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
