@@ -32,7 +32,8 @@ LIBRARIES = {
 # Headers of the language and of the operating system.
 SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sanitizer)/[a-z_0-9]+\.h)$")
 # Generated from proto/: messages and, for those that speak gRPC, services.
-MESSAGES = re.compile(r"(?:normd/(?:store/)?v1|google/rpc|grpc/health/v1|inference)/\w+\.pb\.h$")
+MESSAGES = re.compile(
+    r"(?:normd/(?:store/)?v1|google/rpc|grpc/(?:health/v1|reflection/v1(?:alpha)?)|inference)/\w+\.pb\.h$")
 SERVICES = re.compile(r"(?:normd/v1|grpc/health/v1|inference)/\w+\.grpc\.pb\.h$")
 # Generated from a test's own .proto: belongs to the test's folder.
 TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")

@@ -105,7 +105,8 @@ class GrpcServer::State {
   // For gRPC to notice that its connections have ended.
   static constexpr absl::Duration kTimeToClose = absl::Seconds(1);
 
-  // What every method is answered by; all of what the .proto files declare, and nothing else.
+  // What every method is answered by: all that the .proto files of normd and of health declare, and reflection as the
+  // option says.
   absl::Status AddRoutes() {
     std::vector<rpc::Route> routes = rpc::NormalizerRoutes(&context_, &options_, engine_, &decoder_);
     for (std::vector<rpc::Route> more :
@@ -113,6 +114,10 @@ class GrpcServer::State {
       std::move(more.begin(), more.end(), std::back_inserter(routes));
     }
     NORMD_RETURN_IF_ERROR(rpc::CheckRoutes(routes));
+    if (options_.reflection) {
+      std::vector<rpc::Route> reflection = rpc::ReflectionRoutes(&context_, routes);
+      std::move(reflection.begin(), reflection.end(), std::back_inserter(routes));
+    }
     dispatcher_.Add(std::move(routes));
     return absl::OkStatus();
   }
@@ -120,7 +125,6 @@ class GrpcServer::State {
   absl::Status StartGrpc() {
     grpc::ServerBuilder builder;
     rpc::SetTransportLimits(options_, builder);
-    reflection_.AddTo(builder);
     dispatcher_.AddTo(builder, options_.queues != 0 ? options_.queues : DefaultQueues());
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
@@ -159,7 +163,6 @@ class GrpcServer::State {
   rpc::ConnectionTable connections_;
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
-  rpc::Reflection reflection_{options_.reflection};
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
   rpc::AcceptLoop accept_loop_{{.setup_timeout = options_.setup_timeout},

@@ -1,4 +1,4 @@
-// The server as a whole: listeners, limits, reflection, garbage, cancellation, many callers, drain.
+// The server as a whole: listeners, limits, garbage, cancellation, many callers, drain.
 #include <grpcpp/generic/generic_stub.h>
 #include <sys/stat.h>
 
@@ -15,9 +15,7 @@ namespace normd::e2e {
 namespace {
 
 // One call of any method with any bytes, as a stream of one message.
-// `replies`, if any, gets the bytes of what comes back.
-grpc::Status CallWithBytes(TestServer& server, const std::string& method, const std::string& bytes,
-                           std::string* replies = nullptr) {
+grpc::Status CallWithBytes(TestServer& server, const std::string& method, const std::string& bytes) {
   grpc::GenericStub stub(server.channel());
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
@@ -35,9 +33,6 @@ grpc::Status CallWithBytes(TestServer& server, const std::string& method, const 
   next();
   grpc::ByteBuffer reply;
   while (call->Read(&reply, &call), next()) {
-    std::vector<grpc::Slice> slices;
-    if (replies == nullptr || !reply.Dump(&slices).ok()) continue;
-    for (const grpc::Slice& s : slices) replies->append(reinterpret_cast<const char*>(s.begin()), s.size());
   }
   grpc::Status status;
   call->Finish(&status, &call);
@@ -125,29 +120,6 @@ TEST(ServerTest, AMessageOfTooManyFieldsIsRefusedUnparsed) {
   EXPECT_EQ(ReasonOf(server.Normalize(extents, &response)), "TOO_MANY_ELEMENTS");
   EXPECT_TRUE(server.Normalize(RmsNormRequest(std::vector<float>(1 << 20, 1.0F)), &response).ok())
       << "tensor bytes are not counted";
-}
-
-// The reflection protocol has no header here: this is its request for the list of services (field 7, empty).
-grpc::Status ListServices(TestServer& server, std::string* replies) {
-  return CallWithBytes(server, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-                       std::string("\x3a\0", 2), replies);
-}
-
-TEST(ServerTest, ReflectionListsTheServices) {
-  TestServer server;
-  std::string replies;
-  ASSERT_TRUE(ListServices(server, &replies).ok());
-  for (const char* service : {"normd.v1.Normalizer", "normd.v1.Sessions", "grpc.health.v1.Health"}) {
-    EXPECT_NE(replies.find(service), std::string::npos) << service;
-  }
-}
-
-TEST(ServerTest, ReflectionCanBeTurnedOff) {
-  TestServer server({.reflection = false});
-  std::string replies;
-  EXPECT_EQ(ListServices(server, &replies).error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(replies, "");
-  server.ExpectAlive();
 }
 
 TEST(ServerTest, AMessageOverTheLimitIsResourceExhausted) {

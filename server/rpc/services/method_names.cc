@@ -42,12 +42,6 @@ std::string MethodPath(std::string_view service, std::string_view method) {
   return absl::StrCat("/", std::string(service), "/", std::string(method));
 }
 
-std::vector<std::string> ServiceNames() {
-  std::vector<std::string> names;
-  for (const ServiceDescriptor* service : AllServices()) names.push_back(service->full_name());
-  return names;
-}
-
 std::vector<std::string> CountedMethods() {
   std::vector<std::string> methods;
   for (const ServiceDescriptor* service : ServicesIn(OwnFiles())) {

@@ -16,14 +16,11 @@ namespace normd::rpc {
 // "/normd.v1.Normalizer/Normalize".
 std::string MethodPath(std::string_view service, std::string_view method);
 
-// The full names of the services that normd serves, health among them.
-std::vector<std::string> ServiceNames();
-
 // The methods of normd.v1 as records name them ("Normalizer/Normalize"): those that are counted.
 std::vector<std::string> CountedMethods();
 
-// INTERNAL unless `routes` are exactly the methods of those services: names the first one that is missing, unknown or
-// there twice.
+// INTERNAL unless `routes` are exactly the methods of normd.v1 and of health: names the first one that is missing,
+// unknown or there twice.
 absl::Status CheckRoutes(const std::vector<Route>& routes);
 
 }  // namespace normd::rpc

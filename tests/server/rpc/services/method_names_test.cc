@@ -17,7 +17,6 @@ std::vector<Route> AllRoutes() {
 }
 
 TEST(MethodNames, AreThoseOfTheProtoFiles) {
-  EXPECT_THAT(ServiceNames(), Contains("normd.v1.SharedMemory"));
   EXPECT_THAT(CountedMethods(), Contains("Normalizer/NormalizeStream"));
   EXPECT_THAT(CountedMethods(), Contains("Sessions/CommitMoments"));
   EXPECT_EQ(MethodPath("normd.v1.Normalizer", "Normalize"), "/normd.v1.Normalizer/Normalize");
