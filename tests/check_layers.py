@@ -20,7 +20,6 @@ LIBRARIES = {
     "grpc": ("grpc/", "grpcpp/", "grpc++/"),
     "protobuf": ("google/protobuf/",),
     "prometheus": ("prometheus/",),
-    "spdlog": ("spdlog/",),
     "httplib": ("httplib.h",),
     "json": ("nlohmann/",),
     "sqlite": ("sqlite3.h",),
@@ -48,7 +47,7 @@ LAYERS = {
     "kernels/cpu": ("absl", "hwy", "tbb", "kernels", "kernels/base"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
-    "server/obs": ("absl", "prometheus", "spdlog", "json", "server/base"),
+    "server/obs": ("absl", "prometheus", "json", "server/base"),
     "server/session": ("absl", "kernels", "kernels/base", "server/base"),
     "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/session", "server/base"),
     "server/session/memory": ("absl", "kernels/base", "server/session", "server/session/record", "server/base"),

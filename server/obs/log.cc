@@ -1,10 +1,8 @@
 #include "server/obs/log.h"
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
-
 #include <algorithm>
+#include <cstdio>
+#include <ostream>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -60,19 +58,6 @@ std::string JsonLine(std::string_view time, LogLevel level, std::string_view mes
   return line.append("}");
 }
 
-std::unique_ptr<spdlog::logger> MakeLogger(std::ostream* out) {
-  std::shared_ptr<spdlog::sinks::sink> sink;
-  if (out != nullptr) {
-    sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*out, /*force_flush=*/true);
-  } else {
-    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-  }
-  auto logger = std::make_unique<spdlog::logger>("normd", std::move(sink));
-  logger->set_pattern("%v");
-  logger->set_level(spdlog::level::trace);  // levels are ours
-  return logger;
-}
-
 }  // namespace
 
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std::string_view message,
@@ -81,10 +66,7 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std
   return format == LogFormat::kJson ? JsonLine(stamp, level, message, fields) : TextLine(stamp, level, message, fields);
 }
 
-Log::Log(const LogOptions& options, Clock* clock)
-    : options_(options), clock_(clock), logger_(MakeLogger(options.out)), tokens_(options.burst) {}
-
-Log::~Log() = default;
+Log::Log(const LogOptions& options, Clock* clock) : options_(options), clock_(clock), tokens_(options.burst) {}
 
 void Log::Write(LogLevel level, std::string_view message, LogFields fields) {
   if (!Enabled(level)) return;
@@ -94,7 +76,19 @@ void Log::Write(LogLevel level, std::string_view message, LogFields fields) {
     if (!TakeToken(now, &left_out)) return;
     if (left_out > 0) fields.emplace_back("lines_left_out", left_out);
   }
-  logger_->log(spdlog::level::info, FormatLogLine(options_.format, now, level, message, fields));
+  Append(FormatLogLine(options_.format, now, level, message, fields));
+}
+
+void Log::Append(std::string line) {
+  line.push_back('\n');
+  if (options_.out == nullptr) {
+    // Without a buffer, so that a line is one write, and with a lock of its own, so that lines of several logs stay
+    // whole.
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    return;
+  }
+  MutexLock lock(mu_);
+  *options_.out << line << std::flush;
 }
 
 bool Log::TakeToken(absl::Time now, int64_t* left_out) {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,10 +16,6 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace normd {
 
@@ -46,7 +41,7 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
-  std::ostream* out = nullptr;  // borrowed; null: stderr
+  std::ostream* out = nullptr;  // for tests; borrowed; null: stderr
   // Warn and error lines: this many at once, then as many a second.
   int burst = 20;
   double per_second = 5;
@@ -56,7 +51,6 @@ class Log {
  public:
   // Borrows `clock`.
   Log(const LogOptions& options, Clock* clock);
-  ~Log();
 
   // Whether a line of `level` would be written: ask before making fields on a hot path.
   bool Enabled(LogLevel level) const { return level >= options_.level; }
@@ -68,15 +62,16 @@ class Log {
 
  private:
   void Write(LogLevel level, std::string_view message, LogFields fields);
+  // A line that cannot be written is lost: there is nowhere else to say so.
+  void Append(std::string line) ABSL_LOCKS_EXCLUDED(mu_);
   // Whether a bounded line may pass now; if so, how many were left out before it.
   bool TakeToken(absl::Time now, int64_t* left_out) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
   const LogOptions options_;
   Clock* const clock_;
-  const std::unique_ptr<spdlog::logger> logger_;
 
-  Mutex mu_;
+  Mutex mu_;  // also held while a line is written to `options_.out`
   double tokens_ ABSL_GUARDED_BY(mu_);
   absl::Time refilled_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;

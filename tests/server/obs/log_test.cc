@@ -1,10 +1,13 @@
 #include "server/obs/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -76,6 +79,41 @@ TEST(Log, BoundsTheRateOfTroubleAndCountsWhatItLeftOut) {
   clock.now += absl::Hours(1);
   for (int i = 0; i < 10; ++i) log.Warn("trouble");
   EXPECT_EQ(Lines(out).size(), 8u) << "a long quiet time gives back no more than the burst";
+}
+
+TEST(Log, LinesOfSeveralThreadsStayWhole) {
+  std::ostringstream out;
+  SetClock clock;
+  Log log({.out = &out}, &clock);
+  const std::string text(200, 'x');
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&log, &text] {
+      for (int line = 0; line < 100; ++line) log.Info("message", {{"text", text}});
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  const std::vector<std::string> lines = Lines(out);
+  EXPECT_EQ(lines.size(), 400u);
+  for (const std::string& line : lines) EXPECT_EQ(line, "2023-11-14T22:13:20.000Z INFO message text=" + text);
+}
+
+TEST(Log, AWriteToStderrThatFailsCostsItsOwnLineAlone) {
+  SetClock clock;
+  Log log({}, &clock);
+  testing::internal::CaptureStderr();
+  log.Info("one");
+  const int captured = dup(STDERR_FILENO);
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(full, 0);
+  dup2(full, STDERR_FILENO);
+  log.Info("lost");
+  dup2(captured, STDERR_FILENO);
+  log.Warn("two", {{"n", int64_t{2}}});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "2023-11-14T22:13:20.000Z INFO one\n2023-11-14T22:13:20.000Z WARN two n=2\n");
+  close(full);
+  close(captured);
 }
 
 }  // namespace
