@@ -16,9 +16,9 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/nearest_name.h"
 #include "server/listen.h"
 #include "server/option_list.h"
+#include "server/option_sources.h"
 #include "server/shm/registrar.h"
 
 namespace normd {
@@ -126,90 +126,6 @@ struct ValueReader {
 
 absl::Status SetOption(const Option& option, const std::string& text, Config& config) {
   return std::visit(ValueReader{option, text, config}, option.field);
-}
-
-const Option* FindOption(std::string_view name) {
-  const absl::Span<const Option> options = AllOptions();
-  const auto it =
-      std::find_if(options.begin(), options.end(), [name](const Option& option) { return option.name == name; });
-  return it == options.end() ? nullptr : &*it;
-}
-
-// One argument, split. `value` is absent for --name, which may take the next argument.
-struct Argument {
-  const Option* option = nullptr;
-  std::optional<std::string> value;
-};
-
-std::string_view NearestOption(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Option& option : AllOptions()) names.push_back(option.name);
-  return NearestName(name, names);
-}
-
-// `name`: what the argument calls the option, as the list spells names.
-absl::Status UnknownOptionError(std::string_view argument, std::string_view name) {
-  const std::string_view nearest = NearestOption(name);
-  return MakeError(
-      absl::StatusCode::kInvalidArgument,
-      {.field = "command line",
-       .value = absl::StrCat("\"", std::string(argument), "\""),
-       .limit = "one of the options that --help lists",
-       .reason = "UNKNOWN_OPTION"},
-      nearest.empty() ? "unknown option" : absl::StrCat("unknown option, did you mean --", std::string(nearest), "?"));
-}
-
-absl::StatusOr<Argument> SplitArgument(std::string_view text) {
-  if (!text.starts_with("--")) return UnknownOptionError(text, text.substr(0, text.find('=')));
-  Argument argument;
-  if (const size_t equals = text.find('='); equals != std::string_view::npos) {
-    argument.value = std::string(text.substr(equals + 1));
-  }
-  // --data-dir is --data_dir.
-  const std::string spelled = absl::StrReplaceAll(std::string(text.substr(2, text.find('=') - 2)), {{"-", "_"}});
-  const std::string_view name = spelled;
-  argument.option = FindOption(name);
-  if (argument.option == nullptr && name.starts_with("no") && !argument.value.has_value()) {
-    argument.option = FindOption(name.substr(2));
-    if (argument.option != nullptr && !std::holds_alternative<bool Config::*>(argument.option->field)) {
-      argument.option = nullptr;
-    }
-    argument.value = "false";
-  }
-  if (argument.option == nullptr) return UnknownOptionError(text, name);
-  return argument;
-}
-
-// Options that are commands are not taken from the environment, where NORMD_VERSION may mean anything.
-bool IsCommand(const Option& option) {
-  return option.name == "help" || option.name == "version" || option.name == "backup";
-}
-
-// What an option means that stands alone; nothing: it takes the next argument.
-std::optional<std::string> ImplicitValue(const Option& option) {
-  if (std::holds_alternative<bool Config::*>(option.field)) return "true";
-  if (option.name == "help") return "text";
-  return std::nullopt;
-}
-
-using Values = std::map<std::string_view, std::vector<std::string>>;  // by option, in order
-
-absl::StatusOr<Values> ReadArguments(absl::Span<const std::string> args) {
-  Values values;
-  for (size_t i = 0; i < args.size(); ++i) {
-    NORMD_ASSIGN_OR_RETURN(Argument argument, SplitArgument(args[i]));
-    if (!argument.value.has_value()) argument.value = ImplicitValue(*argument.option);
-    if (!argument.value.has_value()) {
-      if (i + 1 == args.size()) return MissingError(OptionName(*argument.option), "a value");
-      argument.value = args[++i];
-    }
-    values[argument.option->name].push_back(*std::move(argument.value));
-  }
-  return values;
-}
-
-std::string EnvironmentName(const Option& option) {
-  return absl::StrCat("NORMD_", absl::AsciiStrToUpper(std::string(option.name)));
 }
 
 std::string RuntimeFolder(const std::map<std::string, std::string>& env) {
@@ -340,30 +256,28 @@ bool Config::SharedMemoryOn() const {
 }
 
 std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env) {
-  constexpr std::string_view kPrefix = "NORMD_";
+  const std::string prefix = EnvironmentName("");
   std::vector<UnknownVariable> unknown;
-  for (auto it = env.lower_bound(std::string(kPrefix)); it != env.end() && it->first.starts_with(kPrefix); ++it) {
-    const std::string name = absl::AsciiStrToLower(it->first.substr(kPrefix.size()));
+  for (auto it = env.lower_bound(prefix); it != env.end() && it->first.starts_with(prefix); ++it) {
+    const std::string name = absl::AsciiStrToLower(it->first.substr(prefix.size()));
     // NORMD_SERVER is normctl's and normload's, which share the image; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
     // NORMD_SERVICE_HOST and more for a service called normd.
     const bool elsewhere =
         name == "server" || name == "port" || name.starts_with("port_") || name.starts_with("service_");
-    if (elsewhere || FindOption(name) != nullptr) continue;
-    const std::string nearest(NearestOption(name));
-    unknown.push_back({it->first, nearest.empty() ? "" : absl::StrCat("NORMD_", absl::AsciiStrToUpper(nearest))});
+    const std::string_view nearest = NearestOption(name);
+    if (elsewhere || nearest == name) continue;
+    unknown.push_back({it->first, nearest.empty() ? "" : EnvironmentName(nearest)});
   }
   return unknown;
 }
 
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env) {
-  NORMD_ASSIGN_OR_RETURN(Values values, ReadArguments(args));
+  NORMD_ASSIGN_OR_RETURN(OptionTexts texts, ReadCommandLine(args));
+  texts.merge(ReadEnvironment(env));  // Only options that the command line does not name.
   Config config;
   for (const Option& option : AllOptions()) {
-    std::vector<std::string>& texts = values[option.name];
-    const auto variable = env.find(EnvironmentName(option));
-    if (texts.empty() && variable != env.end() && !IsCommand(option)) texts.push_back(variable->second);
-    if (texts.empty()) texts.push_back(std::string(option.default_value));
-    for (const std::string& text : texts) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
+    texts.try_emplace(option.name, 1, std::string(option.default_value));
+    for (const std::string& text : texts[option.name]) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
   }
   config.data_dir = absl::StrReplaceAll(config.data_dir, {{"{state}", StateFolder(env)}});
   const std::string runtime = RuntimeFolder(env);
@@ -375,7 +289,7 @@ absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std
 std::string HelpText() {
   std::ostringstream out;
   out << "normd serves normalisation of tensors over gRPC.\n\nOptions (--name=value; also the environment, "
-         "NORMD_NAME):\n";
+         "NORMD_NAME; -h is --help):\n";
   for (const Option& option : AllOptions()) {
     out << "  --" << option.name;
     if (!option.default_value.empty()) out << " (" << option.default_value << ")";

@@ -15,7 +15,7 @@
 
 namespace normd {
 
-// Every default is in the list of config.cc: a Config is made by ParseConfig only.
+// Every default is in option_list.cc: a Config is made by ParseConfig only.
 struct Config {
   std::vector<std::string> listen;  // "127.0.0.1:8001", "[::1]:8001", "unix:/run/normd.sock"
   bool plaintext = false;
@@ -70,9 +70,9 @@ struct Config {
   bool SharedMemoryOn() const;
 };
 
-// Arguments without the program's name: --name=value, --name value, --flag, --noflag. What they do not name comes from
-// the environment (NORMD_MAX_SESSIONS for --max_sessions), then from the list. The first mistake is INVALID_ARGUMENT
-// naming option, value and limit. Nothing outside is touched.
+// The options that `args` name (as ReadCommandLine takes them), the others from the environment (NORMD_MAX_SESSIONS for
+// --max_sessions), and the rest from the list of options. The first mistake is INVALID_ARGUMENT naming option, value
+// and limit. Nothing outside is touched.
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env);
 
 // A variable of the environment that looks like an option and is none.

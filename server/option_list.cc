@@ -1,5 +1,9 @@
 #include "server/option_list.h"
 
+#include "absl/strings/ascii.h"
+#include "kernels/base/strings.h"
+#include "server/base/nearest_name.h"
+
 namespace normd {
 namespace {
 
@@ -53,9 +57,13 @@ constexpr Option kOptions[] = {
      .help = "What an acknowledged update survives. power: power loss, provided the disk honours flushes. process: a "
              "crash or kill -9 of normd. memory: nothing; the store is then memory.",
      .choices = "memory|process|power"},
-    {"backup", &Config::backup, "",
-     "Copy the sqlite store of data_dir into this new file, check every record in it, and exit. A server may be "
-     "running on it."},
+    {.name = "backup",
+     .field = &Config::backup,
+     .default_value = "",
+     .help =
+         "Copy the sqlite store of data_dir into this new file, check every record in it, and exit. A server may be "
+         "running on it.",
+     .is_command = true},
     {.name = "session_idle",
      .field = &Config::session_idle,
      .default_value = "10m",
@@ -237,12 +245,27 @@ constexpr Option kOptions[] = {
      .field = &Config::help,
      .default_value = "",
      .help = "Print the options (as Markdown, or the metrics) and exit.",
-     .choices = "text|markdown|metrics"},
-    {"version", &Config::version, "false", "Print the version and exit."},
+     .choices = "text|markdown|metrics",
+     .is_command = true},
+    {.name = "version",
+     .field = &Config::version,
+     .default_value = "false",
+     .help = "Print the version and exit.",
+     .is_command = true},
 };
 
 }  // namespace
 
 absl::Span<const Option> AllOptions() { return kOptions; }
+
+std::string_view NearestOption(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Option& option : kOptions) names.push_back(option.name);
+  return NearestName(name, names);
+}
+
+std::string EnvironmentName(std::string_view name) {
+  return Concat("NORMD_", absl::AsciiStrToUpper(std::string(name)));
+}
 
 }  // namespace normd

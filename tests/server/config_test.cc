@@ -129,7 +129,7 @@ TEST(Config, RefusesWhatIsNoOption) {
   EXPECT_THAT(ErrorOf({"--bogus=1"}), HasSubstr("--bogus"));
   EXPECT_THAT(ErrorOf({"--noqueues"}), HasSubstr("--noqueues"));
   EXPECT_THAT(ErrorOf({"serve"}), HasSubstr("serve"));
-  EXPECT_THAT(ErrorOf({"-h"}), HasSubstr("--help"));
+  EXPECT_THAT(ErrorOf({"-x"}), HasSubstr("--help"));
 }
 
 TEST(Config, OpensToOtherMachinesOnlyWhenTold) {
@@ -220,6 +220,7 @@ TEST(Config, RefusesStoresThatCannotBe) {
 
 TEST(Config, AnswersHelpAndVersionWithoutCheckingTheRest) {
   EXPECT_EQ(Parse({"--help"})->help, "text");
+  EXPECT_EQ(Parse({"-h"})->help, "text");
   EXPECT_EQ(Parse({"--help=markdown"})->help, "markdown");
   EXPECT_TRUE(Parse({"--version", "--listen=0.0.0.0:1"})->version);
 }

@@ -1,0 +1,99 @@
+#include "server/option_sources.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_replace.h"
+#include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
+#include "server/option_list.h"
+
+namespace normd {
+namespace {
+
+void AddOption(const Option& option, CLI::App& app) {
+  std::string names = Concat("--", option.name);
+  const std::string hyphenated = absl::StrReplaceAll(names, {{"_", "-"}});
+  if (hyphenated != names) names += "," + hyphenated;
+  if (option.name == "help") {  // What it means without a value.
+    app.add_flag("-h{text},--help{text}");
+  } else if (std::holds_alternative<bool Config::*>(option.field)) {
+    app.add_flag(Concat(names, ",!--no", option.name));
+  } else {
+    app.add_option(names);
+  }
+}
+
+// CLI11 2.1 does not tell `--name=` from `--name`, which takes the next argument for its value. A NUL, which no
+// argument can hold, stands for the end of an empty value while CLI11 has the arguments.
+std::vector<std::string> WithMarkedEnds(absl::Span<const std::string> args) {
+  std::vector<std::string> marked(args.begin(), args.end());
+  for (std::string& arg : marked) {
+    if (arg.ends_with('=')) arg.push_back('\0');
+  }
+  return marked;
+}
+
+std::vector<std::string> WithoutMarks(std::vector<std::string> texts) {
+  for (std::string& text : texts) {
+    if (text.ends_with('\0')) text.pop_back();
+  }
+  return texts;
+}
+
+absl::Status UnknownArgumentError(const std::string& argument) {
+  std::string name = argument.substr(0, argument.find('='));
+  name.erase(0, name.find_first_not_of('-'));
+  const std::string_view nearest = NearestOption(absl::StrReplaceAll(name, {{"-", "_"}}));
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {.field = "command line",
+                    .value = Concat("\"", argument, "\""),
+                    .limit = "one of the options that --help lists",
+                    .reason = "UNKNOWN_OPTION"},
+                   nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
+}
+
+// ReadCommandLine, but throws what CLI11 throws. REQUIRES: no argument holds a NUL.
+absl::StatusOr<OptionTexts> ParseWithCli11(absl::Span<const std::string> args) {
+  CLI::App app;
+  app.set_help_flag();  // --help is in the list.
+  app.allow_extras();   // UnknownArgumentError says more about an extra argument than CLI11 does.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  for (const Option& option : AllOptions()) AddOption(option, app);
+  std::vector<std::string> arguments = WithMarkedEnds(args);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the first argument from the end.
+  app.parse(std::move(arguments));
+  if (const auto unknown = WithoutMarks(app.remaining()); !unknown.empty()) return UnknownArgumentError(unknown[0]);
+  OptionTexts texts;
+  for (const Option& option : AllOptions()) {
+    const CLI::Option* const parsed = app.get_option(Concat("--", option.name));
+    if (!parsed->empty()) texts[option.name] = WithoutMarks(parsed->results());
+  }
+  return texts;
+}
+
+}  // namespace
+
+absl::StatusOr<OptionTexts> ReadCommandLine(absl::Span<const std::string> args) {
+  try {
+    return ParseWithCli11(args);
+  } catch (const CLI::ArgumentMismatch&) {  // An option without its value; that can only be the last argument.
+    return MissingError(args.back(), "a value");
+  } catch (const std::exception& error) {  // CLI11 lets std::stoll throw, for example.
+    return absl::InvalidArgumentError(Concat("command line: not understood: ", error.what()));
+  }
+}
+
+OptionTexts ReadEnvironment(const std::map<std::string, std::string>& env) {
+  OptionTexts texts;
+  for (const Option& option : AllOptions()) {
+    const auto variable = env.find(EnvironmentName(option.name));
+    if (variable != env.end() && !option.is_command) texts[option.name] = {variable->second};
+  }
+  return texts;
+}
+
+}  // namespace normd
