@@ -15,7 +15,7 @@ namespace {
 absl::Status CheckOptions(const NormSpec& spec, const PlanOptions& options) {
   if (options.mode != Mode::kInference && options.mode != Mode::kTraining) {
     return OutOfRangeError("mode", Concat(static_cast<int>(options.mode)), "MODE_INFERENCE or MODE_TRAINING",
-                           "UNKNOWN_ENUM_VALUE");
+                           KernelReason("UNKNOWN_ENUM_VALUE"));
   }
   if (options.given_statistics && !spec.HasState()) {
     return NotAllowedError("parameters.running_mean",
@@ -37,7 +37,7 @@ absl::Status CheckSingleValue(const NormSpec& spec, const NormPlan& plan) {
   if (!computed || plan.SetSize() != 1 || spec.running().single_value != SingleValue::kRefuse) return absl::OkStatus();
   return OutOfRangeError("x.shape", ShapeText(plan.shape),
                          "of more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                         "SINGLE_VALUE_PER_CHANNEL");
+                         KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 
 // digits * 10^exponent.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/listen.h"
 #include "server/option_list.h"
 #include "server/option_sources.h"
@@ -50,12 +51,10 @@ std::string LimitText(const Option& option) {
 }
 
 absl::Status ValueError(const Option& option, std::string_view value, std::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   {.field = OptionName(option),
-                    .value = absl::StrCat("\"", std::string(value), "\""),
-                    .limit = LimitText(option),
-                    .reason = "BAD_OPTION"},
-                   what);
+  return MakeError(
+      ServerReason("BAD_OPTION"),
+      {.field = OptionName(option), .value = absl::StrCat("\"", std::string(value), "\""), .limit = LimitText(option)},
+      what);
 }
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
@@ -149,10 +148,10 @@ absl::Status CheckStore(const Config& config) {
   if (kind.empty()) {
     // Not the value: it may be a URL with a password, mistyped.
     return OutOfRangeError("--session_store", "an unknown store", "sqlite, memory, postgres://... or postgresql://...",
-                           "BAD_OPTION");
+                           ServerReason("BAD_OPTION"));
   }
   if (kind == "postgres" && config.durability == "memory") {
-    return OutOfRangeError("--durability", "memory", "process or power with PostgreSQL", "BAD_OPTION");
+    return OutOfRangeError("--durability", "memory", "process or power with PostgreSQL", ServerReason("BAD_OPTION"));
   }
   if (!config.backup.empty() && kind != "sqlite") {
     return NotAllowedError("--backup", "it copies the sqlite store; PostgreSQL has pg_dump");
@@ -163,7 +162,8 @@ absl::Status CheckStore(const Config& config) {
 absl::Status CheckSharedMemory(const Config& config) {
   const std::string& prefix = config.shm_prefix;
   if (!prefix.empty() && (prefix[0] != '/' || prefix.rfind('/') != 0 || prefix.size() > 200)) {
-    return OutOfRangeError("--shm_prefix", prefix, "empty, or one slash and up to 199 other characters", "BAD_OPTION");
+    return OutOfRangeError("--shm_prefix", prefix, "empty, or one slash and up to 199 other characters",
+                           ServerReason("BAD_OPTION"));
   }
   if (config.shared_memory == "off") return absl::OkStatus();
   for (const std::string& text : config.listen) {
@@ -171,7 +171,7 @@ absl::Status CheckSharedMemory(const Config& config) {
     if (address.unix_path.size() <= kMaxGrpcSocketPath) continue;
     return OutOfRangeError(
         "--listen", text, absl::StrCat("a path of at most ", kMaxGrpcSocketPath, " bytes, or with --shared_memory=off"),
-        "PATH_TOO_LONG");
+        ServerReason("PATH_TOO_LONG"));
   }
   return absl::OkStatus();
 }
@@ -179,11 +179,10 @@ absl::Status CheckSharedMemory(const Config& config) {
 absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
   if (address.IsLocal() || plaintext) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kInvalidArgument,
+  return MakeError(ServerReason("PLAINTEXT_NOT_ALLOWED"),
                    {.field = std::string(option),
                     .value = text,
-                    .limit = "a loopback address or a Unix socket, or given together with --plaintext",
-                    .reason = "PLAINTEXT_NOT_ALLOWED"},
+                    .limit = "a loopback address or a Unix socket, or given together with --plaintext"},
                    "other machines could reach this listener and it has no TLS");
 }
 
@@ -195,10 +194,11 @@ absl::Status CheckCudaDevices(const Config& config) {
   for (const std::string& text : config.cuda_device) {
     int number = 0;
     if (!absl::SimpleAtoi(text, &number) || number < 0 || number > kMostDevice) {
-      return OutOfRangeError("--cuda_device", text, absl::StrCat("integers from 0 to ", kMostDevice), "BAD_OPTION");
+      return OutOfRangeError("--cuda_device", text, absl::StrCat("integers from 0 to ", kMostDevice),
+                             ServerReason("BAD_OPTION"));
     }
     if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
-      return OutOfRangeError("--cuda_device", text, "each device once", "BAD_OPTION");
+      return OutOfRangeError("--cuda_device", text, "each device once", ServerReason("BAD_OPTION"));
     }
     numbers.push_back(number);
   }
@@ -212,7 +212,7 @@ absl::Status CheckConfig(const Config& config) {
   if (!config.admin_listen.empty()) {
     NORMD_RETURN_IF_ERROR(CheckReach("--admin_listen", config.admin_listen, config.plaintext));
     if (config.admin_listen.starts_with("unix:")) {
-      return OutOfRangeError("--admin_listen", config.admin_listen, "host:port", "BAD_ADDRESS");
+      return OutOfRangeError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
     }
   }
   NORMD_RETURN_IF_ERROR(CheckStore(config));
@@ -221,7 +221,7 @@ absl::Status CheckConfig(const Config& config) {
   if (config.max_in_flight_bytes / 3 < config.max_message_bytes) {
     return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
                            absl::StrCat("at least three times --max_message_bytes, ", 3 * config.max_message_bytes),
-                           "BAD_OPTION");
+                           ServerReason("BAD_OPTION"));
   }
   return absl::OkStatus();
 }

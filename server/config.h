@@ -58,7 +58,7 @@ struct Config {
   absl::Duration drain_timeout;
   std::string log_level;   // "debug", "info", "warn", "error"
   std::string log_format;  // "text", "json"
-  std::string help;        // empty: serve; else "text", "markdown" or "metrics": print and exit
+  std::string help;        // empty: serve; else "text", "markdown", "metrics" or "errors": print and exit
   bool version = false;    // print and exit
 
   bool ReflectionOn() const;

@@ -15,18 +15,17 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/transport/listening_socket.h"
 
 namespace normd {
 namespace {
 
-
 absl::Status AddressError(std::string_view option, std::string_view text) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
+  return MakeError(ServerReason("BAD_ADDRESS"),
                    {.field = std::string(option),
                     .value = std::string(text),
-                    .limit = "host:port, [v6]:port or unix:/absolute/path, port 0 to 65535",
-                    .reason = "BAD_ADDRESS"},
+                    .limit = "host:port, [v6]:port or unix:/absolute/path, port 0 to 65535"},
                    "not an address to listen on");
 }
 
@@ -84,7 +83,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::s
     address.unix_path = address.text.substr(rpc::kUnixPrefix.size());
     if (address.unix_path.size() < 2 || address.unix_path[0] != '/') return AddressError(option, text);
     if (address.unix_path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return OutOfRangeError(option, text, "a path of at most 107 bytes", "PATH_TOO_LONG");
+      return OutOfRangeError(option, text, "a path of at most 107 bytes", ServerReason("PATH_TOO_LONG"));
     }
     return address;
   }

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "kernels/cpu/targets.h"
 #include "server/base/clock.h"
+#include "server/base/error_reasons.h"
 #include "server/base/version.h"
 #include "server/config.h"
 #include "server/make_store.h"
@@ -59,6 +60,7 @@ bool PrintAndExit(const Config& config) {
   if (config.help == "text") std::cout << HelpText();
   if (config.help == "markdown") std::cout << HelpMarkdown();
   if (config.help == "metrics") std::cout << MetricsMarkdown();
+  if (config.help == "errors") std::cout << ErrorsMarkdown();
   return config.version || !config.help.empty();
 }
 

@@ -39,12 +39,8 @@ std::optional<std::string> TakeString(std::string_view* encoded) {
 }
 
 absl::Status Invalid(std::string_view field, std::string_view what, std::string_view value, std::string_view limit,
-                     std::string_view reason) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   {.field = std::string(field),
-                    .value = std::string(value),
-                    .limit = std::string(limit),
-                    .reason = std::string(reason)},
+                     ErrorReason reason) {
+  return MakeError(reason, {.field = std::string(field), .value = std::string(value), .limit = std::string(limit)},
                    what);
 }
 
@@ -55,8 +51,10 @@ std::string JoinPath(std::string_view prefix, std::string_view field) {
 
 }  // namespace
 
-absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail, std::string_view what) {
-  absl::Status status(code, Concat(detail.field, ": ", what, ": ", detail.value, "; must be ", detail.limit));
+absl::Status MakeError(ErrorReason reason, const FieldViolation& violation, std::string_view what) {
+  const auto& [field, value, limit] = violation;
+  absl::Status status(reason.code(), Concat(field, ": ", what, ": ", value, "; must be ", limit));
+  const ErrorDetail detail = {.field = field, .value = value, .limit = limit, .reason = std::string(reason.name())};
   status.SetPayload(kDetailUrl, absl::Cord(Encode(detail)));
   return status;
 }
@@ -90,53 +88,56 @@ absl::Status PrefixField(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status EpsError(std::string_view field, double eps) {
-  return Invalid(field, "eps out of range", NumberText(eps), "finite and at least 0", "EPS_OUT_OF_RANGE");
+  return Invalid(field, "eps out of range", NumberText(eps), "finite and at least 0", KernelReason("EPS_OUT_OF_RANGE"));
 }
 
 absl::Status MomentumError(std::string_view field, double momentum) {
-  return Invalid(field, "momentum out of range", NumberText(momentum), "between 0 and 1", "MOMENTUM_OUT_OF_RANGE");
+  return Invalid(field, "momentum out of range", NumberText(momentum), "between 0 and 1",
+                 KernelReason("MOMENTUM_OUT_OF_RANGE"));
 }
 
 absl::Status OutOfRangeError(std::string_view field, std::string_view value, std::string_view limit,
-                             std::string_view reason) {
+                             ErrorReason reason) {
   return Invalid(field, "out of range", value, limit, reason);
 }
 
 absl::Status ParameterLengthError(std::string_view field, int64_t got, int64_t want) {
-  return Invalid(field, "wrong number of elements", Concat(got), Concat(want), "PARAMETER_LENGTH");
+  return Invalid(field, "wrong number of elements", Concat(got), Concat(want), KernelReason("PARAMETER_LENGTH"));
 }
 
 absl::Status ShapeMismatchError(std::string_view field, std::string_view got, std::string_view want) {
-  return Invalid(field, "wrong shape", got, want, "SHAPE_MISMATCH");
+  return Invalid(field, "wrong shape", got, want, KernelReason("SHAPE_MISMATCH"));
 }
 
 absl::Status ByteCountError(std::string_view field, int64_t got, int64_t want) {
-  return Invalid(field, "wrong number of bytes for dtype and shape", Concat(got), Concat(want), "BYTE_COUNT");
+  return Invalid(field, "wrong number of bytes for dtype and shape", Concat(got), Concat(want),
+                 KernelReason("BYTE_COUNT"));
 }
 
 absl::Status RankError(std::string_view field, int64_t rank, int64_t min_rank, int64_t max_rank) {
   return Invalid(field, "rank out of range", Concat(rank), Concat("between ", min_rank, " and ", max_rank),
-                 "RANK_OUT_OF_RANGE");
+                 KernelReason("RANK_OUT_OF_RANGE"));
 }
 
 absl::Status DimensionError(std::string_view field, int64_t dimension) {
-  return Invalid(field, "negative dimension", Concat(dimension), "at least 0", "NEGATIVE_DIMENSION");
+  return Invalid(field, "negative dimension", Concat(dimension), "at least 0", KernelReason("NEGATIVE_DIMENSION"));
 }
 
 absl::Status ShapeOverflowError(std::string_view field, std::string_view shape) {
-  return Invalid(field, "shape too large", shape, "a product of its non-zero dimensions below 2^60", "SHAPE_OVERFLOW");
+  return Invalid(field, "shape too large", shape, "a product of its non-zero dimensions below 2^60",
+                 KernelReason("SHAPE_OVERFLOW"));
 }
 
 absl::Status DTypeError(std::string_view field, std::string_view value) {
-  return Invalid(field, "unsupported dtype", value, "f32, f16, bf16 or f64", "UNSUPPORTED_DTYPE");
+  return Invalid(field, "unsupported dtype", value, "f32, f16, bf16 or f64", KernelReason("UNSUPPORTED_DTYPE"));
 }
 
 absl::Status MissingError(std::string_view field, std::string_view needed) {
-  return Invalid(field, "missing", "absent", needed, "MISSING_FIELD");
+  return Invalid(field, "missing", "absent", needed, KernelReason("MISSING_FIELD"));
 }
 
 absl::Status NotAllowedError(std::string_view field, std::string_view why) {
-  return Invalid(field, why, "given", "absent", "NOT_ALLOWED");
+  return Invalid(field, why, "given", "absent", KernelReason("NOT_ALLOWED"));
 }
 
 }  // namespace normd

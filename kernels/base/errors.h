@@ -1,6 +1,6 @@
 // The user-visible errors about tensors and specs: the caller's mistakes, each named once. All are INVALID_ARGUMENT
-// unless said; the message names field, value and limit, and the same three travel as status payloads for
-// google.rpc.BadRequest and ErrorInfo.
+// unless their reason says otherwise; the message names field, value and limit, and the same three travel as status
+// payloads for google.rpc.BadRequest and ErrorInfo.
 #ifndef NORMD_KERNELS_ERRORS_H_
 #define NORMD_KERNELS_ERRORS_H_
 
@@ -10,19 +10,25 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "kernels/error_reasons.h"
 
 namespace normd {
 
-// What was wrong, in machine-readable form.
-struct ErrorDetail {
-  std::string field;   // path as in the .proto, relative to the request: "spec.layer_norm.eps"
-  std::string value;   // what was sent
-  std::string limit;   // what would have been right
-  std::string reason;  // UPPER_SNAKE: "EPS_OUT_OF_RANGE"
+struct FieldViolation {
+  std::string field;  // path as in the .proto, relative to the request: "spec.layer_norm.eps"
+  std::string value;  // what was sent
+  std::string limit;  // what would have been right
 };
 
-// A status of `code` whose message is "<field>: <what>: <value>; must be <limit>" and whose payload is `detail`.
-absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail, std::string_view what);
+// What was wrong, in machine-readable form.
+struct ErrorDetail {
+  std::string field, value, limit;  // as in FieldViolation
+  std::string reason;               // an ErrorReason's name: "EPS_OUT_OF_RANGE"
+};
+
+// A status of the reason's code whose message is "<field>: <what>: <value>; must be <limit>" and whose payload is an
+// ErrorDetail of `reason` and `violation`.
+absl::Status MakeError(ErrorReason reason, const FieldViolation& violation, std::string_view what);
 
 // The detail of a status made by MakeError, nothing for others.
 std::optional<ErrorDetail> GetErrorDetail(const absl::Status& status);
@@ -36,7 +42,7 @@ absl::Status PrefixField(const absl::Status& status, std::string_view prefix);
 absl::Status EpsError(std::string_view field, double eps);
 absl::Status MomentumError(std::string_view field, double momentum);
 absl::Status OutOfRangeError(std::string_view field, std::string_view value, std::string_view limit,
-                             std::string_view reason);
+                             ErrorReason reason);
 absl::Status ParameterLengthError(std::string_view field, int64_t got, int64_t want);
 absl::Status ShapeMismatchError(std::string_view field, std::string_view got, std::string_view want);
 absl::Status ByteCountError(std::string_view field, int64_t got, int64_t want);

@@ -25,11 +25,8 @@ int Threads(const CpuBackendOptions& options) {
 }
 
 absl::Status InCudaMemory() {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {.field = "device",
-                    .value = "the CPU",
-                    .limit = "the CUDA device that the tensors lie on",
-                    .reason = "CUDA_NOT_AVAILABLE"},
+  return MakeError(KernelReason("CUDA_NOT_AVAILABLE"),
+                   {.field = "device", .value = "the CPU", .limit = "the CUDA device that the tensors lie on"},
                    "cannot read CUDA memory");
 }
 

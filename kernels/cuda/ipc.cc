@@ -15,11 +15,11 @@ namespace {
 
 absl::Status HandleError(std::string_view what) {
   return OutOfRangeError("cuda.ipc_handle", what, "a handle of memory that another process has on the device",
-                         "BAD_CUDA_HANDLE");
+                         KernelReason("BAD_CUDA_HANDLE"));
 }
 
 absl::Status DeviceError(int device, std::string_view limit) {
-  return OutOfRangeError("cuda.device", absl::StrCat(device), limit, "CUDA_DEVICE");
+  return OutOfRangeError("cuda.device", absl::StrCat(device), limit, KernelReason("CUDA_DEVICE"));
 }
 
 // What is the caller's mistake, and what is not. The error is taken from the runtime, which would tell it again to the

@@ -10,7 +10,7 @@ namespace {
 absl::Status CheckAxes(const NormSpec& spec) {
   if (spec.axes().size() > kMaxRank) {
     return OutOfRangeError(SpecPath(spec, "axes"), Concat(spec.axes().size(), " axes"),
-                           Concat("at most ", kMaxRank, " axes"), "AXES_OUT_OF_RANGE");
+                           Concat("at most ", kMaxRank, " axes"), KernelReason("AXES_OUT_OF_RANGE"));
   }
   for (size_t i = 0; i < spec.axes().size(); ++i) {
     absl::Status status = CheckAxis(spec, Concat("axes[", i, "]"), spec.axes()[i]);
@@ -26,7 +26,8 @@ absl::StatusOr<Shape> ListedAxes(const NormSpec& spec, int64_t rank) {
     const absl::StatusOr<int64_t> axis = ResolveAxis(path, spec.axes()[i], rank);
     if (!axis.ok()) return axis.status();
     if (std::find(axes.begin(), axes.end(), *axis) != axes.end()) {
-      return OutOfRangeError(path, Concat(spec.axes()[i]), "an axis that is not listed before", "DUPLICATE_AXIS");
+      return OutOfRangeError(path, Concat(spec.axes()[i]), "an axis that is not listed before",
+                             KernelReason("DUPLICATE_AXIS"));
     }
     axes.push_back(*axis);
   }
@@ -85,20 +86,20 @@ absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
 absl::Status CheckGroups(const NormSpec& spec) {
   if (spec.num_groups() >= 1) return absl::OkStatus();
   return OutOfRangeError(SpecPath(spec, "num_groups"), Concat(spec.num_groups()), "at least 1",
-                         "NUM_GROUPS_OUT_OF_RANGE");
+                         KernelReason("NUM_GROUPS_OUT_OF_RANGE"));
 }
 
 absl::Status CheckGroupsOf(const NormSpec& spec, int64_t channels, int64_t most) {
   if (spec.num_groups() <= most && channels % spec.num_groups() == 0) return absl::OkStatus();
   const std::string_view limit = spec.num_groups() > most ? "at most" : "a divisor of";
   return OutOfRangeError(PlanPath(spec, "num_groups"), Concat(spec.num_groups()),
-                         Concat(limit, " the number of channels, ", channels), "NUM_GROUPS_OUT_OF_RANGE");
+                         Concat(limit, " the number of channels, ", channels), KernelReason("NUM_GROUPS_OUT_OF_RANGE"));
 }
 
 absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axis) {
   if (axis >= -kMaxRank && axis < kMaxRank) return absl::OkStatus();
   return OutOfRangeError(SpecPath(spec, field), Concat(axis), Concat("between ", -kMaxRank, " and ", kMaxRank - 1),
-                         "AXIS_OUT_OF_RANGE");
+                         KernelReason("AXIS_OUT_OF_RANGE"));
 }
 
 absl::Status CheckShapeOrAxes(const NormSpec& spec) {
@@ -120,7 +121,7 @@ absl::Status CheckShapeOrAxes(const NormSpec& spec) {
 absl::StatusOr<int64_t> ResolveAxis(std::string_view path, int64_t axis, int64_t rank) {
   if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
   return OutOfRangeError(path, Concat(axis), Concat("between ", -rank, " and ", rank - 1, " for rank ", rank),
-                         "AXIS_OUT_OF_RANGE");
+                         KernelReason("AXIS_OUT_OF_RANGE"));
 }
 
 absl::Status LowerShapeOrAxes(const NormSpec& spec, NormPlan* plan) {

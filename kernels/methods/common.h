@@ -46,7 +46,7 @@ template <typename Enum>
 absl::Status CheckEnum(const NormSpec& spec, std::string_view field, Enum value, Enum last, std::string_view names) {
   const int number = static_cast<int>(value);
   if (number >= 1 && number <= static_cast<int>(last)) return absl::OkStatus();
-  return OutOfRangeError(SpecPath(spec, field), Concat(number), names, "UNKNOWN_ENUM_VALUE");
+  return OutOfRangeError(SpecPath(spec, field), Concat(number), names, KernelReason("UNKNOWN_ENUM_VALUE"));
 }
 
 absl::Status CheckLayout(const NormSpec& spec);

@@ -21,16 +21,17 @@ constexpr AttributeInfo kAttributes[] = {
 absl::Status Validate(const NormSpec& spec) {
   const auto& method = std::get<LpNormSpec>(spec.attributes);
   if (method.p.has_value() && !(*method.p >= 1)) {
-    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*method.p), "at least 1", "P_OUT_OF_RANGE");
+    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*method.p), "at least 1", KernelReason("P_OUT_OF_RANGE"));
   }
   if (!method.p.has_value() && method.order < 1) {
-    return OutOfRangeError(SpecPath(spec, "order"), Concat(method.order), "at least 1", "ORDER_OUT_OF_RANGE");
+    return OutOfRangeError(SpecPath(spec, "order"), Concat(method.order), "at least 1",
+                           KernelReason("ORDER_OUT_OF_RANGE"));
   }
   if (method.Power() != 2 && spec.eps_mode == EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"), "EPS_MODE_INSIDE_SQRT",
                            "EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT for an order other than 2, which takes no "
                            "square root",
-                           "EPS_MODE_NOT_SUPPORTED");
+                           KernelReason("EPS_MODE_NOT_SUPPORTED"));
   }
   absl::Status status = CheckAxis(spec, "axis", method.axis);
   return status.ok() ? CheckShapeOrAxes(spec) : status;

@@ -23,10 +23,11 @@ absl::Status Validate(const NormSpec& spec) {
     return NotAllowedError(SpecPath(spec, "k"), "p and k exclude each other");
   }
   if (p.has_value() && !(*p > 0 && *p <= 1)) {
-    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*p), "above 0 and at most 1", "P_OUT_OF_RANGE");
+    return OutOfRangeError(SpecPath(spec, "p"), NumberText(*p), "above 0 and at most 1",
+                           KernelReason("P_OUT_OF_RANGE"));
   }
   if (k.has_value() && *k < 1) {
-    return OutOfRangeError(SpecPath(spec, "k"), Concat(*k), "at least 1", "K_OUT_OF_RANGE");
+    return OutOfRangeError(SpecPath(spec, "k"), Concat(*k), "at least 1", KernelReason("K_OUT_OF_RANGE"));
   }
   return CheckEnum(spec, "k_rounding", k_rounding, KRounding::kFloor, "K_ROUNDING_CEIL or K_ROUNDING_FLOOR");
 }
@@ -37,12 +38,12 @@ absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
   if (k.has_value()) {
     if (*k <= d) return *k;
     return OutOfRangeError(PlanPath(spec, "k"), Concat(*k), Concat("between 1 and the last extent of x, ", d),
-                           "K_OUT_OF_RANGE");
+                           KernelReason("K_OUT_OF_RANGE"));
   }
   const int64_t length = PartialLength(*p, d, k_rounding);
   if (length >= 1 || d == 0) return length;
   return OutOfRangeError(PlanPath(spec, "p"), NumberText(*p),
-                         Concat("large enough that floor(p * ", d, ") is at least 1"), "K_OUT_OF_RANGE");
+                         Concat("large enough that floor(p * ", d, ") is at least 1"), KernelReason("K_OUT_OF_RANGE"));
 }
 
 // RMSNorm of the last axis whose mean of squares is that of its first k elements.

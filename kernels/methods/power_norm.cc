@@ -24,15 +24,15 @@ absl::Status Validate(const NormSpec& spec) {
   if (spec.eps_mode.has_value() && *spec.eps_mode != EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"),
                            *spec.eps_mode == EpsMode::kAddToRoot ? "EPS_MODE_ADD_TO_ROOT" : "EPS_MODE_CLAMP_ROOT",
-                           "EPS_MODE_INSIDE_SQRT", "EPS_MODE_NOT_SUPPORTED");
+                           "EPS_MODE_INSIDE_SQRT", KernelReason("EPS_MODE_NOT_SUPPORTED"));
   }
   if (!(power.alpha_fwd >= 0 && power.alpha_fwd <= 1)) {
     return OutOfRangeError(SpecPath(spec, "alpha_fwd"), NumberText(power.alpha_fwd), "between 0 and 1",
-                           "ALPHA_FWD_OUT_OF_RANGE");
+                           KernelReason("ALPHA_FWD_OUT_OF_RANGE"));
   }
   if (power.warmup_iters < 0) {
     return OutOfRangeError(SpecPath(spec, "warmup_iters"), Concat(power.warmup_iters), "at least 0",
-                           "WARMUP_ITERS_OUT_OF_RANGE");
+                           KernelReason("WARMUP_ITERS_OUT_OF_RANGE"));
   }
   return CheckGroups(spec);
 }

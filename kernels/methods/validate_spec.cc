@@ -22,7 +22,7 @@ absl::Status CheckCommon(const NormSpec& spec) {
   if (!TraitsOf(spec.method()).takes_parameters) return absl::OkStatus();  // nothing to do with them
   if (spec.weight_offset != 0 && spec.weight_offset != 1) {
     return OutOfRangeError(SpecPath(spec, "weight_offset"), NumberText(spec.weight_offset), "0 or 1",
-                           "WEIGHT_OFFSET_OUT_OF_RANGE");
+                           KernelReason("WEIGHT_OFFSET_OUT_OF_RANGE"));
   }
   return CheckEnum(spec, "cast_order", spec.cast_order, CastOrder::kCastThenAffine,
                    "CAST_ORDER_AFFINE_THEN_CAST or CAST_ORDER_CAST_THEN_AFFINE");

@@ -6,6 +6,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 
 namespace normd {
 namespace {
@@ -17,7 +18,7 @@ absl::Status Meet(const MemorySpace& space, const std::string& field, MemorySpac
   if (*all == space) return absl::OkStatus();
   return OutOfRangeError(field, Concat("memory of CUDA device ", space.index),
                          Concat("memory of device ", all->index, ", as the request's other CUDA memory"),
-                         "DIFFERENT_CUDA_DEVICES");
+                         ServerReason("DIFFERENT_CUDA_DEVICES"));
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ absl::StatusOr<MemorySpace> FindMemorySpace(const Call& call) {
   }
   if (!space.is_host() && call.device == Device::kCpu) {
     return OutOfRangeError("device", "DEVICE_CPU", "DEVICE_AUTO or DEVICE_CUDA: tensors lie in CUDA memory",
-                           "IN_CUDA_MEMORY");
+                           ServerReason("IN_CUDA_MEMORY"));
   }
   return space;
 }

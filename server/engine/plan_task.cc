@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "kernels/methods.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/engine/memory_space.h"
 #include "server/engine/shared_outputs.h"
@@ -112,7 +113,7 @@ absl::Status CheckKept(const Task& task) {
   if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
   return OutOfRangeError("mask", "1 value per channel left",
                          "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                         "SINGLE_VALUE_PER_CHANNEL");
+                         KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 
 absl::Status CheckResidual(const Task& task) {
@@ -221,7 +222,7 @@ absl::Status CheckOutputs(const Task& task) {
     const auto* lp = std::get_if<LpNormSpec>(&task.spec().attributes);
     const bool is_order = lp != nullptr && !lp->p.has_value();
     return OutOfRangeError(is_order ? "spec.lp_norm.order" : "spec.lp_norm.p", NumberText(task.plan().p),
-                           "2 where moments are asked for: other norms have none", "MOMENTS_NOT_DEFINED");
+                           "2 where moments are asked for: other norms have none", ServerReason("MOMENTS_NOT_DEFINED"));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "kernels/methods.h"
+#include "server/base/error_reasons.h"
 #include "server/engine/engine.h"
 #include "server/session/session_checks.h"
 
@@ -23,11 +24,12 @@ absl::Status CheckChannels(const Session& session) {
   const int64_t channels = session.num_channels;
   if (channels < 0 || (channels == 0 && spec.HasState())) {
     return OutOfRangeError("num_channels", Concat(channels), "at least 1 for a method with running state",
-                           "CHANNELS_OUT_OF_RANGE");
+                           ServerReason("CHANNELS_OUT_OF_RANGE"));
   }
   if (channels != 0 && !TraitsOf(spec.method()).has_channels) {
     return OutOfRangeError("num_channels", Concat(channels),
-                           Concat("0: ", Info(spec.method()).name, " has no channels"), "CHANNELS_OUT_OF_RANGE");
+                           Concat("0: ", Info(spec.method()).name, " has no channels"),
+                           ServerReason("CHANNELS_OUT_OF_RANGE"));
   }
   return absl::OkStatus();
 }
@@ -79,7 +81,7 @@ absl::Status CheckSessionParameters(const Session& session, const std::optional<
 
 absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
   if (!ttl.has_value() || *ttl > absl::ZeroDuration()) return absl::OkStatus();
-  return OutOfRangeError("ttl", absl::FormatDuration(*ttl), "above 0", "TTL_OUT_OF_RANGE");
+  return OutOfRangeError("ttl", absl::FormatDuration(*ttl), "above 0", ServerReason("TTL_OUT_OF_RANGE"));
 }
 
 bool HasVectors(const RunningState& state) { return !state.mean.empty() || !state.var.empty() || !state.phi.empty(); }

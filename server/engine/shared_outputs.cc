@@ -6,6 +6,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 
 namespace normd {
 namespace {
@@ -20,7 +21,7 @@ bool Overlap(const SharedBytes& a, const void* data, int64_t size_bytes) {
 
 absl::Status OverlapError(const std::string& field, std::string_view with) {
   return OutOfRangeError(field, Concat("bytes in common with ", with),
-                         "a range clear of all others; y may be exactly where x is", "RANGES_OVERLAP");
+                         "a range clear of all others; y may be exactly where x is", ServerReason("RANGES_OVERLAP"));
 }
 
 absl::Status CheckClearOfInputs(const Call& call, const WantedOutput& output, const std::string& field) {

@@ -9,6 +9,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
+#include "server/base/error_reasons.h"
 
 namespace normd {
 
@@ -30,15 +31,16 @@ absl::Status CheckMoments(const Moments& moments) {
     const Moment& m = moments[i];
     if (!(m.count >= 0) || std::floor(m.count) != m.count || std::isinf(m.count)) {
       return OutOfRangeError(absl::StrCat("moments.count[", i, "]"), absl::StrCat(m.count),
-                             "a whole number, at least 0", "MOMENTS_OUT_OF_RANGE");
+                             "a whole number, at least 0", ServerReason("MOMENTS_OUT_OF_RANGE"));
     }
     if (m.m2 < 0) {
       return OutOfRangeError(absl::StrCat("moments.m2[", i, "]"), absl::StrCat(m.m2), "at least 0",
-                             "MOMENTS_OUT_OF_RANGE");
+                             ServerReason("MOMENTS_OUT_OF_RANGE"));
     }
     if (m.count != moments.front().count) {
       return OutOfRangeError(absl::StrCat("moments.count[", i, "]"), absl::StrCat(m.count),
-                             absl::StrCat("equal to the first count, ", moments.front().count), "MOMENTS_OUT_OF_RANGE");
+                             absl::StrCat("equal to the first count, ", moments.front().count),
+                             ServerReason("MOMENTS_OUT_OF_RANGE"));
     }
   }
   return absl::OkStatus();
@@ -51,7 +53,7 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
   }
   if (groups % channels == 0) return absl::OkStatus();
   return OutOfRangeError("moments", absl::StrCat(groups), absl::StrCat("a multiple of C = ", channels),
-                         "MOMENTS_OUT_OF_RANGE");
+                         ServerReason("MOMENTS_OUT_OF_RANGE"));
 }
 
 bool AllFinite(const Moments& moments) {
@@ -150,7 +152,7 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   if (traits.refuses_single_values && moments.front().count == 1 &&
       spec.running().single_value == SingleValue::kRefuse) {
     return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
-                           "SINGLE_VALUE");
+                           ServerReason("SINGLE_VALUE"));
   }
   if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;
   ++state->num_batches;
@@ -196,7 +198,8 @@ absl::Status CheckRunningValues(absl::Span<const double> values, int64_t channel
   for (size_t i = 0; i < values.size(); ++i) {
     if ((rule.nan || !std::isnan(values[i])) && (rule.negative || !(values[i] < 0))) continue;
     return OutOfRangeError(std::string(field) + absl::StrCat("[", i, "]"), absl::StrCat(values[i]),
-                           rule.negative ? "a number" : "a number, at least 0", "RUNNING_VALUE_OUT_OF_RANGE");
+                           rule.negative ? "a number" : "a number, at least 0",
+                           ServerReason("RUNNING_VALUE_OUT_OF_RANGE"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/session/session_checks.h"
 
@@ -35,10 +36,9 @@ int64_t ParameterBytes(const OwnedParameters& parameters) {
 
 // What a caller has validated belongs to the session that it read, and to no other of the same name.
 absl::Status SessionReplacedError(const std::string& id) {
-  return MakeError(
-      absl::StatusCode::kAborted,
-      {.field = "session", .value = id, .limit = "the session that was read", .reason = "SESSION_REPLACED"},
-      "it was deleted and created again meanwhile");
+  return MakeError(ServerReason("SESSION_REPLACED"),
+                   {.field = "session", .value = id, .limit = "the session that was read"},
+                   "it was deleted and created again meanwhile");
 }
 
 void FillDefaults(Session* session) {

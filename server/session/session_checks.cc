@@ -8,6 +8,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/session/running_state.h"
 
@@ -51,10 +52,12 @@ absl::Status ValidateSessionId(std::string_view id) {
   // A shown id is cut: it is the caller's text.
   const std::string shown(id.substr(0, kMaxIdBytes + 1));
   if (!HasIdForm(id)) {
-    return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", "SESSION_ID_FORM");
+    return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?",
+                           ServerReason("SESSION_ID_FORM"));
   }
   for (const MethodDefinition* method : AllMethods()) {
-    if (method->info.name == id) return OutOfRangeError("session_id", shown, "no method's name", "SESSION_ID_RESERVED");
+    if (method->info.name == id)
+      return OutOfRangeError("session_id", shown, "no method's name", ServerReason("SESSION_ID_RESERVED"));
   }
   return absl::OkStatus();
 }
@@ -63,7 +66,8 @@ absl::Status ValidateStepId(const StepId& step) {
   NORMD_RETURN_IF_ERROR(CheckStepIdSize(step));
   if (HidesText(step.client_id)) {
     return OutOfRangeError("step.client_id", absl::CHexEscape(step.client_id),
-                           "no control characters and none that turn the direction of text", "CLIENT_ID_FORM");
+                           "no control characters and none that turn the direction of text",
+                           ServerReason("CLIENT_ID_FORM"));
   }
   return absl::OkStatus();
 }
@@ -71,9 +75,10 @@ absl::Status ValidateStepId(const StepId& step) {
 absl::Status CheckStepIdSize(const StepId& step) {
   if (step.client_id.empty() || step.client_id.size() > kMaxClientIdBytes) {
     return OutOfRangeError("step.client_id", absl::StrCat(step.client_id.size(), " bytes"), "1 to 128 bytes",
-                           "CLIENT_ID_LENGTH");
+                           ServerReason("CLIENT_ID_LENGTH"));
   }
-  if (step.sequence == 0) return OutOfRangeError("step.sequence", "0", "at least 1", "SEQUENCE_OUT_OF_RANGE");
+  if (step.sequence == 0)
+    return OutOfRangeError("step.sequence", "0", "at least 1", ServerReason("SEQUENCE_OUT_OF_RANGE"));
   return absl::OkStatus();
 }
 
@@ -95,12 +100,12 @@ bool IsLabelText(std::string_view text) {
 absl::Status ValidateLabels(const std::map<std::string, std::string>& labels) {
   if (labels.size() > kMaxLabels) {
     return OutOfRangeError("labels", absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels),
-                           "TOO_MANY_LABELS");
+                           ServerReason("TOO_MANY_LABELS"));
   }
   constexpr std::string_view kForm = "1 to 63 (value: 0 to 63) characters of A-Z a-z 0-9 . _ - /";
   for (const auto& [key, value] : labels) {
-    if (key.empty() || !IsLabelText(key)) return OutOfRangeError("labels", key, kForm, "LABEL_FORM");
-    if (!IsLabelText(value)) return OutOfRangeError("labels." + key, value, kForm, "LABEL_FORM");
+    if (key.empty() || !IsLabelText(key)) return OutOfRangeError("labels", key, kForm, ServerReason("LABEL_FORM"));
+    if (!IsLabelText(value)) return OutOfRangeError("labels." + key, value, kForm, ServerReason("LABEL_FORM"));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd {
@@ -18,13 +19,14 @@ absl::Status CheckRange(const CudaAllocation& allocation, uint64_t offset, int64
   const auto allocated = static_cast<uint64_t>(allocation.size_bytes);
   if (offset > allocated) {
     return OutOfRangeError("cuda.offset", absl::StrCat(offset),
-                           absl::StrCat("at most ", allocated, ", the size of the allocation"), "REGION_SIZE");
+                           absl::StrCat("at most ", allocated, ", the size of the allocation"),
+                           ServerReason("REGION_SIZE"));
   }
   if (static_cast<uint64_t>(size_bytes) > allocated - offset) {
     return OutOfRangeError(
         "size_bytes", absl::StrCat(size_bytes),
         absl::StrCat("at most ", allocated - offset, ", the rest of the allocation from offset ", offset),
-        "REGION_SIZE");
+        ServerReason("REGION_SIZE"));
   }
   return absl::OkStatus();
 }
@@ -39,12 +41,12 @@ absl::Status CudaHandles::Check(const CudaRange& range) const {
   if (opener_.devices.empty()) return CudaNotAvailableError("cuda");
   if (range.handle.size() != kCudaHandleBytes) {
     return OutOfRangeError("cuda.ipc_handle", absl::StrCat(range.handle.size(), " bytes"),
-                           absl::StrCat(kCudaHandleBytes, " bytes"), "BAD_CUDA_HANDLE");
+                           absl::StrCat(kCudaHandleBytes, " bytes"), KernelReason("BAD_CUDA_HANDLE"));
   }
   if (std::find(opener_.devices.begin(), opener_.devices.end(), range.device) == opener_.devices.end()) {
     return OutOfRangeError(kDeviceField, absl::StrCat(range.device),
                            absl::StrCat("a device that this server uses: ", absl::StrJoin(opener_.devices, ", ")),
-                           "CUDA_DEVICE");
+                           KernelReason("CUDA_DEVICE"));
   }
   return absl::OkStatus();
 }
@@ -84,7 +86,8 @@ absl::StatusOr<bool> CudaHandles::TakeOpen(const std::string& handle, int device
   Entry& entry = found->second;
   if (entry.device != device) {
     return OutOfRangeError(kDeviceField, absl::StrCat(device),
-                           absl::StrCat(entry.device, ", which the handle is registered with already"), "CUDA_DEVICE");
+                           absl::StrCat(entry.device, ", which the handle is registered with already"),
+                           KernelReason("CUDA_DEVICE"));
   }
   ++entry.users;
   return true;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd {
@@ -95,7 +96,7 @@ absl::StatusOr<uint64_t> PackRange(const void* base, int64_t size_bytes) {
   const uint64_t begin = reinterpret_cast<uintptr_t>(base) & ~(page - 1);
   constexpr uint64_t kMaxBytes = kMaxCount << kUnitShift;
   if (size_bytes < 1 || static_cast<uint64_t>(size_bytes) > kMaxBytes - 2 * page) {
-    return OutOfRangeError("size_bytes", absl::StrCat(size_bytes), "1 byte to 1 TiB", "REGION_SIZE");
+    return OutOfRangeError("size_bytes", absl::StrCat(size_bytes), "1 byte to 1 TiB", ServerReason("REGION_SIZE"));
   }
   const uint64_t end = (reinterpret_cast<uintptr_t>(base) + size_bytes + page - 1) & ~(page - 1);
   if (begin == 0 || (begin >> kUnitShift) > kMaxFirst) {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -27,17 +28,16 @@ constexpr size_t kMaxPosixNameBytes = 251;  // with the slash; glibc refuses lon
 
 absl::Status DescriptorError(std::string_view value) {
   return MakeError(
-      absl::StatusCode::kInvalidArgument,
+      ServerReason("BAD_DESCRIPTOR"),
       {.field = "descriptor",
        .value = std::string(value),
-       .limit = "a memory object open for reading and writing: memfd_create without huge pages, or shm_open",
-       .reason = "BAD_DESCRIPTOR"},
+       .limit = "a memory object open for reading and writing: memfd_create without huge pages, or shm_open"},
       "not memory to share");
 }
 
 absl::Status PosixNameError(std::string_view value) {
   return OutOfRangeError("posix_name", value, "a slash and 1 to 250 other characters, with an allowed prefix",
-                         "BAD_POSIX_NAME");
+                         ServerReason("BAD_POSIX_NAME"));
 }
 
 absl::Status CheckPosixName(std::string_view name, const std::vector<std::string>& allowed_prefixes) {
@@ -78,7 +78,8 @@ absl::Status MapError(int error) {
 
 absl::Status MappedRegion::CheckSize(uint64_t size_bytes, int64_t max_size_bytes) {
   if (size_bytes >= 1 && size_bytes <= static_cast<uint64_t>(max_size_bytes)) return absl::OkStatus();
-  return OutOfRangeError("size_bytes", absl::StrCat(size_bytes), absl::StrCat("1 to ", max_size_bytes), "REGION_SIZE");
+  return OutOfRangeError("size_bytes", absl::StrCat(size_bytes), absl::StrCat("1 to ", max_size_bytes),
+                         ServerReason("REGION_SIZE"));
 }
 
 absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromDescriptor(UniqueFd descriptor, uint64_t size_bytes,
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromDescriptor(Uniqu
   NORMD_ASSIGN_OR_RETURN(const ObjectSize object, FindObjectSize(descriptor.get()));
   if (static_cast<int64_t>(size_bytes) > object.size_bytes) {
     return OutOfRangeError("size_bytes", absl::StrCat(size_bytes),
-                           absl::StrCat("at most ", object.size_bytes, ", the size of the object"), "REGION_SIZE");
+                           absl::StrCat("at most ", object.size_bytes, ", the size of the object"),
+                           ServerReason("REGION_SIZE"));
   }
   void* const data = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (data == MAP_FAILED) return MapError(errno);
@@ -112,11 +114,10 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromPosixName(
   // Not to wait where the name is a pipe's, not to follow where it is a link (shm_open does that much itself).
   UniqueFd descriptor(shm_open(std::string(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
   if (!descriptor.valid()) {
-    return MakeError(absl::StatusCode::kNotFound,
+    return MakeError(ServerReason("OBJECT_NOT_FOUND"),
                      {.field = "posix_name",
                       .value = std::generic_category().message(errno),
-                      .limit = "a shared-memory object that this server may read and write",
-                      .reason = "OBJECT_NOT_FOUND"},
+                      .limit = "a shared-memory object that this server may read and write"},
                      "cannot be opened");
   }
   return FromDescriptor(std::move(descriptor), size_bytes, max_size_bytes);

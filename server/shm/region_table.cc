@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd {
@@ -32,13 +33,14 @@ absl::Status CheckRange(const Region& region, uint64_t offset, uint64_t size_byt
   const uint64_t region_bytes = static_cast<uint64_t>(region.size_bytes());
   if (offset > region_bytes) {
     return OutOfRangeError("offset", absl::StrCat(offset),
-                           absl::StrCat("at most ", region_bytes, ", the size of the region"), "RANGE_OUT_OF_REGION");
+                           absl::StrCat("at most ", region_bytes, ", the size of the region"),
+                           ServerReason("RANGE_OUT_OF_REGION"));
   }
   if (size_bytes > region_bytes - offset) {
     return OutOfRangeError(
         "size_bytes", absl::StrCat(size_bytes),
         absl::StrCat("at most ", region_bytes - offset, ", the rest of the region from offset ", offset),
-        "RANGE_OUT_OF_REGION");
+        ServerReason("RANGE_OUT_OF_REGION"));
   }
   return absl::OkStatus();
 }

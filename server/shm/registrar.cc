@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "proto/wire/shm_registration.h"
+#include "server/base/error_reasons.h"
 
 namespace normd {
 namespace {
@@ -68,18 +69,19 @@ Packet Receive(int socket) {
 absl::Status CheckForm(const Packet& packet) {
   if (packet.size != sizeof(ShmRequest) || packet.too_long) {
     return OutOfRangeError("packet", absl::StrCat(packet.size, packet.too_long ? " bytes and more" : " bytes"),
-                           absl::StrCat(sizeof(ShmRequest), " bytes"), "BAD_PACKET");
+                           absl::StrCat(sizeof(ShmRequest), " bytes"), ServerReason("BAD_PACKET"));
   }
   if (packet.descriptors_cut) {
     return OutOfRangeError("descriptors", "not all could be taken", "1, while this server has room for it",
-                           "BAD_DESCRIPTOR");
+                           ServerReason("BAD_DESCRIPTOR"));
   }
   if (packet.request.magic != wire::kShmMagic) {
-    return OutOfRangeError("magic", absl::StrCat(packet.request.magic), absl::StrCat(wire::kShmMagic), "BAD_PACKET");
+    return OutOfRangeError("magic", absl::StrCat(packet.request.magic), absl::StrCat(wire::kShmMagic),
+                           ServerReason("BAD_PACKET"));
   }
   if (packet.request.version != wire::kShmVersion) {
     return OutOfRangeError("version", absl::StrCat(packet.request.version), absl::StrCat(wire::kShmVersion),
-                           "BAD_VERSION");
+                           ServerReason("BAD_VERSION"));
   }
   return absl::OkStatus();
 }
@@ -114,7 +116,8 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return OutOfRangeError("socket_path", absl::StrCat(path.size(), " bytes"), "1 to 107 bytes", "PATH_TOO_LONG");
+    return OutOfRangeError("socket_path", absl::StrCat(path.size(), " bytes"), "1 to 107 bytes",
+                           ServerReason("PATH_TOO_LONG"));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -225,10 +228,12 @@ class Registrar::Loop {
     const size_t descriptors = packet->descriptors.size();
     switch (packet->request.operation) {
       case wire::kShmRegister:
-        if (descriptors != 1) return OutOfRangeError("descriptors", absl::StrCat(descriptors), "1", "BAD_DESCRIPTOR");
+        if (descriptors != 1)
+          return OutOfRangeError("descriptors", absl::StrCat(descriptors), "1", ServerReason("BAD_DESCRIPTOR"));
         return Register(connection, std::move(packet->descriptors[0]), packet->request.size_bytes);
       case wire::kShmUnregister: {
-        if (descriptors != 0) return OutOfRangeError("descriptors", absl::StrCat(descriptors), "0", "BAD_DESCRIPTOR");
+        if (descriptors != 0)
+          return OutOfRangeError("descriptors", absl::StrCat(descriptors), "0", ServerReason("BAD_DESCRIPTOR"));
         const absl::Status removed = table_->Remove(connection.owner, wire::GetShmText(packet->request.region));
         if (!removed.ok()) return removed;
         --connection.regions;
@@ -236,7 +241,7 @@ class Registrar::Loop {
       }
       default:
         return OutOfRangeError("operation", absl::StrCat(packet->request.operation), "1 (register) or 2 (unregister)",
-                               "BAD_OPERATION");
+                               ServerReason("BAD_OPERATION"));
     }
   }
 

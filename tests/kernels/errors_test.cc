@@ -21,8 +21,8 @@ TEST(Errors, EachNamesFieldValueAndLimitInTextAndAsDetail) {
       {MomentumError("m", std::numeric_limits<double>::quiet_NaN()),
        "m: momentum out of range: nan; must be between 0 and 1", "m", "nan", "between 0 and 1",
        "MOMENTUM_OUT_OF_RANGE"},
-      {OutOfRangeError("f", "9", "1 to 8", "F_OUT_OF_RANGE"), "f: out of range: 9; must be 1 to 8", "f", "9", "1 to 8",
-       "F_OUT_OF_RANGE"},
+      {OutOfRangeError("f", "9", "1 to 8", KernelReason("K_OUT_OF_RANGE")), "f: out of range: 9; must be 1 to 8", "f",
+       "9", "1 to 8", "K_OUT_OF_RANGE"},
       {ParameterLengthError("parameters.weight", 4, 8), "parameters.weight: wrong number of elements: 4; must be 8",
        "parameters.weight", "4", "8", "PARAMETER_LENGTH"},
       {ShapeMismatchError("residual.tensor.shape", "[2]", "[3]"),
@@ -56,21 +56,22 @@ TEST(Errors, EachNamesFieldValueAndLimitInTextAndAsDetail) {
   }
 }
 
-TEST(MakeError, TakesAnyCode) {
-  const absl::Status status =
-      MakeError(absl::StatusCode::kResourceExhausted, {"x", "9 bytes", "at most 8", "BIG"}, "too big");
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+constexpr ErrorReason kNotInvalidArgument = KernelReason("CUDA_NOT_AVAILABLE");
+
+TEST(MakeError, TakesTheCodeOfTheReason) {
+  const absl::Status status = MakeError(kNotInvalidArgument, {"x", "9 bytes", "at most 8"}, "too big");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "x: too big: 9 bytes; must be at most 8");
 }
 
 TEST(GetErrorDetail, ReturnsAnyBytesAsTheyWere) {
-  const ErrorDetail detail = {"labels[\"3:a\"]", std::string("a\0:b\n", 5), "", "12:REASON"};
-  const std::optional<ErrorDetail> back = GetErrorDetail(MakeError(absl::StatusCode::kAborted, detail, "odd"));
+  const FieldViolation violation = {"labels[\"3:a\"]", std::string("a\0:b\n", 5), ""};
+  const std::optional<ErrorDetail> back = GetErrorDetail(MakeError(kNotInvalidArgument, violation, "odd"));
   ASSERT_TRUE(back.has_value());
-  EXPECT_EQ(back->field, detail.field);
-  EXPECT_EQ(back->value, detail.value);
-  EXPECT_EQ(back->limit, detail.limit);
-  EXPECT_EQ(back->reason, detail.reason);
+  EXPECT_EQ(back->field, violation.field);
+  EXPECT_EQ(back->value, violation.value);
+  EXPECT_EQ(back->limit, violation.limit);
+  EXPECT_EQ(back->reason, kNotInvalidArgument.name());
 }
 
 TEST(GetErrorDetail, IsNothingForStatusesFromElsewhere) {
@@ -105,10 +106,10 @@ TEST(PrefixField, JoinsWithOnePoint) {
 }
 
 TEST(PrefixField, KeepsCodeAndOtherPayloads) {
-  absl::Status status = MakeError(absl::StatusCode::kResourceExhausted, {"x", "9", "8", "BIG"}, "too big");
+  absl::Status status = MakeError(kNotInvalidArgument, {"x", "9", "8"}, "too big");
   status.SetPayload("other", absl::Cord("kept"));
   const absl::Status prefixed = PrefixField(status, "request");
-  EXPECT_EQ(prefixed.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(prefixed.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(prefixed.GetPayload("other"), absl::Cord("kept"));
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "proto/wire/split.h"
+#include "server/base/error_reasons.h"
 #include "server/engine/prepared_call.h"
 #include "server/engine/shared_outputs.h"
 #include "server/rpc/codec/call_memory.h"
@@ -130,7 +131,7 @@ absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteConte
 
 absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
   return OutOfRangeError("items", absl::StrCat(items, " items"), absl::StrCat("at most ", max_items, " items"),
-                         "TOO_MANY_ITEMS");
+                         ServerReason("TOO_MANY_ITEMS"));
 }
 
 // Whether the beginning of the reply is that of every such call: of several devices another one may have run this one.

@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "proto/wire/crc32c.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/transport/server_options.h"
 
 namespace normd::rpc {
@@ -43,7 +44,7 @@ void FlushSmall(std::string* small, std::vector<ReceivedBytes>* pieces) {
 absl::Status CheckSize(const v1::Chunked& chunked, std::string_view field, int64_t max_bytes) {
   if (chunked.size_bytes() <= static_cast<uint64_t>(max_bytes)) return absl::OkStatus();
   return OutOfRangeError(Concat(field, ".chunked.size_bytes"), Concat(chunked.size_bytes()),
-                         Concat("at most ", max_bytes), "TENSOR_TOO_LARGE");
+                         Concat("at most ", max_bytes), ServerReason("TENSOR_TOO_LARGE"));
 }
 
 }  // namespace
@@ -92,30 +93,32 @@ absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::v
   const int64_t missing_bytes = incoming.tensor.size_bytes - incoming.received_bytes;
   if (request.sequence() != sequence_) {
     return OutOfRangeError("sequence", Concat(request.sequence()),
-                           Concat(sequence_, ", that of the call whose chunks are awaited"), "CHUNK_SEQUENCE");
+                           Concat(sequence_, ", that of the call whose chunks are awaited"),
+                           ServerReason("CHUNK_SEQUENCE"));
   }
   if (chunk.offset() != incoming.received_bytes) {
     return OutOfRangeError("chunk.offset", Concat(chunk.offset()),
                            Concat(incoming.received_bytes, ", where the chunks of ", incoming.tensor.field, " end"),
-                           "CHUNK_OFFSET");
+                           ServerReason("CHUNK_OFFSET"));
   }
   if (size_bytes > kMaxChunkBytes) {
     return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"), Concat("at most ", kMaxChunkBytes),
-                           "CHUNK_TOO_LARGE");
+                           ServerReason("CHUNK_TOO_LARGE"));
   }
   if (size_bytes > missing_bytes) {
     return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"),
                            Concat("at most ", missing_bytes, ", what is missing of ", incoming.tensor.field),
-                           "CHUNK_PAST_END");
+                           ServerReason("CHUNK_PAST_END"));
   }
   if (size_bytes == 0 && missing_bytes > 0) return MissingError("chunk.data", "data in every chunk");
   if (chunk.last() != (size_bytes == missing_bytes)) {
     return OutOfRangeError("chunk.last", chunk.last() ? "true" : "false",
                            Concat("true of the chunk that completes ", incoming.tensor.field, ", and of no other"),
-                           "CHUNK_LAST");
+                           ServerReason("CHUNK_LAST"));
   }
   if (const uint32_t crc = CrcOf(data); crc != chunk.crc32c()) {
-    return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
+    return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"),
+                           ServerReason("CHUNK_CRC"));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/session/record/spec_messages.h"
@@ -95,7 +96,7 @@ absl::Status DecodeOutputs(const Request& from, Call& call) {
     const std::string field = absl::StrCat("outputs[", i, "].kind");
     if (kind <= 0 || kind > static_cast<int>(OutputKind::kMoments)) return UnknownEnumError(field, kind);
     if (seen[static_cast<size_t>(kind)]) {
-      return OutOfRangeError(field, v1::OutputKind_Name(kind), "each output once", "DUPLICATE_OUTPUT");
+      return OutOfRangeError(field, v1::OutputKind_Name(kind), "each output once", ServerReason("DUPLICATE_OUTPUT"));
     }
     seen.set(static_cast<size_t>(kind));
     WantedOutput& output = call.outputs.emplace_back(static_cast<OutputKind>(kind));
@@ -120,7 +121,7 @@ absl::Status DecodeMaxStaleness(const v1::NormalizeRequest& request, Call& call)
   const bool negative = duration.seconds() < 0 || duration.nanos() < 0;
   if (negative || duration.seconds() > kMaxSeconds || duration.nanos() > 999'999'999) {
     return OutOfRangeError("max_staleness", absl::StrCat(duration.seconds(), " s, ", duration.nanos(), " ns"),
-                           "0 to 1 hour", "MAX_STALENESS_OUT_OF_RANGE");
+                           "0 to 1 hour", ServerReason("MAX_STALENESS_OUT_OF_RANGE"));
   }
   call.max_staleness = absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
   return absl::OkStatus();
@@ -202,7 +203,7 @@ absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::stri
   if (name.size() > kSessionPrefix.size() && name.compare(0, kSessionPrefix.size(), kSessionPrefix) == 0) {
     return name.substr(kSessionPrefix.size());
   }
-  return OutOfRangeError(field, name, "of the form sessions/{id}", "SESSION_NAME_FORM");
+  return OutOfRangeError(field, name, "of the form sessions/{id}", ServerReason("SESSION_NAME_FORM"));
 }
 
 std::string_view MethodName(const v1::NormSpec& spec) {

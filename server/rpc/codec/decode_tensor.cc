@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd::rpc {
@@ -71,7 +72,7 @@ absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view fie
 }  // namespace
 
 absl::Status UnknownEnumError(std::string_view field, int value) {
-  return OutOfRangeError(field, absl::StrCat(value), "a known enum value", "UNKNOWN_ENUM_VALUE");
+  return OutOfRangeError(field, absl::StrCat(value), "a known enum value", KernelReason("UNKNOWN_ENUM_VALUE"));
 }
 
 absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field, TensorKind kind,
@@ -109,9 +110,11 @@ absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_vi
   Moments values(count.size());
   for (size_t i = 0; i < count.size(); ++i) {
     if (!(count[i] >= 0 && count[i] <= kMaxCount && count[i] == std::floor(count[i]))) {
-      return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "an integer >= 0", "COUNT_OUT_OF_RANGE");
+      return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "an integer >= 0",
+                             ServerReason("COUNT_OUT_OF_RANGE"));
     }
-    if (m2[i] < 0) return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), ">= 0", "M2_OUT_OF_RANGE");
+    if (m2[i] < 0)
+      return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), ">= 0", ServerReason("M2_OUT_OF_RANGE"));
     values[i] = {.count = count[i], .mean = mean[i], .m2 = m2[i]};
   }
   return values;

@@ -13,6 +13,7 @@
 #include "kernels/base/tsan_annotations.h"
 #include "proto/wire/split.h"
 #include "proto/wire/writer.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/codec/element_count.h"
 
 namespace normd::rpc {
@@ -28,7 +29,7 @@ void FreeBlock(void* block) {
 
 absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
   return OutOfRangeError("message", Concat(bytes.Length(), " bytes"), Concat("a valid ", into.GetTypeName()),
-                         "MALFORMED_MESSAGE");
+                         ServerReason("MALFORMED_MESSAGE"));
 }
 
 // A hostile peer can send a message in a million pieces, each of which costs more than its bytes: they are put
@@ -48,7 +49,7 @@ absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf
   if (!elements.has_value()) return MalformedError(bytes, into);
   if (*elements <= kMaxElements) return absl::OkStatus();
   return OutOfRangeError("message", Concat("more than ", kMaxElements, " fields"), Concat("at most ", kMaxElements),
-                         "TOO_MANY_ELEMENTS");
+                         ServerReason("TOO_MANY_ELEMENTS"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
 #include "server/session/record/spec_messages.h"
@@ -34,7 +35,8 @@ absl::StatusOr<std::optional<absl::Duration>> DecodeTtl(const v1::Session& messa
   const google::protobuf::Duration& ttl = message.ttl();
   const absl::Duration duration = absl::Seconds(ttl.seconds()) + absl::Nanoseconds(ttl.nanos());
   if (duration <= absl::ZeroDuration() || ttl.seconds() > kMaxSeconds) {
-    return OutOfRangeError("ttl", absl::FormatDuration(duration), "above 0, at most 10000 years", "TTL_OUT_OF_RANGE");
+    return OutOfRangeError("ttl", absl::FormatDuration(duration), "above 0, at most 10000 years",
+                           ServerReason("TTL_OUT_OF_RANGE"));
   }
   return duration;
 }
@@ -173,17 +175,17 @@ absl::StatusOr<Labels> DecodeFilter(const std::string& filter) {
   const std::vector<std::string> terms = absl::StrSplit(filter, " AND ");
   if (terms.size() > kMaxFilterTerms) {
     return OutOfRangeError("filter", Concat(terms.size(), " terms"), Concat("at most ", kMaxFilterTerms, " terms"),
-                           "FILTER_FORM");
+                           ServerReason("FILTER_FORM"));
   }
   for (const std::string& term : terms) {
     const size_t equals = term.find('=');
     const std::string key = term.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : term.substr(equals + 1);
     if (equals == std::string::npos || key.empty() || !IsLabelText(key) || !IsLabelText(value)) {
-      return OutOfRangeError("filter", term, "key=value terms joined by \" AND \"", "FILTER_FORM");
+      return OutOfRangeError("filter", term, "key=value terms joined by \" AND \"", ServerReason("FILTER_FORM"));
     }
     if (!labels.emplace(key, value).second) {
-      return OutOfRangeError("filter", term, "each key once", "FILTER_FORM");
+      return OutOfRangeError("filter", term, "each key once", ServerReason("FILTER_FORM"));
     }
   }
   return labels;
@@ -198,12 +200,14 @@ absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std
   std::string plain;
   const std::string prefix = filter + "\n";
   if (!absl::WebSafeBase64Unescape(token, &plain) || plain.compare(0, prefix.size(), prefix) != 0) {
-    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter", "PAGE_TOKEN");
+    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",
+                           ServerReason("PAGE_TOKEN"));
   }
   // What follows is compared with ids, in a database that takes no other bytes.
   std::string after_id = plain.substr(prefix.size());
   if (const absl::Status valid = ValidateSessionId(after_id); !valid.ok()) {
-    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter", "PAGE_TOKEN");
+    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",
+                           ServerReason("PAGE_TOKEN"));
   }
   return after_id;
 }

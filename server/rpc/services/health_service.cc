@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/errors.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
@@ -39,10 +40,9 @@ std::vector<Route> HealthService::Routes() {
 
 void HealthService::Check(const std::string& service, Reply reply) {
   if (!IsKnown(service)) {
-    return reply(MakeError(
-        absl::StatusCode::kNotFound,
-        {.field = "service", .value = service, .limit = "a service of this server", .reason = "SERVICE_UNKNOWN"},
-        "unknown service"));
+    return reply(MakeError(ServerReason("SERVICE_UNKNOWN"),
+                           {.field = "service", .value = service, .limit = "a service of this server"},
+                           "unknown service"));
   }
   bool serving = false;
   {

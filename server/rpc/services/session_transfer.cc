@@ -11,6 +11,7 @@
 #include "kernels/methods.h"
 #include "normd/v1/sessions.pb.h"
 #include "proto/wire/crc32c.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/session_messages.h"
@@ -134,14 +135,15 @@ class Import : public std::enable_shared_from_this<Import> {
     if (complete_) return NotAllowedError("chunk", "nothing may follow the last chunk");
     if (chunk.offset() != size) {
       return OutOfRangeError("chunk.offset", Concat(chunk.offset()), Concat(size, ", where the chunks before it end"),
-                             "CHUNK_OFFSET");
+                             ServerReason("CHUNK_OFFSET"));
     }
     if (chunk_size == 0 && !chunk.last()) return MissingError("chunk.data", "data in every chunk but the last");
     if (chunk_size > kMaxChunkBytes) return LimitExceededError("chunk.data", chunk_size, kMaxChunkBytes);
     const int64_t max_record_bytes = kRecordBytesPerParameterByte * engine_->session_limits().max_parameter_bytes;
     if (size + chunk_size > max_record_bytes) return LimitExceededError("record", size + chunk_size, max_record_bytes);
     if (const uint32_t crc = wire::Crc32c(chunk.data()); crc != chunk.crc32c()) {
-      return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"), "CHUNK_CRC");
+      return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"),
+                             ServerReason("CHUNK_CRC"));
     }
     record_ += chunk.data();
     complete_ = chunk.last();

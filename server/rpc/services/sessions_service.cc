@@ -13,6 +13,7 @@
 #include "kernels/base/strings.h"
 #include "kernels/methods.h"
 #include "normd/v1/sessions.pb.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
@@ -104,7 +105,8 @@ void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessio
 absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
   ListQuery query;
   if (request.page_size() < 0) {
-    return OutOfRangeError("page_size", Concat(request.page_size()), "at least 0", "PAGE_SIZE_OUT_OF_RANGE");
+    return OutOfRangeError("page_size", Concat(request.page_size()), "at least 0",
+                           ServerReason("PAGE_SIZE_OUT_OF_RANGE"));
   }
   query.page_size = request.page_size() == 0 ? kDefaultPageSize : std::min(request.page_size(), kMaxPageSize);
   NORMD_ASSIGN_OR_RETURN(query.labels, DecodeFilter(request.filter()));

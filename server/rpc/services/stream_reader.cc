@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "proto/wire/split.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/codec/call_memory.h"
 #include "server/rpc/codec/decode_call.h"
@@ -178,7 +179,8 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
   if (bytes > context_->admission->limits().max_caller_bytes) {
     // It would be refused for ever.
     return OutOfRangeError("call.x.chunked", Concat(bytes, " bytes with its residual and their outputs"),
-                           Concat("at most ", context_->admission->limits().max_caller_bytes), "TENSOR_TOO_LARGE");
+                           Concat("at most ", context_->admission->limits().max_caller_bytes),
+                           ServerReason("TENSOR_TOO_LARGE"));
   }
   NORMD_ASSIGN_OR_RETURN(item->chunk_bytes, context_->admission->Reserve(bytes, [this] { return stream_->peer(); }));
   for (const ChunkedTensor& tensor : *tensors) request.tensors->AwaitChunked(tensor.field, tensor.size_bytes);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd::rpc {
@@ -16,7 +17,8 @@ constexpr int kMaxQueues = 64;
 
 absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
-  return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("in [", min, ", ", max, "]"), "OPTION_OUT_OF_RANGE");
+  return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("in [", min, ", ", max, "]"),
+                         ServerReason("OPTION_OUT_OF_RANGE"));
 }
 
 }  // namespace

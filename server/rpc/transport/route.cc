@@ -2,6 +2,7 @@
 
 #include "kernels/base/errors.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/transport/status.h"
 
@@ -109,7 +110,7 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
   if (announced > context->max_message_bytes) {
     return Refuse(*context, std::move(stream),
                   OutOfRangeError("message", Concat(announced, " bytes"),
-                                  Concat("at most ", context->max_message_bytes), "MESSAGE_TOO_LARGE"));
+                                  Concat("at most ", context->max_message_bytes), ServerReason("MESSAGE_TOO_LARGE")));
   }
   // Of nothing yet, which always fits.
   Reservation held = *context->admission->Reserve(0, [] { return std::string(); });

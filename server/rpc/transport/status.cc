@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
 #include "kernels/base/errors.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 
 namespace normd::rpc {
@@ -67,9 +68,9 @@ void AddRetryInfo(google::rpc::Status* message) {
 
 // The type that the name in a NOT_FOUND is of.
 std::string_view ResourceType(const ErrorDetail& detail) {
-  if (detail.reason == "REGION_NOT_FOUND") return "normd.v1.SharedRange.region";
-  if (detail.reason == "OBJECT_NOT_FOUND") return "normd.v1.RegisterRegionRequest.posix_name";
-  if (detail.reason == "SERVICE_UNKNOWN") return "grpc.health.v1.service";
+  if (detail.reason == ServerReason("REGION_NOT_FOUND").name()) return "normd.v1.SharedRange.region";
+  if (detail.reason == ServerReason("OBJECT_NOT_FOUND").name()) return "normd.v1.RegisterRegionRequest.posix_name";
+  if (detail.reason == ServerReason("SERVICE_UNKNOWN").name()) return "grpc.health.v1.service";
   return "normd.v1.Session";
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/methods.h"
 #include "normd/store/v1/record.pb.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/session/record/record_pieces.h"
 #include "server/session/record/spec_messages.h"
@@ -161,7 +162,7 @@ absl::StatusOr<absl::Time> TimeFromMessage(const google::protobuf::Timestamp& me
   constexpr int64_t kLast = 253402300799;
   if (message.seconds() < kFirst || message.seconds() > kLast || message.nanos() < 0 || message.nanos() > 999999999) {
     return OutOfRangeError(field, absl::StrCat(message.seconds(), " s, ", message.nanos(), " ns"), "years 1 to 9999",
-                           "TIME_OUT_OF_RANGE");
+                           ServerReason("TIME_OUT_OF_RANGE"));
   }
   return absl::FromUnixSeconds(message.seconds()) + absl::Nanoseconds(message.nanos());
 }
@@ -173,7 +174,7 @@ absl::StatusOr<std::optional<absl::Duration>> TtlFromMessage(const Record& recor
   const bool positive = ttl.seconds() >= 0 && ttl.nanos() >= 0 && (ttl.seconds() > 0 || ttl.nanos() > 0);
   if (!positive || ttl.seconds() > kMaxSeconds || ttl.nanos() > 999999999) {
     return OutOfRangeError("ttl", absl::StrCat(ttl.seconds(), " s, ", ttl.nanos(), " ns"),
-                           "above 0, at most 10000 years", "TTL_OUT_OF_RANGE");
+                           "above 0, at most 10000 years", ServerReason("TTL_OUT_OF_RANGE"));
   }
   return std::optional<absl::Duration>(absl::Seconds(ttl.seconds()) + absl::Nanoseconds(ttl.nanos()));
 }
@@ -215,18 +216,17 @@ absl::StatusOr<std::vector<RowPlace>> MergeClients(absl::Span<const ClientRow> r
 
 absl::Status CheckSchema(const Record& record) {
   if (record.schema() >= 1 && record.schema() <= kRecordSchema) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {.field = "schema",
-                    .value = absl::StrCat(record.schema()),
-                    .limit = absl::StrCat("1 to ", kRecordSchema),
-                    .reason = "RECORD_SCHEMA"},
-                   "a record of another version");
+  return MakeError(
+      ServerReason("RECORD_SCHEMA"),
+      {.field = "schema", .value = absl::StrCat(record.schema()), .limit = absl::StrCat("1 to ", kRecordSchema)},
+      "a record of another version");
 }
 
 // Counters that a server could have reached by counting.
 absl::Status CheckCounter(uint64_t value, std::string_view field) {
   if (value <= INT64_MAX) return absl::OkStatus();
-  return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX), "COUNTER_OUT_OF_RANGE");
+  return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX),
+                         ServerReason("COUNTER_OUT_OF_RANGE"));
 }
 
 absl::Status CheckCounters(const Record& record) {
@@ -254,7 +254,8 @@ absl::Status CheckHead(const Record& record, const NormSpec& spec) {
   NORMD_RETURN_IF_ERROR(ValidateSessionId(record.id()));
   NORMD_RETURN_IF_ERROR(PrefixField(ValidateSpec(spec), "spec"));
   if (record.num_channels() < (spec.HasState() ? 1 : 0)) {
-    return OutOfRangeError("num_channels", absl::StrCat(record.num_channels()), "at least 1", "CHANNELS_OUT_OF_RANGE");
+    return OutOfRangeError("num_channels", absl::StrCat(record.num_channels()), "at least 1",
+                           ServerReason("CHANNELS_OUT_OF_RANGE"));
   }
   if (!v1::DType_IsValid(record.default_dtype())) {
     return DTypeError("default_dtype", absl::StrCat(static_cast<int>(record.default_dtype())));

@@ -105,7 +105,7 @@ class SpecReader {
   void ReadEnum(std::string_view name, int wire, int last, Domain* value) {
     if (wire < 0 || wire > last) {
       Fail(OutOfRangeError(Path(name), absl::StrCat(wire), absl::StrCat("a known value, 0 to ", last),
-                           "UNKNOWN_ENUM_VALUE"));
+                           KernelReason("UNKNOWN_ENUM_VALUE")));
     } else if (wire != 0) {
       *value = static_cast<Domain>(wire);
     }

@@ -9,6 +9,7 @@
 
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -66,7 +67,7 @@ bool SteppedBefore(const NamedClient& a, const NamedClient& b) {
 }  // namespace
 
 absl::Status BadStepsError(std::string_view what) {
-  return OutOfRangeError("clients", what, "step ids as a server writes them", "RECORD_STEPS");
+  return OutOfRangeError("clients", what, "step ids as a server writes them", ServerReason("RECORD_STEPS"));
 }
 
 void StepsToMessage(const StepLog& steps, Record* record) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/session/sqlite/sqlite_log.h"
 
@@ -53,11 +54,10 @@ std::optional<int64_t> ToColumn(std::optional<absl::Time> time) {
 }
 
 absl::Status SchemaError(int64_t found) {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
+  return MakeError(ServerReason("STORE_SCHEMA"),
                    {.field = "schema of the session store",
                     .value = absl::StrCat(found),
-                    .limit = absl::StrCat("at most ", kSchemaVersion),
-                    .reason = "STORE_SCHEMA"},
+                    .limit = absl::StrCat("at most ", kSchemaVersion)},
                    "written by a newer server");
 }
 

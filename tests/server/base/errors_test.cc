@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "server/base/error_reasons.h"
 
 namespace normd {
 namespace {
@@ -68,6 +72,32 @@ TEST(ServerErrors, MayPassLaterWhereWaitingHelps) {
   EXPECT_FALSE(MayPassLater(StoreFullError("a session")));
   EXPECT_FALSE(MayPassLater(SessionNotFoundError("a")));
   EXPECT_FALSE(MayPassLater(absl::OkStatus()));
+}
+
+bool IsUpperSnake(std::string_view name) {
+  return name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string_view::npos;
+}
+
+TEST(ErrorReasons, AreDeclaredOnceWithAnErrorCodeAMeaningAndARemedy) {
+  std::set<std::string_view> names;
+  for (const std::span<const ReasonRow> rows : {std::span<const ReasonRow>(kKernelReasons), {kServerReasons}}) {
+    for (const ReasonRow& row : rows) {
+      SCOPED_TRACE(std::string(row.name));
+      EXPECT_TRUE(!row.name.empty() && IsUpperSnake(row.name));
+      EXPECT_TRUE(names.insert(row.name).second) << "declared twice";
+      EXPECT_NE(row.code, absl::StatusCode::kOk);
+      EXPECT_TRUE(row.meaning.ends_with('.'));
+      EXPECT_TRUE(row.remedy.ends_with('.'));
+    }
+  }
+}
+
+TEST(ErrorReasons, ArePrintedARowEach) {
+  const std::string table = ErrorsMarkdown();
+  EXPECT_THAT(table, HasSubstr("| reason | code | meaning | what the caller does |\n|---|---|---|---|\n"));
+  EXPECT_THAT(table, HasSubstr("\n| `EPS_OUT_OF_RANGE` | INVALID_ARGUMENT | eps is negative, infinite or NaN. | "
+                               "Correct the request. |\n"));
+  EXPECT_THAT(table, HasSubstr("\n| `SESSION_EXISTS` | ALREADY_EXISTS | The session id is in use. | "));
 }
 
 absl::StatusOr<int> Half(int x) {
