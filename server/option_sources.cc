@@ -48,11 +48,10 @@ absl::Status UnknownArgumentError(const std::string& argument) {
   std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
   const std::string_view nearest = NearestOption(absl::StrReplaceAll(name, {{"-", "_"}}));
-  return MakeError(absl::StatusCode::kInvalidArgument,
+  return MakeError(ServerReason("UNKNOWN_OPTION"),
                    {.field = "command line",
                     .value = Concat("\"", argument, "\""),
-                    .limit = "one of the options that --help lists",
-                    .reason = "UNKNOWN_OPTION"},
+                    .limit = "one of the options that --help lists"},
                    nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Keeps the README true: the tables between markers are what `normd` itself prints, and the paths it names exist.
+"""Keeps every README true: tables are what `normd` prints, links and paths lead somewhere, no page is missing.
 
-    tests/check_readme.py NORMD [--write]     compares, or with --write puts the tables into the README
-    tests/check_readme.py --self-test         plants a stale table and a dead path and fails unless both are reported
+    tests/check_readme.py NORMD [--write]     compares, or with --write puts the tables into the pages first
+    tests/check_readme.py --self-test         plants one mistake of each kind and fails unless each is reported
 
-A marked table is everything between `<!-- BEGIN options -->` and `<!-- END options -->`.
+A table is everything between `<!-- BEGIN options -->` and `<!-- END options -->`, in whichever page has the two lines.
 """
 
 import os
@@ -12,65 +12,220 @@ import re
 import subprocess
 import sys
 
-TABLES = {"options": "--help=markdown", "metrics": "--help=metrics"}
-# `server/main.cc`, `kernels/`: inline code that starts with one of our folders is a path from the root.
-PATH = re.compile(r"`((?:client|deploy|kernels|proto|server|tests)/[\w./+-]*)`")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TABLES = {"options": "--help=markdown", "metrics": "--help=metrics", "errors": "--help=errors"}
+FOLDERS = (".ci", ".github", "client", "deploy", "kernels", "proto", "server", "tests")
+REQUIRED = (".github/CONTRIBUTING.md", ".github/SECURITY.md", "README.md", "client/README.md", "deploy/README.md",
+            "kernels/README.md", "kernels/cpu/README.md", "kernels/cuda/README.md", "proto/README.md",
+            "server/README.md", "tests/bench/README.md")
+MOST_README_LINES = 199
+
+MARKERS = re.compile(r"<!-- BEGIN (\w+) -->\n(.*?)\n?<!-- END \1 -->", re.DOTALL)
+MARKER = re.compile(r"<!-- (?:BEGIN|END) \w+ -->")
+FENCED = re.compile(r"^```.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)
+INLINE_CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+PATH = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*/?")
+SUFFIXES = (".cc", ".h", ".cu", ".cuh", ".md", ".proto", ".py", ".sh", ".txt", ".yaml", ".yml")
+PLACEHOLDER = re.compile(r"\bNAME\b")
 
 
-def region(name):
-    return re.compile(rf"(<!-- BEGIN {name} -->\n)(.*?)(\n?<!-- END {name} -->)", re.DOTALL)
+def tree(root):
+    """Every file and folder that is ours, from the root."""
+    paths = {name for name in os.listdir(root) if os.path.isfile(os.path.join(root, name))}
+    for top in FOLDERS:
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            relative = os.path.relpath(folder, root)
+            paths.add(relative)
+            paths.update(os.path.join(relative, name) for name in names)
+    return paths
 
 
-def check(text, tables, exists):
-    """Problems of a README's text, given the tables by name and whether a path exists."""
-    problems = []
-    for name, table in tables.items():
-        found = region(name).search(text)
-        if not found:
-            problems.append(f"no table between the markers of {name}")
-        elif found.group(2).strip() != table.strip():
-            problems.append(f"the table of {name} is not what the server prints: run tests/check_readme.py NORMD --write")
-    problems += [f"no such path: {path}" for path in sorted(set(PATH.findall(text))) if not exists(path)]
+def read_pages(root):
+    """Every .md file of the tree: path -> text."""
+    pages = {}
+    for path in sorted(tree(root)):
+        if path.endswith(".md"):
+            with open(os.path.join(root, path), encoding="utf-8") as source:
+                pages[path] = source.read()
+    return pages
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def table_problems(pages, tables):
+    problems, places = [], {}
+    for page, text in pages.items():
+        if len(MARKER.findall(text)) != 2 * len(MARKERS.findall(text)):
+            problems.append(f"{page}: a BEGIN marker without its END marker, or the other way round")
+        for found in MARKERS.finditer(text):
+            name, at = found.group(1), f"{page}:{line_of(text, found.start())}"
+            places.setdefault(name, []).append(at)
+            if name not in tables:
+                problems.append(f"{at}: normd prints no table that is called {name}")
+            elif found.group(2).strip() != tables[name].strip():
+                problems.append(f"{at}: the table of {name} is not what normd prints: --write puts that here")
+    for name in tables:
+        found = ", ".join(sorted(places.get(name, [])))
+        if len(places.get(name, [])) != 1:
+            problems.append(f"the table of {name} must be in one page, is in: {found or 'none'}")
     return problems
 
 
+def anchors(text):
+    """What `#...` of a link may say: the headings of a page, as GitHub spells them."""
+    headings = HEADING.findall(FENCED.sub(blank, text))
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    return {f"{anchor}-{plain[:i].count(anchor)}".removesuffix("-0") for i, anchor in enumerate(plain)}
+
+
+def link_problems(pages, paths):
+    problems = []
+    for page, text in pages.items():
+        prose = INLINE_CODE.sub(blank, FENCED.sub(blank, text))
+        for link in LINK.finditer(prose):
+            if re.match(r"[a-z]+:", link.group(1)):
+                continue
+            target, _, anchor = link.group(1).partition("#")
+            path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
+            at = f"{page}:{line_of(text, link.start())}"
+            if path not in paths:
+                problems.append(f"{at}: a link to {path}, which does not exist")
+            elif anchor and anchor not in anchors(pages.get(path, "")):
+                problems.append(f"{at}: a link to #{anchor}, which {path} does not have")
+    return problems
+
+
+def looks_like_a_path(mention):
+    first, slash, _ = mention.partition("/")
+    if not PATH.fullmatch(mention) or PLACEHOLDER.search(mention) or first == "build":
+        return False
+    return bool(slash and first in FOLDERS) or mention.endswith(("/",) + SUFFIXES)
+
+
+def path_problems(pages, paths):
+    """A path is from the root or from the page's folder. What does not begin with one of our folders may also leave out
+    the folders before it: `rows.cc`, `transport/`."""
+    endings = {path[cut + 1:] for path in paths for cut in (i for i, letter in enumerate(path) if letter == "/")}
+    problems = []
+    for page, text in pages.items():
+        for code in INLINE_CODE.finditer(FENCED.sub(blank, text)):
+            mention = code.group(1)
+            path = mention.rstrip("/")
+            from_page = os.path.normpath(os.path.join(os.path.dirname(page), path))
+            shortened = path in endings and path.split("/")[0] not in FOLDERS
+            if looks_like_a_path(mention) and not (path in paths or from_page in paths or shortened):
+                problems.append(f"{page}:{line_of(text, code.start())}: no such path: {mention}")
+    return problems
+
+
+def page_problems(pages):
+    problems = [f"no such page: {page}" for page in REQUIRED if page not in pages]
+    lines = pages.get("README.md", "").count("\n")
+    if lines > MOST_README_LINES:
+        problems.append(f"README.md: {lines} lines, at most {MOST_README_LINES}: details belong into the folders' pages")
+    return problems
+
+
+def reason_problems(table, sources):
+    """A reason of the printed table that no error is made with. (Undeclared ones do not compile.)"""
+    used = set(re.findall(r'\b(?:Kernel|Server)Reason\("(\w+)"\)(?!\.name)', sources))
+    return [f"no error has the reason {name}" for name in re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+            if name not in used]
+
+
+def check(pages, paths, tables, sources):
+    return (page_problems(pages) + table_problems(pages, tables) + link_problems(pages, paths) +
+            path_problems(pages, paths) + reason_problems(tables.get("errors", ""), sources))
+
+
 def self_test():
-    good = "<!-- BEGIN options -->\n| a |\n<!-- END options -->\nsee `server/main.cc`\n"
-    failures = []
-    if check(good, {"options": "| a |\n"}, lambda path: True):
-        failures.append("a true README was refused")
-    if not any("not what the server prints" in p for p in check(good, {"options": "| b |\n"}, lambda path: True)):
-        failures.append("a stale table was not reported")
-    if not any("no table" in p for p in check(good, {"metrics": "| a |\n"}, lambda path: True)):
-        failures.append("a missing table was not reported")
-    if check(good, {"options": "| a |"}, lambda path: False) != ["no such path: server/main.cc"]:
-        failures.append("a dead path was not reported")
-    print("\n".join(failures) or "self-test: 4 checks, 0 wrong")
+    tables = {"options": "| a |\n", "errors": "| `A_REASON` |\n"}
+    sources = 'MakeError(KernelReason("A_REASON"), ...); x == ServerReason("COMPARED").name()'
+    paths = set(REQUIRED) | {"kernels", "server", "server/main.cc", "server/rpc/codec", "server/rpc/codec/x.cc"}
+    pages = {page: "# A page\n" for page in REQUIRED}
+    options = "<!-- BEGIN options -->\n| a |\n<!-- END options -->\n"
+    pages["server/README.md"] = (
+        "# One\n## Two `words`\n" + options + "<!-- BEGIN errors -->\n| `A_REASON` |\n<!-- END errors -->\n"
+        "`server/main.cc` `main.cc` `rpc/codec/` `codec/` `x.cc` `kernels/NAME.cc` `build/x.cc` `text/plain` `in.npy`\n"
+        "[root](../README.md) [anchor](#two-words) [web](https://example.org/x.md)\n"
+        "```sh\ncat server/none.cc '`server/none.cc`' '[none](none.md)'\n```\n")
+    mistakes = {  # what is planted: (page, what is added, what is reported)
+        "a stale table": ("server/README.md", ("| a |", "| b |"), "server/README.md:3: the table of options is not"),
+        "a missing table": ("server/README.md", (options, ""), "table of options must be in one page, is in: none"),
+        "a table twice": ("kernels/README.md", ("", options), "is in: kernels/README.md:1, server/README.md:3"),
+        "an unknown table": ("kernels/README.md", ("", options.replace("options", "limits")), "no table that is called limits"),
+        "half a marker": ("kernels/README.md", ("", "<!-- BEGIN options -->\n"), "without its END"),
+        "a dead link": ("kernels/README.md", ("", "\n[x](cpu/none.md)\n"), "kernels/README.md:2: a link to kernels/cpu/none.md"),
+        "a dead anchor": ("kernels/README.md", ("", "[x](../server/README.md#three)\n"), "a link to #three"),
+        "a dead path": ("kernels/README.md", ("", "`server/none.cc`\n"), "kernels/README.md:1: no such path: server/none.cc"),
+        "a dead folder": ("kernels/README.md", ("", "`none/`\n"), "no such path: none/"),
+        "a dead path of a folder": ("server/README.md", ("# One", "`rpc/none.cc`"), "no such path: rpc/none.cc"),
+        "a shortened path that begins with one of our folders": ("server/README.md", ("# One", "`server/x.cc`"),
+                                                                  "no such path: server/x.cc"),
+        "a long README": ("README.md", ("", "\n" * 200), "README.md: 201 lines, at most 199"),
+        "a missing page": ("proto/README.md", None, "no such page: proto/README.md"),
+    }
+    failures = [f"a true page was refused: {problem}" for problem in check(pages, paths, tables, sources)]
+    for name, (page, change, report) in mistakes.items():
+        planted = dict(pages)
+        text = planted.pop(page)
+        if change is not None:
+            planted[page] = text.replace(change[0], change[1], 1)
+        problems = check(planted, paths, tables, sources)
+        if len(problems) != 1 and name not in ("half a marker", "a stale table") or not any(report in p for p in problems):
+            failures.append(f"{name} was reported as {problems}")
+    for name in ("COMPARED", "NEVER"):
+        if check(pages, paths, tables | {"errors": f"| `{name}` |"}, sources)[-1:] != [f"no error has the reason {name}"]:
+            failures.append(f"the unused reason {name} was not reported")
+    print("\n".join(failures) or f"self-test: {len(mistakes) + 3} checks, 0 wrong")
     return 1 if failures else 0
+
+
+def printed_tables(normd):
+    # Without NORMD_* variables, which would be taken for options.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NORMD_")}
+    return {name: subprocess.run([normd, flag], check=True, capture_output=True, text=True, env=environment,
+                                 timeout=30).stdout for name, flag in TABLES.items()}
+
+
+def write(root, pages, tables):
+    for page, text in pages.items():
+        written = MARKERS.sub(lambda m: f"<!-- BEGIN {m.group(1)} -->\n{tables.get(m.group(1), m.group(2)).strip()}\n"
+                              f"<!-- END {m.group(1)} -->", text)
+        if written != text:
+            with open(os.path.join(root, page), "w", encoding="utf-8") as out:
+                out.write(written)
+
+
+def read_sources(root):
+    """What may make errors: kernels/ and server/ without the lists of reasons."""
+    text = ""
+    for path in sorted(tree(root)):
+        if path.startswith(("kernels/", "server/")) and path.endswith((".cc", ".h")) and "error_reasons" not in path:
+            with open(os.path.join(root, path), encoding="utf-8") as source:
+                text += source.read()
+    return text
 
 
 def main():
     if "--self-test" in sys.argv[1:]:
         return self_test()
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    readme = os.path.join(root, "README.md")
-    with open(readme, encoding="utf-8") as source:
-        text = source.read()
-    tables = {}
-    for name, flag in TABLES.items():
-        # Without NORMD_* variables, which would be taken for options.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("NORMD_")}
-        tables[name] = subprocess.run([sys.argv[1], flag], check=True, capture_output=True, text=True,
-                                      env=environment, timeout=30).stdout
+    tables = printed_tables(sys.argv[1])
     if "--write" in sys.argv[2:]:
-        for name, table in tables.items():
-            text = region(name).sub(lambda m, t=table: m.group(1) + t.strip() + "\n" + m.group(3).lstrip("\n"), text)
-        with open(readme, "w", encoding="utf-8") as out:
-            out.write(text)
-    problems = check(text, tables, lambda path: os.path.exists(os.path.join(root, path)))
+        write(ROOT, read_pages(ROOT), tables)
+    pages = read_pages(ROOT)
+    problems = check(pages, tree(ROOT), tables, read_sources(ROOT))
     for problem in problems:
-        print("README.md:", problem)
-    print(f"readme: {len(TABLES)} tables, {len(set(PATH.findall(text)))} paths, {len(problems)} problems")
+        print(problem)
+    print(f"readme: {len(pages)} pages, {len(tables)} tables, {len(problems)} problems")
     return 1 if problems else 0
 
 

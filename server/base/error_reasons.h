@@ -69,6 +69,9 @@ inline constexpr ReasonRow kServerReasons[] = {
     {"TENSOR_TOO_LARGE", absl::StatusCode::kInvalidArgument,
      "A tensor in chunks is larger than --max_tensor_bytes, or than 15/16 of --max_in_flight_bytes with its outputs.",
      "Split the tensor, or have the operator raise the limit."},
+    // Reflection.
+    {"DESCRIPTOR_NOT_FOUND", absl::StatusCode::kNotFound, "The server serves no file, symbol or extension of this name.",
+     "List the services first."},
     // Sessions.
     {"SESSION_EXISTS", absl::StatusCode::kAlreadyExists, "The session id is in use.",
      "Choose another id, or use the session that is there."},

@@ -36,11 +36,10 @@ using ServiceList = std::set<std::string>;
 constexpr int64_t kMaxRequestBytes = 1 << 10;
 
 absl::Status UnknownError(std::string_view field, std::string_view value) {
-  return MakeError(absl::StatusCode::kNotFound,
+  return MakeError(ServerReason("DESCRIPTOR_NOT_FOUND"),
                    {.field = std::string(field),
                     .value = std::string(value),
-                    .limit = "known to this server",
-                    .reason = "DESCRIPTOR_NOT_FOUND"},
+                    .limit = "known to this server"},
                    "no such descriptor");
 }
 
@@ -128,7 +127,7 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
     const auto size_bytes = static_cast<int64_t>(message.Length());
     if (size_bytes > kMaxRequestBytes) {
       return OutOfRangeError("message", Concat(size_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
-                             "MESSAGE_TOO_LARGE");
+                             ServerReason("MESSAGE_TOO_LARGE"));
     }
     ServerReflectionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
