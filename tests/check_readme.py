@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 PATH = re.compile(r"[\w.+-]+(?:/[\w.+-]+)*/?")
 SUFFIXES = (".cc", ".h", ".cu", ".cuh", ".md", ".proto", ".py", ".sh", ".txt", ".yaml", ".yml")
-PLACEHOLDER = re.compile(r"\bNAME\b")
+PLACEHOLDER = re.compile(r"(?<![A-Za-z])(?:FOLDER|NAME|WHAT)(?![A-Za-z])|\.\.\.")  # kernels/methods/NAME.cc
 
 
 def tree(root):
@@ -104,8 +104,10 @@ def link_problems(pages, paths):
 
 
 def looks_like_a_path(mention):
-    first, slash, _ = mention.partition("/")
+    first, slash, _ = mention.removeprefix("./").partition("/")
     if not PATH.fullmatch(mention) or PLACEHOLDER.search(mention) or first == "build":
+        return False
+    if not slash and first[0] in "-._":  # an ending of names: `.cuh`, `_test.cc`
         return False
     return bool(slash and first in FOLDERS) or mention.endswith(("/",) + SUFFIXES)
 
@@ -118,7 +120,7 @@ def path_problems(pages, paths):
     for page, text in pages.items():
         for code in INLINE_CODE.finditer(FENCED.sub(blank, text)):
             mention = code.group(1)
-            path = mention.rstrip("/")
+            path = mention.removeprefix("./").rstrip("/")
             from_page = os.path.normpath(os.path.join(os.path.dirname(page), path))
             shortened = path in endings and path.split("/")[0] not in FOLDERS
             if looks_like_a_path(mention) and not (path in paths or from_page in paths or shortened):
@@ -130,7 +132,7 @@ def page_problems(pages):
     problems = [f"no such page: {page}" for page in REQUIRED if page not in pages]
     lines = pages.get("README.md", "").count("\n")
     if lines > MOST_README_LINES:
-        problems.append(f"README.md: {lines} lines, at most {MOST_README_LINES}: details belong into the folders' pages")
+        problems.append(f"README.md: {lines} lines, at most {MOST_README_LINES}: details go into the folders' pages")
     return problems
 
 
@@ -146,46 +148,55 @@ def check(pages, paths, tables, sources):
             path_problems(pages, paths) + reason_problems(tables.get("errors", ""), sources))
 
 
+TRUE_TABLES = {"options": "| a |\n", "errors": "| `A_REASON` |\n"}
+TRUE_SOURCES = 'MakeError(KernelReason("A_REASON"), ...); x == ServerReason("COMPARED").name()'
+TRUE_PATHS = {*REQUIRED, "kernels", "server", "server/main.cc", "server/rpc/codec", "server/rpc/codec/x.cc"}
+OPTIONS = "<!-- BEGIN options -->\n| a |\n<!-- END options -->\n"
+TRUE_PAGES = {page: "# A page\n" for page in REQUIRED} | {"server/README.md": f"""# One
+## Two `words`
+{OPTIONS}<!-- BEGIN errors -->
+| `A_REASON` |
+<!-- END errors -->
+`server/main.cc` `./server/main.cc` `main.cc` `rpc/codec/` `codec/` `x.cc`
+`kernels/NAME.cc` `build/x.cc` `text/plain` `in.npy` `-inl.h` `.cu`
+[root](../README.md) [anchor](#two-words) [web](https://example.org/x.md)
+```sh
+cat server/none.cc '`server/none.cc`' '[none](none.md)'
+```
+"""}
+MISTAKES = {  # what is planted: the page, what is replaced by what, what is reported
+    "a stale table": ("server/README.md", "| a |", "| b |", "server/README.md:3: the table of options is not"),
+    "a missing table": ("server/README.md", OPTIONS, "", "table of options must be in one page, is in: none"),
+    "a table twice": ("kernels/README.md", "", OPTIONS, "is in: kernels/README.md:1, server/README.md:3"),
+    "an unknown table": ("kernels/README.md", "", OPTIONS.replace("options", "limits"), "no table that is called lim"),
+    "half a marker": ("kernels/README.md", "", "<!-- BEGIN options -->\n", "without its END"),
+    "a dead link": ("kernels/README.md", "", "\n[x](cpu/none.md)\n", "README.md:2: a link to kernels/cpu/none.md"),
+    "a dead anchor": ("kernels/README.md", "", "[x](../server/README.md#three)\n", "a link to #three"),
+    "a dead path": ("kernels/README.md", "", "`server/none.cc`\n", "kernels/README.md:1: no such path: server/none.cc"),
+    "a dead folder": ("kernels/README.md", "", "`none/`\n", "no such path: none/"),
+    "a dead path of a folder": ("server/README.md", "# One", "`rpc/none.cc`", "no such path: rpc/none.cc"),
+    "one of our folders without those between": ("server/README.md", "# One", "`server/x.cc`", "path: server/x.cc"),
+    "a long README": ("README.md", "", "\n" * 200, "README.md: 201 lines, at most 199"),
+}
+
+
 def self_test():
-    tables = {"options": "| a |\n", "errors": "| `A_REASON` |\n"}
-    sources = 'MakeError(KernelReason("A_REASON"), ...); x == ServerReason("COMPARED").name()'
-    paths = set(REQUIRED) | {"kernels", "server", "server/main.cc", "server/rpc/codec", "server/rpc/codec/x.cc"}
-    pages = {page: "# A page\n" for page in REQUIRED}
-    options = "<!-- BEGIN options -->\n| a |\n<!-- END options -->\n"
-    pages["server/README.md"] = (
-        "# One\n## Two `words`\n" + options + "<!-- BEGIN errors -->\n| `A_REASON` |\n<!-- END errors -->\n"
-        "`server/main.cc` `main.cc` `rpc/codec/` `codec/` `x.cc` `kernels/NAME.cc` `build/x.cc` `text/plain` `in.npy`\n"
-        "[root](../README.md) [anchor](#two-words) [web](https://example.org/x.md)\n"
-        "```sh\ncat server/none.cc '`server/none.cc`' '[none](none.md)'\n```\n")
-    mistakes = {  # what is planted: (page, what is added, what is reported)
-        "a stale table": ("server/README.md", ("| a |", "| b |"), "server/README.md:3: the table of options is not"),
-        "a missing table": ("server/README.md", (options, ""), "table of options must be in one page, is in: none"),
-        "a table twice": ("kernels/README.md", ("", options), "is in: kernels/README.md:1, server/README.md:3"),
-        "an unknown table": ("kernels/README.md", ("", options.replace("options", "limits")), "no table that is called limits"),
-        "half a marker": ("kernels/README.md", ("", "<!-- BEGIN options -->\n"), "without its END"),
-        "a dead link": ("kernels/README.md", ("", "\n[x](cpu/none.md)\n"), "kernels/README.md:2: a link to kernels/cpu/none.md"),
-        "a dead anchor": ("kernels/README.md", ("", "[x](../server/README.md#three)\n"), "a link to #three"),
-        "a dead path": ("kernels/README.md", ("", "`server/none.cc`\n"), "kernels/README.md:1: no such path: server/none.cc"),
-        "a dead folder": ("kernels/README.md", ("", "`none/`\n"), "no such path: none/"),
-        "a dead path of a folder": ("server/README.md", ("# One", "`rpc/none.cc`"), "no such path: rpc/none.cc"),
-        "a shortened path that begins with one of our folders": ("server/README.md", ("# One", "`server/x.cc`"),
-                                                                  "no such path: server/x.cc"),
-        "a long README": ("README.md", ("", "\n" * 200), "README.md: 201 lines, at most 199"),
-        "a missing page": ("proto/README.md", None, "no such page: proto/README.md"),
-    }
-    failures = [f"a true page was refused: {problem}" for problem in check(pages, paths, tables, sources)]
-    for name, (page, change, report) in mistakes.items():
-        planted = dict(pages)
-        text = planted.pop(page)
-        if change is not None:
-            planted[page] = text.replace(change[0], change[1], 1)
-        problems = check(planted, paths, tables, sources)
-        if len(problems) != 1 and name not in ("half a marker", "a stale table") or not any(report in p for p in problems):
+    failures = []
+
+    def expect(name, report, pages=None, errors=None):
+        tables = TRUE_TABLES | ({"errors": errors} if errors else {})
+        problems = check(pages or TRUE_PAGES, TRUE_PATHS, tables, TRUE_SOURCES)
+        if report and not any(report in problem for problem in problems) or not report and problems:
             failures.append(f"{name} was reported as {problems}")
+
+    expect("a true tree", None)
+    for name, (page, old, new, report) in MISTAKES.items():
+        expect(name, report, TRUE_PAGES | {page: TRUE_PAGES[page].replace(old, new, 1)})
+    missing = "proto/README.md"
+    expect("a missing page", f"no such page: {missing}", {p: text for p, text in TRUE_PAGES.items() if p != missing})
     for name in ("COMPARED", "NEVER"):
-        if check(pages, paths, tables | {"errors": f"| `{name}` |"}, sources)[-1:] != [f"no error has the reason {name}"]:
-            failures.append(f"the unused reason {name} was not reported")
-    print("\n".join(failures) or f"self-test: {len(mistakes) + 3} checks, 0 wrong")
+        expect("an unused reason", f"no error has the reason {name}", errors=f"| `{name}` |")
+    print("\n".join(failures) or f"self-test: {len(MISTAKES) + 4} checks, 0 wrong")
     return 1 if failures else 0
 
 
