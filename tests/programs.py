@@ -156,6 +156,7 @@ class ProgramsTest(ServerTest):
     def test_health_over_both_listeners(self):
         self.succeed(NORMCTL, "health", self.at)
         self.succeed(NORMCTL, "health", f"--server=unix:{self.server.socket}")
+        self.succeed(NORMCTL, "-s", self.server.address, "health")
 
     def test_the_demo_holds(self):
         out = self.succeed(NORMCTL, "demo", self.at)

@@ -1,12 +1,12 @@
-// Command lines: `PROGRAM COMMAND [operands] [flags]`. A command declares its flags once; parsing, --help and the typed
-// readers come from that list. Plain values, no globals, so that tests parse without a process.
+// Command lines: `PROGRAM [flags] COMMAND [operands] [flags]`. A command declares its flags once, as data: parsing,
+// --help and the typed readers come from that list. Plain values, no globals, so that tests parse without a process.
 #ifndef NORMD_CLIENT_CLI_ARGS_H_
 #define NORMD_CLIENT_CLI_ARGS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,10 +29,14 @@ struct CommandSpec {
   std::string operands;  // "INPUT", for the usage line
   int min_operands = 0;
   int max_operands = 0;
-  std::string summary;  // one line
-  std::string details;  // more, for --help
-  std::vector<FlagSpec> flags;
+  std::string summary;          // one line
+  std::string details;          // more, for --help
+  std::vector<FlagSpec> flags;  // all but --help, which every command has
+  bool flags_first = false;     // what follows the first operand is an operand, whatever it looks like
 };
+
+// {"a", "b"} + {"c"}.
+std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>& b);
 
 // A mistake in how the program was called: exit code 2.
 absl::Status UsageError(absl::string_view message);
@@ -40,8 +44,8 @@ bool IsUsageError(const absl::Status& status);
 
 class ParsedArgs {
  public:
-  bool Has(absl::string_view flag) const { return Get(flag).has_value(); }
-  // The last value given for `flag`; switches read as "".
+  bool Has(absl::string_view flag) const { return flags_.contains(flag); }
+  // The last value given for `flag`.
   std::optional<std::string> Get(absl::string_view flag) const;
   std::string GetOr(absl::string_view flag, absl::string_view fallback) const;
   std::vector<std::string> GetAll(absl::string_view flag) const;
@@ -55,12 +59,17 @@ class ParsedArgs {
 
  private:
   friend absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec&, absl::Span<const std::string>);
-  std::vector<std::pair<std::string, std::string>> flags_;
+  // The value of `flag` by `parse`; UsageError that says what is `wanted` where `parse` refuses.
+  template <typename T, typename Parse>
+  absl::StatusOr<std::optional<T>> Read(absl::string_view flag, absl::string_view wanted, Parse parse) const;
+
+  std::map<std::string, std::vector<std::string>, std::less<>> flags_;  // only those that were given
   std::vector<std::string> operands_;
 };
 
-// Flags and operands in any order; "--" ends the flags; a value may start with '-'. UsageError for unknown flags,
-// missing values, a value given to a switch, and a wrong number of operands (not checked when --help is given).
+// Flags and operands in any order, --eps-mode or --eps_mode, -o FILE or -oFILE; "--" ends the flags; a value may start
+// with '-'. UsageError for unknown flags, missing values, a value given to a switch, and a wrong number of operands
+// (not checked when --help is given).
 absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<const std::string> arguments);
 
 // "Usage: PROGRAM ...", the details and one line a flag.

@@ -3,10 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
@@ -97,13 +99,27 @@ int Finish(const absl::Status& status, absl::string_view program, bool json, con
   return kExitError;
 }
 
-std::string JsonText(const nlohmann::json& json) {
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+int RunCommand(absl::string_view program, const CommandSpec& spec, absl::Span<const std::string> arguments,
+               const Terminal& terminal, absl::FunctionRef<absl::Status(const ParsedArgs&)> run) {
+  const std::string name = absl::StrCat(program, spec.name.empty() ? "" : " ", spec.name);
+  const absl::StatusOr<ParsedArgs> args = ParseArgs(spec, arguments);
+  if (!args.ok()) {
+    const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
+    return Finish(args.status(), name, json, terminal);
+  }
+  if (args->Has("help")) {
+    terminal.out << HelpText(program, spec);
+    return Finish(absl::OkStatus(), name, false, terminal);
+  }
+  if (args->Has(kVersionFlag.name)) {
+    terminal.out << program << " " << ClientVersion() << "\n";
+    return Finish(absl::OkStatus(), name, false, terminal);
+  }
+  return Finish(run(*args), name, args->Has("json"), terminal);
 }
 
-std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
+std::string JsonText(const nlohmann::json& json) {
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string ClientVersion() { return NORMD_VERSION; }

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/cli/args.h"
 #include "client/cpp/client.h"
 
@@ -32,6 +34,9 @@ struct Terminal {
 // The terminal of this process.
 Terminal ProcessTerminal();
 
+// --version, for the program as a whole.
+inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version"};
+
 // --server, --deadline and --json, which every command that talks to a server has.
 std::vector<FlagSpec> ServerFlags();
 
@@ -49,11 +54,12 @@ nlohmann::json ErrorJson(const absl::Status& status);
 // The exit code for `status`. Errors go to `err` with field, reason and limit, and, for --json, as an object to `out`.
 int Finish(const absl::Status& status, absl::string_view program, bool json, const Terminal& terminal);
 
+// A whole command: parses `arguments`, answers --help and --version, runs, and reports as Finish does.
+int RunCommand(absl::string_view program, const CommandSpec& spec, absl::Span<const std::string> arguments,
+               const Terminal& terminal, absl::FunctionRef<absl::Status(const ParsedArgs&)> run);
+
 // Indented, bytes that are no UTF-8 replaced, a line break at the end.
 std::string JsonText(const nlohmann::json& json);
-
-// {"a", "b"} + {"c"}.
-std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>& b);
 
 std::string ClientVersion();
 

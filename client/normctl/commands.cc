@@ -1,75 +1,76 @@
 #include "client/normctl/commands.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/table.h"
+#include "absl/strings/strip.h"
+#include "client/cli/did_you_mean.h"
 
 namespace normd::client {
 namespace {
 
 constexpr absl::string_view kProgram = "normctl";
 
-std::string Overview(const std::vector<Command>& commands) {
-  std::string out =
-      "Usage: normctl COMMAND [operands] [flags]\n\nNormalises tensors through a normd server.\n\n"
-      "  normctl layer-norm in.npy -o out.npy --eps 1e-6\n"
-      "  normctl methods\n"
-      "  normctl demo\n\nCommands:\n";
+constexpr absl::string_view kExamples =
+    "  normctl layer-norm in.npy -o out.npy --eps 1e-6\n"
+    "  normctl methods\n"
+    "  normctl demo\n\n";
+constexpr absl::string_view kExitCodes =
+    "\n\nnormctl COMMAND --help explains a command. Exit codes: 0 ok, 1 an error, 2 wrong usage.";
+
+// What the names of a group's commands start with: "session " of the group "session", "" of "", which is normctl.
+std::string Prefix(const CommandSpec& group) { return absl::StrCat(group.name, group.name.empty() ? "" : " "); }
+
+// A group that none of its commands follows.
+absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Terminal& terminal) {
+  if (args.operands().empty()) {
+    terminal.err << HelpText(kProgram, group) << "\n";
+    return UsageError("needs COMMAND");
+  }
+  const std::string& written = args.operands()[0];
+  std::vector<std::string> names;
+  for (const Command& command : AllCommands()) {
+    absl::string_view name = command.spec.name;
+    if (absl::ConsumePrefix(&name, Prefix(group))) names.emplace_back(name.substr(0, name.find(' ')));
+  }
+  return UsageError(absl::StrCat("unknown command ", written, DidYouMean(written, names)));
+}
+
+// A command whose help lists those of `commands` that are in it.
+Command Group(absl::string_view name, absl::string_view summary, const std::vector<Command>& commands) {
+  constexpr size_t kSummaryColumn = 32;
+  Command group;
+  group.spec = {std::string(name), "COMMAND", 0, std::numeric_limits<int>::max(), std::string(summary), "Commands:"};
+  group.spec.flags_first = true;
+  group.run = &RunGroup;
   for (const Command& command : commands) {
-    std::string name = absl::StrCat("  ", command.spec.name);
-    name.resize(std::max<size_t>(name.size(), 20), ' ');
-    absl::StrAppend(&out, name, "  ", command.spec.summary, "\n");
+    if (!absl::StartsWith(command.spec.name, Prefix(group.spec))) continue;
+    std::string line = absl::StrCat("\n  ", command.spec.name, " ", command.spec.operands);
+    line.resize(std::max(line.size(), kSummaryColumn), ' ');
+    absl::StrAppend(&group.spec.details, line, " ", command.spec.summary);
   }
-  absl::StrAppend(&out, "\nnormctl COMMAND --help explains a command. Exit codes: 0 ok, 1 an error, 2 wrong usage.\n");
-  return out;
+  return group;
 }
 
-// Sessions have names like sessions/bn: `normctl sessions` is understood, too.
-std::vector<std::string> WithoutAliases(absl::Span<const std::string> arguments) {
-  std::vector<std::string> out(arguments.begin(), arguments.end());
-  if (!out.empty() && out[0] == "sessions") out[0] = "session";
-  return out;
+// `help COMMAND` is `COMMAND --help`, `version` is --version, and `sessions`, as in sessions/bn, is `session`.
+std::vector<std::string> WithoutAliases(std::vector<std::string> words) {
+  if (words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
+  if (words[0] == "version") words[0] = "--version";
+  if (words[0] == "sessions") words[0] = "session";
+  return words;
 }
 
-// The command that the first words of `arguments` name, and how many words that are.
-const Command* FindCommand(const std::vector<Command>& commands, absl::Span<const std::string> arguments,
-                           size_t* words) {
-  for (*words = std::min<size_t>(2, arguments.size()); *words > 0; --*words) {
-    std::string name = arguments[0];
-    if (*words == 2) absl::StrAppend(&name, " ", arguments[1]);
-    name = absl::StrReplaceAll(name, {{"_", "-"}});
-    const auto it =
-        std::find_if(commands.begin(), commands.end(), [&](const Command& c) { return c.spec.name == name; });
-    if (it != commands.end()) return &*it;
-  }
-  return nullptr;
-}
-
-void PrintGroup(const std::vector<Command>& commands, absl::string_view group, std::ostream& out) {
-  Table table({{"command"}, {"operands"}, {"what it does"}});
-  for (const Command& command : commands) {
-    if (absl::StartsWith(command.spec.name, absl::StrCat(group, " "))) {
-      table.AddRow({command.spec.name, command.spec.operands, command.spec.summary});
-    }
-  }
-  out << table.Render(120);
-}
-
-int UnknownCommand(const std::vector<Command>& commands, absl::Span<const std::string> arguments,
-                   const Terminal& terminal) {
-  const bool group = std::any_of(commands.begin(), commands.end(), [&](const Command& command) {
-    return absl::StartsWith(command.spec.name, absl::StrCat(arguments[0], " "));
-  });
-  if (group) {
-    const bool help = arguments.size() > 1 && (arguments[1] == "--help" || arguments[1] == "-h");
-    PrintGroup(commands, arguments[0], help ? terminal.out : terminal.err);
-    return help ? kExitOk : kExitUsage;
-  }
-  return Finish(UsageError(absl::StrCat("unknown command ", arguments[0])), kProgram, false, terminal);
+const Command* FindCommand(const std::vector<Command>& commands, absl::string_view name) {
+  const auto it = std::find_if(commands.begin(), commands.end(), [&](const Command& c) { return c.spec.name == name; });
+  return it == commands.end() ? nullptr : &*it;
 }
 
 }  // namespace
@@ -80,35 +81,36 @@ std::vector<Command> AllCommands() {
                            SessionTransferCommands(), SessionWatchCommands(), DescribeCommands(), DemoCommands()}) {
     out.insert(out.end(), part.begin(), part.end());
   }
+  Command session = Group("session", "Layers that live on the server, with their state.", out);
+  Command normctl = Group("", "Normalises tensors through a normd server.", out);
+  normctl.spec.details = absl::StrCat(kExamples, normctl.spec.details, kExitCodes);
+  normctl.spec.flags.push_back(kVersionFlag);
+  out.push_back(std::move(session));
+  out.push_back(std::move(normctl));
+  for (Command& command : out) command.spec.flags = Join(std::move(command.spec.flags), ServerFlags());
   return out;
 }
 
-int RunNormctl(absl::Span<const std::string> words_given, const Terminal& terminal) {
-  const std::vector<std::string> arguments = WithoutAliases(words_given);
+int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal) {
   const std::vector<Command> commands = AllCommands();
-  if (arguments.empty()) {
-    terminal.err << Overview(commands);
-    return kExitUsage;
+  const Command* command = FindCommand(commands, "");
+  // Flags that stand before the name of a command are flags of the command.
+  std::vector<std::string> flags, words(arguments.begin(), arguments.end());
+  while (command->spec.flags_first) {
+    const absl::StatusOr<ParsedArgs> line = ParseArgs(command->spec, words);
+    if (!line.ok() || line->operands().empty() || line->Has(kVersionFlag.name)) break;
+    const auto operands = words.end() - static_cast<ptrdiff_t>(line->operands().size());
+    flags.insert(flags.end(), words.begin(), operands);
+    words = WithoutAliases({operands, words.end()});
+    const std::string name = absl::StrReplaceAll(words[0], {{"_", "-"}});
+    const Command* named = FindCommand(commands, absl::StrCat(Prefix(command->spec), name));
+    if (named == nullptr) break;
+    command = named;
+    words.erase(words.begin());
   }
-  if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    terminal.out << Overview(commands);
-    return kExitOk;
-  }
-  if (arguments[0] == "--version" || arguments[0] == "version") {
-    terminal.out << kProgram << " " << ClientVersion() << "\n";
-    return kExitOk;
-  }
-  size_t words = 0;
-  const Command* command = FindCommand(commands, arguments, &words);
-  if (command == nullptr) return UnknownCommand(commands, arguments, terminal);
-  const absl::StatusOr<ParsedArgs> args = ParseArgs(command->spec, absl::MakeConstSpan(arguments).subspan(words));
-  if (!args.ok()) return Finish(args.status(), absl::StrCat(kProgram, " ", command->spec.name), false, terminal);
-  if (args->Has("help")) {
-    terminal.out << HelpText(kProgram, command->spec);
-    return kExitOk;
-  }
-  const absl::Status status = command->run(command->spec, *args, terminal);
-  return Finish(status, absl::StrCat(kProgram, " ", command->spec.name), args->Has("json"), terminal);
+  words.insert(words.begin(), flags.begin(), flags.end());
+  return RunCommand(kProgram, command->spec, words, terminal,
+                    [&](const ParsedArgs& args) { return command->run(command->spec, args, terminal); });
 }
 
 }  // namespace normd::client

@@ -28,6 +28,7 @@ std::vector<Command> DescribeCommands();  // methods, describe, health
 std::vector<Command> MomentsCommands();
 std::vector<Command> DemoCommands();
 
+// All of them, with the flags of the server, which each has; last "session" and "", normctl itself, which are groups.
 std::vector<Command> AllCommands();
 
 // normctl itself: finds the command, parses, runs, reports. Returns the process's exit code.

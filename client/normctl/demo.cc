@@ -120,7 +120,7 @@ std::vector<Command> DemoCommands() {
       "real inputs through the server, expected beside received",
       "Worked examples of published texts, Fisher's iris, every method side by side, and a residual stack.\n"
       "Sessions that it needs get random names and are deleted. Exit code 1 when a comparison fails.",
-      Join({{"only", '\0', "PART", "examples, iris, methods or residual"}}, ServerFlags())};
+      {{"only", '\0', "PART", "examples, iris, methods or residual"}}};
   command.run = &RunDemo;
   return {command};
 }

@@ -157,14 +157,17 @@ absl::Status RunHealth(const CommandSpec&, const ParsedArgs& args, const Termina
 }  // namespace
 
 std::vector<Command> DescribeCommands() {
-  return {
-      {{"methods", "", 0, 0, "the table of methods: what each does and when to choose it",
-        "Two tables where the terminal has fewer than 200 columns.", ServerFlags()},
-       &RunMethods},
-      {{"describe", "", 0, 0, "the server: version, devices, limits, and every attribute with its default", "",
-        ServerFlags()},
-       &RunDescribe},
-      {{"health", "", 0, 0, "ask whether the server serves; exit code 0 only then", "", ServerFlags()}, &RunHealth}};
+  return {{{"methods",
+            "",
+            0,
+            0,
+            "the table of methods: what each does and when to choose it",
+            "Two tables where the terminal has fewer than 200 columns.",
+            {}},
+           &RunMethods},
+          {{"describe", "", 0, 0, "the server: version, devices, limits, and every attribute with its default", "", {}},
+           &RunDescribe},
+          {{"health", "", 0, 0, "ask whether the server serves; exit code 0 only then", "", {}}, &RunHealth}};
 }
 
 }  // namespace normd::client

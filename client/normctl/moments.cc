@@ -86,10 +86,9 @@ std::vector<Command> MomentsCommands() {
                   2,
                   "count, mean and M2 of each statistics group, mergeable",
                   "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
-                  Join(Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit"},
-                                            {"dtype", '\0', "T", "convert the input after loading"},
-                                            {"mask", '\0', "FILE", "positions that count: non-zero ones"}}),
-                       ServerFlags())};
+                  Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit"},
+                                       {"dtype", '\0', "T", "convert the input after loading"},
+                                       {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
   command.run = &RunMoments;
   return {command};
 }

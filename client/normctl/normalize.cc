@@ -192,12 +192,12 @@ std::vector<Command> NormalizeCommands() {
     const std::string field = *MethodField(name);
     Command command;
     command.spec = {name, "INPUT", 1, 1, absl::StrCat("normalise a file with ", field), std::string(kDetails), {}};
-    command.spec.flags = Join(Join(SpecFlags(field), NormalizeFlags(field)), ServerFlags());
+    command.spec.flags = Join(SpecFlags(field), NormalizeFlags(field));
     command.run = &RunNormalize;
     out.push_back(std::move(command));
   }
   out.push_back({{"normalize", "INPUT", 1, 1, "normalise a file with a session (--session), whatever its method",
-                  std::string(kDetails), Join(NormalizeFlags(""), ServerFlags())},
+                  std::string(kDetails), NormalizeFlags("")},
                  &RunNormalize});
   return out;
 }

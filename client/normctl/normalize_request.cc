@@ -21,9 +21,7 @@ std::vector<FlagSpec> FileFlags() {
           {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
           {"precision", '\0', "P", "exact (default) or fast"},
           {"device", '\0', "D", "auto (default), cpu or cuda"},
-          {"step-client", '\0', "ID", "with --step-sequence: names a training step, so that it is applied once"},
-          {"step-sequence", '\0', "N", "rises for each client"},
-          {"expected-version", '\0', "V", "refuse unless the session is at this version"},
+          kExpectedVersionFlag,
           {"max-staleness", '\0', "TIME",
            "inference with a session that several servers share: how old the version may be that is read (default 0, "
            "the newest; at most 1h)"},
@@ -125,7 +123,7 @@ absl::Status AddOutputs(const ParsedArgs& args, v1::NormalizeRequest& request) {
 std::vector<FlagSpec> NormalizeFlags(absl::string_view method) {
   // LpNorm has no parameters, and a session brings its own.
   const bool parameters = !method.empty() && method != "lp_norm";
-  return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(), FileFlags());
+  return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(), Join(FileFlags(), StepFlags()));
 }
 
 absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {

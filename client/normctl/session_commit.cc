@@ -70,10 +70,7 @@ std::vector<Command> SessionCommitCommands() {
       "FILE is what normctl moments -o FILE writes. The files are merged in the order given, as if one\n"
       "caller had seen all of their rows. With --step-client and --step-sequence the step is applied once,\n"
       "however often it is sent.",
-      Join({{"step-client", '\0', "ID", "with --step-sequence: names the step"},
-            {"step-sequence", '\0', "N", "rises for each client"},
-            {"expected-version", '\0', "V", "refuse unless the session is at this version"}},
-           ServerFlags())};
+      Join(StepFlags(), {kExpectedVersionFlag})};
   command.run = &RunCommit;
   return {command};
 }

@@ -117,6 +117,11 @@ absl::Status AddParameters(const ParsedArgs& args, v1::Session& session) {
   return absl::OkStatus();
 }
 
+std::vector<FlagSpec> StepFlags() {
+  return {{"step-client", '\0', "ID", "with --step-sequence: names a training step, so that it is applied once"},
+          {"step-sequence", '\0', "N", "rises for each client"}};
+}
+
 absl::StatusOr<std::optional<uint64_t>> CountFlag(const ParsedArgs& args, absl::string_view flag) {
   const absl::StatusOr<std::optional<int64_t>> value = args.Int(flag);
   if (!value.ok()) return value.status();

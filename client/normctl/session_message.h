@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,6 +43,8 @@ absl::Status AddParameters(const ParsedArgs& args, v1::Session& session);
 // The value of a flag that counts from 0. UsageError for negative ones.
 absl::StatusOr<std::optional<uint64_t>> CountFlag(const ParsedArgs& args, absl::string_view flag);
 
+inline constexpr FlagSpec kExpectedVersionFlag = {"expected-version", '\0', "V",
+                                                  "refuse unless the session is at this version"};
 // Sets `expected_version` of requests that have it.
 template <typename Request>
 absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
@@ -50,7 +53,9 @@ absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
   return version.status();
 }
 
-// Sets `step` from two flags, which go together.
+// --step-client and --step-sequence.
+std::vector<FlagSpec> StepFlags();
+// Sets `step` from these flags, which go together.
 template <typename Request>
 absl::Status AddStep(const ParsedArgs& args, Request& request) {
   const absl::StatusOr<std::optional<uint64_t>> sequence = CountFlag(args, "step-sequence");

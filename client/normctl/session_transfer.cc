@@ -154,16 +154,14 @@ absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Termina
 std::vector<Command> SessionTransferCommands() {
   const FlagSpec id = {"id", '\0', "ID", "of the new session; absent: the record's, or the server chooses one"};
   Command out, in;
-  out.spec = {
-      "session export",
-      "NAME",
-      1,
-      1,
-      "save a session to a file, bit for bit",
-      absl::StrCat(kTransferDetails, kExportDetails),
-      Join(Join({{"output", 'o', "FILE", "where it goes; .safetensors is a state_dict, all else a record"}, kFormat},
-                ExportFlags()),
-           ServerFlags())};
+  out.spec = {"session export",
+              "NAME",
+              1,
+              1,
+              "save a session to a file, bit for bit",
+              absl::StrCat(kTransferDetails, kExportDetails),
+              Join({{"output", 'o', "FILE", "where it goes; .safetensors is a state_dict, all else a record"}, kFormat},
+                   ExportFlags())};
   out.run = &RunExport;
   in.spec = {"session import",
              "FILE",
@@ -171,7 +169,7 @@ std::vector<Command> SessionTransferCommands() {
              1,
              "create a session from an exported file or a state_dict",
              absl::StrCat(kTransferDetails, kImportDetails),
-             Join(Join({id, kFormat}, ImportFlags()), ServerFlags())};
+             Join({id, kFormat}, ImportFlags())};
   in.run = &RunImport;
   return {out, in};
 }

@@ -232,20 +232,19 @@ absl::Status WatchSession(const WatchOptions& options, absl::FunctionRef<absl::S
 
 std::vector<Command> SessionWatchCommands() {
   Command command;
-  command.spec = {"session watch",
-                  "NAME",
-                  1,
-                  1,
-                  "show a session's running statistics moving: a line for each new version",
-                  "A line has the time of the update, version, batches, the means over the channels of the running\n"
-                  "mean and variance (PowerNorm: phi), and how far they moved since the line before: the largest\n"
-                  "absolute change of a channel's mean, the largest relative change of a channel's variance. Wide\n"
-                  "terminals also show the channels of the running mean. Versions that come and go between two\n"
-                  "looks are one line. Ends with Ctrl-C, after --count lines, or with exit code 1 when the session\n"
-                  "is deleted. --json prints one object a line.",
-                  Join({{"interval", 'i', "TIME", "how often to look (default 1s)"},
-                        {"count", 'n', "N", "end after so many lines"}},
-                       ServerFlags())};
+  command.spec = {
+      "session watch",
+      "NAME",
+      1,
+      1,
+      "show a session's running statistics moving: a line for each new version",
+      "A line has the time of the update, version, batches, the means over the channels of the running\n"
+      "mean and variance (PowerNorm: phi), and how far they moved since the line before: the largest\n"
+      "absolute change of a channel's mean, the largest relative change of a channel's variance. Wide\n"
+      "terminals also show the channels of the running mean. Versions that come and go between two\n"
+      "looks are one line. Ends with Ctrl-C, after --count lines, or with exit code 1 when the session\n"
+      "is deleted. --json prints one object a line.",
+      {{"interval", 'i', "TIME", "how often to look (default 1s)"}, {"count", 'n', "N", "end after so many lines"}}};
   command.run = &RunWatch;
   return {command};
 }

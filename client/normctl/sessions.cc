@@ -123,7 +123,6 @@ absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Termina
 
 std::vector<Command> SessionCommands() {
   const FlagSpec id = {"id", '\0', "ID", "of the new session; the server chooses one where absent"};
-  const FlagSpec version = {"expected-version", '\0', "V", "refuse unless the session is at this version"};
   const std::vector<FlagSpec> editable = {{"weight", 'w', "FILE", "the scale, .npy or .csv"},
                                           {"bias", 'b', "FILE", "the shift, .npy or .csv"},
                                           {"label", 'l', "KEY=VALUE", "may be given several times"},
@@ -133,15 +132,14 @@ std::vector<Command> SessionCommands() {
                            {"channels", 'c', "C", "the number of channels; needed by methods with running state"},
                            {"dtype", '\0', "T", "the dtype the session is meant for"}},
                           SpecFlags("")));
-  const std::vector<FlagSpec> update = Join(editable, {version,
+  const std::vector<FlagSpec> update = Join(editable, {kExpectedVersionFlag,
                                                        {"clear-weight", '\0', "", "drop the weight"},
                                                        {"clear-bias", '\0', "", "drop the bias"},
                                                        {"clear-labels", '\0', "", "drop all labels"},
                                                        {"clear-ttl", '\0', "", "keep the session for good"}});
   const auto command = [](const char* name, const char* operands, int count, const char* summary,
                           const std::vector<FlagSpec>& flags, auto run) {
-    return Command{{absl::StrCat("session ", name), operands, count, count, summary, "", Join(flags, ServerFlags())},
-                   run};
+    return Command{{absl::StrCat("session ", name), operands, count, count, summary, "", flags}, run};
   };
   return {
       command("create", "METHOD", 1, "create a session: a configured layer with its state", create, &RunCreate),
@@ -150,9 +148,9 @@ std::vector<Command> SessionCommands() {
       command("list", "", 0, "list sessions", {{"filter", 'f', "EXPR", "\"key=value AND key=value\" on labels"}},
               &RunList),
       command("update", "NAME", 1, "change parameters, labels (all of them are replaced) or ttl", update, &RunUpdate),
-      command("reset", "NAME", 1, "put the running state back to its beginning", {version}, &RunReset),
+      command("reset", "NAME", 1, "put the running state back to its beginning", {kExpectedVersionFlag}, &RunReset),
       command("fork", "NAME", 1, "copy a session as it is now", {id}, &RunFork),
-      command("delete", "NAME", 1, "delete a session", {version}, &RunDelete),
+      command("delete", "NAME", 1, "delete a session", {kExpectedVersionFlag}, &RunDelete),
   };
 }
 

@@ -118,18 +118,8 @@ absl::Status Measure(const ParsedArgs& args, const Terminal& terminal) {
 }  // namespace
 
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal) {
-  const CommandSpec spec = NormloadSpec();
-  const absl::StatusOr<ParsedArgs> args = ParseArgs(spec, arguments);
-  if (!args.ok()) return Finish(args.status(), "normload", false, terminal);
-  if (args->Has("help")) {
-    terminal.out << HelpText("normload", spec);
-    return kExitOk;
-  }
-  if (args->Has("version")) {
-    terminal.out << "normload " << ClientVersion() << "\n";
-    return kExitOk;
-  }
-  return Finish(Measure(*args, terminal), "normload", args->Has("json"), terminal);
+  return RunCommand("normload", NormloadSpec(), arguments, terminal,
+                    [&](const ParsedArgs& args) { return Measure(args, terminal); });
 }
 
 }  // namespace normd::client

@@ -193,7 +193,7 @@ CommandSpec NormloadSpec() {
                  {"html", '\0', "FILE", "write the report with its figures as one page, too"},
                  {"server-pid", '\0', "PID", "of the server, whose CPU is not background; default: who listens there"},
                  {"allow-remote", '\0', "", "load a server on another machine"},
-                 {"version", '\0', "", "print the version"}},
+                 kVersionFlag},
                 CallFlags()),
            ServerFlags());
   return spec;

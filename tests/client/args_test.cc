@@ -13,7 +13,8 @@ CommandSpec Spec() {
   spec.max_operands = 1;
   spec.summary = "does it";
   spec.flags = {{"output", 'o', "FILE", "where it goes"}, {"eps", '\0', "E", "added"}, {"axes", '\0', "A,A", "axes"},
-                {"label", 'l', "K=V", "several times"},   {"json", '\0', "", "JSON"},  {"ttl", '\0', "TIME", "a time"}};
+                {"label", 'l', "K=V", "several times"},   {"json", '\0', "", "JSON"},  {"ttl", '\0', "TIME", "a time"},
+                {"eps-mode", '\0', "MODE", "where"}};
   return spec;
 }
 
@@ -50,10 +51,62 @@ TEST(Args, TheLastValueWins) {
   EXPECT_EQ(**args->Double("eps"), 2);
 }
 
+TEST(Args, ALetterMayTouchItsValue) {
+  const auto args = ParseArgs(Spec(), {"-oout.npy", "in", "-la=b"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->Get("output"), "out.npy");
+  EXPECT_EQ(args->GetAll("label"), (std::vector<std::string>{"a=b"}));
+}
+
+TEST(Args, UnderscoresAreDashesInTheNamesOfFlags) {
+  const auto args = ParseArgs(Spec(), {"in", "--eps_mode=add", "--output", "a_b"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->Get("eps-mode"), "add");
+  EXPECT_EQ(args->Get("output"), "a_b");
+}
+
+TEST(Args, AnEmptyValueIsNotTheArgumentAfterIt) {
+  const auto args = ParseArgs(Spec(), {"--output=", "in", "--label=a="});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->Get("output"), "");
+  EXPECT_EQ(args->Get("label"), "a=");
+  EXPECT_EQ(args->operands(), (std::vector<std::string>{"in"}));
+  ExpectUsage(ParseArgs(Spec(), {"in", "--json="}).status(), "--json takes no value");
+  EXPECT_EQ(ParseArgs(Spec(), {"--", "--output="})->operands(), (std::vector<std::string>{"--output="}));
+}
+
+TEST(Args, BracketsAndBracesAreNothingSpecial) {
+  const auto args = ParseArgs(Spec(), {"[a,b]", "--output", "{}", "--axes=[1,2]", "-l", "%%"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->operands(), (std::vector<std::string>{"[a,b]"}));
+  EXPECT_EQ(args->Get("output"), "{}");
+  EXPECT_EQ(args->Get("axes"), "[1,2]");
+  EXPECT_EQ(args->Get("label"), "%%");
+}
+
+TEST(Args, FlagsThatComeFirstEndAtTheFirstOperand) {
+  CommandSpec spec = Spec();
+  spec.flags_first = true;
+  spec.max_operands = 9;
+  const auto args = ParseArgs(spec, {"--eps", "1", "do", "--eps=", "2", "--nope", "--", "x"});
+  ASSERT_TRUE(args.ok()) << args.status();
+  EXPECT_EQ(args->Get("eps"), "1");
+  EXPECT_EQ(args->operands(), (std::vector<std::string>{"do", "--eps=", "2", "--nope", "--", "x"}));
+  ExpectUsage(ParseArgs(spec, {"--nope", "do"}).status(), "unknown flag --nope");
+}
+
+TEST(Args, NamesTheFlagThatWasMeant) {
+  ExpectUsage(ParseArgs(Spec(), {"in", "--ouput=x"}).status(), "unknown flag --ouput: did you mean --output?");
+  ExpectUsage(ParseArgs(Spec(), {"in", "--epsmode", "add"}).status(), "--epsmode: did you mean --eps-mode?");
+  const absl::Status far = ParseArgs(Spec(), {"in", "--nope"}).status();
+  EXPECT_EQ(far.message(), "unknown flag --nope");
+}
+
 TEST(Args, RefusesWhatItDoesNotKnow) {
   ExpectUsage(ParseArgs(Spec(), {"in", "--nope"}).status(), "unknown flag --nope");
   ExpectUsage(ParseArgs(Spec(), {"in", "-x"}).status(), "unknown flag -x");
   ExpectUsage(ParseArgs(Spec(), {"in", "--eps"}).status(), "--eps needs E");
+  ExpectUsage(ParseArgs(Spec(), {"in", "-o"}).status(), "--output needs FILE");
   ExpectUsage(ParseArgs(Spec(), {"in", "--json=yes"}).status(), "takes no value");
   ExpectUsage(ParseArgs(Spec(), {}).status(), "needs INPUT");
   ExpectUsage(ParseArgs(Spec(), {"a", "b"}).status(), "unexpected operand b");

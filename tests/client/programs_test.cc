@@ -91,6 +91,52 @@ TEST(Normctl, SessionsIsUnderstoodAsSession) {
   }
 }
 
+TEST(Normctl, AWordThatIsNoCommandIsAnsweredWithTheOneThatWasMeant) {
+  for (const char* written : {"layernorm", "LayerNorm", "layer-nrm"}) {
+    const Ran ran = Normctl({written, "x.npy", "-o", "y.npy"});
+    EXPECT_EQ(ran.code, kExitUsage);
+    EXPECT_EQ(ran.err,
+              std::string("normctl: unknown command ") + written + ": did you mean layer-norm?\nTry --help.\n");
+  }
+  EXPECT_NE(Normctl({"sesion", "list"}).err.find("did you mean session?"), std::string::npos);
+  EXPECT_NE(Normctl({"session", "crate"}).err.find("unknown command crate: did you mean create?"), std::string::npos);
+  EXPECT_EQ(Normctl({"frobnicate"}).err, "normctl: unknown command frobnicate\nTry --help.\n");
+}
+
+TEST(Normctl, FlagsOfTheServerMayStandBeforeTheCommand) {
+  const char* server = "--server=unix:/nonexistent/normd.sock";
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{server, "health"},
+                                             {"health", server},
+                                             {server, "session", "list"},
+                                             {"session", server, "list", "--filter=", "--json"}}) {
+    const Ran ran = Normctl(arguments);
+    EXPECT_EQ(ran.code, kExitError) << ran.err;
+    EXPECT_NE(ran.err.find("/nonexistent/normd.sock"), std::string::npos) << ran.err;
+  }
+  EXPECT_EQ(Normctl({"--json", server, "health"}).out.find("{"), 0u);
+  EXPECT_EQ(Normctl({"--nope", "health"}).err, "normctl: unknown flag --nope\nTry --help.\n");
+  EXPECT_EQ(Normctl({"--server"}).err, "normctl: --server needs TARGET\nTry --help.\n");
+}
+
+TEST(Normctl, HelpAndVersionAreWordsAndFlags) {
+  const std::string all = Normctl({"--help"}).out;
+  EXPECT_EQ(all.find("Usage: normctl COMMAND"), 0u) << all;
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{{"-h"}, {"help"}}) {
+    EXPECT_EQ(Normctl(arguments).code, kExitOk);
+    EXPECT_EQ(Normctl(arguments).out, all);
+  }
+  EXPECT_EQ(Normctl({"help", "layer_norm"}).out, Normctl({"layer-norm", "--help"}).out);
+  EXPECT_EQ(Normctl({"help", "session", "create"}).out, Normctl({"session", "create", "-h"}).out);
+  EXPECT_EQ(Normctl({"session"}).err.find("Usage: normctl session COMMAND"), 0u);
+  for (const char* version : {"--version", "-V", "version"}) {
+    const Ran ran = Normctl({version});
+    EXPECT_EQ(ran.code, kExitOk);
+    EXPECT_EQ(ran.out, "normctl " + ClientVersion() + "\n");
+  }
+  EXPECT_EQ(Normload({"-V"}).out, "normload " + ClientVersion() + "\n");
+}
+
 TEST(Normctl, SaysThatStepIdsAndVersionAreNoPartOfAStateDict) {
   for (const char* command : {"export", "import"}) {
     EXPECT_NE(Normctl({"session", command, "--help"}).out.find("step ids and version are not part of a\nstate_dict"),
@@ -112,6 +158,11 @@ TEST(Normctl, ErrorsAreJsonWhenAskedFor) {
   const nlohmann::json json = nlohmann::json::parse(ran.out, nullptr, false);
   ASSERT_TRUE(json.is_object()) << ran.out;
   EXPECT_EQ(json["error"]["code"], "UNAVAILABLE");
+  for (const Ran& misused :
+       {Normctl({"health", "--json", "--sever=x"}), Normctl({"--json", "heath"}), Normload({"--nope", "--json"})}) {
+    EXPECT_EQ(misused.code, kExitUsage);
+    EXPECT_EQ(nlohmann::json::parse(misused.out, nullptr, false)["error"]["code"], "INVALID_ARGUMENT") << misused.out;
+  }
 }
 
 TEST(Program, AReportIsOneJsonDocument) {
