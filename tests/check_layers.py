@@ -74,7 +74,7 @@ LAYERS = {
                "server/engine", "server/schedule", "server/shm", "server/rpc", "server/rpc/transport",
                "server/rpc/services", "server/admin", "server/base", "server/obs"),
     "client/cpp": ("absl", "grpc", "protobuf", "messages", "services", "proto/wire"),
-    "client/cli": ("absl", "json", "protobuf", "messages", "client/cpp"),
+    "client/cli": ("absl", "cli11", "json", "protobuf", "messages", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "tests/support": ("absl", "gtest", "kernels", "kernels/base", "kernels/cpu"),

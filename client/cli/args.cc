@@ -1,13 +1,16 @@
 #include "client/cli/args.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "client/cli/did_you_mean.h"
 #include "client/cli/table.h"
 
@@ -24,11 +27,53 @@ absl::Status BadValue(absl::string_view flag, absl::string_view value, absl::str
   return UsageError(absl::StrCat("--", flag, " ", value, ": must be ", wanted));
 }
 
-const FlagSpec* FindFlag(const std::vector<FlagSpec>& flags, absl::string_view name, bool is_long) {
-  const auto it = std::find_if(flags.begin(), flags.end(), [&](const FlagSpec& flag) {
-    return is_long ? flag.name == name : flag.letter != '\0' && flag.letter == name[0];
-  });
-  return it == flags.end() ? nullptr : &*it;
+void Declare(const FlagSpec& flag, CLI::App& app) {
+  std::string names = absl::StrCat("--", flag.name);
+  if (flag.letter != '\0') absl::StrAppend(&names, ",-", std::string(1, flag.letter));
+  const std::string underscored = absl::StrReplaceAll(flag.name, {{"-", "_"}});
+  if (underscored != flag.name) absl::StrAppend(&names, ",--", underscored);
+  (flag.value.empty() ? app.add_flag(names) : app.add_option(names))
+      ->type_name(std::string(flag.value))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+// CLI11 2.1 reads the argument after "--filter=" as the value. A NUL, which no argument holds, stands for the empty
+// value while CLI11 has it.
+constexpr absl::string_view kEmptyValue("\0", 1);
+
+// From the last argument to the first, as CLI11 takes them.
+std::vector<std::string> ForParser(absl::Span<const std::string> arguments) {
+  std::vector<std::string> out(arguments.rbegin(), arguments.rend());
+  for (std::string& argument : out) {
+    const bool empty = absl::StartsWith(argument, "--") && argument.find('=') == argument.size() - 1;
+    if (empty) absl::StrAppend(&argument, kEmptyValue);
+  }
+  return out;
+}
+
+std::vector<std::string> FromParser(std::vector<std::string> values) {
+  for (std::string& value : values) value = std::string(absl::StripSuffix(value, kEmptyValue));
+  return values;
+}
+
+constexpr char kOperands[] = "operands";  // the option of `app` that takes the operands
+
+// CLI11's exceptions end here.
+absl::Status Parse(const CommandSpec& command, absl::Span<const std::string> arguments, CLI::App& app) {
+  try {
+    app.set_help_flag();  // --help is a row like any other
+    app.allow_extras();   // UnknownFlag says more than CLI11
+    app.positionals_at_end(command.flags_first);
+    for (const FlagSpec& flag : WithHelp(command)) Declare(flag, app);
+    app.add_option(kOperands)
+        ->expected(static_cast<int>(arguments.size()))
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    std::vector<std::string> remaining = ForParser(arguments);
+    app.parse(remaining);
+    return absl::OkStatus();
+  } catch (const CLI::Error& error) {  // "--eps: 1 required E missing" where the line ends with --eps
+    return UsageError(absl::StrReplaceAll(error.what(), {{": 1 required ", " needs "}, {" missing", ""}}));
+  }
 }
 
 absl::Status UnknownFlag(const CommandSpec& command, absl::string_view written) {
@@ -115,35 +160,21 @@ absl::StatusOr<std::optional<absl::Duration>> ParsedArgs::Duration(absl::string_
 }
 
 absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<const std::string> arguments) {
-  const std::vector<FlagSpec> flags = WithHelp(command);
-  ParsedArgs out;
-  bool flags_ended = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (!flags_ended && argument == "--") {
-      flags_ended = true;
-      continue;
-    }
-    if (flags_ended || argument.size() < 2 || argument[0] != '-') {
-      out.operands_.push_back(argument);
-      flags_ended |= command.flags_first;
-      continue;
-    }
-    const bool is_long = argument[1] == '-';
-    const size_t name_end = is_long ? std::min(argument.find('='), argument.size()) : 2;
-    const bool has_value = name_end < argument.size();
-    const std::string name =
-        absl::StrReplaceAll(argument.substr(is_long ? 2 : 1, name_end - (is_long ? 2 : 1)), {{"_", "-"}});
-    const FlagSpec* flag = FindFlag(flags, name, is_long);
-    if (flag == nullptr) return UnknownFlag(command, argument);
-    const bool is_switch = flag->value.empty();
-    if (is_switch && has_value) return UsageError(absl::StrCat("--", flag->name, " takes no value"));
-    if (!is_switch && !has_value && ++i == arguments.size()) {
-      return UsageError(absl::StrCat("--", flag->name, " needs ", flag->value));
-    }
-    std::vector<std::string>& values = out.flags_[std::string(flag->name)];
-    values.push_back(is_switch ? "" : has_value ? argument.substr(name_end + (is_long ? 1 : 0)) : arguments[i]);
+  CLI::App app;
+  if (absl::Status status = Parse(command, arguments, app); !status.ok()) return status;
+  for (const std::string& unknown : app.remaining()) {
+    if (unknown != "--") return UnknownFlag(command, unknown);
   }
+  ParsedArgs out;
+  for (const FlagSpec& flag : WithHelp(command)) {
+    const std::vector<std::string>& values = app.get_option_no_throw(absl::StrCat("--", flag.name))->results();
+    if (values.empty()) continue;
+    if (flag.value.empty() && values.back() != "true") {  // CLI11's word for a switch that is given alone
+      return UsageError(absl::StrCat("--", flag.name, " takes no value"));
+    }
+    out.flags_.emplace(flag.name, FromParser(values));
+  }
+  out.operands_ = FromParser(app.get_option_no_throw(kOperands)->results());
   if (out.Has("help")) return out;
   if (absl::Status status = CheckOperands(command, out.operands_); !status.ok()) return status;
   return out;

@@ -1,5 +1,6 @@
-// Command lines: `PROGRAM [flags] COMMAND [operands] [flags]`. A command declares its flags once, as data: parsing,
-// --help and the typed readers come from that list. Plain values, no globals, so that tests parse without a process.
+// Command lines: `PROGRAM [flags] COMMAND [operands] [flags]`. A command declares its flags once, as data: parsing (by
+// CLI11, which args.cc alone includes), --help and the typed readers come from that list. Plain values, no globals, so
+// that tests parse without a process.
 #ifndef NORMD_CLIENT_CLI_ARGS_H_
 #define NORMD_CLIENT_CLI_ARGS_H_
 
