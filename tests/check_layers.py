@@ -28,6 +28,7 @@ LIBRARIES = {
     "gtest": ("gtest/", "gmock/", "hwy/tests/"),
     "benchmark": ("benchmark/",),
     "dnnl": ("oneapi/dnnl/",),
+    "client library": ("normd/",),  # as its users include it; the generated messages are told apart before
 }
 # Headers of the language and of the operating system.
 SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sanitizer)/[a-z_0-9]+\.h)$")
@@ -77,6 +78,7 @@ LAYERS = {
     "client/cli": ("absl", "cli11", "json", "protobuf", "messages", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
+    "client/examples": ("client library",),  # users' programs
     "tests/support": ("absl", "gtest", "kernels", "kernels/base", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }

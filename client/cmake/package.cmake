@@ -1,0 +1,34 @@
+# What users of normd_client get: its public headers as <normd/NAME.h>, and with NORMD_INSTALL the CMake package normd and
+# the pkg-config module normd. Included by client/CMakeLists.txt.
+set(public_headers client.h cuda_region.h half.h retry.h shared_arena.h shared_memory.h status.h tensor.h)
+
+# One set of files for the build tree and for the installed one: copies that include each other as users include them.
+set(public_dir ${CMAKE_CURRENT_BINARY_DIR}/include)
+foreach(header ${public_headers})
+  add_custom_command(
+    OUTPUT ${public_dir}/normd/${header}
+    COMMAND ${CMAKE_COMMAND} -D INPUT=${CMAKE_CURRENT_SOURCE_DIR}/cpp/${header} -D OUTPUT=${public_dir}/normd/${header}
+            -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/public_header.cmake
+    DEPENDS cpp/${header} cmake/public_header.cmake VERBATIM)
+endforeach()
+list(TRANSFORM public_headers PREPEND ${public_dir}/normd/)
+target_sources(normd_client PUBLIC FILE_SET HEADERS BASE_DIRS ${public_dir} FILES ${public_headers})
+
+if(NOT NORMD_INSTALL)
+  return()
+endif()
+include(CMakePackageConfigHelpers)
+set_target_properties(normd_client PROPERTIES EXPORT_NAME client)
+install(TARGETS normd_client EXPORT normdTargets ARCHIVE COMPONENT client FILE_SET HEADERS COMPONENT client)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/normd)
+install(EXPORT normdTargets NAMESPACE normd:: DESTINATION ${package_dir} COMPONENT client)
+configure_package_config_file(cmake/normdConfig.cmake.in normdConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(normdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/normdConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/normdConfigVersion.cmake
+  DESTINATION ${package_dir} COMPONENT client)
+
+# The module finds its files from where it lies itself: `cmake --install --prefix` chooses the folder afterwards.
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH prefix_from_pkgconfig /${pkgconfig_dir} /)
+configure_file(cmake/normd.pc.in normd.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/normd.pc DESTINATION ${pkgconfig_dir} COMPONENT client)
