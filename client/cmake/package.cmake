@@ -12,6 +12,9 @@ foreach(header ${public_headers})
     DEPENDS cpp/${header} cmake/public_header.cmake VERBATIM)
 endforeach()
 list(TRANSFORM public_headers PREPEND ${public_dir}/normd/)
+# A target of its own: as a part of normd_client the copies would wait for the libraries that it links.
+add_custom_target(normd_public_headers DEPENDS ${public_headers})
+add_dependencies(normd_client normd_public_headers)
 target_sources(normd_client PUBLIC FILE_SET HEADERS BASE_DIRS ${public_dir} FILES ${public_headers})
 
 if(NOT NORMD_INSTALL)
