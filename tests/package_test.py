@@ -27,7 +27,7 @@ EXAMPLES = os.path.join(SOURCE, "client/examples")
 # The same folder in every run, so that a compiler cache knows what is compiled there.
 WORK = os.path.join(BUILD, "package_test")
 PREFIX = os.path.join(WORK, "prefix")
-PATIENCE = 300  # seconds
+PATIENCE = 600  # seconds
 NOT_RUN = 3
 
 LAYER_NORM = "-1.34164 -0.447212 0.447212 1.34164\n1.34164 0.447214 -0.447214 -1.34164\n"

@@ -32,6 +32,6 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/normdConfig.cmake ${CMAKE_CURRENT_BINA
 
 # The module finds its files from where it lies itself: `cmake --install --prefix` chooses the folder afterwards.
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-file(RELATIVE_PATH prefix_from_pkgconfig /${pkgconfig_dir} /)
+file(RELATIVE_PATH pkgconfig_to_prefix /${pkgconfig_dir} /)
 configure_file(cmake/normd.pc.in normd.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/normd.pc DESTINATION ${pkgconfig_dir} COMPONENT client)
