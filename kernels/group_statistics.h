@@ -1,8 +1,8 @@
 // From the sums of one statistics group to what Apply needs: centre, divisor and their error terms. The scalar
 // arithmetic between the two halves, the same on every device. Standard headers only: device code reads it, too. Pure
 // functions.
-#ifndef NORMD_KERNELS_SET_STATISTICS_H_
-#define NORMD_KERNELS_SET_STATISTICS_H_
+#ifndef NORMD_KERNELS_GROUP_STATISTICS_H_
+#define NORMD_KERNELS_GROUP_STATISTICS_H_
 
 #include <bit>
 #include <cmath>
@@ -354,4 +354,4 @@ NORMD_HOST_DEVICE inline FinishedStatistics GivenStatistics(const DivisorRule& r
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_SET_STATISTICS_H_
+#endif  // NORMD_KERNELS_GROUP_STATISTICS_H_

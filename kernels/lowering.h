@@ -2,8 +2,8 @@
 // affine indices. Called by the methods alone, with arguments that they have checked; nothing here can fail.
 // Every function reads plan->shape and plan->elements and fills the extents, the pattern, the parameters and the
 // statistics' shape. Pure; safe from any thread.
-#ifndef NORMD_KERNELS_NORM_LOWER_H_
-#define NORMD_KERNELS_NORM_LOWER_H_
+#ifndef NORMD_KERNELS_LOWERING_H_
+#define NORMD_KERNELS_LOWERING_H_
 
 #include <cstdint>
 
@@ -37,4 +37,4 @@ int ChannelAxis(Layout layout, int64_t rank);
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_NORM_LOWER_H_
+#endif  // NORMD_KERNELS_LOWERING_H_

@@ -1,8 +1,8 @@
 // What to do (NormPlan), from what the caller wants (NormSpec) and a shape.
 // In the path: the engine calls MakePlan once per request, backends trust the plan. Plain values; MakePlan is pure and
 // safe from any thread.
-#ifndef NORMD_KERNELS_NORM_H_
-#define NORMD_KERNELS_NORM_H_
+#ifndef NORMD_KERNELS_PLAN_H_
+#define NORMD_KERNELS_PLAN_H_
 
 #include <cstdint>
 #include <string_view>
@@ -105,4 +105,4 @@ constexpr std::string_view NumericsOf(Precision precision) {
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_NORM_H_
+#endif  // NORMD_KERNELS_PLAN_H_

@@ -7,8 +7,8 @@
 // += p[i + width / 2]). The chunks of the group, numbered through its segments, are folded pairwise by index. Columns:
 // positions are cut into blocks of kColumnBlock, summed in rising position; blocks are folded pairwise by index; where
 // one group owns several columns (channels-last groups) its columns are then folded pairwise by index.
-#ifndef NORMD_KERNELS_ORDER_H_
-#define NORMD_KERNELS_ORDER_H_
+#ifndef NORMD_KERNELS_SUMMATION_ORDER_H_
+#define NORMD_KERNELS_SUMMATION_ORDER_H_
 
 #include <cstdint>
 
@@ -51,4 +51,4 @@ constexpr void PairwiseFold(T* items, int64_t n, int64_t stride, Add add) {
 
 }  // namespace normd::order
 
-#endif  // NORMD_KERNELS_ORDER_H_
+#endif  // NORMD_KERNELS_SUMMATION_ORDER_H_

@@ -25,8 +25,6 @@
 namespace normd {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kGiB = int64_t{1} << 30;
 
 std::string OptionName(const Option& option) { return absl::StrCat("--", std::string(option.name)); }
 

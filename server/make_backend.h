@@ -1,8 +1,8 @@
 // Chooses and wires what computes: the CPU backend, those of the GPUs that can be had, and the scheduler over them.
 // In the path: around it; server.cc calls it once at start. The only code besides it that knows which backends there
 // are. Threads: called from one; what it makes is safe from any thread.
-#ifndef NORMD_SERVER_OPEN_BACKEND_H_
-#define NORMD_SERVER_OPEN_BACKEND_H_
+#ifndef NORMD_SERVER_MAKE_BACKEND_H_
+#define NORMD_SERVER_MAKE_BACKEND_H_
 
 #include <functional>
 #include <memory>
@@ -41,4 +41,4 @@ OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Cloc
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_OPEN_BACKEND_H_
+#endif  // NORMD_SERVER_MAKE_BACKEND_H_

@@ -1,7 +1,7 @@
 // Makes the session store that the options ask for: the only place that knows which ones there are.
 // In the path: server.cc at the start; main for --backup. Called from one thread.
-#ifndef NORMD_SERVER_OPEN_STORE_H_
-#define NORMD_SERVER_OPEN_STORE_H_
+#ifndef NORMD_SERVER_MAKE_STORE_H_
+#define NORMD_SERVER_MAKE_STORE_H_
 
 #include <cstdint>
 #include <memory>
@@ -24,4 +24,4 @@ absl::StatusOr<int64_t> BackupSessionStore(const Config& config);
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_OPEN_STORE_H_
+#endif  // NORMD_SERVER_MAKE_STORE_H_

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 #include "server/option_list.h"
 
 namespace normd {
@@ -48,11 +49,10 @@ absl::Status UnknownArgumentError(const std::string& argument) {
   std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
   const std::string_view nearest = NearestOption(absl::StrReplaceAll(name, {{"-", "_"}}));
-  return MakeError(ServerReason("UNKNOWN_OPTION"),
-                   {.field = "command line",
-                    .value = Concat("\"", argument, "\""),
-                    .limit = "one of the options that --help lists"},
-                   nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
+  return MakeError(
+      ServerReason("UNKNOWN_OPTION"),
+      {.field = "command line", .value = Concat("\"", argument, "\""), .limit = "one of the options that --help lists"},
+      nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
 }
 
 // ReadCommandLine, but throws what CLI11 throws. REQUIRES: no argument holds a NUL.

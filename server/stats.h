@@ -1,8 +1,8 @@
 // What the parts of normd say of themselves when somebody looks, and the metrics that are read from it: a row of
 // stats.cc for each, which says its name, type, label, help and what to read.
 // In the path: after it. The server takes Stats for a scrape, Metrics shows them.
-#ifndef NORMD_SERVER_FIGURES_H_
-#define NORMD_SERVER_FIGURES_H_
+#ifndef NORMD_SERVER_STATS_H_
+#define NORMD_SERVER_STATS_H_
 
 #include <cstddef>
 #include <string_view>
@@ -79,4 +79,4 @@ class StatMetrics {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_FIGURES_H_
+#endif  // NORMD_SERVER_STATS_H_

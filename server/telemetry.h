@@ -1,7 +1,7 @@
 // Connects what rpc and the session store report to metrics and logs, so that neither knows the other.
 // In the path: after it. Threads: the observer's functions run on queue, backend and store threads, several at a time.
-#ifndef NORMD_SERVER_OBSERVE_H_
-#define NORMD_SERVER_OBSERVE_H_
+#ifndef NORMD_SERVER_TELEMETRY_H_
+#define NORMD_SERVER_TELEMETRY_H_
 
 #include "server/metrics.h"
 #include "server/obs/log.h"
@@ -23,4 +23,4 @@ StoreObserver MakeStoreObserver(Metrics* metrics, Log* log);
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_OBSERVE_H_
+#endif  // NORMD_SERVER_TELEMETRY_H_

@@ -100,7 +100,8 @@ absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) 
   if (file.size() < 8 + length_bytes) return Bad("the file ends inside its header");
   size_t length = 0;
   for (size_t i = length_bytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(file[8 + i]);
-  if (length > kMaxNpyHeaderBytes) return Bad(absl::StrCat("a header of ", length, " bytes; at most ", kMaxNpyHeaderBytes));
+  if (length > kMaxNpyHeaderBytes)
+    return Bad(absl::StrCat("a header of ", length, " bytes; at most ", kMaxNpyHeaderBytes));
   if (file.size() - 8 - length_bytes < length) return Bad("the file ends inside its header");
   return std::pair<size_t, size_t>(8 + length_bytes, length);
 }

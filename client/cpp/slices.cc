@@ -44,8 +44,8 @@ class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
     Flush();
     auto* const keeper = new SharedMessage(message_);
     slices_.emplace_back(
-        const_cast<void*>(data), static_cast<size_t>(size), [](void* kept) { delete static_cast<SharedMessage*>(kept); },
-        keeper);
+        const_cast<void*>(data), static_cast<size_t>(size),
+        [](void* kept) { delete static_cast<SharedMessage*>(kept); }, keeper);
     count_ += size;
     return true;
   }

@@ -1,8 +1,8 @@
 // How much of the machine's CPU others used: all that was not idle, less this process and the server it loads. A
 // measurement beside busy neighbours says little. Read from /proc; what cannot be read is unknown, never 0.
 // Interrupts are left out: they belong to no process, and under a loopback load most of them are its own.
-#ifndef NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_
-#define NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_
+#ifndef NORMD_CLIENT_NORMLOAD_BACKGROUND_CPU_H_
+#define NORMD_CLIENT_NORMLOAD_BACKGROUND_CPU_H_
 
 #include <cstdint>
 #include <optional>
@@ -54,4 +54,4 @@ class BackgroundCpu {
 
 }  // namespace normd::client
 
-#endif  // NORMD_CLIENT_NORMLOAD_FOREIGN_CPU_H_
+#endif  // NORMD_CLIENT_NORMLOAD_BACKGROUND_CPU_H_

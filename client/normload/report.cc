@@ -100,10 +100,10 @@ Grid PointsGrid(const SweepResult& sweep) {
   for (size_t i = 0; i < sweep.points.size(); ++i) {
     const SweepPoint& point = sweep.points[i];
     grid.rows.push_back({absl::StrFormat("%g", point.percent), Rate(point.rate), Rate(point.answered_per_second),
-                         Rate(point.good_per_second), TimeText(point.p50_ns), TimeText(point.p99_ns), TimeText(point.p999_ns),
-                         absl::StrCat(point.rejected), absl::StrCat(point.failed - point.rejected),
-                         absl::StrCat(point.unsent), Late(point.lateness_p99_ns), ShareText(point.background),
-                         PointNote(sweep, i)});
+                         Rate(point.good_per_second), TimeText(point.p50_ns), TimeText(point.p99_ns),
+                         TimeText(point.p999_ns), absl::StrCat(point.rejected),
+                         absl::StrCat(point.failed - point.rejected), absl::StrCat(point.unsent),
+                         Late(point.lateness_p99_ns), ShareText(point.background), PointNote(sweep, i)});
   }
   return grid;
 }

@@ -1,6 +1,6 @@
 // Who measured what, where and when: the part of a report without which its numbers mean nothing.
-#ifndef NORMD_CLIENT_NORMLOAD_ABOUT_H_
-#define NORMD_CLIENT_NORMLOAD_ABOUT_H_
+#ifndef NORMD_CLIENT_NORMLOAD_RUN_INFO_H_
+#define NORMD_CLIENT_NORMLOAD_RUN_INFO_H_
 
 #include <optional>
 #include <string>
@@ -26,4 +26,4 @@ RunInfo MakeRunInfo(const std::string& target, const v1::DescribeResponse& serve
 
 }  // namespace normd::client
 
-#endif  // NORMD_CLIENT_NORMLOAD_ABOUT_H_
+#endif  // NORMD_CLIENT_NORMLOAD_RUN_INFO_H_

@@ -2,8 +2,8 @@
 // process: a server that is stopped, or a machine that is gone, leaves them in a full socket for ever, deadline or not.
 // At a given time a SocketWatchdog shuts this process's connected stream sockets down, all of them, again and again
 // until it is destroyed: the calls then fail as UNAVAILABLE. A load generator has no other connections.
-#ifndef NORMD_CLIENT_NORMLOAD_CUTOFF_H_
-#define NORMD_CLIENT_NORMLOAD_CUTOFF_H_
+#ifndef NORMD_CLIENT_NORMLOAD_SOCKET_WATCHDOG_H_
+#define NORMD_CLIENT_NORMLOAD_SOCKET_WATCHDOG_H_
 
 #include <condition_variable>
 #include <mutex>
@@ -31,4 +31,4 @@ class SocketWatchdog {
 
 }  // namespace normd::client
 
-#endif  // NORMD_CLIENT_NORMLOAD_CUTOFF_H_
+#endif  // NORMD_CLIENT_NORMLOAD_SOCKET_WATCHDOG_H_

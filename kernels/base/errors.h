@@ -1,8 +1,8 @@
 // The user-visible errors about tensors and specs: the caller's mistakes, each named once. All are INVALID_ARGUMENT
 // unless their reason says otherwise; the message names field, value and limit, and the same three travel as status
 // payloads for google.rpc.BadRequest and ErrorInfo.
-#ifndef NORMD_KERNELS_ERRORS_H_
-#define NORMD_KERNELS_ERRORS_H_
+#ifndef NORMD_KERNELS_BASE_ERRORS_H_
+#define NORMD_KERNELS_BASE_ERRORS_H_
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "kernels/error_reasons.h"
+#include "kernels/base/error_reasons.h"
 
 namespace normd {
 
@@ -55,4 +55,4 @@ absl::Status NotAllowedError(std::string_view field, std::string_view why);
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_ERRORS_H_
+#endif  // NORMD_KERNELS_BASE_ERRORS_H_

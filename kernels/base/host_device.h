@@ -1,6 +1,6 @@
 // Marks what both the host and a GPU run. Standard headers only: device code reads it.
-#ifndef NORMD_KERNELS_HOST_DEVICE_H_
-#define NORMD_KERNELS_HOST_DEVICE_H_
+#ifndef NORMD_KERNELS_BASE_HOST_DEVICE_H_
+#define NORMD_KERNELS_BASE_HOST_DEVICE_H_
 
 #if defined(__CUDACC__)
 #define NORMD_HOST_DEVICE __host__ __device__
@@ -8,4 +8,4 @@
 #define NORMD_HOST_DEVICE
 #endif
 
-#endif  // NORMD_KERNELS_HOST_DEVICE_H_
+#endif  // NORMD_KERNELS_BASE_HOST_DEVICE_H_

@@ -1,6 +1,6 @@
 // Early returns on errors, which this release of Abseil does not have.
-#ifndef NORMD_SERVER_BASE_STATUS_MACROS_H_
-#define NORMD_SERVER_BASE_STATUS_MACROS_H_
+#ifndef NORMD_KERNELS_BASE_STATUS_MACROS_H_
+#define NORMD_KERNELS_BASE_STATUS_MACROS_H_
 
 #include <utility>
 
@@ -27,4 +27,4 @@
   if (!status_or.ok()) return std::move(status_or).status();      \
   left = *std::move(status_or)
 
-#endif  // NORMD_SERVER_BASE_STATUS_MACROS_H_
+#endif  // NORMD_KERNELS_BASE_STATUS_MACROS_H_

@@ -1,8 +1,8 @@
 // Text for messages from strings and numbers. absl::StrCat of Debian 12 does not take std::string_view (its library is
 // built as C++14, where absl::string_view is a type of its own), hence this.
 // Used wherever an error names what was sent. Pure; safe from any thread.
-#ifndef NORMD_KERNELS_TEXT_H_
-#define NORMD_KERNELS_TEXT_H_
+#ifndef NORMD_KERNELS_BASE_STRINGS_H_
+#define NORMD_KERNELS_BASE_STRINGS_H_
 
 #include <charconv>
 #include <concepts>
@@ -36,4 +36,4 @@ std::string Concat(const Args&... args) {
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_TEXT_H_
+#endif  // NORMD_KERNELS_BASE_STRINGS_H_

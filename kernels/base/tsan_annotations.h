@@ -2,8 +2,8 @@
 // happens before the completion queue returns its tag, that sending a slice happens before its destroy callback, or
 // that work handed to TBB happens after what its giver did. These two calls say so; they are the only ones, and do
 // nothing without TSan. Thread-safe.
-#ifndef NORMD_KERNELS_TSAN_ANNOTATIONS_H_
-#define NORMD_KERNELS_TSAN_ANNOTATIONS_H_
+#ifndef NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
+#define NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
 
 #if defined(__SANITIZE_THREAD__) || NORMD_TSAN_HANDOVER
 #define NORMD_TSAN 1
@@ -39,4 +39,4 @@ inline void TsanAcquire([[maybe_unused]] void* address) {
 
 #undef NORMD_TSAN
 
-#endif  // NORMD_KERNELS_TSAN_ANNOTATIONS_H_
+#endif  // NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_

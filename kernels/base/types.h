@@ -1,7 +1,7 @@
 // The closed groups of choices that specs and plans are made of. Values equal the wire's enum numbers; 0 on the wire
 // means "not given" and is resolved before it gets here. Standard headers only: device code reads it, too.
-#ifndef NORMD_KERNELS_ATTRIBUTES_H_
-#define NORMD_KERNELS_ATTRIBUTES_H_
+#ifndef NORMD_KERNELS_BASE_TYPES_H_
+#define NORMD_KERNELS_BASE_TYPES_H_
 
 #include <cstdint>
 
@@ -58,4 +58,4 @@ enum class AffineIndex : uint8_t { kElement, kChannel };
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_ATTRIBUTES_H_
+#endif  // NORMD_KERNELS_BASE_TYPES_H_

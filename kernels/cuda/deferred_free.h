@@ -1,7 +1,7 @@
 // Device memory that is done with, until a worker frees it: freeing waits for the device, and whoever gives parameters
 // up must not. Thread-safe.
-#ifndef NORMD_KERNELS_CUDA_TRASH_H_
-#define NORMD_KERNELS_CUDA_TRASH_H_
+#ifndef NORMD_KERNELS_CUDA_DEFERRED_FREE_H_
+#define NORMD_KERNELS_CUDA_DEFERRED_FREE_H_
 
 #include <cuda_runtime_api.h>
 
@@ -40,4 +40,4 @@ class DeferredFree {
 
 }  // namespace normd::cuda
 
-#endif  // NORMD_KERNELS_CUDA_TRASH_H_
+#endif  // NORMD_KERNELS_CUDA_DEFERRED_FREE_H_

@@ -1,7 +1,7 @@
 // The sums of the parts of statistics groups, one launch each: what statistics.cu asks of rows.cu and column_sums.cu;
 // and what apply.cu asks of column_apply.cu. See kernels.h for GroupWork.
-#ifndef NORMD_KERNELS_CUDA_PARTS_H_
-#define NORMD_KERNELS_CUDA_PARTS_H_
+#ifndef NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
+#define NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
 
 #include "kernels/cuda/kernels.h"
 
@@ -31,4 +31,4 @@ inline int64_t EnoughBlocks(const DeviceLimits& limits, int64_t items, int64_t i
 
 }  // namespace normd::cuda
 
-#endif  // NORMD_KERNELS_CUDA_PARTS_H_
+#endif  // NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_

@@ -1,5 +1,5 @@
-// The reasons of the server's errors, each declared once; see kernels/error_reasons.h, which has those of tensors and
-// specs. Constant data.
+// The reasons of the server's errors, each declared once; see kernels/base/error_reasons.h, which has those of tensors
+// and specs. Constant data.
 #ifndef NORMD_SERVER_BASE_ERROR_REASONS_H_
 #define NORMD_SERVER_BASE_ERROR_REASONS_H_
 
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "kernels/error_reasons.h"
+#include "kernels/base/error_reasons.h"
 
 namespace normd {
 
@@ -70,8 +70,8 @@ inline constexpr ReasonRow kServerReasons[] = {
      "A tensor in chunks is larger than --max_tensor_bytes, or than 15/16 of --max_in_flight_bytes with its outputs.",
      "Split the tensor, or have the operator raise the limit."},
     // Reflection.
-    {"DESCRIPTOR_NOT_FOUND", absl::StatusCode::kNotFound, "The server serves no file, symbol or extension of this name.",
-     "List the services first."},
+    {"DESCRIPTOR_NOT_FOUND", absl::StatusCode::kNotFound,
+     "The server serves no file, symbol or extension of this name.", "List the services first."},
     // Sessions.
     {"SESSION_EXISTS", absl::StatusCode::kAlreadyExists, "The session id is in use.",
      "Choose another id, or use the session that is there."},

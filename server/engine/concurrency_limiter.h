@@ -4,8 +4,8 @@
 // what is answered is answered in time.
 // In the path: between a batch and the scheduler. Threads: safe from any thread; a Start runs with no lock held, on
 // the thread that enters or on one that leaves.
-#ifndef NORMD_SERVER_ENGINE_GATE_H_
-#define NORMD_SERVER_ENGINE_GATE_H_
+#ifndef NORMD_SERVER_ENGINE_CONCURRENCY_LIMITER_H_
+#define NORMD_SERVER_ENGINE_CONCURRENCY_LIMITER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -64,4 +64,4 @@ class ConcurrencyLimiter {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_ENGINE_GATE_H_
+#endif  // NORMD_SERVER_ENGINE_CONCURRENCY_LIMITER_H_

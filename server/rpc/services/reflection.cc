@@ -11,6 +11,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/base/error_reasons.h"
 #include "server/rpc/codec/message.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/transport/status.h"
@@ -37,9 +38,7 @@ constexpr int64_t kMaxRequestBytes = 1 << 10;
 
 absl::Status UnknownError(std::string_view field, std::string_view value) {
   return MakeError(ServerReason("DESCRIPTOR_NOT_FOUND"),
-                   {.field = std::string(field),
-                    .value = std::string(value),
-                    .limit = "known to this server"},
+                   {.field = std::string(field), .value = std::string(value), .limit = "known to this server"},
                    "no such descriptor");
 }
 

@@ -1,6 +1,6 @@
 // Counts of connections, for metrics. Plain values.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_CONNECTION_FIGURES_H_
-#define NORMD_SERVER_RPC_TRANSPORT_CONNECTION_FIGURES_H_
+#ifndef NORMD_SERVER_RPC_TRANSPORT_CONNECTION_STATS_H_
+#define NORMD_SERVER_RPC_TRANSPORT_CONNECTION_STATS_H_
 
 #include <array>
 #include <cstddef>
@@ -31,4 +31,4 @@ struct ConnectionStats {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_CONNECTION_FIGURES_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_CONNECTION_STATS_H_

@@ -28,7 +28,8 @@ bool DeliveryAccount::End(bool complete, absl::Time now) {
 
 void DeliveryAccount::Deliver(int64_t bytes) {
   const int64_t frames = 1 + bytes / kLeastFrameBytes;
-  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes}, std::memory_order_relaxed);
+  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes},
+                             std::memory_order_relaxed);
 }
 
 void DeliveryAccount::Settle(int64_t received_bytes, absl::Time now) {

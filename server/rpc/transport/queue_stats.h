@@ -1,6 +1,6 @@
 // What the completion queues' threads were busy with, for metrics. Plain values.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_FIGURES_H_
-#define NORMD_SERVER_RPC_TRANSPORT_QUEUE_FIGURES_H_
+#ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
+#define NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
 
 #include <cstdint>
 
@@ -15,4 +15,4 @@ struct QueueStats {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_QUEUE_FIGURES_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_

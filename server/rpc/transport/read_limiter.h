@@ -4,8 +4,8 @@
 // refuses.
 // In the path: at a call's headers, before its message is asked for. Threads: safe from any thread; the callbacks run
 // with no lock held, on the thread that made room.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_READ_GATE_H_
-#define NORMD_SERVER_RPC_TRANSPORT_READ_GATE_H_
+#ifndef NORMD_SERVER_RPC_TRANSPORT_READ_LIMITER_H_
+#define NORMD_SERVER_RPC_TRANSPORT_READ_LIMITER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -94,4 +94,4 @@ class ReadLimiter {
 
 }  // namespace normd::rpc
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_READ_GATE_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_READ_LIMITER_H_

@@ -2,8 +2,8 @@
 // with an answer (plan, compute, encode) may take long. Answers of one session run on one thread, in their order; those
 // of others do not wait for it, unless they share its thread.
 // In the path: between DurableStore and its callers. Threads: Post is safe from any thread.
-#ifndef NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_
-#define NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_
+#ifndef NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
+#define NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
 
 #include <deque>
 #include <memory>
@@ -44,4 +44,4 @@ class CallbackThreads {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_SESSION_DURABLE_ANSWER_THREADS_H_
+#endif  // NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_

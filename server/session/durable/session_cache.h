@@ -1,8 +1,8 @@
 // The sessions that a durable store keeps in memory: a cache by id, the least recently used first to go.
 // In the path: DurableStore looks here before it asks its table. Ownership: copies of snapshots that callers may share.
 // Threads: thread-compatible; the store guards it.
-#ifndef NORMD_SERVER_SESSION_DURABLE_RESIDENT_SESSIONS_H_
-#define NORMD_SERVER_SESSION_DURABLE_RESIDENT_SESSIONS_H_
+#ifndef NORMD_SERVER_SESSION_DURABLE_SESSION_CACHE_H_
+#define NORMD_SERVER_SESSION_DURABLE_SESSION_CACHE_H_
 
 #include <cstdint>
 #include <string>
@@ -50,4 +50,4 @@ class SessionCache {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_SESSION_DURABLE_RESIDENT_SESSIONS_H_
+#endif  // NORMD_SERVER_SESSION_DURABLE_SESSION_CACHE_H_

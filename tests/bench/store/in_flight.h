@@ -1,7 +1,7 @@
 // How many calls of an asynchronous interface are on their way, for closed loops: one thread starts them and waits,
 // any thread finishes them.
-#ifndef NORMD_TESTS_BENCH_STORE_FLIGHT_H_
-#define NORMD_TESTS_BENCH_STORE_FLIGHT_H_
+#ifndef NORMD_TESTS_BENCH_STORE_IN_FLIGHT_H_
+#define NORMD_TESTS_BENCH_STORE_IN_FLIGHT_H_
 
 #include <cstdint>
 #include <utility>
@@ -66,4 +66,4 @@ class BatchExecution {
 
 }  // namespace normd::bench
 
-#endif  // NORMD_TESTS_BENCH_STORE_FLIGHT_H_
+#endif  // NORMD_TESTS_BENCH_STORE_IN_FLIGHT_H_

@@ -2,8 +2,8 @@
 // declared once, in a list: those of tensors and specs here, those of serving in server/base/error_reasons.h. An error
 // takes an ErrorReason, and an ErrorReason is made only by finding a name in a list while the program is compiled, so
 // a reason that no list declares does not compile. `normd --help=errors` prints both lists. Constant data.
-#ifndef NORMD_KERNELS_ERROR_REASONS_H_
-#define NORMD_KERNELS_ERROR_REASONS_H_
+#ifndef NORMD_KERNELS_BASE_ERROR_REASONS_H_
+#define NORMD_KERNELS_BASE_ERROR_REASONS_H_
 
 #include <cstddef>
 #include <string_view>
@@ -91,4 +91,4 @@ consteval ErrorReason KernelReason(std::string_view name) { return ErrorReason(k
 
 }  // namespace normd
 
-#endif  // NORMD_KERNELS_ERROR_REASONS_H_
+#endif  // NORMD_KERNELS_BASE_ERROR_REASONS_H_
