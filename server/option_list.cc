@@ -7,7 +7,6 @@
 namespace normd {
 namespace {
 
-constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kDaySeconds = 86'400;
 

@@ -15,6 +15,9 @@
 
 namespace normd {
 
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+inline constexpr int64_t kGiB = int64_t{1} << 30;
+
 // One option. Which member `field` holds says how its value is read; int64 options with `bytes` take KiB, MiB, GiB.
 struct Option {
   std::string_view name;

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs everything under CTest.
 #   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N] [--cuda-arch=WHICH]
-#                [--configure-only]
+#                [--separate] [--configure-only]
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
-# --cuda-arch which GPUs to compile CUDA kernels for, where nvcc is on the PATH: all (the default: 8.0, 8.9, 9.0 and PTX),
-#             native (this machine's), a compute capability without its point (90), or none.
+# --cuda-arch which GPUs to compile CUDA kernels for, where nvcc is on the PATH: a compute capability without its point
+#             (the default: 90), native (this machine's), all (8.0, 8.9, 9.0 and PTX), or none.
+# --separate  every source by itself. Without it sources are compiled in batches that read the headers once: a third of
+#             the time for everything, but a change of one file compiles its batch.
 # --configure-only  end before anything is compiled.
-# CTest's summary comes last; a copy is in DIR/summary.txt and the whole output in DIR/Testing.
+# CTest's summary comes last, after what each step cost; a copy is in DIR/summary.txt, the whole output in DIR/Testing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=all configure_only=""
+sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=90 unity=ON configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
@@ -24,18 +26,20 @@ while [[ $# -gt 0 ]]; do
     --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
     --jobs=*) jobs=${1#*=} ;;
     --cuda-arch=*) cuda_arch=${1#*=} ;;
+    --separate) unity=OFF ;;
     --configure-only) configure_only=1 ;;
     *)
-      sed -n '2,13s/^# \?//p' "$0" >&2
+      sed -n '2,16s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac
   shift
 done
 
-./deploy/install-packages.sh build test
+source tests/support/cost.sh
+measure packages ./deploy/install-packages.sh build test
 
-options=(-G Ninja -DNORMD_TESTS=ON)
+options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
 case $sanitize in
   address)
     build=${build:-build/asan}
@@ -69,9 +73,9 @@ export ASAN_SYMBOLIZER_PATH=$symbolizer
 ccache=$(command -v ccache || true)
 options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$ccache" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$ccache")
 
-cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
+measure configure cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
 if [[ -n $configure_only ]]; then exit; fi
-cmake --build "$build" --parallel "$jobs"
+measure build cmake --build "$build" --parallel "$jobs"
 
 # The shared session store, on a private socket, as a user without rights.
 postgres=$(mktemp -d "${TMPDIR:-/tmp}/normd-postgres.XXXXXX")
@@ -87,8 +91,13 @@ export NORMD_TEST_POSTGRES
 selection=()
 if [[ -n $filter ]]; then selection=(-R "$filter"); fi
 status=0
-ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${selection[@]}" |
-  tee "$build/ctest.log" || status=$?
+run_tests() {
+  ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${selection[@]}" |
+    tee "$build/ctest.log"
+}
+measure tests run_tests || status=$?
 # From the verdict to the end: times by label, the list of failures.
 sed -n '/tests passed,/,$p' "$build/ctest.log" >"$build/summary.txt"
+echo
+print_costs
 exit "$status"
