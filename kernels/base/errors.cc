@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kDetailUrl[] = "normd.ErrorDetail";
 
-// Strings one after the other, each as "<length>:<bytes>".
+// The strings of `detail` one after the other, each as "<length>:<bytes>".
 std::string Encode(const ErrorDetail& detail) {
   std::string encoded;
   for (const std::string& part : {detail.field, detail.value, detail.limit, detail.reason}) {
@@ -23,7 +23,7 @@ std::string Encode(const ErrorDetail& detail) {
   return encoded;
 }
 
-// The next string of Encode's form, taken off the front of `encoded`.
+// Removes the next string of Encode's form from the front of `encoded` and returns it; nothing if the form is wrong.
 std::optional<std::string> TakeString(std::string_view* encoded) {
   const size_t colon = encoded->find(':');
   if (colon == std::string_view::npos) return std::nullopt;

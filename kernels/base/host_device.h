@@ -1,4 +1,5 @@
-// Marks what both the host and a GPU run. Standard headers only: device code reads it.
+// NORMD_HOST_DEVICE marks functions that both the host and a GPU run: the arithmetic that kernels/cpu and kernels/cuda
+// share. Empty outside nvcc. No includes, because device code includes this file.
 #ifndef NORMD_KERNELS_BASE_HOST_DEVICE_H_
 #define NORMD_KERNELS_BASE_HOST_DEVICE_H_
 

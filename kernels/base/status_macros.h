@@ -1,4 +1,4 @@
-// Early returns on errors, which this release of Abseil does not have.
+// Early returns on errors, for every layer from kernels/ up. The Abseil of Debian 12 has no such macros.
 #ifndef NORMD_KERNELS_BASE_STATUS_MACROS_H_
 #define NORMD_KERNELS_BASE_STATUS_MACROS_H_
 
@@ -10,7 +10,7 @@
 #define NORMD_CONCAT_INNER(a, b) a##b
 #define NORMD_CONCAT(a, b) NORMD_CONCAT_INNER(a, b)
 
-// NORMD_RETURN_IF_ERROR(CheckThis(x));
+// Returns the status from the enclosing function unless it is OK: NORMD_RETURN_IF_ERROR(CheckThis(x));
 #define NORMD_RETURN_IF_ERROR(expression)                                                                     \
   do {                                                                                                        \
     if (absl::Status NORMD_CONCAT(status_, __LINE__) = (expression); !NORMD_CONCAT(status_, __LINE__).ok()) { \
@@ -18,7 +18,9 @@
     }                                                                                                         \
   } while (false)
 
-// NORMD_ASSIGN_OR_RETURN(const NormPlan plan, MakePlan(...)); a comma on the left side needs parentheses, so avoid it.
+// Returns the status of a StatusOr, or initialises the left side with its value:
+//   NORMD_ASSIGN_OR_RETURN(const NormPlan plan, MakePlan(...));
+// The left side must not contain a comma.
 #define NORMD_ASSIGN_OR_RETURN(left, expression) \
   NORMD_ASSIGN_OR_RETURN_INNER(NORMD_CONCAT(status_or_, __LINE__), left, expression)
 

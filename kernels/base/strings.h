@@ -1,6 +1,6 @@
-// Text for messages from strings and numbers. absl::StrCat of Debian 12 does not take std::string_view (its library is
-// built as C++14, where absl::string_view is a type of its own), hence this.
-// Used wherever an error names what was sent. Pure; safe from any thread.
+// Text for messages, made from strings and numbers; used wherever an error names the value that was sent. It takes the
+// place of absl::StrCat, which in Debian 12 does not take std::string_view: that library is built as C++14, where
+// absl::string_view is a type of its own. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_BASE_STRINGS_H_
 #define NORMD_KERNELS_BASE_STRINGS_H_
 
@@ -12,14 +12,14 @@
 
 namespace normd {
 
-// The shortest text that reads back as `value`.
+// The shortest text that reads back as `value`, for messages and for attribute values.
 template <typename T>
 requires std::integral<T> || std::floating_point<T> std::string NumberText(T value) {
   char buffer[32];
   return std::string(buffer, std::to_chars(buffer, buffer + sizeof(buffer), value).ptr);
 }
 
-// The arguments one after the other: anything that a std::string_view can be made from, and numbers.
+// The concatenation of the arguments, each of which converts to std::string_view or is a number.
 template <typename... Args>
 std::string Concat(const Args&... args) {
   std::string text;

@@ -1,7 +1,7 @@
-// The libraries of gRPC and oneTBB are not built for ThreadSanitizer, so it cannot see that starting an operation
-// happens before the completion queue returns its tag, that sending a slice happens before its destroy callback, or
-// that work handed to TBB happens after what its giver did. These two calls say so; they are the only ones, and do
-// nothing without TSan. Thread-safe.
+// Tells ThreadSanitizer about hand-overs between threads that it cannot see, because the libraries of gRPC and oneTBB
+// are not built for it: an operation is started before the completion queue returns its tag, a slice is sent before its
+// destroy callback runs, and work is given to TBB after everything that its giver did before. These two functions are
+// the only annotations of the project. They do nothing without ThreadSanitizer. Thread-safe.
 #ifndef NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
 #define NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
 
@@ -22,7 +22,7 @@ void __tsan_acquire(void* address);
 
 namespace normd {
 
-// What was done so far happens before what follows the next TsanAcquire of the same address.
+// Everything that this thread did so far happens before everything that follows the next TsanAcquire of `address`.
 inline void TsanRelease([[maybe_unused]] void* address) {
 #ifdef NORMD_TSAN
   __tsan_release(address);

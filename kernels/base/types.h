@@ -1,5 +1,6 @@
-// The closed groups of choices that specs and plans are made of. Values equal the wire's enum numbers; 0 on the wire
-// means "not given" and is resolved before it gets here. Standard headers only: device code reads it, too.
+// The closed sets of choices that specs, plans and kernels are made of; kernels/spec.h explains the attributes. Values
+// equal the wire's enum numbers. 0 on the wire means "not given" and is resolved before it gets here (a Layout alone
+// may stay unspecified). Standard headers only, because device code includes this file.
 #ifndef NORMD_KERNELS_BASE_TYPES_H_
 #define NORMD_KERNELS_BASE_TYPES_H_
 
@@ -12,7 +13,7 @@ enum class DType : uint8_t { kF32 = 1, kF16 = 2, kBF16 = 3, kF64 = 4 };
 // Every dtype, declared once. The enumerators equal the wire's DType numbers.
 inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
 
-// Bytes of one element.
+// Bytes of one element; 0 for a number that is no DType.
 constexpr int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kF16:
@@ -37,23 +38,26 @@ enum class Mode : uint8_t { kInference = 1, kTraining = 2 };
 enum class Precision : uint8_t { kExact = 1, kFast = 2 };
 enum class ResidualRounding : uint8_t { kRoundFirst = 1, kKeepWide = 2 };
 
+// What the reduce pass computes of the elements x of a group.
 enum class Statistic : uint8_t {
-  kMeanVariance,  // mean and M2
-  kMeanSquare,    // sum of squares, S = sum / n
-  kSumSquares,    // sum of squares, S = sum (ScaleNorm, L2)
-  kAbsSum,        // sum of |x|, R = sum (L1)
+  kMeanVariance,  // mean, and M2 = sum of (x - mean)^2; S = M2 / n
+  kMeanSquare,    // sum of squares; S = sum / n (RMSNorm, pRMSNorm, PowerNorm)
+  kSumSquares,    // sum of squares; S = sum (ScaleNorm, L2)
+  kAbsSum,        // sum of |x|; R = sum (L1)
   kPowerSum,      // R = the p-th root of the sum of |x|^p (Lp), see kernels/power_sum.h
   kMaxAbs,        // R = the largest |x| (L-infinity)
 };
 
-// The statistics that need to know the largest |x| first, and are calculated in f64 pairs whatever the dtype.
+// True for statistics that need the largest |x| first. They are calculated in f64 pairs whatever the dtype is.
 constexpr bool SumsPowers(Statistic statistic) {
   return statistic == Statistic::kPowerSum || statistic == Statistic::kMaxAbs;
 }
 
+// The two access patterns of the kernels: the innermost extent is reduced (kRows) or kept (kColumns).
 enum class Pattern : uint8_t { kRows, kColumns };
 
-// Where the parameters of element (k0, r0, k1, r1) are: see NormPlan.
+// How the index of a parameter follows from the place of an element: one for each element of a group, or one for each
+// channel. See NormPlan.
 enum class AffineIndex : uint8_t { kElement, kChannel };
 
 }  // namespace normd
