@@ -1,6 +1,8 @@
-// What a method is: names, defaults, properties, attributes, traits, and how a spec of it is checked and lowered; each
-// declared once, in kernels/methods/. MakePlan asks it, the engine and the sessions ask the traits, Describe and
-// `normctl methods` print the rest. Constant data, safe from any thread.
+// The table of the methods: for each its names, defaults, properties, attributes and traits, and how a spec of it is
+// checked and lowered. Each method is declared once, in a file of kernels/methods/.
+// In the path: ValidateSpec and MakePlan call the functions of a MethodDefinition, the engine and the sessions ask the
+// traits, and the Describe call and `normctl methods` print the rest. No other code branches on the Method. Constant
+// data; safe from any thread.
 #ifndef NORMD_KERNELS_METHODS_H_
 #define NORMD_KERNELS_METHODS_H_
 
@@ -14,6 +16,7 @@
 
 namespace normd {
 
+// One attribute of a method, as text for people.
 struct AttributeInfo {
   std::string_view name;  // the field of the method's message
   std::string_view type;
@@ -21,18 +24,19 @@ struct AttributeInfo {
   std::string_view limits;
 };
 
+// The description of a method, as text for people (MethodDescription of the wire), and its defaults.
 struct MethodInfo {
   Method method;
-  std::string_view name;   // "layer_norm": the NormSpec field, and what replies call it
+  std::string_view name;   // "layer_norm": the field of NormSpec on the wire, and the name in replies
   std::string_view title;  // "LayerNorm"
   double default_eps;
   EpsMode default_eps_mode;
   bool subtracts_mean;
   std::string_view divides_by;
-  std::string_view axes_bchw;  // statistics over which axes of [B,C,H,W]
+  std::string_view axes_bchw;  // the axes of [B,C,H,W] that the statistics are taken over
   std::string_view axes_bld;
   std::string_view axes_bc;
-  bool depends_on_batch;  // in training
+  bool depends_on_batch;  // whether a row's y depends on other rows, in training
   std::string_view parameters;
   bool training_equals_inference;
   std::string_view used_by;
@@ -40,37 +44,42 @@ struct MethodInfo {
   absl::Span<const AttributeInfo> attributes;
 };
 
-// What a session of a method keeps, and what its inference is given.
+// The running state that a session of a method keeps and that its inference uses: none, a mean and a variance for each
+// channel, or a quadratic mean (PowerNorm's phi) for each channel.
 enum class StateKind : uint8_t { kNone, kMeanVariance, kQuadraticMean };
 
-// What distinguishes a method from the others, wherever that matters.
+// The properties of a method that code branches on.
 struct MethodTraits {
-  bool has_channels = false;     // x has a channel axis, and so rank 2 at least
-  bool has_layout = false;       // the spec says which; without a layout the channels are the last axis
-  bool takes_parameters = true;  // w and b, and so a weight_offset and a cast_order
+  bool has_channels = false;     // x has a channel axis, and therefore at least rank 2
+  bool has_layout = false;       // the spec has a layout; false: the channels are the last axis
+  bool takes_parameters = true;  // w and b, and therefore weight_offset and cast_order
   bool takes_mask = false;
-  bool has_fast = true;                // an f32 arithmetic
-  bool refuses_single_values = false;  // one value a channel in training, unless the spec allows it
-  // The rank of a shape of ones in which every spec of the method can be planned, where w and b depend on neither x nor
-  // the spec: what its plan has is what every plan has. Else 0.
+  bool has_fast = true;                // Precision::kFast is implemented
+  bool refuses_single_values = false;  // refuses one value per channel in training, unless the spec allows it
+  // For methods whose w and b have a shape that depends on neither x nor the spec: a rank at which every spec of the
+  // method can be planned for a shape of ones, so that such a plan tells the shape of w and b. 0 for all other methods.
   int parameter_shape_rank = 0;
 
   StateKind state = StateKind::kNone;
-  bool commit_gives_divisor = false;  // a step's output is divided by what its commit says
-  bool steps_by_sample = false;       // a step takes the moments of each sample's channel, and not of each channel
+  bool commit_gives_divisor = false;  // a training step's divisor is known only after the commit (PowerNorm)
+  bool steps_by_sample = false;       // a step takes moments per sample and channel, not per channel
 };
 
+// One method, complete: declared in kernels/methods/NAME.cc and listed in kernels/methods/list.cc.
 struct MethodDefinition {
   MethodInfo info;
   MethodTraits traits;
-  // What is wrong with a spec whatever tensor it meets, next to what all methods have. Paths are relative to NormSpec.
+  // Checks what is particular to the method and needs no tensor; ValidateSpec checks what all methods share. Field
+  // paths are relative to NormSpec ("layer_norm.axes"). REQUIRES: spec.method() is this method, here and below.
   absl::Status (*validate)(const NormSpec& spec);
+  // The statistic that the reduce pass computes.
   Statistic (*statistic)(const NormSpec& spec);
-  // Fills the geometry and the parameters of a plan that has all else. Paths begin with "spec." and "x.".
+  // Writes the geometry and the parameter fields of `plan`, whose other fields are set. Fails where the spec does not
+  // fit plan->shape; field paths begin with "spec." or "x.".
   absl::Status (*lower)(const NormSpec& spec, NormPlan* plan);
 };
 
-// In the order of kAllMethods.
+// All methods, in the order of kAllMethods.
 absl::Span<const MethodDefinition* const> AllMethods();
 const MethodDefinition& DefinitionOf(Method method);
 inline const MethodInfo& Info(Method method) { return DefinitionOf(method).info; }

@@ -8,7 +8,9 @@ constexpr AttributeInfo kAttributes[] = {
     Eps("1e-5"), RootOf("INSIDE_SQRT"), kCastOrder, kLayout, kRunning, kWeightOffset,
 };
 
-// y = (x - mean) / D * w + b, mean and variance of each channel over everything else.
+// BatchNorm (Ioffe and Szegedy 2015): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default. In training the
+// mean and S, the biased variance, are those of each channel over all other axes; in inference they are the running
+// ones.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   LowerChannels(spec.layout(), plan);
   return absl::OkStatus();

@@ -1,6 +1,6 @@
-// What several methods share: attributes, checks of their values, and the choice of axes.
-// In the path: called by ValidateSpec and by the methods' validate and lower alone. Pure functions, safe from any
-// thread.
+// What several methods share: descriptions of attributes, checks of their values, and the choice of axes.
+// In the path: ValidateSpec and the `validate` and `lower` functions of the methods call it, nothing else does. All
+// checks return OK, or INVALID_ARGUMENT with field, value and limit. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_METHODS_COMMON_H_
 #define NORMD_KERNELS_METHODS_COMMON_H_
 
@@ -17,7 +17,7 @@
 
 namespace normd::methods {
 
-// Attributes that several methods share.
+// ---- Descriptions of attributes ----
 constexpr AttributeInfo Eps(std::string_view default_value) {
   return {"eps", "double", default_value, "finite, >= 0; 0 means none"};
 }
@@ -36,12 +36,12 @@ inline constexpr AttributeInfo kRunning = {
     "momentum in [0, 1] (0.1 of NEW, 0.9 of OLD), momentum_of NEW or OLD, cumulative (then no momentum), variance "
     "UNBIASED or BIASED, single_value REFUSE or ZERO_VARIANCE, accept_non_finite"};
 
-// The path of a field of the spec's method, relative to NormSpec ("layer_norm.eps"), and to the request
-// ("spec.layer_norm.eps").
+// The path of a field of the spec's method: relative to NormSpec ("layer_norm.eps"), and relative to the request
+// ("spec.layer_norm.eps"). ValidateSpec uses the first, lowering the second.
 std::string SpecPath(const NormSpec& spec, std::string_view field);
 std::string PlanPath(const NormSpec& spec, std::string_view field);
 
-// The enumerators are 1 to `last`; `names` lists them for the message.
+// Checks that `value` is an enumerator. REQUIRES: the enumerators are 1 to `last`; `names` lists them for the message.
 template <typename Enum>
 absl::Status CheckEnum(const NormSpec& spec, std::string_view field, Enum value, Enum last, std::string_view names) {
   const int number = static_cast<int>(value);
@@ -49,21 +49,25 @@ absl::Status CheckEnum(const NormSpec& spec, std::string_view field, Enum value,
   return OutOfRangeError(SpecPath(spec, field), Concat(number), names, KernelReason("UNKNOWN_ENUM_VALUE"));
 }
 
+// The layout is given, and is one of the two.
 absl::Status CheckLayout(const NormSpec& spec);
+// CheckLayout, and the fields of spec.running() are in range and exclude each other as RunningSpec says.
 absl::Status CheckLayoutAndRunning(const NormSpec& spec);
-// At least one group; and of `channels`, which they must divide, at most `most`.
+// CheckGroups: num_groups is at least 1. CheckGroupsOf: num_groups is at most `most` and divides `channels`.
 absl::Status CheckGroups(const NormSpec& spec);
 absl::Status CheckGroupsOf(const NormSpec& spec, int64_t channels, int64_t most);
-// An axis that some rank allows.
+// The axis exists for some rank: it is in [-kMaxRank, kMaxRank).
 absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axis);
-// Not both normalized_shape and axes, and each such that some x has them.
+// Not both normalized_shape and axes are given, and some x has the given one.
 absl::Status CheckShapeOrAxes(const NormSpec& spec);
 
-// The axis counted from the front. INVALID_ARGUMENT naming `path` where the rank has none such.
+// Returns the axis counted from the front. INVALID_ARGUMENT naming `path` if `rank` has no such axis.
 absl::StatusOr<int64_t> ResolveAxis(std::string_view path, int64_t axis, int64_t rank);
 
-// As LowerAxes: over normalized_shape, or axes, or the last axis where there is neither.
+// Lowers the plan with LowerAxes over normalized_shape, over axes, or over the last axis if both are empty.
+// INVALID_ARGUMENT if x does not have them.
 absl::Status LowerShapeOrAxes(const NormSpec& spec, NormPlan* plan);
+// Lowers the plan with LowerAxes over the last axis.
 void LowerLastAxis(NormPlan* plan);
 
 }  // namespace normd::methods

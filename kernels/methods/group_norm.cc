@@ -19,7 +19,9 @@ absl::Status Validate(const NormSpec& spec) {
   return status.ok() ? CheckGroups(spec) : status;
 }
 
-// Mean and variance of each sample's group of channels. No channels make no groups.
+// GroupNorm (Wu and He 2018): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default; the mean and S, the biased
+// variance, are those of each sample and group of C / num_groups channels, over these channels and the spatial axes. A
+// tensor without channels has no groups and is refused.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   const int64_t channels = plan->shape[ChannelAxis(spec.layout(), static_cast<int64_t>(plan->shape.size()))];
   if (absl::Status status = CheckGroupsOf(spec, channels, channels); !status.ok()) return status;

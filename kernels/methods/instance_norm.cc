@@ -14,7 +14,9 @@ constexpr AttributeInfo kAttributes[] = {
     kWeightOffset,
 };
 
-// LayerNorm of each sample's channel. With running statistics it is BatchNorm's inference.
+// InstanceNorm (Ulyanov, Vedaldi, Lempitsky 2016): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default; the
+// mean and S, the biased variance, are those of each sample and channel over the spatial axes. Inference with running
+// statistics is the inference of BatchNorm.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   if (plan->given_statistics) {
     LowerChannels(spec.layout(), plan);

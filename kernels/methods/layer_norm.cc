@@ -23,6 +23,8 @@ absl::Status Validate(const NormSpec& spec) {
 
 }  // namespace
 
+// LayerNorm (Ba, Kiros, Hinton 2016): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default; the mean and S, the
+// biased variance, are those of the trailing axes `normalized_shape` or of the listed `axes`.
 extern constinit const MethodDefinition kLayerNorm = {
     .info = {.method = Method::kLayerNorm,
              .name = "layer_norm",

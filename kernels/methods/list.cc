@@ -1,4 +1,4 @@
-// The methods, each declared in a file of its own. Constant data.
+// The list of the methods, each declared in a file of its own. Constant data.
 #include <iterator>
 
 #include "kernels/methods.h"

@@ -44,7 +44,8 @@ Statistic StatisticOf(const NormSpec& spec) {
   return std::isinf(p) ? Statistic::kMaxAbs : Statistic::kPowerSum;
 }
 
-// x / R over the axes, R their Lp norm; 0 where R is 0.
+// LpNorm: y = x / D with D = R + eps by default, R = (sum |x|^p)^(1/p) over the axes (the largest |x| for p =
+// infinity); y = 0 where D is 0. There are no parameters.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   const auto& method = std::get<LpNormSpec>(spec.attributes);
   if (!method.axes.empty()) {

@@ -32,7 +32,7 @@ absl::Status Validate(const NormSpec& spec) {
   return CheckEnum(spec, "k_rounding", k_rounding, KRounding::kFloor, "K_ROUNDING_CEIL or K_ROUNDING_FLOOR");
 }
 
-// k for rows of d elements. An empty row has no elements to count, whatever p says.
+// k for rows of d elements: 0 for an empty row, whatever p says.
 absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
   const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
   if (k.has_value()) {
@@ -46,7 +46,8 @@ absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
                          Concat("large enough that floor(p * ", d, ") is at least 1"), KernelReason("K_OUT_OF_RANGE"));
 }
 
-// RMSNorm of the last axis whose mean of squares is that of its first k elements.
+// pRMSNorm (Zhang and Sennrich 2019): y = x / D * w + b over the last axis with D = sqrt(S + eps) by default; S is the
+// mean of squares of the first k of its d elements.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   const absl::StatusOr<int64_t> k = PartialCount(spec, plan->shape.back());
   if (!k.ok()) return k.status();

@@ -37,8 +37,10 @@ absl::Status Validate(const NormSpec& spec) {
   return CheckGroups(spec);
 }
 
-// Each position's groups of channels are divided by their quadratic means, and each channel by that of all positions.
-// The channels are the last axis. There is one group where nothing is said, in a tensor without channels, too.
+// PowerNorm (Shen et al. 2020), channels on the last axis. Each group of C / num_groups channels of a position is
+// scaled: s = x / sqrt(mean(x^2) + eps). Then y = s / sqrt(S + eps) * w + b, where S is the mean of s^2 of each channel
+// over all positions; a session's phi takes the place of S in inference, and in training after warmup_iters steps. A
+// tensor without channels takes one group, which is the default.
 absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
   const int64_t channels = plan->shape.back();
   const int64_t most = std::max<int64_t>(1, channels);

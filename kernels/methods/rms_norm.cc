@@ -15,6 +15,8 @@ constexpr AttributeInfo kAttributes[] = {
 
 }  // namespace
 
+// RMSNorm (Zhang and Sennrich 2019): y = x / D * w + b with D = sqrt(S + eps) by default; S is the mean of squares of
+// the last axis, of the trailing axes `normalized_shape`, or of the listed `axes`.
 extern constinit const MethodDefinition kRmsNorm = {
     .info = {.method = Method::kRmsNorm,
              .name = "rms_norm",

@@ -11,7 +11,8 @@ constexpr AttributeInfo kAttributes[] = {
     kWeightOffset,
 };
 
-// x / R * w of the last axis, R its L2 norm and w one number.
+// ScaleNorm (Nguyen and Salazar 2019): y = x / D * w + b with D = R + eps by default; R is the L2 norm of the last
+// axis, w and b are one number each.
 absl::Status Lower(const NormSpec&, NormPlan* plan) {
   LowerLastAxis(plan);
   UseScalarParameter(plan);

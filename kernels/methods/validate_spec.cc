@@ -1,4 +1,4 @@
-// ValidateSpec: what is wrong with a spec whatever tensor it meets.
+// ValidateSpec: the checks of a spec that hold for every tensor.
 #include <cmath>
 
 #include "kernels/methods/common.h"
@@ -9,7 +9,7 @@ namespace {
 using methods::CheckEnum;
 using methods::SpecPath;
 
-// What every method has, or every method with parameters.
+// Checks the attributes that every method has, or every method with parameters.
 absl::Status CheckCommon(const NormSpec& spec) {
   if (spec.eps.has_value() && !(std::isfinite(*spec.eps) && *spec.eps >= 0)) {
     return EpsError(SpecPath(spec, "eps"), *spec.eps);
@@ -19,7 +19,7 @@ absl::Status CheckCommon(const NormSpec& spec) {
                                     "EPS_MODE_INSIDE_SQRT, EPS_MODE_ADD_TO_ROOT or EPS_MODE_CLAMP_ROOT");
     if (!status.ok()) return status;
   }
-  if (!TraitsOf(spec.method()).takes_parameters) return absl::OkStatus();  // nothing to do with them
+  if (!TraitsOf(spec.method()).takes_parameters) return absl::OkStatus();  // the fields below are ignored
   if (spec.weight_offset != 0 && spec.weight_offset != 1) {
     return OutOfRangeError(SpecPath(spec, "weight_offset"), NumberText(spec.weight_offset), "0 or 1",
                            KernelReason("WEIGHT_OFFSET_OUT_OF_RANGE"));
