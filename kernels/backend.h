@@ -1,7 +1,11 @@
-// A device that executes plans: the CPU backend (always there) and CUDA. server/schedule chooses between them and
-// queues. In the path: the engine makes jobs from plans and submits them; a backend trusts plans and never validates.
-// Ownership: a Job borrows everything; the bytes, the parameters and the outputs must live until Done has run.
-// Threads: every method is safe from any thread.
+// The contract between normd and a compute device: Job is one execution of one plan, Backend runs lists of jobs. The
+// CPU backend (kernels/cpu) is always there; the CUDA backend (kernels/cuda) is there where the build and the machine
+// have a device.
+// In the path: the engine makes jobs from plans and tensors, server/schedule chooses a backend and queues for it, the
+// backend computes. A backend trusts plans and jobs and validates neither.
+// Ownership: a Job owns nothing. The plan, the parameters, the inputs and the outputs must stay alive and unmoved until
+// Done has run.
+// Threads: every method of a Backend is safe from any thread.
 #ifndef NORMD_KERNELS_BACKEND_H_
 #define NORMD_KERNELS_BACKEND_H_
 
@@ -20,28 +24,45 @@
 
 namespace normd {
 
-// One execution of one plan. Which half runs: Reduce unless plan.given_statistics; Apply if y is wanted.
+// One execution of one plan: what to read, what to write, where it lies. The two passes over x run as follows:
+//   - The reduce pass, which computes the statistics of each group, runs unless plan->given_statistics.
+//   - The apply pass, which computes y from x and the statistics, runs if `y` is not null.
+// Training with a session and inference from batch statistics are one job with both passes. BatchNorm inference is the
+// apply pass alone, with `given_mean` and `given_variance`. ComputeMoments is the reduce pass alone, with `moments` and
+// without `y`. A PowerNorm training step is two jobs, because the divisor is known only after the commit: a reduce pass
+// that writes `moments`, then an apply pass with `given_variance`.
+//
+// A field that is null or empty is not used. Tensors are dense and row-major; host tensors may have any alignment.
+// Shapes: x, residual, h and y have plan->shape; x, h and y have plan->dtype.
 struct Job {
   const NormPlan* plan = nullptr;
-  const PreparedParameters* parameters = nullptr;  // null: none
+  const PreparedParameters* parameters = nullptr;  // of this backend, by Prepare; null: w = 1, b = 0
 
-  const void* x = nullptr;  // plan.dtype, plan.shape
+  const void* x = nullptr;  // contiguous input; null where `x_segments` is used
   MemorySpace x_space = {};
-  // Or x scattered; x is null then. Backends that do not take it so put it together in x_buffer, which has its size.
+  // Alternative to `x` for scattered input, the pieces in order; `x` is null then. If `x_buffer` is not null, the
+  // backend first copies the pieces into `x_buffer`, which has the size of x and holds x afterwards. `x_buffer` may be
+  // null only if AcceptsScattered(*plan) and there is no residual.
   absl::Span<const Segment> x_segments = {};
   void* x_buffer = nullptr;
-  TensorView residual;  // absent, or the shape of x in any dtype
+  // If `residual` is present, h = x + residual_scale * residual is normalised instead of x. The residual may have any
+  // dtype, and is contiguous.
+  TensorView residual;
   double residual_scale = 1;
   ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
-  const uint8_t* mask = nullptr;  // one byte a position, non-zero counts; null: all count
+  // One byte for each position, which is an index over all axes but the channel axis, in memory order; non-zero: the
+  // position enters the statistics. Null: all positions do. The mask does not limit which elements are normalised. Host
+  // memory, as everything below but y and h.
+  const uint8_t* mask = nullptr;
 
-  // plan.given_statistics: one per channel. PowerNorm: given_variance is phi (or the step's own v) and given_mean null.
+  // Used if plan->given_statistics: keep1 values each, f64. The divisor is made from `given_variance` and eps. A null
+  // `given_mean` subtracts nothing: PowerNorm, whose `given_variance` is phi, or the mean squares of the training step.
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
 
-  // Outputs, null where not wanted. y and h have x's dtype and shape. mean and inverse_std hold Sets() values of
-  // plan.StatisticsDType(). moments holds Sets() values (nullptr: not wanted); when the plan gives the statistics it is
-  // not written.
+  // Outputs, null where not wanted. y may be x (in place); other outputs overlap nothing. `h` is written only if there
+  // is a residual. `mean` and `inverse_std` (1 / D) hold StatisticsGroups() values of plan->StatisticsDType(), in the
+  // order of the kept axes, and so do the elements of `moments`, which is not written if plan->given_statistics.
   void* y = nullptr;
   MemorySpace y_space = {};
   void* h = nullptr;
@@ -50,52 +71,63 @@ struct Job {
   void* inverse_std = nullptr;
   Moment* moments = nullptr;
 
-  // The memory besides the host's that tensors of the job lie in, which is one device's at most; the host's: all do.
+  // The one device memory that tensors of this job lie in, or the host's if all of them lie there. REQUIRES: the
+  // tensors of a job lie on the host and in the memory of at most one device.
   MemorySpace space() const {
     for (const MemorySpace& space : {x_space, residual.space, y_space, h_space}) {
       if (!space.is_host()) return space;
     }
     return {};
   }
-  // Whether the host may follow every address.
+  // True if host code may dereference every pointer of the job.
   bool on_host() const { return space().is_host(); }
 };
 
+// A compute device: kernels/cpu/backend.h and kernels/cuda/backend.h make the two that ship.
 class Backend {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
   virtual ~Backend() = default;
 
-  // "cpu"
+  // The kind of device: "cpu", "cuda".
   virtual std::string_view name() const = 0;
-  // What executes `plan`, as replies name it: "cpu/avx3/rows".
+  // The kernel family that executes `plan`, as replies name it: "cpu/avx3/rows".
   virtual std::string KernelName(const NormPlan& plan) const = 0;
+  // False if Submit cannot run jobs of `plan`. The backends that ship support every plan.
   virtual bool Supports(const NormPlan& plan) const = 0;
 
-  // The memory besides the host's that x, residual, y and h of a job may lie in.
+  // The device memory in which x, residual, y and h of a job may lie besides the host's. The default is the host's: no
+  // other memory.
   virtual MemorySpace memory_space() const { return {}; }
 
-  // Whether a job of `plan`, without residual, is best given its x scattered as it is; else it needs an x_buffer.
+  // True if jobs of `plan` without a residual should leave x scattered and pass no `x_buffer`. False: such jobs must
+  // bring an `x_buffer`.
   virtual bool AcceptsScattered(const NormPlan& /*plan*/) const { return false; }
 
-  // Job lists of at most so many elements are run by Submit itself, before it returns.
+  // Submit runs job lists of up to this much work (the sum of NormPlan::Work()) itself, before it returns. 0: never.
   virtual int64_t inline_elements() const { return 0; }
 
-  // The parameters as this backend keeps them. Cheap: a copy in a device's memory is made when it first pays.
+  // Prepares parameters for jobs of this backend, which share the result. Cheap: a backend that copies parameters to a
+  // device makes the copy when they are used again, not here. `parameters` must not be null and is kept alive by the
+  // result.
   virtual std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const = 0;
 
-  // Runs all jobs, then Done once: inline for small work, otherwise on the backend's own threads. Results do not depend
-  // on which jobs travel together.
+  // Runs all jobs, then calls `done` exactly once: before it returns, for work of up to inline_elements() and for
+  // errors that are found at once, else on a thread of the backend. `done` must not block. The status is OK, or the
+  // first error; the outputs are then undefined. FAILED_PRECONDITION: tensors lie in memory that this backend cannot
+  // read. RESOURCE_EXHAUSTED: the jobs do not fit in the device's memory. UNAVAILABLE: the device is lost, for good.
+  // Results do not depend on which jobs share a list.
   virtual void Submit(std::vector<Job> jobs, Done done) = 0;
 };
 
-// The positions that a mask leaves in the statistics of a group (null: all of them), and the first of these, 0 if there
-// is none.
+// How many positions enter the statistics of a group under a mask, and the first of them (0 if there are none). Without
+// a mask all elements of the group's statistic count.
 struct CountedPositions {
   int64_t counted = 0;
   int64_t first = 0;
 };
+// `mask` is as in Job. The cost is in proportion to the mask.
 CountedPositions CountPositions(const NormPlan& plan, const uint8_t* mask);
 
 }  // namespace normd

@@ -1,6 +1,10 @@
-// From the sums of one statistics group to what Apply needs: centre, divisor and their error terms. The scalar
-// arithmetic between the two halves, the same on every device. Standard headers only: device code reads it, too. Pure
-// functions.
+// From the sums of one statistics group to what the apply pass needs: centre, divisor and their error terms. This is
+// the scalar arithmetic between the reduce pass and the apply pass, and it is the same on every device: the kernels of
+// kernels/cpu and kernels/cuda call it once for each group. "Narrow" elements are f32, f16 and bf16, whose sums are f64
+// (EXACT) or f32 (FAST); "wide" elements are f64, whose sums are DoublePairs. A sum is taken about a shift near the
+// mean, because sums about 0 cancel; if the shift proves to be too far from the mean, the elements are summed once more
+// about a better one. Standard headers only, because device code includes this file. Pure functions, safe from any
+// thread.
 #ifndef NORMD_KERNELS_GROUP_STATISTICS_H_
 #define NORMD_KERNELS_GROUP_STATISTICS_H_
 
@@ -16,12 +20,13 @@
 
 namespace normd {
 
-// Sums over a group or a part of one: of d and of d squared (or |d| in `second`), d = x * scale - shift.
+// Sums over a statistics group or a part of one, with d = x * scale - shift for each element: `first` is the sum of d,
+// `second` the sum of d squared (of |d| for kAbsSum, of the terms for kPowerSum).
 struct PairSums {
   DoublePair first, second;
 };
 
-// a += b, in pairs for f64 input, else in plain f64 (low parts are 0).
+// a += b. AddPairs is for wide elements, AddPlain for narrow ones, whose low parts are 0.
 NORMD_HOST_DEVICE inline void AddPairs(PairSums& a, const PairSums& b) {
   a.first = Add(a.first, b.first);
   a.second = Add(a.second, b.second);
@@ -31,10 +36,10 @@ NORMD_HOST_DEVICE inline void AddPlain(PairSums& a, const PairSums& b) {
   a.second.hi += b.second.hi;
 }
 
-// How large the elements of a part of an f64 group are.
+// How large the elements of a wide group, or of a part of one, are.
 struct Magnitude {
-  uint64_t largest_bits = 0;  // of the largest |x|, as an f64 bit pattern: over that of Inf there is a NaN
-  double non_finite_sum = 0;  // of the elements that are Inf or NaN
+  uint64_t largest_bits = 0;  // largest |x| as f64 bits; above the bits of Inf: a NaN
+  double non_finite_sum = 0;  // sum of the elements that are Inf or NaN
 
   NORMD_HOST_DEVICE void Include(const Magnitude& other) {
     if (other.largest_bits > largest_bits) largest_bits = other.largest_bits;
@@ -44,23 +49,24 @@ struct Magnitude {
   NORMD_HOST_DEVICE double largest() const { return std::bit_cast<double>(largest_bits); }
 };
 
-// What Apply needs of a group: y = ((x * scale - shift) - delta) * inverse; where a scale above 1 would take an element
-// that was not summed out of range, ((x - shift) - delta) * inverse * scale, see kFarBeyond. Where a mean of 0 is
-// subtracted the shift is -0, so that an exactly centred -0 becomes +0; where nothing is subtracted it is +0, which
-// keeps the sign.
+// The statistics of a group as the apply pass uses them: n = ((x * scale - shift) - delta) * inverse, y = n * w + b.
+// shift + delta is the mean times scale, and inverse is 1 / (D * scale). Where a scale above 1 would take an element
+// that was not summed out of range, n = ((x - shift) - delta) * inverse * scale instead: see kFarBeyond. If a mean of 0
+// is subtracted, the shift is -0, so that an exactly centred -0 becomes +0. If nothing is subtracted, the shift is +0,
+// which keeps the sign of x.
 struct GroupStatistics {
-  double scale = 1;  // a power of two; not 1 only for f64 groups whose squares leave the range
+  double scale = 1;  // a power of two, 1 unless the squares of a wide group leave the range
   double shift = 0;
   DoublePair delta;
   DoublePair inverse = {1, 0};
 };
 
-// Sets under 2^-400 are scaled up. From this magnitude on an element is far beyond such a group: it was not summed (it
-// is masked, or behind pRMSNorm's first k), x * scale may overflow although y does not, and a shift, under 2^200 when
-// it is scaled, is nothing beside it.
+// Groups whose elements are all under 2^-400 are scaled up. An element of at least this magnitude is then far beyond
+// its group: it was not summed (it is masked, or lies behind pRMSNorm's first k), x * scale may overflow although y
+// does not, and a shift, which is under 2^200 when it is scaled, is nothing beside it.
 inline constexpr double kFarBeyond = 0x1p+400;
 
-// How often something is subtracted.
+// How many subtractions the apply pass needs: none, the shift, or the shift and delta.
 enum class Centring : uint8_t { kNone, kOnce, kTwice };
 
 NORMD_HOST_DEVICE inline Centring CentringOf(Statistic statistic, const GroupStatistics& s) {
@@ -68,7 +74,7 @@ NORMD_HOST_DEVICE inline Centring CentringOf(Statistic statistic, const GroupSta
   return s.delta.hi == 0 ? Centring::kOnce : Centring::kTwice;
 }
 
-// The same, one array a member, for groups that lie side by side.
+// GroupStatistics of adjacent columns, as one array for each member. Borrows the arrays.
 struct ColumnStatistics {
   const double* scale = nullptr;
   const double* shift = nullptr;
@@ -77,42 +83,48 @@ struct ColumnStatistics {
   const double* inverse_hi = nullptr;
   const double* inverse_lo = nullptr;
 
+  // The statistics of the columns from `column` on.
   NORMD_HOST_DEVICE ColumnStatistics At(int64_t column) const {
     return {scale + column,    shift + column,      delta_hi + column,
             delta_lo + column, inverse_hi + column, inverse_lo + column};
   }
 };
 
+// The shift of a group from which a mean is subtracted: -0 instead of 0, see GroupStatistics.
 NORMD_HOST_DEVICE inline double CentringShift(double shift) { return shift == 0 ? -0.0 : shift; }
 
-// How the divisor D is made, and what a zero norm does.
+// How the divisor D is made from S (the variance, the mean square or the sum of squares) or from R (the norm), as
+// NormSpec::eps_mode says: sqrt(S + eps), R + eps, or max(R, eps).
 struct DivisorRule {
   double eps = 0;
   EpsMode mode = EpsMode::kInsideSqrt;
+  // y = 0 instead of NaN where R is 0 and eps is 0 (LpNorm).
   bool zero_norm_gives_zero = false;
-  double p = 2;  // kPowerSum's
+  double p = 2;  // the power of Statistic::kPowerSum
 };
 
-// A finished group. mean, m2 and inverse_std are what replies and sessions see, unscaled.
+// The result of a group. `mean`, `m2` (the sum of squares about the mean, or the norm where a norm is summed) and
+// `inverse_std` (1 / D) are the unscaled values that replies and sessions get.
 struct FinishedStatistics {
   GroupStatistics statistics;
   double mean = 0;
   double m2 = 0;
   double inverse_std = 0;
-  // The shift was too far from the mean: sum again about `better_shift` (still scaled).
+  // The shift was too far from the mean: the elements must be summed again about `better_shift`, which is still scaled.
   bool shift_too_far = false;
   double better_shift = 0;
-  // FAST sums that are no good: sum again as EXACT. So are those whose second shift is too far, too.
+  // The FAST sums are out of the range of f32, or so small that squares were lost: the elements must be summed again as
+  // EXACT. FAST sums whose second shift is too far from the mean are summed again as EXACT, too.
   bool out_of_fast_range = false;
-  // The elements are to be calculated in f32 instead of f64: those of FAST groups, but for groups that fell back to
-  // EXACT, and those of 16-bit types.
+  // The apply pass calculates in f32 instead of f64. True for groups with FAST sums (not for those that fell back to
+  // EXACT) and for 16-bit elements, in both cases where the values fit the range of f32.
   bool elements_in_f32 = false;
-  // Elements that are all in the sums can give no NaN.
+  // No element that entered the sums can give a NaN: the sums and 1 / D are finite.
   bool finite = false;
 };
 
-// The power of two that keeps the squares of an f64 group, and the error terms of the squares, in range: 1 unless the
-// largest magnitude is beyond 2^400, or under 2^-400 where eps does not drown it. The outer bounds leave room for the
+// The power of two that keeps the squares of a wide group, and the error terms of the squares, in range: 1 unless the
+// largest magnitude is above 2^400, or is under 2^-400 and eps does not drown it. The outer bounds leave room for the
 // squares of 2^24 elements at either end.
 NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const DivisorRule& rule) {
   const double largest = magnitude.largest();
@@ -122,14 +134,15 @@ NORMD_HOST_DEVICE inline double ScaleFor(const Magnitude& magnitude, const Divis
   return largest < 0x1p-400 && rule.eps < eps_matters ? 0x1p+600 : 1;
 }
 
-// f64 groups that hold an Inf or a NaN have no sums in pairs (Inf - Inf): what IEEE sums about 0 would be.
+// The sums of a wide group that holds an Inf or a NaN: the values of plain IEEE sums about 0. Sums in pairs would be
+// NaN throughout, because they subtract Inf from Inf.
 NORMD_HOST_DEVICE inline PairSums NonFiniteSums(Statistic statistic, const Magnitude& magnitude) {
   const bool centred = statistic == Statistic::kMeanVariance;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   return {{magnitude.non_finite_sum, 0}, {centred ? nan : magnitude.largest(), 0}};
 }
 
-// 1 / D in plain f64, for narrow input. `value` is S, or R where `is_root`.
+// 1 / D in plain f64, for narrow elements. `value` is S, or R if `is_root`.
 NORMD_HOST_DEVICE inline double InverseDivisor(const DivisorRule& rule, double value, bool is_root) {
   double divisor = 0;
   if (rule.mode == EpsMode::kInsideSqrt) {
@@ -145,7 +158,7 @@ NORMD_HOST_DEVICE inline double InverseDivisor(const DivisorRule& rule, double v
   return 1 / divisor;
 }
 
-// The same in pairs, `scale` being in the sums already.
+// 1 / (D * scale) as a pair, for wide elements. `value` is S * scale^2, or R * scale if `is_root`.
 NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, DoublePair value, bool is_root,
                                                        double scale) {
   DoublePair divisor;
@@ -163,16 +176,18 @@ NORMD_HOST_DEVICE inline DoublePair InverseDivisorWide(const DivisorRule& rule, 
   return Reciprocal(divisor);
 }
 
-// What elements are multiplied by: 1 / D, but 0 for a zero norm where the rule says that it gives 0. An eps so small
-// that 1 / D is beyond f64 is no division by zero: the elements of such a group are equal, and 0 / D is 0.
+// The factor of the elements: 1 / D, but 0 for a norm of 0 if the rule has zero_norm_gives_zero. If eps is so small
+// that 1 / D overflows, the elements of the group are all equal and their centred values are 0; the largest finite
+// factor then gives 0 instead of 0 * Inf.
 NORMD_HOST_DEVICE inline double Factor(const DivisorRule& rule, double inverse_divisor) {
   if (!std::isinf(inverse_divisor)) return inverse_divisor;
   if (rule.zero_norm_gives_zero) return 0;
   return rule.eps > 0 ? std::numeric_limits<double>::max() : inverse_divisor;
 }
 
-// What is subtracted from narrow elements: the mean at once where it is so near, measured in deviations, that its own
-// rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), else the shift and what the mean is beside it.
+// Sets what is subtracted from narrow elements. If the mean is so near to 0, measured in deviations, that its own
+// rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), the mean alone is subtracted; else the shift, and then
+// the distance `delta` of the mean from the shift.
 NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, double variance, double shift,
                                            double delta, GroupStatistics* statistics) {
   const bool fast = precision == Precision::kFast;
@@ -181,15 +196,16 @@ NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, dou
   statistics->delta = {near ? 0 : delta, 0};
 }
 
-// Whether elements can be calculated in f32 with these statistics: nothing comes near either end of its range.
+// True if elements can be calculated in f32 with these statistics: no value comes near either end of its range.
 NORMD_HOST_DEVICE inline bool FitF32(const GroupStatistics& s) {
   const double inverse = std::abs(s.inverse.hi);
   return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-120 && inverse <= 0x1p+120));
 }
 
-// 16-bit elements from EXACT statistics need f32 only. The mean is split in two floats, shift and delta, the second at
-// most half an ulp of the first: x - shift is either exact, or so large beside delta that its rounding is a relative
-// error. With the factor and its product that is 2^-21, while half an ulp of T is 2^-12 or 2^-9.
+// Lets 16-bit elements with EXACT statistics be calculated in f32, where the range allows that. The mean is split into
+// two floats, shift and delta, of which the second is at most half an ulp of the first: x - shift is either exact, or
+// so large beside delta that its rounding is a relative error. With the rounding of the factor and of the product that
+// is 2^-21, while half an ulp of the element type is 2^-12 (f16) or 2^-9 (bf16).
 NORMD_HOST_DEVICE inline void Calculate16BitInF32(FinishedStatistics* finished) {
   GroupStatistics& s = finished->statistics;
   // No element differs from the mean by more than the root of m2.
@@ -201,17 +217,18 @@ NORMD_HOST_DEVICE inline void Calculate16BitInF32(FinishedStatistics* finished) 
   s.shift = CentringShift(centre);
 }
 
-// How many standard deviations, squared, a shift may be from the mean. d and d squared are summed with relative errors
-// of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
+// The greatest distance of a shift from the mean, in standard deviations, squared. d and d squared are summed with
+// relative errors of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
 inline constexpr double kExactGuard = 64;
 inline constexpr double kFastGuard = 1;
 
-// Whether f32 sums are no good: out of range, or so small that squares were lost.
+// True if f32 sums are out of range, or so small that squares were lost.
 NORMD_HOST_DEVICE inline bool OutOfFastRange(const PairSums& sums) {
   return !(sums.second.hi >= 0x1p-100 && sums.second.hi <= std::numeric_limits<float>::max());
 }
 
-// Sums of f32, f16 or bf16 elements about `shift`, n of them.
+// The result of a narrow group of n elements from its sums about `shift`: mean = shift + delta with delta = first / n,
+// and M2 = second - first * delta.
 NORMD_HOST_DEVICE inline FinishedStatistics FinishNarrow(Statistic statistic, const DivisorRule& rule,
                                                          const PairSums& sums, double n, double shift,
                                                          Precision precision) {
@@ -238,8 +255,8 @@ NORMD_HOST_DEVICE inline FinishedStatistics FinishNarrow(Statistic statistic, co
   return finished;
 }
 
-// How far the statistics of a group of narrow elements are: sums about a first shift, and again about a better one, in
-// f32 and, where that does not do, in f64.
+// The rounds of summing a narrow group: about a first shift, again about a better one, each in f32 (FAST) and, where
+// f32 does not suffice, in f64 (EXACT).
 enum class Round : uint8_t { kDone, kFast, kFastAgain, kExact, kExactAgain };
 inline constexpr int kRounds = 5;
 
@@ -252,7 +269,7 @@ NORMD_HOST_DEVICE inline Precision PrecisionOf(Round round) {
 NORMD_HOST_DEVICE inline bool IsFirstOfPrecision(Round round) {
   return round == Round::kFast || round == Round::kExact;
 }
-// What comes after `round` made `set`.
+// The round that follows `round`, whose result is `finished`.
 NORMD_HOST_DEVICE inline Round NextRound(Round round, const FinishedStatistics& finished) {
   if (round == Round::kFast && finished.shift_too_far) return Round::kFastAgain;
   if (round == Round::kExact && finished.shift_too_far) return Round::kExactAgain;
@@ -260,8 +277,8 @@ NORMD_HOST_DEVICE inline Round NextRound(Round round, const FinishedStatistics& 
   return is_fast && (finished.shift_too_far || finished.out_of_fast_range) ? Round::kExact : Round::kDone;
 }
 
-// A set of n narrow elements, of which FAST sums are wanted or EXACT ones: `shift_of(precision)` is where to begin,
-// `sums_of(precision, shift)` sums.
+// The result of a narrow group of n elements, in as many rounds as it needs. `shift_of(precision)` returns the first
+// shift, `sums_of(precision, shift)` the PairSums about `shift`.
 template <typename ShiftOf, typename SumsOf>
 NORMD_HOST_DEVICE FinishedStatistics FinishNarrowGroup(Statistic statistic, const DivisorRule& rule,
                                                        Precision precision, double n, ShiftOf shift_of,
@@ -275,9 +292,10 @@ NORMD_HOST_DEVICE FinishedStatistics FinishNarrowGroup(Statistic statistic, cons
   return finished;
 }
 
-// The divisor of a group that was scaled down and has no deviation from its mean: eps alone, which the scale would have
-// lost. `set` has all but the divisor and m2. The scale stays where D is at least 1; a smaller D leaves no room for it
-// in 1 / D, and needs none: what differs from such a mean by more than f64 holds gives an infinite y in any case.
+// Finishes a wide group that was scaled down and has no deviation from its mean: D is made from eps alone, which the
+// scale would have lost. `finished` has all members but the divisor and m2. The scale stays where D is at least 1. A
+// smaller D leaves no room for the scale in 1 / D and needs none: an element that differs from such a mean by more than
+// f64 resolves gives an infinite y in any case.
 NORMD_HOST_DEVICE inline void FinishEqual(const DivisorRule& rule, FinishedStatistics* finished) {
   GroupStatistics& s = finished->statistics;
   s.inverse = InverseDivisorWide(rule, {0, 0}, false, 1);
@@ -293,15 +311,15 @@ NORMD_HOST_DEVICE inline void FinishEqual(const DivisorRule& rule, FinishedStati
   s.scale = 1;
 }
 
-// The norm of f64 elements of which `largest` is the largest |x|. `sum`: of kPowerSum's terms.
+// The norm of wide elements whose largest |x| is `largest`. `sum` is the sum of the terms of kPowerSum.
 NORMD_HOST_DEVICE inline DoublePair PowerNormOf(Statistic statistic, const DivisorRule& rule, DoublePair sum,
                                                 double largest) {
   if (statistic == Statistic::kMaxAbs || !std::isfinite(largest)) return {largest, 0};
   return Multiply({largest, 0}, PowerRoot(sum, rule.p));
 }
 
-// Sums of f64 elements times `scale` about `shift` (scaled, too), n of them. Where powers are summed `shift` is the
-// largest |x * scale|.
+// The result of a wide group of n elements from its sums of x * scale about `shift`, which is scaled, too. For
+// statistics with SumsPowers(), `shift` is the largest |x * scale| instead.
 NORMD_HOST_DEVICE inline FinishedStatistics FinishWide(Statistic statistic, const DivisorRule& rule,
                                                        const PairSums& sums, double n, double shift, double scale) {
   FinishedStatistics finished;
@@ -333,7 +351,7 @@ NORMD_HOST_DEVICE inline FinishedStatistics FinishWide(Statistic statistic, cons
   return finished;
 }
 
-// Statistics that were given instead of summed; no mean (null) subtracts nothing. `wide`: for f64 elements.
+// Statistics that were given instead of summed. If `mean` is null, nothing is subtracted. `wide`: for f64 elements.
 NORMD_HOST_DEVICE inline FinishedStatistics GivenStatistics(const DivisorRule& rule, const double* mean,
                                                             double variance, bool wide, Precision precision) {
   FinishedStatistics finished;

@@ -6,7 +6,7 @@ namespace normd {
 
 namespace {
 
-// Adjacent axes of the same kind, merged.
+// Adjacent axes of the same kind (reduced or kept), merged into one extent.
 struct Run {
   bool reduced;
   int64_t extent;
@@ -17,7 +17,7 @@ bool Contains(absl::Span<const int64_t> axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-// Axes of one element are left out: they separate nothing.
+// Axes of extent 1 are left out, because they separate nothing.
 Runs MergeAxes(absl::Span<const int64_t> shape, absl::Span<const int64_t> reduced_axes) {
   Runs runs;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -32,7 +32,7 @@ Runs MergeAxes(absl::Span<const int64_t> shape, absl::Span<const int64_t> reduce
   return runs;
 }
 
-// Sets the extents from runs that alternate. False when there are too many of them.
+// Sets the extents from `runs`, which alternate. Returns false if there are more runs than extents.
 bool FitRuns(const Runs& runs, NormPlan* plan) {
   plan->keep0 = plan->reduce0 = plan->keep1 = plan->reduce1 = 1;
   const size_t skipped = !runs.empty() && runs.front().reduced ? 1 : 0;  // no keep0
@@ -42,7 +42,7 @@ bool FitRuns(const Runs& runs, NormPlan* plan) {
   return true;
 }
 
-// One contiguous copy with the kept axes first: what does not fit goes into Rows.
+// The fallback for shapes that do not fit four extents: one contiguous copy with the kept axes first, walked as Rows.
 void PermuteIntoRows(absl::Span<const int64_t> axes, NormPlan* plan) {
   plan->keep0 = plan->reduce1 = 1;
   Shape reduced;
@@ -59,7 +59,7 @@ void PermuteIntoRows(absl::Span<const int64_t> axes, NormPlan* plan) {
   plan->permutation.insert(plan->permutation.end(), reduced.begin(), reduced.end());
 }
 
-// A set that is one contiguous piece is one row, and the innermost extent decides the pattern.
+// Merges a group that is one contiguous piece into one row, and chooses the pattern by the innermost extent.
 void FinishExtents(NormPlan* plan) {
   if (plan->keep1 == 1) {
     plan->reduce1 *= plan->reduce0;
@@ -69,8 +69,9 @@ void FinishExtents(NormPlan* plan) {
   plan->pattern = plan->reduce1 == 1 && plan->keep1 > 1 ? Pattern::kColumns : Pattern::kRows;
 }
 
-// From the axes in the order listed, which is that of w, to memory order. Empty when these are the same, axes of one
-// element aside. Strides only: a shape that was merely announced must not cost memory in proportion to its elements.
+// The order that takes the elements of w, which follow `axes` as listed, into memory order. Empty if the two orders are
+// the same, axes of extent 1 aside. It is kept as strides, because a shape that was merely announced must not cost
+// memory in proportion to its elements.
 ParameterOrder OrderOf(absl::Span<const int64_t> shape, absl::Span<const int64_t> axes) {
   Shape listed;
   for (const int64_t axis : axes) {
@@ -94,6 +95,7 @@ ParameterOrder OrderOf(absl::Span<const int64_t> shape, absl::Span<const int64_t
   return order;
 }
 
+// Gives the plan `length` parameters: see AffineIndex::kChannel.
 void UseChannelParameters(int64_t length, int64_t per_keep1, int64_t run, NormPlan* plan) {
   plan->affine_index = AffineIndex::kChannel;
   plan->channels_per_keep1 = per_keep1;
@@ -118,7 +120,7 @@ Extents SplitShape(Layout layout, absl::Span<const int64_t> shape) {
   return extents;
 }
 
-// The groups of channels of one sample: how many, of how many channels, and whether a group has one w and b.
+// How the channels of one sample are divided into statistics groups.
 struct Groups {
   int64_t count;
   int64_t channels;
@@ -132,7 +134,7 @@ void LowerSamples(Layout layout, const Extents& extents, const Groups& groups, N
   plan->reduce0 = channels_last ? extents.spatial : 1;
   plan->reduce1 = channels_last ? groups.channels : groups.channels * extents.spatial;
   if (channels_last && groups.channels != 1) {
-    // A set's columns lie side by side and each has its own parameters: merging them with the positions, as
+    // The columns of a group are adjacent, and each has its own parameters: merging the columns with the positions, as
     // FinishExtents does for one group, would lose the channel.
     plan->statistic_reduce1 = plan->reduce1;
     plan->pattern = Pattern::kColumns;

@@ -7,7 +7,7 @@ Moment Merge(const Moment& a, const Moment& b) {
   if (b.count == 0) return a;
   const double count = a.count + b.count;
   const double delta = b.mean - a.mean;
-  // The ratios first: delta squared times a count may overflow where the result does not.
+  // The ratios come first, because delta squared times a count may overflow where the result does not.
   const double mean = a.mean + delta * (b.count / count);
   const double between = (delta * (a.count / count)) * (delta * b.count);
   return {.count = count, .mean = mean, .m2 = a.m2 + b.m2 + between};

@@ -1,5 +1,5 @@
-// Count, mean and second central moment of statistics groups, and how two of them merge: the only place of variance
-// arithmetic in normd. Between Reduce and whatever uses statistics (sessions, pooled training, replies).
+// Count, mean and second central moment of statistics groups, and the one function that merges two of them.
+// In the path: the reduce pass writes them; training steps, pooled training (CommitMoments) and replies read them.
 // Plain values, thread-compatible.
 #ifndef NORMD_KERNELS_MOMENTS_H_
 #define NORMD_KERNELS_MOMENTS_H_
@@ -9,19 +9,22 @@
 
 namespace normd {
 
-// One statistics group. For statistics about zero (RMS, L2, PowerNorm) mean is 0 and m2 the sum of squares.
+// The moments of one statistics group: m2 is the sum of (x - mean)^2. For statistics about zero (RMS, L2, PowerNorm)
+// the mean is 0 and m2 is the sum of squares; for a norm that is not L2, m2 is the norm.
 struct Moment {
   double count = 0;
   double mean = 0;
   double m2 = 0;
 
+  // m2 / n.
   double BiasedVariance() const { return m2 / count; }
-  // n - 1 in the divisor. REQUIRES: count > 1.
+  // m2 / (n - 1). REQUIRES: count > 1.
   double UnbiasedVariance() const { return m2 / (count - 1); }
 };
 
-// The moments of the union of two disjoint groups (Chan, Golub, LeVeque 1983): with d = m2 - m1 and n = n1 + n2,
-// mean = m1 + d n2 / n, M2 = M2_1 + M2_2 + d^2 n1 n2 / n. An empty side returns the other unchanged.
+// The moments of the union of two disjoint sets of elements (Chan, Golub, LeVeque 1983). With d = mean_2 - mean_1 and n
+// = n_1 + n_2: mean = mean_1 + d n_2 / n and M2 = M2_1 + M2_2 + d^2 n_1 n_2 / n. If one side is empty, the other is
+// returned unchanged.
 Moment Merge(const Moment& a, const Moment& b);
 
 // One Moment per statistics group of a plan, in the order of the kept axes.

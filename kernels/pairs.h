@@ -1,5 +1,7 @@
-// Numbers of twice the width of an f64, as unevaluated sums. Standard headers only: device code reads it, too. Pure
-// functions.
+// Arithmetic on numbers of twice the width of an f64, each an unevaluated sum of two f64. The wide (f64) path of the
+// kernels sums and divides with it.
+// Sources: Knuth (TwoSum), Dekker (Renormalise, the products), std::fma for exact products. Standard headers only,
+// because device code includes this file. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_PAIRS_H_
 #define NORMD_KERNELS_PAIRS_H_
 
@@ -9,20 +11,24 @@
 
 namespace normd {
 
-// An unevaluated sum hi + lo. Arithmetic below is plain IEEE f64 and std::fma, so it has the same bits everywhere.
+// The number hi + lo; |lo| is at most half an ulp of hi after Renormalise. The functions below use plain IEEE f64
+// arithmetic and std::fma, so that they have the same bits everywhere.
 struct DoublePair {
   double hi = 0, lo = 0;
 };
 
+// a + b exactly, as a pair. REQUIRES: |a| >= |b|, or a = 0.
 NORMD_HOST_DEVICE inline DoublePair Renormalise(double a, double b) {
   const double s = a + b;
   return {s, b - (s - a)};
 }
+// a + b exactly, for any a and b.
 NORMD_HOST_DEVICE inline DoublePair TwoSum(double a, double b) {
   const double s = a + b;
   const double bb = s - a;
   return {s, (a - (s - bb)) + (b - bb)};
 }
+// a * b exactly.
 NORMD_HOST_DEVICE inline DoublePair TwoProduct(double a, double b) {
   const double p = a * b;
   return {p, std::fma(a, b, -p)};
@@ -36,7 +42,7 @@ NORMD_HOST_DEVICE inline DoublePair Multiply(DoublePair a, DoublePair b) {
   const DoublePair p = TwoProduct(a.hi, b.hi);
   return Renormalise(p.hi, std::fma(a.hi, b.lo, std::fma(a.lo, b.hi, p.lo)));
 }
-// A quotient whose high part is not finite, or 0, has no low part.
+// Drops the low part of a quotient or root whose high part is 0 or not finite: that low part would be NaN or Inf.
 NORMD_HOST_DEVICE inline DoublePair WithoutLowIfSpecial(double hi, DoublePair p) {
   return std::isfinite(hi) && hi != 0 && std::isfinite(p.lo) ? p : DoublePair{hi, 0};
 }

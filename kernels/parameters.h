@@ -1,7 +1,8 @@
-// Affine parameters on their way to a kernel: as they came (ParameterViews), converted to the wide types
-// (HostParameters), and as one backend keeps them (PreparedParameters).
-// In the path: the engine converts what a request or a session brings and lets the backend prepare it; a Job borrows
-// the result. All of them are immutable once made, and shared by the calls that use them: safe from any thread.
+// The affine parameters w and b on their way to a kernel: as a request or a session has them (ParameterViews),
+// converted to f64 and f32 (HostParameters), and as one backend keeps them (PreparedParameters).
+// In the path: the engine checks and converts the parameters and lets the backend prepare them; a Job borrows the
+// result. HostParameters and PreparedParameters are immutable once made and shared by the calls that use them: safe
+// from any thread. ParameterViews borrow.
 #ifndef NORMD_KERNELS_PARAMETERS_H_
 #define NORMD_KERNELS_PARAMETERS_H_
 
@@ -16,21 +17,21 @@
 
 namespace normd {
 
-// Parameters as they came. An absent weight means w = 1, an absent bias b = 0.
+// Borrowed parameters of any dtype. An absent weight means w = 1, an absent bias b = 0.
 struct ParameterViews {
   TensorView weight;
   TensorView bias;
-  ParameterOrder order = {};  // in which a plan wants their elements: its parameter_order
+  ParameterOrder order = {};  // NormPlan::parameter_order of the plan
 };
 
-// The same as vectors of host memory, in the order of the plan that they were converted for: a plan with another
-// parameter_order needs its own. `weight` includes weight_offset.
+// Converted parameters in host memory, in the order of the plan that they were converted for: a plan with another
+// parameter_order needs a conversion of its own. `weight` includes weight_offset.
 struct HostParameters {
   std::vector<double> weight;           // empty: absent
   std::vector<double> bias;             // empty: absent
   std::vector<float> weight32, bias32;  // the same rounded to f32, for FAST
-  bool fit_f32 = true;                  // each value is 0 or a normal number of f32
-  bool equal_f32 = true;                // no value had to be rounded to be an f32
+  bool fit_f32 = true;                  // each value is 0 or a normal number in f32
+  bool equal_f32 = true;                // each value is an f32 without rounding
 
   int64_t size_bytes() const {
     return static_cast<int64_t>((weight.size() + bias.size()) * sizeof(double) +
@@ -38,20 +39,22 @@ struct HostParameters {
   }
 };
 
-// Converts `parameters`, in the order that they ask for. `weight_offset` is added to a weight that is given; an absent
-// one stays 1. Lengths are not checked here but by CheckParameters. REQUIRES: an order, if there is one, has as many
-// elements as each view; the views are on the host.
+// Converts `parameters` to `parameters.order`. Adds `weight_offset` to a weight that is present; an absent weight stays
+// 1. REQUIRES: CheckParameters has accepted the lengths; the order, if not empty, has as many elements as each view;
+// the views are contiguous and in host memory.
 HostParameters ConvertParameters(const ParameterViews& parameters, double weight_offset);
 
-// The values of `view` in its own order, none where it is absent. REQUIRES: it is on the host.
+// The values of `view` as f64 in the order of the view; empty if the view is absent. REQUIRES: the view is contiguous
+// and in host memory.
 std::vector<double> WidenToF64(const TensorView& view);
 
-// INVALID_ARGUMENT "parameters.weight" or "parameters.bias" when a length is not plan.parameter_length (both named), a
-// shape is neither flat nor plan.parameter_shape, or the method takes none.
+// INVALID_ARGUMENT naming "parameters.weight" or "parameters.bias" if a length is not plan.parameter_length (the error
+// names both lengths), if a shape is neither 1-D nor plan.parameter_shape, or if the method takes no parameters.
 absl::Status CheckParameters(const NormPlan& plan, const ParameterViews& parameters);
 
-// Parameters as one backend keeps them; what Backend::Prepare returns. A backend with memory of its own derives from
-// this and owns its copy. The CPU backend takes those that any backend prepared, every other backend only its own.
+// Parameters as one backend keeps them; Backend::Prepare makes them. A backend with a memory of its own derives from
+// this class and owns its copy. The CPU backend accepts the prepared parameters of any backend, every other backend
+// only its own.
 class PreparedParameters {
  public:
   explicit PreparedParameters(std::shared_ptr<const HostParameters> host) : host_(std::move(host)) {}

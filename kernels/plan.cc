@@ -1,4 +1,4 @@
-// MakePlan: a valid spec meets a shape. Each method lowers its geometry with lowering.cc.
+// MakePlan: validates a spec, checks it against a shape, and lets the method lower it with the functions of lowering.h.
 #include "kernels/plan.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ absl::Status CheckSingleValue(const NormSpec& spec, const NormPlan& plan) {
                          KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 
-// digits * 10^exponent.
+// The number digits * 10^exponent.
 struct Decimal {
   uint64_t digits = 0;
   int exponent = 0;

@@ -1,6 +1,6 @@
-// What to do (NormPlan), from what the caller wants (NormSpec) and a shape.
-// In the path: the engine calls MakePlan once per request, backends trust the plan. Plain values; MakePlan is pure and
-// safe from any thread.
+// NormPlan, the validated and lowered form of a NormSpec for one shape, and MakePlan, which makes it.
+// In the path: the engine calls MakePlan when it prepares a call, and keeps the plan for later calls of the same kind;
+// backends trust plans. Plain values. MakePlan is pure and safe from any thread.
 #ifndef NORMD_KERNELS_PLAN_H_
 #define NORMD_KERNELS_PLAN_H_
 
@@ -14,18 +14,19 @@
 
 namespace normd {
 
-// What a caller asks of one execution, next to spec and tensors.
+// The choices of one execution besides the spec and the tensors.
 struct PlanOptions {
   Mode mode = Mode::kInference;
-  // Apply alone with statistics given per channel (BatchNorm inference, tracking InstanceNorm inference, PowerNorm
-  // inference): set by the engine when a session or the request holds them.
+  // The statistics are given for each channel instead of computed, so that only the apply pass runs: inference of
+  // BatchNorm, of tracking InstanceNorm, and of PowerNorm. The engine sets this if the session or the request holds the
+  // statistics.
   bool given_statistics = false;
-  // kFast is a wish: see NormPlan::precision.
+  // A request: NormPlan::precision says which one the plan uses.
   Precision precision = Precision::kExact;
 };
 
-// In which order a plan takes the elements of w and b as they came: parameter (i0, i1, ...) of the row-major extents is
-// w[i0 * strides[0] + i1 * strides[1] + ...]. Empty: as they lie.
+// The order in which a plan takes the elements of w and b: parameter (i0, i1, ...) of the row-major `extents` is
+// w[i0 * strides[0] + i1 * strides[1] + ...]. Empty: in the order of memory.
 struct ParameterOrder {
   Shape extents;
   Shape strides;
@@ -33,70 +34,84 @@ struct ParameterOrder {
   bool empty() const { return extents.empty(); }
 };
 
-// What to do. x is seen as [keep0, reduce0, keep1, reduce1] in memory order (after `permutation`, if any); the
-// statistics group (k0, k1) holds the elements (k0, *, k1, *). Only MakePlan makes one, so a plan is valid.
+// What a backend does with x. Only MakePlan makes plans, so a plan is valid.
 //
-// Parameters of (k0, r0, k1, r1): kElement w[r0 * reduce1 + r1]; kChannel w[k1 * channels_per_keep1 + r1 /
-// channel_run]. PowerNorm is Columns with power_groups >= 1: reduce0 positions of keep1 = C channels, each position
-// first divided per group by sqrt(mean square + eps).
+// Geometry: x is seen as [keep0, reduce0, keep1, reduce1] in memory order, after `permutation` if there is one. The
+// statistics group (k0, k1) holds the elements (k0, *, k1, *), and the groups are numbered k0 * keep1 + k1. Examples:
+// LayerNorm over the last axis of [B, L, D] is [B * L, 1, 1, D]; BatchNorm of [N, C, H, W] is [1, N, C, H * W].
+//
+// Parameters: element (k0, r0, k1, r1) uses w[r0 * reduce1 + r1] if affine_index is kElement, and
+// w[k1 * channels_per_keep1 + r1 / channel_run] if it is kChannel.
+//
+// PowerNorm is Pattern::kColumns with power_groups >= 1: reduce0 positions of keep1 = C channels. Each position is
+// first divided, for each of its power_groups groups of channels, by sqrt(mean square + eps).
 struct NormPlan {
   Method method = Method::kLayerNorm;
   Mode mode = Mode::kInference;
   Statistic statistic = Statistic::kMeanVariance;
   Pattern pattern = Pattern::kRows;
   bool given_statistics = false;
-  // kFast: sums and elements in f32, within 4 ulp of max(|y|, |b|, |w|, |w * n|), n = (x - mean) / D, up to a mean 1e6
-  // standard deviations away. kExact where that was asked for, and for f64, PowerNorm, CAST_THEN_AFFINE and LpNorm of
-  // other norms than L1 and L2. Elements may be calculated in more.
+  // kFast: sums and elements may be calculated in f32; y is within 4 ulp of max(|y|, |b|, |w|, |w * n|) with
+  // n = (x - mean) / D, up to a mean 1e6 standard deviations away from 0. kExact is used where it was asked for, and
+  // always for f64, PowerNorm, CAST_THEN_AFFINE and LpNorm of other norms than L1 and L2.
   Precision precision = Precision::kExact;
 
   DType dtype = DType::kF32;  // of x and y
   Shape shape;                // of x and y
   int64_t elements = 0;
+  // See "Geometry" above.
   int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1;
-  int64_t statistic_reduce1 = 1;  // the first so many of reduce1 enter the statistic (pRMSNorm's k)
-  Shape permutation;  // empty: none. Else axis order whose contiguous copy has the extents above; y goes back
+  // Only the first statistic_reduce1 elements of reduce1 enter the statistic: reduce1, but k for pRMSNorm.
+  int64_t statistic_reduce1 = 1;
+  // The order of the axes in which a contiguous copy of x has the extents above; y is copied back to the order of x.
+  // Empty: no copy.
+  Shape permutation;
   int64_t power_groups = 0;
 
   double eps = 0;
   EpsMode eps_mode = EpsMode::kInsideSqrt;
   CastOrder cast_order = CastOrder::kAffineThenCast;
-  bool zero_norm_gives_zero = false;  // LpNorm
-  double p = 2;                       // of kPowerSum
+  // D = 0 gives y = 0 instead of NaN: LpNorm.
+  bool zero_norm_gives_zero = false;
+  double p = 2;  // the power of Statistic::kPowerSum
 
   AffineIndex affine_index = AffineIndex::kElement;
   int64_t channels_per_keep1 = 0;
   int64_t channel_run = 1;
   int64_t parameter_length = 0;  // of w and b; 0 where the method takes none
-  Shape parameter_shape;         // accepted beside the flat form
-  // kElement with axes listed out of memory order: what makes it memory order, which ConvertParameters applies, once.
-  // Else empty.
+  Shape parameter_shape;         // the other shape that w and b may have besides [parameter_length]
+  // Where the spec lists axes out of memory order: takes w and b from the listed order to memory order.
+  // ConvertParameters applies it, once. Else empty.
   ParameterOrder parameter_order;
 
-  Shape statistics_shape;    // of MEAN and INV_STD: the kept extents
+  Shape statistics_shape;    // of the outputs MEAN and INV_STD: the kept extents
   int64_t num_channels = 0;  // C of methods with channels, else 0
-  int64_t k = 0;             // pRMSNorm
+  int64_t k = 0;             // pRMSNorm: the number of elements in the statistic; else 0
 
-  // Elements in one statistics group, masked ones counted.
+  // The number of elements in the statistic of one group, masked elements included.
   int64_t SetSize() const { return reduce0 * statistic_reduce1; }
-  // Elements, weighted by what they cost beside RMSNorm's (0.11 us each where powers are summed, and 4 ns): what
-  // decides whether a call is small.
+  // The cost of the plan in elements of RMSNorm: what decides whether a call is small. An element whose power is summed
+  // costs 0.11 us, an element of RMSNorm 4 ns.
   int64_t Work() const { return elements * WorkPerElement(); }
   int64_t WorkPerElement() const { return statistic == Statistic::kPowerSum ? 32 : 1; }
-  // Statistics groups: keep0 * keep1.
+  // The number of statistics groups.
   int64_t StatisticsGroups() const { return keep0 * keep1; }
+  // The dtype of the outputs MEAN and INV_STD.
   DType StatisticsDType() const { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 };
 
-// Validates spec and shape once (section "Refusals" of the README: field, value, limit) and lowers them. Field paths:
-// "spec.<method>.<field>" and "x". Nothing is allocated in proportion to the tensor.
+// Validates `spec` for `shape` and lowers it to a plan. INVALID_ARGUMENT with field, value and limit if anything is
+// wrong (the README lists the refusals); field paths begin with "spec.<method>", "mode", "parameters" or "x". Costs
+// time and memory in the rank of the tensor, never in its size.
 absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<const int64_t> shape,
                                   const PlanOptions& options);
 
-// The bound on k: ceil or floor of the decimal value of p times d, exactly (100 * 0.07 is 7).
+// pRMSNorm's k: ceil or floor of p * d, computed on the shortest decimal that reads back as p (0.07 * 100 is 7).
+// REQUIRES: 0 < p <= 1, d >= 0.
 int64_t PartialLength(double p, int64_t d, KRounding rounding);
 
-// The names of the bits: raised when those of any result change. EXACT's is that of server and sessions.
+// The versions of the numerics, raised when the bits of any result change. Replies carry the version of their
+// precision; Describe and sessions carry that of EXACT.
 inline constexpr std::string_view kNumerics = "exact-2";
 inline constexpr std::string_view kFastNumerics = "fast-1";
 constexpr std::string_view NumericsOf(Precision precision) {

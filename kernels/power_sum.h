@@ -1,9 +1,9 @@
 // Norms of any power p >= 1, (sum |x|^p)^(1/p): the terms of the sum, each relative to the largest element so that
-// nothing leaves the range, and the root. In pairs of f64, of +, -, *, / and fma alone, so that every device has the
-// same bits. Standard headers only: device code reads it, too. Pure functions.
-//
-// A norm is as well conditioned as its elements: a relative error of a term reaches the norm divided by p, so that the
-// 2^-55 of Log2 and Exp2 are small beside the rounding of y.
+// nothing leaves the range, and the root. The kernels use it for Statistic::kPowerSum. The arithmetic is in pairs of
+// f64 and uses +, -, *, / and fma alone, so that every device has the same bits.
+// Accuracy: a norm is as well conditioned as its elements. A relative error of a term reaches the norm divided by p, so
+// that the 2^-55 of Log2 and Exp2 are small beside the rounding of y. Standard headers only, because device code
+// includes this file. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_POWER_SUM_H_
 #define NORMD_KERNELS_POWER_SUM_H_
 
@@ -21,7 +21,7 @@ NORMD_HOST_DEVICE inline double PowerOfTwo(int64_t exponent) {
   return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-// The binary logarithm of a normal number above 0 and below 2^1022.
+// The binary logarithm of x. REQUIRES: x is a normal number, 0 < x < 2^1022.
 NORMD_HOST_DEVICE inline DoublePair Log2(DoublePair x) {
   // x = 2^exponent * m, m within a factor of sqrt(2) of 1; there log(m) = 2 atanh(s), s = (m - 1) / (m + 1).
   int64_t exponent = static_cast<int64_t>(std::bit_cast<uint64_t>(x.hi) >> 52) - 1023;
@@ -82,9 +82,9 @@ NORMD_HOST_DEVICE inline DoublePair Exp2(DoublePair x) {
   return {power.hi * scale, power.lo * scale};
 }
 
-// (|x| / largest)^p, at most 1. Terms under 2^-160 are 0 beside the largest element's, which is 1: its low half must
-// not count, or a large p would leave no term at all. A set has at most 2^60 elements. REQUIRES: x is finite, |x.hi| <=
-// largest, largest > 0, p >= 1.
+// (|x| / largest)^p, at most 1. Terms under 2^-160 count as 0 beside the term of the largest element, which is 1 (a
+// group has at most 2^60 elements). The low part of the largest element must not count, or a large p would leave no
+// term at all. REQUIRES: x is finite, |x.hi| <= largest, largest > 0, p >= 1.
 NORMD_HOST_DEVICE inline DoublePair PowerTerm(DoublePair x, double largest, double p) {
   if (std::abs(x.hi) >= largest) return {1, 0};
   const DoublePair ratio = Divide(x.hi < 0 ? Negate(x) : x, largest);
@@ -96,7 +96,8 @@ NORMD_HOST_DEVICE inline DoublePair PowerTerm(DoublePair x, double largest, doub
   return Exp2(Renormalise(high, std::fma(p, log.lo, std::fma(p, log.hi, -high))));
 }
 
-// The p-th root of a sum of terms, of which at least one is 1; 0 of an empty one. REQUIRES: sum <= 2^60, p >= 1.
+// The p-th root of a sum of terms, of which at least one is 1; 0 for a sum of 0, which has no terms. REQUIRES: sum <=
+// 2^60, p >= 1.
 NORMD_HOST_DEVICE inline DoublePair PowerRoot(DoublePair sum, double p) {
   return sum.hi > 0 ? Exp2(Divide(Log2(sum), p)) : DoublePair{0, 0};
 }

@@ -1,5 +1,10 @@
 // What the caller wants: NormSpec, a method with its attributes. Read this file first.
-// In the path: rpc's codec or a session makes a spec, MakePlan (kernels/plan.h) meets it with a shape. Plain values.
+// In the path: rpc's codec or a session makes a spec, ValidateSpec checks what needs no tensor, and MakePlan
+// (kernels/plan.h) combines the spec with a shape. Plain values, thread-compatible.
+//
+// In the formulas below S is the statistic of a group (biased variance, mean square or sum of squares), R = sqrt(S) or
+// the norm of the group, and D the divisor that eps_mode makes of S or R. w and b are the affine parameters: an absent
+// w is 1, an absent b is 0. kernels/plan.h says what a statistics group is.
 #ifndef NORMD_KERNELS_SPEC_H_
 #define NORMD_KERNELS_SPEC_H_
 
@@ -16,67 +21,99 @@
 
 namespace normd {
 
-// How running statistics move (BatchNorm, tracking InstanceNorm). running = (1 - a) * running + a * new.
+// How a training step moves the running statistics of a session (BatchNorm, tracking InstanceNorm):
+// running = (1 - a) * running + a * new, for the mean and for the variance of each channel.
 struct RunningSpec {
-  std::optional<double> momentum;  // absent: 0.1 of NEW, 0.9 of OLD
+  // In [0, 1]. Absent: 0.1 for kNew, 0.9 for kOld.
+  std::optional<double> momentum;
+  // kNew: a = momentum, so that 0 freezes the statistics and 1 replaces them. kOld: a = 1 - momentum.
   MomentumOf momentum_of = MomentumOf::kNew;
-  bool cumulative = false;  // a = 1 / num_batches; momentum must be absent
+  // True: a = 1 / num_batches, which makes `running` the mean over all steps; `momentum` must be absent.
+  bool cumulative = false;
+  // The new variance of n values: M2 / (n - 1) for kUnbiased, M2 / n for kBiased. The output of the step always uses
+  // the biased variance. Where n is 1, kUnbiased (and InstanceNorm, always) leaves the running variance as it is.
   RunningVariance variance = RunningVariance::kUnbiased;
+  // BatchNorm training with one value per channel: kRefuse is INVALID_ARGUMENT, kZeroVariance gives variance 0, y = b.
   SingleValue single_value = SingleValue::kRefuse;
+  // True: NaN and Inf may enter the running statistics. False: a step that has them leaves the state as it is.
   bool accept_non_finite = false;
 
-  // The weight a of the new value, `num_batches` counting this one.
+  // The weight a of the new value. `num_batches` includes the step that is being made.
   double NewWeight(uint64_t num_batches) const;
-  // The momentum as echoed: given or default.
+  // The given momentum, or the default of momentum_of.
   double ResolvedMomentum() const;
 };
 
-// ---- The attributes of each method, as its message in norm.proto has them ----
+// ---- The attributes of each method: the fields of its message in norm.proto ----
 
+// y = (x - mean) / D * w + b with the statistics of each channel over all other axes. Rank >= 2.
 struct BatchNormSpec {
-  Layout layout = Layout::kUnspecified;
+  Layout layout = Layout::kUnspecified;  // required
   RunningSpec running;
 };
-struct LayerNormSpec {  // exactly one of the two
-  std::vector<int64_t> normalized_shape;
-  std::vector<int64_t> axes;
-};
-struct InstanceNormSpec {
-  Layout layout = Layout::kUnspecified;
-  bool track_running_statistics = false;
-  RunningSpec running;
-};
-struct GroupNormSpec {
-  Layout layout = Layout::kUnspecified;
-  int64_t num_groups = 1;
-  bool affine_per_group = false;
-};
-struct RmsNormSpec {  // neither: the last axis
-  std::vector<int64_t> normalized_shape;
-  std::vector<int64_t> axes;
-};
-struct PRmsNormSpec {  // exactly one of p and k
-  std::optional<double> p;
-  std::optional<int64_t> k;
-  KRounding k_rounding = KRounding::kCeil;
-};
-struct ScaleNormSpec {};
-struct LpNormSpec {
-  int64_t order = 2;
-  int64_t axis = -1;
-  std::optional<double> p;    // instead of `order`; infinity: the largest |x|
-  std::vector<int64_t> axes;  // instead of `axis`
 
+// y = (x - mean) / D * w + b over the trailing axes or over the listed ones. Exactly one of the two is not empty.
+struct LayerNormSpec {
+  std::vector<int64_t> normalized_shape;  // the trailing extents of x, 1 to 8 of them, each >= 0
+  std::vector<int64_t> axes;              // 1 to 8 distinct axes from -rank to rank - 1; w and b follow this order
+};
+
+// y = (x - mean) / D * w + b with the statistics of each sample and channel over the spatial axes. Rank >= 2.
+struct InstanceNormSpec {
+  Layout layout = Layout::kUnspecified;  // required
+  // True (sessions only): training steps move running statistics, and inference uses these instead of those of x.
+  bool track_running_statistics = false;
+  RunningSpec running;  // used if track_running_statistics
+};
+
+// y = (x - mean) / D * w + b with the statistics of each sample and group of C / num_groups adjacent channels, over
+// these channels and the spatial axes. Rank >= 2.
+struct GroupNormSpec {
+  Layout layout = Layout::kUnspecified;  // required
+  int64_t num_groups = 1;                // >= 1, divides C
+  bool affine_per_group = false;         // true: w and b have num_groups elements; false: C
+};
+
+// y = x / D * w + b, S = mean(x^2), over the trailing axes or over the listed ones, as for LayerNormSpec. At most one
+// of the two is not empty; if both are empty, over the last axis.
+struct RmsNormSpec {
+  std::vector<int64_t> normalized_shape;
+  std::vector<int64_t> axes;
+};
+
+// y = x / D * w + b over the d elements of the last axis, S = mean(x^2) of the first k of them. Exactly one of p and k.
+struct PRmsNormSpec {
+  std::optional<double> p;                  // in (0, 1]: k = p * d, rounded by k_rounding
+  std::optional<int64_t> k;                 // 1 to d
+  KRounding k_rounding = KRounding::kCeil;  // of the decimal value of p times d: see PartialLength
+};
+
+// y = x / D * w + b over the last axis, R = sqrt(sum(x^2)); w and b are one number each.
+struct ScaleNormSpec {};
+
+// y = x / D over one axis or over the listed ones, R = (sum |x|^p)^(1/p); y = 0 where D is 0. No parameters.
+struct LpNormSpec {
+  int64_t order = 2;          // p as an integer, >= 1; ignored if `p` is given
+  int64_t axis = -1;          // from -rank to rank - 1; ignored if `axes` is not empty
+  std::optional<double> p;    // >= 1; infinity: R is the largest |x|
+  std::vector<int64_t> axes;  // up to 8 distinct axes from -rank to rank - 1, one norm over all of them
+
+  // The p in use.
   double Power() const { return p.value_or(static_cast<double>(order)); }
 };
+
+// s = x / sqrt(mean(x^2) + eps) for each position and group of C / num_groups adjacent channels (the last axis), then
+// y = s / sqrt(v + eps) * w + b, v = mean(s^2) of each channel over all positions. A session's phi takes the place of v
+// in inference, and in training after the warm-up. After training step t: phi = phi * (t - 1) / t + v / t while
+// t < warmup_iters, and then in every case phi = alpha_fwd * phi + (1 - alpha_fwd) * v. Rank >= 2.
 struct PowerNormSpec {
-  int64_t num_groups = 1;
-  double alpha_fwd = 0.9;
-  int64_t warmup_iters = 10000;
-  bool accept_non_finite = false;
+  int64_t num_groups = 1;        // >= 1, divides C
+  double alpha_fwd = 0.9;        // in [0, 1]
+  int64_t warmup_iters = 10000;  // >= 0: the first warmup_iters steps divide by their own v, later ones by the old phi
+  bool accept_non_finite = false;  // as in RunningSpec
 };
 
-// The numbers are those of NormSpec's oneof on the wire.
+// The numbers equal those of NormSpec's oneof on the wire.
 enum class Method : uint8_t {
   kBatchNorm = 1,
   kLayerNorm,
@@ -89,7 +126,7 @@ enum class Method : uint8_t {
   kPowerNorm,
 };
 
-// In the order of Method.
+// The alternatives are in the order of Method.
 using MethodSpec = std::variant<BatchNormSpec, LayerNormSpec, InstanceNormSpec, GroupNormSpec, RmsNormSpec,
                                 PRmsNormSpec, ScaleNormSpec, LpNormSpec, PowerNormSpec>;
 
@@ -99,20 +136,27 @@ inline constexpr std::array<Method, std::variant_size_v<MethodSpec>> kAllMethods
   return all;
 }();
 
-// What the caller wants. `{.eps = 1e-6, .attributes = RmsNormSpec()}` is RMSNorm of the last axis.
+// A method with its attributes. ValidateSpec and MakePlan refuse values outside the ranges above. Example:
+// `NormSpec{.eps = 1e-6, .attributes = RmsNormSpec()}` is RMSNorm over the last axis.
 struct NormSpec {
-  std::optional<double> eps;        // absent: the method's default
-  std::optional<EpsMode> eps_mode;  // absent: the method's default
-  // Of the methods with parameters; the others ignore them.
+  // Finite, >= 0; 0 means no eps. Absent: 1e-5, but 1e-6 for RMSNorm and pRMSNorm, and 0 for LpNorm.
+  std::optional<double> eps;
+  // How eps enters the divisor: kInsideSqrt D = sqrt(S + eps), kAddToRoot D = R + eps, kClampRoot D = max(R, eps).
+  // Absent: kInsideSqrt, but kAddToRoot for ScaleNorm and LpNorm. PowerNorm takes kInsideSqrt alone; LpNorm takes
+  // kInsideSqrt only for p = 2.
+  std::optional<EpsMode> eps_mode;
+  // When y is rounded to the dtype T of x. kAffineThenCast: once, after w and b. kCastThenAffine: (x - mean) / D or x /
+  // D is rounded to T, then the product with w, then the sum with b. LpNorm ignores this field and weight_offset.
   CastOrder cast_order = CastOrder::kAffineThenCast;
-  double weight_offset = 0;  // 0 or 1
+  // 0 or 1, added to a w that is given. An absent w is 1 in any case.
+  double weight_offset = 0;
 
   MethodSpec attributes = LayerNormSpec();
 
   Method method() const { return static_cast<Method>(attributes.index() + 1); }
 
-  // What several methods have, as one that does not have it is to be read: no layout, the default running statistics,
-  // no normalized_shape, the only group.
+  // Attributes that several methods share. For a method without the attribute: kUnspecified, the default RunningSpec,
+  // an empty span, 1 group, and false.
   Layout layout() const;
   const RunningSpec& running() const;
   absl::Span<const int64_t> normalized_shape() const;
@@ -120,12 +164,13 @@ struct NormSpec {
   int64_t num_groups() const;
   bool accepts_non_finite() const;
 
-  // Whether a session of this spec has running state (Batch, Power, tracking Instance).
+  // True if a session of this spec has running state: BatchNorm, PowerNorm, tracking InstanceNorm.
   bool HasState() const;
 };
 
-// The checks that need no tensor: eps, momentum, p, k, groups, orders, modes. Field paths are relative to the NormSpec
-// message ("layer_norm.eps"). MakePlan calls it; sessions call it at creation.
+// Makes the checks that need no tensor: eps, momentum, p, k, groups, axes, orders, modes. INVALID_ARGUMENT with field,
+// value and limit; field paths are relative to the NormSpec message ("layer_norm.eps"). MakePlan calls ValidateSpec,
+// and sessions call it when they are created.
 absl::Status ValidateSpec(const NormSpec& spec);
 
 }  // namespace normd

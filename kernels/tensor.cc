@@ -10,10 +10,10 @@ namespace normd {
 
 namespace {
 
-// The widest element: a shape is refused for every dtype or for none.
+// Counted in the widest element, so that a shape is refused either for every dtype or for none.
 constexpr int64_t kMaxElements = std::numeric_limits<int64_t>::max() / SizeOf(DType::kF64);
 
-// Enough to recognise a shape, few enough that a hostile one cannot fill a message.
+// Enough dimensions to recognise a shape, and few enough that a hostile shape cannot fill a message.
 constexpr size_t kShownExtents = 16;
 
 }  // namespace
@@ -42,7 +42,7 @@ absl::StatusOr<int64_t> CheckedElementCount(absl::Span<const int64_t> shape, std
   }
   for (const int64_t extent : shape) {
     if (extent == 0) {
-      empty = true;  // left out of the product: an overflow beside a 0 is still a wrong shape
+      empty = true;  // not part of the product: an overflow beside a 0 is still a wrong shape
       continue;
     }
     if (product > kMaxElements / extent) return ShapeOverflowError(path, ShapeText(shape));
