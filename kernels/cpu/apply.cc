@@ -1,6 +1,6 @@
-// Apply: y = ((x * scale - shift) - delta) * inverse * w + b over spans whose statistics and parameters are either one
-// value or one a column. Narrow elements that are rounded once take the loops of elements-inl.h; f64, PowerNorm,
-// CAST_THEN_AFFINE and parameters along another axis than the last one general loop.
+// The apply pass: y = ((x * scale - shift) - delta) * inverse * w + b over spans. Narrow elements that are rounded once
+// take the loops of elements-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters along the positions take
+// the general loop of this file.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 using cpu::ApplySpan;
 using cpu::PositionScale;
 
-// The statistics of one vector of elements.
+// GroupStatistics of one vector of elements, lane by lane.
 struct Centre {
   V scale, shift, delta_hi, delta_lo, inverse_hi, inverse_lo;
 };
@@ -32,10 +32,10 @@ HWY_INLINE Centre LoadCentre(const ColumnStatistics& s, int64_t column, int64_t 
           LoadUpTo(F64(), s.inverse_hi + column, count), LoadUpTo(F64(), s.inverse_lo + column, count)};
 }
 
-// Narrow input: plain f64, rounded once at the end (or stepwise for CAST_THEN_AFFINE).
+// Narrow elements: plain f64, rounded once at the end, or after each step for CAST_THEN_AFFINE.
 struct NarrowArithmetic {
   static HWY_INLINE V Normalise(V x, V /*lo*/, const Centre& c, const PositionScale& pre) {
-    const V value = hn::Mul(x, Set(pre.hi));  // by 1, exactly, but for PowerNorm
+    const V value = hn::Mul(x, Set(pre.hi));  // by exactly 1 unless this is PowerNorm
     return hn::Mul(hn::Sub(hn::Sub(value, c.shift), c.delta_hi), c.inverse_hi);
   }
   static HWY_INLINE V Affine(V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
@@ -43,8 +43,8 @@ struct NarrowArithmetic {
   }
 };
 
-// f64 input: pairs throughout. `plain` is the same formula in f64: it has the right sign of zero, Inf and NaN, and is
-// taken where the pairs have none or agree with it.
+// f64 elements: pairs throughout. `plain` is the result of the same formula in plain f64. It has the right sign of
+// zero, Inf and NaN, and is used where the pairs give NaN or the same value.
 struct WideArithmetic {
   static HWY_INLINE V Choose(V paired, V plain) {
     return hn::IfThenElse(hn::Or(IsNan(paired), hn::Eq(paired, plain)), plain, paired);
@@ -58,7 +58,7 @@ struct WideArithmetic {
   }
   static HWY_INLINE Pair Scaled(V x, V lo, V scale, const Centre& c, const PositionScale& pre, V& plain) {
     const Pair scaled = {hn::Mul(x, scale), hn::Mul(lo, scale)};
-    const Pair value = Multiply(scaled, {Set(pre.hi), Set(pre.lo)});  // by 1, exactly, but for PowerNorm
+    const Pair value = Multiply(scaled, {Set(pre.hi), Set(pre.lo)});  // by exactly 1 unless this is PowerNorm
     plain = hn::Mul(scaled.hi, Set(pre.hi));
     plain = hn::Mul(hn::Sub(hn::Sub(plain, c.shift), c.delta_hi), c.inverse_hi);
     const Pair shifted = TwoSum(value.hi, hn::Neg(c.shift));
@@ -66,7 +66,7 @@ struct WideArithmetic {
     const V rest = hn::Add(centred.lo, hn::Add(shifted.lo, hn::Sub(value.lo, c.delta_lo)));
     return Multiply(Renormalise(centred.hi, rest), {c.inverse_hi, c.inverse_lo});
   }
-  // The lanes `far` of `result` and `plain` again, scaled at the end.
+  // Recalculates the lanes `far` of `result` and `plain`, with the scale applied at the end.
   static HWY_NOINLINE Pair ScaleLate(M far, Pair result, V x, V lo, V scale, const Centre& c, const PositionScale& pre,
                                      V& plain) {
     V late_plain;
@@ -90,7 +90,7 @@ struct WideArithmetic {
   }
 };
 
-// One vector of y.
+// One vector of y, rounded as kOrder says.
 template <typename Arithmetic, CastOrder kOrder, typename TOut>
 HWY_INLINE V Result(TOut tag, V x, V lo, const Centre& c, const PositionScale& pre, V w, V b) {
   if (kOrder == CastOrder::kAffineThenCast) return Arithmetic::Affine(x, lo, c, pre, w, b);
@@ -106,7 +106,7 @@ void ApplyTyped(TIn in, TOut out, const ApplySpan& span) {
     const double* lo = span.x.lo == nullptr ? nullptr : span.x.lo + p * span.stride;
     auto* HWY_RESTRICT y = static_cast<typename TOut::Storage*>(span.y) + p * span.stride;
     const PositionScale& pre = span.pre == nullptr ? no_scale : span.pre[p * span.pre_stride];
-    // An absent b is -0, which leaves every value as it is, zeros included.
+    // An absent b is -0, which leaves every value unchanged, zeros included.
     const int64_t at = span.parameters_per_position ? p : 0;
     const double* const weight = span.parameters.weight;
     const double* const bias = span.parameters.bias;
@@ -121,7 +121,7 @@ void ApplyTyped(TIn in, TOut out, const ApplySpan& span) {
       const V value = Result<Arithmetic, kOrder>(out, LoadUpTo(in, x + i, count), low, c, pre, w, b);
       StoreUpTo(out, value, y + i, count);
     };
-    // One loop, the incomplete vector included: a second copy of the body doubles what the compiler has to chew.
+    // One loop, the incomplete vector included: a second copy of the body would double the compile time.
     for (int64_t i = 0; i < span.columns; i += kLanes) step(i, HWY_MIN(kLanes, span.columns - i));
   }
 }

@@ -16,7 +16,7 @@
 namespace normd {
 namespace {
 
-// A grain that nothing reaches, and that may still be multiplied by an element's size.
+// A grain that no work reaches, and that can still be multiplied by the size of an element without overflow.
 constexpr int64_t kNoSplit = int64_t{1} << 40;
 
 int Threads(const CpuBackendOptions& options) {
@@ -57,11 +57,12 @@ class CpuBackend final : public Backend {
     int64_t work = 0;
     for (const Job& job : jobs) {
       work += job.plan->Work();
-      // Nobody sends one here while there is a device; when it is lost, its addresses must not take the process along.
+      // The scheduler sends no such job to the CPU while the device is there. When the device is lost, a device address
+      // must not crash the process.
       if (!job.on_host()) return std::move(done)(InCudaMemory());
     }
     if (work <= options_.inline_elements) {
-      // On this thread alone: waking another one costs as much as the work.
+      // On this thread alone, because waking another thread costs as much as the work.
       for (const Job& job : jobs) cpu::RunJob(job, pool_, kNoSplit, options_.stream_bytes);
       std::move(done)(absl::OkStatus());
       return;

@@ -1,4 +1,5 @@
-// Reduce where the innermost extent is kept: one block of positions, a vector of neighbouring columns at a time.
+// The reduce pass of Pattern::kColumns (the innermost extent is kept): the sums of one block of positions, a vector of
+// adjacent columns at a time.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/columns.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -14,10 +15,10 @@ namespace HWY_NAMESPACE {
 using cpu::ColumnBlock;
 using cpu::PositionScale;
 
-// Vectors of columns that one sweep over the positions keeps in registers.
+// The number of vectors of columns that one sweep over the positions keeps in registers.
 inline constexpr int64_t kTileVectors = 4;
 
-// The sums of columns [column, column + kVectors * kLanes), of which `count` exist.
+// Writes the sums of columns [column, column + kVectors * kLanes), of which `count` exist.
 template <Statistic kStatistic, bool kPre, int64_t kVectors, typename T, typename Sums>
 HWY_INLINE void SumTile(T tag, TypeTag<Sums> /*type*/, const ColumnBlock& block, int64_t column, int64_t count,
                         PairSums* HWY_RESTRICT out) {
@@ -101,7 +102,7 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
   }
 }
 
-// Columns whose sums fit L1 beside what streams by.
+// The number of columns whose sums fit in L1 beside the elements that stream by.
 inline constexpr int64_t kSumColumns = 1024;
 
 // Adds lanes of sums to f64 sums.
@@ -117,16 +118,16 @@ HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
 #endif
 }
 
-// The sums of `count` positions added to first and second: f64 one by one, f32 among themselves before.
+// Adds the sums of `count` rows to first and second. f64 adds row by row; f32 first sums the rows among themselves.
 template <typename Real, Statistic kStatistic, typename T>
 HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t count, int64_t columns,
                           const Real* HWY_RESTRICT shift, double* HWY_RESTRICT first, double* HWY_RESTRICT second) {
   const Tag<Real> real;
   constexpr bool kInF64 = std::is_same_v<Real, double>;
-  // The arrays have room for whole vectors; lanes past the last column hold what nobody reads.
+  // The arrays have room for whole vectors. Lanes past the last column hold values that are never read.
   for (int64_t c = 0; c < columns; c += kLanesOf<Real>) {
     NarrowSums<Real> sums;
-    NarrowSums<Real> odd;  // f32 only: two partial sums are half the error
+    NarrowSums<Real> odd;  // f32 only: two partial sums halve the error
     sums.Clear();
     odd.Clear();
     if constexpr (kInF64) {

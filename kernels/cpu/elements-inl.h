@@ -1,6 +1,8 @@
-// Apply for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT of f32) or f32 (FAST, 16-bit
-// types): along a row with one group's statistics, or down columns that have a group each. Recompiled by Highway for
-// each instruction set; no state.
+// The apply pass for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT of f32) or f32 (FAST,
+// and 16-bit types): along a row with the statistics of one group, or down columns that each have statistics of their
+// own.
+// In the path: included by apply.cc and rows.cc. Highway recompiles this file for each instruction set, hence the
+// per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
 #undef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
@@ -28,7 +30,8 @@ HWY_INLINE float ExactElement(double x, const GroupStatistics& s, double w, doub
   return std::isnan(y) ? std::numeric_limits<float>::quiet_NaN() : y;
 }
 
-// FAST results that are not finite, done again: f32 may have overflowed on the way. `exact(lane)` is the right value.
+// Replaces results in f32 that are not finite, because f32 may have overflowed on the way: `exact(lane)` is the right
+// value.
 template <typename Exact>
 HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exact) {
   const Tag<float> tag;
@@ -42,14 +45,15 @@ HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exa
   return hn::Load(tag, lanes);
 }
 
-// The parameters of a row: a pointer that moves by `step` an element, 1 or 0 (one value for all, in every lane).
+// The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
+// every lane, serves all elements.
 template <typename Real>
 struct RowParameter {
   const Real* values;
   int64_t step;
   HWY_ALIGN Real lanes[kLanesOf<Real>];
 
-  // `given` null: `absent` for all.
+  // If `given` is null, `absent` is the value of all elements.
   RowParameter(const Real* given, bool per_element, Real absent) : values(given), step(1) {
     if (given != nullptr && per_element) return;
     const Real value = given == nullptr ? absent : *given;
@@ -80,7 +84,7 @@ HWY_INLINE const Real* BiasOf(const cpu::Parameters& parameters) {
   }
 }
 
-// x - shift - delta, as far as there is something to subtract.
+// (x - shift) - delta, with as many of the subtractions as kCentring says.
 template <Centring kCentring, class V1>
 HWY_INLINE V1 Subtract(V1 x, V1 shift, V1 delta) {
   if constexpr (kCentring != Centring::kNone) x = hn::Sub(x, shift);
@@ -88,20 +92,20 @@ HWY_INLINE V1 Subtract(V1 x, V1 shift, V1 delta) {
   return x;
 }
 
-// See ApplySpan.
+// How a kernel uses the caches: see the fields of ApplySpan.
 struct Caching {
   bool stream = false;
   int64_t prefetch = 0;
 };
 
-// Pieces of a row, or of a group, that have the same parameters, `stride` apart.
+// Pieces of a row, or of a group, that have the same parameters, `stride` elements apart.
 struct Pieces {
   int64_t count = 1;
   int64_t stride = 0;
 };
 
-// kRows rows of n elements, one after the other, each with statistics of its own: rows that go together share the loads
-// of the parameters. Pieces are of one row. y may be x.
+// Applies kRows adjacent rows of n elements, each with statistics of its own. Rows that are applied together share the
+// loads of the parameters. More than one piece is for one row only. y may be x.
 template <typename Real, Centring kCentring, bool kMayBeNan, int kRows, typename T>
 void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
                const GroupStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
@@ -118,7 +122,7 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   // An absent b is -0, which leaves every value as it is, zeros included.
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
-  // Of their own, so that a store to y is known not to change them.
+  // Copies, so that the compiler knows that a store to y does not change them.
   const Real* const weights = w.values;
   const Real* const biases = b.values;
   const int64_t weight_step = w.step;
@@ -156,7 +160,7 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
     int64_t i = 0;
-    // Streaming stores want alignment, and are of 16 bytes at least: Highway would write past shorter vectors.
+    // Streaming stores need alignment and at least 16 bytes: Highway would write past shorter vectors.
     constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
     if (kRows == 1 && kBytes >= 16 && caching.stream) {
       const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
@@ -178,7 +182,7 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   }
 }
 
-// One row.
+// ApplyRows for one row.
 template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
               const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
@@ -212,7 +216,7 @@ HWY_INLINE void ApplyElements(T tag, const typename T::Storage* x, typename T::S
   }
 }
 
-// Lanes of the type that is calculated in, from f64.
+// Loads up to `count` f64 as lanes of the type that is calculated in.
 HWY_INLINE V LoadReal(double /*type*/, const double* p, int64_t count) {
   return count >= kLanes ? hn::LoadU(d, p) : LoadFirst(d, p, count);
 }
@@ -222,8 +226,8 @@ HWY_INLINE Vector<float> LoadReal(float /*type*/, const double* p, int64_t count
   return hn::Load(Tag<float>(), lanes);
 }
 
-// Columns with statistics and parameters of their own. kVectors vectors of neighbours keep theirs in registers while
-// the positions go by; [column, column + count) of them exist.
+// Applies `count` columns from `column` on, at the positions [from, to); each column has statistics of its own.
+// kVectors vectors of adjacent columns keep their statistics and parameters in registers while the positions go by.
 template <typename Real, Centring kCentring, bool kMayBeNan, int64_t kVectors, typename T>
 HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t from, int64_t to, int64_t column,
                                 int64_t count) {
@@ -280,7 +284,8 @@ template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyColumns(T tag, const cpu::ApplySpan& span) {
   constexpr int64_t kVectors = 4;
   constexpr int64_t kTile = kVectors * kLanesOf<Real>;
-  // A block of positions stays near while its tiles are swept; in as few as these the parameters are worth loading.
+  // A block of positions stays in a near cache while its tiles are swept. Even for this few positions the parameters
+  // are worth loading.
   constexpr int64_t kBlockElements = 4 << 10;
   constexpr int64_t kLeastPositions = 8;
   const int64_t positions = HWY_MAX(kLeastPositions, kBlockElements / HWY_MAX(int64_t{1}, span.columns));

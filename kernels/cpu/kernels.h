@@ -1,10 +1,12 @@
 // The vector kernels of the CPU backend as plain functions: each chooses the instruction set at run time and returns
-// the same bits on all of them. Between backend.cc, which walks plans, and the -inl.h building blocks. Pointers borrow;
-// any alignment. Reentrant; no state.
+// the same bits on all of them.
+// In the path: between the walkers (run_job.cc, run_rows.cc, run_columns.cc), which cut a plan into calls, and the
+// kernels themselves (rows.cc, columns.cc, apply.cc, residual.cc), which are built from the -inl.h files.
+// Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
 //
-// Values are read as pairs hi + lo: lo is null but for a residual stream kept wide in f64. Where a dtype is f64 all
-// arithmetic is in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower types are summed
-// in f64, and in f32 for FAST.
+// Values are read as pairs hi + lo, where lo is null but for a residual stream that is kept wide in f64. f64 elements
+// are calculated in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower elements (f32,
+// f16, bf16) are summed in f64, or in f32 for FAST.
 #ifndef NORMD_KERNELS_CPU_KERNELS_H_
 #define NORMD_KERNELS_CPU_KERNELS_H_
 
@@ -15,12 +17,13 @@
 
 namespace normd::cpu {
 
-// Elements of one tensor in memory.
+// The elements of one tensor in memory, or of a part of one. Borrows.
 struct Elements {
   DType dtype = DType::kF32;
   const void* data = nullptr;
-  const double* lo = nullptr;  // f64 only: the low halves, same indices
+  const double* lo = nullptr;  // f64 only: the low parts, at the same indices
 
+  // The elements from `index` on.
   Elements At(int64_t index) const {
     return {dtype, static_cast<const char*>(data) + index * SizeOf(dtype), lo == nullptr ? nullptr : lo + index};
   }
@@ -28,62 +31,70 @@ struct Elements {
 
 // ---- Reduce, innermost extent reduced ----
 
-// A statistics group: `n` elements of each of its segments, `stride` apart, cut into chunks of order::kRowChunk that
-// are numbered through the segments.
+// A statistics group in Pattern::kRows: segments of n elements, `stride` elements apart. Each segment is cut into
+// chunks of order::kRowChunk, and the chunks are numbered through the segments.
 struct RowChunks {
-  Elements x;  // the first of the group
+  Elements x;  // the first element of the group
   int64_t n = 0;
   int64_t stride = 0;
-  const uint8_t* mask = nullptr;  // one byte an element of a segment, the segments `mask_stride` apart; 0 counts as 0
+  // One byte for each element, the segments `mask_stride` apart; an element whose byte is 0 is not summed. Null: no
+  // mask.
+  const uint8_t* mask = nullptr;
   int64_t mask_stride = 0;
 };
 
-// sums[chunk] of the chunks [begin, end): (x * scale - shift) and its square (kMeanVariance), x * scale squared, or
-// |x * scale|, in the order of summation_order.h. `scale` is a power of two and is used for f64 only. kFast sums narrow
-// elements in f32.
+// Writes sums[chunk] for the chunks [begin, end), in the order of summation_order.h: the sums of d = x * scale - shift
+// and of d squared (kMeanVariance), of (x * scale) squared, or of |x * scale|. `scale` is a power of two and is used
+// for f64 only. kFast sums narrow elements in f32.
 void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
                      double shift, double scale, PairSums* sums);
 
-// The shift of a first pass over elements that begin with these n >= 1, finite: the first, or for kFast the mean of up
-// to order::kFastPartials. `masked`: the first alone counts.
+// The shift for the first sums over elements that begin with these n >= 1: the first element, or, for kFast without a
+// mask, the mean of the first order::kFastPartials elements; 0 if that is not finite. `masked`: only the first element
+// is known to count.
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked);
 
-// How large f64 elements are: decides the scale of their squares and finds groups that have no sums in pairs.
+// How large n f64 elements are. The magnitude decides the scale of their squares, and finds groups that have no sums in
+// pairs. `mask` may be null.
 Magnitude MeasureRow(const double* x, const uint8_t* mask, int64_t n);
 
 // ---- Reduce, innermost extent kept ----
 
-// PowerNorm's group scale of a position: x is multiplied by `scale` (a power of two), then by hi + lo.
+// PowerNorm's scale of one group of channels at one position: x is multiplied by `scale` (a power of two), then by hi +
+// lo.
 struct PositionScale {
   double scale = 1, hi = 1, lo = 0;
 };
 
+// A block of positions in Pattern::kColumns: `positions` rows of `columns` adjacent elements.
 struct ColumnBlock {
-  Elements x;             // position 0, column 0
+  Elements x;             // the element at position 0, column 0
   int64_t positions = 0;  // at most order::kColumnBlock
   int64_t columns = 0;
-  int64_t stride = 0;                  // elements from a position to the next
-  const uint8_t* mask = nullptr;       // one byte a position
-  const PositionScale* pre = nullptr;  // one a position, `pre_stride` apart
+  int64_t stride = 0;                  // elements from one position to the next
+  const uint8_t* mask = nullptr;       // one byte per position; null: no mask
+  const PositionScale* pre = nullptr;  // PowerNorm: one per position, `pre_stride` apart
   int64_t pre_stride = 1;
-  const double* shift = nullptr;  // one a column; where powers are summed the largest |x| of its group, scaled
-  const double* scale = nullptr;  // one a column, powers of two, f64 only
+  // One per column; for statistics with SumsPowers() the largest |x * scale| of the column's group.
+  const double* shift = nullptr;
+  const double* scale = nullptr;  // one per column, powers of two, f64 only
 };
 
-// sums[c] over the block's positions, in rising order. For f64, or with `pre`.
+// Writes sums[c] for each column c: the sums over the block's positions, in rising order. For f64 elements, and for any
+// with `pre`.
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums);
 
-// The same for narrow elements without `pre`, in f64 or f32: first[c] (kMeanVariance only) and second[c]. A row of the
-// block is read once, in one go.
+// The same for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c] (kMeanVariance
+// only) and second[c]. Each row of the block is read once, from its first column to its last.
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 
-// magnitudes[c] takes in the block, f64 only.
+// Includes the block in magnitudes[c] for each column c; f64 only.
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes);
 
 // ---- Apply ----
 
-// w and b of consecutive elements, each in f64 and, for FAST, in f32. Null: absent, 1 and 0.
+// w and b of consecutive elements, each in f64 and, for FAST, in f32. Null: absent, w = 1 and b = 0. Borrows.
 struct Parameters {
   const double* weight = nullptr;
   const double* bias = nullptr;
@@ -98,41 +109,47 @@ struct Parameters {
   }
 };
 
-// Statistics and parameters of the elements of a span: one value for all of it, or one per element.
+// What the apply pass does with a span: `positions` rows of `columns` elements. Statistics and parameters are one value
+// for the whole span, or one for each column.
 struct ApplySpan {
   Elements x;
   DType y_dtype = DType::kF32;  // x's dtype, or any where x is f64
   void* y = nullptr;
-  int64_t positions = 1;  // rows of `columns` elements, `stride` apart in x and y
+  int64_t positions = 1;  // rows, `stride` elements apart in x and in y
   int64_t columns = 0;
   int64_t stride = 0;
-  bool stream = false;  // y past the caches: worth it for outputs that do not fit them; see FlushStreams
-  // Elements from those that are read to those that will be next; 0: they are in a cache. Per column: 0 or not.
+  // Writes y past the caches, which pays for outputs that do not fit them. See FlushStreams.
+  bool stream = false;
+  // The distance, in elements, from the elements being read to those to fetch ahead; 0: x is in a cache. Where
+  // statistics are per column, any value but 0 fetches the next block of positions.
   int64_t prefetch = 0;
 
   bool statistics_per_column = false;
-  const GroupStatistics* statistics = nullptr;  // one, when not per column
+  const GroupStatistics* statistics = nullptr;  // one, unless statistics_per_column
   const ColumnStatistics* column_statistics = nullptr;
-  const PositionScale* pre = nullptr;  // PowerNorm: one a position, `pre_stride` apart; needs statistics_per_column
+  // PowerNorm: one per position, `pre_stride` apart. REQUIRES: statistics_per_column.
+  const PositionScale* pre = nullptr;
   int64_t pre_stride = 1;
-  bool in_f32 = false;  // narrow elements are calculated in f32, else in f64
+  bool in_f32 = false;  // calculate narrow elements in f32 instead of f64
   Centring centring = Centring::kTwice;
-  bool may_be_nan = true;  // false: known that there is none, see FinishedStatistics::finite
+  bool may_be_nan = true;  // false: y has no NaN, see FinishedStatistics::finite
 
-  // Parameters: per column, or one value a position (stride 1 between positions when per_position, else one for all).
+  // Parameters are one value for each column, one value for each position (adjacent in memory), or one value for all.
   bool parameters_per_column = false;
   bool parameters_per_position = false;
-  int64_t parameter_run = 0;  // not 0: one value for so many columns each, of which a position has a multiple
+  // If not 0: one value for each run of parameter_run columns; `columns` is a multiple of parameter_run.
+  int64_t parameter_run = 0;
   Parameters parameters;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
 
-// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says.
+// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says. y may be x.
 void Apply(const ApplySpan& span);
 
-// ---- Both halves, rows that lie one after the other ----
+// ---- Both passes, adjacent rows ----
 
-// `rows` rows of n narrow elements, each its own set of which the first `counted` enter the statistic.
+// Adjacent rows of n narrow elements. Each row is a statistics group, of which the first `counted` elements enter the
+// statistic.
 struct RowBlock {
   Elements x;
   void* y = nullptr;
@@ -141,26 +158,28 @@ struct RowBlock {
   Statistic statistic = Statistic::kMeanVariance;
   Precision precision = Precision::kExact;
   DivisorRule rule;
-  Parameters parameters;  // one an element of a row
+  Parameters parameters;  // one per element of a row
   bool stream = false;    // as in ApplySpan
   int64_t prefetch = 0;
 
   static constexpr int64_t kMaxRows = 16;
-  static constexpr int64_t kMaxChunks = 16;  // of a row
+  static constexpr int64_t kMaxChunks = 16;  // chunks of a row
 };
 
-// results[row] as Finish makes them, and y. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
+// Runs both passes: writes results[row] for each row (see FinishNarrowGroup), and y, which may be x. REQUIRES: 1 <=
+// counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
-// Makes what was streamed visible to other threads: once at the end of a task, as it waits for the memory.
+// Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for
+// memory.
 void FlushStreams();
 
 // ---- Elementwise ----
 
-// h = x + scale * r. ROUND_FIRST: one rounding to x's dtype, into h (x's dtype). Runs over n elements.
+// h[i] = x[i] + scale * r[i] for n elements, rounded once to x's dtype (ROUND_FIRST). `h` has x's dtype, `r` any.
 void AddResidualRounded(const Elements& x, const Elements& r, double scale, int64_t n, void* h);
 
-// The same kept wide: hi (and lo, for f64 x; else null) as f64.
+// The same kept wide (KEEP_WIDE): hi[i] + lo[i] for f64 x, hi[i] for narrower x, where `lo` is null.
 void AddResidualWide(const Elements& x, const Elements& r, double scale, int64_t n, double* hi, double* lo);
 
 // y[i] = x[i] as f64, exactly.

@@ -13,14 +13,15 @@
 #include "oneapi/tbb/task_group.h"
 
 // This file is compiled without ThreadSanitizer (see kernels/CMakeLists.txt), because TBB's hand-over between threads
-// is invisible to it; in such builds NORMD_TSAN_HANDOVER is 1 and the edges say what TBB guarantees.
+// is invisible to it. In such builds NORMD_TSAN_HANDOVER is 1, and the annotations below declare the happens-before
+// edges that TBB guarantees.
 
 namespace normd::cpu {
 namespace {
 
-// TBB counts on the caller as one of its threads, in an arena and in the process, and starts one fewer: our callers
-// only leave work. How many there are is the arenas' business. For the whole process, because TBB takes the least of
-// all limits that are alive.
+// Lets TBB start as many threads as the arenas ask for. TBB counts the caller as one of its threads, in an arena and in
+// the process, and starts one thread fewer; our callers only leave work. The limit holds for the whole process, because
+// TBB takes the least of all limits that are alive.
 void AllowAllWorkers() {
   constexpr size_t kMostThreads = 1024;  // as --threads
   static const oneapi::tbb::global_control allowed(oneapi::tbb::global_control::max_allowed_parallelism,
@@ -47,7 +48,7 @@ WorkerPool::~WorkerPool() {
 int WorkerPool::threads() const { return state_->threads; }
 
 void WorkerPool::Enqueue(absl::AnyInvocable<void()> task) {
-  // TBB copies its functors: the task, which can only move, travels by pointer.
+  // TBB copies its functors, but the task can only move: it travels by pointer.
   auto* shared = new absl::AnyInvocable<void()>(std::move(task));
   TsanRelease(shared);
   state_->arena.enqueue(state_->group.defer([this, shared] {
@@ -61,7 +62,7 @@ void WorkerPool::Enqueue(absl::AnyInvocable<void()> task) {
 void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;
   if (state_->threads == 1 || n <= grain) {
-    // Still in pieces of `grain`: one thread must walk the same code as many.
+    // Pieces of `grain` here, too: one thread must walk the same code as many threads.
     for (int64_t i = 0; i < n; i += grain) body(i, std::min(n, i + grain));
     return;
   }

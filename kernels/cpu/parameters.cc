@@ -1,4 +1,4 @@
-// What kernels/parameters.h declares of conversions: here, because they use the CPU kernels' element types.
+// The conversions that kernels/parameters.h declares. They are here because they use the CPU kernels' element types.
 #include "kernels/parameters.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 namespace normd {
 namespace {
 
-// The values in the order in which `order` takes them. REQUIRES: it has as many elements, at least one.
+// The values in the order that `order` gives. REQUIRES: `order` has as many elements as `values`, at least one.
 std::vector<double> Reorder(const std::vector<double>& values, const ParameterOrder& order) {
   const size_t inner = order.extents.size() - 1;
   std::vector<double> ordered;
   ordered.reserve(values.size());
-  Shape index(inner, 0);  // of the outer axes
+  Shape index(inner, 0);  // indices of the outer axes
   int64_t first = 0;
   while (ordered.size() < values.size()) {
     for (int64_t i = 0; i < order.extents[inner]; ++i) {

@@ -13,7 +13,7 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::Elements;
 
-// The residual's elements pass through a small f64 buffer, so that any pair of dtypes needs no kernel of its own.
+// The elements of the residual pass through a small f64 buffer, so that a pair of dtypes needs no kernel of its own.
 inline constexpr int64_t kTileElements = 512;
 
 void ConvertToF64(const Elements& x, int64_t n, double* y) {
@@ -43,7 +43,7 @@ void ConvertFromF64(const double* x, int64_t n, DType dtype, void* y) {
   });
 }
 
-// x + scale * r as the sum and the sign of what it lacks, then rounded once to T.
+// x + scale * r, rounded once to T: the sum in f64 together with the sign of its error, see RoundToOdd.
 template <typename T>
 HWY_INLINE V RoundedSum(T tag, V x, V r, V scale) {
   const V plain = Fma(scale, r, x);
@@ -52,7 +52,7 @@ HWY_INLINE V RoundedSum(T tag, V x, V r, V scale) {
   const Pair errors = TwoSum(product.lo, sum.lo);
   const Pair total = TwoSum(sum.hi, errors.hi);
   const V odd = RoundToOdd(total.hi, hn::Add(total.lo, errors.lo));
-  // `plain` where the pairs have no answer (Inf, NaN) or the same one (it has the right sign of zero).
+  // `plain` is used where the pairs give NaN (from Inf or NaN), or the same value: it has the right sign of zero.
   const M use_plain = hn::Or(IsNan(odd), hn::Eq(odd, plain));
   return RoundTo(tag, hn::IfThenElse(use_plain, plain, odd));
 }

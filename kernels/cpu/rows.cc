@@ -1,4 +1,5 @@
-// Rows, the innermost extent reduced: the sums of a statistics group's chunks, and short rows from sums to elements.
+// Pattern::kRows (the innermost extent is reduced): the reduce pass over the chunks of a statistics group, and both
+// passes over short rows.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -16,13 +17,14 @@ using cpu::Elements;
 using cpu::RowBlock;
 using cpu::RowChunks;
 
-// Interleaved partial sums in registers; element i of a chunk belongs to partial i % kPartials.
+// The number of interleaved partial sums, which stay in registers: element i of a chunk belongs to partial sum i %
+// kPartials.
 template <typename Real>
 inline constexpr int64_t kPartials = std::is_same_v<Real, float> ? order::kFastPartials : order::kPartials;
 template <typename Real>
 inline constexpr int64_t kVectors = kPartials<Real> / kLanesOf<Real>;
 
-// p[0] of lanes folded by halves.
+// The lanes folded by halves into one value.
 template <class DT>
 HWY_INLINE hn::TFromD<DT> FoldLanes(DT dt, hn::Vec<DT> v) {
 #if HWY_NATIVE_FMA
@@ -42,7 +44,7 @@ HWY_INLINE hn::TFromD<DT> FoldLanes(DT dt, hn::Vec<DT> v) {
 #endif
 }
 
-// Folds the partials by halves, first across vectors, then across the lanes of the last one.
+// Folds the partial sums by halves, first across vectors, then across the lanes of the last vector.
 template <typename Real>
 HWY_INLINE DoublePair Fold(TypeTag<Real> /*type*/, Vector<Real>* partials) {
   for (int64_t width = kVectors<Real>; width > 1; width /= 2) {
@@ -69,6 +71,7 @@ HWY_INLINE DoublePair Fold(TypeTag<double> /*type*/, Pair* partials) {
   return {hi[0], lo[0]};
 }
 
+// The sums of n elements of one run (f32) or one chunk (f64), see summation_order.h. `mask` is read if kMasked.
 template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
 HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, const uint8_t* mask, int64_t n,
                            double shift_value, double scale_value) {
@@ -92,7 +95,7 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
   };
   Sums sums[kSums];
   for (int64_t k = 0; k < kSums; ++k) sums[k].Clear();
-  // f32 only: the sums of the steps before.
+  // f32 only: the sums of the earlier steps.
   constexpr bool kInSteps = std::is_same_v<Real, float>;
   Sums totals[kSums];
   for (int64_t k = 0; k < kSums; ++k) totals[k].Clear();
@@ -115,7 +118,8 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
       }
     }
   }
-  // The last, incomplete group: lanes past the end add exactly 0. Unrolled, so that the sums stay in registers.
+  // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
+  // registers.
   for (int64_t k = 0; k < kSums; ++k) {
     const int64_t at = i + k * kStep;
     if (at >= n) break;
@@ -145,7 +149,7 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
   return total;
 }
 
-// A chunk: in f64 one run, in f32 several, so that few additions follow each other there.
+// The sums of a chunk: one run in f64, several in f32, so that few additions follow one another there.
 template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
 HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> type, const Elements& x, const uint8_t* mask, int64_t n, double shift,
                              double scale) {
@@ -253,7 +257,7 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
   return sums[0];
 }
 
-// The statistics of a row by all the rules; most rows do not need them.
+// The statistics of a row in as many rounds as it needs; most rows need only one, which ReduceRows makes.
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t row) {
   const auto shift_of = [&](Precision precision)
@@ -266,8 +270,8 @@ HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t
                            sums_of);
 }
 
-// Step by step for all rows, because each step of a row waits for the one before: dozens of cycles that another row can
-// use.
+// Takes each step for all rows before the next one, because a step of a row waits dozens of cycles for the step before
+// it, and another row can use these cycles.
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, FinishedStatistics* results) {
   double shifts[RowBlock::kMaxRows];

@@ -1,5 +1,9 @@
-// One job on the CPU: the state that the walkers of rows and columns share. Between backend.cc, which takes jobs, and
-// the vector kernels. A Run lives on one stack; its pieces may run on several threads of the pool.
+// One job on the CPU, as the walkers see it: Run is the state that run_job.cc sets up and that run_rows.cc and
+// run_columns.cc read.
+// In the path: backend.cc calls RunJob; RunJob prepares residual, permutation and parameters and calls the walker of
+// the plan's pattern; the walker calls the vector kernels of kernels.h.
+// Ownership: a Run lives on the stack of RunJob and borrows everything. Threads: the walkers share the Run among the
+// threads of the pool, which only read it.
 #ifndef NORMD_KERNELS_CPU_RUN_H_
 #define NORMD_KERNELS_CPU_RUN_H_
 
@@ -13,63 +17,79 @@
 
 namespace normd::cpu {
 
+// The state of one job. The constant part (plan, job, pool) comes from the caller of RunJob. RunJob fills the rest in
+// this order, before the walker starts: x and y from the job; x from x_buffer, from h, from the f64 copy or from the
+// permuted copy, where the job needs one of these; parameters, rule and counts from plan and job. RunScatteredRows
+// alone gives its tasks copies of the Run, in which `x` and `x_begin` move along the pieces of x.
 struct Run {
   const NormPlan& plan;
   const Job& job;
   WorkerPool& pool;
+  // The number of elements a task should have, so that large work splits evenly. The bits never depend on it.
   int64_t grain_elements;
 
-  Elements x{};             // what is normalised: x, or h; in the order of the plan's extents
-  int64_t x_begin = 0;      // the element that x.data is: 0, or the first of the rows that are together
-  void* y = nullptr;        // plan.dtype, same order; null: statistics only
-  Parameters parameters{};  // in the order of the plan's extents
+  // The tensor that is normalised, x or h, in the order of the plan's extents. `x.data` is null while x is scattered.
+  Elements x{};
+  // The index, in the whole tensor, of the element at x.data: 0, but the first element of the current rows while a task
+  // of RunScatteredRows walks the pieces of x. X() subtracts it.
+  int64_t x_begin = 0;
+  void* y = nullptr;        // plan.dtype, in the order of x; null: statistics only
+  Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
-  bool stream = false;    // y is too large for the caches: it is written past them
-  bool prefetch = false;  // x is too large for the caches of one core
+  bool stream = false;    // y is too large for the caches and is written past them
+  bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
 
+  // The elements from index `index` of the whole tensor on.
   Elements X(int64_t index) const { return x.At(index - x_begin); }
+  // True if the elements are f64 and are therefore calculated in pairs: x is f64, or h is kept wide, or x was widened
+  // for a power sum.
   bool wide() const { return x.dtype == DType::kF64; }
   bool is_16bit() const { return x.dtype == DType::kF16 || x.dtype == DType::kBF16; }
-  // Elements that enter the statistic of a group, masked ones left out.
+  // The number of elements that enter the statistic of a group, without masked ones.
   int64_t counted = 0;
-  // The first position that counts, in the mask's order; 0 without a mask or if none counts.
+  // The first position that the mask counts; 0 without a mask, or if the mask counts none.
   int64_t first_counted = 0;
 
-  // f64 streams are calculated in pairs, whatever the plan says.
+  // The precision in use. f64 elements are calculated in pairs, whatever the plan says.
   Precision precision() const { return wide() ? Precision::kExact : plan.precision; }
-  // Folds the sums of `n` parts, `stride` apart, into parts[0] in the fixed order.
+  // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
-  // From sums to statistics, in the arithmetic of x's dtype.
+  // Makes statistics of the sums of `count` elements, in the arithmetic of x's dtype: FinishWide or FinishNarrow.
   FinishedStatistics Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                             Precision precision) const;
-  // Of a group without elements that count.
+  // The statistics of a group in which no element counts.
   FinishedStatistics FinishEmpty() const { return Finish(plan.statistic, {}, 0, 0, 1, Precision::kExact); }
-  // Writes mean, inverse_std and moments of statistics group `set`, those that are wanted; no moments of given
-  // statistics.
+  // Writes those of mean, inverse_std and moments of statistics group `group` that the job wants. Moments are not
+  // written if the plan gives the statistics.
   void StoreGroup(int64_t group, const FinishedStatistics& result) const;
-  // Tasks of about grain_elements when one item is `elements_per_item`.
+  // The number of items in a task of about grain_elements, where an item has `elements_per_item`.
   int64_t Grain(int64_t elements_per_item) const;
 };
 
-// Sums over contiguous elements, cut into chunks and folded: a whole statistics group of one segment.
-// Used for PowerNorm's groups, whose sets are short.
+// The statistics of n contiguous elements from index `offset` on, in one thread: a group of one segment. Used for the
+// groups of channels that PowerNorm scales, which are short.
 FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t offset, int64_t n);
 
-// The terms of kPowerSum of n f64 elements times `scale`, in pairs; 0 where `largest`, that of the group, scaled, is 0
-// or not finite.
+// The terms of kPowerSum of n f64 elements times `scale`, as pairs (high[i], low[i]). `largest` is the largest |x *
+// scale| of the group; if it is 0 or not finite, all terms are 0.
 void PowerTerms(const Elements& x, int64_t n, double scale, double largest, double p, double* high, double* low);
 
+// Walks Pattern::kRows.
 void RunRows(const Run& run);
-// The same for an x in pieces: rows that lie in one piece are read there, a row that straddles two is put together.
-// REQUIRES: AcceptsScattered(run.plan).
+// Walks Pattern::kRows with a scattered x. A row that lies in one piece is read there; a row that straddles two is
+// first copied to a buffer. REQUIRES: AcceptsScattered(run.plan).
 void RunScatteredRows(const Run& run);
+// Walks Pattern::kColumns.
 void RunColumns(const Run& run);
+// Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.
 void RunPowerNorm(const Run& run);
 
-// Plans whose sets are rows one after the other, each read once from memory: nothing is gained by copying x first.
+// True if RunScatteredRows can run the plan: its groups are adjacent rows, each read once from memory, so that a copy
+// of x would gain nothing.
 bool AcceptsScattered(const NormPlan& plan);
 
-// Prepares residual, permutation and parameters, then runs the plan's pattern.
+// Runs one job to its end: prepares residual, permutation and parameters, then walks the plan's pattern. Large work
+// uses `pool`. `grain_elements` is the size of a task, and outputs from `stream_bytes` on are written past the caches.
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes);
 
 }  // namespace normd::cpu

@@ -1,4 +1,4 @@
-// Walks plans whose innermost extent is kept: tiles of neighbouring columns, positions in blocks.
+// The walker of Pattern::kColumns (the innermost extent is kept): tiles of adjacent columns, positions in blocks.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,14 +9,16 @@
 namespace normd::cpu {
 namespace {
 
-// Columns of one task: a tile's sums and statistics stay in L2 next to the rows that stream by.
+// The number of columns of one task: the sums and statistics of a tile stay in L2 beside the rows that stream by.
 constexpr int64_t kTileColumns = 1024;
 
-// Spans of blocks whose sums are kept apart: enough to share out. A span has at most kMaxSpanBlocks blocks.
+// The blocks are summed in spans that keep separate sums: this many spans are enough to share out, and a span has at
+// most kMaxSpanBlocks blocks.
 constexpr int64_t kEnoughSpans = 64;
 constexpr int64_t kMaxSpanBlocks = 64;
 
-// Statistics groups [begin, end) of keep1, for one k0: (end - begin) * reduce1 columns.
+// A tile: the statistics groups [begin, end) of keep1 for one k0, which have (end - begin) * reduce1 adjacent columns.
+// Used by one task: Reduce, then Apply; `split` shares the work of either among the threads of the pool.
 class ColumnTile {
  public:
   ColumnTile(const Run& run, int64_t k0, int64_t begin, int64_t end, const PositionScale* pre, int64_t pre_stride)
@@ -79,7 +81,7 @@ class ColumnTile {
       ApplySpan part = span;
       part.positions = end - begin;
       part.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
-      // Sets that are calculated in another way cut the tile.
+      // A change between groups that are calculated in different ways cuts the tile.
       for (int64_t group = 0; group < groups_;) {
         int64_t stop = group + 1;
         while (stop < groups_ && AreAlike(stop, group)) ++stop;
@@ -113,10 +115,10 @@ class ColumnTile {
   bool MayBeNan(int64_t group) const {
     return !results_[static_cast<size_t>(group)].finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
   }
-  // Whether two groups can be applied together; else the bits of one would depend on the other.
+  // True if two groups can be applied together. Otherwise the bits of one would depend on the other.
   bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
 
-  // The statistics of a group to each of its columns.
+  // Copies the statistics of a group to each of its columns.
   void Spread(int64_t group, const FinishedStatistics& result) {
     const GroupStatistics& statistics = result.statistics;
     if (statistics.delta.hi != 0) centring_ = Centring::kTwice;
@@ -131,7 +133,8 @@ class ColumnTile {
     }
   }
 
-  // Parameters as one value a column, expanded into `storage` only where they do not lie that way already.
+  // The parameters as one value for each column. They are expanded into `storage` only if they do not lie that way
+  // already.
   const double* ParameterColumns(const double* parameters, std::vector<double>& storage) const {
     if (parameters == nullptr || plan_.affine_index == AffineIndex::kElement) return parameters;
     if (plan_.channels_per_keep1 == plan_.reduce1 && plan_.channel_run == 1) {
@@ -193,14 +196,15 @@ class ColumnTile {
     if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
   }
 
-  // The pending groups, in f64 or f32.
+  // Sums the pending groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one.
   void SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
     if (plan_.statistic == Statistic::kMeanVariance) ChooseShifts(precision, pending);
     SumPendingNarrow(split, precision, pending);
     if (TakeBetterShifts(pending)) SumPendingNarrow(split, precision, pending);
   }
 
-  // Of the pending groups only those stay whose first shift was too far from the mean; the others keep their result.
+  // Keeps those groups pending whose first shift was too far from the mean, and gives them the better shift; the other
+  // groups keep their result. Returns true if any group is pending.
   bool TakeBetterShifts(std::vector<bool>& pending) {
     bool any = false;
     for (int64_t group = 0; group < groups_; ++group) {
@@ -214,12 +218,13 @@ class ColumnTile {
     return any;
   }
 
-  // The first element of a column that counts, 0 where it is not finite.
+  // The first counted element of a column; 0 if it is not finite.
   double FirstElement(int64_t column) const {
     return FirstShift(Precision::kExact, run_.x.At(offset_ + run_.first_counted * stride_ + column), 1, true);
   }
 
-  // EXACT: the first element. FAST, which has no digits to spare: the mean of the first positions.
+  // Chooses the first shift of the pending groups. EXACT: the first element. FAST, which has no digits to spare: the
+  // mean of the first positions.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
     std::vector<double> first(static_cast<size_t>(columns_)), second(static_cast<size_t>(columns_));
     ColumnBlock block = Block(0);
@@ -247,11 +252,11 @@ class ColumnTile {
     std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
   }
 
-  // One pass over the tile; `results_` of the pending groups.
+  // Sums the tile once and writes results_ of the pending groups.
   void SumPendingNarrow(bool split, Precision precision, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
-    // Neighbouring blocks whose sums are folded at once, as the tree over all of them does: one row of sums for each
-    // span is all that is kept.
+    // The sums of adjacent blocks are folded at once, as the tree over all blocks folds them, so that only one row of
+    // sums is kept for each span.
     int64_t span_blocks = 1;
     while (span_blocks < kMaxSpanBlocks && blocks / span_blocks > kEnoughSpans) span_blocks *= 2;
     const int64_t spans = order::CeilDiv(blocks, span_blocks);
@@ -290,7 +295,7 @@ class ColumnTile {
     }
   }
 
-  // PairwiseFold of rows of columns_ sums, column by column.
+  // Folds n rows of columns_ sums pairwise by index into the first row, column by column.
   void FoldRows(double* rows, int64_t n) const {
     struct Row {
       double* sums;
@@ -302,8 +307,8 @@ class ColumnTile {
     });
   }
 
-  // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's set, scaled; these statistics
-  // have no mask.
+  // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's group, scaled. Methods with this
+  // statistic take no mask.
   void SumPowers(const ColumnBlock& block, PairSums* sums) const {
     std::vector<double> high(static_cast<size_t>(block.positions * block.columns));
     std::vector<double> low(high.size());
@@ -320,7 +325,7 @@ class ColumnTile {
                       sums);
   }
 
-  // The same in pairs.
+  // SumPendingNarrow for f64 elements and PowerNorm, with sums in pairs.
   void SumPendingPairs(bool split, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     std::vector<PairSums> sums(static_cast<size_t>(blocks * columns_));
@@ -372,13 +377,13 @@ class ColumnTile {
   const int64_t first_group_, first_k1_, groups_, columns_, stride_, offset_;
   const PositionScale* const pre_;
   const int64_t pre_stride_;
-  std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one a column
-  std::vector<FinishedStatistics> results_;                                            // one a group
-  std::vector<Magnitude> magnitudes_;                                                  // one a group, f64 only
+  std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one per column
+  std::vector<FinishedStatistics> results_;                                            // one per group
+  std::vector<Magnitude> magnitudes_;                                                  // one per group, f64 only
   Centring centring_ = Centring::kOnce;
 };
 
-// Tiles of the groups [begin, end) of keep1 for every k0.
+// Runs the tiles of the groups [begin, end) of keep1 for every k0.
 void RunTiles(const Run& run, int64_t begin, int64_t end, const PositionScale* pre, int64_t pre_stride) {
   const NormPlan& plan = run.plan;
   const int64_t groups_per_tile = std::max<int64_t>(1, kTileColumns / std::max<int64_t>(1, plan.reduce1));

@@ -1,4 +1,5 @@
-// Everything around the two patterns: residual, permutation, mask, parameters, and the outputs of a statistics group.
+// Runs one job: everything around the two walkers, that is the copy of a scattered x, residual, permutation, mask,
+// parameters, and the outputs of a statistics group.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +13,8 @@
 namespace normd::cpu {
 namespace {
 
-// Inputs from this size on are fetched ahead: the halves take turns, and during Apply nothing else would be read.
+// Inputs of this size and more are fetched ahead: the two passes alternate, and during the apply pass nothing would be
+// read otherwise.
 constexpr int64_t kPrefetchBytes = int64_t{2} << 20;
 
 // Uninitialised scratch.
@@ -20,8 +22,8 @@ std::unique_ptr<char[]> Scratch(int64_t bytes) {
   return std::make_unique_for_overwrite<char[]>(static_cast<size_t>(std::max<int64_t>(1, bytes)));
 }
 
-// `forward`: to[permuted] = from[natural], else to[natural] = from[permuted]. Rows of the innermost permuted axis go to
-// different threads.
+// Copies between the natural and the permuted order. `forward`: to[permuted] = from[natural]; else to[natural] =
+// from[permuted]. Rows of the innermost permuted axis are shared among the threads.
 void Permute(const Run& run, const void* from, void* to, int64_t element_bytes, bool forward) {
   const NormPlan& plan = run.plan;
   const auto rank = static_cast<int64_t>(plan.shape.size());
@@ -55,7 +57,7 @@ void Permute(const Run& run, const void* from, void* to, int64_t element_bytes, 
   });
 }
 
-// Puts a scattered x together.
+// Copies a scattered x into x_buffer.
 void Gather(const Run& run) {
   const int64_t size_bytes = run.plan.elements * SizeOf(run.plan.dtype);
   run.pool.ParallelFor(size_bytes, run.Grain(1) * SizeOf(run.plan.dtype), [&](int64_t begin, int64_t end) {
@@ -63,7 +65,8 @@ void Gather(const Run& run) {
   });
 }
 
-// h = x + scale * r into the job's h and into what is normalised.
+// Computes h = x + scale * r, for the job's `h` (if it is wanted) and as the stream that is normalised. Owns the
+// scratch that the stream lies in.
 class ResidualStream {
  public:
   ResidualStream(const Run& run, const Elements& x) {
@@ -91,7 +94,7 @@ class ResidualStream {
       }
       AddResidualWide(x.At(begin), r.At(begin), job.residual_scale, n, hi + begin,
                       lo == nullptr ? nullptr : lo + begin);
-      if (h != nullptr) ConvertFromF64(hi + begin, n, plan.dtype, h);  // the stream that was held, rounded once
+      if (h != nullptr) ConvertFromF64(hi + begin, n, plan.dtype, h);  // the wide stream, rounded once
     });
     stream_ = keep_wide ? Elements{DType::kF64, hi, lo} : Elements{plan.dtype, rounded, nullptr};
   }
@@ -103,7 +106,7 @@ class ResidualStream {
   Elements stream_;
 };
 
-// The elements as f64, in `to`.
+// Converts x to f64 in `to`, and returns these elements.
 Elements Widened(const Run& run, double* to) {
   run.pool.ParallelFor(run.plan.elements, run.Grain(1),
                        [&](int64_t begin, int64_t end) { ConvertToF64(run.x.At(begin), end - begin, to + begin); });
@@ -122,7 +125,7 @@ void RunPattern(Run& run) {
   }
 }
 
-// The one copy for plans whose axes do not lie as [keep, reduce, keep, reduce]: into that order, and y back.
+// Runs a plan whose axes do not fit [keep, reduce, keep, reduce]: copies x into that order, and y back.
 void RunPermuted(Run& run) {
   const NormPlan& plan = run.plan;
   const int64_t element_bytes = SizeOf(run.x.dtype);
@@ -137,12 +140,12 @@ void RunPermuted(Run& run) {
   void* const y = run.y;
   const auto y_copy = Scratch(y == nullptr ? 0 : plan.elements * SizeOf(plan.dtype));
   if (y != nullptr) run.y = y_copy.get();
-  run.stream = false;  // it is read at once
+  run.stream = false;  // y is read back at once
   RunPattern(run);
   if (y != nullptr) Permute(run, y_copy.get(), y, SizeOf(plan.dtype), false);
 }
 
-// null: absent.
+// Null for an empty vector, which means absent.
 template <typename Real>
 const Real* DataOf(const std::vector<Real>& values) {
   return values.empty() ? nullptr : values.data();
@@ -163,7 +166,7 @@ void PowerTerms(const Elements& x, int64_t n, double scale, double largest, doub
   const bool has_terms = largest > 0 && std::isfinite(largest);
   for (int64_t i = 0; i < n; ++i) {
     double element = 0;
-    std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // of any alignment
+    std::memcpy(&element, data + i * SizeOf(DType::kF64), sizeof(element));  // any alignment
     const DoublePair value = {element * scale, x.lo == nullptr ? 0 : x.lo[i] * scale};
     const DoublePair term = has_terms ? PowerTerm(value, largest, p) : DoublePair{};
     high[i] = term.hi;

@@ -1,4 +1,4 @@
-// Walks plans whose innermost extent is reduced.
+// The walker of Pattern::kRows (the innermost extent is reduced): group by group, or whole rows in blocks.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -12,13 +12,14 @@
 namespace normd::cpu {
 namespace {
 
-// The statistics group (k0, k1): plan.reduce0 segments, each contiguous.
+// The statistics group (k0, k1), which is plan.reduce0 contiguous segments of plan.reduce1 elements.
 class RowGroup {
  public:
   RowGroup(const Run& run, int64_t group)
       : run_(run), plan_(run.plan), set_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {}
 
-  // Statistics of the group, given or summed; `split` cuts the sums into tasks. Stores the group's outputs.
+  // Returns the statistics of the group, given or summed, and stores the group's outputs. `split` cuts the sums into
+  // tasks.
   FinishedStatistics Reduce(bool split) const {
     FinishedStatistics result;
     if (plan_.given_statistics) {
@@ -32,13 +33,14 @@ class RowGroup {
     return result;
   }
 
+  // Runs the apply pass of the group; `split` cuts it into tasks.
   void Apply(const FinishedStatistics& group, bool split) const {
     if (run_.y == nullptr || plan_.reduce1 == 0) return;
     const bool per_channel = plan_.affine_index == AffineIndex::kChannel && !run_.parameters.absent();
-    // Pieces of a segment have one channel, or are cut where work is shared out.
+    // A segment is cut into pieces that have one channel, or that are small enough to share out.
     const int64_t run = per_channel ? std::min(plan_.channel_run, plan_.reduce1) : plan_.reduce1;
     if (!split) {
-      // The general loop of Apply knows one channel at a time.
+      // The general loop of cpu::Apply takes one channel at a time.
       const bool all = !run_.wide() && plan_.cast_order == CastOrder::kAffineThenCast;
       const int64_t at_once = all ? plan_.reduce1 : run;
       for (int64_t begin = 0; begin < plan_.reduce1; begin += at_once) {
@@ -61,8 +63,10 @@ class RowGroup {
   }
 
  private:
+  // The index of the first element of segment r0.
   int64_t Segment(int64_t r0) const { return ((k0_ * plan_.reduce0 + r0) * plan_.keep1 + k1_) * plan_.reduce1; }
 
+  // The statistics of the group, summed.
   FinishedStatistics Sum(bool split) const {
     const int64_t chunks = plan_.reduce0 * order::RowChunks(plan_.statistic_reduce1);
     if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
@@ -118,14 +122,14 @@ class RowGroup {
     return result.shift_too_far ? finish(result.better_shift) : result;
   }
 
-  // Calls its argument for ranges of chunks, on this thread or shared out.
+  // A function that calls its argument for ranges of chunks, on this thread or on those of the pool.
   using ShareOut = absl::FunctionRef<void(absl::FunctionRef<void(int64_t, int64_t)>)>;
 
-  // The sums of kPowerSum's terms, chunk by chunk. Methods with these statistics take no mask.
+  // Writes the sums of kPowerSum's terms, chunk by chunk. Methods with this statistic take no mask.
   void SumPowers(const RowChunks& rows, double scale, double largest, ShareOut share_out, PairSums* sums) const {
     const int64_t per_segment = order::RowChunks(rows.n);
     share_out([&](int64_t begin, int64_t end) {
-      // Sets may be short and many.
+      // Groups may be short and many, so short ones must not allocate.
       absl::InlinedVector<double, 256> high(static_cast<size_t>(std::min(order::kRowChunk, rows.n)));
       absl::InlinedVector<double, 256> low(high.size());
       for (int64_t chunk = begin; chunk < end; ++chunk) {
@@ -139,7 +143,7 @@ class RowGroup {
     });
   }
 
-  // Of f64 elements, by chunks.
+  // The magnitude of a group of f64 elements.
   Magnitude Measure(const RowChunks& rows, int64_t chunks, ShareOut share_out) const {
     std::vector<Magnitude> magnitudes(static_cast<size_t>(chunks));
     const int64_t per_segment = order::RowChunks(rows.n);
@@ -156,8 +160,8 @@ class RowGroup {
     return magnitudes[0];
   }
 
-  // Elements [begin, end) of the segments [r0, r0_end): of whole channels or a part of one, or of parameters one an
-  // element.
+  // Applies elements [begin, end) of the segments [r0, r0_end). They have whole channels, a part of one channel, or one
+  // parameter for each element.
   void ApplyPiece(int64_t r0, int64_t r0_end, int64_t begin, int64_t end, const FinishedStatistics& group) const {
     const bool per_element = plan_.affine_index == AffineIndex::kElement;
     ApplySpan span;
@@ -170,13 +174,13 @@ class RowGroup {
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
-    if (run_.prefetch && plan_.reduce0 == 1) span.prefetch = plan_.reduce1;  // the next set
+    if (run_.prefetch && plan_.reduce0 == 1) span.prefetch = plan_.reduce1;  // the next group
     span.columns = end - begin;
     if (end - begin > plan_.channel_run && !per_element && !run_.parameters.absent()) {
       span.parameter_run = plan_.channel_run;
     }
     span.stride = plan_.keep1 * plan_.reduce1;
-    // Parameters one an element differ from segment to segment.
+    // Parameters that are one per element differ from segment to segment.
     const int64_t step = per_element ? 1 : r0_end - r0;
     for (; r0 < r0_end; r0 += step) {
       span.positions = step;
@@ -193,7 +197,7 @@ class RowGroup {
   const int64_t set_, k0_, k1_;
 };
 
-// Whether whole rows go from sums to elements in one call of the vector kernels.
+// True if both passes over whole rows run in one call of the vector kernels (NormaliseRows).
 bool TakesWholeRows(const Run& run) {
   const NormPlan& plan = run.plan;
   return !run.wide() && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics && plan.reduce0 == 1 &&
@@ -202,9 +206,9 @@ bool TakesWholeRows(const Run& run) {
          (run.parameters.absent() || plan.affine_index == AffineIndex::kElement);
 }
 
-// The groups [begin, end), whose rows lie one after the other.
+// Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
 void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
-  // Rows of a block stay in L1 between the halves.
+  // The rows of a block stay in L1 between the two passes.
   constexpr int64_t kBlockElements = 4 << 10;
   const NormPlan& plan = run.plan;
   const int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
@@ -227,7 +231,7 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
   }
 }
 
-// The groups [begin, end), each by one thread.
+// Runs the groups [begin, end), each on this thread.
 void RunGroups(const Run& run, int64_t begin, int64_t end) {
   if (TakesWholeRows(run)) {
     RunWholeRows(run, begin, end);
@@ -239,16 +243,16 @@ void RunGroups(const Run& run, int64_t begin, int64_t end) {
   }
 }
 
-// A place in scattered bytes.
+// A position in scattered bytes. Borrows them.
 class ScatteredRows {
  public:
   ScatteredRows(absl::Span<const normd::Segment> segments, int64_t offset) : rest_(segments) { Skip(offset); }
 
-  // What follows in the same piece.
+  // The number of bytes from here to the end of the piece.
   int64_t ContiguousBytes() const { return rest_.empty() ? 0 : static_cast<int64_t>(rest_.front().size()) - offset_; }
   const void* data() const { return rest_.empty() ? nullptr : rest_.front().data() + offset_; }
   absl::Span<const normd::Segment> rest() const { return rest_; }
-  int64_t offset() const { return offset_; }  // in the first of the rest
+  int64_t offset() const { return offset_; }  // in the first piece of rest()
 
   void Skip(int64_t bytes) {
     offset_ += bytes;
@@ -283,8 +287,8 @@ FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t
 }
 
 bool AcceptsScattered(const NormPlan& plan) {
-  // Longer rows hardly ever lie in one piece of a message (64 KiB), and putting them together needs a buffer for each
-  // thread: then one copy of x is as good.
+  // Longer rows hardly ever lie in one piece of a message (64 KiB), and making them contiguous needs a buffer for each
+  // thread: one copy of x is then as good.
   constexpr int64_t kMaxRowBytes = 128 << 10;
   return plan.pattern == Pattern::kRows && plan.reduce0 == 1 && plan.permutation.empty() && plan.power_groups == 0 &&
          !SumsPowers(plan.statistic) && plan.elements > 0 && plan.reduce1 * SizeOf(plan.dtype) <= kMaxRowBytes;
@@ -294,7 +298,7 @@ void RunScatteredRows(const Run& run) {
   const int64_t row_bytes = run.plan.reduce1 * SizeOf(run.plan.dtype);
   const absl::Span<const normd::Segment> segments = run.job.x_segments;
   run.pool.ParallelFor(run.plan.StatisticsGroups(), run.Grain(run.plan.reduce1), [&](int64_t begin, int64_t end) {
-    std::unique_ptr<std::byte[]> row;  // one that straddles
+    std::unique_ptr<std::byte[]> row;  // a row that straddles two pieces
     Run part = run;
     ScatteredRows rows(segments, begin * row_bytes);
     for (int64_t group = begin; group < end;) {
@@ -319,7 +323,7 @@ void RunRows(const Run& run) {
   const NormPlan& plan = run.plan;
   const int64_t groups = plan.StatisticsGroups();
   const int64_t group_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
-  // Few large groups are split inside; many groups are shared out whole. The bits are the same.
+  // Few large groups are split inside; many groups are shared out whole. The bits are the same either way.
   const bool split = groups < 2 * run.pool.threads() && group_elements > run.grain_elements;
   if (!split) {
     run.pool.ParallelFor(groups, run.Grain(group_elements), [&](int64_t begin, int64_t end) {

@@ -1,7 +1,8 @@
-// Vector building blocks of the CPU kernels, recompiled by Highway for each instruction set: loads and stores of the
-// four dtypes as f64 or f32 lanes, rounding to a dtype, fused multiply-add, and error-free pairs. Every operation here
-// is IEEE-exact and the same on each target; that is what makes results equal bit for bit. Per-target include guard; no
-// state.
+// Vector building blocks of the CPU kernels: loads and stores of the four dtypes as f64 or f32 lanes, rounding to a
+// dtype, fused multiply-add, and error-free pairs. Every operation here is IEEE-exact and the same on each target, and
+// that makes results equal bit for bit.
+// In the path: included by the kernels (rows.cc, columns.cc, apply.cc, residual.cc). Highway recompiles this file for
+// each instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SIMD_INL_H_
 #undef NORMD_KERNELS_CPU_SIMD_INL_H_
@@ -24,7 +25,7 @@ namespace normd {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// f64 lanes, at most 8 of them: kPartials of summation_order.h is a multiple of every width.
+// f64 lanes, at most 8, because order::kPartials must be a multiple of every width.
 using D = hn::CappedTag<double, 8>;
 using DU = hn::RebindToUnsigned<D>;
 using V = hn::Vec<D>;
@@ -39,7 +40,8 @@ static_assert(order::kPartials % kLanes == 0);
 HWY_INLINE V Zero() { return hn::Zero(d); }
 HWY_INLINE V Set(double x) { return hn::Set(d, x); }
 
-// a * b + c in one rounding. Targets without the instruction go through std::fma lane by lane: slow, the same bits.
+// a * b + c in one rounding. Targets without the instruction call std::fma lane by lane, which is slow but gives the
+// same bits.
 HWY_INLINE V Fma(V a, V b, V c) {
 #if HWY_NATIVE_FMA
   return hn::MulAdd(a, b, c);
@@ -53,7 +55,7 @@ HWY_INLINE V Fma(V a, V b, V c) {
 #endif
 }
 
-// Element types as tags: Storage is what memory holds.
+// Element types as tags. Storage is the type of an element in memory.
 struct F32 {
   using Storage = float;
 };
@@ -67,12 +69,13 @@ struct F64 {
   using Storage = double;
 };
 
-// Rounds to nearest even at `kBits` bits of significand with subnormals below 2^kMinExponent, overflow to Inf above
-// `max_finite`; the result is a value of the type, held in f64. Adding and subtracting C = 2^52 ulp rounds at the ulp.
+// Rounds to nearest even at kBits bits of significand, with subnormals below 2^kMinExponent and overflow to Inf above
+// `max_finite`. The result is a value of the narrower type, held in f64. Adding and subtracting C = 2^52 ulp rounds at
+// the ulp.
 template <int kBits, int kMinExponent>
 HWY_INLINE V RoundToPrecision(V v, double max_finite) {
   const auto exponent_bits = hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FF0000000000000ull));
-  // Exponents as f64 magnitudes: clamp to the type's range so that C is finite for NaN and Inf, too.
+  // The exponents as f64 magnitudes, clamped to the type's range so that C is finite for NaN and Inf, too.
   V power = hn::BitCast(d, exponent_bits);
   const double lowest = std::ldexp(1.0, kMinExponent);
   const double highest = 0x1p+900;
@@ -94,7 +97,7 @@ HWY_INLINE V RoundTo(F16, V v) { return RoundToPrecision<11, -14>(v, 65504.0); }
 
 // ---- Elements in memory <-> f32 lanes, any number of them ----
 
-// The first `count` lanes from memory, which ends there; the others are 0. REQUIRES: 0 <= count <= lanes.
+// Loads the first `count` lanes without reading beyond them; the other lanes are 0. REQUIRES: 0 <= count <= lanes.
 template <class DT>
 HWY_INLINE hn::Vec<DT> LoadFirst(DT dt, const hn::TFromD<DT>* p, int64_t count) {
 #if HWY_TARGET == HWY_AVX3
@@ -116,7 +119,7 @@ HWY_INLINE void StoreFirst(hn::Vec<DT> v, DT dt, hn::TFromD<DT>* p, int64_t coun
 #endif
 }
 
-// What memory holds for as many elements of T as DFloats has lanes: floats, or the 16 bits of each.
+// The tag of the memory form of as many elements of T as DFloats has lanes: floats, or the 16 bits of each element.
 template <typename T, class DFloats>
 struct RawTag {
   using Type = hn::Rebind<uint16_t, DFloats>;
@@ -128,6 +131,7 @@ struct RawTag<F32, DFloats> {
 template <typename T, class DFloats>
 using Raw = typename RawTag<T, DFloats>::Type;
 
+// Elements of T as f32 lanes, exactly.
 template <class DFloats>
 HWY_INLINE hn::Vec<DFloats> Widen(F32, DFloats, hn::Vec<DFloats> raw) {
   return raw;
@@ -147,7 +151,7 @@ HWY_INLINE hn::Vec<DFloats> Widen(F16, DFloats floats, hn::Vec<hn::Rebind<uint16
   const auto bits = hn::PromoteTo(words, raw);
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(words, 0x8000u)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(words, 0x7FFFu)));
-  // As f32 bits the exponent is 112 too small; the exact product rights it for normals and subnormals alike.
+  // Read as f32 bits, the exponent is 112 too small; the exact product corrects it for normals and subnormals alike.
   const auto scaled = hn::BitCast(words, hn::Mul(hn::BitCast(floats, magnitude), hn::Set(floats, 0x1p112f)));
   const auto special = hn::Or(magnitude, hn::Set(words, 0x7F800000u));  // Inf and NaN keep their payload
   const auto is_special = hn::Gt(hn::BitCast(integers, magnitude), hn::Set(integers, 0x0F7FFFFF));
@@ -156,7 +160,7 @@ HWY_INLINE hn::Vec<DFloats> Widen(F16, DFloats floats, hn::Vec<hn::Rebind<uint16
 #endif
 }
 
-// f32 -> T, to nearest even, overflow to Inf. REQUIRES: a NaN is the canonical one.
+// f32 lanes rounded to T: to nearest even, overflow to Inf. REQUIRES: a NaN is the canonical one.
 template <class DFloats>
 HWY_INLINE hn::Vec<DFloats> Narrow(F32, DFloats, hn::Vec<DFloats> v) {
   return v;
@@ -169,7 +173,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(BF16, DFloats, hn::Vec<
   const auto sum = hn::Add(hn::Add(bits, hn::Set(words, 0x7FFFu)), odd);
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(DFloats()) == 16) {
-    // The upper halves in one instruction: a shift and a demotion are three.
+    // This takes the upper halves in one instruction; a shift and a demotion are three.
     alignas(64) static constexpr uint16_t kUpper[32] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
     const __m512i picked = _mm512_permutexvar_epi16(_mm512_load_si512(kUpper), sum.raw);
     return hn::Vec<hn::Rebind<uint16_t, DFloats>>{_mm512_castsi512_si256(picked)};
@@ -188,10 +192,10 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(F16, DFloats floats, hn
   const auto bits = hn::BitCast(words, v);
   const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(words, 0x80000000u)));
   const auto magnitude = hn::And(bits, hn::Set(words, 0x7FFFFFFFu));
-  // Normals: the exponent 112 smaller, half an ulp added; what overflows becomes Inf's bits by itself.
+  // Normals: the exponent is made 112 smaller and half an ulp is added; what overflows has the bits of Inf by itself.
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1));
   const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, hn::Set(words, 0xC8000FFFu)), odd));
-  // Subnormals: the ulp of 0.5 is theirs, so the sum rounds there.
+  // Subnormals: the ulp of 0.5 in f32 is their ulp, so the sum with 0.5 rounds there.
   const auto sum = hn::Add(hn::BitCast(floats, magnitude), hn::Set(floats, 0.5f));
   const auto subnormal = hn::Sub(hn::BitCast(words, sum), hn::Set(words, 0x3F000000u));
   const auto nan = hn::Set(words, 0x7E00u);
@@ -227,7 +231,7 @@ HWY_INLINE hn::Vec<DF> ToF32(V v) {
 #endif
 }
 
-// ---- Elements as lanes of the type that is calculated in: f64 for EXACT, f32 for FAST ----
+// ---- Elements as lanes of the type that is calculated in: f64 for EXACT, f32 for FAST and for 16-bit types ----
 
 template <typename Real>
 struct LanesOf;
@@ -267,7 +271,7 @@ HWY_INLINE Vector<float> Fma(Vector<float> a, Vector<float> b, Vector<float> c) 
 HWY_INLINE V Promote(hn::Vec<DF> v, double /*to*/) { return hn::PromoteTo(d, v); }
 HWY_INLINE Vector<float> Promote(Vector<float> v, float /*to*/) { return v; }
 
-// Lanes as f32, NaN canonical unless there is known to be none.
+// The lanes as f32. A NaN becomes the canonical one; kMayBeNan false: there is none.
 template <bool kMayBeNan>
 HWY_INLINE hn::Vec<DF> Demote(V v) {
   return kMayBeNan ? CanonicalNaN(df, ToF32(v)) : ToF32(v);
@@ -299,7 +303,7 @@ template <typename T>
 HWY_INLINE V LoadAsF64(T tag, const typename T::Storage* HWY_RESTRICT p) {
   return LoadAs<double>(tag, p);
 }
-// All lanes if there are as many, else the first `count`, and 0.
+// Loads all lanes if `count` allows it, else the first `count`; the other lanes are 0.
 template <typename T>
 HWY_INLINE V LoadUpTo(T tag, const typename T::Storage* p, int64_t count) {
   return HWY_LIKELY(count >= kLanes) ? LoadAsF64(tag, p) : LoadFirstAs<double>(tag, p, count);
@@ -322,7 +326,7 @@ HWY_INLINE void StoreUpTo(T tag, V v, typename T::Storage* HWY_RESTRICT p, int64
   }
 }
 
-// True lanes where the mask byte is not 0. Reads as many bytes as there are lanes.
+// A lane is true where its mask byte is not 0. Reads one byte for each lane.
 template <typename Real>
 HWY_INLINE hn::Mask<Tag<Real>> LoadMaskBytes(const uint8_t* HWY_RESTRICT p) {
   const Tag<Real> real;
@@ -335,7 +339,8 @@ HWY_INLINE hn::Mask<Tag<Real>> LoadMaskBytes(const uint8_t* HWY_RESTRICT p) {
   }
 }
 
-// Sums without rounding error: value = hi + lo, |lo| at most half an ulp of hi after Renormalise.
+// The number hi + lo of each lane; |lo| is at most half an ulp of hi after Renormalise. The functions are those of
+// kernels/pairs.h, lane by lane.
 struct Pair {
   V hi, lo;
 };
@@ -346,7 +351,7 @@ HWY_INLINE Pair TwoSum(V a, V b) {
   const V bb = hn::Sub(s, a);
   return {s, hn::Add(hn::Sub(a, hn::Sub(s, bb)), hn::Sub(b, bb))};
 }
-// Dekker: the same where |a| >= |b| or a = 0.
+// Dekker: the same for |a| >= |b| or a = 0.
 HWY_INLINE Pair Renormalise(V a, V b) {
   const V s = hn::Add(a, b);
   return {s, hn::Sub(b, hn::Sub(s, a))};
@@ -364,8 +369,9 @@ HWY_INLINE Pair Multiply(Pair a, Pair b) {
   return Renormalise(p.hi, Fma(a.hi, b.lo, Fma(a.lo, b.hi, p.lo)));
 }
 
-// `rounded` with the information that an exact value lay `error` beside it: an even significand steps towards the error
-// and becomes odd. Rounding that once more to a type of at most 51 bits equals rounding the exact value once.
+// Rounding to odd: the exact value is rounded + error. If it is not representable and the significand of `rounded` is
+// even, the result is the neighbour of `rounded` in the direction of the error, whose significand is odd. Rounding that
+// once more to a type of at most 51 bits equals rounding the exact value once.
 HWY_INLINE V RoundToOdd(V rounded, V error) {
   const auto bits = hn::BitCast(du, rounded);
   const M inexact = hn::Or(hn::Lt(error, Zero()), hn::Gt(error, Zero()));  // false for NaN
@@ -376,7 +382,7 @@ HWY_INLINE V RoundToOdd(V rounded, V error) {
   return hn::IfThenElse(hn::And(inexact, even), stepped, rounded);
 }
 
-// a * b and a + b rounded once to T, for a of T and b any f64.
+// a * b and a + b rounded once to T. REQUIRES: a is a value of T; b is any f64.
 template <typename T>
 HWY_INLINE V MultiplyIn(T tag, V a, V b) {
   const Pair p = TwoProduct(a, b);

@@ -1,6 +1,8 @@
 // One vector of partial sums, shared by the row and the column kernels: how an element becomes a difference from the
-// shift, and how differences are added. Narrow (f32, f16, bf16 input): plain f64, whose 29 spare bits and a shift near
-// the mean are enough, or f32 for FAST. Wide (f64 input): error-free pairs.
+// shift, and how differences are added. NarrowSums (f32, f16, bf16 elements): plain f64, whose 29 spare bits and a
+// shift near the mean are enough, or f32 for FAST. WideSums (f64 elements): error-free pairs.
+// In the path: included by rows.cc, columns.cc, apply.cc and residual.cc. Highway recompiles this file for each
+// instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SUMS_INL_H_
 #undef NORMD_KERNELS_CPU_SUMS_INL_H_
@@ -17,6 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace normd {
 namespace HWY_NAMESPACE {
 
+// Sums of narrow elements in lanes of RealType. Read, Subtract, Times and Only prepare an element; Take adds it.
 template <typename RealType>
 struct NarrowSums {
   using Real = RealType;
@@ -39,6 +42,7 @@ struct NarrowSums {
   }
 };
 
+// The same for f64 elements, in pairs.
 struct WideSums {
   using Real = double;
   using Value = Pair;
@@ -67,8 +71,8 @@ struct WideSums {
   }
 };
 
-// Magnitude (group_statistics.h) of each lane. Bit patterns of magnitudes order as integers, NaN above Inf above the
-// rest.
+// The Magnitude (group_statistics.h) of each lane. The bit patterns of magnitudes order as integers do: NaN above Inf
+// above all other values.
 struct MagnitudeLanes {
   using DI = hn::RebindToSigned<D>;
   hn::Vec<DI> largest;
@@ -98,7 +102,7 @@ struct TypeTag {
   using Type = T;
 };
 
-// Calls f(tag, TypeTag<Sums>()) for the dtype: the one place that pairs element types with their arithmetic.
+// Calls f(tag, TypeTag<Sums>()) for `dtype`. This is the one place that pairs element types with their EXACT sums.
 template <typename F>
 HWY_INLINE auto WithElementType(DType dtype, F f) {
   switch (dtype) {
@@ -114,7 +118,7 @@ HWY_INLINE auto WithElementType(DType dtype, F f) {
   return f(F32(), TypeTag<NarrowSums<double>>());
 }
 
-// Calls f(tag) for one of the narrow dtypes.
+// Calls f(tag) for `dtype`. REQUIRES: it is not f64.
 template <typename F>
 HWY_INLINE auto WithNarrowType(DType dtype, F f) {
   if (dtype == DType::kF16) return f(F16());

@@ -9,11 +9,11 @@
 namespace normd {
 namespace {
 
-// What runs, once somebody asked. Highway executes CPUID each time, which traps in a virtual machine: 25 us for every
-// reply, which names its kernel.
+// The active target, or 0 until ActiveCpuTargetName is called. It is kept because every reply names its kernel, and
+// Highway executes CPUID for each question, which traps in a virtual machine and takes 25 us.
 std::atomic<int64_t> active_target{0};
 
-// What LimitCpuTargets chose; 0: no limit.
+// The target that LimitCpuTargets chose; 0: no limit.
 std::atomic<int64_t> limit{0};
 
 std::string_view NameOf(int64_t target) {
@@ -24,7 +24,7 @@ std::string_view NameOf(int64_t target) {
       return "avx2";
     case HWY_NEON:
       return "neon";
-    case HWY_EMU128:  // one of the two is compiled, as Highway sees fit
+    case HWY_EMU128:  // Highway compiles one of the two
     case HWY_SCALAR:
       return "plain";
     default:
@@ -32,7 +32,7 @@ std::string_view NameOf(int64_t target) {
   }
 }
 
-// Highway's function for tests is the only one that goes both ways. 0: the best.
+// Makes `id` the target; 0: the best one. Highway's function for tests is the only one that can also lift a limit.
 void Use(int64_t id) {
   hwy::SetSupportedTargetsForTest(id);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -42,7 +42,8 @@ void Use(int64_t id) {
 }  // namespace
 
 std::vector<CpuTarget> SupportedCpuTargets() {
-  // Highway's baseline counts as supported even while another target is forced: undo the mock for the question.
+  // Highway's baseline counts as supported even while another target is forced, so the forced target is lifted while
+  // the question is asked.
   const int64_t active = hwy::SupportedTargets();
   hwy::SetSupportedTargetsForTest(0);
   std::vector<CpuTarget> targets;

@@ -1,6 +1,9 @@
-// The instruction sets that the CPU kernels were compiled for and that this machine has.
-// Highway picks the best at the first call; a server may be limited to lesser ones, so that a fleet of mixed machines
-// can be tried on one, and tests force each in turn. Results are the same bits on all of them.
+// The instruction sets (Highway targets) that the CPU kernels were compiled for and that this machine has. Highway
+// picks the best one at the first call. A server may be limited to a lesser one (--max_isa), so that a fleet of mixed
+// machines can be tried out on one machine, and tests force each target in turn. Results are the same bits on all of
+// them.
+// In the path: the start of the server limits the target; kernels only read it. Threads: SupportedCpuTargets and
+// ActiveCpuTargetName are safe from any thread, the other two while no kernel runs.
 #ifndef NORMD_KERNELS_CPU_TARGETS_H_
 #define NORMD_KERNELS_CPU_TARGETS_H_
 
@@ -17,15 +20,15 @@ struct CpuTarget {
   std::string_view name;  // "avx3", "avx2", "neon", "plain" (C++ with std::fma: any CPU)
 };
 
-// Best first. Ignores LimitCpuTargets and ForceCpuTargetForTest.
+// All targets, best first, whatever LimitCpuTargets and ForceCpuTargetForTest have chosen.
 std::vector<CpuTarget> SupportedCpuTargets();
 
-// What runs now.
+// The name of the target that kernels run now.
 std::string_view ActiveCpuTargetName();
 
-// Makes every later kernel call of the process use the target `max_isa`, one of the names above; "auto" or "" lifts the
-// limit. INVALID_ARGUMENT of the field "max_isa" where this machine has no target of that
-// name: what was to be tried would not be. Not for use while kernels run.
+// Makes every later kernel call of the process use the target named `max_isa`; "auto" or "" lifts the limit.
+// INVALID_ARGUMENT naming "max_isa" if this machine has no target of that name, because the trial would then mean
+// nothing. Not for use while kernels run.
 absl::Status LimitCpuTargets(std::string_view max_isa);
 
 // Makes every later kernel call of the process use `id`; 0 returns to the best that LimitCpuTargets allows. Not for use
