@@ -22,8 +22,8 @@ struct Moment {
   double UnbiasedVariance() const { return m2 / (count - 1); }
 };
 
-// The moments of the union of two disjoint sets of elements (Chan, Golub, LeVeque 1983). With d = mean_2 - mean_1 and n
-// = n_1 + n_2: mean = mean_1 + d n_2 / n and M2 = M2_1 + M2_2 + d^2 n_1 n_2 / n. If one side is empty, the other is
+// The moments of the union of two disjoint sets of elements (Chan, Golub, LeVeque 1983). With d = mean_2 - mean_1 and
+// n = n_1 + n_2: mean = mean_1 + d n_2 / n and M2 = M2_1 + M2_2 + d^2 n_1 n_2 / n. If one side is empty, the other is
 // returned unchanged.
 Moment Merge(const Moment& a, const Moment& b);
 

@@ -12,7 +12,7 @@ namespace {
 
 using GetAddressRange = decltype(&cuMemGetAddressRange);
 
-// The release whose form of the function <cuda.h> declares.
+// The CUDA version whose form of the function <cuda.h> declares.
 constexpr unsigned kFormVersion = 3020;
 
 absl::StatusOr<GetAddressRange> FindGetAddressRange() {
@@ -21,7 +21,7 @@ absl::StatusOr<GetAddressRange> FindGetAddressRange() {
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, kFormVersion, cudaEnableDefault, &result);
   if (error == cudaSuccess && result == cudaDriverEntryPointSuccess) return reinterpret_cast<GetAddressRange>(found);
-  cudaGetLastError();  // or a kernel's launch would be blamed for it
+  cudaGetLastError();  // else the next kernel launch would report this error
   return absl::UnavailableError(absl::StrCat("cuMemGetAddressRange: ", cudaGetErrorString(error)));
 }
 

@@ -1,6 +1,7 @@
-// How large an allocation on a device is: the one thing of the driver's interface that the runtime's lacks. Apart, so
-// that the rest needs no <cuda.h>. libcuda is not linked: a build with CUDA starts on machines without a driver.
-// Threads: safe from any thread.
+// The size of a device allocation: the one function of the CUDA driver's interface that the runtime's lacks. It stands
+// apart, so that no other file needs <cuda.h>. libcuda is not linked, because a build with CUDA must start on machines
+// without a driver.
+// In the path: ipc.cc calls it when shared CUDA memory is registered. Threads: safe from any thread.
 #ifndef NORMD_KERNELS_CUDA_ALLOCATION_SIZE_H_
 #define NORMD_KERNELS_CUDA_ALLOCATION_SIZE_H_
 
@@ -10,8 +11,8 @@
 
 namespace normd {
 
-// Bytes from `data` to the end of the allocation that it lies in. REQUIRES: the device that `data` is of is the
-// thread's current one. UNAVAILABLE where the driver does not say.
+// The number of bytes from `data` to the end of its allocation. UNAVAILABLE if the driver does not say. REQUIRES: the
+// thread's current device is the one that `data` lies on.
 absl::StatusOr<int64_t> CudaBytesFrom(const void* data);
 
 }  // namespace normd

@@ -1,6 +1,7 @@
-// Elements of y from groups that are finished: rows of narrow elements by 16-byte vectors, best where all of a piece of
-// memory (an image's channel) has one group and one pair of parameters; everything that pairs, PowerNorm,
-// CAST_THEN_AFFINE or parameters along another axis need, one element at a time.
+// The apply pass from finished groups. Rows of narrow elements are written by 16-byte vectors, fastest where each
+// contiguous piece of memory (the channel of an image) has one group and one pair of parameters. f64 elements,
+// PowerNorm, CAST_THEN_AFFINE and parameters along the positions take the general kernel, one element at a time.
+// Columns of narrow elements are left to column_apply.cu.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
@@ -16,11 +17,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Where element `i` of memory order is.
+// The place of one element in the plan's geometry.
 struct ElementPlace {
   int64_t group = 0, r0 = 0, k1 = 0, r1 = 0;
 };
 
+// The place of element i in memory order.
 template <typename Index>
 __device__ __forceinline__ ElementPlace Decode(const GroupWork& work, Index i) {
   const auto reduce1 = static_cast<Index>(work.reduce1);
@@ -40,6 +42,7 @@ __device__ __forceinline__ ElementPlace PlaceOf(const GroupWork& work, int64_t i
   return is_small ? Decode(work, static_cast<uint32_t>(i)) : Decode(work, static_cast<uint64_t>(i));
 }
 
+// The index of the parameters of an element.
 __device__ __forceinline__ int64_t ParameterOf(const GroupWork& work, const ApplyWork& apply,
                                                const ElementPlace& place) {
   if (apply.parameters.absent()) return 0;
@@ -47,7 +50,7 @@ __device__ __forceinline__ int64_t ParameterOf(const GroupWork& work, const Appl
   return place.k1 * apply.index.channels_per_keep1 + place.r1 / apply.index.channel_run;
 }
 
-// T narrow, AFFINE_THEN_CAST.
+// Narrow elements, AFFINE_THEN_CAST: by vectors where a vector lies in one segment and its parameters allow it.
 template <typename T, bool kInF64>
 __global__ void __launch_bounds__(kThreads)
     ApplyRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply, int64_t elements) {
@@ -86,12 +89,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- Pieces: neighbouring elements of one group and one channel ----
+// ---- Pieces: runs of adjacent elements with one group and one pair of parameters ----
 
-// How a flat index says which piece, set and parameters an element has. For tensors of under 2^31 elements.
+// How a flat index gives the piece, the group and the parameters of an element. For tensors of under 2^31 elements.
 struct Pieces {
   Divisor length;      // elements of a piece
-  Divisor of_segment;  // pieces
+  Divisor of_segment;  // pieces of a segment
   Divisor keep1, reduce0;
   int64_t channels_per_keep1 = 0;
 };
@@ -109,7 +112,7 @@ __device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const 
           static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel};
 }
 
-// One piece's numbers in f32.
+// The statistics and parameters of one piece in f32.
 struct PieceNumbers {
   Statistics32 s;
   Affine<float> affine;
@@ -124,8 +127,8 @@ __device__ __forceinline__ PieceNumbers NumbersOf(const GroupWork& work, const A
           group.in_f32 != 0};
 }
 
-// Elements in f32; vectors with an element that has to be calculated in f64 or is not finite are left to `singly`. A
-// thread has several vectors, a block of threads apart.
+// Calculates in f32. A vector with an element that must be calculated in f64, or that is not finite, is left to
+// `singly`. A thread has several vectors, a block of threads apart.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     ApplyPiecesKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
@@ -193,7 +196,7 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && threadIdx.x == 0) singly(whole * kOwn, elements);
 }
 
-// Whether the elements lie in pieces, and which.
+// True if the elements lie in pieces that ApplyPiecesKernel can take; PiecesOf describes the pieces.
 bool AreInPieces(const GroupWork& work, const ApplyWork& apply, int64_t elements) {
   const bool has_parameters = !apply.parameters.absent();
   return elements <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) && IsVectorAligned(apply.y) &&

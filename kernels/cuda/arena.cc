@@ -19,7 +19,7 @@ Arena::~Arena() { Free(); }
 
 absl::StatusOr<void*> Arena::Take(int64_t bytes) {
   const int64_t size = (std::max<int64_t>(1, bytes) + kAlignment - 1) / kAlignment * kAlignment;
-  // What is too small for the first taker is in the way.
+  // A block that is too small for the first piece is of no use.
   if (used_ == 0 && !blocks_.empty() && size > blocks_.back().size_bytes) Free();
   if (blocks_.empty() || used_ + size > blocks_.back().size_bytes) {
     const int64_t block_bytes =
@@ -44,10 +44,10 @@ absl::StatusOr<void*> Arena::Take(int64_t bytes) {
 void Arena::Reset() {
   kept_.clear();
   if (refused_) {
-    // It may have been for how the memory was cut.
+    // The cause may have been how the memory was divided into blocks.
     Free();
   } else if (blocks_.size() > 1) {
-    // They were too small: the next job gets one.
+    // The blocks were too small: the next job gets one block of their total size.
     const int64_t held = held_;
     Free();
     void* data = nullptr;
@@ -55,7 +55,7 @@ void Arena::Reset() {
       blocks_.push_back({static_cast<char*>(data), held});
       held_ = held;
     } else {
-      cudaGetLastError();  // the next Take says so
+      cudaGetLastError();  // the next Take reports it
     }
   }
   used_ = 0;

@@ -1,5 +1,7 @@
-// Device memory that one stream's jobs take and give back all at once: allocated when it is first needed, kept for the
-// next job, bounded. Thread-compatible: one worker of the backend's.
+// Scratch memory on the device for the jobs of one stream, which take pieces and give all of them back at once. Memory
+// is allocated when it is first needed, kept for the next jobs, and bounded.
+// In the path: job_list.cc takes the tensors of a job list from it, run.cc the scratch of its jobs. Thread-compatible:
+// each stream worker has its own.
 #ifndef NORMD_KERNELS_CUDA_ARENA_H_
 #define NORMD_KERNELS_CUDA_ARENA_H_
 
@@ -20,12 +22,12 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Uninitialised, aligned to 256 bytes; never null. RESOURCE_EXHAUSTED over the bound or what the device has, else
-  // what StatusOf says.
+  // Returns uninitialised device memory, aligned to 256 bytes, never null, valid until Reset. RESOURCE_EXHAUSTED beyond
+  // the bound or beyond the device's memory, else what StatusOf says.
   absl::StatusOr<void*> Take(int64_t bytes);
-  // Keeps host memory until Reset: what a copy that was started still reads.
+  // Keeps host memory alive until Reset, for a copy that has been started and still reads it.
   void Keep(std::shared_ptr<const void> memory) { kept_.push_back(std::move(memory)); }
-  // REQUIRES: nothing uses what was taken any more.
+  // Gives back all pieces. REQUIRES: nothing on the device uses them any more.
   void Reset();
 
  private:
@@ -36,10 +38,10 @@ class Arena {
   void Free();
 
   const int64_t max_bytes_;
-  std::vector<Block> blocks_;  // the last one is taken from
-  int64_t used_ = 0;           // of the last one
-  int64_t held_ = 0;           // bytes of all
-  bool refused_ = false;       // since Reset
+  std::vector<Block> blocks_;  // pieces are taken from the last one
+  int64_t used_ = 0;           // bytes taken from the last block
+  int64_t held_ = 0;           // bytes of all blocks
+  bool refused_ = false;       // a Take has failed since Reset
   std::vector<std::shared_ptr<const void>> kept_;
 };
 

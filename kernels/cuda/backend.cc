@@ -28,7 +28,7 @@ struct FoundDevice {
   int number = 0;
   int major = 0, minor = 0;
   DeviceLimits limits;
-  int64_t worker_bytes = 0;  // of device memory for each worker
+  int64_t worker_bytes = 0;  // device memory for each stream worker
 };
 
 struct Submission {
@@ -49,7 +49,7 @@ class CudaBackend final : public Backend {
     for (std::thread& worker : workers_) worker.join();
   }
 
-  // Once, before anything else.
+  // Starts the stream workers. Called once, before any other method.
   absl::Status Start(int workers) {
     for (int i = 0; i < workers; ++i) {
       auto memory = std::make_unique<WorkerMemory>(device_.worker_bytes, deferred_);
@@ -70,7 +70,7 @@ class CudaBackend final : public Backend {
   }
 
   bool Supports(const NormPlan& /*plan*/) const override { return true; }
-  // Wherever x lies, it is put together on its way to the device.
+  // A scattered x becomes contiguous on its way to the device in any case.
   bool AcceptsScattered(const NormPlan& /*plan*/) const override { return true; }
 
   MemorySpace memory_space() const override { return CudaSpace(device_.number); }
@@ -91,8 +91,8 @@ class CudaBackend final : public Backend {
  private:
   static absl::Status Lost() { return absl::UnavailableError("the CUDA device is lost"); }
 
-  // A worker: one stream and one thread, which waits for the device; as many job lists are on their way as there are
-  // workers, so that the copies of one overlap with the kernels of another.
+  // A stream worker: one CUDA stream and one thread, which waits for the device. Each worker runs one job list at a
+  // time, so that the copies of one list overlap with the kernels of another.
   void Work(WorkerMemory* memory) {
     cudaSetDevice(device_.number);
     for (;;) {
@@ -126,7 +126,8 @@ class CudaBackend final : public Backend {
 
 absl::Status NotUsable(const absl::Status& status) { return absl::UnavailableError(status.message()); }
 
-// Nothing is lost where nothing was had.
+// Returns UNAVAILABLE for a CUDA error while devices are probed. StatusOf would call the device lost, but no device was
+// in use yet.
 #define NORMD_CUDA_RETURN_UNUSABLE(expression, what)                                                             \
   do {                                                                                                           \
     const cudaError_t normd_cuda_error = (expression);                                                           \

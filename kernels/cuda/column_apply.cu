@@ -1,5 +1,5 @@
-// Elements of y from finished groups whose innermost extent is kept: a thread has a few neighbouring columns with their
-// statistics and parameters, and walks down some positions.
+// The apply pass of Pattern::kColumns (the innermost extent is kept), from finished groups: a thread loads the
+// statistics and parameters of a few adjacent columns, and walks down some positions.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -13,8 +13,8 @@
 namespace normd::cuda {
 namespace {
 
-// Positions that a thread walks down with the statistics of its columns: enough to pay for loading them, and few enough
-// for the device to be full.
+// The number of positions that a thread walks down with the statistics of its columns: enough to pay for loading them,
+// and few enough to fill the device with threads.
 constexpr int kApplyPositions = 32;
 constexpr int kLeastApplyPositions = 8;
 constexpr int kApplyColumns = 4;
@@ -47,7 +47,7 @@ __device__ __forceinline__ void PackSome(const float (&x)[kApplyColumns], uint4*
   *some = PackVector<F32>(x);
 }
 
-// Where the parameters of a column are.
+// The index of the parameters of a column.
 __device__ __forceinline__ int64_t ParameterOfColumn(const GroupWork& work, const ApplyWork& apply, int64_t column) {
   if (apply.parameters.absent()) return 0;
   if (work.reduce1 == 1) return column * apply.index.channels_per_keep1;
@@ -55,14 +55,15 @@ __device__ __forceinline__ int64_t ParameterOfColumn(const GroupWork& work, cons
   return k1 * apply.index.channels_per_keep1 + Divide(r1, apply.index.channel_run).quotient;
 }
 
-// Elements in f32; those of columns that have to be calculated in f64, and those that are not finite, one by one.
+// Calculates in f32. Elements of columns that must be calculated in f64, and elements that are not finite, are
+// calculated one by one.
 template <typename T>
 __global__ void __launch_bounds__(kColumnThreads, 5)
     ApplyColumnsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply, int positions) {
   WaitForLaunchBefore();
   constexpr int kColumns = kApplyColumns;
   using S = typename T::Storage;
-  using Some = std::conditional_t<std::is_same_v<T, F32>, uint4, uint2>;  // kColumns elements
+  using Some = std::conditional_t<std::is_same_v<T, F32>, uint4, uint2>;  // kColumns elements of a position
   const auto is_aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(Some) == 0; };
   const bool aligned = work.Columns() % kColumns == 0 && is_aligned(work.x.data) && is_aligned(apply.y);
   const int64_t strips = order::CeilDiv(work.reduce0, positions);
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
   });
 }
 
-// f32 in f64.
+// Calculates f32 elements in f64 (EXACT).
 __global__ void __launch_bounds__(kColumnThreads)
     ApplyColumnsExactKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
                             int positions) {

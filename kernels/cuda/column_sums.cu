@@ -1,6 +1,7 @@
-// Sums of groups whose innermost extent is kept. Of narrow elements: the threads of a block share out the positions of
-// summation_order.h's blocks, FAST run by run and EXACT block by block, and fold what they have; the rest is folded by
-// statistics.cu. Those of f64, of PowerNorm, and of FAST with a mask: a column a thread.
+// The reduce pass of Pattern::kColumns (the innermost extent is kept). For narrow elements the threads of a block share
+// the positions of summation_order.h's blocks, FAST run by run and EXACT block by block, and fold their sums as far as
+// they can; statistics.cu folds the rest. For f64 elements, PowerNorm, and FAST with a mask, a thread has one column of
+// a block.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int kBlock = static_cast<int>(order::kColumnBlock);
 
-// kColumns elements of one position, those behind the last column 0; one access where the rows are aligned.
+// Loads kColumns elements of one position; elements after the last column are 0. One access where the rows are aligned.
 template <typename T, int kColumns>
 __device__ __forceinline__ void LoadColumns(const typename T::Storage* from, bool aligned, int count,
                                             typename T::Storage (&to)[kColumns]) {
@@ -33,22 +34,22 @@ __device__ __forceinline__ void LoadColumns(const typename T::Storage* from, boo
   for (int c = 0; c < kColumns; ++c) to[c] = c < count ? from[c] : typename T::Storage{};
 }
 
-// Whether every position of every tile can be read at one access.
+// True if every position of every tile can be read in one access.
 template <typename T>
 __device__ __forceinline__ bool IsAligned(const GroupWork& work, const void* p) {
   return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0 && work.Columns() % kVector<T> == 0;
 }
 
-// What a block of threads sums: `fold` blocks of positions, which become one part, of neighbouring columns.
+// The place that a block of threads sums: work.fold blocks of positions, which become one part, of adjacent columns.
 struct FoldPlace {
-  // Of each keep0 and column.
+  // The number of parts of each keep0 and column.
   static __host__ __device__ __forceinline__ int64_t Parts(const GroupWork& work) {
     return Divide(order::ColumnBlocks(work.reduce0) + work.fold - 1, work.fold).quotient;
   }
 
   int64_t k0 = 0;
-  int64_t part = 0;         // of the keep0's
-  int64_t first_block = 0;  // of positions
+  int64_t part = 0;         // index among the parts of this keep0
+  int64_t first_block = 0;  // index of a block of positions
   int blocks = 0;
   int64_t column = 0;
 
@@ -81,11 +82,11 @@ __device__ __forceinline__ double ShiftOfColumn(const GroupWork& work, int64_t k
   return work.states[k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)].shift;
 }
 
-// Blocks of positions that are one part at most, as a power of two.
+// The most blocks of positions that make one part, as a power of two.
 constexpr int kFoldLevels = 5;
 
-// FAST without a mask: a thread has one run of a block of positions, of the columns of a 16-byte access. The runs of a
-// column are then added in their order by one thread.
+// FAST without a mask: a thread sums one run of a block of positions, for the columns of a 16-byte access. One thread
+// then adds the runs of a column in their order.
 constexpr int kRuns = static_cast<int>(order::kColumnBlock / order::kFastColumnRun);
 constexpr int kRunTiles = 8;
 constexpr int kRunThreads = kRuns * kRunTiles;
@@ -93,7 +94,7 @@ static_assert(order::kFastColumnRun % 2 == 0);
 
 template <typename T>
 inline constexpr int kRunColumns = kRunTiles* kVector<T>;
-// Floats of one run: two numbers a column, in an order that meets no bank twice.
+// The floats of one run: two sums for each column, in an order in which no two threads meet in a bank.
 template <typename T>
 inline constexpr int kRunStride = 2 * kRunColumns<T> + 16;
 
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kRunThreads, 4)
   for (int c = 0; c < kColumns; ++c) {
     shift[c] = kCentred && c < count ? static_cast<float>(ShiftOfColumn(work, place.k0, column + c)) : 0.0f;
   }
-  // The number of a column that this thread adds up.
+  // The column, and the sum of that column (first or second), that this thread adds up.
   const int own_column = static_cast<int>(threadIdx.x) / 2;
   const int own_number = static_cast<int>(threadIdx.x) % 2;
   PairwiseStack<kFoldLevels> stack;
@@ -177,8 +178,8 @@ __global__ void __launch_bounds__(kRunThreads, 4)
   }
 }
 
-// EXACT: a thread has a block of positions of two columns, which lie a warp apart.
-constexpr int kExactFold = 8;  // blocks, and warps
+// EXACT: a thread sums a block of positions, for two columns that are a warp apart.
+constexpr int kExactFold = 8;  // blocks of positions of one part, and warps of a block
 constexpr int kExactThreads = kExactFold * kWarp;
 constexpr int kExactColumns = 2 * kWarp;
 
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kExactThreads)
   const typename T::Storage* x[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    // Those behind the last are read as the last, and not written.
+    // Columns after the last one are read as the last one, and not written.
     const int64_t column = place.column + c * kWarp + lane;
     columns[c] = column < work.Columns() ? column : work.Columns() - 1;
     shift[c] = kCentred ? ShiftOfColumn(work, place.k0, columns[c]) : 0;
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(kExactThreads)
       });
 }
 
-// FAST with a mask, which says where runs begin: a column a thread.
+// FAST with a mask, which decides where runs begin: a thread has one column of a block.
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kColumnThreads)
     SumMaskedColumnsKernel(const __grid_constant__ GroupWork work, Round round) {
@@ -244,7 +245,8 @@ __global__ void __launch_bounds__(kColumnThreads)
   });
 }
 
-// f64, and PowerNorm: a column a thread. `T` narrow: the position's scale, then sums in f64.
+// f64 elements, and PowerNorm: a thread has one column of a block. Narrow elements (T) of PowerNorm are multiplied by
+// the position's scale and summed in f64.
 template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kColumnThreads)
     SumOneColumnKernel(const __grid_constant__ GroupWork work, Round round) {
@@ -342,7 +344,7 @@ cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cu
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round) {
   if (PrecisionOf(round) == Precision::kExact) return kExactFold;
   if (work.mask != nullptr) return 1;
-  // As far as blocks of threads remain for the whole device.
+  // Folds more only while enough blocks of threads remain to fill the device.
   const int64_t columns = int64_t{kRunTiles} * (kVectorBytes / SizeOf(work.x.dtype));
   const int64_t groups = work.keep0 * order::CeilDiv(work.Columns(), columns);
   int64_t fold = 1;

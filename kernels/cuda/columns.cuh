@@ -1,5 +1,6 @@
-// Sets whose innermost extent is kept: how threads share out columns and positions, a thread having a few neighbouring
-// columns of some positions in a row. Read by column_sums.cu and column_apply.cu.
+// Pattern::kColumns on a GPU (the innermost extent is kept): how threads share columns and positions. A thread has a
+// few adjacent columns of some consecutive positions.
+// In the path: included by column_sums.cu and column_apply.cu. Pure functions.
 #ifndef NORMD_KERNELS_CUDA_COLUMNS_CUH_
 #define NORMD_KERNELS_CUDA_COLUMNS_CUH_
 
@@ -13,20 +14,22 @@
 
 namespace normd::cuda {
 
-// Threads of a block where each takes columns, or tiles of them, one after the other.
+// Threads of a block in kernels whose threads take columns, or tiles of columns, one after the other.
 inline constexpr int kColumnThreads = 128;
 
-// `kColumns` neighbouring columns of one block of positions.
+// A tile of adjacent columns, from `column` on, of one block of positions.
 struct BlockPlace {
   int64_t k0 = 0, block = 0, column = 0;
 };
 
+// The number of tiles of kColumns columns that cover a row.
 template <int kColumns>
 __host__ __device__ inline int64_t Tiles(const GroupWork& work) {
   return order::CeilDiv(work.Columns(), kColumns);
 }
 
-// Calls body(place) for what this thread has; neighbours have neighbouring columns. `blocks`: of each keep0.
+// Calls body(place) for each tile of this thread; adjacent threads have adjacent columns. `blocks` is the number of
+// blocks of positions of each keep0.
 template <int kColumns, typename Body>
 __device__ __forceinline__ void ForBlocks(const GroupWork& work, int64_t blocks, Body body) {
   const int64_t tiles = Tiles<kColumns>(work);
@@ -39,13 +42,14 @@ __device__ __forceinline__ void ForBlocks(const GroupWork& work, int64_t blocks,
   }
 }
 
+// The launch of a kernel that calls ForBlocks with the same `blocks`.
 template <int kColumns>
 inline LaunchShape BlocksShape(const DeviceLimits& limits, const GroupWork& work, int64_t blocks) {
   return {.blocks = EnoughBlocks(limits, work.keep0 * blocks * Tiles<kColumns>(work), kColumnThreads),
           .threads = kColumnThreads};
 }
 
-// Element `column` of position `p`.
+// The index of the element in column `column` of position `p`.
 __device__ __forceinline__ int64_t IndexOf(const GroupWork& work, int64_t k0, int64_t p, int64_t column) {
   return (k0 * work.reduce0 + p) * work.Columns() + column;
 }

@@ -1,5 +1,6 @@
-// Device memory that is done with, until a worker frees it: freeing waits for the device, and whoever gives parameters
-// up must not. Thread-safe.
+// Device memory that is no longer used and waits for a stream worker to free it. Freeing waits for the device, and
+// threads that give up parameters (any thread of the server) must not wait.
+// In the path: prepared_parameters.cc adds memory, job_list.cc frees it before each job list. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_DEFERRED_FREE_H_
 #define NORMD_KERNELS_CUDA_DEFERRED_FREE_H_
 
@@ -18,12 +19,13 @@ class DeferredFree {
   DeferredFree(const DeferredFree&) = delete;
   DeferredFree& operator=(const DeferredFree&) = delete;
 
-  // Never waits. REQUIRES: nothing uses `memory`, which cudaMalloc gave.
+  // Takes ownership of `memory`, which cudaMalloc returned. Never waits. REQUIRES: nothing uses `memory` any more.
   void Add(void* memory) {
     const std::lock_guard<std::mutex> lock(mu_);
     memory_.push_back(memory);
   }
 
+  // Frees all memory that was added. May wait for the device.
   void Empty() {
     std::vector<void*> memory;
     {

@@ -1,7 +1,8 @@
-// What kernels and the code that launches them need of the CUDA runtime: one way to launch, one way to take shared
-// memory. Device code sees this header, standard ones, and headers of kernels/ that reach nothing else.
-// The same sources compile as plain C++ against a stand-in for the runtime (tests/support/cuda_on_cpu): so nothing here
-// uses the <<<>>> syntax, static shared memory, or an intrinsic that the stand-in lacks.
+// The part of the CUDA runtime that kernels and the code that launches them use: one way to launch, one way to take
+// shared memory. Device code includes this header, standard headers, and headers of kernels/ that include nothing else.
+// The same sources compile as plain C++ against a stand-in for the runtime (tests/support/cuda_on_cpu). Therefore
+// nothing here uses the <<<>>> syntax, static shared memory, or an intrinsic that the stand-in lacks.
+// Threads: safe from any thread.
 #ifndef NORMD_KERNELS_CUDA_DEVICE_H_
 #define NORMD_KERNELS_CUDA_DEVICE_H_
 
@@ -19,16 +20,17 @@ namespace normd::cuda {
 
 inline constexpr int kWarp = 32;  // threads
 
+// The grid of a launch.
 struct LaunchShape {
   int64_t blocks = 0;
   int threads = 0;
   int64_t shared_bytes = 0;
-  int64_t shared_limit = 0;  // of a block, on this device; needed for more than 48 KiB
-  int cluster_blocks = 1;    // over 1: compute capability 9.0
+  int64_t shared_limit = 0;  // the device's limit for a block; needed beyond 48 KiB
+  int cluster_blocks = 1;    // blocks of a cluster; over 1: needs compute capability 9.0
 };
 
-// Before a kernel touches memory: until the launch before it in the stream has ended and what it wrote is there. The
-// launch behind it may start from now on, so that it is under way when this one ends.
+// Waits, before a kernel touches memory, until the previous launch in the stream has ended and its writes are visible.
+// The next launch may start from then on, so that it is under way when this one ends.
 #if defined(__CUDACC__)
 __device__ __forceinline__ void WaitForLaunchBefore() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -37,12 +39,12 @@ __device__ __forceinline__ void WaitForLaunchBefore() {
 #endif
 }
 
-// The compute capability that this library's kernels were compiled for of those that the device in use runs, as 90;
-// 0: it runs none. Code for 8.0 does nothing for what a 9.0 could do.
+// The compute capability, as 90, of that code of this library's kernels which runs on the device in use; 0 if none
+// does. Code for 8.0 uses no feature of 9.0, on whatever device it runs.
 int CodeVersion();
 
-// Whether kernels can overlap on the device that this thread uses, which is the one of its first launch: their code
-// waits from 9.0 on.
+// True if kernels can overlap on the device of this thread: their code waits for the previous launch from 9.0 on. The
+// answer is that for the thread's first launch, because a thread uses one device.
 inline bool LaunchesOverlap() {
   static thread_local const bool overlap = CodeVersion() >= 90;
   return overlap;
@@ -51,15 +53,16 @@ inline bool LaunchesOverlap() {
 inline void WaitForLaunchBefore() {}
 #endif
 
-// Starts `kernel` on `stream`. A grid of no blocks is nothing to do. REQUIRES: the kernel begins with
+// Starts `kernel` on `stream`. A grid without blocks is not launched. REQUIRES: the kernel begins with
 // WaitForLaunchBefore().
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
                    Arguments&&... arguments) {
   if (shape.blocks == 0) return cudaSuccess;
-  constexpr int64_t kPlainSharedBytes = 48 << 10;  // more has to be asked for
+  constexpr int64_t kPlainSharedBytes = 48 << 10;  // the limit unless a kernel asks for more
   if (shape.shared_bytes > kPlainSharedBytes) {
-    // The attribute is the kernel's, for all threads: every launch asks for the same, so that none takes from another.
+    // The attribute belongs to the kernel, for all threads: every launch asks for the same size, so that none reduces
+    // that of another.
     const cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_limit));
     if (error != cudaSuccess) return error;
@@ -87,7 +90,7 @@ cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
-// Returns what fails.
+// Returns a CUDA error from the enclosing function.
 #define NORMD_CUDA_RETURN_IF_ERROR(expression)                    \
   do {                                                            \
     const cudaError_t normd_cuda_error = (expression);            \

@@ -1,5 +1,6 @@
-// Division by a number that a launch knows, as a multiplication: Granlund and Montgomery, "Division by Invariant
-// Integers using Multiplication" (1994), for dividends under 2^31. Pure values; host and device.
+// Division by a number that is known before a kernel starts, as a multiplication: Granlund and Montgomery, "Division by
+// Invariant Integers using Multiplication" (1994), for dividends under 2^31. Kernels turn flat indices into places with
+// it. Pure values; host and device.
 //   const Divisor seven(7);  seven.Quotient(52) == 7, seven.Remainder(52) == 3
 #ifndef NORMD_KERNELS_CUDA_DIVISOR_H_
 #define NORMD_KERNELS_CUDA_DIVISOR_H_
@@ -11,7 +12,8 @@
 
 namespace normd::cuda {
 
-// a / b and a % b for 0 <= a, 0 < b. A division of 64 bits costs several of 32, which most do with.
+// a / b and a % b for 0 <= a and 0 < b. A division of 64 bits costs several of 32 bits, which suffice for most
+// operands.
 struct Division {
   int64_t quotient, remainder;
 };
@@ -28,7 +30,7 @@ class Divisor {
   // REQUIRES: 0 < divisor < 2^31.
   explicit Divisor(int64_t divisor) : divisor_(static_cast<uint32_t>(divisor)) {
     while ((uint64_t{1} << shift_) < divisor_) ++shift_;
-    // Rounded up: the error stays under 2^-31 of the quotient.
+    // Rounded up, so that the error stays under 2^-31 of the quotient.
     multiplier_ = ((uint64_t{1} << (31 + shift_)) + divisor_ - 1) / divisor_;
   }
 

@@ -1,6 +1,7 @@
 // Elements on a GPU, one at a time: the four dtypes as f32 or f64, rounding to a dtype, error-free pairs, and the
-// arithmetic of Apply. Operation for operation that of kernels/cpu (simd-inl.h, elements-inl.h, apply.cc), so that the
-// bytes are equal; compiled without contraction. Pure functions.
+// arithmetic of the apply pass. Every operation is that of kernels/cpu (simd-inl.h, elements-inl.h, apply.cc), in the
+// same order, so that the bytes are equal; compiled without contraction of a * b + c.
+// In the path: included by every kernel. Pure functions.
 #ifndef NORMD_KERNELS_CUDA_ELEMENTS_CUH_
 #define NORMD_KERNELS_CUDA_ELEMENTS_CUH_
 
@@ -20,7 +21,7 @@
 
 namespace normd::cuda {
 
-// The bits of a pair of 16-bit floats, which are no types that std::bit_cast takes.
+// The bits of a pair of 16-bit floats, whose types std::bit_cast does not take.
 template <typename Pair>
 __device__ __forceinline__ unsigned AsWord(const Pair& pair) {
   static_assert(sizeof(Pair) == sizeof(unsigned));
@@ -29,8 +30,8 @@ __device__ __forceinline__ unsigned AsWord(const Pair& pair) {
   return word;
 }
 
-// Element types as tags: Storage is what memory holds. Narrow() takes f32 whose NaN is the canonical one.
-// Split() and Join() do so with a word of two 16-bit elements, Join() where neither is NaN.
+// Element types as tags. Storage is the type of an element in memory. Narrow() takes an f32; if it is a NaN, it must be
+// the canonical one. Split() and Join() convert a word of two 16-bit elements; for Join() neither element may be NaN.
 struct F32 {
   using Storage = float;
   static __device__ __forceinline__ float Widen(float x) { return x; }
@@ -72,7 +73,7 @@ struct F64 {
 template <typename T>
 inline constexpr bool kIsWide = std::is_same_v<T, F64>;
 
-// The narrow type that elements of T are loaded as, then widened to what is calculated in.
+// Loads an element of T as the type that is calculated in.
 template <typename Real, typename T>
 __device__ __forceinline__ Real LoadAs(T /*type*/, const typename T::Storage* p) {
   return static_cast<Real>(T::Widen(*p));
@@ -83,15 +84,15 @@ __device__ __forceinline__ double CanonicalNaN(double x) {
 }
 __device__ __forceinline__ float CanonicalNaN(float x) { return x == x ? x : std::numeric_limits<float>::quiet_NaN(); }
 
-// f64 to T, by way of f32 for the narrow types.
+// f64 as an element of T, by way of f32 for the narrow types.
 __device__ __forceinline__ double Store(F64 /*type*/, double x) { return CanonicalNaN(x); }
 template <typename T>
 __device__ __forceinline__ typename T::Storage Store(T /*type*/, double x) {
   return T::Narrow(CanonicalNaN(static_cast<float>(x)));
 }
 
-// Rounds to nearest even at `kBits` bits of significand with subnormals below 2^kMinExponent and overflow to Inf above
-// `max_finite`, in f64. Adding and subtracting C = 2^52 ulp rounds at the ulp.
+// Rounds an f64 to nearest even at kBits bits of significand, with subnormals below 2^kMinExponent and overflow to Inf
+// above `max_finite`. Adding and subtracting C = 2^52 ulp rounds at the ulp.
 template <int kBits, int kMinExponent>
 __device__ inline double RoundToPrecision(double x, double max_finite) {
   if (!(std::fabs(x) <= std::numeric_limits<double>::max())) return x;
@@ -111,7 +112,7 @@ __device__ __forceinline__ double RoundTo(F32 /*type*/, double x) { return stati
 __device__ __forceinline__ double RoundTo(BF16 /*type*/, double x) { return RoundToPrecision<8, -126>(x, 0x1.fep+127); }
 __device__ __forceinline__ double RoundTo(F16 /*type*/, double x) { return RoundToPrecision<11, -14>(x, 65504.0); }
 
-// `rounded` with the information that an exact value lay `error` beside it: see kernels/cpu/simd-inl.h.
+// Rounding to odd of the exact value rounded + error: see kernels/cpu/simd-inl.h.
 __device__ __forceinline__ double RoundToOdd(double rounded, double error) {
   const uint64_t bits = std::bit_cast<uint64_t>(rounded);
   const bool inexact = error < 0 || error > 0;
@@ -120,7 +121,7 @@ __device__ __forceinline__ double RoundToOdd(double rounded, double error) {
   return std::bit_cast<double>(away ? bits + 1 : bits - 1);
 }
 
-// a * b and a + b rounded once to T, for a of T and b any f64.
+// a * b and a + b rounded once to T. REQUIRES: a is a value of T; b is any f64.
 template <typename T>
 __device__ __forceinline__ double MultiplyIn(T type, double a, double b) {
   const DoublePair p = TwoProduct(a, b);
@@ -149,7 +150,7 @@ __device__ __forceinline__ double RoundedSum(F64 /*type*/, double x, double r, d
   return std::fma(scale, r, x);
 }
 
-// The same held in f64, as a pair where x is f64.
+// x + scale * r held in f64, as a pair if `as_pair` (for f64 x).
 __device__ inline DoublePair WideSum(double x, double r, double scale, bool as_pair) {
   const double plain = std::fma(scale, r, x);
   if (!as_pair) return {CanonicalNaN(plain), 0};
@@ -162,19 +163,19 @@ __device__ inline DoublePair WideSum(double x, double r, double scale, bool as_p
 
 // ---- Apply ----
 
-// Statistics and one parameter pair in the type that is calculated in.
+// One w and b in the type that is calculated in; the defaults are those of absent parameters.
 template <typename Real>
 struct Affine {
   Real weight = 1;
   Real bias = static_cast<Real>(-0.0);  // leaves every value as it is, zeros included
 };
 
-// One narrow element in f64: ((x - shift) - delta) * inverse * w + b, the last two in one rounding.
+// One narrow element in f64, ((x - shift) - delta) * inverse * w + b; the last product and sum are rounded once.
 __device__ __forceinline__ float ExactElement(double x, const GroupStatistics& s, double w, double b) {
   return CanonicalNaN(static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b)));
 }
 
-// The same in f32. `s32` holds the group's numbers as f32.
+// The statistics of a group in f32, for FastElement.
 struct Statistics32 {
   float shift, delta, inverse;
 };
@@ -185,19 +186,20 @@ __device__ __forceinline__ float FastElement(float x, const Statistics32& s, flo
   return std::fma(((x - s.shift) - s.delta) * s.inverse, w, b);
 }
 
-// The same of groups of which nothing is subtracted (+0) unless they are centred.
+// FastElement for groups from which nothing is subtracted (the shift is +0) unless they are centred.
 template <bool kCentred>
 __device__ __forceinline__ float PlainElement(float x, const Statistics32& s, float w, float b) {
   if constexpr (kCentred) return FastElement(x, s, w, b);
   return std::fma(x * s.inverse, w, b);
 }
 
-// PowerNorm's group scale of a position: x is multiplied by `scale` (a power of two), then by hi + lo.
+// PowerNorm's scale of one group of channels at one position: x is multiplied by `scale` (a power of two), then by hi +
+// lo.
 struct PositionScale {
   double scale = 1, hi = 1, lo = 0;
 };
 
-// Narrow elements where parameters are not fused: PowerNorm, CAST_THEN_AFFINE, parameters along another axis.
+// Narrow elements in the general kernel: PowerNorm, CAST_THEN_AFFINE, parameters along the positions.
 struct NarrowArithmetic {
   static __device__ __forceinline__ double Normalise(double x, double /*lo*/, const GroupStatistics& s,
                                                      const PositionScale& pre) {
@@ -209,8 +211,8 @@ struct NarrowArithmetic {
   }
 };
 
-// f64: pairs throughout. `plain` is the same formula in f64: it has the right sign of zero, Inf and NaN, and is taken
-// where the pairs have none or agree with it.
+// f64 elements: pairs throughout. `plain` is the result of the same formula in plain f64. It has the right sign of
+// zero, Inf and NaN, and is used where the pairs give NaN or the same value.
 struct WideArithmetic {
   static __device__ __forceinline__ double Choose(double paired, double plain) {
     return std::isnan(paired) || paired == plain ? plain : paired;
@@ -248,7 +250,7 @@ struct WideArithmetic {
   }
 };
 
-// One element of y in TOut, of x of TIn.
+// One element of y in TOut, from an element x of TIn.
 template <typename TIn, typename TOut>
 __device__ inline typename TOut::Storage GeneralElement(TOut out, double x, double lo, const GroupStatistics& s,
                                                         const PositionScale& pre, CastOrder order, double w, double b) {

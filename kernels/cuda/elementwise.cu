@@ -1,4 +1,4 @@
-// The residual stream, copies in f64 and copies in another order of the axes: one element a thread.
+// The residual stream, copies in f64, and copies in another order of the axes: one element per thread at a time.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"

@@ -1,7 +1,7 @@
-// Rows that fit on chip, each its own statistics group: one read from memory, sums and elements from shared memory, one
-// write. A warp stages and sums one chunk of a row at a time; 8 or 16 threads do for the shortest rows, several warps
-// or a cluster of blocks share longer ones. How a row is cut is a matter of its length and dtype, so that results
-// depend on neither the batch nor the device.
+// Both passes over rows that fit on chip, each of which is a statistics group: one read from memory, sums and elements
+// from shared memory, one write. A warp stages and sums one chunk of a row at a time; 8 or 16 threads suffice for the
+// shortest rows, and several warps or a cluster of blocks share longer ones. How a row is summed depends on its length
+// and dtype alone, so that results depend on neither the batch nor the device.
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/device.h"
@@ -18,25 +18,25 @@ namespace normd::cuda {
 namespace {
 
 constexpr int kChunk = static_cast<int>(order::kRowChunk);
-// Rows of one chunk: threads of a block, which holds as many rows as they do.
+// Threads of a block for rows of one chunk; the block holds as many rows as it has lane groups.
 constexpr int kShortRowThreads = 128;
-// Chunks that one block holds of a longer row, as long as there is room, and blocks of a cluster (the size that every
-// device with clusters takes).
+// The chunks of a longer row that one block holds while a cluster can still grow; the most that it holds at all; and
+// the blocks of a cluster (the size that every device with clusters supports).
 constexpr int kBlockChunks = 8;
 constexpr int kMaxBlockChunks = 24;
 constexpr int kMaxCluster = 8;
 constexpr int kMaxWarps = 8;
-constexpr int kMaxParts = kBlockChunks * kMaxCluster;  // of a row
+constexpr int kMaxParts = kBlockChunks * kMaxCluster;  // chunks of a row
 
-// What a launch cuts rows into.
+// How a launch divides rows.
 struct RowShape {
   int lanes = kWarp;     // threads that share a chunk
-  int warps = 1;         // of a block that share a row; 1: a row is one chunk, and a block holds several
+  int warps = 1;         // warps of a block that share a row; 1: a row is one chunk, a block holds several
   int block_chunks = 1;  // chunks of a row in a block
   int cluster = 1;       // blocks of a row
   int64_t slot_bytes = 0;
   int64_t shared_bytes = 0;
-  int64_t shared_limit = 0;  // the device's
+  int64_t shared_limit = 0;  // the device's limit
 };
 
 struct KernelParameters {
@@ -44,12 +44,12 @@ struct KernelParameters {
   RowShape shape;
 };
 
-// One row, or the chunks of it that this block holds.
+// One row, or those of its chunks that this block holds.
 template <typename T, typename Real, bool kCentred, int kLanes>
 class Row {
  public:
   using S = typename T::Storage;
-  // EXACT f32 alone is calculated in f64.
+  // Only EXACT f32 is calculated in f64.
   using Elements = NarrowElements<T, std::is_same_v<T, F32> && std::is_same_v<Real, double>>;
 
   __device__ Row(const KernelParameters& p, const RowRange& range, int64_t row, unsigned char* slots, PairSums* sums)
@@ -112,7 +112,7 @@ class Row {
   __device__ __forceinline__ unsigned char* Slot(int chunk) const {
     return slots_ + (chunk - first_chunk_) * shape_.slot_bytes;
   }
-  // Where a chunk was staged.
+  // The staged elements of a chunk.
   __device__ __forceinline__ S* Staged(int chunk) const {
     const S* const from = static_cast<const S*>(range_.x) + begin_ + static_cast<int64_t>(chunk) * kChunk;
     return reinterpret_cast<S*>(Slot(chunk)) + MisalignedElements(from);
@@ -129,8 +129,8 @@ class Row {
     lanes_.Sync();
   }
 
-  // staged += residual_scale * residual, rounded to T, and so is h. A thread reads what it has written itself only at
-  // elements of its own.
+  // staged += residual_scale * residual, rounded to T; writes the sum to h, too. A thread that reads its own writes
+  // does so only at elements of its own.
   __device__ __forceinline__ void AddResidual(S* staged, const S* residual, S* h, int n) {
     const double scale = range_.residual_scale;
     const auto single = [&](int i) {
@@ -162,7 +162,7 @@ class Row {
     return FromFirstWarp({{shift, 0}, {}}).first.hi;
   }
 
-  // The sums of the row about `shift`, in every thread that works on it.
+  // The sums of the row about `shift`. Every thread that works on the row has the result.
   template <typename R>
   __device__ __forceinline__ PairSums SumsAbout(double shift) {
     if (shape_.warps == 1) return lanes_.FromFirst(SumOf<R>(0, shift));
@@ -172,14 +172,14 @@ class Row {
     });
     Meet();
     const PairSums total = FoldChunks();
-    Meet();  // before they are written again
+    Meet();  // before the sums are written again
     return total;
   }
 
   template <typename R>
   __device__ __forceinline__ PairSums SumOf(int chunk, double shift) {
     const int64_t left = launch_.counted - static_cast<int64_t>(chunk) * kChunk;
-    if (left <= 0) return {};  // not counted by FoldChunks
+    if (left <= 0) return {};  // FoldChunks does not read it
     const S* const staged = Staged(chunk);
     const R about = static_cast<R>(shift);
     const auto sum = [&](auto is_abs) {
@@ -193,7 +193,8 @@ class Row {
     return sum(std::false_type());
   }
 
-  // Chunk by chunk, wherever they were summed, pairwise by index: lane l folds chunks 2l and 2l + 1, then lanes.
+  // Folds the sums of the chunks pairwise by index, whichever block has them: lane l folds chunks 2l and 2l + 1, then
+  // the lanes are folded.
   __device__ __forceinline__ PairSums FoldChunks() {
     static_assert(kMaxParts <= 2 * kWarp);
     const int chunks = static_cast<int>(order::RowChunks(launch_.counted));
@@ -212,7 +213,7 @@ class Row {
   __device__ __forceinline__ PairSums SumsOfChunk(int chunk) const {
     return *InBlock(sums_ + chunk % shape_.block_chunks, chunk / shape_.block_chunks);
   }
-  // `p` of this block in another block of the row.
+  // The address of `p` in block `rank` of the row.
   __device__ __forceinline__ const PairSums* InBlock(PairSums* p, int rank) const {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (shape_.cluster > 1) {
@@ -221,7 +222,7 @@ class Row {
 #endif
     return p;
   }
-  // All threads that work on the row.
+  // Synchronises all threads that work on the row.
   __device__ __forceinline__ void Meet() const {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (shape_.cluster > 1) return cooperative_groups::this_cluster().sync();
@@ -238,7 +239,7 @@ class Row {
 
   static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
 
-  // Whether all elements are finite, can be calculated with f32 parameters, and lie as vectors do.
+  // True if all elements are finite, can be calculated with f32 parameters, and are aligned as vectors are.
   __device__ __forceinline__ bool IsPlain(const GroupResult& group) const {
     const Parameters& parameters = range_.parameters;
     if (group.may_be_nan || !(kInF64 ? parameters.absent() || parameters.equal_f32 : group.in_f32)) return false;
@@ -250,7 +251,7 @@ class Row {
            IsVectorAligned(static_cast<const S*>(range_.y) + begin_) && IsVectorAligned(parameters.weight32) &&
            IsVectorAligned(parameters.bias32);
   }
-  // REQUIRES: IsPlain.
+  // Writes y without checks of single elements. REQUIRES: IsPlain.
   __device__ __forceinline__ void ApplyPlainly(const GroupStatistics& group) {
     const Statistics32 in_f32 = ToF32(group);
     const auto element = [&](float x, float w, float b) -> float {
@@ -281,7 +282,7 @@ class Row {
             }
           });
         });
-    // What is left of the last chunk.
+    // The elements after the last whole vector.
     const int left = static_cast<int>(launch_.n % kVector<T>);
     const int last = static_cast<int>(order::RowChunks(launch_.n)) - 1;
     if (left == 0 || lanes_.lane >= left || last < first_chunk_ || last >= last_chunk_) return;
@@ -333,8 +334,8 @@ class Row {
   const RowLaunch& launch_;
   const RowShape& shape_;
   const RowRange& range_;
-  const int64_t row_;    // in the range
-  const int64_t begin_;  // its first element
+  const int64_t row_;    // index in the range
+  const int64_t begin_;  // index of its first element
   const LaneGroup<kLanes> lanes_;
   unsigned char* const slots_;
   PairSums* const sums_;
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __
     row = blockIdx.x / static_cast<unsigned>(p.shape.cluster);
     sums = reinterpret_cast<PairSums*>(shared + p.shape.block_chunks * p.shape.slot_bytes);
   }
-  if (row >= p.launch.rows) return;  // whole groups
+  if (row >= p.launch.rows) return;  // whole lane groups leave
   Row<T, Real, kCentred, kLanes>(p, RangeOf(p.launch, row), row, slots, sums).Normalise();
 }
 

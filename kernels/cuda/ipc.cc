@@ -22,8 +22,8 @@ absl::Status DeviceError(int device, std::string_view limit) {
   return OutOfRangeError("cuda.device", absl::StrCat(device), limit, KernelReason("CUDA_DEVICE"));
 }
 
-// What is the caller's mistake, and what is not. The error is taken from the runtime, which would tell it again to the
-// next one on this thread who asks how a launch went.
+// Sorts a CUDA error into the caller's mistakes and the others. Removes the error from the runtime's record, where the
+// next launch on this thread would find it.
 absl::Status ToStatus(cudaError_t error, std::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
@@ -32,7 +32,7 @@ absl::Status ToStatus(cudaError_t error, std::string_view call) {
     case cudaErrorInvalidValue:
     case cudaErrorInvalidResourceHandle:
     case cudaErrorMapBufferObjectFailed:
-    case cudaErrorDeviceUninitialized:  // what a handle of this very process gives
+    case cudaErrorDeviceUninitialized:  // the error for a handle of this process itself
       return HandleError(text);
     case cudaErrorMemoryAllocation:
     case cudaErrorTooManyPeers:
@@ -68,7 +68,8 @@ absl::Status SetDeviceStatus(cudaError_t error, int device) {
   return DeviceError(device, "a device of this machine");
 }
 
-// What is known of memory that was opened. Another device's is reachable through its peer, but not for these kernels.
+// The size of memory that was opened. Memory of another device is reachable through its peer, but not for the kernels
+// of `device`, and is refused.
 absl::StatusOr<CudaIpcMemory> Measure(void* data, int device) {
   cudaPointerAttributes attributes = {};
   absl::Status status = ToStatus(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
@@ -96,7 +97,7 @@ absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
   status = ToStatus(cudaIpcOpenMemHandle(&data, copy, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
   if (!status.ok()) return status;
   absl::StatusOr<CudaIpcMemory> memory = Measure(data, device);
-  // The first error is the one to tell.
+  // The first error is the one to report.
   if (!memory.ok()) ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle").IgnoreError();
   return memory;
 }

@@ -1,8 +1,8 @@
-// CUDA memory of other processes, by IPC handle: what shared memory on a device is opened with.
-// In the path: registering shared memory, never a request. Two files implement it and the build links one: ipc.cc where
-// the CUDA Toolkit was found, no_cuda.cc where it was not.
-// Threads: safe from any thread but one that runs a CUDA callback; each may take milliseconds, and leaves the thread's
-// current device as it was.
+// Opens CUDA memory of other processes by its IPC handle.
+// In the path: only the registration of shared memory calls it, never a request. Two files implement this header and
+// the build links one of them: ipc.cc where the CUDA Toolkit was found, no_cuda.cc where it was not.
+// Threads: safe from any thread but one that runs a CUDA callback. A call may take milliseconds, and leaves the
+// thread's current device as it was.
 #ifndef NORMD_KERNELS_CUDA_IPC_H_
 #define NORMD_KERNELS_CUDA_IPC_H_
 
@@ -15,16 +15,19 @@
 namespace normd {
 
 struct CudaIpcMemory {
-  void* data = nullptr;    // on the device; kernels of this process may use it
+  void* data = nullptr;    // on the device, for kernels of this process
   int64_t size_bytes = 0;  // from `data` to the end of the allocation
 };
 
-// Maps the allocation that `handle`, the bytes of a cudaIpcMemHandle_t, names. INVALID_ARGUMENT naming
-// "cuda.ipc_handle" for one that names no memory on `device` or has another length, and "cuda.device" for a device that
-// there is not; RESOURCE_EXHAUSTED, UNAVAILABLE as CUDA says. Nothing is left open then.
+// Maps the allocation that `handle` names, which is the bytes of a cudaIpcMemHandle_t. INVALID_ARGUMENT naming
+// "cuda.ipc_handle" if the handle has a wrong length or names no memory on `device`, and naming "cuda.device" if there
+// is no such device or the memory lies on another one. FAILED_PRECONDITION in a build without CUDA. RESOURCE_EXHAUSTED
+// and UNAVAILABLE as CUDA says. After an error nothing stays mapped. The caller must close the memory with
+// CloseCudaIpc.
 absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device);
 
-// REQUIRES: no kernel uses `data`, which OpenCudaIpc gave for `device`. An error means that it may still be mapped.
+// Unmaps `data`. After an error it may still be mapped. REQUIRES: OpenCudaIpc returned `data` for `device`, and no
+// kernel uses it any more.
 absl::Status CloseCudaIpc(void* data, int device);
 
 }  // namespace normd

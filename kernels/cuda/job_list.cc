@@ -11,6 +11,8 @@
 namespace normd::cuda {
 namespace {
 
+// One run of RunJobList. LayOut() gives every host tensor a place in one of two layouts, inputs and outputs, and notes
+// which pointers of the device jobs will point there.
 class JobList {
  public:
   JobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker)
@@ -37,13 +39,13 @@ class JobList {
   }
 
  private:
-  // A pointer of a DeviceJob that is known once memory has been taken.
+  // A pointer of a DeviceJob whose value is known once device memory has been taken. `slot` points to the pointer.
   struct Pointer {
     void* slot;
     bool is_output;
     int64_t offset;
   };
-  // A tensor in CUDA memory at an address that its elements do not allow: copied before and after.
+  // A tensor in CUDA memory at an address that is not aligned to its elements. It is copied before and after the jobs.
   struct Misaligned {
     void* slot;
     char* given;
@@ -51,7 +53,7 @@ class JobList {
     bool is_output;
   };
 
-  // Room for an input. `slot` points to the pointer that will point to it.
+  // Reserves room for an input and returns its offset. `slot` points to the pointer that will point there.
   int64_t Room(void* slot, int64_t size_bytes) {
     const int64_t offset = in_.Add(size_bytes);
     pointers_.push_back({slot, false, offset});
@@ -59,7 +61,7 @@ class JobList {
   }
   void In(void* slot, const void* data, int64_t size_bytes) {
     if (data == nullptr || size_bytes == 0) return;
-    // Only read: see HostBytes.
+    // HostBytes of an upload are only read.
     uploads_.push_back({Room(slot, size_bytes), static_cast<char*>(const_cast<void*>(data)), size_bytes});
   }
   void Out(void* slot, void* data, int64_t size_bytes) {
@@ -68,7 +70,7 @@ class JobList {
     pointers_.push_back({slot, true, offset});
     if (size_bytes > 0) downloads_.push_back({offset, static_cast<char*>(data), size_bytes});
   }
-  // A tensor that is on the device already.
+  // Sets the pointer at `slot` to a tensor that is on the device already.
   void There(void* slot, const void* data, int64_t element_bytes, int64_t size_bytes, bool is_output) {
     if (data == nullptr) return;
     std::memcpy(slot, &data, sizeof(data));
@@ -86,7 +88,7 @@ class JobList {
     } else if (job.x != nullptr) {
       In(&device->x, job.x, size_bytes);
     } else if (job.x_buffer != nullptr) {
-      // Whoever gave it reads x there afterwards.
+      // The caller reads x in x_buffer afterwards.
       GatherSegments(job.x_segments, 0, size_bytes, job.x_buffer);
       In(&device->x, job.x_buffer, size_bytes);
     } else {
@@ -147,7 +149,7 @@ class JobList {
 
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
     if (job.parameters == nullptr) return absl::OkStatus();
-    const auto& prepared = static_cast<const CudaParameters&>(*job.parameters);  // this backend's, as all that it gets
+    const auto& prepared = static_cast<const CudaParameters&>(*job.parameters);  // see PreparedParameters
     absl::StatusOr<std::shared_ptr<const DeviceCopy>> copy = prepared.Use();
     if (!copy.ok()) return copy.status();
     if (*copy != nullptr) {
@@ -209,12 +211,13 @@ class JobList {
 }  // namespace
 
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker) {
-  // Of the job list before: only now, because freeing waits for the device, and its caller should not.
+  // Cleans up after the previous job list only now, because freeing waits for the device, and the caller of that list
+  // should not wait.
   worker->arena.Reset();
   worker->deferred->Empty();
   JobList list(limits, jobs, worker);
   absl::Status status = list.Run();
-  // Nothing may be on its way when the memory is used again, or the caller's buffers go.
+  // Nothing may be in the stream when the memory is used again, or when the caller's buffers go.
   if (!status.ok()) cudaStreamSynchronize(worker->stream);
   return status;
 }

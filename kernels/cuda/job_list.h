@@ -1,5 +1,5 @@
-// One job list on its way over the device: host tensors laid out and uploaded, jobs run, results downloaded.
-// Between backend.cc, whose workers take job lists one at a time, and run.h.
+// Runs one job list on the device: lays out and uploads host tensors, runs the jobs, downloads the results.
+// In the path: backend.cc's stream workers call RunJobList, one job list at a time; it calls RunJobs of run.h.
 #ifndef NORMD_KERNELS_CUDA_JOB_LIST_H_
 #define NORMD_KERNELS_CUDA_JOB_LIST_H_
 
@@ -19,7 +19,7 @@
 
 namespace normd::cuda {
 
-// What a worker has for itself. Thread-compatible.
+// The resources of one stream worker: its stream, its staging and its scratch. Thread-compatible.
 struct WorkerMemory {
   cudaStream_t stream = nullptr;
   Staging staging;
@@ -36,8 +36,8 @@ struct WorkerMemory {
   WorkerMemory& operator=(const WorkerMemory&) = delete;
 };
 
-// Runs `jobs` from tensors to tensors, in host memory but for those that say otherwise, and waits for them. After an
-// error nothing of theirs is left in the stream.
+// Runs `jobs` and waits for them. Tensors lie in host memory unless a job says otherwise. After an error nothing of the
+// jobs is left in the stream. `worker` is used by this call alone.
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker);
 
 }  // namespace normd::cuda

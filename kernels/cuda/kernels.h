@@ -1,6 +1,8 @@
-// The kernels of the CUDA backend as functions that start them on a stream: what backend code and device code share.
-// Between run.cc, which walks plans, and the .cu files. Every pointer is device memory unless it says otherwise;
-// nothing here waits. Threads: safe from any thread, one stream each.
+// The kernels of the CUDA backend as functions that start them on a stream.
+// In the path: between run.cc, which walks plans, and the .cu files; both sides include this header. Every pointer is
+// device memory unless a comment says otherwise. Functions return the error of the launch and never wait.
+// Ownership: pointers borrow and must stay valid until the stream has run the launch. Threads: safe from any thread,
+// with one thread per stream.
 #ifndef NORMD_KERNELS_CUDA_KERNELS_H_
 #define NORMD_KERNELS_CUDA_KERNELS_H_
 
@@ -14,33 +16,35 @@
 
 namespace normd::cuda {
 
-// Elements of one tensor; aligned to their size. `lo`: the low halves of an f64 stream kept wide, else null.
+// The elements of one tensor, aligned to their size. `lo` are the low parts of an f64 stream that is kept wide, else
+// null.
 struct Elements {
   DType dtype = DType::kF32;
   const void* data = nullptr;
   const double* lo = nullptr;
 };
 
-// w and b, in f64 and rounded to f32. Null: absent.
+// w and b, in f64 and rounded to f32. Null: absent, w = 1 and b = 0.
 struct Parameters {
   const double* weight = nullptr;
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
   bool fit_f32 = true;     // see HostParameters
-  bool equal_f32 = false;  // the same; then f64 is calculated with the f32 ones, which are half the bytes
+  bool equal_f32 = false;  // see HostParameters; f64 then reads weight32 and bias32: half the bytes
 
   NORMD_HOST_DEVICE bool absent() const { return weight == nullptr && bias == nullptr; }
 };
 
-// Where the parameters of an element are: see NormPlan.
+// The index of the parameters of an element: see NormPlan.
 struct ParameterIndex {
   AffineIndex kind = AffineIndex::kElement;
   int64_t channels_per_keep1 = 0;
   int64_t channel_run = 1;
 };
 
-// Outputs of statistics groups, one a group; null where not wanted. mean and inverse_std are f32, f64 for f64 plans.
+// Outputs of statistics groups, one value per group; null where not wanted. `mean` and `inverse_std` are f64 for f64
+// plans (in_f64), else f32.
 struct GroupOutputs {
   void* mean = nullptr;
   void* inverse_std = nullptr;
@@ -48,26 +52,29 @@ struct GroupOutputs {
   bool in_f64 = false;
 };
 
-// What the device is, as far as it decides how to launch. Never what results are.
+// The properties of the device that decide how kernels are launched. They never decide results.
 struct DeviceLimits {
   int multiprocessors = 1;
-  int64_t shared_bytes = 48 << 10;  // that a block may ask for
-  bool has_clusters = false;        // and so has the code that runs there: see HasClusters
+  int64_t shared_bytes = 48 << 10;  // shared memory that a block may ask for
+  // Both the device and the code that runs there have clusters: see HasClusters.
+  bool has_clusters = false;
 };
 
-// Whether rows may be a cluster's on the device in use, which is of compute capability `major`: the code that runs
-// there must have been compiled for clusters, too. A build for 8.0 alone is compiled again by the driver, without them.
+// True if clusters of blocks may share rows on the device in use, which is of compute capability `major`. The code that
+// runs there must have been compiled for clusters, too: a build for 8.0 alone is compiled again by the driver, without
+// them.
 bool HasClusters(int major);
 
-// ---- Whole rows: from sums to elements in one launch, each element read once ----
+// ---- Whole rows: both passes in one launch, each element read once ----
 
-// Rows of one job. They lie one after the other, each its own statistics group.
+// The rows of one job, which are adjacent. Each row is a statistics group.
 struct RowRange {
   const void* x = nullptr;
-  const void* residual = nullptr;  // null, or of x's dtype: x + residual_scale * residual, rounded, is normalised
-  void* h = nullptr;               // null, or where that goes
+  // Null, or of x's dtype: then x + residual_scale * residual, rounded once, is normalised instead of x.
+  const void* residual = nullptr;
+  void* h = nullptr;  // null, or the output of that sum
   void* y = nullptr;
-  int64_t first_row = 0;  // of the launch's rows
+  int64_t first_row = 0;  // the index of its first row in the launch
   double residual_scale = 1;
   DivisorRule rule;
   Parameters parameters;
@@ -76,62 +83,64 @@ struct RowRange {
   GroupOutputs outputs;
 };
 
+// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision, n and counted.
 struct RowLaunch {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
   Precision precision = Precision::kExact;
-  int64_t n = 0;                     // elements of a row
-  int64_t counted = 0;               // the first so many enter the statistic; at least 1
-  int64_t rows = 0;                  // of all ranges
-  RowRange one;                      // the range, if there is one
-  const RowRange* ranges = nullptr;  // else `range_count` of them, in order
+  int64_t n = 0;                     // elements per row
+  int64_t counted = 0;               // the first `counted` elements enter the statistic; at least 1
+  int64_t rows = 0;                  // rows of all ranges
+  RowRange one;                      // the range, if `ranges` is null
+  const RowRange* ranges = nullptr;  // null, or `range_count` ranges in order of first_row
   int range_count = 1;
 };
 
-// Whether the rows of a range are such that FAST keeps them in registers: see register_rows.cu.
+// True if FAST keeps the rows of a range in registers: see register_rows.cu.
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range);
-// REQUIRES: FitsInRegisters, for all ranges.
+// Normalises rows that stay in registers. REQUIRES: FitsInRegisters, for all ranges.
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
 
-// Whether a row fits on chip, with clusters where there are some.
+// True if a row fits on chip (in the shared memory of a block, or of a cluster where the device has them).
 bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n);
-// REQUIRES: FitsOnChip.
+// Normalises rows that fit on chip. REQUIRES: FitsOnChip.
 cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
 
-// ---- Everything else: sums of parts, groups, elements ----
+// ---- Everything else: sums of parts, then statistics of groups, then elements ----
 
+// How far a group is on its way from sums to statistics.
 struct GroupState {
-  double shift = 0;  // where powers are summed the largest |x|, scaled
+  double shift = 0;  // of the next sums; for SumsPowers() the largest |x|, scaled
   double scale = 1;
-  double exact_shift = 0;  // where EXACT begins, should FAST not do
+  double exact_shift = 0;  // the first shift of EXACT, should FAST not suffice
   Round round = Round::kDone;
 };
 
-// What Apply needs of a group.
+// The statistics of a group as the apply pass uses them.
 struct GroupResult {
   GroupStatistics statistics;
-  bool in_f32 = false;      // narrow elements are calculated in f32
-  bool may_be_nan = false;  // f32 results that are not finite are done again in f64
+  bool in_f32 = false;      // calculate narrow elements in f32
+  bool may_be_nan = false;  // recalculate f32 results that are not finite in f64
 };
 
-// The same in f32, in one load; of no use where it says so.
+// The same in f32, read in one load; valid only if in_f32.
 struct alignas(16) GroupResult32 {
   float shift = 0, delta = 0, inverse = 1;
-  unsigned in_f32 = 0;  // as GroupResult
+  unsigned in_f32 = 0;  // see GroupResult
 };
 
-// Sums of one part of a group of narrow elements.
+// The sums of one part of a group of narrow elements: see PairSums.
 struct NarrowPart {
   double first = 0, second = 0;
 };
 
-// How large the elements of an f64 group are, gathered by atomic operations.
+// The Magnitude of an f64 group, gathered by atomic operations.
 struct GroupMagnitude {
   unsigned long long largest_bits = 0;
   unsigned non_finite = 0;  // bits: +Inf, -Inf, NaN
 };
 
-// One plan's geometry and memory, on the way from sums to elements. Extents as in NormPlan.
+// The geometry and memory of one plan, on the way from sums to elements. Extents are those of NormPlan.
 struct GroupWork {
   Elements x;
   bool columns = false;  // Pattern::kColumns
@@ -142,33 +151,34 @@ struct GroupWork {
   const uint8_t* mask = nullptr;
   int64_t counted = 0, first_counted = 0;
   bool is_16bit = false;  // x is f16 or bf16
-  bool fit_f32 = true;    // of the parameters
+  bool fit_f32 = true;    // see Parameters
   GroupOutputs outputs;
-  // PowerNorm: the results of the groups of each position, `groups` a position.
+  // PowerNorm: the results of each position's groups of channels, `groups` per position.
   const GroupResult* pre = nullptr;
   int64_t groups = 0;
 
-  GroupState* states = nullptr;          // one a group
-  GroupResult* results = nullptr;        // one a group
-  GroupResult32* results32 = nullptr;    // one a group, of narrow elements
-  GroupMagnitude* magnitudes = nullptr;  // one a group, f64 only; zero
-  void* parts = nullptr;                 // room for PartsOf(work) of NarrowPart, or of PairSums for f64
-  int64_t fold = 1;                      // blocks of columns that are one part: a power of two
-  unsigned* pending = nullptr;           // kRounds counters, zero
+  GroupState* states = nullptr;          // one per group
+  GroupResult* results = nullptr;        // one per group
+  GroupResult32* results32 = nullptr;    // one per group, for narrow elements
+  GroupMagnitude* magnitudes = nullptr;  // one per group, f64 only; zeroed
+  void* parts = nullptr;                 // PartsOf(work) elements: NarrowPart, or PairSums for f64
+  int64_t fold = 1;                      // blocks of positions that make one part: a power of two
+  unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
   NORMD_HOST_DEVICE int64_t Columns() const { return keep1 * reduce1; }
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// Parts of all groups together: chunks of rows, or blocks of columns.
+// The number of parts of all groups together: chunks of rows, or blocks of columns.
 int64_t PartsOf(const GroupWork& work);
 
-// Statistics of all groups, by sums in as many rounds as they need: results and outputs.
+// Computes the statistics of all groups, in as many rounds of sums as they need: writes results and outputs.
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
-// Statistics that are given, one a keep1: the same. `mean` may be null.
+// The same from given statistics, one for each keep1. `mean` may be null: nothing is subtracted.
 cudaError_t TakeGivenStatistics(const GroupWork& work, const double* mean, const double* variance, cudaStream_t stream);
 
+// The output and the parameters of the apply pass.
 struct ApplyWork {
   DType y_dtype = DType::kF32;
   void* y = nullptr;
@@ -176,26 +186,29 @@ struct ApplyWork {
   ParameterIndex index;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
+// Runs the apply pass over all groups. REQUIRES: ReduceGroups or TakeGivenStatistics was started before in the stream.
 cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
 
 // ---- Elementwise ----
 
-// h = x + scale * r, rounded once to x's dtype.
+// h = x + scale * r for n elements, rounded once to x's dtype.
 cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,
                                int64_t n, void* h, cudaStream_t stream);
-// The same kept in f64: hi, and lo for f64 x (else null). `h` of x's dtype: null, or hi rounded.
+// The same kept in f64: hi + lo for f64 x, hi for narrower x, where `lo` is null. `h` is null, or the output hi rounded
+// to x's dtype.
 cudaError_t AddResidualWide(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale, int64_t n,
                             double* hi, double* lo, void* h, cudaStream_t stream);
 
-// The elements as f64.
+// wide[i] = x[i] for n elements, as f64, exactly.
 cudaError_t Widen(const DeviceLimits& limits, const Elements& x, int64_t n, double* wide, cudaStream_t stream);
 
-// A copy in another order of the axes: to[i] = from[p(i)], or to[p(i)] = from[i] if `back`.
+// A copy in another order of the axes: to[i] = from[p(i)], or to[p(i)] = from[i] if `back`, where i is an index in the
+// permuted order and p(i) the index of the same element in the natural order.
 struct PermuteWork {
   static constexpr int kMaxRank = 8;
   int rank = 0;
   int64_t extents[kMaxRank] = {};  // in the order of the permuted copy
-  int64_t strides[kMaxRank] = {};  // of each in the natural one, elements
+  int64_t strides[kMaxRank] = {};  // elements; of each of these axes in the natural order
   int64_t elements = 0;
   int64_t element_bytes = 0;  // 2, 4 or 8
   bool back = false;

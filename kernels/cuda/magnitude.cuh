@@ -1,5 +1,7 @@
-// How large the f64 elements are that one thread has seen, and how that joins what others have: by atomic operations
-// whose order does not matter. See Magnitude in kernels/group_statistics.h.
+// The magnitude of the f64 elements that one thread has seen, and how it joins that of other threads: by atomic
+// operations, whose order does not matter. See Magnitude in kernels/group_statistics.h.
+// In the path: the MeasureRows and MeasureColumns kernels gather magnitudes, statistics.cu reads them. Device
+// functions.
 #ifndef NORMD_KERNELS_CUDA_MAGNITUDE_CUH_
 #define NORMD_KERNELS_CUDA_MAGNITUDE_CUH_
 
@@ -13,6 +15,7 @@
 
 namespace normd::cuda {
 
+// The Magnitude of one thread. The bits of `non_finite` are those of GroupMagnitude.
 struct LaneMagnitude {
   uint64_t largest_bits = 0;
   unsigned non_finite = 0;
@@ -28,6 +31,7 @@ struct LaneMagnitude {
   }
 };
 
+// The magnitude of a group, once all threads have added theirs.
 __device__ __forceinline__ Magnitude AsMagnitude(const GroupMagnitude& group) {
   Magnitude magnitude = {group.largest_bits, 0};
   const double infinity = std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
-// Elements, parameters and results in memory: how they are loaded, and how a vector of y is made. Used by every kernel
-// that writes y.
+// How elements and parameters are loaded, how a vector of y is made, and how results are stored.
+// In the path: included by every kernel that reads parameters or writes y. Device functions.
 #ifndef NORMD_KERNELS_CUDA_PARAMETERS_CUH_
 #define NORMD_KERNELS_CUDA_PARAMETERS_CUH_
 
@@ -14,7 +14,7 @@
 
 namespace normd::cuda {
 
-// Element `i` in f64, of a dtype that is known when the kernel runs.
+// Element i as f64, for a dtype that is known only when the kernel runs.
 __device__ inline double ElementAt(const Elements& x, int64_t i) {
   return VisitDType(
       x.dtype, [&]<typename T>() { return LoadAs<double>(T(), static_cast<const typename T::Storage*>(x.data) + i); });
@@ -24,7 +24,7 @@ __host__ __device__ __forceinline__ bool IsVectorAligned(const void* p) {
   return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0;
 }
 
-// Elements of a 16-byte vector.
+// The number of elements in a 16-byte vector.
 template <typename T>
 inline constexpr int kVector = kVectorBytes / static_cast<int>(sizeof(typename T::Storage));
 
@@ -45,12 +45,14 @@ __device__ __forceinline__ const Real* BiasOf(const Parameters& parameters) {
   }
 }
 
+// Value i, or `absent` if there are no values.
 __device__ __forceinline__ double At(const double* values, int64_t i, double absent) {
   return values == nullptr ? absent : __ldg(values + i);
 }
 __device__ __forceinline__ float At(const float* values, int64_t i, float absent) {
   return values == nullptr ? absent : __ldg(values + i);
 }
+// The parameters at index i.
 template <typename Real>
 __device__ __forceinline__ Affine<Real> AffineAt(const Parameters& parameters, int64_t i) {
   if (std::is_same_v<Real, double> && parameters.equal_f32) {
@@ -60,7 +62,7 @@ __device__ __forceinline__ Affine<Real> AffineAt(const Parameters& parameters, i
   return {At(WeightOf<Real>(parameters), i, Real{1}), At(BiasOf<Real>(parameters), i, static_cast<Real>(-0.0))};
 }
 
-// kCount values one after the other, of an address that is aligned as vectors are.
+// Loads kCount adjacent values. REQUIRES: `from` is aligned to 16 bytes.
 template <int kCount, typename Real>
 __device__ __forceinline__ void LoadAligned(const Real* from, Real (&to)[kCount]) {
   using Vector = std::conditional_t<std::is_same_v<Real, float>, float4, double2>;
@@ -77,7 +79,7 @@ __device__ __forceinline__ void LoadAligned(const Real* from, Real (&to)[kCount]
   }
 }
 
-// The same of any address, by vectors where it is aligned; `absent` of none.
+// Loads kCount adjacent values from any address, by vectors where it is aligned. If `from` is null, all are `absent`.
 template <int kCount, typename Real>
 __device__ __forceinline__ void LoadParameters(const Real* from, Real absent, Real (&to)[kCount]) {
   if (from == nullptr) {
@@ -90,7 +92,7 @@ __device__ __forceinline__ void LoadParameters(const Real* from, Real absent, Re
   for (int i = 0; i < kCount; ++i) to[i] = __ldg(from + i);
 }
 
-// Storage of 16 bytes, as elements and as one vector.
+// 16 bytes of elements, and their conversions from and to a vector of words.
 template <typename S>
 struct alignas(kVectorBytes) VectorOf {
   S lanes[kVectorBytes / sizeof(S)];
@@ -139,7 +141,7 @@ __device__ __forceinline__ void UnpackVector(const uint4& words, float (&x)[kVec
     }
   }
 }
-// And back. REQUIRES: none is NaN.
+// The reverse of UnpackVector. REQUIRES: no element is NaN.
 template <typename T>
 __device__ __forceinline__ uint4 PackVector(const float (&x)[kVector<T>]) {
   unsigned all[4];
@@ -161,7 +163,7 @@ __device__ __forceinline__ typename T::Storage AddElement(double scale, typename
   if (scale == 1) return T::Narrow(CanonicalNaN(T::Widen(x) + T::Widen(r)));
   return Store(T(), RoundedSum(T(), T::Widen(x), T::Widen(r), scale));
 }
-// The same of vectors.
+// AddElement for the elements of a vector.
 template <typename T>
 __device__ __forceinline__ VectorOf<typename T::Storage> AddVectors(double scale, VectorOf<typename T::Storage> x,
                                                                     const VectorOf<typename T::Storage>& r) {
@@ -169,7 +171,7 @@ __device__ __forceinline__ VectorOf<typename T::Storage> AddVectors(double scale
   for (int k = 0; k < kVector<T>; ++k) x.lanes[k] = AddElement<T>(scale, x.lanes[k], r.lanes[k]);
   return x;
 }
-// Of a scale of 1.
+// AddVectors for a scale of 1.
 template <typename T>
 __device__ __forceinline__ uint4 AddVectors(const uint4& x, const uint4& r) {
   float sum[kVector<T>], added[kVector<T>];
@@ -185,9 +187,10 @@ __device__ __forceinline__ uint4 AddVectors(const uint4& x, const uint4& r) {
   return AsWords(AddVectors<T>(1, AsVector<typename T::Storage>(x), AsVector<typename T::Storage>(r)));
 }
 
-// Calls body(affine) with the shortest way to the f32 parameters of a vector of T: affine(i, weight, bias) loads those
-// of the elements from i on. `channel_of(i)`: where they are unless each element has its own. REQUIRES: a vector has
-// one channel, or, where each element has its own, weight32, bias32 and i are aligned as vectors are.
+// Calls body(affine), where affine(i, weight, bias) loads the f32 parameters of the vector of T that begins at element
+// i, in the fastest way that these parameters allow. `channel_of(i)` is the index of the parameters of element i,
+// unless each element has its own. REQUIRES: a vector has one channel; or, if each element has its own parameters,
+// weight32, bias32 and i are aligned as vectors are.
 template <typename T, typename ChannelOf, typename Body>
 __device__ __forceinline__ void WithAffine(const Parameters& parameters, bool per_element, ChannelOf channel_of,
                                            Body body) {
@@ -228,8 +231,8 @@ __device__ __forceinline__ void WithAffine(const Parameters& parameters, bool pe
   }
 }
 
-// Narrow elements of one group, y = ((x - shift) - delta) * inverse * w + b. kInF64: never calculated in f32; else the
-// set says, and f64 is the exception.
+// Narrow elements of one group, y = ((x - shift) - delta) * inverse * w + b. kInF64: always calculated in f64.
+// Otherwise in f32 if the group says so, and single elements in f64 where f32 does not suffice.
 template <typename T, bool kInF64>
 class NarrowElements {
  public:
@@ -239,7 +242,7 @@ class NarrowElements {
   __device__ __forceinline__ NarrowElements(const GroupResult& group, const Parameters& parameters)
       : set_(group), set32_(ToF32(group.statistics)), parameters_(parameters) {}
 
-  // Element x with the parameters at `at`.
+  // y of element x, with the parameters at index `at`.
   __device__ __forceinline__ S One(S x, int64_t at) const {
     if (kInF64 || !set_.in_f32) return T::Narrow(Exact(x, AffineAt<double>(parameters_, at)));
     const Affine<float> affine = AffineAt<float>(parameters_, at);
@@ -249,8 +252,8 @@ class NarrowElements {
     return T::Narrow(mend ? Exact(x, AffineAt<double>(parameters_, at)) : y);
   }
 
-  // A vector of elements; their parameters lie at `at` and on, or all at `at`. False, rarely: they are to be taken one
-  // by one.
+  // y of a vector of elements, whose parameters are at index `at` and the following, or all at `at`. Returns false,
+  // rarely, if the elements must be calculated one by one.
   __device__ __forceinline__ bool Some(const uint4& x, int64_t at, bool per_element, uint4* y) const {
     if (!kInF64 && !set_.in_f32) return false;
     constexpr int kCount = kVector<T>;
@@ -286,7 +289,7 @@ class NarrowElements {
   }
 
  private:
-  // The parameters of kVector<T> elements, which are kept as Kept.
+  // Loads the parameters of kVector<T> elements, which memory holds as Kept.
   template <typename Kept>
   __device__ __forceinline__ void LoadBoth(int64_t at, Real (&weight)[kVector<T>], Real (&bias)[kVector<T>]) const {
     const Kept* const w = WeightOf<Kept>(parameters_);
@@ -308,13 +311,13 @@ class NarrowElements {
   const Parameters& parameters_;
 };
 
-// PowerNorm's scale of the elements of `k1` at position r0.
+// PowerNorm's scale of channel k1 at position r0.
 __device__ __forceinline__ PositionScale PreOf(const GroupWork& work, int64_t r0, int64_t k1) {
   const GroupStatistics& s = work.pre[r0 * work.groups + k1 / (work.keep1 / work.groups)].statistics;
   return {s.scale, s.inverse.hi, s.inverse.lo};
 }
 
-// Writes mean, inverse_std and moments of a group, those that are wanted.
+// Writes those of mean, inverse_std and moments of a group that are wanted.
 __device__ inline void StoreOutputs(const GroupOutputs& outputs, int64_t group, double counted,
                                     const FinishedStatistics& result) {
   if (outputs.in_f64) {

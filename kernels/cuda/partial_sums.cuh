@@ -1,6 +1,7 @@
-// The sums of one part of a group of narrow elements, straight from memory: a chunk of a row by the lanes of a group, a
-// block of one column by one thread. Used where all parts are summed and where those of a few groups are summed again.
-// Device functions; see kernels/summation_order.h for the order and kernels.h for GroupWork.
+// The sums of one part of a group of narrow elements, straight from memory: a chunk of a row by a lane group, or a
+// block of one column by one thread. See kernels/summation_order.h for the order, and kernels.h for GroupWork.
+// In the path: rows.cu and column_sums.cu sum all parts with it, statistics.cu those of the few groups that are summed
+// again. Device functions.
 #ifndef NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 #define NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 
@@ -15,12 +16,12 @@
 
 namespace normd::cuda {
 
-// Folds what comes one after the other, at most 2^kLevels values, pairwise by index: kept is what the binary digits of
-// the count so far say.
+// Folds values that come one after the other, at most 2^kLevels, pairwise by index. The values kept at any time are
+// those of the binary digits of the count so far.
 template <int kLevels>
 class PairwiseStack {
  public:
-  // REQUIRES: `index` counts from 0.
+  // Adds the next value. REQUIRES: `index` counts the calls from 0.
   __device__ __forceinline__ void Push(int64_t index, double value) {
     bool moving = true;
 #pragma unroll
@@ -34,7 +35,7 @@ class PairwiseStack {
       }
     }
   }
-  // Of `count` values; 0 of none.
+  // The fold of the `count` values that were added; 0 if there are none.
   __device__ __forceinline__ double Total(int64_t count) const {
     double total = 0;
     bool any = false;
@@ -51,16 +52,16 @@ class PairwiseStack {
   double kept_[kLevels + 1] = {};
 };
 
-// One chunk of a group.
+// The place of one chunk of a group.
 struct ChunkPlace {
   int64_t group = 0;
-  int64_t part = 0;   // in work.parts
-  int64_t first = 0;  // element of x
-  int64_t mask = 0;   // byte of the mask
+  int64_t part = 0;   // index in work.parts
+  int64_t first = 0;  // index of the first element in x
+  int64_t mask = 0;   // index of the first byte in the mask
   int n = 0;          // elements
 };
 
-// Chunks in the order of memory.
+// The place of chunk `item`; chunks are numbered in the order of memory.
 __device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, int64_t item) {
   const int64_t of_segment = order::RowChunks(work.statistic_reduce1);
   const Division segment = of_segment == 1 ? Division{item, 0} : Divide(item, of_segment);
@@ -76,7 +77,7 @@ __device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, int64_t ite
           .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};
 }
 
-// The sums of a chunk about `shift`, in the first lane.
+// The sums of a chunk about `shift`. The first lane has the result.
 template <typename T, typename Real, bool kCentred, int kLanes>
 __device__ __forceinline__ PairSums SumNarrowChunk(LaneGroup<kLanes> lanes, const GroupWork& work,
                                                    const ChunkPlace& place, Real shift) {
@@ -98,7 +99,7 @@ __device__ __forceinline__ PairSums SumNarrowChunk(LaneGroup<kLanes> lanes, cons
   return SumChunk<kCentred, NarrowSums<Real>>(lanes, place.n, take);
 }
 
-// Whether a position is in the statistics.
+// True if position p enters the statistics.
 __device__ __forceinline__ bool Counts(const GroupWork& work, int64_t p) {
   return work.mask == nullptr || work.mask[p] != 0;
 }

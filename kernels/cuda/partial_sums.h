@@ -1,5 +1,7 @@
-// The sums of the parts of statistics groups, one launch each: what statistics.cu asks of rows.cu and column_sums.cu;
-// and what apply.cu asks of column_apply.cu. See kernels.h for GroupWork.
+// The launches that the .cu files start for one another: the sums of the parts of statistics groups, which
+// statistics.cu asks of rows.cu and column_sums.cu, and the apply pass over columns, which apply.cu asks of
+// column_apply.cu. See kernels.h for GroupWork. Threads: safe from any thread, with one thread per stream; nothing here
+// waits.
 #ifndef NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
 #define NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
 
@@ -7,22 +9,24 @@
 
 namespace normd::cuda {
 
-// work.parts of the groups that are in `round`. Rows: [set][segment][chunk]; columns: [keep0][part][column],
-// a part being `fold` blocks.
+// Writes work.parts of the groups that are in `round`. The parts of rows are [group][segment][chunk], those of columns
+// [keep0][part][column], where a part is work.fold blocks.
 cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
-// How many blocks of columns SumColumnParts makes one part of in `round`: what work.fold has to say.
+// The number of blocks of positions that SumColumnParts makes one part of in `round`: the value that work.fold must
+// have.
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round);
 
-// work.magnitudes, of f64.
+// Writes work.magnitudes, for f64 elements.
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 
-// The elements of y of narrow groups in columns: each thread keeps the statistics of its own.
+// The apply pass over narrow elements in Pattern::kColumns.
 cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                          cudaStream_t stream);
 
-// Enough blocks to fill the device, for kernels whose threads take item after item.
+// The number of blocks for a kernel whose threads take item after item: enough for all items, but no more than fill the
+// device.
 inline int64_t EnoughBlocks(const DeviceLimits& limits, int64_t items, int64_t items_per_block) {
   const int64_t needed = items / items_per_block + (items % items_per_block != 0);
   const int64_t filled = int64_t{16} * limits.multiprocessors;

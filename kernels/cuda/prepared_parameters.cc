@@ -39,14 +39,14 @@ absl::StatusOr<std::shared_ptr<const DeviceCopy>> DeviceCopy::Make(const HostPar
   NORMD_CUDA_RETURN_STATUS(put(host.bias, &made->parameters_.bias), "cudaMemcpy of parameters");
   NORMD_CUDA_RETURN_STATUS(put(host.weight32, &made->parameters_.weight32), "cudaMemcpy of parameters");
   NORMD_CUDA_RETURN_STATUS(put(host.bias32, &made->parameters_.bias32), "cudaMemcpy of parameters");
-  // The copies were made on another stream than the workers', which do not wait for it.
+  // The copies were made on another stream than those of the workers, which do not wait for it.
   NORMD_CUDA_RETURN_STATUS(cudaStreamSynchronize(nullptr), "cudaMemcpy of parameters");
   made->parameters_.fit_f32 = host.fit_f32;
   made->parameters_.equal_f32 = host.equal_f32;
   return made;
 }
 
-// On whatever thread gives the parameters up: the memory is freed by a worker, because freeing waits for the device.
+// Any thread may give the parameters up. A stream worker frees the memory, because freeing waits for the device.
 DeviceCopy::~DeviceCopy() {
   if (memory_ != nullptr) deferred_->Add(memory_);
 }

@@ -1,6 +1,7 @@
-// Prepared parameters of the CUDA backend: the host's, which travel with the first job that uses them, and from the
-// second use on a copy in device memory, which a session's parameters get and those of a single call do not.
-// In the path: made by backend.cc, asked by job_list.cc for each job. Thread-safe.
+// Prepared parameters of the CUDA backend. At the first use the host's parameters are uploaded with the job; from the
+// second use on there is a copy in device memory. So the parameters of a session get a copy, and those of a single call
+// do not.
+// In the path: backend.cc makes them (Backend::Prepare), job_list.cc calls Use for each job. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_PREPARED_PARAMETERS_H_
 #define NORMD_KERNELS_CUDA_PREPARED_PARAMETERS_H_
 
@@ -17,9 +18,11 @@
 
 namespace normd::cuda {
 
-// Weight, bias, and both as f32 in device memory, one behind the other. Freed by a worker.
+// A copy of HostParameters in device memory: weight, bias, and both as f32. A stream worker frees the memory later.
 class DeviceCopy {
  public:
+  // Copies `host` to the current device and waits for the copy. RESOURCE_EXHAUSTED if the device has no room, else what
+  // StatusOf says.
   static absl::StatusOr<std::shared_ptr<const DeviceCopy>> Make(const HostParameters& host,
                                                                 std::shared_ptr<DeferredFree> deferred);
   DeviceCopy() = default;
@@ -40,8 +43,8 @@ class CudaParameters final : public PreparedParameters {
   CudaParameters(std::shared_ptr<const HostParameters> host, std::shared_ptr<DeferredFree> deferred)
       : PreparedParameters(std::move(host)), deferred_(std::move(deferred)) {}
 
-  // The copy for one more use, on the current device; null where the host's go along with the job: at the first use,
-  // and where the device has no room. Other errors are those of CUDA.
+  // Counts one more use and returns the copy on the current device; null if the job must upload the host's parameters:
+  // at the first use, and while the device has no room. Other errors are those of CUDA.
   absl::StatusOr<std::shared_ptr<const DeviceCopy>> Use() const;
 
  private:

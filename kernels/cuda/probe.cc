@@ -10,7 +10,7 @@
 namespace normd {
 namespace {
 
-// "CUDA driver 12.4" from the driver's 12040; says so where there is no driver.
+// "CUDA driver 12.4" for the driver's 12040, or "no CUDA driver".
 std::string DriverVersion() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) return "no CUDA driver";

@@ -1,6 +1,7 @@
-// The sums of kernels/summation_order.h on a GPU: a chunk of a row belongs to the threads of one warp (or to 8 or 16 of
-// them, where rows are short), lane l holding partials l, l + lanes, ...; parts are folded pairwise by index. The bits
-// are those of the CPU, for EXACT and for FAST. Also how a chunk comes to shared memory.
+// The sums of kernels/summation_order.h on a GPU. A chunk of a row belongs to a lane group: the 32 threads of a warp,
+// or 8 or 16 of them where rows are short. Lane l holds partial sums l, l + lanes, ..., and parts are folded pairwise
+// by index. The bits are those of the CPU, for EXACT and for FAST. This file also brings chunks to shared memory.
+// In the path: included by the kernels that sum rows. Device functions; all lanes of a lane group call them together.
 #ifndef NORMD_KERNELS_CUDA_REDUCE_CUH_
 #define NORMD_KERNELS_CUDA_REDUCE_CUH_
 
@@ -18,11 +19,11 @@
 
 namespace normd::cuda {
 
-// kLanes neighbouring threads of one warp: 8, 16 or 32.
+// A lane group: kLanes adjacent threads of one warp, 8, 16 or 32.
 template <int kLanes>
 struct LaneGroup {
   int lane;
-  unsigned mask;  // its threads in the warp
+  unsigned mask;  // the bits of its threads in the warp
 
   static __device__ __forceinline__ LaneGroup This() {
     const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
@@ -55,14 +56,15 @@ struct NarrowSums {
       static_cast<int>(std::is_same_v<Real, float> ? order::kFastPartials : order::kPartials);
   Value first = 0, second = 0;
 
-  // `is_abs`: |diff| instead of its square. |diff| is diff times its sign, which a fused multiply-add adds exactly.
+  // Adds diff. `is_abs`: |diff| instead of its square. |diff| is diff times its sign, which a fused multiply-add adds
+  // exactly.
   template <bool kCentred>
   __device__ __forceinline__ void Take(Value diff, bool is_abs) {
     if constexpr (kCentred) {
       first += diff;
       second = std::fma(diff, diff, second);
     } else {
-      // diff, or 1 with its sign: masks that no loop chooses anew.
+      // The factor is diff, or 1 with the sign of diff. It is made by masks, which are constant throughout a loop.
       using Bits = std::conditional_t<std::is_same_v<Value, float>, uint32_t, uint64_t>;
       const Bits kept = is_abs ? std::bit_cast<Bits>(Value{-0.0}) : ~Bits{0};
       const Bits one = is_abs ? std::bit_cast<Bits>(Value{1}) : Bits{0};
@@ -77,7 +79,7 @@ struct NarrowSums {
   static __device__ __forceinline__ DoublePair AsPair(Value v) { return {static_cast<double>(v), 0}; }
 };
 
-// The same of f64 elements, in pairs.
+// One partial sum of f64 elements, in pairs.
 struct WideSums {
   using Real = double;
   using Value = DoublePair;
@@ -104,7 +106,8 @@ __device__ __forceinline__ DoublePair WideDifference(double x, double lo, double
   return Renormalise(exact.hi, exact.lo + value.lo);
 }
 
-// What is summed of an f64 element: its scaled difference from the shift, its scaled value, or its term of kPowerSum.
+// The value that is summed for an f64 element: its scaled difference from the shift, its scaled value, or its term of
+// kPowerSum.
 template <bool kCentred>
 __device__ __forceinline__ DoublePair WideValue(const GroupWork& work, const GroupState& state, DoublePair x) {
   if constexpr (kCentred) {
@@ -115,7 +118,7 @@ __device__ __forceinline__ DoublePair WideValue(const GroupWork& work, const Gro
   }
 }
 
-// Partials folded by halves: p[i] += p[i + width / 2]. The first lane's result is the sum.
+// Folds the partial sums by halves: p[i] += p[i + width / 2]. The first lane has the result.
 template <typename Sums, int kLanes>
 __device__ __forceinline__ typename Sums::Value FoldPartials(LaneGroup<kLanes> lanes,
                                                              typename Sums::Value (&own)[Sums::kPartials / kLanes]) {
@@ -130,8 +133,8 @@ __device__ __forceinline__ typename Sums::Value FoldPartials(LaneGroup<kLanes> l
   return sum;
 }
 
-// The sums of elements [begin, begin + n) of a chunk, in the first lane. `take(i, sums)` adds element i, or leaves it
-// out.
+// The sums of elements [begin, begin + n) of a chunk; the first lane has the result. `take(i, sums)` adds element i to
+// `sums`, or leaves it out.
 template <bool kCentred, typename Sums, int kLanes, typename Take>
 __device__ __forceinline__ PairSums SumRun(LaneGroup<kLanes> lanes, int begin, int n, Take take) {
   constexpr int kPartials = Sums::kPartials;
@@ -188,7 +191,8 @@ __device__ __forceinline__ PairSums SumRun(LaneGroup<kLanes> lanes, int begin, i
   return total;
 }
 
-// A chunk: in f64 one run, in f32 up to four, added pairwise by index in f64. In the first lane.
+// The sums of a chunk of n elements: one run in f64, up to four in f32, which are added pairwise by index in f64. The
+// first lane has the result.
 template <bool kCentred, typename Sums, int kLanes, typename Take>
 __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Take take) {
   if constexpr (std::is_same_v<typename Sums::Real, float>) {
@@ -198,7 +202,7 @@ __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Tak
       const int left = n - begin;
       return SumRun<kCentred, Sums>(lanes, begin, left < kRun ? left : kRun, take);
     };
-    // Two runs a turn, so that there is one copy of the loop.
+    // Two runs for each turn, so that there is one copy of the loop.
     PairSums total;
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += 2 * kRun) {
@@ -216,8 +220,8 @@ __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Tak
   }
 }
 
-// The parts [begin, end) of `of(i)`, at most 2^kLevels of them and at least one, folded pairwise by index. REQUIRES:
-// begin is a multiple of 2^kLevels.
+// Folds the parts of(i), begin <= i < end, pairwise by index. There are at least one and at most 2^kLevels parts.
+// REQUIRES: begin is a multiple of 2^kLevels.
 template <int kLevels, typename Part, typename Of, typename AddTo>
 __device__ __forceinline__ Part FoldTree(int64_t begin, int64_t end, Of of, AddTo add) {
   if constexpr (kLevels == 0) {
@@ -230,8 +234,8 @@ __device__ __forceinline__ Part FoldTree(int64_t begin, int64_t end, Of of, AddT
   }
 }
 
-// Where a group's first sums begin, about the first of x: kFast the mean of a sample, else the first element; 0 where
-// that is not finite. By all lanes.
+// The first shift of a group whose first elements are at x: the mean of a sample for kFast, else the first element; 0
+// if that is not finite. All lanes call it and have the result.
 template <typename T, int kLanes>
 __device__ __forceinline__ double ShiftOf(T type, LaneGroup<kLanes> lanes, Precision precision,
                                           const typename T::Storage* x, int64_t n) {
@@ -255,7 +259,7 @@ __device__ __forceinline__ double ShiftOf(T type, LaneGroup<kLanes> lanes, Preci
 
 inline constexpr int kVectorBytes = 16;
 
-// Shared memory that a part of n elements takes, wherever it begins in memory.
+// The bytes of shared memory that a part of n elements needs, whatever its alignment in memory.
 constexpr int64_t SlotBytes(int64_t n, int64_t element_bytes) {
   return order::CeilDiv(n * element_bytes, kVectorBytes) * kVectorBytes + kVectorBytes;
 }
@@ -265,8 +269,8 @@ __device__ __forceinline__ int MisalignedElements(const S* p) {
   return static_cast<int>(reinterpret_cast<uintptr_t>(p) % kVectorBytes / sizeof(S));
 }
 
-// Calls vector(i) for each whole, aligned 16-byte vector of the n elements at p, single(i) for each element before and
-// behind them; the lanes shares them out.
+// Calls vector(i) for each whole, aligned 16-byte vector of the n elements at p, and single(i) for each element before
+// and after them. The lanes share the calls.
 template <int kUnroll, int kLanes, typename S, typename Vector, typename Single>
 __device__ __forceinline__ void ForVectors(LaneGroup<kLanes> lanes, const S* p, int n, Vector vector, Single single) {
   constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(S));
@@ -282,7 +286,7 @@ __device__ __forceinline__ void ForVectors(LaneGroup<kLanes> lanes, const S* p, 
   for (int i = head + vectors * kElements + lanes.lane; i < n; i += kLanes) single(i);
 }
 
-// Copies 16 bytes to shared memory; they are there once this thread has come from WaitForCopies().
+// Starts a copy of 16 bytes to shared memory, which is complete once this thread has returned from WaitForCopies().
 __device__ __forceinline__ void CopyVector(void* to, const void* from) {
 #if defined(__CUDA_ARCH__)
   const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -297,9 +301,9 @@ __device__ __forceinline__ void WaitForCopies() {
 #endif
 }
 
-// Brings the n elements at `from` to shared memory, at the same distance from alignment. They are there once all of the
-// lanes have come from WaitForCopies() and met. REQUIRES: `slot` is aligned to 16 bytes and has SlotBytes(n); `from` is
-// aligned to its elements.
+// Starts to copy the n elements at `from` to shared memory, at the same distance from alignment. The copy is complete
+// once all lanes have returned from WaitForCopies() and have been synchronised. REQUIRES: `slot` is aligned to 16 bytes
+// and has SlotBytes(n) bytes; `from` is aligned to its elements.
 template <int kLanes, typename S>
 __device__ __forceinline__ void Stage(LaneGroup<kLanes> lanes, const S* from, int n, unsigned char* slot) {
   S* const to = reinterpret_cast<S*>(slot) + MisalignedElements(from);

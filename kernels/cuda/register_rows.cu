@@ -1,8 +1,8 @@
-// FAST rows whose elements stay in registers between the sums and y: one read from memory, one write, and shared memory
-// for what warps tell each other alone. A run of kernels/summation_order.h belongs to 8 lanes (16 where elements have
-// four bytes): a vector of 16 bytes is a lane's own partials of 64 elements, so that loads are whole and nothing is
-// exchanged before the run is summed. Where few rows would leave the device idle, a run is a whole warp's, which shares
-// out its steps. What FitsInRegisters() leaves out is fused_rows.cu's.
+// Both passes over FAST rows whose elements stay in registers between the sums and y: one read from memory, one write,
+// and shared memory only for sums that warps exchange. A run of kernels/summation_order.h belongs to 8 lanes (16 where
+// elements have four bytes): a vector of 16 bytes holds one lane's partial sums of 64 elements, so that loads are whole
+// vectors and nothing is exchanged before the run is summed. Where few rows would leave the device idle, a run belongs
+// to a whole warp, which shares its steps. fused_rows.cu takes the rows that FitsInRegisters() refuses.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -23,31 +23,31 @@ namespace {
 constexpr int kRun = static_cast<int>(order::kFastRowRun);
 constexpr int kPartials = static_cast<int>(order::kFastPartials);
 constexpr int kStepVectors = static_cast<int>(order::kFastRowStep / order::kFastPartials);
-constexpr int kRunVectors = kRun / kPartials;  // that a lane holds of a whole run
+constexpr int kRunVectors = kRun / kPartials;  // vectors of a whole run that a lane holds
 // A thread has at most 128 registers, half of them for elements.
-constexpr int kMaxWarps = 16;   // of a block
-constexpr int kMaxCluster = 8;  // the size that every device with clusters takes
-// Warps that a block has of a row, as long as clusters go on.
+constexpr int kMaxWarps = 16;   // warps of a block
+constexpr int kMaxCluster = 8;  // blocks; the size that every device with clusters supports
+// The most warps of a block for one row while a cluster can still grow.
 constexpr int kBlockWarps = 8;
-// Of a block whose warps hold rows of their own.
+// The warps of a block whose warps have rows of their own.
 constexpr int kShortRowWarps = 4;
-// Warps of a multiprocessor under which runs are split.
+// Runs are split if there would be fewer warps than this for each multiprocessor.
 constexpr int kSplitWarps = 4;
 
-// Lanes that have a partial sum of a run of T each, several of them; and how often they fit a warp.
+// The number of lanes that share a run of T, each with several partial sums; and the number of such runs in a warp.
 template <typename T>
 inline constexpr int kRunLanes = kPartials / kVector<T>;
 template <typename T>
 inline constexpr int kWarpRuns = kWarp / kRunLanes<T>;
 
-// How a launch cuts rows.
+// How a launch divides rows.
 struct Cut {
-  int vectors = kRunVectors;  // at most, that a lane holds
-  bool split = false;         // a run is a warp's
-  int runs = 1;               // of a row in a warp, a power of two
-  int warps = 1;              // of a row in a block
+  int vectors = kRunVectors;  // the most vectors that a lane holds
+  bool split = false;         // a whole warp shares a run
+  int runs = 1;               // runs of a row in a warp, a power of two
+  int warps = 1;              // warps of a row in a block
   int cluster = 1;            // blocks of a row
-  int block_warps = 1;        // over `warps`: of several rows
+  int block_warps = 1;        // warps of a block; more than `warps`: of several rows
 };
 
 struct KernelParameters {
@@ -55,9 +55,10 @@ struct KernelParameters {
   Cut cut;
 };
 
-// Partials folded by halves, as FoldPartials does, where lane l has partials kOwn * l and on: what kLanes lanes of
-// `mask` have, of which this is number `lane`. In every lane. While several values are a lane's own it gives half of
-// them away and takes half of another's; those of one lane are then folded by halves among the lanes that have them.
+// Folds partial sums by halves in the order of FoldPartials, where lane l has partial sums kOwn * l and the following.
+// The kLanes lanes are those of `mask`, and this lane is number `lane` of them. All lanes have the result. While a lane
+// has several values, it gives half of them away and receives half of another lane's; the values of one lane are then
+// folded by halves among the lanes that have them.
 template <int kOwn, int kLanes>
 __device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&own)[kOwn]) {
   float half[kOwn];
@@ -84,12 +85,13 @@ __device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&
   return sum;
 }
 
-// What the warps of a row tell each other; two, so that one is written while the other is still read.
+// The sums that the warps of a row exchange. A row has two of these, so that one is written while the other is still
+// read.
 struct WarpSums {
   double first[kMaxWarps], second[kMaxWarps];
 };
 
-// kSplit: the lanes of a run are there kWarpRuns times, each time with a part of its steps.
+// One row. kSplit: a run has kWarpRuns times as many lanes, each with a part of the run's steps.
 template <typename T, bool kCentred, int kVectors, bool kSplit>
 class RegisterRow {
  public:
@@ -106,7 +108,7 @@ class RegisterRow {
     mask_ = width == kWarp ? ~0u : ((1u << width) - 1) << (in_warp - in_warp % width);
     if (cut_.cluster > 1) rank_ = static_cast<int>(blockIdx.x) % cut_.cluster;
     if (InSeveralWarps()) warp_ = rank_ * cut_.warps + static_cast<int>(threadIdx.x) / kWarp;
-    // The elements of this lane's fellows lie together, kVectors * kPartials of them.
+    // The lanes that share a part have kVectors * kPartials contiguous elements.
     const int part = kSplit ? warp_ * kWarpRuns<T> + in_warp / kLanes : warp_ * cut_.runs + in_warp % width / kLanes;
     constexpr int kPart = kSplit ? kVectors * kPartials : kRun;
     const int64_t left = launch_.n - static_cast<int64_t>(part) * kPart;
@@ -123,7 +125,7 @@ class RegisterRow {
     if constexpr (kCentred) UnpackVector<T>(Load(x, residual, lane_ * kOwn), sample);
     LoadAll(x + offset_);
     if (residual != nullptr) {
-      // h may lie where the samples of others come from.
+      // h may overwrite the elements that other lanes sample.
       if constexpr (kCentred) {
         if (InSeveralWarps()) {
           Meet();
@@ -149,13 +151,13 @@ class RegisterRow {
     StayPacked();
     Apply(finished, static_cast<S*>(range_.y) + begin + offset_);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    // A block's shared memory lives as long as others may read it.
+    // A block must not end while other blocks may read its shared memory.
     if (cut_.cluster > 1) cooperative_groups::this_cluster().sync();
 #endif
   }
 
  private:
-  // body(v) for the vectors that are there.
+  // Calls body(v) for the vectors that this lane has.
   template <typename Body>
   __device__ __forceinline__ void ForVectors(Body body) const {
 #pragma unroll
@@ -163,7 +165,7 @@ class RegisterRow {
       if (v < count_) body(v);
     }
   }
-  // Loads want no condition each.
+  // Loads all vectors, without a condition for each load in the usual case.
   __device__ __forceinline__ void LoadAll(const S* x) {
     if (count_ == kVectors) {
 #pragma unroll
@@ -173,13 +175,13 @@ class RegisterRow {
     }
   }
 
-  // Elements [at, at + kOwn) of the row, the residual added.
+  // Elements [at, at + kOwn) of the row, with the residual added.
   __device__ __forceinline__ uint4 Load(const S* x, const S* residual, int at) const {
     uint4 words = *reinterpret_cast<const uint4*>(x + at);
     if (residual != nullptr) words = AddVectors<T>(words, *reinterpret_cast<const uint4*>(residual + at));
     return words;
   }
-  // Several loads before the first store, which may be to what is loaded.
+  // Makes several loads before the first store, which may overwrite the loaded elements.
   __device__ __forceinline__ void AddResidual(const S* residual, S* h) {
     constexpr int kUnrolled = std::min(kVectors, 4);
 #pragma unroll
@@ -198,7 +200,7 @@ class RegisterRow {
     }
   }
 
-  // Where the sums begin: see ShiftOf of reduce.cuh. `sample`: the row's first elements, in every run's lanes.
+  // The first shift: see ShiftOf of reduce.cuh. `sample` has the row's first elements, in the lanes of every run.
   __device__ __forceinline__ double ShiftOf(Precision precision, const float (&sample)[kOwn]) const {
     if constexpr (!kCentred) return 0;
     double shift = 0;
@@ -214,7 +216,7 @@ class RegisterRow {
     return FoldOwn<kOwn, kLanes>(lane_, mask_, own);
   }
 
-  // Keeps the compiler from keeping elements that it has unpacked, which are twice the registers.
+  // Keeps the compiler from holding unpacked elements, which take twice the registers.
   __device__ __forceinline__ void StayPacked() {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -222,7 +224,7 @@ class RegisterRow {
     }
   }
 
-  // The run's sums about `shift`, in every lane of it.
+  // The sums of the run about `shift`. Every lane of the run has the result.
   __device__ __forceinline__ PairSums FastSums(float shift) {
     StayPacked();
     if (!kCentred && launch_.statistic == Statistic::kAbsSum) return FastSumsOf<true>(shift);
@@ -231,12 +233,12 @@ class RegisterRow {
   template <bool kIsAbs>
   __device__ __forceinline__ PairSums FastSumsOf(float shift) const {
     float first[kOwn], second[kOwn];
-    // Four partials at a time: fewer registers than all of a vector's.
+    // Four partial sums at a time need fewer registers than all of a vector's.
     constexpr int kUnrolled = 4;
 #pragma unroll
     for (int from = 0; from < kOwn; from += kUnrolled) {
       NarrowSums<float> totals[kUnrolled];
-      // Steps after `begin`, of this lane.
+      // Sums this lane's vectors of the step that begins at vector `begin`.
       const auto sum_step = [&](int begin, NarrowSums<float>(&sums)[kUnrolled]) {
 #pragma unroll
         for (int v = begin; v < begin + kStepVectors && v < kVectors; ++v) {
@@ -250,7 +252,7 @@ class RegisterRow {
         }
       };
       if constexpr (kSplit) {
-        // Added in the order of steps, wherever they were summed.
+        // Adds the steps in their order, whichever lanes have summed them.
         constexpr int kSteps = kVectors / kStepVectors;
         NarrowSums<float> steps[kSteps][kUnrolled];
 #pragma unroll
@@ -280,7 +282,7 @@ class RegisterRow {
     }
     return {{kCentred ? static_cast<double>(Fold(first)) : 0, 0}, {static_cast<double>(Fold(second)), 0}};
   }
-  // What the lane of the same partials has, `fellow` of the warp's.
+  // The sums of the lane that has the same partial sums in part `fellow` of the warp.
   __device__ __forceinline__ NarrowSums<float> FromFellow(const NarrowSums<float>& sums, int fellow) const {
     NarrowSums<float> theirs;
     if constexpr (kCentred) theirs.first = __shfl_sync(mask_, sums.first, fellow * kLanes + lane_);
@@ -288,8 +290,8 @@ class RegisterRow {
     return theirs;
   }
 
-  // The sums of the chunk that begins with this warp's elements, in its first run's lanes; 0 in others. Rarely: from
-  // memory, which still has what was loaded.
+  // The EXACT sums of the chunk that begins with this warp's elements, in the lanes of the warp's first run; 0 in other
+  // lanes. This is rare, and reads the elements from memory, which still has them.
   __device__ __forceinline__ PairSums ExactSums(const S* x, const S* residual, int64_t begin, double shift) const {
     constexpr int kChunk = static_cast<int>(order::kRowChunk);
     const int at = warp_ * (kSplit ? 1 : cut_.runs) * kRun;
@@ -306,15 +308,15 @@ class RegisterRow {
       sums.template Take<kCentred>(kCentred ? wide - shift : wide, is_abs);
     };
     const auto lanes = LaneGroup<kLanes>::This();
-    // All lanes of a run sum all of it; of those of several runs the first ones' is taken.
+    // The lanes of every run sum the whole chunk; the result of the first run is used.
     const PairSums sum =
         SumRun<kCentred, NarrowSums<double>>(lanes, 0, static_cast<int>(left < kChunk ? left : kChunk), take);
     const bool is_first_run = kSplit || static_cast<int>(threadIdx.x) % (kLanes * cut_.runs) < kLanes;
     return is_first_run ? lanes.FromFirst(sum) : PairSums();
   }
 
-  // The row's sums from those of its runs: pairwise by index, what is not there counting 0, which changes no sum that
-  // began with +0.
+  // The sums of the row from those of its runs, folded pairwise by index. Missing runs count as 0, which changes no sum
+  // that began with +0.
   __device__ __forceinline__ PairSums Total(PairSums sum, int turn) const {
     if constexpr (!kSplit) {
       for (int step = kLanes; step < kLanes * cut_.runs; step *= 2) AddFrom(&sum, step);
@@ -362,7 +364,7 @@ class RegisterRow {
     __syncthreads();
   }
 
-  // `y`: of this lane's first element.
+  // Writes the elements of y. `y` is the place of this lane's first element.
   __device__ __forceinline__ void Apply(const FinishedStatistics& finished, S* y) const {
     const Parameters& parameters = range_.parameters;
     if (!finished.finite || !parameters.fit_f32 || !finished.elements_in_f32) return ApplySlowly(finished, y);
@@ -387,8 +389,8 @@ class RegisterRow {
     return row_ % range_.keep1 * range_.index.channels_per_keep1 + channel;
   }
 
-  // Rarely: values that are not finite or not in the range of f32. The elements go to y first, and from there one by
-  // one, so that no register is chosen when the kernel runs.
+  // The rare case of values that are not finite or not in the range of f32. The elements are stored to y first and
+  // recalculated from there one by one, so that no register is indexed by a run-time value.
   __device__ __forceinline__ void ApplySlowly(const FinishedStatistics& finished, S* y) const {
     const bool fit = range_.parameters.fit_f32;
     const GroupResult applied = {finished.statistics, finished.elements_in_f32 && fit, !finished.finite || !fit};
@@ -414,16 +416,16 @@ class RegisterRow {
   const RowRange& range_;
   const int64_t row_;  // in the range
   WarpSums* const sums_;
-  unsigned mask_;            // the row's lanes in this warp
-  int lane_ = 0;             // in the run
-  int rank_ = 0, warp_ = 0;  // of the row
-  int count_ = 0;            // vectors that are there
-  int offset_ = 0;           // of the first, elements of the row
+  unsigned mask_;            // the bits of the row's lanes in this warp
+  int lane_ = 0;             // index in the run
+  int rank_ = 0, warp_ = 0;  // block and warp of the row
+  int count_ = 0;            // vectors that this lane has
+  int offset_ = 0;           // index in the row of this lane's first element
   bool is_first_ = false;
   uint4 data_[kVectors];
 };
 
-// Rows of few vectors need few registers, and threads instead.
+// Rows of few vectors need few registers, and gain from more threads instead.
 template <int kVectors, bool kSplit>
 struct LaunchBounds {
   static constexpr bool kWhole = kVectors == kRunVectors;
@@ -443,7 +445,7 @@ __global__ void __launch_bounds__(LaunchBounds<kVectors, kSplit>::kThreads, Laun
     const int width = kSplit ? kWarp : kRunLanes<T> * p.cut.runs;
     row = row * (p.cut.block_warps * (kWarp / width)) + static_cast<int>(threadIdx.x) / width;
   }
-  if (row >= p.launch.rows) return;  // the row's lanes together
+  if (row >= p.launch.rows) return;  // all lanes of the row leave together
   RegisterRow<T, kCentred, kVectors, kSplit>(p, RangeOf(p.launch, row), row, reinterpret_cast<WarpSums*>(shared))
       .Normalise();
 }
@@ -454,9 +456,10 @@ int64_t NextPowerOfTwo(int64_t x) {
   return power;
 }
 
-// Runs of a warp.
+// The number of runs in a warp.
 int RunsOfWarp(DType dtype) { return kWarp * kVectorBytes / static_cast<int>(SizeOf(dtype)) / kPartials; }
 
+// Chooses how to divide rows of n elements. Returns false if they do not fit in registers.
 bool CutRow(const DeviceLimits& limits, DType dtype, int64_t n, int64_t rows, Cut* cut) {
   const int64_t runs = order::CeilDiv(n, kRun);
   const int in_warp = RunsOfWarp(dtype);
@@ -481,7 +484,7 @@ bool CutRow(const DeviceLimits& limits, DType dtype, int64_t n, int64_t rows, Cu
   // 16-bit rows of 64 Ki elements are faster in one block than in two.
   const int most = dtype == DType::kF32 || cut->split ? kBlockWarps : kMaxWarps;
   while (cut->cluster < max_cluster && of_block() > most) cut->cluster *= 2;
-  // Few rows do not fill the device otherwise.
+  // Few rows would not fill the device otherwise.
   while (cut->cluster < max_cluster && rows * cut->cluster < limits.multiprocessors && of_block() > 1)
     cut->cluster *= 2;
   cut->warps = cut->block_warps = of_block();

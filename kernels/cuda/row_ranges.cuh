@@ -1,4 +1,6 @@
-// Which job a row of a launch belongs to. Read by the kernels that take rows of several jobs. Pure functions.
+// Finds the job that a row of a launch belongs to.
+// In the path: included by the kernels that take rows of several jobs (fused_rows.cu, register_rows.cu). Pure
+// functions.
 #ifndef NORMD_KERNELS_CUDA_ROW_RANGES_CUH_
 #define NORMD_KERNELS_CUDA_ROW_RANGES_CUH_
 
@@ -9,7 +11,7 @@
 
 namespace normd::cuda {
 
-// The range that row `row` of the launch is in.
+// The range that row `row` of the launch lies in.
 __device__ __forceinline__ const RowRange& RangeOf(const RowLaunch& launch, int64_t row) {
   if (launch.ranges == nullptr) return launch.one;
   int low = 0;

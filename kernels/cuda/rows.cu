@@ -1,5 +1,6 @@
-// Rows that do not fit on chip, or whose groups have several segments, masks or given statistics: the sums of their
-// chunks, a warp (or 8 or 16 threads) a chunk.
+// The reduce pass of Pattern::kRows for rows that fused_rows.cu does not take (they do not fit on chip, have f64
+// elements, or belong to groups with several segments or masks): the sums of their chunks, one chunk for each lane
+// group.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -19,7 +20,7 @@ int64_t Items(const GroupWork& work) {
   return work.StatisticsGroups() * work.reduce0 * order::RowChunks(work.statistic_reduce1);
 }
 
-// Calls body(place) for the chunks of this group.
+// Calls body(place) for the chunks of this lane group.
 template <int kLanes, typename Body>
 __device__ __forceinline__ void ForChunks(const GroupWork& work, int64_t items, Body body) {
   const int groups = static_cast<int>(blockDim.x) / kLanes;

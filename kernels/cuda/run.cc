@@ -10,7 +10,7 @@
 namespace normd::cuda {
 namespace {
 
-// Returns what fails.
+// Returns an error from the enclosing function.
 #define NORMD_RETURN_IF_FAILED(expression)       \
   do {                                           \
     absl::Status normd_status = (expression);    \
@@ -53,7 +53,7 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
           .outputs = job.outputs};
 }
 
-// A launch of rows of `plan`, without any.
+// The launch for rows of `plan`, still without ranges.
 RowLaunch LaunchOf(const NormPlan& plan) {
   return {.dtype = plan.dtype,
           .statistic = plan.statistic,
@@ -66,7 +66,7 @@ bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
   return FitsInRegisters(limits, LaunchOf(*job.plan), RangeOf(job, 0));
 }
 
-// REQUIRES: all of them RunsInRegisters, or none.
+// Runs all rows of `jobs` in one launch. REQUIRES: the jobs have the same RowKey.
 absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
                           cudaStream_t stream) {
   RowLaunch launch = LaunchOf(*jobs.front()->plan);
@@ -82,7 +82,7 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
   if (ranges.size() > 1) {
     RowRange* table = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
-    // Whether the call has read it when it returns is the driver's choice.
+    // The driver decides whether the call has read the table when it returns.
     arena->Keep(table_on_host);
     NORMD_CUDA_RETURN_STATUS(
         cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
@@ -94,8 +94,8 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
                   "rows");
 }
 
-// One job with a launch for each step: residual, permutation, sums, elements; where rows fit on chip the last two are
-// one.
+// Runs one job with a launch for each step: residual, permutation, sums, elements. Where rows fit on chip, the last two
+// are one launch.
 class JobRun {
  public:
   JobRun(const DeviceLimits& limits, const DeviceJob& job, Arena* arena, cudaStream_t stream)
@@ -183,7 +183,7 @@ class JobRun {
     return absl::OkStatus();
   }
 
-  // The groups of the plan itself.
+  // The statistics groups of the plan itself.
   GroupWork PlanGroups() const {
     GroupWork work;
     work.x = x_;
@@ -194,7 +194,7 @@ class JobRun {
     work.reduce1 = plan_.reduce1;
     work.statistic_reduce1 = plan_.statistic_reduce1;
     work.statistic = plan_.statistic;
-    // f64 streams are calculated in pairs, whatever the plan says.
+    // f64 elements are calculated in pairs, whatever the plan says.
     work.precision = work.wide() ? Precision::kExact : plan_.precision;
     work.rule = RuleOf(plan_);
     work.mask = job_.mask;
@@ -206,7 +206,7 @@ class JobRun {
     return work;
   }
 
-  // PowerNorm: the groups of each position, as rows.
+  // PowerNorm: the groups of channels of each position, as adjacent rows.
   GroupWork PositionGroups() const {
     GroupWork work;
     work.x = x_;
@@ -273,7 +273,7 @@ class JobRun {
   void* y_ = nullptr;
 };
 
-// What jobs must have in common to share a launch.
+// The properties that jobs must have in common to share a launch.
 struct RowKey {
   DType dtype;
   Statistic statistic;
@@ -290,7 +290,7 @@ RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
           plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 
-// Whether a residual is added where rows are read.
+// True if the kernel that reads the rows can add the residual.
 bool FusesResidual(const DeviceJob& job) {
   return job.residual.data == nullptr ||
          (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);

@@ -1,6 +1,7 @@
-// Jobs whose tensors are in device memory, as launches on a stream: the walk from a plan to kernels, the counterpart of
-// kernels/cpu/run_job.cc. Between backend.cc, which brings tensors to the device, and kernels.h.
-// Threads: one stream and arena each; nothing here waits.
+// Runs jobs whose tensors are in device memory, as launches on a stream: the walk from a plan to kernels, the
+// counterpart of kernels/cpu/run_job.cc.
+// In the path: job_list.cc calls RunJobs once tensors are on the device; run.cc calls the functions of kernels.h.
+// Threads: each thread needs a stream and an arena of its own. Nothing here waits.
 #ifndef NORMD_KERNELS_CUDA_RUN_H_
 #define NORMD_KERNELS_CUDA_RUN_H_
 
@@ -18,28 +19,30 @@
 
 namespace normd::cuda {
 
-// A Job on the device: every pointer is device memory, aligned to its elements.
+// A Job (kernels/backend.h) on the device: every pointer is device memory, aligned to its elements.
 struct DeviceJob {
   const NormPlan* plan = nullptr;
   const void* x = nullptr;
-  Elements residual;  // data null: none
+  Elements residual;  // data is null: none
   double residual_scale = 1;
   ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
   const uint8_t* mask = nullptr;
   CountedPositions positions;
   const double* given_mean = nullptr;
   const double* given_variance = nullptr;
-  Parameters parameters;  // in the order of the plan's extents
+  Parameters parameters;  // w and b, in the order of the plan's extents
   void* y = nullptr;
   void* h = nullptr;
   GroupOutputs outputs;
 };
 
-// Whether a plan's rows go from sums to elements in one launch. Jobs whose rows lie ready share it with others of the
-// same row length.
+// True if one fused kernel runs both passes over the rows of a plan. Such jobs of equal row length, dtype, statistic
+// and precision are launched together.
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan);
 
-// Starts all jobs. Scratch comes from `arena`. Results do not depend on which jobs come together.
+// Starts all jobs on `stream`, with scratch from `arena`. RESOURCE_EXHAUSTED if the arena has too little room, else
+// what StatusOf says. Results do not depend on which jobs come together. REQUIRES: the arena is not reset until the
+// stream has run the jobs.
 absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream);
 
 }  // namespace normd::cuda

@@ -9,11 +9,11 @@
 namespace normd::cuda {
 namespace {
 
-// How long a wait asks again and again before it sleeps.
+// How long a wait polls before it sleeps.
 constexpr std::chrono::microseconds kAskFor(50);
 
-// Copies what of `parts` lies in [begin, end) of the layout between them and `piece`, which holds that window. `next`
-// is the first part that may lie there; it is moved on.
+// Copies those bytes of `parts` that lie in [begin, end) of the layout to or from `piece`, which holds that window.
+// `next` is the first part that may lie in the window, and is moved on.
 void CopyWindow(absl::Span<const HostBytes> parts, int64_t begin, int64_t end, char* piece, bool to_piece,
                 size_t* next) {
   while (*next < parts.size() && parts[*next].offset + parts[*next].size_bytes <= begin) ++*next;
@@ -52,7 +52,7 @@ absl::Status Staging::Start() {
     void* data = nullptr;
     NORMD_CUDA_RETURN_STATUS(cudaMallocHost(&data, kPieceBytes), "cudaMallocHost");
     piece.data = static_cast<char*>(data);
-    // A long wait sleeps: workers are more than the cores that wait for one device.
+    // A long wait must sleep, because there may be more workers than cores to wait on.
     NORMD_CUDA_RETURN_STATUS(cudaEventCreateWithFlags(&piece.done, cudaEventDisableTiming | cudaEventBlockingSync),
                              "cudaEventCreate");
   }
@@ -62,12 +62,12 @@ absl::Status Staging::Start() {
 absl::Status Staging::Wait(Piece* piece) {
   if (!piece->in_use) return absl::OkStatus();
   piece->in_use = false;
-  // To be woken takes longer than a small job does; more than that is slept through.
+  // Being woken takes longer than a small job, so short waits poll and longer ones sleep.
   const auto asked_until = std::chrono::steady_clock::now() + kAskFor;
   do {
     const cudaError_t error = cudaEventQuery(piece->done);
     if (error != cudaErrorNotReady) return StatusOf(error, "cudaEventQuery");
-    cudaGetLastError();  // it is no error
+    cudaGetLastError();  // "not ready" is no error
   } while (std::chrono::steady_clock::now() < asked_until);
   NORMD_CUDA_RETURN_STATUS(cudaEventSynchronize(piece->done), "cudaEventSynchronize");
   return absl::OkStatus();
@@ -95,7 +95,7 @@ absl::Status Staging::Download(absl::Span<const HostBytes> parts, const char* de
   const int64_t end = EndOf(parts);
   const int64_t windows = (end + kPieceBytes - 1) / kPieceBytes;
   size_t next = 0;
-  // Window w is copied by the device while window w - kPieces + 1 is emptied.
+  // The device copies window w while window w - kPieces + 1 is emptied.
   for (int64_t w = 0; w < windows + kPieces; ++w) {
     Piece& piece = pieces_[w % kPieces];
     if (absl::Status status = Wait(&piece); !status.ok()) return status;
@@ -112,7 +112,7 @@ absl::Status Staging::Download(absl::Span<const HostBytes> parts, const char* de
     NORMD_CUDA_RETURN_STATUS(cudaEventRecord(piece.done, stream), "cudaEventRecord");
     piece.in_use = true;
   }
-  // Also where nothing comes back; cudaStreamSynchronize would spin.
+  // This waits for the stream even if nothing comes back. cudaStreamSynchronize would spin.
   NORMD_CUDA_RETURN_STATUS(cudaEventRecord(pieces_[0].done, stream), "cudaEventRecord");
   pieces_[0].in_use = true;
   return Wait(&pieces_[0]);

@@ -1,6 +1,7 @@
-// Host tensors on their way to the device and back, through a few pinned pieces of memory: while one piece is copied by
-// the device, the next is filled or emptied. Tensors that are small share a piece, and a copy.
-// In the path: a worker of the backend's uses one for each job list. Thread-compatible.
+// Moves host tensors to the device and back through a few pinned pieces of memory: while the device copies one piece,
+// the next is filled or emptied. Small tensors share a piece, and a copy.
+// In the path: job_list.cc uploads and downloads each job list with it. Thread-compatible: each stream worker has its
+// own.
 #ifndef NORMD_KERNELS_CUDA_STAGING_H_
 #define NORMD_KERNELS_CUDA_STAGING_H_
 
@@ -14,10 +15,10 @@
 
 namespace normd::cuda {
 
-// Where tensors of a job list lie one behind the other, each aligned.
+// The places of the tensors of a job list in one block of device memory, each aligned.
 class Layout {
  public:
-  // The offset of `bytes` more.
+  // Adds a tensor of `bytes` bytes and returns its offset.
   int64_t Add(int64_t bytes) {
     const int64_t offset = size_bytes_;
     size_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -30,10 +31,10 @@ class Layout {
   int64_t size_bytes_ = 0;
 };
 
-// Host bytes that belong at `offset` of a Layout.
+// Borrowed host bytes whose place is `offset` of a Layout.
 struct HostBytes {
   int64_t offset = 0;
-  char* data = nullptr;  // only read on the way to the device
+  char* data = nullptr;  // only read by uploads
   int64_t size_bytes = 0;
 };
 
@@ -44,13 +45,14 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Pins the memory. Once, before the others.
+  // Allocates the pinned memory. Called once, before the other methods.
   absl::Status Start();
 
-  // Copies `parts`, which are in order of offset, to `device`. Returns when all host bytes have been read; the stream
-  // goes on.
+  // Copies `parts`, which are in the order of their offsets, to `device`. Returns when all host bytes have been read;
+  // the stream may still be copying.
   absl::Status Upload(absl::Span<const HostBytes> parts, char* device, cudaStream_t stream);
-  // Copies `parts` from `device`. Returns when they are there, and so all of the stream is done.
+  // Copies `parts`, in the same order, from `device`. Returns when all host bytes have been written; the stream has
+  // then done all its work.
   absl::Status Download(absl::Span<const HostBytes> parts, const char* device, cudaStream_t stream);
 
  private:

@@ -1,6 +1,6 @@
-// Statistics groups on their way from sums to statistics, all on the device: where sums begin, how parts are folded,
-// whether sums are to be taken again, and what Apply and replies get. A warp a group, or a block where it has many
-// parts or is summed once more; nothing comes back to the host before the end.
+// Statistics groups on their way from sums to statistics, all on the device: the first shift, the folding of parts, the
+// decision whether to sum again, and the results for the apply pass and for replies. A warp works on a group, or a
+// block where the group has many parts or is summed again. Nothing comes back to the host before the end.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
@@ -18,7 +18,7 @@ namespace normd::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kGroups = kThreads / kWarp;  // of a block
+constexpr int kGroups = kThreads / kWarp;  // groups of a block
 
 __device__ __forceinline__ int64_t GroupOfWarp() {
   return static_cast<int64_t>(blockIdx.x) * kGroups + static_cast<int>(threadIdx.x) / kWarp;
@@ -28,7 +28,7 @@ LaunchShape GroupsShape(const GroupWork& work) {
   return {.blocks = order::CeilDiv(work.StatisticsGroups(), kGroups), .threads = kThreads};
 }
 
-// The set is finished: by one thread.
+// Writes the results and outputs of a finished group. One thread calls it.
 __device__ inline void Publish(const GroupWork& work, int64_t group, FinishedStatistics finished) {
   StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
   if (work.is_16bit) Calculate16BitInF32(&finished);
@@ -53,13 +53,13 @@ __device__ inline FinishedStatistics Finish(const GroupWork& work, const PairSum
 
 __device__ inline double FiniteOrZero(double x) { return std::isfinite(x) ? x : 0; }
 
-// The first element that counts.
+// The first element of a group that counts; 0 if it is not finite.
 __device__ inline double FirstElement(const GroupWork& work, int64_t k0, int64_t k1) {
   const auto [r0, r1] = work.columns ? Division{work.first_counted, 0} : Divide(work.first_counted, work.reduce1);
   return FiniteOrZero(ElementAt(work.x, ((k0 * work.reduce0 + r0) * work.keep1 + k1) * work.reduce1 + r1));
 }
 
-// FAST, rows: the mean of the first elements. By all lanes.
+// The mean of the first elements of a row (FAST). All lanes call it and have the result.
 template <typename T>
 __device__ inline double RowSample(const GroupWork& work, int64_t k0, int64_t k1) {
   const int64_t first = (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
@@ -67,9 +67,9 @@ __device__ inline double RowSample(const GroupWork& work, int64_t k0, int64_t k1
                  static_cast<const typename T::Storage*>(work.x.data) + first, work.statistic_reduce1);
 }
 
-// FAST, columns: the mean of the first positions, or NaN if none of them counts. By all lanes. Each column's elements
-// are added in the order of positions, then columns in theirs; a lane has a position where the group has one column,
-// else a column.
+// The mean of the first positions of a group in columns (FAST), or NaN if none of them counts. All lanes call it. The
+// elements of each column are added in the order of positions, then the columns in theirs. A lane has a position where
+// the group has one column, else a column.
 template <typename T>
 __device__ inline double ColumnSample(const GroupWork& work, int64_t k0, int64_t k1) {
   constexpr int kSample = static_cast<int>(order::kFastColumnSample);
@@ -114,7 +114,7 @@ __device__ inline double ColumnSample(const GroupWork& work, int64_t k0, int64_t
   return FiniteOrZero(mean);
 }
 
-// Where the sums of narrow elements begin. By all lanes.
+// Chooses the first shift of narrow elements. All lanes call it.
 template <typename T>
 __device__ inline void ChooseShift(const GroupWork& work, int64_t group, GroupState* state) {
   if (work.statistic != Statistic::kMeanVariance) return;
@@ -129,7 +129,7 @@ __device__ inline void ChooseShift(const GroupWork& work, int64_t group, GroupSt
   }
 }
 
-// How many parts a group has, and where: `inner` neighbours of `count`, `stride` apart.
+// The parts of a group: `inner` adjacent columns of `count` parts each, `stride` apart.
 struct PartPlace {
   int64_t first = 0, count = 0, stride = 1, inner = 1;
 };
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) BeginGroupsKernel(const __grid_const
   if (state.round == Round::kDone) {
     Publish(work, group, finished);
   } else {
-    work.pending[static_cast<int>(state.round)] = 1;  // by all who have something: the same
+    work.pending[static_cast<int>(state.round)] = 1;  // several groups may write it, all of them 1
   }
 }
 
@@ -203,8 +203,8 @@ struct AddWide {
 __device__ __forceinline__ PairSums AsSums(const NarrowPart& part) { return {{part.first, 0}, {part.second, 0}}; }
 __device__ __forceinline__ PairSums AsSums(const PairSums& part) { return part; }
 
-// Folds `count` items, `stride` apart, of each of `inner` neighbours pairwise by index into the first, in place.
-// 2^kLevels at a time, level by level; the lanes of a warp share them out.
+// Folds `count` items, `stride` apart, pairwise by index into the first one, in place, for each of `inner` adjacent
+// columns. Each turn folds 2^kLevels items to one; the lanes of a warp share the items.
 template <typename Part, typename AddTo>
 __device__ inline void FoldInPlace(Part* parts, int64_t count, int64_t stride, int64_t inner, AddTo add) {
   constexpr int kLevels = 3;
@@ -223,7 +223,7 @@ __device__ inline void FoldInPlace(Part* parts, int64_t count, int64_t stride, i
   }
 }
 
-// Finishes the group with the sums of state.round, or says what comes next. By one thread.
+// Finishes the group with the sums of state.round, or starts its next round. One thread calls it.
 __device__ inline void FinishWith(const GroupWork& work, int64_t group, const GroupState& state, const PairSums& sums) {
   const FinishedStatistics finished = Finish(work, sums, state.shift, state.scale, PrecisionOf(state.round));
   const Round next = NextRound(state.round, finished);
@@ -233,7 +233,7 @@ __device__ inline void FinishWith(const GroupWork& work, int64_t group, const Gr
   work.pending[static_cast<int>(next)] = 1;
 }
 
-// Folds the parts of a group that were summed in state.round, and finishes it. By a warp.
+// Folds the parts of a group that were summed in state.round, and finishes it. A warp calls it.
 template <typename Part, typename AddTo>
 __device__ inline void FinishGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   const PartPlace place = PartsOfGroup(work, group);
@@ -243,13 +243,13 @@ __device__ inline void FinishGroup(const GroupWork& work, int64_t group, const G
   if (threadIdx.x % kWarp == 0) FinishWith(work, group, state, AsSums(parts[0]));
 }
 
-// Parts of a group from which on a block folds them, not a warp; and folds of eight that a thread has at most, as a
-// power of two.
+// A block folds the parts of a group instead of a warp if there are at least kManyParts. A thread then folds at most
+// 2^kLargeLevels times eight parts.
 constexpr int64_t kManyParts = 256;
 constexpr int kLargeLevels = 6;
 
-// Adds what `width` threads have, `stride` apart, pairwise by index into the first's. A power of two each. What is not
-// there counts 0, which changes no sum that began with +0.
+// Folds the values of `width` threads, `stride` apart, pairwise by index into that of the first. Both are powers of
+// two. Missing values count as 0, which changes no sum that began with +0.
 __device__ __forceinline__ void FoldThreads(NarrowPart* of_threads, int stride, int width) {
   for (int step = 1; step < width; step *= 2) {
     __syncthreads();
@@ -258,7 +258,7 @@ __device__ __forceinline__ void FoldThreads(NarrowPart* of_threads, int stride, 
   }
 }
 
-// How many threads share a column's parts; 0: there are more columns than threads.
+// The number of threads that share the parts of a column; 0 if there are more columns than threads.
 __host__ __device__ inline int Sharers(const PartPlace& place) {
   int columns = 1;
   while (columns < place.inner && columns <= kThreads) columns *= 2;
@@ -268,8 +268,8 @@ bool FitsLarge(const PartPlace& place) {
   return place.count * place.inner >= kManyParts && place.count <= int64_t{Sharers(place)} << (kLargeLevels + 3);
 }
 
-// The same as FinishGroupsKernel by a block a group, of narrow elements: threads share out its columns, and the parts
-// of each column in runs that are powers of two. REQUIRES: FitsLarge.
+// FinishGroupsKernel with a block for each group of narrow elements: the threads share the group's columns, and the
+// parts of each column in runs that are powers of two. REQUIRES: FitsLarge.
 __global__ void __launch_bounds__(kThreads)
     FinishLargeGroupsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
@@ -319,7 +319,7 @@ __global__ void __launch_bounds__(kThreads) FinishGroupsKernel(const __grid_cons
   FinishGroup<Part, AddTo>(work, group, state);
 }
 
-// The EXACT sums of all parts of one group of narrow elements, by a block.
+// Sums all parts of one group of narrow elements in EXACT. A block calls it.
 template <typename T, bool kCentred>
 __device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   auto* const parts = static_cast<NarrowPart*>(work.parts);
@@ -344,8 +344,8 @@ __device__ inline void SumGroup(const GroupWork& work, int64_t group, const Grou
   }
 }
 
-// What is left after the rounds that all groups may need: rarely any, so that one launch does for all of it, a block a
-// set.
+// Finishes the groups that are left after the rounds that all groups may need. They are rare, so that one launch does
+// all of their rounds, with a block for each group.
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kThreads) RedoGroupsKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
@@ -417,7 +417,7 @@ cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cuda
   const Precision precision = work.wide() ? Precision::kExact : work.precision;
   for (int i = static_cast<int>(FirstRound(precision)); i < kRounds; ++i) {
     const auto round = static_cast<Round>(i);
-    // Only a mean can be far from where sums began.
+    // Only a mean can be far from the shift.
     if (!IsFirstOfPrecision(round) && work.statistic != Statistic::kMeanVariance) continue;
     if (is_plain && (PrecisionOf(round) != precision || round == Round::kExactAgain)) break;
     GroupWork now = work;

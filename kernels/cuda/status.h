@@ -1,4 +1,4 @@
-// What the CUDA runtime says, as a Status. Thread-safe.
+// Turns errors of the CUDA runtime into absl::Status, for all host code of this folder. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_STATUS_H_
 #define NORMD_KERNELS_CUDA_STATUS_H_
 
@@ -11,14 +11,15 @@
 
 namespace normd::cuda {
 
-// "cudaMalloc: cudaErrorMemoryAllocation (out of memory)". Takes the error off the runtime's record.
+// The text of an error, "cudaMalloc: cudaErrorMemoryAllocation (out of memory)". Removes the error from the runtime's
+// record. `what` is the call that failed.
 std::string ErrorText(cudaError_t error, std::string_view what);
 
-// OK; RESOURCE_EXHAUSTED for memory; else INTERNAL, or UNAVAILABLE where the device itself has failed: after such an
-// error every later call of the process fails. `what` was tried.
+// The status of a call: OK; RESOURCE_EXHAUSTED if memory is short; UNAVAILABLE if the device itself has failed, after
+// which every later call of the process fails; else INTERNAL. `what` is the call.
 absl::Status StatusOf(cudaError_t error, std::string_view what);
 
-// Returns what fails, as a Status.
+// Returns a CUDA error from the enclosing function, as a Status.
 #define NORMD_CUDA_RETURN_STATUS(expression, what)                                               \
   do {                                                                                           \
     const cudaError_t normd_cuda_error = (expression);                                           \

@@ -1,6 +1,7 @@
-// From what a launch is told when it runs to the template arguments of its kernel. `visit` is a lambda with template
-// parameters: it is called once, and instantiated for every choice that there is.
+// Turns run-time choices into the template arguments of a kernel. `visit` is a lambda with template parameters; it is
+// called once, and instantiated for every possible choice.
 //   VisitDType(x.dtype, [&]<typename T>() { return Launch(shape, stream, SomeKernel<T>, x); });
+// In the path: the functions of kernels.h start their kernels through it. Pure functions.
 #ifndef NORMD_KERNELS_CUDA_VISIT_CUH_
 #define NORMD_KERNELS_CUDA_VISIT_CUH_
 
@@ -13,7 +14,7 @@
 
 namespace normd::cuda {
 
-// visit<T>() for the element type T of `dtype`: the one place that pairs them.
+// Calls visit<T>() for the element type T of `dtype`. This is the one place that pairs dtypes and element types.
 template <typename Visit>
 NORMD_HOST_DEVICE auto VisitDType(DType dtype, const Visit& visit) {
   switch (dtype) {
@@ -29,7 +30,7 @@ NORMD_HOST_DEVICE auto VisitDType(DType dtype, const Visit& visit) {
   return visit.template operator()<F64>();
 }
 
-// The same for kernels that f64 has none of.
+// The same for kernels that do not exist for f64: cudaErrorInvalidValue for that dtype.
 template <typename Visit>
 cudaError_t VisitNarrowDType(DType dtype, const Visit& visit) {
   return VisitDType(dtype, [&]<typename T>() {
@@ -41,22 +42,23 @@ cudaError_t VisitNarrowDType(DType dtype, const Visit& visit) {
   });
 }
 
-// visit<kCentred>(): whether sums are those of a mean and a variance.
+// Calls visit<kCentred>(), where kCentred is true if the sums are those of a mean and a variance.
 template <typename Visit>
 cudaError_t VisitCentred(Statistic statistic, const Visit& visit) {
   return statistic == Statistic::kMeanVariance ? visit.template operator()<true>() : visit.template operator()<false>();
 }
 
-// visit<Real>(): what narrow elements are summed in.
+// Calls visit<Real>(), where Real is the type that narrow elements are summed in.
 template <typename Visit>
 cudaError_t VisitReal(Precision precision, const Visit& visit) {
   return precision == Precision::kFast ? visit.template operator()<float>() : visit.template operator()<double>();
 }
 
-// Threads that share a chunk of rows of `n` elements: 8, 16 or a warp.
+// The number of threads that share a chunk, for rows of n elements: 8, 16 or a warp.
 inline int ChunkLanes(int64_t n) { return n <= 64 ? 8 : n <= 128 ? 16 : kWarp; }
 
-// visit<T, Real, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes`: as of ChunkLanes().
+// Calls visit<T, Real, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes` is that of
+// ChunkLanes().
 template <typename Visit>
 cudaError_t VisitNarrowRows(DType dtype, Precision precision, Statistic statistic, int lanes, const Visit& visit) {
   return VisitNarrowDType(dtype, [&]<typename T>() {
