@@ -1,10 +1,10 @@
-// From the sums of one statistics group to what the apply pass needs: centre, divisor and their error terms. This is
-// the scalar arithmetic between the reduce pass and the apply pass, and it is the same on every device: the kernels of
-// kernels/cpu and kernels/cuda call it once for each group. "Narrow" elements are f32, f16 and bf16, whose sums are f64
-// (EXACT) or f32 (FAST); "wide" elements are f64, whose sums are DoublePairs. A sum is taken about a shift near the
-// mean, because sums about 0 cancel; if the shift proves to be too far from the mean, the elements are summed once more
-// about a better one. Standard headers only, because device code includes this file. Pure functions, safe from any
-// thread.
+// From the sums of one statistics group to what the apply pass needs: centre, divisor and their error terms.
+// In the path: the scalar arithmetic between the reduce pass and the apply pass, which is the same on every device;
+// kernels/cpu and kernels/cuda call it once for each group.
+// "Narrow" elements are f32, f16 and bf16, whose sums are f64 (EXACT) or f32 (FAST); "wide" elements are f64, whose
+// sums are DoublePairs. A sum is taken about a shift near the mean, because sums about 0 cancel; if the shift proves to
+// be too far from the mean, the elements are summed once more about a better one.
+// Standard headers only, because device code includes this file. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_GROUP_STATISTICS_H_
 #define NORMD_KERNELS_GROUP_STATISTICS_H_
 

@@ -1,7 +1,7 @@
-// Arithmetic on numbers of twice the width of an f64, each an unevaluated sum of two f64. The wide (f64) path of the
-// kernels sums and divides with it.
-// Sources: Knuth (TwoSum), Dekker (Renormalise, the products), std::fma for exact products. Standard headers only,
-// because device code includes this file. Pure functions, safe from any thread.
+// Arithmetic on numbers of twice the width of an f64, each an unevaluated sum of two f64.
+// In the path: the sums and divisors of f64 elements, on the CPU and in CUDA.
+// Sources: Knuth (TwoSum), Dekker (Renormalise, the products), std::fma for exact products.
+// Standard headers only, because device code includes this file. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_PAIRS_H_
 #define NORMD_KERNELS_PAIRS_H_
 

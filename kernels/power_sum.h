@@ -1,9 +1,10 @@
 // Norms of any power p >= 1, (sum |x|^p)^(1/p): the terms of the sum, each relative to the largest element so that
-// nothing leaves the range, and the root. The kernels use it for Statistic::kPowerSum. The arithmetic is in pairs of
-// f64 and uses +, -, *, / and fma alone, so that every device has the same bits.
+// nothing leaves the range, and the root. The arithmetic is in pairs of f64 and uses +, -, *, / and fma alone, so that
+// every device has the same bits.
+// In the path: the reduce pass of Statistic::kPowerSum, on the CPU and in CUDA.
 // Accuracy: a norm is as well conditioned as its elements. A relative error of a term reaches the norm divided by p, so
-// that the 2^-55 of Log2 and Exp2 are small beside the rounding of y. Standard headers only, because device code
-// includes this file. Pure functions, safe from any thread.
+// that the 2^-55 of Log2 and Exp2 are small beside the rounding of y.
+// Standard headers only, because device code includes this file. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_POWER_SUM_H_
 #define NORMD_KERNELS_POWER_SUM_H_
 

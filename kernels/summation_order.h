@@ -1,5 +1,6 @@
 // The fixed order of every sum: a function of a plan's extents and of nothing else, so that bits do not depend on
-// threads, batching, instruction set or device. Every backend includes this file, and no other file states an order.
+// threads, batching, instruction set or device.
+// In the path: the reduce pass of every backend includes this file, and no other file states an order.
 // Standard headers only, because device code includes this file. Constants and pure functions.
 //
 // Rows: a statistics group is a list of contiguous segments, and each segment is cut into chunks of kRowChunk elements.

@@ -1,4 +1,6 @@
-// Early returns on errors, for every layer from kernels/ up. The Abseil of Debian 12 has no such macros.
+// Macros that return an error from the enclosing function, for every layer from kernels/ up. The Abseil of Debian 12
+// has no such macros.
+// In the path: wherever a stage calls a function that returns absl::Status or absl::StatusOr. No state.
 #ifndef NORMD_KERNELS_BASE_STATUS_MACROS_H_
 #define NORMD_KERNELS_BASE_STATUS_MACROS_H_
 

@@ -1,6 +1,6 @@
-// Text for messages, made from strings and numbers; used wherever an error names the value that was sent. It takes the
-// place of absl::StrCat, which in Debian 12 does not take std::string_view: that library is built as C++14, where
-// absl::string_view is a type of its own. Pure functions, safe from any thread.
+// Text for messages, made from strings and numbers. It takes the place of absl::StrCat, which in Debian 12 does not
+// take std::string_view: that library is built as C++14, where absl::string_view is a type of its own.
+// In the path: wherever an error names the value that was sent. Pure functions, safe from any thread.
 #ifndef NORMD_KERNELS_BASE_STRINGS_H_
 #define NORMD_KERNELS_BASE_STRINGS_H_
 

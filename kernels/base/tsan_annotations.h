@@ -1,7 +1,8 @@
 // Tells ThreadSanitizer about hand-overs between threads that it cannot see, because the libraries of gRPC and oneTBB
 // are not built for it: an operation is started before the completion queue returns its tag, a slice is sent before its
-// destroy callback runs, and work is given to TBB after everything that its giver did before. These two functions are
-// the only annotations of the project. They do nothing without ThreadSanitizer. Thread-safe.
+// destroy callback runs, and work is given to TBB after everything that its giver did before.
+// In the path: the transport and the CPU backend's WorkerPool call it; these two functions are the only annotations of
+// the project. They do nothing without ThreadSanitizer. Thread-safe.
 #ifndef NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
 #define NORMD_KERNELS_BASE_TSAN_ANNOTATIONS_H_
 

@@ -1,6 +1,8 @@
 // The closed sets of choices that specs, plans and kernels are made of; kernels/spec.h explains the attributes. Values
 // equal the wire's enum numbers. 0 on the wire means "not given" and is resolved before it gets here (a Layout alone
-// may stay unspecified). Standard headers only, because device code includes this file.
+// may stay unspecified).
+// In the path: the codec casts the wire's enums to these types, and all layers below use them. Standard headers only,
+// because device code includes this file. Plain values.
 #ifndef NORMD_KERNELS_BASE_TYPES_H_
 #define NORMD_KERNELS_BASE_TYPES_H_
 

@@ -1,5 +1,7 @@
 // The part of the CUDA runtime that kernels and the code that launches them use: one way to launch, one way to take
-// shared memory. Device code includes this header, standard headers, and headers of kernels/ that include nothing else.
+// shared memory.
+// In the path: every .cu file starts its kernels with Launch. Device code includes this header, standard headers, and
+// headers of kernels/ that include nothing else.
 // The same sources compile as plain C++ against a stand-in for the runtime (tests/support/cuda_on_cpu). Therefore
 // nothing here uses the <<<>>> syntax, static shared memory, or an intrinsic that the stand-in lacks.
 // Threads: safe from any thread.

@@ -1,7 +1,7 @@
 // Division by a number that is known before a kernel starts, as a multiplication: Granlund and Montgomery, "Division by
-// Invariant Integers using Multiplication" (1994), for dividends under 2^31. Kernels turn flat indices into places with
-// it. Pure values; host and device.
+// Invariant Integers using Multiplication" (1994), for dividends under 2^31.
 //   const Divisor seven(7);  seven.Quotient(52) == 7, seven.Remainder(52) == 3
+// In the path: kernels turn flat indices into places with it. Plain values, for host and device.
 #ifndef NORMD_KERNELS_CUDA_DIVISOR_H_
 #define NORMD_KERNELS_CUDA_DIVISOR_H_
 

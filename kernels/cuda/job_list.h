@@ -1,5 +1,7 @@
 // Runs one job list on the device: lays out and uploads host tensors, runs the jobs, downloads the results.
 // In the path: backend.cc's stream workers call RunJobList, one job list at a time; it calls RunJobs of run.h.
+// Ownership: jobs are borrowed until the call returns. Thread-compatible: each stream worker has a WorkerMemory of its
+// own.
 #ifndef NORMD_KERNELS_CUDA_JOB_LIST_H_
 #define NORMD_KERNELS_CUDA_JOB_LIST_H_
 

@@ -1,7 +1,7 @@
-// The launches that the .cu files start for one another: the sums of the parts of statistics groups, which
-// statistics.cu asks of rows.cu and column_sums.cu, and the apply pass over columns, which apply.cu asks of
-// column_apply.cu. See kernels.h for GroupWork. Threads: safe from any thread, with one thread per stream; nothing here
-// waits.
+// The launches that the .cu files start for one another.
+// In the path: statistics.cu asks rows.cu and column_sums.cu for the sums of the parts of statistics groups, and
+// apply.cu asks column_apply.cu for the apply pass over columns. See kernels.h for GroupWork.
+// Threads: safe from any thread, with one thread per stream; nothing here waits.
 #ifndef NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
 #define NORMD_KERNELS_CUDA_PARTIAL_SUMS_H_
 

@@ -1,4 +1,5 @@
-// Turns errors of the CUDA runtime into absl::Status, for all host code of this folder. Thread-safe.
+// Turns errors of the CUDA runtime into absl::Status.
+// In the path: all host code of this folder returns its CUDA errors through it. Thread-safe.
 #ifndef NORMD_KERNELS_CUDA_STATUS_H_
 #define NORMD_KERNELS_CUDA_STATUS_H_
 
