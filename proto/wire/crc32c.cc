@@ -27,7 +27,7 @@ uint32_t ExtendByTable(uint32_t crc, std::string_view bytes) {
 }
 
 #ifdef __x86_64__
-// The instruction does 8 bytes in 3 cycles; a record of 4 KiB takes 0.5 us instead of 10.
+// The instruction takes 8 bytes in 3 cycles: a record of 4 KiB takes 0.5 us instead of 10.
 __attribute__((target("sse4.2"))) uint32_t ExtendByInstruction(uint32_t crc, std::string_view bytes) {
   uint64_t wide = crc;
   while (bytes.size() >= sizeof(uint64_t)) {

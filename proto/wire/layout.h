@@ -1,5 +1,6 @@
-// Where tensor bytes are in the messages of normd.v1: the fields that lead to them. tests/proto holds these tables
-// against the .proto files. Constants.
+// The places of tensor bytes in the messages of normd.v1: the fields that lead to them.
+// In the path: Split (split.h) walks messages by these tables. tests/proto compares the tables with the .proto files.
+// Constants, safe from any thread.
 #ifndef NORMD_PROTO_WIRE_LAYOUT_H_
 #define NORMD_PROTO_WIRE_LAYOUT_H_
 
@@ -9,11 +10,11 @@
 
 namespace normd::wire {
 
-// The fields of a message that are tensor bytes or messages that may hold some.
+// Those fields of a message that are tensor bytes, or messages that may contain some.
 struct MessageLayout {
   struct Field {
     uint32_t number;
-    const MessageLayout* message;  // null: the field is the bytes
+    const MessageLayout* message;  // null: the field is the tensor bytes
   };
   absl::Span<const Field> fields;
 };

@@ -1,11 +1,12 @@
-// Names in the metadata of calls. Shared by server and client.
+// Names in the metadata of calls.
+// In the path: the client sends them, the transport reads them before the first message. Constants.
 #ifndef NORMD_PROTO_WIRE_METADATA_H_
 #define NORMD_PROTO_WIRE_METADATA_H_
 
 namespace normd::wire {
 
-// Sent by clients with large requests: the length of the (first) message in bytes, as a decimal number. A server
-// decides by it whether the message fits before any of it is read; without it, it has to guess.
+// Clients send it with large requests: the length of the (first) message in bytes, as a decimal number. From it the
+// server knows whether the message fits before it reads any of it; without it the server has to guess.
 inline constexpr char kMessageBytesKey[] = "normd-message-bytes";
 
 }  // namespace normd::wire

@@ -9,12 +9,12 @@ namespace normd::wire {
 namespace {
 
 constexpr size_t kTokenBytes = sizeof(uint32_t);
-// Tags and lengths of our messages take at most four bytes; the fifth has bits that the parser judges.
+// Tags and lengths of our messages take at most four bytes. The fifth byte has bits that only the parser judges.
 constexpr int kMaxShortVarintBytes = 4;
 // Enough for the metadata of a request with a spec and a tensor.
 constexpr size_t kUsualMetadataBytes = 192;
 
-// A varint as it came.
+// A varint and its encoding, which need not be the shortest.
 struct RawVarint {
   uint64_t value = 0;
   char bytes[kMaxVarintBytes];
@@ -30,7 +30,7 @@ class Reader {
 
   size_t position() const { return position_; }
 
-  // False at the end of the bytes, and for a varint of more than `max_bytes`.
+  // Reads a varint. Returns false at the end of the bytes, and for a varint of more than `max_bytes`.
   bool ReadVarint(int max_bytes, RawVarint& varint) {
     varint.value = 0;
     for (varint.size = 0; varint.size < max_bytes;) {
@@ -45,7 +45,7 @@ class Reader {
     return false;
   }
 
-  // REQUIRES: as many bytes follow. `out` null: skipped.
+  // Appends the next `size` bytes to `out`, or skips them if `out` is null. REQUIRES: at least `size` bytes follow.
   void Take(size_t size, std::string* out) {
     while (size > 0) {
       const std::byte* const next = Peek();
@@ -71,16 +71,17 @@ class Reader {
   }
 
   const absl::Span<const Segment> segments_;
-  size_t index_ = 0;  // the segment
-  size_t at_ = 0;     // in it
+  size_t index_ = 0;  // the current segment
+  size_t at_ = 0;     // offset in the current segment
   size_t position_ = 0;
 };
 
+// Walks a message along its layout and writes metadata and blocks to `out`.
 class Splitter {
  public:
   Splitter(absl::Span<const Segment> segments, SplitMessage& out) : reader_(segments), out_(out) {}
 
-  // The fields up to the position `end`.
+  // Walks the fields up to position `end`. Returns false if Split must return nothing.
   bool Walk(const MessageLayout& layout, size_t end) {
     while (reader_.position() < end) {
       RawVarint tag;

@@ -1,8 +1,8 @@
-// Protobuf's wire format, written: https://protobuf.dev/programming-guides/encoding. A message is its fields one after
-// the other, a field is its tag (the number and how its value is stored) and the value; what has a length (strings,
-// bytes, messages, packed numbers) has it in front. Shared by server and client, for bytes that generated code would
-// copy and messages that it would have to build first; reading is split.h's. Pure functions: what they write goes
-// behind what is in `out`.
+// Writes protobuf's wire format (https://protobuf.dev/programming-guides/encoding). A message is a sequence of fields.
+// A field is its tag (the field number and the wire type) and its value; strings, bytes, messages and packed numbers
+// have their length in front.
+// In the path: codec, store and client use it for bytes that generated code would copy and for messages that generated
+// code would have to build first; split.h reads. Pure functions, which append to `out`.
 #ifndef NORMD_PROTO_WIRE_WRITER_H_
 #define NORMD_PROTO_WIRE_WRITER_H_
 
@@ -15,27 +15,28 @@
 
 namespace normd::wire {
 
-// How a value is stored. Types 3 and 4 are groups, which nobody writes any more.
+// How a value is encoded. Types 3 and 4 are groups, which no serialiser writes any more.
 enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kDelimited = 2, kFixed32 = 5 };
 
 inline constexpr int kMaxVarintBytes = 10;
 
-// Seven bits a byte, the lowest first; the eighth says that another byte follows.
+// The size of a varint, which has seven bits in each byte, the lowest first; the eighth bit says that another byte
+// follows.
 constexpr size_t VarintSize(uint64_t value) { return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7; }
 
-// Byte by byte, since most have one or two.
+// Appends byte by byte, because most varints have one or two bytes.
 inline void AppendVarint(uint64_t value, std::string& out) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));
 }
 
-// The value that a tag is the varint of.
+// The value whose varint is the tag.
 constexpr uint64_t TagOf(uint32_t field, WireType type) { return uint64_t{field} << 3 | static_cast<uint64_t>(type); }
 constexpr size_t TagSize(uint32_t field) { return VarintSize(TagOf(field, WireType::kVarint)); }
 
 inline void AppendTag(uint32_t field, WireType type, std::string& out) { AppendVarint(TagOf(field, type), out); }
 
-// The lowest byte first, on every machine.
+// Appends the lowest byte first, on every machine.
 template <std::unsigned_integral Unsigned>
 void AppendFixed(Unsigned value, std::string& out) {
   char bytes[sizeof(value)];
@@ -43,9 +44,9 @@ void AppendFixed(Unsigned value, std::string& out) {
   out.append(bytes, sizeof(value));
 }
 
-// ---- whole fields; 0 is written, too
+// ---- Whole fields. A value of 0 is written, too ----
 
-// Of an int32, int64, uint32, uint64, bool or enum. Negative numbers are the uint64_t that they convert to.
+// For int32, int64, uint32, uint64, bool and enum. A negative number is the uint64_t that it converts to.
 inline void AppendVarintField(uint32_t field, uint64_t value, std::string& out) {
   AppendTag(field, WireType::kVarint, out);
   AppendVarint(value, out);
@@ -61,7 +62,7 @@ inline void AppendFixed64Field(uint32_t field, uint64_t value, std::string& out)
   AppendFixed(value, out);
 }
 
-// All of a delimited field but its `size` bytes, which are to follow.
+// Appends all of a delimited field but its `size` bytes, which the caller appends next.
 inline void AppendDelimitedHead(uint32_t field, size_t size, std::string& out) {
   AppendTag(field, WireType::kDelimited, out);
   AppendVarint(size, out);
