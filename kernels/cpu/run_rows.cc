@@ -16,7 +16,7 @@ namespace {
 class RowGroup {
  public:
   RowGroup(const Run& run, int64_t group)
-      : run_(run), plan_(run.plan), set_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {}
+      : run_(run), plan_(run.plan), group_(group), k0_(group / plan_.keep1), k1_(group % plan_.keep1) {}
 
   // Returns the statistics of the group, given or summed, and stores the group's outputs. `split` cuts the sums into
   // tasks.
@@ -28,7 +28,7 @@ class RowGroup {
     } else {
       result = Sum(split);
     }
-    run_.StoreGroup(set_, result);
+    run_.StoreGroup(group_, result);
     if (run_.is_16bit()) Calculate16BitInF32(&result);
     return result;
   }
@@ -194,7 +194,7 @@ class RowGroup {
 
   const Run& run_;
   const NormPlan& plan_;
-  const int64_t set_, k0_, k1_;
+  const int64_t group_, k0_, k1_;
 };
 
 // True if both passes over whole rows run in one call of the vector kernels (NormaliseRows).

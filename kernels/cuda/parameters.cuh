@@ -240,22 +240,22 @@ class NarrowElements {
   using Real = std::conditional_t<kInF64, double, float>;
 
   __device__ __forceinline__ NarrowElements(const GroupResult& group, const Parameters& parameters)
-      : set_(group), set32_(ToF32(group.statistics)), parameters_(parameters) {}
+      : group_(group), group32_(ToF32(group.statistics)), parameters_(parameters) {}
 
   // y of element x, with the parameters at index `at`.
   __device__ __forceinline__ S One(S x, int64_t at) const {
-    if (kInF64 || !set_.in_f32) return T::Narrow(Exact(x, AffineAt<double>(parameters_, at)));
+    if (kInF64 || !group_.in_f32) return T::Narrow(Exact(x, AffineAt<double>(parameters_, at)));
     const Affine<float> affine = AffineAt<float>(parameters_, at);
-    const float y = FastElement(T::Widen(x), set32_, affine.weight, affine.bias);
+    const float y = FastElement(T::Widen(x), group32_, affine.weight, affine.bias);
     // f32 may have overflowed on the way.
-    const bool mend = set_.may_be_nan && !std::isfinite(y);
+    const bool mend = group_.may_be_nan && !std::isfinite(y);
     return T::Narrow(mend ? Exact(x, AffineAt<double>(parameters_, at)) : y);
   }
 
   // y of a vector of elements, whose parameters are at index `at` and the following, or all at `at`. Returns false,
   // rarely, if the elements must be calculated one by one.
   __device__ __forceinline__ bool Some(const uint4& x, int64_t at, bool per_element, uint4* y) const {
-    if (!kInF64 && !set_.in_f32) return false;
+    if (!kInF64 && !group_.in_f32) return false;
     constexpr int kCount = kVector<T>;
     Real weight[kCount], bias[kCount];
     if (!per_element) {
@@ -274,12 +274,12 @@ class NarrowElements {
     UnpackVector<T>(x, value);
     if constexpr (kInF64) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) value[i] = ExactElement(value[i], set_.statistics, weight[i], bias[i]);
+      for (int i = 0; i < kCount; ++i) value[i] = ExactElement(value[i], group_.statistics, weight[i], bias[i]);
     } else {
       float zero = 0;  // NaN if an element is not finite
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        value[i] = FastElement(value[i], set32_, weight[i], bias[i]);
+        value[i] = FastElement(value[i], group32_, weight[i], bias[i]);
         zero = std::fma(value[i], 0.0f, zero);
       }
       if (!(zero == 0)) return false;
@@ -303,11 +303,11 @@ class NarrowElements {
     for (int i = 0; i < kVector<T>; ++i) bias[i] = kept[i];
   }
   __device__ __forceinline__ float Exact(S x, Affine<double> affine) const {
-    return ExactElement(T::Widen(x), set_.statistics, affine.weight, affine.bias);
+    return ExactElement(T::Widen(x), group_.statistics, affine.weight, affine.bias);
   }
 
-  const GroupResult& set_;
-  const Statistics32 set32_;
+  const GroupResult& group_;
+  const Statistics32 group32_;
   const Parameters& parameters_;
 };
 
