@@ -1,5 +1,8 @@
-// One normalisation as domain values: what rpc decodes into and encodes from. No gRPC, no protobuf.
-// Ownership: a Call's views borrow from `owner`, which the engine keeps until Done has returned.
+// One normalisation as domain values: the codec decodes a request into a Call and encodes a reply from a CallReply. No
+// gRPC, no protobuf.
+// In the path: made by the codec, run by Engine::Submit.
+// Ownership: the views of a Call borrow from its `owner`, which the engine keeps until Done has returned.
+// Threads: plain values; a Call belongs to one stage at a time.
 #ifndef NORMD_SERVER_ENGINE_CALL_H_
 #define NORMD_SERVER_ENGINE_CALL_H_
 
@@ -29,13 +32,13 @@ struct SessionTarget {
   std::string id;  // without "sessions/"
 };
 
-// Memory of the caller's that an output is written to. The view borrows from Call::owner.
+// A range of the caller's memory that an output is written to. `data` borrows from Call::owner.
 struct SharedBytes {
   std::byte* data = nullptr;
   int64_t size_bytes = 0;
-  std::string region;  // how the caller names it
+  std::string region;  // the region's name in the request
   uint64_t offset = 0;
-  MemorySpace space = {};  // where `data` lies; the host's but for Y and H
+  MemorySpace space = {};  // where `data` lies; device memory for Y and H only
 };
 
 struct WantedOutput {
@@ -43,46 +46,49 @@ struct WantedOutput {
   WantedOutput(OutputKind wanted) : kind(wanted) {}
 
   OutputKind kind;
-  std::optional<SharedBytes> shared;  // absent: sent back
+  std::optional<SharedBytes> shared;  // absent: the output is sent in the reply
 };
 
 struct PreparedCall;
 
 struct Call {
-  // What was planned for a call like this before, null where nothing was. All but the bytes of the tensors, `step`,
-  // `owner` and what says who asks must be as they were in the call that it came from, and no output may be shared and
-  // no tensor lie in CUDA memory; a spec target may be left empty.
+  // The plan of an earlier call that equals this one; null if there is none. REQUIRES: this call equals the earlier one
+  // in everything but the bytes of its tensors, `step`, `owner` and the fields that say who asks (cancelled, deadline,
+  // caller, reserve, validate_inputs); no output is shared and no tensor lies in CUDA memory. A spec target may be left
+  // empty.
   std::shared_ptr<const PreparedCall> prepared;
 
   std::variant<NormSpec, SessionTarget> target;
   Mode mode = Mode::kInference;
   TensorView x;
-  ParameterViews parameters;             // spec targets only
-  TensorView running_mean, running_var;  // BatchNorm inference by spec: any dtype, one per channel
+  ParameterViews parameters;  // spec targets only
+  // Statistics given to inference by spec: any dtype, one value per channel. PowerNorm gives its phi as running_var.
+  TensorView running_mean, running_var;
   TensorView residual;
   double residual_scale = 1;
   ResidualRounding residual_rounding = ResidualRounding::kRoundFirst;
-  TensorView mask;                    // dtype ignored, one byte an element
+  TensorView mask;                    // one byte per position of x, channels left out; dtype ignored
   std::vector<WantedOutput> outputs;  // empty: y
   Precision precision = Precision::kExact;
   Device device = Device::kAuto;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
   bool validate_only = false;
-  absl::Duration max_staleness;                  // inference on a session: how old the version read may be
-  bool moments_only = false;                     // ComputeMoments: Reduce alone, no state touched
+  absl::Duration max_staleness;                  // inference on a session: maximum age of the version read
+  bool moments_only = false;                     // ComputeMoments: the reduce pass alone, which changes no state
   std::function<bool()> cancelled;               // null: never; see StateUpdate
   absl::Time deadline = absl::InfiniteFuture();  // by SteadyNow
-  uint64_t caller = 0;  // whose call it is: of one caller the same number, and one of its own as far as it is known
-  // Asked before `bytes` are allocated for what the call makes: outputs, moments, a scattered x put together. Null:
-  // always.
+  uint64_t caller = 0;  // fair-queueing key: equal for calls of one connection; other connections almost always differ
+  // Reserves `bytes` before they are allocated for outputs, moments, parameters or a copy of x; an error fails the
+  // call. Null: every reservation succeeds.
   std::function<absl::Status(int64_t bytes)> reserve;
-  // Asked before a step is committed, and at the end of every other call: whether what was read was what the caller
-  // sent. Null: always.
+  // Fails if an input in shared memory was truncated during the call. Called before a step is committed, and before the
+  // reply of every call that applied no step. Null: never fails.
   std::function<absl::Status()> validate_inputs;
   std::shared_ptr<const void> owner;
 };
 
+// How a call was executed, as its reply reports it.
 struct Applied {
   Method method = Method::kLayerNorm;
   double eps = 0;
@@ -91,12 +97,12 @@ struct Applied {
   Mode mode = Mode::kInference;
   Precision precision = Precision::kExact;
   Device device = Device::kCpu;
-  bool device_fallback = false;  // another one was chosen, and lost or full
+  bool device_fallback = false;  // AUTO chose a device that was lost or full
   std::string kernel;
   int64_t k = 0;
   uint64_t session_version = 0;
   Layout layout = Layout::kUnspecified;
-  std::optional<RunningSpec> running;  // set where the method has running statistics
+  std::optional<RunningSpec> running;  // set if the method has a running mean and variance
   std::optional<ResidualRounding> residual_rounding;
   double weight_offset = 0;
   std::optional<KRounding> k_rounding;
@@ -106,8 +112,8 @@ struct OutputTensor {
   OutputKind kind = OutputKind::kY;
   DType dtype = DType::kF32;
   Shape shape;
-  Buffer bytes;                       // empty where it is shared
-  std::optional<SharedBytes> shared;  // where it was written
+  Buffer bytes;                       // empty if the output is shared
+  std::optional<SharedBytes> shared;  // the range that was written
 
   MemorySpace space() const { return shared.has_value() ? shared->space : MemorySpace(); }
   void* data() { return shared.has_value() ? shared->data : bytes.data(); }
@@ -115,11 +121,11 @@ struct OutputTensor {
 
 struct StateReply {
   CommitResult result;
-  bool output_available = true;
+  bool output_available = true;  // false: a replayed PowerNorm step whose divisor is no longer known
 };
 
-// Of the calls that travelled with this one, as its own are not known: those of a batch are one list of jobs, and the
-// same time is in the reply of each. Adding them up counts it several times.
+// Times of a call. `compute` is the time of all calls of its batch, which run as one job list: each reply carries the
+// same time, and adding the replies up counts it several times. `commit` lasts until this call's step is durable.
 struct CallTimings {
   absl::Duration compute;
   absl::Duration commit;
@@ -128,12 +134,13 @@ struct CallTimings {
 struct CallReply {
   Applied applied;
   std::optional<StateReply> state;    // session targets
-  std::vector<OutputTensor> outputs;  // in the order asked for; kMoments travels in `moments`
+  std::vector<OutputTensor> outputs;  // in the order asked for; kMoments is in `moments`
   std::optional<Moments> moments;
   Shape moments_shape;
   int64_t rows = 0;  // statistics groups computed, for metrics
   CallTimings timings;
-  std::shared_ptr<const PreparedCall> prepared;  // for calls like this one; null where its memory was checked, too
+  // To be reused by equal calls; null if the call had shared outputs or tensors in CUDA memory.
+  std::shared_ptr<const PreparedCall> prepared;
 };
 
 }  // namespace normd

@@ -27,7 +27,7 @@ void ConcurrencyLimiter::Enter(Entry entry) {
 }
 
 void ConcurrencyLimiter::Leave() {
-  // One after the other, so that a thousand callers who are gone take no more stack than one.
+  // A loop, so that a thousand callers who are gone take no more stack than one.
   while (true) {
     Waiting next;
     {

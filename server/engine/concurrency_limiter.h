@@ -1,9 +1,9 @@
-// How many large computations run at once, and how long one may wait for its turn. Of those that do not fit, callers
-// take turns, and the ones of a caller wait in order of arrival: whatever one caller piles up, the others wait for no
-// more than one of its computations at each turn. One that has waited too long is refused instead of started, so that
-// what is answered is answered in time.
-// In the path: between a batch and the scheduler. Threads: safe from any thread; a Start runs with no lock held, on
-// the thread that enters or on one that leaves.
+// Bounds the number of large computations that run at once, and how long one may wait. Waiting callers take turns, and
+// the entries of one caller start in order of arrival: however many entries one caller queues, every other caller waits
+// for at most one of them at each turn. An entry that has waited too long is refused instead of started, so that the
+// answers that are given come in time.
+// In the path: between BatchExecution (engine.cc) and the device scheduler.
+// Threads: safe from any thread. `start` runs with no lock held, on a thread that calls Enter or Leave.
 #ifndef NORMD_SERVER_ENGINE_CONCURRENCY_LIMITER_H_
 #define NORMD_SERVER_ENGINE_CONCURRENCY_LIMITER_H_
 
@@ -23,21 +23,23 @@ namespace normd {
 class ConcurrencyLimiter {
  public:
   struct Entry {
-    // Runs once: with OK when it is its turn, and then Leave is owed; with RESOURCE_EXHAUSTED when it had waited longer
-    // than `max_age`; with CANCELLED when it was `gone` by then, or on entering.
+    // Called once. With OK when the computation may run; the caller then owes one Leave. With RESOURCE_EXHAUSTED if it
+    // has waited longer than `max_age`, with CANCELLED if `gone` was true on entering or when its turn came.
     absl::AnyInvocable<void(absl::Status)> start;
-    absl::AnyInvocable<bool()> gone;
-    uint64_t caller = 0;    // whose turn it takes
-    bool must_run = false;  // however long it waits, and whoever is gone
+    absl::AnyInvocable<bool()> gone;  // whether nobody waits for the result any more; null: never
+    uint64_t caller = 0;              // fair-queueing key
+    bool must_run = false;            // starts however long it has waited, even if `gone` is true
   };
 
-  // `max_running` >= 1. `clock` must outlive the limiter.
+  // REQUIRES: `max_running` >= 1. `clock` must outlive the limiter.
   ConcurrencyLimiter(int max_running, absl::Duration max_age, Clock* clock);
 
+  // Starts `entry` now if fewer than `max_running` computations run; otherwise the entry waits.
   void Enter(Entry entry);
+  // Ends one computation that was started with OK, and starts or refuses the entries whose turn it is.
   void Leave();
 
-  // Waiting now.
+  // Entries that wait now.
   int waiting() const;
 
  private:
@@ -46,10 +48,10 @@ class ConcurrencyLimiter {
     absl::Time since;
   };
 
-  // OK: it is to be started.
+  // OK if `waiting` may run; otherwise the status to start it with.
   absl::Status Judge(Waiting& waiting, absl::Time now) const;
-  // The first one of the caller whose turn it is; the caller's next one waits for all others' turns. REQUIRES: there
-  // is one.
+  // Takes the first entry of the caller whose turn it is; the caller's next entry waits for the turns of all others.
+  // REQUIRES: an entry waits.
   Waiting TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int max_running_;
@@ -57,8 +59,8 @@ class ConcurrencyLimiter {
   Clock* const clock_;
   mutable Mutex mu_;
   int running_ ABSL_GUARDED_BY(mu_) = 0;
-  std::unordered_map<uint64_t, std::deque<Waiting>> waiting_ ABSL_GUARDED_BY(mu_);  // by caller, none empty
-  std::deque<uint64_t> turns_ ABSL_GUARDED_BY(mu_);                                 // the callers of waiting_
+  std::unordered_map<uint64_t, std::deque<Waiting>> waiting_ ABSL_GUARDED_BY(mu_);  // by caller; no deque is empty
+  std::deque<uint64_t> turns_ ABSL_GUARDED_BY(mu_);                                 // the callers of waiting_, in turn
   size_t waiting_count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

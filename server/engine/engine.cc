@@ -14,7 +14,7 @@
 
 namespace normd {
 
-// What calls share. Outlives them.
+// The engine's members, as its calls use them. They outlive the calls.
 struct EngineParts {
   DeviceScheduler* scheduler;
   SessionStore* sessions;
@@ -25,12 +25,12 @@ struct EngineParts {
 
 namespace {
 
-// Converted parameters kept for sessions: a few hundred layers of a large language model.
+// Bound of the parameter cache: a few hundred layers of a large language model.
 constexpr int64_t kMaxParameterBytes = int64_t{256} << 20;
 
 bool Runs(const Task& task) { return task.status.ok() && !task.call.validate_only; }
 
-// Its caller waits for nothing any more: what has not been done need not be.
+// An error if nobody waits for the call any more: the work that is left need not be done.
 absl::Status CheckCaller(const Call& call) {
   if (call.cancelled != nullptr && call.cancelled()) return CallerGoneError();
   if (call.deadline != absl::InfiniteFuture() && call.deadline <= SteadyNow()) return DeadlinePassedError();
@@ -47,8 +47,8 @@ CallReply TakeReply(Task* task) {
   return std::move(task->reply);
 }
 
-// All stages of a call that was prepared before and runs inline, at once on this thread. REQUIRES: its session, if it
-// has one, was read.
+// Runs all stages of a call that was prepared before and runs inline, on this thread. REQUIRES: the session of a
+// session target was read.
 absl::StatusOr<CallReply> RunInline(const EngineParts& parts, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckCaller(task->call));
   NORMD_RETURN_IF_ERROR(PlanTask(*parts.sessions, *parts.scheduler, task));
@@ -69,8 +69,9 @@ Engine::BatchDone ForOne(Engine::Done done) {
   };
 }
 
-// Calls that travel together: their sessions read, planned, computed, committed, finished. A single call is a batch of
-// one, so that its bytes are those of a batch. Every stage hands the batch to the next one's callback; nothing waits.
+// Executes a batch of calls stage by stage: read sessions, plan, reduce pass, commit, apply pass, finish. A single call
+// is a batch of one, so batching cannot change its result. Each stage starts the next one from its callback; nothing
+// waits.
 class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
  public:
   BatchExecution(const EngineParts& parts, Engine::BatchDone done) : parts_(parts), done_(std::move(done)) {}
@@ -81,7 +82,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     ReadSessions();
   }
 
-  // One call whose session was read.
+  // Starts one call whose session was read already.
   void Start(Task task) {
     tasks_.push_back(std::move(task));
     PlanWhereItMay();
@@ -100,7 +101,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     }
   }
 
-  // The snapshots that calls to sessions read; the last one to come goes on.
+  // Reads the snapshots of session targets; the last read to end starts the next stage.
   void ReadSessions() {
     pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.TargetId(); }),
                    std::memory_order_relaxed);
@@ -117,7 +118,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     EndOne(&BatchExecution::PlanWhereItMay);
   }
 
-  // This thread is one that all callers share: a queue's, or the one that answers for the store.
+  // The current thread serves many callers (a completion queue's thread or a store's callback thread), so large
+  // requests are planned on the pool.
   void PlanWhereItMay() {
     DropAbandoned();
     int64_t bytes = 0;
@@ -136,12 +138,12 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     Compute();
   }
 
-  // Whoever ends the last operation of a stage goes on with the next.
+  // Ends one operation of a stage; the last one to end starts `next`.
   void EndOne(void (BatchExecution::*next)()) {
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) (this->*next)();
   }
 
-  // All calls of the batch as one job list.
+  // Runs the reduce pass of all calls as one job list.
   void Compute() {
     DropAbandoned();
     Work work;
@@ -151,7 +153,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     Submit(std::move(work), {&RunsReducePass, &BatchExecution::Commit, /*must_run=*/false});
   }
 
-  // Training steps on sessions, issued in item order; the last one to be durable goes on.
+  // Commits training steps on sessions, issued in item order; the last one to be durable starts the next stage.
   void Commit() {
     const absl::Time start = SteadyNow();
     for (Task& task : tasks_) {
@@ -170,7 +172,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     EndOne(&BatchExecution::GoOnWhereItMay);
   }
 
-  // As PlanWhereItMay: moments are divided by, or go into the reply.
+  // Goes on to the pool like PlanWhereItMay, as the rest takes time in proportion to the moments: they become divisors
+  // or go into the reply.
   void GoOnWhereItMay() {
     int64_t bytes = 0;
     for (const Task& task : tasks_) {
@@ -199,18 +202,18 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     task->reply.state->result = *std::move(result);
   }
 
-  // PowerNorm training: y needs what the commit said.
+  // PowerNorm training: y needs the divisor that the commit returned.
   void RunApplyPass() {
     Work work;
     for (Task& task : tasks_) {
       if (Runs(task) && task.is_two_pass() && task.session == nullptr) task.divisor = FirstDivisor(task);
       if (RunsApplyPass(task)) Add(task.ApplyJob(), task, &work);
     }
-    // What was committed is answered, however long it takes and whoever has gone.
+    // A committed step is answered, however long the apply pass takes and whoever has gone.
     Submit(std::move(work), {&RunsApplyPass, &BatchExecution::Finish, /*must_run=*/true});
   }
 
-  // Without a session a training step is the first one of a new state.
+  // Without a session, a training step is the first step of a new state.
   static std::vector<double> FirstDivisor(const Task& task) {
     return PowerNormDivisor(task.spec(), 1, task.moments, InitialState(task.spec(), task.plan().num_channels).phi);
   }
@@ -232,7 +235,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   }
 
   struct Stage {
-    bool (*mine)(const Task&);  // whose jobs they are
+    bool (*mine)(const Task&);  // whether a task has a job in the stage
     void (BatchExecution::*next)();
     bool must_run;
   };
@@ -242,7 +245,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     work->devices.push_back(task.call.device);
   }
 
-  // Who waits for a stage: all calls are of one request.
+  // Who waits for a stage. All calls of a batch belong to one request.
   RequestContext ContextOf(const Stage& stage) const {
     const Call& call = tasks_.front().call;
     if (stage.must_run) return {.caller = call.caller};
@@ -251,7 +254,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
             .cancelled = call.cancelled == nullptr ? nullptr : &call.cancelled};
   }
 
-  // Runs `work`, then the next stage. Large work waits for its turn; by then the caller may have gone.
+  // Runs `work`, then the next stage. Large work passes the concurrency limiter first; its caller may be gone by then.
   void Submit(Work work, Stage stage) {
     if (work.jobs.empty()) return (this->*stage.next)();
     work.context = ContextOf(stage);
@@ -286,9 +289,9 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     });
   }
 
-  // A failed list fails its tasks.
+  // Ends a stage. If the job list failed, all of its tasks fail.
   void EndStage(const absl::Status& status, absl::Duration compute, Stage stage) {
-    auto executed = executed_.begin();  // of the tasks whose jobs they were; none where there is only the CPU
+    auto executed = executed_.begin();  // one per task with a job; none if there is only the CPU
     for (Task& task : tasks_) {
       if (!stage.mine(task)) continue;
       task.reply.timings.compute += compute;
@@ -300,9 +303,9 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
 
   const EngineParts parts_;
 
-  std::vector<Task> tasks_;          // one stage's at a time, but for reads and commits: one callback's each
-  std::vector<Executed> executed_;   // of the stage that runs
-  std::atomic<int64_t> pending_{0};  // of the stage, and one for the loop that issues them
+  std::vector<Task> tasks_;          // belong to one stage at a time; in reads and commits each to its own callback
+  std::vector<Executed> executed_;   // of the running stage
+  std::atomic<int64_t> pending_{0};  // operations of the stage, and one for the loop that issues them
   Engine::BatchDone done_;
 };
 
@@ -338,7 +341,7 @@ void Engine::SubmitPrepared(Call&& call, Done done) {
                    if (!session.ok()) return done(session.status());
                    task->session = *std::move(session);
                    if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(parts(), task.get()));
-                   // Its parameters are others by now, or it was made anew.
+                   // The session's parameters have changed, or it was created anew: the call is planned again.
                    std::make_shared<BatchExecution>(parts(), ForOne(std::move(done)))->Start(std::move(*task));
                  });
 }

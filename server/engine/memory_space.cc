@@ -11,7 +11,7 @@
 namespace normd {
 namespace {
 
-// Takes a tensor's memory for the call's.
+// Adds the memory space of one tensor to that of the call.
 absl::Status Meet(const MemorySpace& space, const std::string& field, MemorySpace* all) {
   if (space.is_host()) return absl::OkStatus();
   if (all->is_host()) *all = space;

@@ -1,5 +1,7 @@
-// Calls whose tensors lie in a device's memory: that it is one device's, and one that the caller allows.
-// In the path: one of PlanTask's checks; what it finds goes into the call's jobs. Pure functions.
+// Finds the device memory that tensors of a call lie in, and checks that it is one device's and that the call allows
+// it.
+// In the path: one of PlanTask's checks; PlanTask chooses the device by the result. Pure functions, safe from any
+// thread.
 #ifndef NORMD_SERVER_ENGINE_MEMORY_SPACE_H_
 #define NORMD_SERVER_ENGINE_MEMORY_SPACE_H_
 
@@ -9,9 +11,9 @@
 
 namespace normd {
 
-// The memory that the call's tensors lie in besides the host's; the host's where all do. INVALID_ARGUMENT naming
-// "device" where the CPU is asked for, "residual.tensor.shared" or "outputs[i].shared" for a tensor in another device's
-// memory than those before it.
+// The space of the tensors that do not lie in host memory, or the host's if all do. INVALID_ARGUMENT naming "device" if
+// the call asks for the CPU and a tensor lies in device memory, "residual.tensor.shared" or "outputs[i].shared" if that
+// tensor lies in another device's memory than the tensors before it.
 absl::StatusOr<MemorySpace> FindMemorySpace(const Call& call);
 
 }  // namespace normd

@@ -7,13 +7,13 @@ namespace normd {
 
 namespace {
 
-// Counted for the entry, its key and its places in the cache's list and map.
+// Estimated bytes of an entry, its key and its places in the cache's list and map.
 constexpr int64_t kEntryOverheadBytes = 256;
 
 }  // namespace
 
 int64_t BytesToPrepare(const NormPlan& plan, const ParameterViews& parameters) {
-  if (plan.elements == 0) return 0;  // nothing to apply parameters to
+  if (plan.elements == 0) return 0;  // there is nothing to apply parameters to
   constexpr int64_t kBytesAnElement = sizeof(double) + sizeof(float);
   int64_t bytes = 0;
   for (const TensorView* view : {&parameters.weight, &parameters.bias}) {
@@ -60,7 +60,7 @@ std::shared_ptr<const PreparedParameters> ParameterCache::Find(const Key& key) {
 
 void ParameterCache::Insert(Key key, std::shared_ptr<const PreparedParameters> parameters) {
   const int64_t bytes = parameters->host().size_bytes() + kEntryOverheadBytes;
-  Recent::Entries dropped;  // freed without the lock
+  Recent::Entries dropped;  // destroyed after the lock is released
   MutexLock lock(mu_);
   if (recent_.Find(key) != nullptr) return;  // another thread was first
   dropped = recent_.Insert(std::move(key), &parameters, bytes);

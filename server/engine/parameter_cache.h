@@ -1,8 +1,8 @@
-// Prepared parameters of sessions, so that a call to a session converts nothing.
-// In the path: the engine asks it once per call to a session. Keyed by epoch, parameters_version and the order of the
-// plan: new parameters are a new key, and what is no longer asked for falls out, least recently used first. Threads:
-// safe from any thread.
-// What it hands out is shared and immutable.
+// Caches the prepared parameters of sessions, so that a call to a session converts nothing.
+// In the path: PrepareTask asks the cache once per call to a session. The key is uid, parameters_version and the plan's
+// parameter order: new parameters get a new key, and the least recently used entries are dropped first.
+// Ownership: returned parameters are shared and immutable, and stay valid after the cache drops them.
+// Threads: safe from any thread.
 #ifndef NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_
 #define NORMD_SERVER_ENGINE_PARAMETER_CACHE_H_
 
@@ -21,27 +21,28 @@
 
 namespace normd {
 
-// Converts and prepares `parameters` for `plan`; null where there are none.
+// Converts `parameters` to the order of `plan` and prepares them for every device; null if there are none.
 // REQUIRES: CheckParameters(plan, parameters) is ok.
 std::shared_ptr<const PreparedParameters> PrepareParameters(const DeviceScheduler& scheduler, const NormSpec& spec,
                                                             const NormPlan& plan, const ParameterViews& parameters);
 
-// What PrepareParameters allocates for that, at most.
+// Upper bound on the bytes that PrepareParameters allocates for `parameters`.
 int64_t BytesToPrepare(const NormPlan& plan, const ParameterViews& parameters);
 
 class ParameterCache {
  public:
-  // Borrows `scheduler`. Holds at most `max_bytes` of converted parameters, and at most one session's over that.
+  // Borrows `scheduler`, which must outlive the cache. Holds at most `max_bytes`; the newest entry stays even if it
+  // alone takes more.
   ParameterCache(const DeviceScheduler* scheduler, int64_t max_bytes);
 
-  // The parameters of `session`, prepared for `plan`; null where it has none. REQUIRES: as PrepareParameters.
+  // The parameters of `session`, prepared for `plan`; null if it has none. REQUIRES: as PrepareParameters.
   std::shared_ptr<const PreparedParameters> Get(const Session& session, const NormPlan& plan);
 
   int64_t bytes() const;
 
  private:
-  // The order is the same for every call to most sessions; axes that count from the front may differ with x's rank, and
-  // extents where parameters are flat.
+  // Most sessions have one order for all calls. Orders differ if axes count from the front and the rank of x varies, or
+  // if parameters are flat and the extents vary.
   struct Key {
     std::string uid;
     uint64_t parameters_version;

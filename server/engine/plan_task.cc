@@ -1,4 +1,4 @@
-// PlanTask: everything that can be wrong with a call, checked in the order of the request's fields, cheapest first.
+// PlanTask: checks everything that can be wrong with a call, in the order of the request's fields, cheapest first.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ namespace normd {
 
 namespace {
 
-// Statistics of empty groups that a call may ask for.
+// Most empty statistics groups that a call may ask statistics of.
 constexpr int64_t kMaxEmptyGroups = int64_t{1} << 20;
 
 bool IsTraining(const Call& call) { return call.mode == Mode::kTraining && !call.moments_only; }
@@ -56,7 +56,7 @@ absl::Status CheckSessionTarget(const Task& task) {
     return NotAllowedError("parameters", "a session has its own parameters");
   }
   NORMD_RETURN_IF_ERROR(CheckStep(task));
-  // A commit checks the version itself, replays first.
+  // A commit checks the version itself, after looking for a replay.
   const bool store_checks = task.commits() && (!call.validate_only || call.step.has_value());
   if (call.expected_version.has_value() && !store_checks && *call.expected_version != task.session->version) {
     return VersionMismatchError(*call.expected_version, task.session->version);
@@ -105,7 +105,7 @@ absl::Status CheckMask(const Task& task) {
   return mask.size_bytes == positions ? absl::OkStatus() : ByteCountError("mask", mask.size_bytes, positions);
 }
 
-// What is behind the mask, which every call has its own of.
+// Checks the bytes of the mask, which differ from call to call.
 absl::Status CheckKept(const Task& task) {
   const TensorView& mask = task.call.mask;
   const bool refuses_one = mask.present() && TraitsOf(task.spec().method()).refuses_single_values &&
@@ -147,8 +147,8 @@ absl::Status CheckRunning(const TensorView& view, int64_t channels, std::string_
   return count == channels ? absl::OkStatus() : ParameterLengthError(field, count, channels);
 }
 
-// Inference by spec: BatchNorm has mean and variance in the request, PowerNorm its phi; nobody else any. A PowerNorm
-// call may carry its layer's phi also where it does not use it.
+// Only inference by spec takes statistics from the request: BatchNorm mean and variance, PowerNorm its phi, other
+// methods none. A PowerNorm call may carry its layer's phi even if it does not use it.
 absl::Status CheckRunningPresence(const Task& task) {
   const Call& call = task.call;
   const bool takes = task.plan().given_statistics && task.session == nullptr;
@@ -227,7 +227,8 @@ absl::Status CheckOutputs(const Task& task) {
   return absl::OkStatus();
 }
 
-// A statistics group has elements, so sets are bounded by the bytes that came; but not where the groups are empty.
+// The bytes that came bound the number of statistics groups, because a group has elements; they do not bound the number
+// of empty groups.
 absl::Status CheckEmptyGroups(const Task& task) {
   const bool fills_groups = task.commits() || task.is_two_pass() || task.Wants(OutputKind::kMean) ||
                             task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
@@ -236,7 +237,7 @@ absl::Status CheckEmptyGroups(const Task& task) {
   return LimitExceededError("x.shape", task.plan().StatisticsGroups(), kMaxEmptyGroups);
 }
 
-// What will run the call. Both halves of one that has two must run where it asks.
+// What will run the call. Both passes of a two-pass call must be able to run on the device that it asks for.
 absl::StatusOr<Executed> ChooseDevice(const DeviceScheduler& scheduler, const Task& task) {
   const Device device = task.call.device;
   if (task.is_two_pass()) {
@@ -251,11 +252,11 @@ absl::Status MakePlans(const Task& task, PreparedCall* prepared) {
   const Call& call = task.call;
   const NormSpec& spec = prepared->spec;
   const bool own_statistics = call.moments_only || call.mode == Mode::kTraining || !spec.HasState();
-  // A residual stream that is kept wide is f64, and has no fast arithmetic. What goes into a session's state, or is
-  // merged elsewhere, is exact.
+  // A residual stream that is kept wide is f64, and has no fast arithmetic. Moments that go into a session's state, or
+  // are merged elsewhere, are exact.
   const bool keeps_wide = call.residual.present() && call.residual_rounding == ResidualRounding::kKeepWide;
   const bool is_state = call.moments_only || (task.session != nullptr && IsTraining(call));
-  // Partial moments of one value are fine: ComputeMoments is planned as inference that computes its statistics.
+  // Partial moments of one value are valid, so ComputeMoments is planned as inference that computes its statistics.
   const PlanOptions options = {.mode = call.moments_only ? Mode::kInference : call.mode,
                                .given_statistics = !own_statistics,
                                .precision = keeps_wide || is_state ? Precision::kExact : call.precision};
@@ -297,7 +298,7 @@ Applied MakeApplied(const Task& task, Executed chosen) {
   return applied;
 }
 
-// What a call that changes nothing says about its session.
+// The state of the session in the reply of a call that does not change it.
 StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
   StateReply state;
   state.result.version = task.session->version;
@@ -309,7 +310,7 @@ StateReply UnchangedState(const SessionStore& sessions, const Task& task) {
   return state;
 }
 
-// All that can be said of a call without the bytes of its tensors. What it makes is the task's.
+// Checks a call that is new and fills task->prepared and task->reply.applied.
 absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   auto prepared = std::make_shared<PreparedCall>();
   task->prepared = prepared;
@@ -344,8 +345,8 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   return absl::OkStatus();
 }
 
-// What Prepare checks that may be another thing by now, for a call that was prepared before: the session, the device,
-// and what is behind the mask.
+// For a call that was prepared before: repeats the checks of Prepare whose results may have changed, which are those of
+// the session, the device and the bytes of the mask.
 absl::Status TakePrepared(const DeviceScheduler& scheduler, Task* task) {
   task->prepared = std::move(task->call.prepared);
   task->reply.applied = task->prepared->applied;
@@ -364,7 +365,7 @@ absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& sched
   const bool known = task->call.prepared != nullptr && task->call.prepared->IsFor(session);
   NORMD_RETURN_IF_ERROR(known ? TakePrepared(scheduler, task) : Prepare(scheduler, task));
   NORMD_RETURN_IF_ERROR(TakeGiven(task));
-  // It was also planned for where its tensors lie, which another call's may not.
+  // The plan was also checked against where the tensors lie, which differs from call to call in shared and CUDA memory.
   const bool holds_for_others = task->space.is_host() && !HasSharedOutputs(task->call);
   if (holds_for_others) task->reply.prepared = task->prepared;
   task->reply.rows = task->plan().StatisticsGroups();

@@ -1,7 +1,7 @@
-// All of a call that does not depend on the bytes of its tensors: what it asks for, planned and checked once. Another
-// call that asks for the same, with tensors of the same dtypes and shapes, is neither parsed nor planned again.
-// In the path: PlanTask makes it, the reply hands it up, and whoever recognises the next call (rpc/call_cache.h) puts
-// it into Call::prepared. Immutable; safe from any thread.
+// Everything about a call that does not depend on the bytes of its tensors, planned and checked once. A later call that
+// asks for the same, with tensors of the same dtypes and shapes, is neither parsed nor planned again.
+// In the path: PlanTask makes a PreparedCall, the reply hands it up, and the call cache (rpc/codec/call_cache.h) puts
+// it into Call::prepared of equal calls. Immutable; safe from any thread.
 #ifndef NORMD_SERVER_ENGINE_PREPARED_CALL_H_
 #define NORMD_SERVER_ENGINE_PREPARED_CALL_H_
 
@@ -19,23 +19,23 @@ struct PreparedCall {
   NormSpec spec;  // the call's or the session's
 
   NormPlan plan;
-  // PowerNorm training divides by what the step's commit says, so it runs in two halves: Reduce by `plan`, then Apply
-  // by `apply_plan`, which is given the divisor.
+  // PowerNorm training divides by the divisor that the step's commit returns, so it takes two passes: the reduce pass
+  // by `plan`, then the apply pass by `apply_plan`, which is given the divisor.
   bool is_two_pass = false;
   NormPlan apply_plan;
   bool commits = false;  // a training step on a session with running state
 
-  Applied applied;  // the session's version apart, which each call has its own of
+  Applied applied;  // without session_version, which each call fills in
 
-  // Whether such a call runs on the thread that submits it: small, on the CPU, in one pass, and nothing is committed.
+  // Whether such a call runs on the submitting thread: it is small, on the CPU, in one pass, and commits nothing.
   bool runs_inline = false;
 
-  // The session that it was prepared for; empty for a spec target.
+  // The session that the call was prepared for; empty for a spec target.
   std::string uid;
   uint64_t parameters_version = 0;
   int64_t num_channels = 0;
 
-  // Whether it holds for `session` as it is now (null: a spec target).
+  // Whether the preparation holds for the present `session` (null: a spec target).
   bool IsFor(const Session* session) const {
     if (session == nullptr) return uid.empty();
     return uid == session->uid && parameters_version == session->parameters_version &&
@@ -43,7 +43,7 @@ struct PreparedCall {
   }
 };
 
-// Whether Engine::Submit has called `done` when it returns: nobody needs to be asked whether the caller still waits.
+// Whether Engine::Submit has called `done` by the time it returns, so that `call` needs no `cancelled`.
 inline bool RunsAtOnce(const Call& call) {
   return call.prepared != nullptr && call.prepared->runs_inline && std::holds_alternative<NormSpec>(call.target);
 }

@@ -1,5 +1,5 @@
-// The use cases of sessions, and the checks before a store sees one: what can be said of spec, C and parameters without
-// a tensor.
+// The session operations of Engine, and the checks before a store sees a session: those of spec, channels and
+// parameters that need no tensor.
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ namespace normd {
 
 namespace {
 
-constexpr std::string_view kSessionField = "session.";  // of requests that bring one
+constexpr std::string_view kSessionField = "session.";  // prefix of fields in requests that carry a session
 
 absl::Status CheckChannels(const Session& session) {
   const NormSpec& spec = session.spec;
@@ -34,7 +34,7 @@ absl::Status CheckChannels(const Session& session) {
   return absl::OkStatus();
 }
 
-// The smallest x whose plan has the parameters that every x of this session will have; nothing where they depend on x.
+// The smallest x whose plan has the parameters that every x of this session will have; nothing if they depend on x.
 std::optional<Shape> ShapeForParameters(const Session& session) {
   const NormSpec& spec = session.spec;
   if (TraitsOf(spec.method()).has_channels) {
@@ -86,8 +86,8 @@ absl::Status CheckTtl(const std::optional<absl::Duration>& ttl) {
 
 bool HasVectors(const RunningState& state) { return !state.mean.empty() || !state.var.empty() || !state.phi.empty(); }
 
-// One step's moments out of several parts. Per statistics group the parts are merged in the order given; instances, of
-// which a session tracks the mean, are only more instances.
+// Merges the moments of several parts into those of one step, per statistics group and in the order given. Methods that
+// step by sample concatenate the parts instead: each part adds instances.
 absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
   Moments pooled;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -132,7 +132,7 @@ absl::Status Engine::ValidateNewSession(const Session& session) const {
   NORMD_RETURN_IF_ERROR(CheckChannels(session));
   const OwnedParameters none;
   const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
-  // First: a plan for too many channels is refused for the right reason.
+  // First, so that too many channels are refused for the right reason and not by a plan.
   NORMD_RETURN_IF_ERROR(CheckSessionSize(parameters, session.num_channels, sessions_->limits()));
   NORMD_RETURN_IF_ERROR(CheckSessionParameters(session, parameters.weight, parameters.bias));
   if (HasVectors(session.state)) {
@@ -163,7 +163,7 @@ void Engine::ListSessions(ListQuery query, SessionDone<ListPage> done) {
 
 void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done) {
   std::string read = id;
-  // The lengths of parameters are the spec's to say, which never changes while the session has its uid.
+  // Parameter lengths depend on the spec, which never changes while the session keeps its uid.
   sessions_->Get(std::move(read), absl::ZeroDuration(),
                  [this, id = std::move(id), patch = std::move(patch),
                   done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
@@ -203,7 +203,7 @@ void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
                  [this, step = std::move(step), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
                    if (!session.ok()) return done(session.status());
                    const int64_t bytes = BytesOf(step.parts);
-                   // Not on the thread that answers for the store.
+                   // Not on the store's callback thread.
                    resources_->work_pool.RunIfLarge(bytes, [this, session = *std::move(session), step = std::move(step),
                                                             done = std::move(done)]() mutable {
                      absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));

@@ -14,7 +14,7 @@ namespace {
 bool IsStatistic(OutputKind kind) { return kind == OutputKind::kMean || kind == OutputKind::kInverseStd; }
 
 bool Overlap(const SharedBytes& a, const void* data, int64_t size_bytes) {
-  if (data == nullptr) return false;  // absent, or scattered over memory that nobody shares
+  if (data == nullptr) return false;  // absent, or scattered over private memory
   const auto* const begin = static_cast<const std::byte*>(data);
   return a.size_bytes > 0 && size_bytes > 0 && a.data < begin + size_bytes && begin < a.data + a.size_bytes;
 }

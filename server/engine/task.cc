@@ -34,7 +34,7 @@ void PointTo(OutputTensor* output, const NormPlan& plan, Job* job) {
       break;
     case OutputKind::kMean:
       job->mean = data;
-      // Statistics about zero have the mean 0, as their moments do; no kernel computes it.
+      // Statistics about zero have mean 0, as their moments do; no kernel computes the mean.
       if (plan.statistic != Statistic::kMeanVariance) {
         job->mean = nullptr;
         if (data != nullptr) std::memset(data, 0, static_cast<size_t>(OutputBytes(plan, output->kind)));
@@ -59,7 +59,7 @@ Job InputJob(Task& task, const NormPlan& plan) {
   job.residual = task.call.residual;
   job.residual_scale = task.call.residual_scale;
   job.residual_rounding = task.call.residual_rounding;
-  // Statistics that are given are not masked.
+  // The mask does not apply to given statistics.
   if (!plan.given_statistics) job.mask = static_cast<const uint8_t*>(task.call.mask.data);
   return job;
 }
@@ -69,8 +69,8 @@ bool NeedsContiguousX(const DeviceScheduler& scheduler, const Task& task) {
   return task.call.x.scattered() && !takes;
 }
 
-// What PrepareTask and the backend allocate for a call, and encoding its moments. Not the parameters of a session: the
-// cache counts them.
+// Bytes that PrepareTask, the backend and the encoding of moments allocate for a call. The parameters of a session are
+// left out, because the cache counts them.
 int64_t BytesToMake(const DeviceScheduler& scheduler, const Task& task) {
   int64_t bytes = NeedsContiguousX(scheduler, task) ? task.call.x.size_bytes : 0;
   const bool widens = SumsPowers(task.plan().statistic) && task.plan().dtype != DType::kF64;
@@ -114,7 +114,7 @@ Job Task::ReduceJob() {
   job.given_variance = given_variance;
   if (!moments.empty()) job.moments = moments.data();
   if (is_two_pass()) {
-    job.parameters = nullptr;  // which the second half applies
+    job.parameters = nullptr;  // the apply pass uses them
     return job;
   }
   for (OutputTensor& output : reply.outputs) PointTo(&output, plan(), &job);
@@ -124,7 +124,7 @@ Job Task::ReduceJob() {
 Job Task::ApplyJob() {
   Job job = InputJob(*this, prepared->apply_plan);
   if (together.data() != nullptr) {
-    // The first half put x together.
+    // The reduce pass has made x contiguous.
     job.x = together.data();
     job.x_segments = {};
     job.x_buffer = nullptr;
@@ -155,10 +155,10 @@ int64_t BytesToPrepareFrom(const Task& task) {
 
 absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* parameters, BufferPool* buffers,
                          Task* task) {
-  // First: a call that the budget has no room for converts nothing.
+  // First, so that a call that the budget has no room for converts nothing.
   if (task->call.reserve != nullptr) NORMD_RETURN_IF_ERROR(task->call.reserve(BytesToMake(scheduler, *task)));
   if (task->plan().elements == 0) {
-    // Nothing to apply parameters to, and their length is not bounded by the bytes that came.
+    // There is nothing to apply parameters to, and the bytes that came do not bound their length.
   } else if (task->session != nullptr) {
     task->parameters = parameters->Get(*task->session, task->plan());
   } else {
