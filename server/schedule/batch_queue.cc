@@ -38,7 +38,7 @@ void BatchQueue::Push(std::unique_ptr<Submission> submission, absl::Time now) {
   CallerTurns& turns = callers_[submission->context.caller];
   submission->turn = turns.waiting == 0 ? now_turn_ : std::max(now_turn_, turns.last_turn + 1);
   turns.last_turn = submission->turn;
-  // Half of the time that is left until the deadline is for running.
+  // Half of the time until the deadline is left for running.
   const absl::Duration half = std::max(absl::ZeroDuration(), (submission->context.deadline - now) / 2);
   submission->due = now + std::min(limits_.max_delay, half);
   Insert(std::move(submission));
@@ -93,7 +93,8 @@ Submissions BatchQueue::Take(absl::Time now) {
     const Submission& next = *lane.waiting.begin()->second;
     jobs += static_cast<int64_t>(next.jobs.size());
     bytes += next.bytes;
-    // The first one goes however large it is; one that does not fit is not overtaken by a smaller one of its lane.
+    // The first submission goes however large it is. One that does not fit is not overtaken by a smaller one of its
+    // lane.
     if (!launch.empty() && (jobs > limits_.max_jobs || bytes > limits_.max_bytes)) break;
     launch.push_back(Remove(lane));
     if (!it->first.has_value()) break;

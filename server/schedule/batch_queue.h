@@ -1,8 +1,9 @@
-// Submissions that wait for a launch, and which of them make up the next one.
-// In the path: inside DeviceQueue, under its lock. Owns what waits.
-// Order: a submission gets a turn, the one after its caller's last waiting turn, or the current turn where the caller
-// has none waiting. Launches take the lowest turn first, and of equal turns the oldest. So callers take turns, whatever
-// one of them piles up, each caller's own order is kept, and no shape waits for another shape's launch to fill.
+// Submissions that wait for a launch, and the choice of those that make up the next launch.
+// In the path: inside DeviceQueue, under its lock. Ownership: the queue owns the waiting submissions.
+// Order: a submission gets a turn: the one after its caller's last waiting turn, or the current turn if its caller has
+// none waiting. A launch takes the lowest turn first and, among equal turns, the oldest submission. So callers take
+// turns however much one of them submits, each caller's own order is kept, and no shape waits for another shape's
+// launch to fill.
 // Not thread-safe.
 #ifndef NORMD_SERVER_SCHEDULE_BATCH_QUEUE_H_
 #define NORMD_SERVER_SCHEDULE_BATCH_QUEUE_H_
@@ -23,28 +24,29 @@
 
 namespace normd {
 
-// What jobs must share to travel in one launch: rows of one length, reduced in one way.
+// What jobs must have in common to share one launch: rows of one length, reduced in one way.
 struct BatchKey {
   Statistic statistic;
   DType dtype;
   Precision precision;
   int64_t row_elements;
-  int64_t statistic_elements;  // of a row
+  int64_t statistic_elements;  // elements of a row that enter the statistic
 
   auto operator<=>(const BatchKey&) const = default;
 };
 
-// The key of a whole list; nothing where it is to be launched alone: jobs that differ, that are no plain rows, or that
+// The key of a whole job list; nothing if the list must be launched alone: its jobs differ, are not plain rows, or
 // could not be run again by themselves if the launch failed.
 std::optional<BatchKey> BatchKeyOf(absl::Span<const Job> jobs);
 
+// Limits of one launch. `max_delay` is how long a submission may wait for others.
 struct BatchLimits {
   int64_t max_jobs = 1024;
   int64_t max_bytes = int64_t{64} << 20;
   absl::Duration max_delay = absl::ZeroDuration();
 };
 
-// One Submit on its way. REQUIRES: at least one job.
+// One call of DeviceQueue::Submit, with its place in the queue. REQUIRES: at least one job.
 struct Submission {
   Submission(std::vector<Job> job_list, const RequestContext& request, Backend::Done when_done)
       : jobs(std::move(job_list)), context(request), done(std::move(when_done)) {}
@@ -56,7 +58,7 @@ struct Submission {
   std::optional<BatchKey> key = std::nullopt;
   uint64_t turn = 0, sequence = 0;
   int64_t bytes = 0;
-  absl::Time due = absl::InfinitePast();  // launched by then if there is room
+  absl::Time due = absl::InfinitePast();  // launched by then, if there is room
 };
 
 using Submissions = std::vector<std::unique_ptr<Submission>>;
@@ -65,27 +67,29 @@ class BatchQueue {
  public:
   explicit BatchQueue(const BatchLimits& limits) : limits_(limits) {}
 
+  // Adds a submission, and sets its key, turn, bytes and due time.
   void Push(std::unique_ptr<Submission> submission, absl::Time now);
-  // Takes back one of a launch that failed: it keeps its turn, and is launched alone.
+  // Puts back a submission whose launch failed: it keeps its turn and is launched alone.
   void Return(std::unique_ptr<Submission> submission);
 
-  // The next launch, in order of turns; empty where nothing is due.
+  // Takes the next launch, in order of turns; empty if nothing is due.
   Submissions Take(absl::Time now);
-  // When Take will have something that it did not have `now`; InfiniteFuture where nothing waits.
+  // When Take will find something due; InfiniteFuture if nothing waits.
   absl::Time NextDue() const;
-  // Nothing waits for company any more.
+  // From now on no submission waits for others.
   void StopDelaying() { limits_.max_delay = absl::ZeroDuration(); }
 
   bool empty() const { return workers_.empty(); }
 
  private:
   using Place = std::pair<uint64_t, uint64_t>;  // turn, sequence
+  // The waiting submissions of one key.
   struct Lane {
     std::map<Place, std::unique_ptr<Submission>> waiting;  // never empty
     int64_t jobs = 0;
     int64_t bytes = 0;
   };
-  using Lanes = std::map<std::optional<BatchKey>, Lane>;  // the one without a key: launched alone
+  using Lanes = std::map<std::optional<BatchKey>, Lane>;  // submissions without a key are launched alone
   struct CallerTurns {
     uint64_t last_turn = 0;
     int64_t waiting = 0;
@@ -94,12 +98,12 @@ class BatchQueue {
   void Insert(std::unique_ptr<Submission> submission);
   absl::Time DueOf(const Lane& lane) const;
   Lanes::iterator NextLane(absl::Time now);
-  // Takes the lane's first one out.
+  // Takes the first submission out of the lane.
   std::unique_ptr<Submission> Remove(Lane& lane);
 
   BatchLimits limits_;
   Lanes workers_;
-  std::unordered_map<uint64_t, CallerTurns> callers_;  // those who have something waiting
+  std::unordered_map<uint64_t, CallerTurns> callers_;  // those with waiting submissions
   uint64_t now_turn_ = 0;                              // of the last launch
   uint64_t next_sequence_ = 0;
 };

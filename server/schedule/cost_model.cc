@@ -12,7 +12,8 @@ namespace normd {
 namespace {
 
 constexpr int64_t kRowElements = 1024;
-// 16 KiB, which is all fixed time, and 4 MiB, more than caches give back: a few hundred microseconds each way.
+// 16 KiB, which take the fixed time alone, and 4 MiB, which exceed what caches give back: a few hundred microseconds
+// each way.
 constexpr int64_t kSmallRows = 4;
 constexpr int64_t kLargeRows = 1024;
 
@@ -54,7 +55,7 @@ absl::StatusOr<Timed> TimeRows(Backend& backend, Clock& clock, int64_t rows, abs
   for (absl::Duration spent; spent < budget;) {
     const absl::Time start = clock.Now();
     NORMD_RETURN_IF_ERROR(RunAndWait(backend, job));
-    // At least a little, so that a clock that is set back while we look cannot keep us here.
+    // At least a little, so that a clock that is set back during the measurement cannot prolong it for ever.
     const absl::Duration took = std::max(clock.Now() - start, absl::Nanoseconds(100));
     best = std::min(best, took);
     spent += took;

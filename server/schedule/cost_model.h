@@ -1,7 +1,7 @@
-// What a device takes for a job list, measured on the device itself: a fixed time and a time for each byte.
+// The time that a device takes for a job list, measured on the device itself: a fixed time plus a time per byte.
 // In the path: measured once at start, read by DeviceScheduler for every list that may run on any device.
-// Measurements go through host memory, so a GPU's rate is that of PCIe both ways: what host tensors pay.
-// Plain values.
+// Measurements go through host memory, so a GPU's rate is that of PCIe both ways, which is what host tensors pay.
+// Threads: plain values.
 #ifndef NORMD_SERVER_SCHEDULE_COST_MODEL_H_
 #define NORMD_SERVER_SCHEDULE_COST_MODEL_H_
 
@@ -25,10 +25,10 @@ struct DeviceCost {
 // "2.1 us + 14.2 GB/s"
 std::string CostText(const DeviceCost& cost);
 
-// Times RMSNorm of rows of two sizes on `backend`, by `clock`, each for half of `budget` and at least once after a
-// first run that is not counted, and takes the best. Waits for the results; the backend must be idle. What is submitted
-// is not cut off when the budget is spent, so that a first run that loads kernels may take longer. Errors are those of
-// Submit.
+// Times RMSNorm on rows of two sizes on `backend`, with `clock`, and takes the best run of each size. Each size runs
+// for half of `budget`, at least once, after a first run that is not counted. Waits for the results; the backend must
+// be idle. A run is not cut off when the budget is spent, so a first run that loads kernels may take longer. Errors are
+// those of Submit. REQUIRES: budget > 0.
 absl::StatusOr<DeviceCost> MeasureCost(Backend& backend, Clock& clock, absl::Duration budget = absl::Milliseconds(20));
 
 }  // namespace normd

@@ -7,13 +7,13 @@
 namespace normd {
 namespace {
 
-// Why nobody waits any more; OK: somebody does.
+// Why nobody waits for a submission any more; OK if somebody does.
 absl::Status WhyGone(const RequestContext& context, absl::Time now) {
   if (context.deadline <= now) return DeadlinePassedError();
   return context.cancelled != nullptr && (*context.cancelled)() ? CallerGoneError() : absl::OkStatus();
 }
 
-// Copies of the jobs of several submissions, which keep theirs for another try.
+// Copies the jobs of several submissions, which keep their own for another try.
 std::vector<Job> Concatenated(const Submissions& submissions) {
   std::vector<Job> jobs;
   for (const auto& submission : submissions) {
@@ -50,7 +50,7 @@ void DeviceQueue::Submit(std::vector<Job> jobs, const RequestContext& context, D
   const absl::Time now = clock_->Now();
   {
     MutexLock lock(mu_);
-    unfinished_ += 2;  // it, and this call, which may outlast it
+    unfinished_ += 2;  // the submission, and this call, which may outlast it
     queue_.Push(std::move(submission), now);
   }
   Pump();
@@ -60,7 +60,7 @@ void DeviceQueue::Submit(std::vector<Job> jobs, const RequestContext& context, D
 void DeviceQueue::Pump() {
   {
     MutexLock lock(mu_);
-    if (pumping_) return;  // whoever is will see the change
+    if (pumping_) return;  // the thread that pumps will see the change
     pumping_ = true;
   }
   while (true) {
@@ -80,7 +80,7 @@ Submissions DeviceQueue::NextLaunch() {
     return next;
   }
   pumping_ = false;
-  // While every place is taken the end of a launch comes before any timer.
+  // While every place in the device is taken, the end of a launch comes before any timer.
   wake_at_ = in_flight_ < options_.max_in_flight ? queue_.NextDue() : absl::InfiniteFuture();
   timer_wake_.SignalAll();
   idle_.SignalAll();
@@ -129,11 +129,11 @@ void DeviceQueue::Finish(Submissions submissions, const absl::Status& status) {
     --in_flight_;
     if (again) {
       for (auto& submission : submissions) queue_.Return(std::move(submission));
-      ++unfinished_;  // this call, which the submissions no longer hold
+      ++unfinished_;  // this call, for which the returned submissions no longer count
       ended = 1;
     }
   }
-  // The device first: callers encode their replies on this thread.
+  // The device is supplied first, because callers encode their replies on this thread.
   Pump();
   if (!again) {
     for (auto& submission : submissions) std::move(submission->done)(status);

@@ -1,10 +1,12 @@
-// One device's queue: makes one launch of many small submissions. While the device is busy, what is submitted waits;
-// when a launch ends, the next one is made of everything that waits for rows of one kind (see BatchQueue), of any
-// number of rows each: no padding, and no delay unless one is asked for. In the path: between the device scheduler and
-// a device's backend. A batch is a unit of scheduling alone: results, and errors, are those of each submission by
-// itself. Ownership: borrows the backend and the clock, which must outlive it. Destruction launches what waits and
-// returns when every Done has. Threads: safe from any thread. A Done runs with no lock held, on a thread that submits,
-// of the backend, or, where there is a delay, on a thread of its own.
+// The queue of one device, which combines small submissions into one launch. While the device is busy, submissions
+// wait; when a launch ends, the next one takes all waiting rows of one kind (see BatchQueue), any number of rows each:
+// without padding, and without a delay unless one is configured. Batching is scheduling alone: each submission gets the
+// results and errors that it would get by itself.
+// In the path: between the device scheduler and a device's backend.
+// Ownership: borrows the backend and the clock, which must outlive the queue. Destruction launches what waits and
+// returns when every Done has returned.
+// Threads: safe from any thread. Done runs with no lock held: on a submitting thread, on a thread of the backend or, if
+// there is a delay, on the queue's own thread.
 #ifndef NORMD_SERVER_SCHEDULE_DEVICE_QUEUE_H_
 #define NORMD_SERVER_SCHEDULE_DEVICE_QUEUE_H_
 
@@ -24,17 +26,17 @@
 namespace normd {
 
 struct QueueOptions {
-  // Launches in the device at one time: one is copied while another one runs.
+  // Launches in the device at one time. With two, one is copied while the other one runs.
   int max_in_flight = 2;
-  // Of one launch. The delay, how long a submission may wait for others although the backend is free, ends for each
-  // when half of the time until its deadline is over.
+  // Limits of one launch. The delay is how long a submission may wait for others although the device is free; for each
+  // submission it ends at the latest when half of the time until the deadline is over.
   BatchLimits limits = {};
 };
 
-// Empty functions are not called. They run on any thread, several at a time, and must not block.
+// Null functions are not called. They run on any thread, several at a time, and must not block.
 struct QueueObserver {
   std::function<void(int64_t submissions)> on_launch;
-  // CANCELLED or DEADLINE_EXCEEDED: a submission that was not launched.
+  // A submission was not launched, for CANCELLED or DEADLINE_EXCEEDED.
   std::function<void(absl::StatusCode why)> on_dropped;
 };
 
@@ -47,9 +49,9 @@ class DeviceQueue {
   DeviceQueue(const DeviceQueue&) = delete;
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
-  // A submission whose caller has cancelled, or let the deadline pass, before it is launched is Done with CANCELLED or
-  // DEADLINE_EXCEEDED. When a launch of several fails, each is run again alone and has the error that it
-  // then gets; but UNAVAILABLE, a lost device, is everybody's at once.
+  // Runs all jobs, then `done` once. A submission whose caller cancels, or whose deadline passes, before the launch
+  // gets CANCELLED or DEADLINE_EXCEEDED. When a launch of several submissions fails, each runs again alone and gets the
+  // error of that run; but UNAVAILABLE, a lost device, goes to all of them at once.
   void Submit(std::vector<Job> jobs, const RequestContext& context, Done done);
 
  private:
@@ -58,14 +60,14 @@ class DeviceQueue {
     absl::Status why;
   };
 
-  // Launches what may be launched. One thread does at a time, and sees what others add meanwhile.
+  // Launches what may be launched. One thread at a time pumps, and sees what other threads add meanwhile.
   void Pump();
-  // The next launch, with room taken for it; empty where there is none, and then nobody is pumping any more.
+  // The next launch, counted as in flight; empty if there is none, and then no thread pumps any more.
   Submissions NextLaunch();
   void Launch(Submissions submissions);
   void Drop(std::vector<Dropped> dropped);
   void Finish(Submissions submissions, const absl::Status& status);
-  // So many of `unfinished_` have been done with: the last use of `this` by whoever did.
+  // Counts `count` of `unfinished_` as done. The caller must not use `this` afterwards.
   void End(size_t count);
   void RunTimer();
 
@@ -82,10 +84,10 @@ class DeviceQueue {
   int in_flight_ ABSL_GUARDED_BY(mu_) = 0;
   bool pumping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  size_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;  // submissions, and calls of ours on some thread
+  size_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;  // submissions, and running calls of this class
   absl::Time wake_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
 
-  std::thread timer_;  // only where there is a delay
+  std::thread timer_;  // runs only if there is a delay
 };
 
 }  // namespace normd

@@ -12,14 +12,15 @@
 namespace normd {
 namespace {
 
-// A job must run on one device alone where its tensors lie there or its caller says so.
+// A job must run on a device if its tensors lie there or its caller asks for that kind of device.
 bool NamesDevice(const Job& job, Device asked) {
   return !job.on_host() || (asked != Device::kAuto && asked != Device::kCpu);
 }
 
 Device AskedFor(const Work& work, size_t job) { return work.devices.empty() ? Device::kAuto : work.devices[job]; }
 
-// Gives `device` whole inputs where it needs them and nobody has made room; returns the room.
+// Copies scattered inputs into contiguous memory if `device` does not accept them and the job has no x_buffer. Returns
+// the memory.
 std::vector<std::unique_ptr<std::byte[]>> MakeContiguous(const Backend& device, std::vector<Job>& jobs) {
   std::vector<std::unique_ptr<std::byte[]>> rooms;
   for (Job& job : jobs) {
@@ -35,7 +36,7 @@ std::vector<std::unique_ptr<std::byte[]>> MakeContiguous(const Backend& device, 
 
 }  // namespace
 
-// Parameters in the form of each device; the CPU takes the host's, which all have.
+// Parameters in the form of each device. The CPU uses the host's form, which all forms carry.
 class DeviceScheduler::Parameters final : public PreparedParameters {
  public:
   Parameters(std::shared_ptr<const HostParameters> host, std::vector<std::shared_ptr<const PreparedParameters>> forms)
@@ -58,13 +59,13 @@ struct DeviceScheduler::DeviceState {
   DeviceQueue queue;
 };
 
-// Jobs of a Work that go the same way.
+// The jobs of a Work that run on one device, or on the CPU.
 struct DeviceScheduler::Part {
   DeviceState* device = nullptr;  // null: the CPU
   bool may_fall_back = false;
   std::vector<Job> jobs;
-  std::vector<size_t> places;                       // of the jobs in the Work
-  std::vector<std::unique_ptr<std::byte[]>> rooms;  // of inputs that came scattered
+  std::vector<size_t> places;                       // indices of the jobs in the Work
+  std::vector<std::unique_ptr<std::byte[]>> rooms;  // contiguous copies of scattered inputs
 
   void Add(Job job, size_t place) {
     jobs.push_back(std::move(job));
@@ -72,12 +73,12 @@ struct DeviceScheduler::Part {
   }
 };
 
-// A Work in several parts: one Done, with the first error.
+// A Work that runs in several parts, with one Done that gets the first error.
 struct DeviceScheduler::Run {
   Run(size_t jobs, size_t parts, std::vector<Executed>* wanted, Done when_done)
       : executed(wanted == nullptr ? 0 : jobs), out(wanted), done(std::move(when_done)), left(parts) {}
 
-  // What ran the jobs of `part`, which nobody else writes.
+  // Records what ran the jobs of `part`. No other part writes these elements.
   void Note(const Part& part, const Backend& backend, Device device, bool fell_back) {
     if (out == nullptr) return;
     for (size_t i = 0; i < part.jobs.size(); ++i) {
@@ -95,12 +96,12 @@ struct DeviceScheduler::Run {
     std::move(done)(std::move(first_error));
   }
 
-  std::vector<Executed> executed;  // one a job
+  std::vector<Executed> executed;  // one per job
   std::vector<Executed>* const out;
   Done done;
   Mutex mu;
   size_t left ABSL_GUARDED_BY(mu);
-  absl::Status first_error;  // the last one to end has it alone
+  absl::Status first_error;  // read without `mu` by the last part to end
 };
 
 DeviceScheduler::DeviceScheduler(Backend* cpu) : cpu_(cpu) {}
@@ -198,7 +199,8 @@ absl::StatusOr<std::vector<DeviceScheduler::Part>> DeviceScheduler::Split(Work* 
       part.Add(std::move(job), i);
       continue;
     }
-    // What the CPU could not take over stays there, where it has the same bytes and never an error.
+    // A job that replaces its input stays on the CPU, which gives the same bytes without an error: if a device failed,
+    // the CPU could not take the job over.
     const bool may_leave =
         asked == Device::kAuto && job.plan->precision == Precision::kExact && !is_small && !ReplacesInput(job);
     (may_leave ? either : on_cpu).Add(std::move(job), i);
@@ -210,7 +212,7 @@ absl::StatusOr<std::vector<DeviceScheduler::Part>> DeviceScheduler::Split(Work* 
   } else {
     for (size_t i = 0; i < either.jobs.size(); ++i) on_cpu.Add(std::move(either.jobs[i]), either.places[i]);
   }
-  // Last: what the CPU runs may run here and now.
+  // Last, because the CPU may run its part here and now.
   if (!on_cpu.jobs.empty()) parts.push_back(std::move(on_cpu));
   return parts;
 }

@@ -1,14 +1,16 @@
-// Chooses, for each job, the CPU or one of the devices, and queues for the devices.
-// In the path: the engine hands it a Work; below it are the CPU's backend and, each behind a DeviceQueue, the devices'.
-// A job whose tensors lie in a device's memory goes to that device, and one that names CUDA to the device that has the
-// least to do. AUTO decides about host tensors: EXACT has the same bytes everywhere, so it goes where it costs least
-// now, by DeviceCost and the bytes queued there. FAST does not promise the same bytes, so AUTO does not move it: it
-// stays on the CPU, which reads and writes each tensor less often than staging it for a device does. Work that is small
-// enough to run inline stays on the CPU, too.
-// When a device is lost, or has no room, the CPU runs what AUTO had sent there; Executed::fell_back and the counters
-// say so.
+// Chooses the CPU or a device for each job, and queues for the devices.
+// In the path: the engine hands it a Work; below it are the CPU's backend and, each behind a DeviceQueue, the devices'
+// backends.
+// Choice: a job whose tensors lie in a device's memory runs on that device; a job that asks for CUDA runs on the CUDA
+// device with the least queued bytes. AUTO decides about host tensors. EXACT has the same bytes everywhere, so an EXACT
+// job goes where it costs least now, by DeviceCost and the bytes queued there. FAST does not promise the same bytes, so
+// AUTO leaves a FAST job on the CPU, which reads and writes each tensor less often than staging it for a device does.
+// Work that is small enough to run inline also stays on the CPU.
+// Fallback: when a device is lost or has no room, the CPU runs what AUTO had sent there; Executed::fell_back and the
+// counters say so.
 // Ownership: borrows the backends and the clock, which must outlive it. REQUIRES: every Work is done before
-// destruction. Threads: safe from any thread.
+// destruction.
+// Threads: safe from any thread.
 #ifndef NORMD_SERVER_SCHEDULE_DEVICE_SCHEDULER_H_
 #define NORMD_SERVER_SCHEDULE_DEVICE_SCHEDULER_H_
 
@@ -32,20 +34,20 @@ namespace normd {
 // A device besides the CPU.
 struct ScheduledDevice {
   std::string name = "cuda:0";  // for people
-  Device kind = Device::kCuda;  // how callers name it
-  Backend* backend = nullptr;   // its memory_space() says whose tensors it takes
+  Device kind = Device::kCuda;  // the Device that callers ask for
+  Backend* backend = nullptr;   // its memory_space() says which tensors must run here
   DeviceCost cost = {};
   QueueOptions queue = {};
 };
 
-// Why the CPU ran what was a device's.
+// Why the CPU ran jobs that AUTO had sent to a device.
 enum class FallbackReason : uint8_t { kLost, kFull };
 
-// Empty functions are not called. They run on any thread, several at a time, and must not block.
+// Null functions are not called. They run on any thread, several at a time, and must not block.
 struct SchedulerObserver {
   std::function<void(Device device, int64_t jobs)> on_jobs;
-  std::function<void(FallbackReason reason)> on_fallback;                           // one list of jobs
-  std::function<void(const std::string& device, const absl::Status& why)> on_lost;  // once a device
+  std::function<void(FallbackReason reason)> on_fallback;                           // once per job list
+  std::function<void(const std::string& device, const absl::Status& why)> on_lost;  // once per device
   QueueObserver queues;
 };
 
@@ -59,20 +61,22 @@ class DeviceScheduler {
                   SchedulerObserver observer = {});
   ~DeviceScheduler();
 
+  // Whether the CPU can run `plan`; devices may support fewer plans.
   bool Supports(const NormPlan& plan) const { return cpu_->Supports(plan); }
-  // What will run a job of `plan` whose tensors lie in `space` and that may run on `device`, as far as can be said
-  // before; FAILED_PRECONDITION (DeviceNotAvailableError) where nothing will.
+  // What will run a job of `plan` whose tensors lie in `space` and whose caller asks for `device`, as far as this is
+  // known before submission: for host tensors under AUTO, the CPU. FAILED_PRECONDITION (DeviceNotAvailableError) if
+  // nothing will.
   absl::StatusOr<Executed> Choose(const NormPlan& plan, Device device, const MemorySpace& space = {}) const;
-  // Whether a job of `plan`, without residual, may come with its x scattered; else it needs an x_buffer.
+  // Whether a job of `plan`, without residual, may have a scattered x; otherwise it needs an x_buffer.
   bool AcceptsScattered(const NormPlan& plan) const;
-  // Work of at most so many elements, in which no job must run on a device, is done before Submit returns.
+  // Work of at most this many elements, in which no job must run on a device, is done before Submit returns.
   int64_t inline_elements() const { return cpu_->inline_elements(); }
-  // The parameters for every device.
+  // Prepares the parameters for the CPU and every device.
   std::shared_ptr<const PreparedParameters> Prepare(std::shared_ptr<const HostParameters> parameters) const;
 
-  // Runs all jobs, then `done` once. Errors are the backends'; FAILED_PRECONDITION, before anything runs, where a job
-  // must run on a device that cannot be had. UNAVAILABLE from a device means that it is lost, for good. A job that must
-  // run there, or that may have written over its input, has the device's error; every other one runs on the CPU.
+  // Runs all jobs, then `done` once. Errors are the backends'. FAILED_PRECONDITION, before anything runs, if a job must
+  // run on a device that is not available. After UNAVAILABLE (the device is lost for good) or RESOURCE_EXHAUSTED from a
+  // device, a job that must run there gets the error, and every other job runs on the CPU.
   void Submit(Work work, Done done);
 
   // How AUTO places work, for people: "cpu 2.1 us + 14.2 GB/s; cuda:0 35.0 us + 21.0 GB/s both ways over PCIe".
@@ -84,14 +88,14 @@ class DeviceScheduler {
   struct Run;
   struct Part;
 
-  // The device for a job that must run on one: of the kind that was `asked` for, with the memory `space`; of several
-  // the one that had the least to do before this Work.
+  // The device for a job that must run on one: of kind `asked` and with the memory `space` (AUTO and the host's mean
+  // any). Of several devices, the one with the fewest queued bytes before this Work.
   absl::StatusOr<DeviceState*> FindDevice(const NormPlan& plan, Device asked, const MemorySpace& space) const;
-  // Where AUTO sends `jobs`, which may run anywhere: where that costs least now. Null: to the CPU.
+  // The device to which AUTO sends `jobs`, which may run anywhere, because they cost least there now; null: the CPU.
   DeviceState* CheapestFor(const std::vector<Job>& jobs) const;
   bool StaysOnCpu(const Work& work) const;
 
-  // Each job in its part; an error if one must run on a device that cannot be had.
+  // Groups the jobs by where they run; an error if a job must run on a device that is not available.
   absl::StatusOr<std::vector<Part>> Split(Work* work) const;
   std::vector<Executed> AllOnCpu(const std::vector<Job>& jobs) const;
   void RunOnCpu(std::vector<Job> jobs, Done done);

@@ -15,7 +15,7 @@ int64_t BytesMoved(absl::Span<const Job> jobs) {
 }
 
 bool ReplacesInput(const Job& job) {
-  // Views that overlap in part are refused before they become jobs: y is where x is, or clear of it.
+  // Views that overlap in part are refused before they become jobs, so y is at x or clear of x.
   const auto is_input = [&job](const void* output) {
     return output != nullptr && (output == job.x || output == job.residual.data);
   };
