@@ -1,8 +1,8 @@
-// CUDA memory of other processes, by IPC handle: each handle is opened once in this process, however often it is
-// registered, and closed when the last that uses it goes.
-// In the path: RegionTable makes regions of it; kernels on the device read and write there. Addresses are the device's:
-// nothing on the host may follow them.
-// Ownership: what Open returns keeps the memory open, and may outlive the CudaHandles.
+// CUDA memory of other processes, opened by IPC handle. Each handle is opened once in this process, however often it is
+// registered, and closed when its last user goes.
+// In the path: RegionTable makes regions of it; kernels on the device read and write there. The addresses are the
+// device's: host code must not follow them.
+// Ownership: a CudaRegion keeps its memory open, and may outlive the CudaHandles.
 // Threads: every method is safe from any thread. No lock is held while the opener runs.
 #ifndef NORMD_SERVER_SHM_CUDA_MEMORY_H_
 #define NORMD_SERVER_SHM_CUDA_MEMORY_H_
@@ -31,24 +31,24 @@ struct CudaAllocation {
   int64_t size_bytes = 0;     // from `data` on
 };
 
-// The edge to the CUDA driver, which this layer does not know. Both functions run on whatever thread registers, or lets
-// go of the last range; each may take milliseconds.
+// Access to the CUDA driver, which this layer does not know. Both functions run on whichever thread registers memory or
+// releases the last range; each may take milliseconds.
 struct CudaOpener {
-  std::vector<int> devices;  // those that kernels run on; none: there is no CUDA, and nothing below is called
-  // REQUIRES: kCudaHandleBytes of `handle`, and one of `devices`. INVALID_ARGUMENT naming "cuda.ipc_handle" or
-  // "cuda.device", or what the driver says; nothing is left open then.
+  std::vector<int> devices;  // those that kernels run on; empty: there is no CUDA, and neither function is called
+  // Opens `handle`, which has kCudaHandleBytes, on one of `devices`. INVALID_ARGUMENT naming "cuda.ipc_handle" or
+  // "cuda.device", or the driver's error; nothing stays open after an error.
   std::function<absl::StatusOr<CudaAllocation>(std::string_view handle, int device)> open;
   std::function<void(const CudaAllocation& allocation, int device)> close;
 };
 
-// What a client registers.
+// A range of CUDA memory as a client registers it.
 struct CudaRange {
   std::string_view handle;  // of the allocation
   int device = 0;
   uint64_t offset = 0;  // into the allocation
 };
 
-// A part of an opened allocation.
+// A part of an open allocation, which it keeps open.
 class CudaRegion {
  public:
   std::byte* data() const { return data_; }
@@ -69,19 +69,20 @@ class CudaHandles : public std::enable_shared_from_this<CudaHandles> {
  public:
   static std::shared_ptr<CudaHandles> Create(CudaOpener opener);
 
-  // FAILED_PRECONDITION (CudaNotAvailableError) without devices; INVALID_ARGUMENT naming the field, and both lengths
-  // for a handle of another one: what can be said before anything is opened.
+  // Checks what can be checked before anything is opened. FAILED_PRECONDITION (CudaNotAvailableError) without devices;
+  // INVALID_ARGUMENT naming the field, and both lengths for a handle of the wrong length.
   absl::Status Check(const CudaRange& range) const;
 
-  // Opens the handle, unless it is open. The errors of Check and of the opener; INVALID_ARGUMENT naming "cuda.device"
-  // for a handle that is open on another one, "cuda.offset" or "size_bytes" where the range leaves the allocation. A
-  // handle that is being opened or closed by another thread is waited for: drivers may refuse to open one twice.
+  // Opens the handle, unless it is open. Errors are those of Check and of the opener; INVALID_ARGUMENT naming
+  // "cuda.device" if the handle is open on another device, "cuda.offset" or "size_bytes" if the range leaves the
+  // allocation. Waits while another thread opens or closes the handle, because drivers may refuse to open a handle
+  // twice.
   absl::StatusOr<CudaRegion> Open(const CudaRange& range, int64_t size_bytes);
 
  private:
   struct Entry {
     int device = 0;
-    bool ready = false;  // false: a thread opens or closes it
+    bool ready = false;  // false while a thread opens or closes the handle
     int64_t users = 0;
     CudaAllocation allocation;
   };
@@ -89,7 +90,8 @@ class CudaHandles : public std::enable_shared_from_this<CudaHandles> {
   explicit CudaHandles(CudaOpener opener) : opener_(std::move(opener)) {}
 
   absl::StatusOr<std::shared_ptr<const CudaAllocation>> Take(const std::string& handle, int device);
-  // Counts one more user of an open handle. False: it is not open, and the caller is to open it and call EndOpening.
+  // Counts one more user of an open handle. False: the handle is not open, and the caller must open it and call
+  // EndOpening.
   absl::StatusOr<bool> TakeOpen(const std::string& handle, int device);
   void EndOpening(const std::string& handle, const absl::StatusOr<CudaAllocation>& opened);
   std::shared_ptr<const CudaAllocation> Pin(const std::string& handle);
@@ -98,7 +100,7 @@ class CudaHandles : public std::enable_shared_from_this<CudaHandles> {
   const CudaOpener opener_;
 
   mutable Mutex mu_;
-  CondVar changed_;  // an entry has become ready, or has gone
+  CondVar changed_;  // signalled when an entry becomes ready or goes
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -19,8 +19,8 @@
 namespace normd {
 namespace {
 
-// A range is one word, so that the handler never sees half of one: its first unit and its number of units. Units are
-// 4 KiB whatever the page size is; 36 bits hold every address that mmap gives without being asked for a higher one.
+// A range is one word, so that the handler never sees half of a range: the first unit and the number of units. Units
+// are 4 KiB whatever the page size; 36 bits hold every address that mmap gives without being asked for a higher one.
 constexpr int kUnitShift = 12;
 constexpr int kCountBits = 28;
 constexpr uint64_t kMaxCount = (uint64_t{1} << kCountBits) - 1;
@@ -39,16 +39,17 @@ constinit struct sigaction previous {};
 uint64_t BeginOf(uint64_t range) { return (range >> kCountBits) << kUnitShift; }
 uint64_t SizeOf(uint64_t range) { return (range & kMaxCount) << kUnitShift; }
 
-// The whole range at once: one fault, however many pages are gone, and one mapping, however the client goes on cutting.
-// A plain system call: sanitizers wrap mmap in code that a handler may not run.
+// Replaces the whole range at once, so that there is one fault however many pages are gone, and one mapping however
+// often the client truncates again. A plain system call, because sanitizers wrap mmap in code that a handler may not
+// run.
 bool ReplaceByZeros(uint64_t range) {
   const long result = syscall(SYS_mmap, BeginOf(range), SizeOf(range), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0L);
   return result == static_cast<long>(BeginOf(range));
 }
 
-// Whether `address` was in a guarded range, which is zeros now. The range of a thread that faults stays in the table
-// while it runs (see ~FaultGuard), so other slots may change meanwhile.
+// Whether `address` was in a guarded range, which consists of zeros now. The range of a thread that faults stays in the
+// table while the handler runs (see ~FaultGuard); other slots may change meanwhile.
 bool Absorb(uint64_t address) {
   for (Slot& slot : table) {
     const uint64_t range = slot.range.load(std::memory_order_acquire);
@@ -60,7 +61,7 @@ bool Absorb(uint64_t address) {
 }
 
 void PassOn(int signal, siginfo_t* info, void* context) {
-  const bool sent = info->si_code <= 0;  // by kill() and the like, not by an access
+  const bool sent = info->si_code <= 0;  // sent by kill() and the like, not raised by an access
   if (previous.sa_handler == SIG_IGN && sent) return;
   if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
@@ -75,13 +76,13 @@ void PassOn(int signal, siginfo_t* info, void* context) {
 
 void OnBusError(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  // BUS_ADRERR: no memory behind the address. Misaligned accesses and broken memory are not a client's doing.
+  // BUS_ADRERR: there is no memory behind the address. Clients cause neither misaligned accesses nor broken memory.
   const bool absorbed = info->si_code == BUS_ADRERR && Absorb(reinterpret_cast<uintptr_t>(info->si_addr));
   if (!absorbed) PassOn(signal, info, context);
   errno = saved_errno;
 }
 
-// 0, or errno. `previous` is read first: the handler may run as soon as it is in place.
+// Returns 0 or errno. Reads `previous` first, because the handler may run as soon as it is in place.
 int InstallHandler() {
   if (sigaction(SIGBUS, nullptr, &previous) != 0) return errno;
   struct sigaction action {};

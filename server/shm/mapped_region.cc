@@ -52,10 +52,10 @@ absl::Status CheckPosixName(std::string_view name, const std::vector<std::string
 
 struct ObjectSize {
   int64_t size_bytes = 0;
-  int64_t taken_bytes = 0;  // memory behind it; less where it has holes
+  int64_t taken_bytes = 0;  // memory behind it; less than size_bytes if the object has holes
 };
 
-// Once the object is known to be one that can be shared.
+// Also checks that the object is one that can be shared.
 absl::StatusOr<ObjectSize> FindObjectSize(int descriptor) {
   struct stat info {};
   if (fstat(descriptor, &info) != 0) return DescriptorError("not a descriptor");
@@ -85,7 +85,8 @@ absl::Status MappedRegion::CheckSize(uint64_t size_bytes, int64_t max_size_bytes
 absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromDescriptor(UniqueFd descriptor, uint64_t size_bytes,
                                                                            int64_t max_size_bytes) {
   NORMD_RETURN_IF_ERROR(CheckSize(size_bytes, max_size_bytes));
-  // Seals before the size: what is sealed now stays at least as long as it is found to be next.
+  // The seals are read before the size, so that an object found sealed stays at least as long as it is found to be
+  // next.
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
   const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   NORMD_ASSIGN_OR_RETURN(const ObjectSize object, FindObjectSize(descriptor.get()));
@@ -100,7 +101,8 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromDescriptor(Uniqu
       new MappedRegion(static_cast<std::byte*>(data), static_cast<int64_t>(size_bytes)));
   NORMD_ASSIGN_OR_RETURN(region->guard_, FaultGuard::Protect(data, region->size_bytes_));
   // Measured per page of 4 KiB that the client has written: 0.4 us here, 1.1 to 2 us at the first touch by a kernel.
-  // Not where pages are missing: they would be taken from this process's memory. Kernels before 5.14 refuse; no matter.
+  // Not done if pages are missing, because they would be taken from this process's memory. Kernels before 5.14 refuse,
+  // which does no harm.
   if (object.taken_bytes >= static_cast<int64_t>(size_bytes)) madvise(data, size_bytes, MADV_POPULATE_WRITE);
   if (!sealed) region->descriptor_ = std::move(descriptor);
   return region;
@@ -111,7 +113,8 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromPosixName(
     int64_t max_size_bytes) {
   NORMD_RETURN_IF_ERROR(CheckSize(size_bytes, max_size_bytes));
   NORMD_RETURN_IF_ERROR(CheckPosixName(name, allowed_prefixes));
-  // Not to wait where the name is a pipe's, not to follow where it is a link (shm_open does that much itself).
+  // O_NONBLOCK: no waiting if the name is a pipe's. O_NOFOLLOW: no following if it is a link's (shm_open does that
+  // itself).
   UniqueFd descriptor(shm_open(std::string(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
   if (!descriptor.valid()) {
     return MakeError(ServerReason("OBJECT_NOT_FOUND"),
@@ -124,7 +127,7 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromPosixName(
 }
 
 MappedRegion::~MappedRegion() {
-  guard_.reset();  // first: another mapping may get the address once this one is gone
+  guard_.reset();  // first, because another mapping may get the address once this one is gone
   munmap(data_, static_cast<size_t>(size_bytes_));
 }
 

@@ -1,5 +1,5 @@
-// One registered region, whatever it is made of: an object of the host's memory that is mapped, or CUDA memory that is
-// open. In the path: RegionTable owns regions together with the ranges of requests.
+// One registered region: a mapped object of host memory, or open CUDA memory.
+// In the path: RegionTable owns regions together with the ranges of requests.
 // Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_SHM_REGION_H_
 #define NORMD_SERVER_SHM_REGION_H_
@@ -22,12 +22,12 @@ class Region {
   explicit Region(std::unique_ptr<const MappedRegion> mapped) : mapped_(std::move(mapped)) {}
   explicit Region(CudaRegion cuda) : cuda_(std::move(cuda)) {}
 
-  // An address of space().
+  // An address in space().
   std::byte* data() const { return cuda_.has_value() ? cuda_->data() : mapped_->data(); }
   int64_t size_bytes() const { return cuda_.has_value() ? cuda_->size_bytes() : mapped_->size_bytes(); }
   MemorySpace space() const { return cuda_.has_value() ? CudaSpace(cuda_->device()) : MemorySpace(); }
 
-  // As MappedRegion's. Of CUDA memory nothing can be asked: what becomes of it when its owner frees it is undefined.
+  // As in MappedRegion. CUDA memory cannot be checked: what becomes of it when its owner frees it is undefined.
   bool sealed() const { return mapped_ == nullptr || mapped_->sealed(); }
   bool truncated() const { return mapped_ != nullptr && mapped_->truncated(); }
   absl::Status CheckNotTruncated() const {
@@ -35,7 +35,7 @@ class Region {
   }
 
  private:
-  // One of the two.
+  // Exactly one of the two is set.
   std::unique_ptr<const MappedRegion> mapped_;
   std::optional<CudaRegion> cuda_;
 };

@@ -53,7 +53,7 @@ absl::StatusOr<Region> RegionOf(absl::StatusOr<Memory> memory) {
 
 }  // namespace
 
-// How much is mapped, in all and by owner. Thread-safe.
+// Counts mapped regions and their bytes, in all and per owner. Thread-safe.
 class RegionTable::Budget {
  public:
   // REQUIRES: 0 <= size_bytes <= limits.max_region_bytes.
@@ -95,7 +95,7 @@ class RegionTable::Budget {
 
   mutable Mutex mu_;
   Stats all_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Stats> owners_ ABSL_GUARDED_BY(mu_);  // those that have regions
+  std::map<std::string, Stats> owners_ ABSL_GUARDED_BY(mu_);  // owners with regions
 };
 
 RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda, WorkPool* work_pool)
@@ -136,7 +136,7 @@ absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t si
     budget_->GiveBack(owner_name, bytes);
     return mapped.status();
   }
-  // The room is free again once the region is unmapped, not when it is removed.
+  // The room is free again once the region is unmapped, not when the region is removed.
   std::shared_ptr<const Region> region(new Region(*std::move(mapped)),
                                        [budget = budget_, owner_name, bytes](const Region* last) {
                                          delete last;
@@ -148,7 +148,7 @@ absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t si
 }
 
 absl::Status RegionTable::Remove(std::string_view owner, std::string_view name) {
-  Entry removed;  // goes after the lock: unmapping is a system call
+  Entry removed;  // destroyed after the lock is released, because unmapping is a system call
   MutexLock lock(mu_);
   const auto found = regions_.find(name);
   if (found == regions_.end() || found->second.owner != owner) return RegionNotFoundError();
@@ -174,7 +174,7 @@ std::shared_ptr<const Region> RegionTable::Pin(std::shared_ptr<const Region> reg
   if (work_pool_ == nullptr) return region;
   const Region* const pinned = region.get();
   return {pinned, [pool = work_pool_, region = std::move(region)](const Region* last) mutable {
-            if (region.use_count() > 1) return region.reset();  // others go on using it
+            if (region.use_count() > 1) return region.reset();  // others still use the region
             pool->RunIfLarge(last->size_bytes(), [region = std::move(region)] {});
           }};
 }

@@ -1,7 +1,8 @@
 // The shared-memory regions of this server by name, bounded in number and bytes, in all and per owner.
-// In the path: Registrar and the RegisterRegion call add and remove; decoding a request acquires the ranges it names.
-// Ownership: the table owns regions together with the ranges acquired from them. One that is removed cannot be acquired
-// any more and is unmapped, or closed, when the last range goes; until then it counts against the limits. Ranges may
+// In the path: Registrar and the RegisterRegion call add and remove regions; decoding a request acquires the ranges
+// that the request names.
+// Ownership: the table owns regions together with the ranges acquired from them. A removed region cannot be acquired
+// any more; it is unmapped, or closed, when its last range goes, and counts against the limits until then. Ranges may
 // outlive the table.
 // Threads: every method is safe from any thread. No lock is held over a system call.
 #ifndef NORMD_SERVER_SHM_REGION_TABLE_H_
@@ -37,31 +38,31 @@ struct RegionLimits {
   std::vector<std::string> posix_prefixes = {"/normd-"};  // names that AddPosixName may open; empty: none
 };
 
-// A part of a region, for as long as a request uses it.
+// A part of a region, kept for as long as a request uses it.
 struct RegionRange {
   std::byte* data = nullptr;
   int64_t size_bytes = 0;
   std::shared_ptr<const Region> pin = nullptr;  // keeps `data` mapped
   MemorySpace space = {};                       // where `data` lies
 
-  // After the use, before its result is told: whether the region was cut off meanwhile, so that the call fails with
-  // RegionTruncatedError.
+  // Whether the region was truncated during the use. Asked after the use and before its result is told, so that the
+  // call fails with RegionTruncatedError.
   bool truncated() const { return pin != nullptr && pin->truncated(); }
 };
 
 class RegionTable {
  public:
-  // `cuda` must work for as long as ranges live; without devices, AddCuda refuses. `work_pool` (null: none) unmaps what
-  // is large where a range is the last to use a region that was removed; it must outlive every range.
+  // `cuda` must work for as long as ranges live; without devices, AddCuda fails. `work_pool` (null: none) unmaps large
+  // regions that were removed while a range used them; it must outlive every range.
   explicit RegionTable(RegionLimits limits, CudaOpener cuda = {}, WorkPool* work_pool = nullptr);
   ~RegionTable();
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
 
-  // Maps the object and returns the region's name, which others cannot guess: "r-" and 32 hexadecimal digits. Limits
-  // are checked, and their room taken, before anything is mapped. `owner` is whatever the limits per owner go by: a
-  // connection, a tenant. Errors: MappedRegion's, RESOURCE_EXHAUSTED when a limit is reached, UNAVAILABLE when the
-  // system has no random numbers. The descriptor is closed in every case.
+  // Maps the object and returns the region's name: "r-" and 32 hexadecimal digits, which others cannot guess. Limits
+  // are checked, and their room is taken, before anything is mapped. `owner` is whatever the limits per owner count by:
+  // a connection, a tenant. Errors are MappedRegion's, RESOURCE_EXHAUSTED when a limit is reached, and UNAVAILABLE when
+  // the system has no random numbers. The descriptor is closed in every case.
   absl::StatusOr<std::string> AddDescriptor(std::string_view owner, UniqueFd descriptor, uint64_t size_bytes);
   absl::StatusOr<std::string> AddPosixName(std::string_view owner, std::string_view posix_name, uint64_t size_bytes);
   // The same for CUDA memory, which counts against the limits like the host's. Errors: CudaHandles::Open's.
@@ -71,13 +72,13 @@ class RegionTable {
   absl::Status Remove(std::string_view owner, std::string_view name);
   void RemoveOwner(std::string_view owner);
 
-  // The range of a request; a size of 0 is fine. Whoever knows the name may: it is a key, and no error repeats it.
-  // Errors, their fields as in SharedRange: NOT_FOUND, INVALID_ARGUMENT (the range leaves the region),
+  // The range that a request names; size_bytes may be 0. Whoever knows the name may acquire: the name is a key, and no
+  // error repeats it. Errors, with fields as in SharedRange: NOT_FOUND, INVALID_ARGUMENT (the range leaves the region),
   // FAILED_PRECONDITION (RegionTruncatedError).
   absl::StatusOr<RegionRange> Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const;
 
   struct Stats {
-    int64_t regions = 0;  // mapped: removed ones that are still in use included
+    int64_t regions = 0;  // mapped, including removed ones that are still in use
     int64_t bytes = 0;
   };
   Stats stats() const;
@@ -87,7 +88,7 @@ class RegionTable {
   class Budget;
   struct Entry {
     std::string owner;
-    std::shared_ptr<const Region> region;  // gives its room in the budget back when it goes
+    std::shared_ptr<const Region> region;  // gives its room in the budget back when destroyed
   };
   struct Hash {
     using is_transparent = void;  // NOLINT(readability-identifier-naming): the standard looks for this name
@@ -96,13 +97,14 @@ class RegionTable {
   using Map = absl::FunctionRef<absl::StatusOr<Region>()>;
 
   absl::StatusOr<std::string> Add(std::string_view owner, uint64_t size_bytes, Map map);
-  // What a range keeps of `region`: another reference to it, which unmaps on no thread that serves requests.
+  // Another reference to `region`, for a range. If it is the last one, the region is unmapped on the pool and not on a
+  // thread that serves requests.
   std::shared_ptr<const Region> Pin(std::shared_ptr<const Region> region) const;
 
   // Constant after construction.
   const RegionLimits limits_;
   const std::shared_ptr<Budget> budget_;     // shared with regions that outlive the table
-  const std::shared_ptr<CudaHandles> cuda_;  // so is this
+  const std::shared_ptr<CudaHandles> cuda_;  // also shared with these regions
   WorkPool* const work_pool_;
 
   mutable Mutex mu_;

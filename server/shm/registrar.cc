@@ -27,10 +27,10 @@ namespace {
 using wire::ShmReply;
 using wire::ShmRequest;
 
-// More than the one that belongs in a packet, so that a second one is seen; the system drops what does not fit.
+// One descriptor belongs in a packet. There is room for more, so that a second one is seen; the system drops the rest.
 constexpr size_t kMaxDescriptors = 4;
 constexpr int kBacklog = 128;
-// How long the thread rests when the process has no descriptors or memory left: polling would go in circles.
+// Pause of the thread when the process has no descriptors or memory left, because polling would spin.
 constexpr int kPauseMs = 100;
 
 struct Packet {
@@ -38,7 +38,7 @@ struct Packet {
   bool too_long = false;         // longer than a request
   bool descriptors_cut = false;  // more descriptors than fit, or than this process may have
   ShmRequest request;
-  std::vector<UniqueFd> descriptors;  // whatever came, to be closed whatever happens
+  std::vector<UniqueFd> descriptors;  // all that came; closed in any case
 };
 
 Packet Receive(int socket) {
@@ -65,7 +65,7 @@ Packet Receive(int socket) {
   return packet;
 }
 
-// Why the packet is no request at all: nothing after it on the connection can be trusted either.
+// Why the packet is no request. After such a packet nothing on the connection can be trusted.
 absl::Status CheckForm(const Packet& packet) {
   if (packet.size != sizeof(ShmRequest) || packet.too_long) {
     return OutOfRangeError("packet", absl::StrCat(packet.size, packet.too_long ? " bytes and more" : " bytes"),
@@ -95,7 +95,7 @@ ShmReply MakeReply(uint16_t operation, const absl::StatusOr<std::string>& region
   return reply;
 }
 
-// False when the client does not read its replies, or is gone: it is not waited for.
+// False if the client is gone or does not read its replies: the registrar does not wait for it.
 bool Send(int socket, const ShmReply& reply) {
   return send(socket, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
 }
@@ -136,7 +136,7 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
 
 }  // namespace
 
-// What the thread runs and owns.
+// The part of the registrar that its thread runs.
 class Registrar::Loop {
  public:
   Loop(UniqueFd listener, int wake, const RegistrarOptions& options, RegionTable* table)
@@ -160,7 +160,7 @@ class Registrar::Loop {
   };
   static constexpr size_t kFixed = 2;  // of polled_: wake_, listener_; connections_ follow in order
 
-  // Waits until there is something to do; false when it is to end.
+  // Waits until there is something to do; false when the thread must end.
   bool Poll() {
     polled_.assign({{wake_, POLLIN, 0}, {accept_paused_ ? -1 : listener_.get(), POLLIN, 0}});
     for (const Connection& connection : connections_) polled_.push_back({connection.socket.get(), POLLIN, 0});
@@ -191,26 +191,27 @@ class Registrar::Loop {
     connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_)});
   }
 
-  // Makes room: ends the oldest connection that has no region, as others could not be served for it. A client sends its
-  // request when it has connected, and it is served before the next one is accepted. False when there is none.
+  // Makes room for a new connection: closes the oldest connection without a region, for which others could not be
+  // served. A client that sends its request right after connecting is not affected, because the request is served
+  // before the next connection is accepted. False if every connection has a region.
   bool CloseUseless() {
     const auto useless = std::find_if(connections_.begin(), connections_.end(),
                                       [](const Connection& connection) { return connection.regions == 0; });
     if (useless == connections_.end()) return false;
-    Close(*useless);  // ServeReady, which is next, takes it out
+    Close(*useless);  // ServeReady, which runs next, erases it
     return true;
   }
 
-  // One packet of each connection that has some, so that none keeps the others waiting.
+  // Serves one packet of each connection that has some, so that no connection keeps the others waiting.
   void ServeReady() {
-    for (size_t i = 0; i + kFixed < polled_.size(); ++i) {  // one accepted just now is not in polled_ yet
+    for (size_t i = 0; i + kFixed < polled_.size(); ++i) {  // a connection accepted just now is not in polled_ yet
       if (!connections_[i].socket.valid()) continue;
       if (polled_[i + kFixed].revents != 0 && !Serve(connections_[i])) Close(connections_[i]);
     }
     std::erase_if(connections_, [](const Connection& connection) { return !connection.socket.valid(); });
   }
 
-  // False when the connection is to be closed.
+  // False if the connection must be closed.
   bool Serve(Connection& connection) {
     Packet packet = Receive(connection.socket.get());
     if (packet.size < 0) return errno == EAGAIN || errno == EINTR;
@@ -223,7 +224,7 @@ class Registrar::Loop {
     return Send(connection.socket.get(), MakeReply(packet.request.operation, Execute(connection, &packet)));
   }
 
-  // The name of the region that was registered, nothing for the other operation.
+  // Returns the name of the registered region, or an empty string for kShmUnregister.
   absl::StatusOr<std::string> Execute(Connection& connection, Packet* packet) {
     const size_t descriptors = packet->descriptors.size();
     switch (packet->request.operation) {
@@ -293,7 +294,7 @@ void Registrar::Stop() {
   if (!thread_.joinable()) return;
   unlink(socket_path_.c_str());
   const uint64_t once = 1;
-  // Can only fail when the counter is full, and then it is readable already.
+  // The write fails only if the counter is full, and then `wake_` is readable already.
   if (write(wake_.get(), &once, sizeof(once)) < 0) errno = 0;
   thread_.join();
 }

@@ -1,8 +1,9 @@
 // Takes shared memory in by file descriptor: listens on a Unix socket beside the gRPC one (which cannot carry
-// descriptors) and speaks proto/wire/shm_registration.h. Every connection is an owner of regions: they go when it
-// closes, so a client that dies leaves nothing behind.
-// In the path: clients register here before they send requests; server.cc starts and stops it.
-// Threads: one of its own serves all connections with poll() and never waits for a client. Start and Stop: one caller.
+// descriptors) and speaks proto/wire/shm_registration.h. Every connection owns the regions that it registers; they are
+// removed when it closes, so a client that dies leaves nothing behind.
+// In the path: clients register here before they send requests; server/shared_memory.cc starts and stops the registrar.
+// Threads: one thread of its own serves all connections with poll() and never waits for a client. Start and Stop have
+// one caller.
 #ifndef NORMD_SERVER_SHM_REGISTRAR_H_
 #define NORMD_SERVER_SHM_REGISTRAR_H_
 
@@ -21,25 +22,24 @@
 
 namespace normd {
 
-// Where clients of the gRPC socket at `grpc_path` look for the registrar, and how long that path may be.
+// The path at which clients of the gRPC socket at `grpc_path` look for the registrar, and the longest such `grpc_path`.
 std::string RegistrarPath(std::string_view grpc_path);
 inline constexpr size_t kMaxGrpcSocketPath = 103;
 
 struct RegistrarOptions {
-  std::string socket_path;    // RegistrarPath of the gRPC socket's
-  int max_connections = 256;  // then a new one takes the place of the oldest without a region, if there is one
+  std::string socket_path;    // RegistrarPath of the gRPC socket
+  int max_connections = 256;  // a further connection replaces the oldest one without a region, if there is one
   std::vector<uid_t> allowed_uids = {geteuid(), 0};  // users that may register
 };
 
 class Registrar {
  public:
-  // Listens; the socket's mode is 0600 before anybody can connect. `table` must outlive the Registrar.
+  // Listens; the socket's mode is 0600 before anybody can connect. `table` must outlive the Registrar. INVALID_ARGUMENT
+  // if the path is too long, UNAVAILABLE, naming the path for operators, if the socket cannot be made.
   // REQUIRES: the folder is safe and no dead server's socket is in the way (PrepareUnixSocket of server/listen.h).
-  // INVALID_ARGUMENT for a path too long, UNAVAILABLE when the socket cannot be made. For operators: these name the
-  // path.
   static absl::StatusOr<std::unique_ptr<Registrar>> Start(const RegistrarOptions& options, RegionTable* table);
 
-  // Stop, if that was not called.
+  // Calls Stop.
   ~Registrar();
   Registrar(const Registrar&) = delete;
   Registrar& operator=(const Registrar&) = delete;
@@ -54,7 +54,7 @@ class Registrar {
 
   const std::string socket_path_;
   const std::unique_ptr<Loop> loop_;  // used by the thread alone
-  const UniqueFd wake_;               // an eventfd: readable once the thread is to end
+  const UniqueFd wake_;               // an eventfd: readable once the thread must end
   std::thread thread_;
 };
 
