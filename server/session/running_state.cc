@@ -15,7 +15,7 @@ namespace normd {
 
 namespace {
 
-// Whether every one is what a batch can have; one pass without branches, for a store waits for it.
+// Whether every moment is one that a batch can have. One pass without branches, because a store waits for it.
 bool AllPossible(const Moments& moments) {
   if (moments.empty()) return true;
   const double count = moments.front().count;
@@ -24,7 +24,7 @@ bool AllPossible(const Moments& moments) {
   return possible;
 }
 
-// Moments come from kernels, but also from callers that pool their own: nothing is taken on trust.
+// Moments come from kernels, but also from callers that pool their own, so nothing is taken on trust.
 absl::Status CheckMoments(const Moments& moments) {
   if (AllPossible(moments)) return absl::OkStatus();
   for (size_t i = 0; i < moments.size(); ++i) {
@@ -58,12 +58,12 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
 
 bool AllFinite(const Moments& moments) {
   bool finite = true;
-  // What is finite less itself is 0, NaN and Inf are NaN then.
+  // x - x is 0 for finite x and NaN for NaN and Inf.
   for (const Moment& m : moments) finite &= (m.mean - m.mean == 0) & (m.m2 - m.m2 == 0);
   return finite;
 }
 
-// The new variance; nothing where the old one stays.
+// The variance of one instance. REQUIRES: m.count > 1.
 double NewVariance(const RunningSpec& running, const Moment& m) {
   return running.variance == RunningVariance::kUnbiased ? m.UnbiasedVariance() : m.BiasedVariance();
 }
@@ -73,14 +73,14 @@ void MixIn(double weight, double value, double* running) { *running = (1 - weigh
 void StepBatchNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
   const double weight = spec.running().NewWeight(state->num_batches);
   for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].mean, &state->mean[c]);
-  // Counts are equal.
+  // All counts are equal; CheckMoments has checked this.
   const bool unbiased = spec.running().variance == RunningVariance::kUnbiased;
   const double divisor = moments.front().count - (unbiased ? 1 : 0);
   if (divisor == 0) return;  // one value has no variance to learn from
   for (size_t c = 0; c < moments.size(); ++c) MixIn(weight, moments[c].m2 / divisor, &state->var[c]);
 }
 
-// The mean over N of the instances' means, and of their variances.
+// Mixes in the mean over N of the instances' means, and that of their variances.
 void StepInstanceNorm(const NormSpec& spec, const Moments& moments, RunningState* state) {
   const double weight = spec.running().NewWeight(state->num_batches);
   const size_t channels = state->mean.size();
@@ -178,7 +178,7 @@ std::vector<double> PowerNormDivisor(const NormSpec& spec, uint64_t iters, const
 
 uint64_t HashMoments(const Moments& moments) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-  // A lane for each field, so that a mixing does not wait for the one before it.
+  // One chain per field, so that mixing one field does not wait for another.
   uint64_t count = Mix(moments.size() + kGolden);
   uint64_t mean = Mix(count + kGolden);
   uint64_t m2 = Mix(mean + kGolden);

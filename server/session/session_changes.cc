@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kQuotaBytesPerSession = 1024;
 
-// `words` times 32 random bits in hex. From the system: an epoch must never come back after a restart.
+// `words` times 32 random bits in hex, from the system's source: a uid must never come back after a restart.
 std::string RandomHex(int words) {
   std::random_device random;
   std::string hex;
@@ -34,7 +34,7 @@ int64_t ParameterBytes(const OwnedParameters& parameters) {
   return bytes;
 }
 
-// What a caller has validated belongs to the session that it read, and to no other of the same name.
+// The error for a patch that was validated against a session whose id another session has taken since.
 absl::Status SessionReplacedError(const std::string& id) {
   return MakeError(ServerReason("SESSION_REPLACED"),
                    {.field = "session", .value = id, .limit = "the session that was read"},
@@ -52,7 +52,7 @@ void FillDefaults(Session* session) {
   }
 }
 
-// Checks and completes stored->published, whose steps are there already.
+// Checks and completes `session` and makes it the snapshot of `stored`, whose step ids are there already.
 absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, const SessionLimits& limits,
                                        absl::Time now) {
   if (session.id.empty()) {
@@ -115,7 +115,7 @@ absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64
   if (patch.labels.has_value()) after->labels = *std::move(patch.labels);
   if (patch.ttl.has_value()) after->ttl = *patch.ttl;
   ++after->version;
-  after->update_time = std::max(now, before.update_time);  // a clock may have been set back
+  after->update_time = std::max(now, before.update_time);  // the clock may have been set back
   stored->published = std::move(after);
   stored->draft = nullptr;
   return absl::OkStatus();

@@ -1,5 +1,6 @@
-// What changes do to a session, the same for every store: creating, importing, patching, expiring. CommitStep and
-// ResetState are beside them in stored_session.h. The store adds locking, durability and publication.
+// The rules of all changes to a session but steps, the same for every store: creating, importing, patching, expiring,
+// and the quota. The rules of a step, and ResetState, are in stored_session.h. A store adds locking, durability and
+// publication.
 // Pure but for the random ids of new sessions; safe from any thread.
 #ifndef NORMD_SERVER_SESSION_SESSION_CHANGES_H_
 #define NORMD_SERVER_SESSION_SESSION_CHANGES_H_
@@ -16,34 +17,35 @@
 
 namespace normd {
 
-// `session` as it will be published: defaults filled, a new epoch, an id if it has none. Fails as Create does, but for
-// what only the store knows: taken ids and totals.
+// `session` as it will be published: with defaults, a new uid, and an id if it has none. Errors are those of
+// SessionStore::Create, except for what only the store knows: taken ids and totals.
 absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& limits, absl::Time now);
 
-// The same for a session out of an exported record; an empty `id` means the record's. Step ids and versions are the
-// record's.
+// The same for a session from an exported record; an empty `id` means the record's id. Versions and step ids are the
+// record's, the latter cut to `limits`.
 absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession exported, const SessionLimits& limits,
                                               absl::Time now);
 
-// ABORTED when a version is expected and it is not the session's.
+// ABORTED if a version is expected and the session has another one.
 absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version);
 
-// On an error nothing has changed. `total_bytes` is the QuotaBytes of all sessions before.
+// Applies `patch`, as SessionStore::Update says: ABORTED or RESOURCE_EXHAUSTED. On an error nothing has changed.
+// `total_bytes` is the sum of QuotaBytes over all sessions before the patch.
 absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
                           StoredSession* stored);
 
-// A session ends its ttl after its last update.
+// The end of a session: its ttl after its last update; nothing without a ttl.
 std::optional<absl::Time> ExpireTime(const Session& session);
 inline bool IsExpired(const Session& session, absl::Time now) {
   const std::optional<absl::Time> expires = ExpireTime(session);
   return expires.has_value() && *expires <= now;
 }
 
-// What a session counts against max_total_bytes: parameters, state, and a constant for the rest. Steps do not change
-// it, so that a quota never stops training.
+// Bytes that a session counts against max_total_bytes: parameters, state, and a constant for the rest. Steps do not
+// change this number, so a quota never stops training.
 int64_t QuotaBytes(const Session& session);
 
-// RESOURCE_EXHAUSTED when `sessions` or `bytes`, after what is wanted, are over the limits.
+// RESOURCE_EXHAUSTED if `sessions` or `bytes`, which include what is to be added, are over the limits.
 absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits);
 
 }  // namespace normd

@@ -29,7 +29,7 @@ bool HasIdForm(std::string_view id) {
          std::all_of(id.begin(), id.end(), IsInner);
 }
 
-// Characters that make an id look like another one, or break lines, where it is shown. `text` is UTF-8.
+// Whether `text` (UTF-8) has characters that, where it is shown, make an id look like another one or break lines.
 bool HidesText(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<uint8_t>(text[i]);
@@ -49,7 +49,7 @@ bool HidesText(std::string_view text) {
 }  // namespace
 
 absl::Status ValidateSessionId(std::string_view id) {
-  // A shown id is cut: it is the caller's text.
+  // Only the beginning of the id is shown, because it is the caller's text.
   const std::string shown(id.substr(0, kMaxIdBytes + 1));
   if (!HasIdForm(id)) {
     return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?",
@@ -116,7 +116,7 @@ absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channel
     if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
   }
   if (bytes > limits.max_parameter_bytes) return LimitExceededError("parameters", bytes, limits.max_parameter_bytes);
-  // Two vectors of f64 a channel count as parameters do: a huge C must not allocate.
+  // Two f64 vectors with one value per channel count as parameters do, so that a huge C cannot allocate.
   const int64_t max_channels = limits.max_parameter_bytes / (2 * SizeOf(DType::kF64));
   if (channels > max_channels) return LimitExceededError("num_channels", channels, max_channels);
   return absl::OkStatus();

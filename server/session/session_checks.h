@@ -1,4 +1,6 @@
-// The rules for names and limits of sessions, shared by every store and by rpc: one place says what an id looks like.
+// The rules for names and sizes of sessions, shared by the stores, the engine and the codec: what a session id, a step
+// id, a label and a given state look like. Of the rules of a step this file holds those of its id; stored_session.h
+// lists the other rules.
 // Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_SESSION_CHECKS_H_
 #define NORMD_SERVER_SESSION_SESSION_CHECKS_H_
@@ -12,26 +14,29 @@
 
 namespace normd {
 
-// INVALID_ARGUMENT naming "session_id" unless id is [a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])? and no method's name.
+// INVALID_ARGUMENT naming "session_id" unless `id` matches [a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])? and is no method's
+// name.
 absl::Status ValidateSessionId(std::string_view id);
 
-// INVALID_ARGUMENT naming "step.client_id" unless it has 1 to 128 bytes and no characters that hide others,
-// "step.sequence" unless it is at least 1.
+// INVALID_ARGUMENT naming "step.client_id" unless the client id has 1 to 128 bytes and no characters that break lines
+// or turn the direction of text, and naming "step.sequence" unless the sequence is at least 1.
 absl::Status ValidateStepId(const StepId& step);
-// The same without a look at the characters: for what older servers have taken.
+// The same without the check of characters, for ids that older servers have accepted.
 absl::Status CheckStepIdSize(const StepId& step);
 
-// INVALID_ARGUMENT naming "state.mean", "state.var" or "state.phi" when a given state has vectors that `spec` does not
-// use, a wrong length, a NaN, or a negative variance. NaN is let through where the spec accepts non-finite steps: there
-// it is honest state.
+// INVALID_ARGUMENT naming "state.mean", "state.var" or "state.phi" if a given state has vectors that `spec` does not
+// use, a wrong length, a NaN, or a negative variance or phi. NaN is allowed if the spec accepts non-finite steps,
+// because NaN is honest state then.
 absl::Status ValidateState(const NormSpec& spec, int64_t channels, const RunningState& state);
 
-// What a label's key or value may be: at most 63 characters of A-Z a-z 0-9 . _ - /, so that filters need not quote.
+// Whether `text` may be a label's key or value: at most 63 characters of A-Z a-z 0-9 . _ - /, so that filters need not
+// quote.
 bool IsLabelText(std::string_view text);
-// INVALID_ARGUMENT naming "labels" or "labels.KEY": too many, an empty key, or text that IsLabelText refuses.
+// INVALID_ARGUMENT naming "labels" or "labels.KEY" if there are too many, a key is empty, or IsLabelText refuses a
+// text.
 absl::Status ValidateLabels(const std::map<std::string, std::string>& labels);
 
-// RESOURCE_EXHAUSTED naming "parameters" or "num_channels" when a session would hold more than limits allow.
+// RESOURCE_EXHAUSTED naming "parameters" or "num_channels" if a session would take more than `limits` allow.
 absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channels, const SessionLimits& limits);
 
 }  // namespace normd

@@ -1,7 +1,9 @@
-// Versioned state of sessions. One of the three virtual interfaces of normd: MemoryStore and DurableStore (over SQLite
-// or PostgreSQL) implement the same contract and pass one conformance suite. In the path: the engine reads published
-// snapshots and commits updates; nothing else touches state. Threads: every method is safe from any thread and none
-// waits for a disk or a network. Done callbacks run exactly once, without locks held, inline or on a store thread.
+// Versioned state of sessions: the contract that MemoryStore and DurableStore (over SQLite or PostgreSQL) implement,
+// and that one conformance suite tests for all of them.
+// In the path: the engine reads published snapshots and commits updates; nothing else touches state. The rules behind
+// Commit are listed in stored_session.h.
+// Threads: every method is safe from any thread and none waits for a disk or a network. Done callbacks run exactly
+// once, without locks held, inline or on a store thread.
 #ifndef NORMD_SERVER_SESSION_SESSION_STORE_H_
 #define NORMD_SERVER_SESSION_SESSION_STORE_H_
 
@@ -28,12 +30,13 @@ namespace normd {
 enum class Durability : uint8_t { kMemory = 1, kProcess = 2, kPower = 3 };  // the wire's numbers
 enum class Reason : uint8_t { kApplied = 1, kNonFinite = 2, kValidateOnly = 3, kInference = 4 };
 
-// A tensor that owns its bytes: parameters of a session.
+// A tensor that owns its bytes: a parameter of a session.
 struct OwnedTensor {
   DType dtype = DType::kF32;
   Shape shape;
   std::string bytes;
 
+  // The view borrows from this tensor.
   TensorView View() const;
 };
 
@@ -42,28 +45,28 @@ struct OwnedParameters {
   std::optional<OwnedTensor> bias;
 };
 
-// Running state of one session, f64. Which vectors are used depends on the method; the others are empty.
+// Running state of one session, in f64. The method decides which vectors are used; the others are empty.
 struct RunningState {
   std::vector<double> mean, var;  // BatchNorm, tracking InstanceNorm
   std::vector<double> phi;        // PowerNorm
-  uint64_t num_batches = 0;       // PowerNorm: iters
+  uint64_t num_batches = 0;       // steps counted; PowerNorm calls them iters
 };
 
 // The initial state of `spec` with `channels` channels: mean 0, var 1, phi 1.
 RunningState InitialState(const NormSpec& spec, int64_t channels);
 
-// Identifies a training step. Sequence rises for each client.
+// Identifies a training step. `sequence` rises from step to step of a client.
 struct StepId {
   std::string client_id;
   uint64_t sequence = 0;
 };
 
-// A published, immutable snapshot.
+// A published, immutable snapshot of a session.
 struct Session {
   std::string id;   // without "sessions/"
-  std::string uid;  // the uid
+  std::string uid;  // one life of the id: a session that is deleted and created again has another uid
   uint64_t version = 0;
-  uint64_t parameters_version = 0;  // +1 when parameters change: (epoch, this) keys prepared parameters
+  uint64_t parameters_version = 0;  // +1 when parameters change; (uid, parameters_version) keys prepared parameters
   NormSpec spec;
   int64_t num_channels = 0;
   std::optional<DType> default_dtype;
@@ -76,22 +79,23 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
-// One training step's contribution. Exactly one of the forms the spec needs:
-// BatchNorm: `moments`, one per channel over the batch. InstanceNorm: `moments`, N * C instances in order (n, c).
-// PowerNorm: `moments` per channel (mean 0, m2 the sum of squares of the group-scaled values).
+// The contribution of one training step, in the form that the method of the session needs.
+// BatchNorm: one Moment per channel over the batch. InstanceNorm: one per instance, N * C in the order (n, c).
+// PowerNorm: one per channel, with mean 0 and m2 the sum of squares of the group-scaled values.
 struct StateUpdate {
   std::string id;
-  // The session the moments were computed for: one that was deleted and created again is another. Empty: any.
+  // The uid of the session that the moments were computed for: NOT_FOUND if another session has the id now. Empty: any.
   std::string uid;
   Moments moments;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
-  std::optional<uint64_t> moments_hash;  // HashMoments(moments), where a store has it already
-  // Asked before the update joins a group: true drops it with CANCELLED. Later it is applied, and a caller that went
-  // away learns by its StepId. Null: never.
+  std::optional<uint64_t> moments_hash;  // HashMoments(moments), if a store has computed it already
+  // Asked before the update joins a group; true drops the update with CANCELLED. Later the update is applied, and a
+  // caller that went away learns the outcome by sending its StepId again. Null: never cancelled.
   std::function<bool()> cancelled;
 };
 
+// The outcome of one training step.
 struct CommitResult {
   uint64_t version = 0;
   std::string uid;
@@ -100,8 +104,8 @@ struct CommitResult {
   bool replayed = false;
   Durability durability = Durability::kMemory;
   uint64_t num_batches = 0;
-  // PowerNorm: what the output of this step divides by, sqrt(divisor + eps): v while iters <= warmup_iters, else the
-  // phi before the step. Empty when a replay is too old to know it; the output is then not available.
+  // PowerNorm: the output of this step is divided by sqrt(divisor + eps). The divisor is v while iters <= warmup_iters,
+  // then the phi before the step. Empty if a replay is too old for it to be known; the output is then not available.
   std::vector<double> divisor;
 };
 
@@ -109,49 +113,50 @@ struct SessionLimits {
   int64_t max_sessions = 100'000;
   int64_t max_parameter_bytes = 64 << 20;
   int64_t max_total_bytes = int64_t{64} << 30;  // QuotaBytes of all sessions
-  int64_t max_clients = 1024;                   // of one session, whose outcomes are kept; older ones retire
-  int64_t max_retired_clients = 65'536;         // of one session, whose last sequence is kept
-  int64_t replay_window = 16;                   // K outcomes kept for each client
+  int64_t max_clients = 1024;                   // per session, with their outcomes; the longest silent retire
+  int64_t max_retired_clients = 65'536;         // per session, with their last sequence
+  int64_t replay_window = 16;                   // K outcomes kept per client
 };
 
 struct ListQuery {
   int page_size = 100;
-  std::string after_id;                       // exclusive; ids rise
+  std::string after_id;                       // exclusive; a page lists ids in rising order
   std::map<std::string, std::string> labels;  // all must match
   bool whole = false;                         // with parameters and statistics
-  int64_t max_bytes = int64_t{3} << 20;       // of those, in one page; one session comes in any case
+  int64_t max_bytes = int64_t{3} << 20;       // if `whole`: of one page, which has one session in any case
 };
 
 struct ListPage {
-  std::vector<SessionPtr> sessions;  // without parameters and statistics, unless the query was for the whole
-  std::string next_after;            // after_id of the next page; empty: this was the last one
-  int64_t damaged = 0;               // records within the page that could not be read, and are left out
+  std::vector<SessionPtr> sessions;  // may lack parameters and statistics unless the query was for `whole`
+  std::string next_after;            // after_id of the next page; empty: this is the last page
+  int64_t damaged = 0;               // records of the page that could not be read and are left out
 };
 
+// Changes to a session. An absent field leaves its value as it is.
 struct SessionPatch {
-  std::string uid;  // of the session that it was validated against, as in StateUpdate; empty: any
-  std::optional<std::optional<OwnedTensor>> weight, bias;  // outer: named in the mask; inner absent: removed
+  std::string uid;  // of the session that the patch was validated against, as in StateUpdate; empty: any
+  std::optional<std::optional<OwnedTensor>> weight, bias;  // the inner one absent: removes the parameter
   std::optional<std::map<std::string, std::string>> labels;
   std::optional<std::optional<absl::Duration>> ttl;
   std::optional<uint64_t> expected_version;
 };
 
-// What a store says of itself at one moment; counts since it was opened.
+// Statistics of a store at one moment. Counters count since the store was opened.
 struct StoreStats {
   int64_t sessions = 0;
   int64_t bytes = 0;  // QuotaBytes of all sessions
   int64_t resident_sessions = 0;
   int64_t resident_bytes = 0;
-  int64_t queued = 0;     // changes waiting for a group
+  int64_t queued = 0;     // changes waiting for a transaction
   int64_t loads = 0;      // sessions read into memory
-  int64_t evictions = 0;  // sessions that left memory, not the store
-  int64_t expired = 0;    // sessions deleted by their ttl
-  int64_t groups = 0;     // transactions
-  int64_t rows = 0;       // written by them
-  int64_t conflicts = 0;  // changes tried again because another replica was first
-  int64_t damaged = 0;    // records read whose checksum or content was wrong
+  int64_t evictions = 0;  // sessions that left memory but not the store
+  int64_t expired = 0;    // sessions deleted because their ttl ended
+  int64_t groups = 0;     // transactions committed
+  int64_t rows = 0;       // rows written by them
+  int64_t conflicts = 0;  // changes tried again because another replica wrote first
+  int64_t damaged = 0;    // records read with a wrong checksum or wrong content
   int64_t queued_reads = 0;
-  bool file_damaged = false;  // what holds the records is not whole: unknown sessions may be lost ones
+  bool file_damaged = false;  // the file that holds the records is damaged: unknown sessions may be lost ones
   int64_t failed_groups = 0;
 };
 
@@ -160,7 +165,7 @@ class SessionStore {
   template <typename T>
   using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
   using Cancelled = std::function<bool()>;                     // as in StateUpdate
-  using Reserve = std::function<absl::Status(int64_t bytes)>;  // asked before so much memory is taken; null: always
+  using Reserve = std::function<absl::Status(int64_t bytes)>;  // asked before memory is taken; null: always OK
 
   virtual ~SessionStore() = default;
   virtual Durability durability() const = 0;
@@ -168,32 +173,51 @@ class SessionStore {
   virtual StoreStats stats() const = 0;
 
   // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and
-  // for expired ids, DATA_LOSS for a damaged record, UNAVAILABLE when the store cannot be read.
-  // RESOURCE_EXHAUSTED: too many wait for a reading. A read that is cancelled before it is made ends with CANCELLED.
+  // expired ids, DATA_LOSS for a damaged record, UNAVAILABLE if the store cannot be read, RESOURCE_EXHAUSTED if too
+  // many reads wait. A read that is cancelled before it is made ends with CANCELLED.
   virtual void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) = 0;
   void Get(std::string id, absl::Duration max_staleness, Done<SessionPtr> done) {
     Get(std::move(id), max_staleness, /*cancelled=*/nullptr, std::move(done));
   }
-  // A page in the order of ids. Damaged records are left out, and counted.
+  // A page of sessions in the order of their ids. Damaged records are left out and counted. UNAVAILABLE if the store
+  // cannot be read, RESOURCE_EXHAUSTED if too many lists wait.
   virtual void List(ListQuery query, Done<ListPage> done) = 0;
 
-  // `session` carries id (empty: chosen), spec, channels, labels, parameters, ttl and, for imports, state, versions and
-  // numerics; the store sets the epoch and times. ALREADY_EXISTS for a taken id, RESOURCE_EXHAUSTED over the limits.
+  // Creates a session. `session` carries id (empty: the store chooses one), spec, channels, labels, parameters, ttl
+  // and, where it does not start anew, state, versions and numerics; the store sets uid and times. ALREADY_EXISTS for a
+  // taken id, RESOURCE_EXHAUSTED over the limits or with a full queue or disk, INVALID_ARGUMENT for an id, labels or
+  // state that cannot be, DATA_LOSS if the id may be that of a session lost with a damaged file, UNAVAILABLE as for
+  // Update.
   virtual void Create(Session session, Done<SessionPtr> done) = 0;
+  // Applies all of `patch` at once: version + 1, parameters_version + 1 if `patch` names weight or bias, and a new
+  // update_time, from which the ttl counts. Uid, state and step ids stay. Done gets the new snapshot when it is
+  // durable; on an error other than UNAVAILABLE nothing has changed. NOT_FOUND for unknown and expired ids, ABORTED
+  // (expected_version, or another session than that of patch.uid has the id), RESOURCE_EXHAUSTED (parameters or totals
+  // over the limits; a full queue or disk), DATA_LOSS for a damaged record, UNAVAILABLE if the store could not be
+  // written: the change may have been made. REQUIRES: labels, ttl and the lengths of parameters are valid
+  // (Engine::ValidatePatch, ValidateLabels); the store checks sizes only.
   virtual void Update(std::string id, SessionPatch patch, Done<SessionPtr> done) = 0;
-  // The initial state, version + 1, same epoch, step ids kept.
+  // Sets the initial state: version + 1; uid, parameters and step ids stay. Errors as for Update.
   virtual void Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;
+  // Deletes the session with its parameters, state and step ids. Done gets the last snapshot when the deletion is
+  // durable, null for a session whose record is damaged. Snapshots that callers hold stay valid; a session created
+  // later under the same id is another one, with another uid. NOT_FOUND for unknown and expired ids, ABORTED
+  // (expected_version), DATA_LOSS if a version is expected of a damaged record or the id may be that of a session lost
+  // with a damaged file, RESOURCE_EXHAUSTED (a full queue or disk), UNAVAILABLE as for Update.
   virtual void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;
 
   // Applies one step exactly once for each StepId; see the README's guarantees. Done runs when the update is durable.
-  // NOT_FOUND, FAILED_PRECONDITION (a step id older than the window), ABORTED (expected_version), INVALID_ARGUMENT (the
-  // same id with other moments; one value per channel), RESOURCE_EXHAUSTED (a full queue or disk), UNAVAILABLE (the
-  // store could not be written: a step with an id may be sent again, whatever became of it).
+  // NOT_FOUND, FAILED_PRECONDITION (a step id older than the replay window), ABORTED (expected_version),
+  // INVALID_ARGUMENT (the same step id with other moments; moments that no batch has; one value per channel), CANCELLED
+  // (update.cancelled), RESOURCE_EXHAUSTED (a full queue or disk), DATA_LOSS (a damaged record), UNAVAILABLE (the store
+  // could not be written: a step with an id may be sent again, whatever became of it).
   virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
 
-  // The whole session as a serialised normd.store.v1.SessionRecord, step ids included; and back. DATA_LOSS on a bad
-  // checksum. Import creates: an empty id means the record's.
-  // `hold` is asked before the record is made, for what making it takes.
+  // Export returns the whole session, step ids included, as a serialised normd.store.v1.SessionRecord. `reserve` is
+  // asked before the record is made, for the bytes that making it takes. Errors as for Get, and those of `reserve`.
+  // Import creates a session from such a record, under `id` or, if `id` is empty, the record's id; the session gets a
+  // new uid, and keeps version, state and step ids. DATA_LOSS for a wrong checksum, FAILED_PRECONDITION for an unknown
+  // schema; otherwise errors as for Create.
   virtual void Export(std::string id, Reserve reserve, Done<std::string> done) = 0;
   virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
 };

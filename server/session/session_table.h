@@ -1,5 +1,5 @@
-// Where a DurableStore keeps its rows: SqliteTable (a file) and PostgresTable (shared by replicas). A table knows keys,
-// revisions and bytes; what they mean is the store's.
+// Where a DurableStore keeps its rows: SqliteTable (a file) or PostgresTable (shared by replicas). A table knows keys,
+// revisions and bytes; the store knows what they mean.
 // In the path: called by the store's threads and by nothing else; every call may wait for a disk or a network.
 // Threads: a table is one connection and belongs to one thread at a time; see StoreTables.
 #ifndef NORMD_SERVER_SESSION_SESSION_TABLE_H_
@@ -21,8 +21,8 @@
 
 namespace normd {
 
-// Which row, and which of its contents. Every creation has a key of its own, never used again; every write of a row
-// raises its revision by 1: what was read under one RowVersion is what is there as long as the row has it.
+// Names one row and one of its contents. Every creation has a key of its own that is never used again, and every write
+// of a row raises its revision by 1, so a row has the same content as long as it has the same RowVersion.
 struct RowVersion {
   int64_t key = 0;  // at least 1; 0: no row
   int64_t revision = 0;
@@ -30,23 +30,26 @@ struct RowVersion {
   bool operator==(const RowVersion&) const = default;
 };
 
-// One client's step ids, in a row that goes with its session's.
+// The step ids of one client, in a row that is deleted with its session's row.
 struct ClientRow {
-  int64_t slot = 0;    // which one of the session's
-  std::string record;  // empty in a change: the row goes
+  int64_t slot = 0;    // number of the row among the session's client rows
+  std::string record;  // empty in a change: deletes the row
 };
 
-// A row as it was read. `head` and `state` are the two halves of a record (see record.h).
+// A row as it was read. `head` and `state` are the two parts in which the record of a session is stored: the head part
+// changes with the session's configuration, the state part with every step (see record/record.h). Databases have
+// columns of these names, so the names stay.
 struct SessionRow {
   std::string id;
   RowVersion version;
-  // Not read beyond this: it has the version that the reader knows, or it would have been too many bytes at a time.
+  // Head, state and clients were not read, because the row has the version that the reader knows (`unchanged`) or would
+  // have exceeded the bytes of one load (`left_out`).
   bool unchanged = false;
   bool left_out = false;
   std::string head;
   std::string state;
   std::vector<ClientRow> clients;
-  // What the table says beside the record, which has them, too.
+  // Columns beside the record, which holds the same values.
   int64_t bytes = 0;
   std::optional<absl::Time> expires_at;
 };
@@ -60,82 +63,84 @@ struct RowRequest {
 // One row to write. An insert has no `expected`; every other change is made only if the row has exactly that version.
 struct RowChange {
   enum class Kind : uint8_t {
-    kInsert,  // all fields
-    kState,   // state, expires_at and clients
-    kAll,     // head, labels, bytes, state, expires_at and clients
-    kDelete,  // its clients go with it
+    kInsert,  // writes all fields
+    kState,   // writes state, expires_at and clients
+    kAll,     // writes head, labels, bytes, state, expires_at and clients
+    kDelete,  // deletes the client rows, too
   };
   Kind kind = Kind::kState;
   std::string id;
   RowVersion expected;
   std::string head;
   std::string state;
-  std::string labels;  // LabelText of the session's
+  std::string labels;  // LabelText of the session's labels
   int64_t bytes = 0;   // QuotaBytes
   std::optional<absl::Time> expires_at;
-  std::vector<ClientRow> clients;  // those that have changed
+  std::vector<ClientRow> clients;  // only those that have changed
 };
 
-// What a list shows of a session stands within the first bytes of the two halves of its record.
+// The values that a list shows of a session stand within these first bytes of its head and its state part.
 inline constexpr int64_t kHeadSummaryBytes = 16 << 10;
 inline constexpr int64_t kStateSummaryBytes = 128;
 
-// What all rows amount to.
+// Sums over all rows.
 struct TableTotals {
   int64_t sessions = 0;
   int64_t bytes = 0;
 };
 
-// "\nkey=value\n...", keys rising: a label is searched for as LabelText of it alone.
+// "\nkey=value\n...", with rising keys, so that a label is found by searching for the LabelText of that label alone.
 std::string LabelText(const std::map<std::string, std::string>& labels);
 
 class SessionTable {
  public:
   virtual ~SessionTable() = default;
 
-  // Whether others may write the rows, too.
+  // Whether other servers may write the rows, too.
   virtual bool shared() const = 0;
 
-  // Makes the connection to the rows if there is none. Returns a number that rises with every new one: what was known
-  // before may be gone then, and at level `process` its revisions may have been given out again, to other contents.
+  // Opens the connection to the rows if there is none. Returns a number that rises with every new connection: rows
+  // known from before may be gone then, and at durability `process` their revisions may have been given out again for
+  // other contents.
   virtual absl::StatusOr<int64_t> Connect() = 0;
 
-  // The rows of `requests` that exist, in any order, each as it was at one moment. Those that would take what is read
-  // over `max_bytes` are left out; one is read in any case.
+  // The rows of `requests` that exist, in any order, each as it was at one moment. Rows that would take the bytes read
+  // over `max_bytes` are left out, but one row is read in any case.
   virtual absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) = 0;
 
-  // One page in the order of ids (bytewise), rows that expired by `now` left out: the first kHeadSummaryBytes of every
-  // head and kStateSummaryBytes of every state, and no clients.
+  // One page of rows in the order of ids (bytewise), without rows that expired by `now`. Reads only the first
+  // kHeadSummaryBytes of every head and kStateSummaryBytes of every state, and no clients.
   virtual absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) = 0;
 
-  // Ids of at most `limit` rows that expired by `now`, the earliest first.
+  // Ids of at most `limit` rows that expired by `now`, the earliest expiry first.
   virtual absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) = 0;
 
   virtual absl::StatusOr<TableTotals> Totals() = 0;
 
-  // All of `changes` in one transaction, at the table's durability when it returns. For each change the version that
-  // the row now has (key 0 after a delete), or nothing where the row had not the expected version or, for an insert,
-  // the id is taken; the others are written all the same. On an error none is published; whether a later reader finds
-  // them is not known. UNAVAILABLE when the connection was lost since Connect. REQUIRES: ids are set and distinct, but
-  // for a delete directly before an insert of the same id.
+  // Writes all of `changes` in one transaction, which has the table's durability when Write returns. Returns for each
+  // change the version that the row now has (key 0 after a delete), or nothing if the row did not have the expected
+  // version or, for an insert, the id is taken; the other changes are written all the same. After an error none may be
+  // published, and it is not known whether a later reader finds them. UNAVAILABLE if the connection was lost since
+  // Connect. REQUIRES: ids are set and distinct, except for a delete directly before an insert of the same id.
   virtual absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) = 0;
 
-  // Whether what holds the rows is whole: DATA_LOSS names the first thing that is not. Reads all of it.
+  // Whether the storage that holds the rows is intact; DATA_LOSS names the first defect. Reads all of the storage.
   virtual absl::Status CheckIntegrity() { return absl::OkStatus(); }
-  // How much that is.
+  // Bytes that CheckIntegrity reads.
   virtual int64_t SizeBytes() const { return 0; }
-  // Makes a CheckIntegrity that is under way end soon, with an error. From any thread.
+  // Makes a running CheckIntegrity end soon, with an error. Safe from any thread.
   virtual void Interrupt() {}
 
-  // True after a flush failed: what reached the disk is unknown and must never be acknowledged. Writes are refused.
+  // True after a flush failed: what reached the disk is unknown and must never be acknowledged. Writes are refused
+  // then.
   virtual bool failed() const = 0;
 };
 
-// The connections of one store: one to write, one to read sessions, one for lists, so that a long list is nobody else's
-// wait.
+// The connections of one store: one to write, one to read sessions and one for lists, so that nothing else waits for a
+// long list.
 struct StoreTables {
   std::unique_ptr<SessionTable> writer, reader, lister;
-  std::unique_ptr<SessionTable> checker;  // for CheckIntegrity when the store is opened; null: others see to it
+  std::unique_ptr<SessionTable> checker;  // for CheckIntegrity when the store is opened; null: no check
 };
 
 }  // namespace normd

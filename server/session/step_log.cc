@@ -9,7 +9,7 @@ namespace normd {
 
 namespace {
 
-// Of the maps' nodes, and of a deque of outcomes, which takes one block of 512 bytes at least.
+// Estimated bytes of a client's map nodes and its deque of outcomes, which takes one block of 512 bytes at least.
 constexpr int64_t kClientBytes = 896;
 
 }  // namespace
@@ -106,7 +106,7 @@ ClientSteps& StepLog::Use(const std::string& client_id, const SessionLimits& lim
   if (known != clients_.end()) {
     by_use_.erase(known->second.used);
   } else {
-    // Its own place first: it must not be forgotten to make room for it.
+    // The client's own place comes first: it must not be forgotten to make room for itself.
     ClientSteps fresh;
     const auto retired = FindRetired(client_id);
     if (retired == retired_.end()) {

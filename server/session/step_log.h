@@ -1,9 +1,11 @@
-// The step ids of one session: what makes training exactly-once however often a step is sent. Of the clients that
-// stepped lately the last outcomes are kept, for replays. When there are too many, the one that was silent longest
-// retires: of it only the last sequence is kept, so that a step of before is refused as too old and a newer one is
-// taken. When too many have retired, the first of them is forgotten, and the session keeps one floor for all who were:
-// a client that it does not know begins above it. So nothing is ever applied twice, and no client is refused for good.
-// A log also says what has changed since it was last stored; see client_rows.h.
+// The step ids of one session, which make training exactly-once however often a step is sent.
+// The rule that this file holds: the log keeps the last outcomes of the clients that stepped lately, for replays. When
+// there are too many clients, the one that was silent longest retires: only its last sequence is kept, so that an
+// earlier step is refused as too old and a later one is taken. When too many have retired, the first of them is
+// forgotten, and the session keeps one floor for all forgotten clients: the steps of a client that the log does not
+// know begin above the floor. So no step is ever applied twice, and no client is refused for good. stored_session.h
+// lists the other rules of a step.
+// A log also knows what has changed since it was last stored, for the client rows of record/record.h.
 // Threads: plain values, thread-compatible; a store guards them.
 #ifndef NORMD_SERVER_SESSION_STEP_LOG_H_
 #define NORMD_SERVER_SESSION_STEP_LOG_H_
@@ -19,26 +21,28 @@
 
 namespace normd {
 
-// What one step did, kept for its replay.
+// The outcome of one step, kept for its replay.
 struct StepOutcome {
   uint64_t sequence = 0;
-  uint64_t moments_hash = 0;  // HashMoments
+  uint64_t moments_hash = 0;  // HashMoments of the step
   uint64_t version = 0;
   bool applied = false;
   Reason reason = Reason::kApplied;
   uint64_t num_batches = 0;
 };
 
+// A client whose last outcomes are kept.
 struct ClientSteps {
   uint64_t last_sequence = 0;
   std::deque<StepOutcome> outcomes;  // the last K, oldest first
   uint64_t used = 0;                 // rises with every step of the session
-  int64_t slot = 0;                  // of its row, if it has one
-  uint32_t row_checksum = 0;         // of what the row holds; 0: there is none
+  int64_t slot = 0;                  // of the client's row, if it has one
+  uint32_t row_checksum = 0;         // of the row's content; 0: there is no row
 };
 
+// A client of which only the last sequence is kept.
 struct RetiredClient {
-  uint64_t hash = 0;  // HashClientId; two ids of one hash, which is one case in 2^64, are taken for one client
+  uint64_t hash = 0;  // HashClientId; two ids with one hash, a chance of 1 in 2^64, count as one client
   uint64_t last_sequence = 0;
   uint64_t retired_at = 0;  // rises in the order of retirement
   int64_t slot = 0;
@@ -52,47 +56,47 @@ struct SlotChange {
   std::string client_id;  // kStepped
 };
 
-// The same for ever: it is stored.
+// The hash of one id never changes, because hashes are stored.
 uint64_t HashClientId(std::string_view client_id);
 
 class StepLog {
  public:
-  // The outcome of a step that was taken before, null for a new one. FAILED_PRECONDITION: at or below the client's last
-  // sequence, but not among its last K; or at or below the floor, from a client that is not known. INVALID_ARGUMENT:
-  // taken with other moments. The pointer is valid until Add.
+  // The outcome of a step that was taken before; null for a new step. FAILED_PRECONDITION if `step` is at or below the
+  // client's last sequence without being among its last K outcomes, or if the client is not known and `step` is at or
+  // below the floor. INVALID_ARGUMENT if the step was taken with other moments. The pointer is valid until Add.
   absl::StatusOr<const StepOutcome*> Find(const StepId& step, uint64_t moments_hash) const;
 
-  // REQUIRES: Find said that `step` is new.
+  // Records the outcome of a new step. REQUIRES: Find returned null for `step`.
   void Add(const StepId& step, const StepOutcome& outcome, const SessionLimits& limits);
 
-  // Retires and forgets until the log is within `limits`, and cuts the outcomes of each client.
+  // Retires and forgets clients until the log is within `limits`, and drops the oldest outcomes of each client.
   void Trim(const SessionLimits& limits);
 
-  // As it was stored: the retired in the order of their retirement, then the others in that of their last steps. A slot
-  // or a time of 0 means a new one.
+  // Rebuild a log as it was stored: first the retired clients in the order of their retirement, then the others in the
+  // order of their last steps. A slot or retired_at of 0 means a new one.
   void RestoreRetired(RetiredClient retired);
   void Restore(const std::string& client_id, ClientSteps steps);
   void RestoreFloor(uint64_t floor) { floor_ = floor; }
 
   const std::map<std::string, ClientSteps>& clients() const { return clients_; }
-  const std::deque<RetiredClient>& retired() const { return retired_; }  // the first to be forgotten first
+  const std::deque<RetiredClient>& retired() const { return retired_; }  // the next to be forgotten comes first
   uint64_t floor() const { return floor_; }
   bool empty() const { return clients_.empty() && retired_.empty() && floor_ == 0; }
-  // Memory that it takes, estimated.
+  // Memory that the log takes, estimated.
   int64_t bytes() const;
 
-  // ---- for client_rows.h, which keeps the clients in rows of their own
+  // ---- for record/record.h, which stores the clients in rows of their own
 
   bool in_rows() const { return in_rows_; }
-  // The sum of the checksums of all rows, those of changed slots left out until SetRow.
+  // The sum of the checksums of all rows. Changed slots are left out until StoreChanges.
   uint32_t rows_digest() const { return rows_digest_; }
   const std::map<int64_t, SlotChange>& changes() const { return changes_; }
   // From now on the clients are in rows; all of them count as changed.
   void MoveToRows();
   // The same for a log whose every client was restored from a row.
   void RestoreInRows() { in_rows_ = true; }
-  // Calls `serialize` (client id, ClientSteps) or (RetiredClient) for the changed slots that have a client; it returns
-  // the checksum of the new row. Nothing counts as changed afterwards.
+  // Calls `on_client` (client id, ClientSteps) or `on_retired` (RetiredClient) for each changed slot that still has a
+  // client; the function returns the checksum of the new row. Nothing counts as changed afterwards.
   template <typename OnClient, typename OnRetired>
   void StoreChanges(OnClient on_client, OnRetired on_retired);
   void ForgetChanges() { changes_.clear(); }
@@ -101,11 +105,11 @@ class StepLog {
   using Clients = std::map<std::string, ClientSteps>;
 
   std::deque<RetiredClient>::const_iterator FindRetired(std::string_view client_id) const;
-  // The entry of a client that is stepping now: known, retired or new.
+  // The entry of a client that is stepping now, whether known, retired or new.
   ClientSteps& Use(const std::string& client_id, const SessionLimits& limits);
   void Retire(Clients::iterator client);
   void Cut(const SessionLimits& limits, ClientSteps* steps);
-  // Counts a slot as changed, whose row has `row_checksum` until it is written again.
+  // Counts a slot as changed. `row_checksum` is that of its stored row.
   void Touch(int64_t slot, uint32_t row_checksum, SlotChange change);
   void ForgetOverLimit(const SessionLimits& limits);
 
@@ -131,7 +135,7 @@ void StepLog::StoreChanges(OnClient on_client, OnRetired on_retired) {
     steps.row_checksum = on_client(change.client_id, steps);
     rows_digest_ += steps.row_checksum;
   }
-  // The newest are at the end.
+  // The clients that retired last are at the end.
   for (auto client = retired_.rbegin(); retired > 0 && client != retired_.rend(); ++client) {
     if (changes_.count(client->slot) == 0) continue;
     client->row_checksum = on_retired(*client);

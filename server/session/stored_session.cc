@@ -14,7 +14,7 @@ namespace normd {
 
 namespace {
 
-// What the replayed step divided by, empty if that is no longer known.
+// The divisor of the replayed step; empty if it is no longer known.
 std::vector<double> ReplayDivisor(const StoredSession& stored, const StepOutcome& outcome, const Moments& moments) {
   const NormSpec& spec = stored.published->spec;
   const uint64_t iters = outcome.num_batches + (outcome.applied ? 0 : 1);
@@ -38,7 +38,7 @@ CommitResult Replay(const StoredSession& stored, const StepOutcome& outcome, con
 
 void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* stored) {
   ++next->version;
-  next->update_time = std::max(now, next->update_time);  // a clock may have been set back
+  next->update_time = std::max(now, next->update_time);  // the clock may have been set back
   stored->published = std::move(next);
 }
 
@@ -48,7 +48,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
                                         StoredSession* stored) {
   const Session& session = *stored->published;
   if (!update.uid.empty() && update.uid != session.uid) return SessionNotFoundError(update.id);
-  // A replay comes first: the version that its caller expected is long gone.
+  // Replays come first, because the version that a replay's caller expected is long gone.
   uint64_t hash = 0;
   if (update.step.has_value()) {
     NORMD_RETURN_IF_ERROR(ValidateStepId(*update.step));
@@ -59,7 +59,7 @@ absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const Session
   if (update.expected_version.has_value() && *update.expected_version != session.version) {
     return VersionMismatchError(*update.expected_version, session.version);
   }
-  // PowerNorm keeps phi as it was.
+  // PowerNorm needs phi as it was before the step, so a PowerNorm draft is not changed in place.
   const bool in_place = stored->draft != nullptr && !TraitsOf(session.spec.method()).commit_gives_divisor;
   std::shared_ptr<Session> next = in_place ? stored->draft : std::make_shared<Session>(session);
   NORMD_ASSIGN_OR_RETURN(const Reason reason,

@@ -1,5 +1,12 @@
 // A session as a store holds it: the published snapshot, the step ids that make training exactly-once, and what replays
-// need. CommitStep is the rule of Commit, the same for every store; the store adds locking, durability and publication.
+// need.
+// What happens to a step, the same in every store, is decided in these places:
+// - session_checks.h: which step ids are valid;
+// - step_log.h: whether a step is new, a replay or too old;
+// - stored_session.h (this file), CommitStep: the order of the checks, and the new snapshot;
+// - running_state.h, ApplyStep: the arithmetic on running statistics;
+// - durable/change_group.h: how the steps of one transaction become rows.
+// session_changes.h holds the rules of all other changes. A store adds locking, durability and publication.
 // Threads: plain values, thread-compatible; a store guards them.
 #ifndef NORMD_SERVER_SESSION_STORED_SESSION_H_
 #define NORMD_SERVER_SESSION_STORED_SESSION_H_
@@ -16,10 +23,10 @@
 
 namespace normd {
 
-// PowerNorm: phi as it was before the last step, for the replay of that step and no other.
+// PowerNorm: phi before the last step, for the replay of that step and no other.
 struct PhiBefore {
   std::vector<double> phi;  // empty: unknown
-  // The outcome it belongs to. Steps that were not applied share the version, and then phi, too.
+  // The outcome that `phi` belongs to. Steps that were not applied share their version, and therefore phi.
   uint64_t version = 0;
   bool applied = false;
 };
@@ -28,18 +35,19 @@ struct StoredSession {
   SessionPtr published;  // never null
   StepLog steps;
   PhiBefore phi_before;
-  // `published` itself, as long as nobody but a store's writer has it: several steps make one snapshot. A store that
-  // lets others see `published`, or have it, lets go of this first.
+  // The same object as `published` as long as only the store's writer has it, so that several steps make one snapshot;
+  // otherwise null. A store must reset `draft` before it lets others see `published` or share it.
   std::shared_ptr<Session> draft;
 };
 
-// Applies `update` exactly once: on success either the outcome of before (replayed) or a new one, with `published`
-// replaced by a new snapshot if the step was applied, or changed where it is the draft. On an error nothing has
-// changed. Leaves result.durability alone.
+// Applies `update` exactly once. On success the result is either the outcome of an earlier step with the same id
+// (`replayed`) or a new one; if a new step was applied, `published` is a new snapshot, or the draft with new content.
+// On an error nothing has changed; the errors are those of SessionStore::Commit that need no table. Leaves
+// result.durability alone.
 absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const SessionLimits& limits, absl::Time now,
                                         StoredSession* stored);
 
-// A snapshot with the initial state and version + 1; step ids stay, phi before the last step is forgotten.
+// Publishes a snapshot with the initial state and version + 1; step ids stay, phi_before is forgotten.
 void ResetState(absl::Time now, StoredSession* stored);
 
 }  // namespace normd

@@ -35,7 +35,7 @@ void CallbackThreads::Post(size_t thread, Answer answer) {
     first = worker.answers.empty();
     worker.answers.push_back(std::move(answer));
   }
-  if (first) worker.ready.Signal();  // who wakes finds the mutex free
+  if (first) worker.ready.Signal();  // after the lock, so that the thread that wakes finds the mutex free
 }
 
 void CallbackThreads::Run(Worker* worker) {

@@ -1,6 +1,6 @@
 // The threads that run a store's callbacks, so that neither the writer nor a reader waits for them: what a caller does
-// with an answer (plan, compute, encode) may take long. Answers of one session run on one thread, in their order; those
-// of others do not wait for it, unless they share its thread.
+// with an answer (plan, compute, encode) may take long. The callbacks of one session run on one thread, in their order;
+// those of other sessions do not wait for them unless they share the thread.
 // In the path: between DurableStore and its callers. Threads: Post is safe from any thread.
 #ifndef NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
 #define NORMD_SERVER_SESSION_DURABLE_CALLBACK_THREADS_H_
@@ -21,12 +21,13 @@ class CallbackThreads {
   using Answer = absl::AnyInvocable<void()>;
 
   explicit CallbackThreads(int threads);
-  // What was posted is run first.
+  // Runs what was posted, then ends the threads.
   ~CallbackThreads();
 
-  // Which thread answers for a session.
+  // The thread that runs the callbacks of session `id`.
   size_t ThreadOf(std::string_view id) const;
   size_t size() const { return workers_.size(); }
+  // Runs `answer` on the thread with this number, after everything that was posted to it before.
   void Post(size_t thread, Answer answer);
 
  private:

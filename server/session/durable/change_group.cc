@@ -12,7 +12,7 @@ namespace normd {
 
 namespace {
 
-// OK when there is a session to change.
+// OK if there is a session to change.
 absl::Status CheckExists(const WorkingSession& session, const std::string& id) {
   NORMD_RETURN_IF_ERROR(session.damage);
   return session.stored.published == nullptr ? SessionNotFoundError(id) : absl::OkStatus();
@@ -75,7 +75,7 @@ void ChangeGroup::Apply(Change* change) {
         if constexpr (std::is_same_v<Kind, StateUpdate>) {
           return absl::InternalError("a step is applied by Step");
         } else {
-          // Creating needs no session, and a damaged one can be deleted.
+          // Creating needs no session, and a damaged session can be deleted.
           constexpr bool kNeedsSession = !std::is_same_v<Kind, StoredSession> && !std::is_same_v<Kind, DeleteChange>;
           if constexpr (kNeedsSession) NORMD_RETURN_IF_ERROR(CheckExists(*session, change->id));
           return ApplyTo(session, what);
@@ -88,7 +88,7 @@ void ChangeGroup::Apply(Change* change) {
 }
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, StoredSession& created) {
-  if (session->row.key == 0) NORMD_RETURN_IF_ERROR(session->damage);  // it may be a lost one's name
+  if (session->row.key == 0) NORMD_RETURN_IF_ERROR(session->damage);  // the id may be that of a lost session
   if (session->stored.published != nullptr || !session->damage.ok()) return SessionExistsError(created.published->id);
   const int64_t bytes = QuotaBytes(*created.published);
   NORMD_RETURN_IF_ERROR(CheckTotals(totals_.sessions + 1, totals_.bytes + bytes, limits_));
@@ -120,7 +120,7 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, DeleteC
   SessionPtr before = session->stored.published;
   if (before == nullptr && session->row.key == 0 && !session->removed) NORMD_RETURN_IF_ERROR(session->damage);
   if (before == nullptr && session->damage.ok()) return absl::NotFoundError("");
-  // Of a damaged session no version can be told.
+  // The version of a damaged session is not known.
   if (before == nullptr && remove.expected_version.has_value()) return session->damage;
   if (before != nullptr) NORMD_RETURN_IF_ERROR(CheckVersion(*before, remove.expected_version));
   Remove(session);
@@ -128,7 +128,8 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, DeleteC
 }
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, ExpireChange& /*expire*/) {
-  // Add has removed an expired one already. If it is none by its record, the column was wrong.
+  // Add has removed an expired session already. If the record says that the session has not expired, the column was
+  // wrong.
   if (session->stored.published != nullptr && !session->columns_fit)
     session->head_changed = session->state_changed = true;
   return session->stored.published;

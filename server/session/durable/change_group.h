@@ -1,5 +1,6 @@
-// What a durable store's writer does with the changes that it took from the queue: applies them in order to working
-// copies, so that several changes of one session become one row, and says which rows to write.
+// Applies the changes that a durable store's writer took from the queue to working copies, in order, so that several
+// changes of one session become one row, and says which rows to write. Of the rules of a step this file holds how the
+// steps of one transaction become rows; stored_session.h lists the other rules.
 // In the path: DurableStore's writer thread makes one group for each transaction. No I/O, no locks.
 // Threads: thread-compatible; a group belongs to the writer.
 #ifndef NORMD_SERVER_SESSION_DURABLE_CHANGE_GROUP_H_
@@ -27,46 +28,46 @@ struct ResetChange {
 struct DeleteChange {
   std::optional<uint64_t> expected_version;
 };
-struct ExpireChange {};  // delete it if its ttl has ended
+struct ExpireChange {};  // deletes the session if its ttl has ended
 
-// One change of one session, from the queue to its answer.
+// One change of one session, from the queue to its callback.
 // NOLINTNEXTLINE(bugprone-exception-escape): moving a deque may allocate; being out of memory ends the process.
 struct Change {
   std::string id;
-  // A StoredSession is a session to create; a StateUpdate a step.
+  // The operation. A StoredSession is a session to create, a StateUpdate is a step.
   std::variant<StoredSession, SessionPatch, ResetChange, DeleteChange, ExpireChange, StateUpdate> what;
-  // Called once, the one that the kind of change has; an ExpireChange has none.
+  // The callback is called once. A step has commit_done, an ExpireChange has none, the others have session_done.
   SessionStore::Done<SessionPtr> session_done;
   SessionStore::Done<CommitResult> commit_done;
 
-  int attempts = 0;        // that came to nothing because another replica was first
-  bool room_made = false;  // expired sessions were deleted because it found the store full
+  int attempts = 0;        // attempts that failed because another replica wrote first
+  bool room_made = false;  // expired sessions were deleted after the change had found the store full
 
-  // What the newest application came to.
+  // Result of the last Apply().
   absl::Status status;
   SessionPtr session;
   CommitResult result;
 
-  // Hands status, or else session or result, to its done.
+  // Passes `status` or, if it is OK, `session` or `result` to the callback.
   void Answer();
 };
 
 // A session while a group works on it.
 struct WorkingSession {
-  // The row it was read from; key 0: there was none.
+  // The row that the session was read from; key 0: there was no row.
   RowVersion row;
-  bool cached = false;      // read from memory: in a shared table it may be old
-  absl::Status damage;      // not OK: the row is there and cannot be read, or may have been lost
-  bool columns_fit = true;  // not: they are written anew
+  bool cached = false;      // taken from memory: in a shared table the row may be newer
+  absl::Status damage;      // not OK: the row exists but cannot be read, or may have been lost
+  bool columns_fit = true;  // false: the columns beside the record do not match it and must be written anew
   StoredSession stored;     // published null: there is no session
   int64_t bytes_before = 0;
 
-  bool expired = false;  // its ttl had ended when the group took it: removed
-  bool removed = false;  // the row's session is gone; `stored` may be another one
+  bool expired = false;  // its ttl had ended when the group took it, so it was removed
+  bool removed = false;  // the session of `row` is gone; `stored` may be another one
   bool head_changed = false;
   bool state_changed = false;
 
-  // After writing: the row that it is now, or that somebody else was first.
+  // Set after writing: the row's new version, or that somebody else wrote first.
   RowVersion new_row;
   bool conflict = false;
 
@@ -75,23 +76,24 @@ struct WorkingSession {
 
 class ChangeGroup {
  public:
-  // `totals` are those of the table before the group.
+  // `totals` are those of the table before the group. Borrows `limits`.
   ChangeGroup(const SessionLimits& limits, const TableTotals& totals, absl::Time now)
       : limits_(limits), totals_(totals), now_(now) {}
 
-  // For so many changes.
+  // Makes room for the sessions of this many changes.
   void Reserve(size_t changes) { sessions_.reserve(changes); }
 
-  // REQUIRES for Apply: the change's session was added, even where there is none.
+  // Adds the session that `id` names, even if there is none. Removes it if its ttl has ended.
   void Add(const std::string& id, WorkingSession session);
   bool Has(const std::string& id) const { return sessions_.count(id) > 0; }
   WorkingSession& Find(const std::string& id) { return sessions_.at(id); }
   std::unordered_map<std::string, WorkingSession>& sessions() { return sessions_; }
 
+  // Applies one change and sets its status, session and result. REQUIRES: the session was added.
   void Apply(Change* change);
 
-  // Replaces `rows` by those that make the table equal to the working copies; the memory of their states is used again.
-  // Once, when all is applied: step ids count as written.
+  // Replaces `rows` by those that make the table equal to the working copies, and reuses the memory of their states.
+  // REQUIRES: called once, after all changes were applied, because step ids count as written afterwards.
   void Rows(std::vector<RowChange>* rows);
 
  private:

@@ -1,5 +1,6 @@
-// The listing part of DurableStore: pages, on a thread and a connection of their own. What a list shows stands at the
-// beginning of a record; parameters and statistics are read only for those who ask, and then few bytes at a time.
+// The lists of DurableStore: pages, on a thread and a connection of their own. The values that a list shows stand at
+// the beginning of a record; parameters and statistics are read only if the query wants them, and then few bytes at a
+// time.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -37,8 +38,8 @@ std::optional<DurableStore::ListRead> DurableStore::TakeList() {
   }
 }
 
-// Other replicas create and delete, too. What this one wrote while they were counted is in the count or not, nobody
-// knows, and will be published all the same: then the next count will do.
+// Other replicas create and delete sessions, too. If this server wrote while the table was counted, nobody knows
+// whether the count includes the write, so the count is dropped and the next one will do.
 void DurableStore::RefreshTotals() {
   int64_t begun = 0;
   {
@@ -56,7 +57,7 @@ void DurableStore::RefreshTotals() {
 
 absl::StatusOr<ListPage> DurableStore::ReadPage(ListQuery query) {
   const auto wanted = static_cast<size_t>(std::max(query.page_size, 1));
-  query.page_size = static_cast<int>(wanted) + 1;  // one more tells whether there is a next page
+  query.page_size = static_cast<int>(wanted) + 1;  // the additional row tells whether there is a next page
   NORMD_ASSIGN_OR_RETURN(std::vector<SessionRow> rows, list_table_->Page(query, clock_->Now()));
   ListPage page;
   if (rows.size() > wanted) {
@@ -87,7 +88,7 @@ absl::StatusOr<SessionPtr> DurableStore::ReadSummary(const SessionRow& row) {
     return session;
   }
   NORMD_RETURN_IF_ERROR(NoteDamage(row.id, session.status()));
-  // An older server has written it: one at a time, and only what is shown stays in memory.
+  // An older server has written the record: it is read as a whole, one at a time, and only what is shown is kept.
   const RowRequest request = {.id = row.id, .known = {}};
   NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> whole, list_table_->Load({&request, 1}, /*max_bytes=*/0));
   if (whole.empty()) return SessionPtr();
@@ -109,7 +110,7 @@ absl::Status DurableStore::AddWhole(const ListQuery& query, absl::Span<const Ses
   for (const RowRequest& request : requests) {
     const auto found = by_id.find(request.id);
     if (found != by_id.end() && found->second->left_out) {
-      page->next_after = last;  // the page ends before it
+      page->next_after = last;  // the page ends before this session
       return absl::OkStatus();
     }
     last = request.id;

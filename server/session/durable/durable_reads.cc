@@ -1,5 +1,4 @@
-// The reading half of DurableStore: sessions that are not in memory, versions that other replicas may have changed, and
-// pages of the list.
+// The reads of DurableStore: sessions that are not in memory, and sessions that other replicas may have changed.
 #include <iterator>
 #include <map>
 #include <utility>
@@ -14,7 +13,7 @@ namespace normd {
 
 namespace {
 
-// So much at a time: what is read is not bounded by what the callers sent.
+// Limits of one load, because what is read is not bounded by what the callers sent.
 constexpr size_t kMaxLoads = 64;
 
 }  // namespace
@@ -52,7 +51,7 @@ std::vector<DurableStore::GetRead> DurableStore::TakeReads() {
 }
 
 void DurableStore::AnswerRead(GetRead read, absl::StatusOr<StoredSession> result) {
-  // Here, and not when the answer runs: what waits to be answered is held, too.
+  // Here, and not when the callback runs, because the result takes memory while it waits for its callback.
   if (result.ok() && read.reserve != nullptr) {
     if (const absl::Status held = read.reserve(ExportBytes(*result)); !held.ok()) result = held;
   }
@@ -61,7 +60,7 @@ void DurableStore::AnswerRead(GetRead read, absl::StatusOr<StoredSession> result
 }
 
 std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> reads) {
-  // Empties memory before it is asked what is known.
+  // Before memory is asked which versions it knows, because a new connection empties memory.
   const absl::Status connected = Reconnect(read_table_.get(), &read_connection_).status();
   const std::vector<RowRequest> requests = BeginLoading(reads);
   const absl::StatusOr<std::vector<SessionRow>> rows = connected.ok() ? LoadRows(requests) : connected;
@@ -91,7 +90,7 @@ std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> r
 
 absl::StatusOr<std::vector<SessionRow>> DurableStore::LoadRows(const std::vector<RowRequest>& requests) {
   absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Load(requests, kMaxLoadBytes);
-  // Lost on the way: what the rows were compared with may not be so any more.
+  // The connection was lost: the versions that the rows were compared with may not hold any more.
   NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(read_table_.get(), &read_connection_));
   if (!reconnected) return rows;
   std::vector<RowRequest> anew = requests;
@@ -107,7 +106,7 @@ std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& r
     const ResidentSession* const resident = read.whole ? nullptr : residents_.Find(read.id, now);
     const RowVersion version = resident == nullptr ? RowVersion() : resident->version;
     const auto [found, is_new] = known.emplace(read.id, version);
-    // One of them needs all of it.
+    // One of the reads needs all of the row.
     if (!is_new && version.key == 0) found->second = {};
   }
   std::vector<RowRequest> requests;
@@ -127,7 +126,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
   {
     MutexLock lock(mu_);
     const auto loading = loading_.find(id);
-    // Then memory has it newer, or knows better that it is gone; the row was the newest when it was asked for.
+    // If so, memory has a newer snapshot or knows that the session is gone; the row was the newest when it was read.
     const bool published_meanwhile = loading->second;
     loading_.erase(loading);
     if (row != nullptr && row->left_out) return std::nullopt;
@@ -171,7 +170,7 @@ bool DurableStore::ColumnsFit(const SessionRow& row, const Session& session) {
 
 absl::Status DurableStore::NoteDamage(const std::string& id, absl::Status status) {
   if (status.ok()) return status;
-  // Whatever is wrong with what this store has written itself is damage.
+  // This store has written the record itself, so whatever is wrong with it is damage.
   if (absl::IsInvalidArgument(status)) status = DataLossError("a record that no server has written");
   {
     MutexLock lock(mu_);

@@ -57,7 +57,7 @@ DurableStore::~DurableStore() {
   reader_.join();
   lister_.join();
   if (checker_.joinable()) {
-    // An interruption that comes before the check has begun is lost.
+    // An interruption that comes before the check has begun is lost, so it is repeated.
     while (!file_checked()) {
       check_table_->Interrupt();
       absl::SleepFor(absl::Milliseconds(1));
@@ -184,7 +184,7 @@ void DurableStore::Delete(std::string id, std::optional<uint64_t> expected_versi
 }
 
 void DurableStore::Commit(StateUpdate update, Done<CommitResult> done) {
-  // Here, and not on the writer's thread, for which everybody waits.
+  // Here and not on the writer's thread, for which everybody waits.
   if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
   const int64_t bytes = BytesOf(update.moments);
   std::string id = update.id;

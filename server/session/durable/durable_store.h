@@ -1,9 +1,12 @@
-// Sessions that outlive the process: one group-commit writer over a SessionTable, and a cache of what is in use.
-// In the path: the engine's SessionStore. The writer takes everything that is queued, applies it in order, writes each
-// touched session as one row, all in one transaction, publishes, then answers. Readers see what is published and
-// nothing else, so nothing that could still be lost. Threads: every method is safe from any thread. Threads of its own:
-// the writer, a reader for what is not in memory, one for lists, and those that run the callbacks, so that the next
-// group need not wait for them.
+// Sessions that outlive the process: one group-commit writer over a SessionTable, and a cache of the sessions in use.
+// In the path: the engine's SessionStore. The writer takes all queued changes, applies them in order, writes each
+// touched session as one row, all in one transaction, publishes the new snapshots and then runs the callbacks. Readers
+// see only what is published, and so nothing that could still be lost.
+// Files: durable_store.cc has the callers' side, durable_writes.cc the writer, durable_reads.cc the reader,
+// durable_lists.cc the lists.
+// Threads: every method is safe from any thread. Threads of its own: the writer, a reader for sessions that are not in
+// memory, one for lists, one that checks a large file, and those that run the callbacks, so that the next group need
+// not wait for callbacks.
 #ifndef NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 #define NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 
@@ -36,17 +39,18 @@
 
 namespace normd {
 
-// What a store tells as it happens. Called on its threads, which wait; null: not told.
+// What a store reports as it happens. The functions run on the store's threads, which wait for them; null functions are
+// not called.
 struct StoreObserver {
   std::function<void(int64_t changes, absl::Duration duration)> on_group;  // one transaction, durable
   std::function<void(int64_t sessions)> on_evicted;                        // idle sessions that left memory
   std::function<void(const std::string& id)> on_loaded;                    // a session that came back into memory
   std::function<void(const std::string& id, const absl::Status& damage)> on_damaged;
-  // What holds the records is not whole. Once at most.
+  // The file that holds the records is damaged. Called once at most.
   std::function<void(const absl::Status& damage)> on_file_damaged;
   std::function<void(const absl::Status& status)> on_error;  // a transaction or a read that failed
-  std::function<void(std::string_view text)> on_warning;     // what an operator should know
-  std::function<void(std::string_view text)> on_message;     // what a database says, for its operator
+  std::function<void(std::string_view text)> on_warning;     // for operators
+  std::function<void(std::string_view text)> on_message;     // messages of a database, for its operators
   // A flush failed: the store takes no more changes. Called once; the server drains and ends.
   std::function<void()> on_failed;
 };
@@ -55,25 +59,25 @@ struct DurableStoreOptions {
   Durability durability = Durability::kPower;
   SessionLimits limits;
   int64_t max_resident_bytes = int64_t{1} << 30;
-  absl::Duration idle_timeout = absl::Minutes(10);    // not used for this long: leaves memory
-  absl::Duration sweep_interval = absl::Seconds(10);  // how often idle and expired sessions are looked for
-  int64_t max_queued = 16384;                         // changes; beyond it RESOURCE_EXHAUSTED
-  int64_t max_queued_bytes = int64_t{256} << 20;      // of their moments and parameters
-  int64_t max_queued_reads = 16384;                   // beyond it RESOURCE_EXHAUSTED
-  int callback_threads = 4;                           // they run the callbacks
-  // A store of more bytes is checked while it serves, a smaller one before.
+  absl::Duration idle_timeout = absl::Minutes(10);    // a session that is not used for this long leaves memory
+  absl::Duration sweep_interval = absl::Seconds(10);  // between searches for idle and expired sessions
+  int64_t max_queued = 16384;                         // changes; more get RESOURCE_EXHAUSTED
+  int64_t max_queued_bytes = int64_t{256} << 20;      // of the changes' moments and parameters
+  int64_t max_queued_reads = 16384;                   // more get RESOURCE_EXHAUSTED
+  int callback_threads = 4;
+  // A larger file is checked while the store serves, a smaller one before.
   int64_t max_bytes_checked_first = int64_t{256} << 20;
-  std::shared_ptr<Clock> own_clock;  // kept for the store's life where `clock` is it; see database_clock.h
+  std::shared_ptr<Clock> own_clock;  // keeps `clock` alive if nobody else does; see database_clock.h
   StoreObserver observer;
 };
 
 class DurableStore : public SessionStore {
  public:
-  // Borrows `clock`, which must outlive the store.
+  // Borrows `clock`, which must outlive the store. Errors are those of reading the totals.
   static absl::StatusOr<std::unique_ptr<DurableStore>> Open(DurableStoreOptions options, StoreTables tables,
                                                             Clock* clock);
 
-  // What is queued is written and answered first.
+  // Writes what is queued and runs its callbacks first.
   ~DurableStore() override;
 
   Durability durability() const override { return options_.durability; }
@@ -98,9 +102,9 @@ class DurableStore : public SessionStore {
   using Answer = CallbackThreads::Answer;
   struct GetRead {
     std::string id;
-    bool whole = false;  // with step ids, as the table has it
+    bool whole = false;  // with step ids, and always from the table
     Cancelled cancelled;
-    Reserve reserve;  // whole: asked for what an export takes
+    Reserve reserve;  // of an export: asked for what making the record takes
     Done<StoredSession> done;
   };
   struct ListRead {
@@ -110,7 +114,7 @@ class DurableStore : public SessionStore {
 
   DurableStore(DurableStoreOptions options, StoreTables tables, Clock* clock, const TableTotals& totals);
 
-  // ---- the thread that checks the file, which ends with it
+  // ---- the thread that checks the file and ends after the check
   void CheckFile();
   bool file_checked() const;
 
@@ -118,83 +122,86 @@ class DurableStore : public SessionStore {
   void Enqueue(Change change, int64_t bytes);
   void EnqueueNew(StoredSession stored, Done<SessionPtr> done);
   void EnqueueRead(GetRead read);
-  // From memory, if it may be answered from there; else null.
+  // The snapshot in memory; null if the call must not be answered from memory.
   SessionPtr FindResident(const std::string& id, absl::Duration max_staleness, absl::Time now);
 
   // ---- the writer's and the reader's threads
-  // Connects if need be. True: it is another connection than `*connection`, and memory was emptied.
+  // Connects if there is no connection. True if the connection is a new one; memory was then emptied.
   absl::StatusOr<bool> Reconnect(SessionTable* table, int64_t* connection);
 
   // ---- the writer's thread
   void RunWriter();
-  // Waits for changes, or for the time to sweep. False: stop, and nothing is left.
+  // Waits for changes, or for the time to sweep. False: the writer must stop, and nothing is left to write.
   bool TakeChanges(std::vector<Change>* changes);
-  // Adds what is queued now, up to what one group takes; what was cancelled is answered and left out.
+  // Adds changes that are queued now, up to what one group takes. Cancelled steps are answered and left out.
   void TakeQueued(std::vector<Change>* changes);
   absl::Duration SinceSweep() const;
   void Sweep();
-  // Deletes sessions whose ttl has ended, as many as one transaction takes, and notes whether there are more.
+  // Deletes sessions whose ttl has ended, as many as one transaction takes, and sets more_expired_ if there are more.
   void DropExpired();
-  // Before changes are tried again: deletes what has expired if one of them found the store full.
+  // Before changes are tried again: deletes expired sessions if one of the changes has found the store full.
   void MakeRoom(std::vector<Change>* changes);
   void CommitChanges(std::vector<Change> changes);
-  // Puts changes that have to be tried again before everything that is queued, so that others go on beside them.
+  // Puts changes that must be tried again in front of the queue, so that other changes proceed together with them.
   void TryAgain(std::vector<Change> changes);
-  // One attempt, one transaction; the changes to be tried again, with rows read anew, come back.
+  // Makes one attempt, in one transaction. Returns the changes that must be tried again with rows read anew.
   std::vector<Change> TryChanges(std::vector<Change> changes, bool fresh);
+  // Adds the sessions of `changes` to the group, from memory or, always if `fresh`, from the table.
   absl::Status LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
-  // Changes from `begin` on whose sessions were too many bytes to read along: the next group begins with them. True:
-  // there were some.
+  // Puts those changes from `begin` on whose sessions exceeded the bytes of one load in front of the queue: the next
+  // group begins with them. True if there were any.
   bool Postpone(size_t begin, const ChangeGroup& group, std::vector<Change>* changes);
+  // Moves sessions from memory into the group; returns requests for the other ones.
   std::vector<RowRequest> TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
+  // Takes in which rows were written, and publishes the group.
   void Publish(const std::vector<RowChange>& rows, const std::vector<std::optional<RowVersion>>& versions,
                ChangeGroup* group);
-  // Makes a working copy what readers see.
+  // Lets readers see a working copy.
   void PublishOne(const std::string& id, WorkingSession* session, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One that was not changed goes where it was taken from.
+  // Returns an unchanged working copy to where it was taken from.
   void PutBack(const std::string& id, WorkingSession* session, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One whose row is not known any more: the next reading says what it is.
+  // Forgets a session whose row is not known any more, so that it is read anew.
   void Forget(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of a group that comes to nothing: what was not changed goes back into memory, step ids and all; what the table has
-  // of the rest is for the next reading to say.
+  // Ends a group that failed: what was not changed goes back into memory, step ids included; the rest is read anew.
   void GiveBack(ChangeGroup* group);
-  // Says so, once, when a flush has failed.
+  // Reports a failed flush, once.
   void NoteFailure();
   void FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes);
   void AnswerAll(std::vector<Change> changes);
   TableTotals Totals() const;
-  // What is said of a session that has no row: OK, it is not found; or that it may be a lost one.
+  // The error for a session that has no row: OK if it does not exist, DATA_LOSS if it may be a lost one.
   absl::Status MissingRow() const;
 
   // ---- the reader's thread
   void RunReader();
-  // The reads to make now, the oldest; those whose callers have gone are answered.
+  // Takes the oldest reads, up to what one load takes; those whose callers have gone are answered.
   std::vector<GetRead> TakeReads();
-  // Those that have to be read again.
+  // Makes and answers `reads`; returns those that must be made again.
   std::vector<GetRead> TryReads(std::vector<GetRead> reads);
   absl::StatusOr<std::vector<SessionRow>> LoadRows(const std::vector<RowRequest>& requests);
   std::vector<RowRequest> BeginLoading(const std::vector<GetRead>& reads);
-  // What callers get for `id`, whose row was read (null: there is none, or the reading failed); nothing: it is to be
-  // read again. Memory has it afterwards, unless the writer has published it meanwhile.
+  // The result for `id`, whose row was read (null: there is none, or the reading failed); nothing if the row must be
+  // read again. Memory has the session afterwards, unless the writer has published it meanwhile.
   std::optional<absl::StatusOr<StoredSession>> FinishLoading(const std::string& id, const SessionRow* row);
   absl::StatusOr<StoredSession> Parse(const SessionRow& row);
-  // Whether the columns beside the record say what it says; told if not, for they are written anew.
+  // Whether the columns beside the record match it. If not, reports the damage; the columns are written anew.
   bool ColumnsFit(const SessionRow& row, const Session& session);
-  // What is wrong with a record is damage, counted and told; OK stays OK.
+  // Counts and reports an error of a record as damage; INVALID_ARGUMENT becomes DATA_LOSS. OK stays OK.
   absl::Status NoteDamage(const std::string& id, absl::Status status);
   void AnswerRead(GetRead read, absl::StatusOr<StoredSession> result);
 
   // ---- the lists' thread
   void RunLists();
-  // What is to be done next; nothing: stop. A shared table's totals are brought up to date meanwhile.
+  // Waits for the next list; nothing: stop. Refreshes the totals of a shared table meanwhile.
   std::optional<ListRead> TakeList();
   void RefreshTotals();
   absl::StatusOr<ListPage> ReadPage(ListQuery query);
-  // Without parameters and statistics; null: it is gone.
+  // The session without parameters and statistics; null if it is gone.
   absl::StatusOr<SessionPtr> ReadSummary(const SessionRow& row);
+  // Adds the sessions of `rows` with parameters and statistics to `page`, up to query.max_bytes.
   absl::Status AddWhole(const ListQuery& query, absl::Span<const SessionRow> rows, ListPage* page);
 
-  // On the thread that answers for `id`.
+  // Runs `answer` on the callback thread of session `id`.
   void Post(std::string_view id, Answer answer);
 
   // Constant after construction.
@@ -202,18 +209,18 @@ class DurableStore : public SessionStore {
   Clock* const clock_;
   const bool shared_;
 
-  // Each is one thread's own.
+  // Each of these members is used by one thread alone.
   const std::unique_ptr<SessionTable> write_table_;
   const std::unique_ptr<SessionTable> read_table_;
   const std::unique_ptr<SessionTable> list_table_;
   const std::unique_ptr<SessionTable> check_table_;   // null: nothing to check
-  std::chrono::steady_clock::time_point last_sweep_;  // a wall clock that is set back must not stop sweeps
-  bool more_expired_ = false;                         // than the newest sweep took: the next one comes at once
-  int64_t write_connection_ = 0;                      // of Connect: what memory holds was read by it
-  int64_t read_connection_ = 0;
-  int64_t group_bytes_ = 0;  // of the newest group's changes
+  std::chrono::steady_clock::time_point last_sweep_;  // steady, so that a wall clock set back does not stop sweeps
+  bool more_expired_ = false;                         // than the newest sweep took: the next sweep comes at once
+  int64_t write_connection_ = 0;                      // the last number of Connect: a new one empties memory
+  int64_t read_connection_ = 0;                       // the same for read_table_
+  int64_t group_bytes_ = 0;                           // of the newest group's changes
   std::minstd_rand random_{std::random_device()()};
-  std::vector<RowChange> rows_;  // of the newest group: memory to use again
+  std::vector<RowChange> rows_;  // scratch for ChangeGroup::Rows, kept to reuse its allocations
 
   mutable Mutex mu_;
   CondVar changes_ready_, reads_ready_, lists_ready_;
@@ -222,11 +229,11 @@ class DurableStore : public SessionStore {
   std::deque<GetRead> reads_ ABSL_GUARDED_BY(mu_);
   std::deque<ListRead> lists_ ABSL_GUARDED_BY(mu_);
   SessionCache residents_ ABSL_GUARDED_BY(mu_);
-  // What the reader is reading now; true: the writer has published it meanwhile.
+  // The sessions that the reader reads now; true: the writer has published the session meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_ ABSL_GUARDED_BY(mu_);
-  // Transactions that were begun, and that stats_ knows the end of: while they differ, what a count of the table
-  // finds may be in stats_ or not.
+  // Transactions begun, and those whose end is in stats_. While the two differ, it is not known whether stats_ includes
+  // everything that a count of the table finds.
   int64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0, writes_ended_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,4 +1,4 @@
-// The writing half of DurableStore: group commit.
+// The writes of DurableStore: group commit.
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -15,13 +15,16 @@ namespace normd {
 
 namespace {
 
-// What one transaction takes: enough that a flush is shared by many, and an answer does not wait for megabytes.
+// Limits of one transaction: enough changes to share a flush, but not so many bytes that an answer waits for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
-// Changes that lose against other replicas are tried this often: each time somebody else's change went through.
+// Bytes of sessions that a group reads. The changes of further sessions wait for the next group.
+constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
+// Attempts at a change that loses against other replicas; each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
-// Those of `changes` from `begin` on that `is_out` names, in order; the others stay. Seldom any: nothing is moved then.
+// Removes and returns, in order, those of `changes` from `begin` on for which `is_out` is true. Usually there are none,
+// and then nothing is moved.
 template <typename Predicate>
 std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicate is_out) {
   std::vector<Change> out;
@@ -39,7 +42,7 @@ std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicat
   return out;
 }
 
-// A creation that the limits have refused, and for which nobody has looked yet whether sessions have expired.
+// Whether the limits have refused this creation without anybody having looked for expired sessions yet.
 bool WantsRoom(const Change& change) {
   return std::holds_alternative<StoredSession>(change.what) && absl::IsResourceExhausted(change.status) &&
          !change.room_made;
@@ -82,7 +85,7 @@ void DurableStore::TakeQueued(std::vector<Change>* changes) {
       changes_.pop_front();
     }
   }
-  // The last moment to find out that nobody waits.
+  // This is the last moment to find out that nobody waits for a step.
   std::vector<Change> dropped = TakeOut(changes, before, [](const Change& change) {
     const auto* update = std::get_if<StateUpdate>(&change.what);
     return update != nullptr && update->cancelled != nullptr && update->cancelled();
@@ -116,10 +119,10 @@ void DurableStore::TryAgain(std::vector<Change> changes) {
   const bool alone = changes_.empty();
   for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
     attempts = std::max(attempts, change->attempts);
-    residents_.Erase(change->id);  // it is read anew
+    residents_.Erase(change->id);  // the session is read anew
     changes_.emplace_front(std::move(*change), 0);
   }
-  // Replicas that lose against each other at the same pace would do so again.
+  // A random pause, because replicas that lose against each other at the same pace would do so again.
   if (alone && shared_ && !stopping_ && attempts > 1) {
     const int64_t most_micros = int64_t{200} << std::min(attempts, 6);
     changes_ready_.WaitFor(mu_, absl::Microseconds(std::uniform_int_distribution<int64_t>(0, most_micros)(random_)));
@@ -140,8 +143,8 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
     }
     postponed = Postpone(applied, group, &changes);
     for (; applied < changes.size(); ++applied) group.Apply(&changes[applied]);
-    // Callers that the last group has answered come back while this one is worked on: they share its flush. Without
-    // this, two halves of the callers take turns for ever, each with a flush of its own.
+    // Callers that the last group has answered come back while this group is worked on, and share its flush. Without
+    // this, two groups of callers would take turns for ever, each with a flush of its own.
     if (!fresh && !postponed) TakeQueued(&changes);
   }
   group.Rows(&rows_);
@@ -163,12 +166,12 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   if (!rows_.empty() && options_.observer.on_group != nullptr) {
     options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - start);
   }
-  // An error that an old row led to may be none: it is found out with a new one.
+  // A change that an old row refused may succeed with the current one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
     const WorkingSession& session = group.Find(change.id);
     return session.conflict || (shared && session.cached && !change.status.ok()) || WantsRoom(change);
   });
-  // What was replaced is freed on an answering thread that is awake for this group anyway, and not on this one, for
+  // Replaced snapshots are freed on a callback thread that is awake for this group anyway, and not on this thread, for
   // which everybody waits.
   const size_t awake = changes.empty() ? 0 : answers_->ThreadOf(changes.front().id);
   AnswerAll(std::move(changes));
@@ -187,7 +190,7 @@ absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* conne
 
 absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
   NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(write_table_.get(), &write_connection_));
-  // What the group holds was read by the connection that is gone.
+  // The connection that is gone has read what the group holds.
   if (reconnected && !group->sessions().empty()) return StoreUnavailableError("the connection was lost");
   const std::vector<RowRequest> requests = TakeResidents(changes, fresh, group);
   if (requests.empty()) return absl::OkStatus();
@@ -249,7 +252,7 @@ void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector
                            ChangeGroup* group) {
   for (size_t i = 0; i < rows.size(); ++i) {
     WorkingSession& session = group->Find(rows[i].id);
-    // Of a delete and an insert the insert decides: somebody else may have deleted what had expired.
+    // Of a delete and an insert of one id the insert decides: somebody else may have deleted the expired session.
     session.conflict = !versions[i].has_value();
     if (versions[i].has_value()) session.new_row = *versions[i];
   }
@@ -274,7 +277,7 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   stats_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
   if (session->expired) ++stats_.expired;
   if (!exists) return residents_.Erase(id);
-  // Another server may have gone on already, and the reader seen it.
+  // Another server may have written a newer version already, and the reader seen it.
   const ResidentSession* const there = residents_.Find(id, now);
   if (there != nullptr && there->version.key == session->new_row.key &&
       there->version.revision > session->new_row.revision) {
@@ -282,11 +285,11 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   }
   ResidentSession resident = {std::move(session->stored), session->new_row, now};
   residents_.Put(id, &resident, now);
-  session->stored = std::move(resident.stored);  // goes with the group
+  session->stored = std::move(resident.stored);  // freed with the group
 }
 
 void DurableStore::PutBack(const std::string& id, WorkingSession* session, absl::Time now) {
-  // Not over what the reader has put there since.
+  // Does not replace what the reader has put there since.
   ResidentSession* const resident = session->cached ? residents_.Find(id, now) : nullptr;
   if (resident != nullptr && resident->version == session->row) resident->stored = std::move(session->stored);
 }
@@ -334,7 +337,7 @@ void DurableStore::NoteFailure() {
 
 void DurableStore::Sweep() {
   last_sweep_ = std::chrono::steady_clock::now();
-  NoteFailure();  // a checkpoint's flush fails when nobody is writing, too
+  NoteFailure();  // a checkpoint's flush can also fail while nobody writes
   int64_t evicted = 0;
   {
     MutexLock lock(mu_);
@@ -344,8 +347,8 @@ void DurableStore::Sweep() {
   DropExpired();
 }
 
-// Read anew, whatever memory has: a session is deleted by what its row says. Alone in its transaction, so that a
-// creation which waits for the room does not end up in it.
+// Reads rows anew, whatever memory has, because a session is deleted by what its row says. The deletions have a
+// transaction of their own, so that a creation which waits for the room does not end up in it.
 void DurableStore::DropExpired() {
   more_expired_ = false;
   const absl::StatusOr<std::vector<std::string>> expired =
@@ -360,7 +363,7 @@ void DurableStore::DropExpired() {
   for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
   const int64_t before = stats().expired;
   TryChanges(std::move(changes), /*fresh=*/true);
-  // Where nothing went, damaged rows are in the way: they wait for the next sweep like everything behind them.
+  // If nothing was deleted, damaged rows are in the way: they wait for the next sweep like everything behind them.
   more_expired_ = expired->size() == kMaxGroupChanges && stats().expired > before;
 }
 

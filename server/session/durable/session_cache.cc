@@ -6,7 +6,7 @@ namespace normd {
 
 namespace {
 
-// Counted for list and index and the snapshot's own fields.
+// Estimated bytes of the list, the index and the snapshot's own fields.
 constexpr int64_t kEntryOverheadBytes = 512;
 
 int64_t MemoryBytes(const StoredSession& stored) {

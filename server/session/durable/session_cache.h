@@ -1,5 +1,6 @@
-// The sessions that a durable store keeps in memory: a cache by id, the least recently used first to go.
-// In the path: DurableStore looks here before it asks its table. Ownership: copies of snapshots that callers may share.
+// The sessions that a durable store keeps in memory, by id; the least recently used leave first.
+// In the path: DurableStore looks here before it asks its table. Ownership: the cache owns its entries; callers may
+// share their snapshots.
 // Threads: thread-compatible; the store guards it.
 #ifndef NORMD_SERVER_SESSION_DURABLE_SESSION_CACHE_H_
 #define NORMD_SERVER_SESSION_DURABLE_SESSION_CACHE_H_
@@ -15,28 +16,29 @@
 
 namespace normd {
 
-// A session as the table had it under `version`. While the writer works on it, its step ids are with the writer.
+// A session as the table had it under `version`. While the writer works on the session, the writer has its step ids.
 struct ResidentSession {
   StoredSession stored;
   RowVersion version;
-  absl::Time read_time;  // when it was last known to be the newest
-  absl::Time used = {};  // when it was last asked for; SessionCache says
+  absl::Time read_time;  // when the session was last known to be the newest
+  absl::Time used = {};  // when the session was last used; set by SessionCache
 };
 
 class SessionCache {
  public:
   explicit SessionCache(int64_t max_bytes) : recent_(max_bytes) {}
 
-  // Null: not here. Valid until the next call. Counts as a use at `now`.
+  // Null if the session is not here. The pointer is valid until the next call. Counts as a use at `now`.
   ResidentSession* Find(std::string_view id, absl::Time now);
 
-  // Puts `session` in the place of what was there, which takes its: the caller destroys it when nobody waits. Drops
-  // others, the least recently used first, until the rest fits; the newest stays even if it alone does not.
+  // Swaps `session` into the entry for `id`; an old entry is left in `*session`, so that the caller can destroy it
+  // outside the lock. Drops other entries, the least recently used first, until the rest fits; the new entry stays even
+  // if it alone does not fit.
   void Put(const std::string& id, ResidentSession* session, absl::Time now);
   void Erase(std::string_view id);
   void Clear();
 
-  // Drops what was not used since `before`; returns how many.
+  // Drops the sessions that were not used since `before`; returns their number.
   int64_t EvictIdle(absl::Time before);
 
   int64_t size() const { return recent_.size(); }

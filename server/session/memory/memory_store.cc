@@ -58,7 +58,7 @@ void MemoryStore::List(ListQuery query, Done<ListPage> done) {
         page.next_after = page.sessions.back()->id;
         break;
       }
-      page.sessions.push_back(session);  // shared with the store: what is not asked for costs nothing
+      page.sessions.push_back(session);  // shared with the store, so parts that were not asked for cost nothing
       bytes += QuotaBytes(*session);
     }
   }
@@ -101,7 +101,7 @@ void MemoryStore::Delete(std::string id, std::optional<uint64_t> expected_versio
 
 void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   if (update.cancelled != nullptr && update.cancelled()) return done(CallerGoneError());
-  // Before the lock, for which everybody waits.
+  // Computed before the lock is taken, because everybody waits for the lock.
   if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
   absl::StatusOr<CommitResult> result = Apply<CommitResult>(
       update.id, [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<CommitResult> {
@@ -183,7 +183,7 @@ absl::StatusOr<Result> MemoryStore::Apply(std::string_view id, Change change) {
   const SessionPtr before = stored->published;
   absl::StatusOr<Result> result = change(stored, now, bytes_);
   stored->draft = nullptr;
-  stored->steps.ForgetChanges();  // they are for stores that have rows
+  stored->steps.ForgetChanges();  // only stores with rows use them
   // A change that takes the snapshot away deletes the session.
   Account(before.get(), stored->published.get());
   if (stored->published == nullptr) sessions_.erase(sessions_.find(id));

@@ -1,6 +1,7 @@
-// Sessions in memory: durability `memory`, gone with the process. The store of tests and of the first server.
-// In the path: the engine's SessionStore. Every Done runs inline, after the lock is let go.
-// Threads: safe from any thread; one lock, held for one session's O(C) arithmetic at most.
+// Sessions in memory, with durability `memory`: they are gone with the process. For tests, and for servers that need no
+// durability.
+// In the path: the engine's SessionStore. Every Done runs inline, after the lock is released.
+// Threads: safe from any thread; one lock, held for at most the O(C) arithmetic of one session.
 #ifndef NORMD_SERVER_SESSION_MEMORY_MEMORY_STORE_H_
 #define NORMD_SERVER_SESSION_MEMORY_MEMORY_STORE_H_
 
@@ -48,17 +49,18 @@ class MemoryStore : public SessionStore {
   using Expiry = std::pair<absl::Time, std::string>;
 
   absl::StatusOr<StoredSession*> Find(std::string_view id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Deletes what a ttl has ended by `now`.
+  // Deletes the sessions whose ttl has ended by `now`.
   void DropExpired(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps expiries_ and bytes_ true when a session's snapshot changes; null: there is none (any more).
+  // Keeps expiries_ and bytes_ true when the snapshot of a session changes; null: there is no session.
   void Account(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The snapshot alone: what a reader waits for must not grow with the step ids.
+  // The snapshot alone, so that the time under the lock does not grow with the step ids.
   absl::StatusOr<SessionPtr> Published(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
-  // The stored session as it is now, step ids and all.
+  // A copy of the stored session, step ids included.
   absl::StatusOr<StoredSession> Copy(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<SessionPtr> Insert(absl::StatusOr<StoredSession> stored) ABSL_LOCKS_EXCLUDED(mu_);
-  // What `change` (StoredSession*, now, bytes of all) returns, with the session's accounts kept true.
+  // Calls `change` (StoredSession*, now, bytes of all sessions) under the lock, keeps the session's accounts true and
+  // returns the result of `change`.
   template <typename Result, typename Change>
   absl::StatusOr<Result> Apply(std::string_view id, Change change) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -69,7 +71,7 @@ class MemoryStore : public SessionStore {
   mutable Mutex mu_;
   std::map<std::string, StoredSession, std::less<>> sessions_ ABSL_GUARDED_BY(mu_);
   std::set<Expiry> expiries_ ABSL_GUARDED_BY(mu_);  // of sessions with a ttl, soonest first
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // QuotaBytes of all
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // QuotaBytes of all sessions
   int64_t expired_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

@@ -1,5 +1,5 @@
 // The clock of a database that several servers share, so that they agree on when a session ends whatever their own
-// clocks say: what the database said last, and the time since then by the steady clock.
+// clocks say. Now adds the steady time that has passed since to what the database said last.
 // In the path: a DurableStore over PostgreSQL takes its times from here. Threads: safe from any thread.
 #ifndef NORMD_SERVER_SESSION_POSTGRES_DATABASE_CLOCK_H_
 #define NORMD_SERVER_SESSION_POSTGRES_DATABASE_CLOCK_H_
@@ -14,7 +14,7 @@ namespace normd {
 
 class DatabaseClock : public Clock {
  public:
-  // REQUIRES for Now: Set was called.
+  // REQUIRES: Set was called before.
   absl::Time Now() override;
   // The database has just said that it is `now`.
   void Set(absl::Time now);

@@ -17,7 +17,8 @@
 namespace normd {
 namespace {
 
-// A dead server is tried this often, not in a busy loop; a restarting one is found again within a request's patience.
+// A server that is down is tried at this interval and not in a busy loop; a restarting server is found again within a
+// request's patience.
 constexpr std::chrono::milliseconds kRetryAfter(200);
 constexpr int kBinary = 1;
 constexpr uint32_t kByteaOid = 17, kInt8Oid = 20, kTextOid = 25;  // pg_type.dat; never change
@@ -27,7 +28,7 @@ void AppendBigEndian(uint64_t value, int bytes, std::string* out) {
   for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift));
 }
 
-// The array's header in PostgreSQL's binary form; the elements follow, each after its length.
+// The header of an array in PostgreSQL's binary form; the elements follow, each after its length.
 std::string ArrayHeader(uint32_t element_oid, size_t size) {
   std::string header;
   AppendBigEndian(size == 0 ? 0 : 1, 4, &header);  // dimensions
@@ -41,7 +42,7 @@ std::string ArrayHeader(uint32_t element_oid, size_t size) {
 
 std::string_view OrEmpty(const char* text) { return text == nullptr ? "" : text; }
 
-// What every session is set to before anything else: RunTransaction relies on it.
+// Every connection executes this first; RunTransaction relies on it.
 constexpr char kReadOnlyByDefault[] = "SET default_transaction_read_only = on;";
 constexpr std::array<PostgresStatement, 2> kTransactionStatements = {{
     {"begin", "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"},
@@ -77,7 +78,7 @@ absl::Status PostgresError(std::string_view sqlstate) {
 }
 
 PostgresParameters& PostgresParameters::Bytes(std::string_view bytes) {
-  values_.push_back(bytes.data() == nullptr ? "" : bytes.data());  // to libpq a null pointer is NULL
+  values_.push_back(bytes.data() == nullptr ? "" : bytes.data());  // libpq takes a null pointer for NULL
   lengths_.push_back(static_cast<int>(bytes.size()));
   formats_.push_back(kBinary);
   return *this;
@@ -163,13 +164,13 @@ absl::Status PostgresConnection::Connect() {
 
 void PostgresConnection::Close() { PQfinish(std::exchange(conn_, nullptr)); }
 
-// A server that went away while nothing was asked has said so, or closed the socket: learning it now, before anything
-// is sent, saves the caller an update of unknown outcome.
+// A server that went away while the connection was idle has said so, or closed the socket: learning this now, before
+// anything is sent, saves the caller an update of unknown outcome.
 bool PostgresConnection::IsAlive() {
   pollfd poller = {.fd = PQsocket(conn_), .events = POLLIN, .revents = 0};
   while (poll(&poller, 1, 0) > 0) {
     if (PQconsumeInput(conn_) == 0 || PQstatus(conn_) != CONNECTION_OK) return false;
-    PQisBusy(conn_);  // takes notices in
+    PQisBusy(conn_);  // processes notices
   }
   return PQtransactionStatus(conn_) == PQTRANS_IDLE;
 }
@@ -178,12 +179,12 @@ absl::Status PostgresConnection::ConnectNow() {
   char* mistake = nullptr;
   PQconninfoOption* const parsed = PQconninfoParse(options_.url.c_str(), &mistake);
   if (parsed == nullptr) {
-    PQfreemem(mistake);  // not for the log: it quotes the URL, which may hold a password
+    PQfreemem(mistake);  // not logged, because it quotes the URL, which may hold a password
     return absl::InvalidArgumentError("session store: not a PostgreSQL URL");
   }
   PQconninfoFree(parsed);
-  // What stands before dbname is a default that the URL may change, what stands after it is not up to the URL. A
-  // standby would serve stale reads.
+  // Keywords before dbname are defaults that the URL may change; keywords after dbname override the URL. A standby
+  // would serve stale reads.
   static constexpr std::array<const char*, 10> kKeywords = {
       "connect_timeout",  "keepalives_idle", "keepalives_interval",  "keepalives_count", "tcp_user_timeout",
       "application_name", "dbname",          "target_session_attrs", "client_encoding",  nullptr};
@@ -223,11 +224,11 @@ absl::StatusOr<PostgresResult> PostgresConnection::Run(const PostgresCall& call)
   return TakeResults();
 }
 
-// BEGIN, the calls and COMMIT go out without waiting for an answer. Each is followed by a sync point, because only a
-// server that is ready for the next command runs idle_in_transaction_session_timeout: without them, a process that is
-// stopped while it sends keeps its row locks for ever. It is safe although an error no longer skips what follows: a
-// failed transaction refuses the rest and COMMIT rolls it back; and should BEGIN itself fail, kReadOnlyByDefault makes
-// the server refuse the rest.
+// BEGIN, the calls and COMMIT go out without waiting for an answer. A sync point follows each of them, because only a
+// server that is ready for the next command runs idle_in_transaction_session_timeout: without sync points, a process
+// that is stopped while it sends keeps its row locks for ever. Sync points are safe although an error then no longer
+// skips what follows: a failed transaction refuses the rest and COMMIT rolls it back; and should BEGIN itself fail,
+// kReadOnlyByDefault makes the server refuse the rest.
 absl::StatusOr<std::vector<PostgresResult>> PostgresConnection::RunTransaction(absl::Span<const PostgresCall> calls) {
   if (conn_ == nullptr || PQenterPipelineMode(conn_) == 0) return Lost("no connection to PostgreSQL");
   warnings_ = 0;
@@ -244,14 +245,14 @@ absl::Status PostgresConnection::SendPrepared(const PostgresCall& call) {
   return sent == 0 ? Lost("cannot send to PostgreSQL") : absl::OkStatus();
 }
 
-// What is sent leaves before the next is added: libpq never holds more than one change.
+// Each call is flushed before the next is added, so libpq never holds more than one change.
 absl::Status PostgresConnection::SendInPipeline(const PostgresCall& call) {
   NORMD_RETURN_IF_ERROR(SendPrepared(call));
   if (PQpipelineSync(conn_) == 0) return Lost("cannot send to PostgreSQL");
   return Flush();
 }
 
-// Reads while it writes: a server whose answers nobody takes stops reading.
+// Reads while it writes, because a server whose answers nobody takes stops reading.
 absl::Status PostgresConnection::Flush() {
   for (;;) {
     const int unsent = PQflush(conn_);
@@ -295,7 +296,7 @@ absl::StatusOr<PostgresResult> PostgresConnection::TakeResults() {
   return last;
 }
 
-// One statement's result in a pipeline; then comes its end and its sync point.
+// The result of one statement in a pipeline; its end and its sync point follow.
 absl::StatusOr<PostgresResult> PostgresConnection::TakePipelined() {
   PostgresResult answer(nullptr);
   for (int ends = 0;;) {
@@ -315,13 +316,14 @@ absl::StatusOr<std::vector<PostgresResult>> PostgresConnection::TakeTransaction(
   for (size_t i = 0; i < calls + 2; ++i) {
     NORMD_ASSIGN_OR_RETURN(PostgresResult result, TakePipelined());
     first_error.Update(Check(result));
-    committed = OrEmpty(PQcmdStatus(result.result_.get())) == "COMMIT";  // of a failed transaction: "ROLLBACK"
+    committed = OrEmpty(PQcmdStatus(result.result_.get())) == "COMMIT";  // a failed transaction answers "ROLLBACK"
     if (i > 0 && i <= calls) results.push_back(std::move(result));
   }
   if (PQstatus(conn_) != CONNECTION_OK || PQexitPipelineMode(conn_) == 0) Close();
   NORMD_RETURN_IF_ERROR(first_error);
   if (!committed) return absl::InternalError("PostgreSQL did not commit");
-  // A cancelled wait for the synchronous standby is a mere warning: committed here, perhaps nowhere else.
+  // A cancelled wait for the synchronous standby is a mere warning: the transaction is committed here, perhaps nowhere
+  // else.
   if (warnings_ > 0) return StoreUnavailableError("PostgreSQL committed with a warning");
   return results;
 }

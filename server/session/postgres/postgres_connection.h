@@ -1,8 +1,11 @@
-// One connection to PostgreSQL through libpq, made again after a loss: parameters and results in binary, statements
-// prepared by name, transactions in one pipeline without waiting between statements. It knows SQLSTATEs, not sessions.
-// In the path: PostgresTable only; every call waits for the network, never longer than `silence_limit` without a byte.
-// Threads: one at a time. Statuses name a SQLSTATE and a class, never a host, path, user or password: what libpq says
-// goes to `log` alone. Parameters borrow what they were given; results own theirs.
+// One connection to PostgreSQL through libpq, opened again after a loss: parameters and results are binary, statements
+// are prepared by name, and a transaction is one pipeline without waiting between statements. The connection knows
+// SQLSTATEs, not sessions.
+// In the path: used by PostgresTable only. Every call waits for the network, but never longer than `silence_limit`
+// without a byte. Statuses name a SQLSTATE and a class, never a host, path, user or password: libpq's messages go to
+// `log` alone.
+// Ownership: parameters borrow what they were given, results own their values.
+// Threads: one at a time.
 #ifndef NORMD_SERVER_SESSION_POSTGRES_POSTGRES_CONNECTION_H_
 #define NORMD_SERVER_SESSION_POSTGRES_POSTGRES_CONNECTION_H_
 
@@ -25,21 +28,22 @@
 
 namespace normd {
 
-// What an error of PostgreSQL's is to a caller: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for damage that it found,
-// UNAVAILABLE for what may work later (locks, cancels, shutdowns, lost connections), INTERNAL for everything else.
+// The status for an error of PostgreSQL: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for damage that PostgreSQL
+// found, UNAVAILABLE for what may work later (locks, cancels, shutdowns, lost connections), INTERNAL for everything
+// else.
 absl::Status PostgresError(std::string_view sqlstate);
 
-// Values of $1, $2, ... in order.
+// The values of $1, $2, ... in order.
 class PostgresParameters {
  public:
   PostgresParameters() = default;
-  PostgresParameters(PostgresParameters&&) = default;  // a deque's elements stay where they are when it is moved
+  PostgresParameters(PostgresParameters&&) = default;  // the elements of a deque stay where they are when it is moved
   PostgresParameters& operator=(PostgresParameters&&) = default;
 
   PostgresParameters& Bytes(std::string_view bytes);  // text or bytea; borrowed until the call is made
   PostgresParameters& Int64(int64_t value);
   PostgresParameters& OptionalInt64(std::optional<int64_t> value);
-  PostgresParameters& TextArray(absl::Span<const std::string_view> values);  // copied, as every array
+  PostgresParameters& TextArray(absl::Span<const std::string_view> values);  // arrays are copied
   PostgresParameters& ByteaArray(absl::Span<const std::string_view> values);
   PostgresParameters& Int64Array(absl::Span<const std::optional<int64_t>> values);
 
@@ -95,25 +99,28 @@ class PostgresConnection {
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
 
-  // Connects, runs the setup and prepares the statements, unless a connection is there. INVALID_ARGUMENT: the URL is
-  // none. UNAVAILABLE, at once and without a try, shortly after a try that failed. The calls below never connect: a
-  // transaction in several calls is lost with its connection and never goes on in another.
+  // Connects, runs the setup and prepares the statements, unless there is a connection. INVALID_ARGUMENT if the URL is
+  // no URL of PostgreSQL. UNAVAILABLE if the server cannot be reached; at once and without a try shortly after a failed
+  // try. The calls below never connect, so a transaction in several calls is lost with its connection and never goes on
+  // in another.
   absl::Status Connect();
   void Close();
-  // How many there were, the one that is there now included.
+  // Number of connections opened so far, including the current one.
   int64_t connections() const { return connections_; }
 
-  // Prepares `statements` now and on every later connection. REQUIRES: they outlive this.
+  // Prepares `statements` now and on every later connection. REQUIRES: the statements outlive this object.
   absl::Status Prepare(absl::Span<const PostgresStatement> statements);
 
-  // Any SQL without parameters; the last statement's result. Transactions are read-only unless they say READ WRITE.
+  // Executes any SQL without parameters and returns the last statement's result. Transactions are read-only unless they
+  // say READ WRITE.
   absl::StatusOr<PostgresResult> Execute(const std::string& sql);
 
-  // One prepared statement in a read-only transaction of its own.
+  // Executes one prepared statement in a read-only transaction of its own.
   absl::StatusOr<PostgresResult> Run(const PostgresCall& call);
 
-  // All of `calls` in one read-write transaction: sent without waiting, a result for each. On an error nothing was
-  // written, unless the connection was lost: then nobody knows.
+  // Executes all of `calls` in one read-write transaction, sent without waiting, and returns a result for each. On an
+  // error nothing was written, except that the outcome is unknown if the connection was lost or PostgreSQL committed
+  // with a warning (UNAVAILABLE).
   absl::StatusOr<std::vector<PostgresResult>> RunTransaction(absl::Span<const PostgresCall> calls);
 
   void set_silence_limit(absl::Duration limit) { options_.silence_limit = limit; }

@@ -12,14 +12,14 @@
 namespace normd {
 namespace {
 
-// What makes version i + 1 out of version i. An entry never changes once it was released: a new version is a new one.
+// Entry i makes schema version i + 1 out of version i. A released entry never changes: a new version is a new entry.
 constexpr std::array<const char*, kPostgresSchema> kMigrations = {
-    // Names are compared bytewise ("C"), as the contract of Page says, whatever the database's language.
-    // The foreign key costs a creation and a deletion one look-up each and a step nothing, for its key stays; it keeps
-    // a DELETE by an operator's hand from leaving half a session.
+    // Ids and labels are compared bytewise ("C"), as the contract of Page says, whatever the database's language.
+    // The foreign key costs one look-up per creation and deletion and nothing per step, which keeps its key; it keeps a
+    // manual DELETE by an operator from leaving half a session.
     // States are f64 vectors, which do not compress (EXTERNAL), and mostly stand in the TOAST table, so that a row of
-    // `states` is small; half of each page is left free so that the next version finds room beside it and no index is
-    // written (a HOT update).
+    // `states` is small; half of each page is left free so that the next version of a row finds room beside it and no
+    // index is written (a HOT update).
     R"sql(
       CREATE TABLE sessions (
         key bigserial PRIMARY KEY,
@@ -38,9 +38,9 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
       COMMENT ON COLUMN states.expires_at IS 'microseconds since 1970';
       CREATE INDEX states_expires_at ON states (expires_at) WHERE expires_at IS NOT NULL;
     )sql",
-    // Totals reads the index alone instead of every head.
+    // Lets Totals read the index alone instead of every head.
     "CREATE INDEX sessions_bytes ON sessions (bytes);",
-    // As in `states`, room for the next version of a row is beside it.
+    // As in `states`, the next version of a row finds room beside it.
     R"sql(
       CREATE TABLE clients (
         key bigint REFERENCES sessions (key) ON DELETE CASCADE,
@@ -51,16 +51,17 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
     )sql",
 };
 
-// The states whose keys, revisions, new expiry times and states are $1 to $4, locked in the order given.
+// Locks the states with the keys $1 and revisions $2, in the order given; $3 and $4 are their new expiry times and
+// states.
 #define NORMD_LOCK_STATES                                                                                         \
   "WITH locked AS MATERIALIZED (SELECT t.key, w.expires_at, w.state "                                             \
   "FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) WITH ORDINALITY "                           \
   "AS w (key, revision, expires_at, state, position) JOIN states t ON t.key = w.key AND t.revision = w.revision " \
   "ORDER BY w.position FOR NO KEY UPDATE OF t)"
 
-// Writes the clients that $K, $S and $R name (key, slot, record; an empty record goes) of sessions that `won` has.
-// Nothing is written of a session whose row somebody else has changed: `won` is what this statement itself has changed.
-// IS TRUE keeps the planner from a join, which would be a nested loop; it hashes `won` instead.
+// Writes the clients that $K, $S and $R name (key, slot, record; an empty record deletes) of the sessions in `won`,
+// which are those that this statement itself has changed: nothing is written of a session whose row somebody else has
+// changed. IS TRUE keeps the planner from a join, which would be a nested loop; the planner hashes `won` instead.
 #define NORMD_WRITE_CLIENTS(K, S, R)                                                                                 \
   "changed AS MATERIALIZED (SELECT c.key, c.slot, c.record FROM unnest(" K "::bigint[], " S "::bigint[], " R         \
   "::bytea[]) AS c (key, slot, record) WHERE (c.key IN (SELECT won.key FROM won)) IS TRUE), "                        \
@@ -69,7 +70,7 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
   "forgotten AS (DELETE FROM clients USING changed WHERE clients.key = changed.key AND clients.slot = changed.slot " \
   "AND changed.record = '') "
 
-// Each is one statement that changes and returns its row, or does neither.
+// Each statement changes and returns its row, or does neither.
 static_assert(kHeadSummaryBytes == 16384 && kStateSummaryBytes == 128, "as the statement \"page\" says");
 
 constexpr std::array<PostgresStatement, 10> kStatements = {{
@@ -81,11 +82,11 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
         SELECT made.key, c.slot, c.record FROM made, unnest($7::bigint[], $8::bytea[]) AS c (slot, record)
       )
       INSERT INTO states (key, revision, expires_at, state) SELECT key, 1, $5, $6 FROM made RETURNING key, revision)sql"},
-    // Many changes: rows are locked in the order given, whatever the plan, and only when all the bytes are here.
+    // Many changes: rows are locked in the order given, whatever the plan, and only when all the bytes have arrived.
     {"states", NORMD_LOCK_STATES R"sql(
       UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
       FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision)sql"},
-    // The same, where step ids are in rows of their own.
+    // The same, with step ids in rows of their own.
     {"states_clients", NORMD_LOCK_STATES R"sql(, won AS (
         UPDATE states SET revision = revision + 1, expires_at = locked.expires_at, state = locked.state
         FROM locked WHERE states.key = locked.key RETURNING states.key, states.revision
@@ -101,7 +102,7 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
     {"delete", R"sql(
       WITH gone AS (DELETE FROM states WHERE key = $1 AND revision = $2 RETURNING key)
       DELETE FROM sessions USING gone WHERE sessions.key = gone.key RETURNING 0::bigint, 0::bigint)sql"},
-    // `size` is known without reading what is large; `total` counts what was not left out before, and more.
+    // `size` is known without reading the large columns; `total` sums the sizes up to this row, left-out ones included.
     {"load", R"sql(
       SELECT id, key, revision,
              CASE WHEN same OR left_out THEN NULL ELSE head END, CASE WHEN same OR left_out THEN NULL ELSE state END,
@@ -136,10 +137,10 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
     {"time", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"},
 }};
 
-// A statement's parameters are in memory several times, here and in the server.
+// Bytes of one statement: its parameters are in memory several times, here and in the server.
 constexpr size_t kMaxBatchBytes = size_t{8} << 20;
 
-// One replica migrates at a time. The number is normd's, any other would do.
+// One replica migrates at a time. The lock's number is normd's own; any other would do.
 constexpr char kBeginMigration[] = R"sql(
     BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
     SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min';
@@ -148,8 +149,8 @@ constexpr char kBeginMigration[] = R"sql(
     CREATE TABLE IF NOT EXISTS normd_schema (version integer NOT NULL))sql";
 constexpr absl::Duration kMigrationLimit = absl::Minutes(11);
 
-// Every statement of ours has one sensible plan, by index. PostgreSQL would choose another while the tables are small,
-// or before they were first analyzed, and keep it while they grow.
+// Every statement here has one sensible plan, by index. PostgreSQL would choose another plan while the tables are small
+// or were not analyzed yet, and keep it while they grow.
 constexpr char kPlans[] =
     "SET work_mem = '64MB';"  // a batch of states is sorted and kept in memory
     "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off; "
@@ -166,7 +167,7 @@ std::string SessionSettings(const PostgresOptions& options) {
                 "' = 'off' OR current_setting('synchronous_commit') <> 'remote_apply'");
 }
 
-// An expiry is rounded up and the time of now down: a row never expires early.
+// Expiry times are rounded up and the current time is rounded down, so that a row never expires early.
 int64_t FloorMicros(absl::Time time) { return absl::ToUnixMicros(time); }
 
 std::optional<int64_t> CeilMicros(const std::optional<absl::Time>& time) {
@@ -175,13 +176,13 @@ std::optional<int64_t> CeilMicros(const std::optional<absl::Time>& time) {
   return absl::FromUnixMicros(micros) < *time && *time != absl::InfiniteFuture() ? micros + 1 : micros;
 }
 
-// Changes of one statement, by their positions among all.
+// The changes of one statement, as positions in the list of all changes.
 struct Batch {
   std::vector<size_t> positions;
   size_t bytes = 0;  // of states and clients
 };
 
-// The clients of a batch's changes.
+// The client rows of a batch's changes, as arrays.
 struct ClientArrays {
   std::vector<std::optional<int64_t>> keys, slots;
   std::vector<std::string_view> records;
@@ -240,9 +241,9 @@ PostgresCall CallFor(absl::Span<const RowChange> changes, const Batch& batch) {
   return {.statement = "all", .parameters = std::move(values)};
 }
 
-// In the order of ids: every replica takes the locks of an id's rows and index entries before those of a higher id. A
-// delete stays before the insert that follows it. Neighbours that write a state alone, which is what steps are, share a
-// statement (groups of 64, 4 KiB each, durable: 28k updates/s, one by one 23k).
+// Puts the changes in the order of ids, so that every replica takes the locks of an id's rows and index entries before
+// those of a higher id. A delete stays before the insert that follows it. Neighbours that write a state alone, as steps
+// do, share a statement (groups of 64, 4 KiB each, durable: 28k updates/s, one by one 23k).
 std::vector<Batch> Batches(absl::Span<const RowChange> changes) {
   std::vector<size_t> order(changes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -260,7 +261,8 @@ std::vector<Batch> Batches(absl::Span<const RowChange> changes) {
   return batches;
 }
 
-// What each change of `batch` became. Keys name the rows of a batch, which are fewer than its changes after a conflict.
+// Sets the new version of each change of `batch`. Rows are found by key, because after a conflict there are fewer rows
+// than changes.
 void SetVersions(absl::Span<const RowChange> changes, const Batch& batch, const PostgresResult& result,
                  std::vector<std::optional<RowVersion>>* versions) {
   std::map<int64_t, RowVersion> written;
@@ -290,7 +292,7 @@ uint64_t ReadBigEndian(std::string_view bytes) {
   return value;
 }
 
-// As the statement "load" puts them together: length, slot, record.
+// Splits what the statement "load" concatenates: length, slot, record.
 std::vector<ClientRow> Clients(std::string_view bytes) {
   constexpr size_t kLengthBytes = 4;
   constexpr size_t kSlotBytes = 8;
@@ -305,7 +307,7 @@ std::vector<ClientRow> Clients(std::string_view bytes) {
   return clients;
 }
 
-// Nothing where search_path finds no schema of normd's.
+// Nothing if search_path finds no schema of normd.
 absl::StatusOr<std::optional<int64_t>> SchemaVersion(PostgresConnection* connection) {
   NORMD_ASSIGN_OR_RETURN(const PostgresResult table, connection->Execute("SELECT to_regclass('normd_schema')"));
   if (table.IsNull(0, 0)) return std::nullopt;
@@ -342,7 +344,7 @@ absl::Status CheckEncoding(PostgresConnection* connection) {
 }  // namespace
 
 absl::Status MigratePostgres(int version, PostgresConnection* connection) {
-  // Most starts find the right schema: they need no lock and no right to make tables.
+  // Most starts find the right schema, and then need neither a lock nor the right to make tables.
   NORMD_ASSIGN_OR_RETURN(const std::optional<int64_t> found, SchemaVersion(connection));
   NORMD_RETURN_IF_ERROR(CheckNotNewer(found.value_or(0)));
   if (found.value_or(0) >= version) return absl::OkStatus();
@@ -352,7 +354,7 @@ absl::Status MigratePostgres(int version, PostgresConnection* connection) {
 }
 
 absl::StatusOr<std::unique_ptr<PostgresTable>> PostgresTable::Open(const PostgresOptions& options) {
-  // A server that said nothing for longer than any statement may take is gone.
+  // A server that has said nothing for longer than any statement may take is gone.
   const absl::Duration silence_limit = options.statement_timeout + absl::Seconds(5);
   std::unique_ptr<PostgresTable> table(new PostgresTable(
       {.url = options.url, .setup = SessionSettings(options), .silence_limit = silence_limit, .log = options.log}));
@@ -420,7 +422,7 @@ absl::StatusOr<std::vector<std::string>> PostgresTable::Expired(absl::Time now, 
   PostgresCall call = {.statement = "expired"};
   call.parameters.Int64(FloorMicros(now)).Int64(limit);
   NORMD_RETURN_IF_ERROR(connection_.Connect());
-  NORMD_RETURN_IF_ERROR(TellTime());  // every sweep comes here
+  NORMD_RETURN_IF_ERROR(TellTime());  // here, because every sweep calls Expired
   NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run(call));
   std::vector<std::string> ids;
   ids.reserve(static_cast<size_t>(result.rows()));

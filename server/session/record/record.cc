@@ -30,10 +30,10 @@ namespace {
 
 using Record = store::v1::SessionRecord;
 
-// So many clients stay in the state: a row of their own costs a step more than they do.
+// Up to this many clients stay in the state part: a row of its own per client costs a step more.
 constexpr size_t kMaxClientsInState = 4;
 
-// Maps in the order of their keys, then the checksum. REQUIRES: crc32c is not set.
+// Serialises with maps in the order of their keys, and appends the checksum. REQUIRES: crc32c is not set.
 std::string Seal(const Record& record) {
   std::string bytes;
   bytes.reserve(record.ByteSizeLong() + kChecksumBytes);
@@ -59,7 +59,7 @@ void ParametersToMessage(const OwnedParameters& parameters, v1::Parameters* mess
   if (parameters.bias.has_value()) TensorToMessage(*parameters.bias, message->mutable_bias());
 }
 
-// Nanoseconds are as fine as the message goes.
+// The message holds nanoseconds; finer parts of `time` are dropped.
 void TimeToMessage(absl::Time time, google::protobuf::Timestamp* message) {
   const int64_t seconds = absl::ToUnixSeconds(time);
   message->set_seconds(seconds);
@@ -133,7 +133,7 @@ absl::StatusOr<OwnedParameters> ParametersFromMessage(v1::Parameters* message) {
   return parameters;
 }
 
-// phi_before belongs to the newest outcome: a server writes it only where the last step has one.
+// phi_before belongs to the newest outcome, because a server writes it only if the last step has an outcome.
 absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormSpec& spec, const StepLog& steps) {
   PhiBefore before = {.phi = ToVector(record.phi_before()), .version = 0, .applied = false};
   if (before.phi.empty()) return before;
@@ -143,7 +143,7 @@ absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormS
   bool found = false;
   for (const auto& [client_id, client] : steps.clients()) {
     for (const StepOutcome& outcome : client.outcomes) {
-      // Of one version, steps that were not applied came after the one that was.
+      // Of the outcomes of one version, those that were not applied came after the one that was.
       const bool newer = !found || outcome.version > before.version ||
                          (outcome.version == before.version && before.applied && !outcome.applied);
       if (!newer) continue;
@@ -156,7 +156,7 @@ absl::StatusOr<PhiBefore> PhiBeforeFromMessage(const Record& record, const NormS
   return before;
 }
 
-// Ok for a time that absl::Time and the message both can hold: years 1 to 9999.
+// An error for a time that absl::Time and the message cannot both hold: they share the years 1 to 9999.
 absl::StatusOr<absl::Time> TimeFromMessage(const google::protobuf::Timestamp& message, std::string_view field) {
   constexpr int64_t kFirst = -62135596800;
   constexpr int64_t kLast = 253402300799;
@@ -179,7 +179,8 @@ absl::StatusOr<std::optional<absl::Duration>> TtlFromMessage(const Record& recor
   return std::optional<absl::Duration>(absl::Seconds(ttl.seconds()) + absl::Nanoseconds(ttl.nanos()));
 }
 
-// The checksum first: of a damaged record nothing else can be said. Halves add up to one message.
+// Checks the checksum first, because nothing else can be said of a damaged record. The parts of a record add up to one
+// message.
 absl::Status MergeSealed(std::string_view bytes, std::string_view uid, google::protobuf::Message* message) {
   NORMD_ASSIGN_OR_RETURN(const std::string_view body, Unseal(bytes, uid));
   google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(body.data()),
@@ -191,14 +192,15 @@ absl::Status MergeSealed(std::string_view bytes, std::string_view uid, google::p
 absl::Status MergePart(std::string_view half, Record* record) {
   const auto pieces = SplitPieces(half);
   if (!pieces.has_value()) return MergeSealed(half, /*uid=*/{}, record);
-  // The first piece of a head has the epoch itself.
+  // The first piece of a head part has the uid itself.
   const std::string before = record->epoch();
   NORMD_RETURN_IF_ERROR(MergeSealed(pieces->first, before, record));
   const std::string uid = record->epoch();
   return uid.empty() ? DataLossError("a record without an uid") : MergeSealed(pieces->second, uid, record);
 }
 
-// Adds the clients that are in rows. All that the state tells of must be there, as it was when the state was written.
+// Adds the clients that are in rows. Every row that the state tells of must be there, as it was when the state was
+// written.
 absl::StatusOr<std::vector<RowPlace>> MergeClients(absl::Span<const ClientRow> rows, Record* record) {
   uint32_t sum = 0;
   std::vector<RowPlace> places;
@@ -222,7 +224,7 @@ absl::Status CheckSchema(const Record& record) {
       "a record of another version");
 }
 
-// Counters that a server could have reached by counting.
+// A counter must be a value that a server could have reached by counting.
 absl::Status CheckCounter(uint64_t value, std::string_view field) {
   if (value <= INT64_MAX) return absl::OkStatus();
   return OutOfRangeError(field, absl::StrCat(value), absl::StrCat("at most ", INT64_MAX),
@@ -236,6 +238,7 @@ absl::Status CheckCounters(const Record& record) {
   return absl::OkStatus();
 }
 
+// `spec`, made to accept non-finite values if this store has written the record (`ours`).
 NormSpec RuleFor(const NormSpec& spec, bool ours) {
   NormSpec rule = spec;
   std::visit(
@@ -263,9 +266,9 @@ absl::Status CheckHead(const Record& record, const NormSpec& spec) {
   return absl::OkStatus();
 }
 
-// `ours`: this store has written it. Then the checksum vouches for what it holds, and nothing that a server has
-// accepted and acknowledged is refused afterwards: no counter is too high and no state too odd.
-// What a list shows: everything but parameters and statistics.
+// The session as a list shows it: without parameters and statistics. `ours`: this store has written the record. Then
+// the checksum vouches for its content, and nothing that a server has accepted and acknowledged is refused afterwards:
+// no counter is too high and no state too odd.
 absl::StatusOr<Session> SummaryFromMessage(const Record* record, bool ours) {
   Session session;
   NORMD_ASSIGN_OR_RETURN(session.spec, SpecFromMessage(record->spec(), "spec"));
@@ -406,7 +409,7 @@ absl::StatusOr<StoredSession> ParseParts(std::string_view head, std::string_view
   Record record;
   NORMD_RETURN_IF_ERROR(MergePart(head, &record));
   NORMD_RETURN_IF_ERROR(MergePart(state, &record));
-  // Also of halves in one piece, which are sealed without it: they are written in two.
+  // Needed even by parts in one piece, which are sealed without it, because they will be written anew in two pieces.
   if (record.epoch().empty()) return DataLossError("a record without an uid");
   NORMD_ASSIGN_OR_RETURN(const std::vector<RowPlace> places, MergeClients(clients, &record));
   NORMD_ASSIGN_OR_RETURN(StoredSession stored, StoredFromMessage(&record, places, /*ours=*/true));

@@ -9,16 +9,16 @@ namespace normd {
 
 namespace {
 
-// The checksum's field comes last, whatever its number: the CRC of all before it.
+// The field of the checksum is written last, whatever its number: it is the CRC of all bytes before it.
 constexpr uint32_t kChecksum = store::v1::SessionRecord::kCrc32CFieldNumber;
-// The same of another field: the CRC goes on over the session's epoch, which the piece itself does not hold.
+// The same for pieces, in another field: the CRC goes on over the session's uid, which the piece itself does not hold.
 constexpr uint32_t kEpochChecksum = store::v1::SessionRecord::kCrc32CWithEpochFieldNumber;
 
 static_assert(wire::TagSize(kChecksum) + sizeof(uint32_t) == kChecksumBytes);
 static_assert(wire::TagSize(kEpochChecksum) + sizeof(uint32_t) == kChecksumBytes);
 static_assert(store::v1::ClientRecord::kCrc32CWithEpochFieldNumber == kEpochChecksum, "rows are sealed alike");
 
-// A half begins with a byte that no message begins with, and the length of its first piece.
+// A part begins with a byte that no message begins with, and the length of its first piece.
 constexpr char kPieces = '\0';
 
 // REQUIRES: 4 bytes at least.

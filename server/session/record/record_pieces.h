@@ -1,5 +1,6 @@
-// The pieces that a stored record consists of: bytes with a checksum behind them, for which a session's uid (epoch)
-// counts, too. An export is one piece without it.
+// The pieces that the parts of a stored record consist of: bytes with a checksum behind them that also covers the
+// session's uid (`epoch` in the message), so that no piece passes for another session's. An export is one piece whose
+// checksum covers its bytes alone.
 // In the path: record.cc. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RECORD_RECORD_PIECES_H_
 #define NORMD_SERVER_SESSION_RECORD_RECORD_PIECES_H_
@@ -14,28 +15,30 @@
 
 namespace normd {
 
-// The checksum's field, behind all others: tag and number.
+// Size of the checksum's field, which stands behind all others: tag and number.
 inline constexpr size_t kChecksumBytes = 2 + sizeof(uint32_t);
 
-// Seals `bytes` as a whole, without an epoch.
+// Seals all of `bytes`, without a uid.
 void AppendSeal(std::string* bytes);
 
-// Seals what stands from `begin` on, for the session of `epoch`. Returns the checksum.
+// Seals what stands from `begin` on, for the session with `uid`. Returns the checksum.
 uint32_t SealPiece(size_t begin, std::string_view uid, std::string* bytes);
 
-// What is sealed, or DATA_LOSS. An empty `epoch`: without one, as exports are and what older servers wrote.
+// The bytes in front of the checksum, or DATA_LOSS if it is wrong. An empty `uid`: sealed without one, as exports are
+// and as older servers wrote parts.
 absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view uid);
 
 // The checksum of a sealed piece. REQUIRES: Unseal has accepted it.
 uint32_t ChecksumOf(std::string_view piece);
 
-// Makes `bytes` a half whose first piece is to follow, and ends that piece. The place where it begins.
+// A part consists of a mark and the length of its first piece, then that piece at kFirstPiece, then the second one.
+// BeginPieces empties `bytes` for a new part; EndFirstPiece sets the length when the first piece is there.
 inline constexpr size_t kFirstPiece = 1 + sizeof(uint32_t);
 void BeginPieces(std::string* bytes);
 void EndFirstPiece(std::string* bytes);
 
-// The first piece of a half, and what follows it; nothing: it is in one piece, as older servers wrote it, or it is cut
-// within the first one.
+// The two pieces of a part; nothing if the part is in one piece, as older servers wrote it, or ends within the first
+// piece.
 std::optional<std::pair<std::string_view, std::string_view>> SplitPieces(std::string_view half);
 
 }  // namespace normd

@@ -86,7 +86,7 @@ class SpecReader {
     return method;
   }
 
-  // What all methods have, and these attributes.
+  // The spec with these attributes and what all methods have; or the first mistake.
   absl::StatusOr<NormSpec> Finish(MethodSpec attributes) && {
     if (!status_.ok()) return status_;
     spec_.attributes = std::move(attributes);
@@ -119,7 +119,7 @@ class SpecReader {
     if (message.eps_mode() != v1::EPS_MODE_UNSPECIFIED) spec_.eps_mode = mode;
   }
 
-  // Everything all methods but LpNorm have.
+  // Reads what all methods but LpNorm have.
   template <typename Message>
   void ReadCommon(const Message& message) {
     ReadEps(message);
@@ -197,7 +197,7 @@ void WriteRunning(const RunningSpec& running, v1::RunningStatistics* message) {
   message->set_accept_non_finite(running.accept_non_finite);
 }
 
-// What `method` has, and with it what all methods have, of which `spec` tells.
+// Writes the fields of `method` and, from `spec`, those that all methods have.
 void Write(const NormSpec& spec, const BatchNormSpec& method, v1::NormSpec* message) {
   v1::BatchNorm& out = *message->mutable_batch_norm();
   WriteCommon(spec, &out);

@@ -18,10 +18,10 @@ using Outcome = store::v1::Outcome;
 
 static_assert(std::endian::native == std::endian::little, "doubles are copied as they are");
 
-// Enough for the numbers of a state, and for those of one outcome: a tag and 10 bytes each at most.
+// Enough for the numbers of a state or of one outcome: a tag and 10 bytes each at most.
 constexpr size_t kNumbersBytes = 128;
 
-// The fields of a message. As in proto3, 0 is not written.
+// Writes the fields of a message. As in proto3, 0 is not written.
 class FieldWriter {
  public:
   explicit FieldWriter(std::string* bytes) : bytes_(*bytes) {}
@@ -38,7 +38,7 @@ class FieldWriter {
   void Doubles(uint32_t field, const std::vector<double>& values) {
     if (!values.empty()) Bytes(field, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)});
   }
-  // A message, too; written even when it is empty.
+  // Also for messages; written even if empty.
   void Bytes(uint32_t field, std::string_view value) { wire::AppendDelimitedField(field, value, bytes_); }
 
  private:

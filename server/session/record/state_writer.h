@@ -1,6 +1,6 @@
-// The state half of a record as protobuf writes it, without a message in between: a step writes one, and building
-// messages of its outcomes cost more than the arithmetic of the step.
-// In the path: SerializeState. Pure functions, safe from any thread.
+// Writes the state part of a record in protobuf's encoding, without building a message: every step writes a state, and
+// building messages of its outcomes cost more than the arithmetic of the step.
+// In the path: SerializeState and TakeClientRows. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RECORD_STATE_WRITER_H_
 #define NORMD_SERVER_SESSION_RECORD_STATE_WRITER_H_
 
@@ -10,12 +10,13 @@
 
 namespace normd {
 
-// Both append to `bytes` fields of a SessionRecord: version, num_batches and update_time; and mean, var, phi,
-// phi_before, the floor, and the clients or what tells of their rows.
+// Append fields of a SessionRecord to `bytes`. The summary: version, num_batches and update_time. The body: mean, var,
+// phi, phi_before, the floor, and the clients or, if they are in rows, the number of rows and the sum of their
+// checksums.
 void WriteStateSummary(const Session& session, std::string* bytes);
 void WriteStateBody(const StoredSession& stored, std::string* bytes);
 
-// Append the fields of a ClientRecord.
+// Append the fields of a ClientRecord to `bytes`.
 void WriteClient(const std::string& id, const ClientSteps& steps, std::string* bytes);
 void WriteRetired(const RetiredClient& retired, std::string* bytes);
 

@@ -57,7 +57,7 @@ absl::StatusOr<RetiredClient> RetiredFromMessage(const store::v1::ClientRecord& 
 
 using NamedClient = std::pair<std::string, ClientSteps>;
 
-// Of one version, steps that were not applied came after the one that was.
+// Of the outcomes of one version, those that were not applied came after the one that was.
 bool SteppedBefore(const NamedClient& a, const NamedClient& b) {
   const StepOutcome& x = a.second.outcomes.back();
   const StepOutcome& y = b.second.outcomes.back();

@@ -1,4 +1,4 @@
-// The step ids of a session <-> the messages of its record.
+// Translates the step ids of a session to and from the messages of its record.
 // In the path: record.cc. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_SESSION_RECORD_STEP_MESSAGES_H_
 #define NORMD_SERVER_SESSION_RECORD_STEP_MESSAGES_H_
@@ -14,20 +14,20 @@
 
 namespace normd {
 
-// The place of a client's row; {}: it stands in the record.
+// The place of a client's row; {}: the client stands in the record itself.
 struct RowPlace {
   int64_t slot = 0;
   uint32_t checksum = 0;
 };
 
-// Adds clients and floor.
+// Adds the clients and the floor to `record`.
 void StepsToMessage(const StepLog& steps, store::v1::SessionRecord* record);
 
-// INVALID_ARGUMENT for what no server has written. `places`: of the record's clients, in their order; empty: none has
-// one.
+// The inverse. INVALID_ARGUMENT for step ids that no server has written. `places` are those of the record's clients, in
+// their order; empty: no client has a row.
 absl::StatusOr<StepLog> StepsFromMessage(const store::v1::SessionRecord& record, absl::Span<const RowPlace> places);
 
-// INVALID_ARGUMENT naming "clients".
+// INVALID_ARGUMENT naming "clients"; `what` is wrong with them.
 absl::Status BadStepsError(std::string_view what);
 
 }  // namespace normd

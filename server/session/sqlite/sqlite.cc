@@ -12,7 +12,7 @@ namespace normd {
 
 namespace {
 
-// Another process may hold the file for a moment: a backup, or one that looks at it.
+// Another process may hold the file for a moment: a backup, or a program that inspects it.
 constexpr int kBusyMillis = 5000;
 
 std::string CodeText(int code) { return absl::StrCat("SQLite error ", code, " (", sqlite3_errstr(code), ")"); }
@@ -26,7 +26,7 @@ int KeepLogFrames(void* frames, sqlite3* /*database*/, const char* /*schema*/, i
 
 void SqliteStatement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
-// Binding fails for a wrong index or without memory only; Step then reports that.
+// Binding fails only for a wrong index or without memory; Step then reports the failure.
 SqliteStatement& SqliteStatement::Bind(int index, int64_t value) {
   sqlite3_bind_int64(statement_.get(), index, value);
   return *this;
@@ -44,7 +44,7 @@ SqliteStatement& SqliteStatement::BindText(int index, std::string_view text) {
 }
 
 SqliteStatement& SqliteStatement::BindBlob(int index, std::string_view blob) {
-  // A null pointer would be NULL.
+  // A null pointer would bind NULL.
   sqlite3_bind_blob64(statement_.get(), index, blob.empty() ? "" : blob.data(), blob.size(), SQLITE_STATIC);
   return *this;
 }
@@ -118,7 +118,7 @@ absl::StatusOr<int64_t> SqliteConnection::QueryInt(std::string_view sql) {
 
 absl::Status SqliteConnection::Checkpoint() {
   const int code = sqlite3_wal_checkpoint_v2(raw(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
-  // Busy: readers hold old pages. The next time will do.
+  // Busy: readers hold old pages, which a later checkpoint will move.
   if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY) return absl::OkStatus();
   return Error(code);
 }
@@ -148,21 +148,21 @@ absl::StatusOr<std::string> SqliteBlobReader::ReadFirst(int64_t key, int64_t max
     code = sqlite3_blob_read(blob_.get(), bytes.data(), static_cast<int>(bytes.size()), 0);
   }
   if (code == SQLITE_OK) return bytes;
-  blob_.reset();  // it is of no use after an error
-  // No such row, or no blob in it, though a statement has just found it there.
+  blob_.reset();  // a blob is of no use after an error
+  // The row or its blob is missing, though a statement has just found it there.
   return connection_->Error(code == SQLITE_ERROR ? SQLITE_CORRUPT : code);
 }
 
 void SqliteConnection::Rollback() {
-  // Some errors have rolled back already.
+  // Some errors roll back by themselves.
   if (sqlite3_get_autocommit(raw()) == 0) sqlite3_exec(raw(), "ROLLBACK", nullptr, nullptr, nullptr);
 }
 
 absl::Status SqliteConnection::Error(int code) {
   if (code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC) {
-    // Pages may be marked clean though they were never written: a second flush that succeeds would prove nothing.
+    // Pages may be marked clean though they were never written, so a second flush that succeeds would prove nothing.
     flush_failed_ = true;
-    // Closing must not try it either and then throw the log away.
+    // Closing must not flush again either and then throw the log away.
     KeepLog();
     return StoreFailedError();
   }

@@ -1,5 +1,6 @@
 // SQLite as this project uses it: a connection and its statements, with absl::Status for errors.
-// In the path: SqliteTable. Threads: a connection and its statements belong to one thread at a time.
+// In the path: used by SqliteTable. Ownership: a statement borrows its connection, which must outlive the statement.
+// Threads: a connection and its statements belong to one thread at a time.
 #ifndef NORMD_SERVER_SESSION_SQLITE_SQLITE_H_
 #define NORMD_SERVER_SESSION_SQLITE_SQLITE_H_
 
@@ -20,8 +21,8 @@ namespace normd {
 
 class SqliteConnection;
 
-// A prepared statement. Bind counts from 1, columns from 0, as in SQLite. Bound text and blobs are borrowed until
-// Reset.
+// A prepared statement. Bind counts from 1 and columns count from 0, as in SQLite. Bound text and blobs are borrowed
+// until Reset.
 class SqliteStatement {
  public:
   SqliteStatement() = default;
@@ -31,9 +32,9 @@ class SqliteStatement {
   SqliteStatement& BindText(int index, std::string_view text);
   SqliteStatement& BindBlob(int index, std::string_view blob);
 
-  // True: there is a row. On an error, and when there is none, the statement is reset.
+  // True if there is a row. After an error, and when there are no more rows, the statement is reset.
   absl::StatusOr<bool> Step();
-  // To the end, for statements that have no rows.
+  // Steps to the end, for statements without rows.
   absl::Status Run();
   void Reset();
 
@@ -52,14 +53,14 @@ class SqliteStatement {
 
 class SqliteConnection {
  public:
-  // `vfs`: the name of an SQLite VFS; empty: the system's.
+  // Opens or creates the file. `vfs` is the name of an SQLite VFS; empty: the system's.
   static absl::StatusOr<std::unique_ptr<SqliteConnection>> Open(const std::string& path, bool read_only,
                                                                 const std::string& vfs);
 
   absl::StatusOr<SqliteStatement> Prepare(std::string_view sql);
-  // One or several statements without rows.
+  // Executes one or several statements without rows.
   absl::Status Execute(const std::string& sql);
-  // The first column of the first row.
+  // The first column of the first row; 0 if there are no rows.
   absl::StatusOr<int64_t> QueryInt(std::string_view sql);
 
   // BEGIN, `work`, COMMIT; ROLLBACK on an error of either.
@@ -72,21 +73,21 @@ class SqliteConnection {
     return status;
   }
 
-  // Moves what the log holds into the database file, as far as readers let it.
+  // Moves the content of the log into the database file, as far as readers allow.
   absl::Status Checkpoint();
-  // Frames in the log after the last commit.
+  // Frames that the log had after the last commit.
   int64_t log_frames() const { return log_frames_; }
   int64_t last_insert_key() const;
   // Rows that the last statement changed.
   int64_t changes() const;
 
-  // Closing does not try to put the log away.
+  // Makes closing leave the log as it is.
   void KeepLog();
 
-  // A flush to disk failed on this connection: what is on the disk is not known.
+  // Whether a flush to disk failed on this connection; the content of the disk is then unknown.
   bool flush_failed() const { return flush_failed_; }
 
-  // Ends what the connection is doing, soon. From any thread.
+  // Makes what the connection is doing end soon. Safe from any thread.
   void Interrupt();
 
   sqlite3* raw() { return database_.get(); }
@@ -100,7 +101,7 @@ class SqliteConnection {
   SqliteConnection() = default;
 
   void Rollback();
-  // The Status for a result code of SQLite.
+  // The status for a result code of SQLite. Notes a failed flush.
   absl::Status Error(int code);
 
   std::unique_ptr<sqlite3, Close> database_;
@@ -108,15 +109,16 @@ class SqliteConnection {
   bool flush_failed_ = false;
 };
 
-// Reads the beginnings of the blobs in one column, without the rest of them. REQUIRES: the connection is in a
-// transaction, and outlives this.
+// Reads the first bytes of the blobs in one column, without the rest. REQUIRES: the connection is in a transaction and
+// outlives the reader.
 class SqliteBlobReader {
  public:
-  // Borrows the names.
+  // Borrows both names.
   SqliteBlobReader(SqliteConnection* connection, const char* table, const char* column)
       : connection_(connection), table_(table), column_(column) {}
 
-  // The first `max_bytes`, or all, of the row with that key, which exists.
+  // The first `max_bytes` (or all) of the blob in the row with `key`. REQUIRES: the row exists; a missing one is
+  // DATA_LOSS.
   absl::StatusOr<std::string> ReadFirst(int64_t key, int64_t max_bytes);
 
  private:

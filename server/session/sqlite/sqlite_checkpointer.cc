@@ -55,7 +55,7 @@ void SqliteCheckpointer::Run() {
       while (!running_ && !stopping_) changed_.Wait(mu_);
       if (!running_) return;
     }
-    // Other errors leave the log as it is: the writer's own checkpoint meets them, too, and says so.
+    // Other errors leave the log as it is; the writer's own checkpoint meets them, too, and reports them.
     connection_->Checkpoint().IgnoreError();
     {
       MutexLock lock(mu_);

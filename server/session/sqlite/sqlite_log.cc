@@ -65,7 +65,7 @@ SqliteLogTail ReadSqliteLog(const std::string& path) {
   std::string frame(kFrameHeaderBytes + page_bytes, '\0');
   while (file.read(frame.data(), static_cast<std::streamsize>(frame.size()))) {
     const std::string_view bytes = frame;
-    // Frames of an earlier log that was here before.
+    // The frame belongs to an earlier log that was in this file before.
     if (bytes.substr(8, 8) != salt) {
       fits = false;
       continue;

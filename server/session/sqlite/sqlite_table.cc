@@ -21,8 +21,8 @@ namespace normd {
 
 namespace {
 
-// From one schema to the next, in order. A released one never changes.
-// AUTOINCREMENT: a key never comes back, so that (key, revision) names one content for ever.
+// Each entry makes the next schema version, in order. A released entry never changes.
+// AUTOINCREMENT: a key is never used again, so (key, revision) names one content for ever.
 constexpr const char* kMigrations[] = {
     R"(CREATE TABLE sessions (
          key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -36,9 +36,9 @@ constexpr const char* kMigrations[] = {
          expires_at INTEGER,
          state BLOB NOT NULL);
        CREATE INDEX states_expires_at ON states (expires_at) WHERE expires_at IS NOT NULL;)",
-    // The totals of a million sessions without reading their heads.
+    // Lets Totals sum over a million sessions without reading their heads.
     "CREATE INDEX sessions_bytes ON sessions (bytes);",
-    // Step ids of sessions with many clients: a step writes its own client's.
+    // Step ids of sessions with many clients: a step writes only the row of its own client.
     R"(CREATE TABLE clients (
          key INTEGER NOT NULL,
          slot INTEGER NOT NULL,
@@ -47,7 +47,7 @@ constexpr const char* kMigrations[] = {
 };
 constexpr int64_t kSchemaVersion = std::size(kMigrations);
 
-// Microseconds since 1970; what is later than a 64-bit count is never.
+// Microseconds since 1970. A time beyond 64 bits means never.
 std::optional<int64_t> ToColumn(std::optional<absl::Time> time) {
   if (!time.has_value()) return std::nullopt;
   return absl::ToUnixMicros(*time);
@@ -67,7 +67,8 @@ absl::StatusOr<int64_t> CheckSchema(SqliteConnection* connection) {
   return version;
 }
 
-// Each step in a transaction of its own, its number with it: one that was cut short is done again.
+// Each version is made in a transaction of its own that also writes its number, so a migration that was cut short is
+// done again.
 absl::Status Migrate(SqliteConnection* connection) {
   NORMD_ASSIGN_OR_RETURN(int64_t version, CheckSchema(connection));
   for (; version < kSchemaVersion; ++version) {
@@ -102,7 +103,7 @@ class SqliteTable::FileLock {
 };
 
 struct SqliteTable::Statements {
-  SqliteStatement begin, end;  // of several reads at one moment
+  SqliteStatement begin, end;  // around several reads that must see one moment
   SqliteStatement load, load_clients, expired;
   SqliteStatement insert_session, insert_state, update_state, update_session, delete_state, delete_session;
   SqliteStatement put_client, delete_client, delete_clients;
@@ -126,7 +127,7 @@ absl::StatusOr<std::unique_ptr<SqliteTable>> SqliteTable::Open(const SqliteOptio
   if (!options.read_only) {
     NORMD_ASSIGN_OR_RETURN(lock, FileLock::Take(options.path + ".lock"));
   }
-  // Before SQLite takes the log over.
+  // Before SQLite takes over the log.
   if (!options.read_only && options.warn != nullptr) {
     const SqliteLogTail tail = ReadSqliteLog(options.path + "-wal");
     if (tail.lost_commits > 0) {
@@ -145,7 +146,7 @@ absl::StatusOr<std::unique_ptr<SqliteTable>> SqliteTable::Open(const SqliteOptio
                                            options.durability == Durability::kPower ? "FULL;" : "NORMAL;");
     NORMD_RETURN_IF_ERROR(connection->Execute(setup));
     NORMD_RETURN_IF_ERROR(Migrate(connection.get()));
-    // What an earlier process left in the log.
+    // Moves what an earlier process has left in the log.
     NORMD_RETURN_IF_ERROR(connection->Checkpoint());
     NORMD_ASSIGN_OR_RETURN(checkpointer, SqliteCheckpointer::Open(options.path, setup, options.vfs));
   }
@@ -165,7 +166,7 @@ absl::Status SqliteTable::Prepare() {
   const std::pair<SqliteStatement*, std::string_view> statements[] = {
       {&statements_->begin, "BEGIN"},
       {&statements_->end, "COMMIT"},
-      // SQLite knows a blob's length without reading it.
+      // SQLite knows a blob's length without reading the blob.
       {&statements_->load,
        "SELECT s.id, t.key, t.revision, length(s.head) + length(t.state),"
        " CASE WHEN length(s.head) + length(t.state) <= ?2 THEN s.head END,"
@@ -193,7 +194,7 @@ absl::Status SqliteTable::Prepare() {
   return absl::OkStatus();
 }
 
-// One moment for all that `read` reads.
+// Makes everything that `read` reads come from one moment.
 template <typename Read>
 absl::Status SqliteTable::InSnapshot(Read read) {
   NORMD_RETURN_IF_ERROR(statements_->begin.Run());
@@ -215,7 +216,8 @@ absl::StatusOr<std::vector<SessionRow>> SqliteTable::Load(absl::Span<const RowRe
   return rows;
 }
 
-// Nobody else writes this file: to leave out what is unchanged would save nothing.
+// Ignores which versions the reader knows: nobody else writes this file, so leaving out unchanged rows would save
+// nothing.
 absl::Status SqliteTable::LoadOne(const std::string& id, int64_t max_bytes, int64_t* bytes,
                                   std::vector<SessionRow>* rows) {
   SqliteStatement& load = statements_->load;
@@ -272,7 +274,7 @@ absl::StatusOr<std::vector<SessionRow>> SqliteTable::Page(const ListQuery& query
   return rows;
 }
 
-// Blobs are read piecewise: a column as SQL has it would be read to its end, parameters and all.
+// Reads blobs piecewise, because SQL would read a column to its end, parameters included.
 absl::Status SqliteTable::LoadSummaries(std::vector<SessionRow>* rows) {
   SqliteBlobReader heads(connection_.get(), "sessions", "head");
   SqliteBlobReader states(connection_.get(), "states", "state");
@@ -315,7 +317,8 @@ absl::StatusOr<std::vector<std::optional<RowVersion>>> SqliteTable::Write(absl::
     }
     return absl::OkStatus();
   }));
-  // Here, and not by SQLite itself, which would not say that a checkpoint's flush failed. The transaction stands.
+  // The log is shortened here and not by SQLite itself, which would not report that a checkpoint's flush failed. The
+  // transaction stands.
   if (const absl::Status status = ShortenLog(); !status.ok() && failed()) return status;
   return versions;
 }
@@ -324,11 +327,11 @@ bool SqliteTable::failed() const {
   return connection_->flush_failed() || (checkpointer_ != nullptr && checkpointer_->flush_failed());
 }
 
-// The log begins anew only when nothing is left in it: the writer itself moves the last frames, which came while the
-// checkpointer worked. Twice as long as it was to be it does not grow: the writer waits.
+// The log begins anew only when nothing is left in it, so the writer itself moves the last frames, which came while the
+// checkpointer worked. The log does not grow to more than twice its intended length: the writer waits.
 absl::Status SqliteTable::ShortenLog() {
   const int64_t frames = connection_->log_frames();
-  if (frames < pass_frames_) pass_frames_ = 0;  // a new log
+  if (frames < pass_frames_) pass_frames_ = 0;  // a new log has begun
   if (frames < options_.checkpoint_frames) return absl::OkStatus();
   const bool too_long = frames >= 2 * options_.checkpoint_frames;
   if (!too_long && checkpointer_->running()) return absl::OkStatus();
@@ -423,7 +426,7 @@ absl::Status SqliteTable::WriteClients(int64_t key, const std::vector<ClientRow>
 
 namespace {
 
-// What was written stays after a power failure.
+// Flushes a file or a folder, so that it survives a power failure.
 bool FlushPath(const std::string& path, int flags) {
   const int file = open(path.c_str(), flags | O_RDONLY | O_CLOEXEC);
   const bool flushed = file >= 0 && fsync(file) == 0;
@@ -438,10 +441,10 @@ absl::Status SqliteTable::BackupTo(const std::string& path) {
   // One read transaction; writers go on.
   NORMD_ASSIGN_OR_RETURN(SqliteStatement copy, connection_->Prepare("VACUUM INTO ?1"));
   if (absl::Status copied = copy.BindText(1, path).Run(); !copied.ok()) {
-    unlink(path.c_str());  // a part of a copy is none
+    unlink(path.c_str());  // a partial copy is no backup
     return copied;
   }
-  // SQLite leaves that to the system.
+  // SQLite leaves flushing the copy to the system.
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (FlushPath(path, 0) && FlushPath(folder, O_DIRECTORY)) return absl::OkStatus();

@@ -1,6 +1,6 @@
-// Sessions in one SQLite file (write-ahead log), the default store: for one server on one disk.
-// In the path: DurableStore's two tables are two connections to the file. A lock file keeps a second server out; other
-// programs may read (a backup, the sqlite3 shell).
+// Sessions in one SQLite file with a write-ahead log: the default store, for one server on one disk.
+// In the path: each of DurableStore's tables is one connection to the file. A lock file keeps a second server out;
+// other programs may read the file (a backup, the sqlite3 shell).
 // Threads: as SessionTable says.
 #ifndef NORMD_SERVER_SESSION_SQLITE_SQLITE_TABLE_H_
 #define NORMD_SERVER_SESSION_SQLITE_SQLITE_TABLE_H_
@@ -20,35 +20,36 @@
 
 namespace normd {
 
-// The file in a data folder.
+// Name of the file in a data folder.
 inline constexpr char kSqliteFileName[] = "normd.db";
 
 struct SqliteOptions {
   std::string path;
-  // kProcess: the log is written, and flushed with checkpoints (synchronous=NORMAL). kPower: flushed with every
-  // transaction (synchronous=FULL).
+  // kProcess: every transaction is written to the log, which is flushed with checkpoints (synchronous=NORMAL). kPower:
+  // every transaction is flushed (synchronous=FULL).
   Durability durability = Durability::kPower;
-  bool read_only = false;  // no lock, no migration: REQUIRES that the file exists
+  bool read_only = false;  // no lock and no migration. REQUIRES: the file exists
   std::string vfs;         // the name of an SQLite VFS; empty: the system's
-  // Pages of 4 KiB in the log from which on they are moved into the file. Measured on 1,000 sessions of 4 KiB, 64 in
-  // flight: SQLite's default of 1,000 costs 8 % of the updates.
+  // Length of the log, in pages of 4 KiB, from which on its pages are moved into the file. Measured on 1,000 sessions
+  // of 4 KiB, 64 in flight: SQLite's default of 1,000 costs 8 % of the updates.
   int64_t checkpoint_frames = 4000;
-  // Told when the log ends before commits that are still in the file: power failed at level `process`, or damage.
+  // Called if the log ends before commits that are still in the file: power failed at durability `process`, or the file
+  // is damaged. May be null.
   std::function<void(std::string_view)> warn;
 };
 
-// The newest schema; `PRAGMA user_version` says which one a file has.
+// The newest version of the schema. `PRAGMA user_version` says which version a file has.
 int64_t SqliteSchemaVersion();
 
 class SqliteTable : public SessionTable {
  public:
-  // Makes or migrates the file. FAILED_PRECONDITION: another server has it, or it is of a newer schema. DATA_LOSS: it
-  // is not a database, or damaged.
+  // Opens the file, and creates or migrates it unless read_only. FAILED_PRECONDITION if another server has the file,
+  // its folder cannot be written or its schema is newer. DATA_LOSS if the file is damaged or no database.
   static absl::StatusOr<std::unique_ptr<SqliteTable>> Open(const SqliteOptions& options);
 
   ~SqliteTable() override;
 
-  // One more connection to the same file, to read.
+  // Opens one more connection to the same file, for reading.
   absl::StatusOr<std::unique_ptr<SqliteTable>> OpenReader() const;
 
   bool shared() const override { return false; }
@@ -63,18 +64,18 @@ class SqliteTable : public SessionTable {
   int64_t SizeBytes() const override;
   void Interrupt() override { connection_->Interrupt(); }
 
-  // A consistent copy in a new file, made while others write. ALREADY_EXISTS for a file that is there.
+  // Writes a consistent copy to a new file while others write. ALREADY_EXISTS if `path` exists.
   absl::Status BackupTo(const std::string& path);
 
  private:
-  // Held as long as it lives, by one process.
+  // Excludes other processes as long as it lives.
   class FileLock;
   struct Statements;
 
   SqliteTable(SqliteOptions options, std::unique_ptr<FileLock> lock, std::unique_ptr<SqliteConnection> connection);
 
   absl::Status Prepare();
-  // Checkpoints when the log is long.
+  // Checkpoints if the log is long.
   absl::Status ShortenLog();
   template <typename Read>
   absl::Status InSnapshot(Read read);
@@ -91,10 +92,10 @@ class SqliteTable : public SessionTable {
   const SqliteOptions options_;
   const std::unique_ptr<FileLock> lock_;  // null for readers
   const std::unique_ptr<SqliteConnection> connection_;
-  std::unique_ptr<Statements> statements_;  // before the connection goes
-  // Null for readers. Its connection goes before the other one, which puts the log away.
+  std::unique_ptr<Statements> statements_;  // destroyed before the connection
+  // Null for readers. Destroyed before connection_, which puts the log away when it closes.
   std::unique_ptr<SqliteCheckpointer> checkpointer_;
-  int64_t pass_frames_ = 0;  // of the log, when the newest pass of the checkpointer began
+  int64_t pass_frames_ = 0;  // frames in the log when the checkpointer's newest pass began
 };
 
 }  // namespace normd
