@@ -29,7 +29,7 @@ void SetRow(RowChange::Kind kind, const std::string& id, RowVersion expected, Ro
   row->clients.clear();
 }
 
-void GroupState(StoredSession* stored, RowChange* row) {
+void SetState(StoredSession* stored, RowChange* row) {
   row->clients = TakeClientRows(stored);
   SerializeState(*stored, &row->state);
   row->expires_at = ExpireTime(*stored->published);
@@ -168,7 +168,7 @@ void ChangeGroup::Rows(std::vector<RowChange>* rows) {
     const auto kind = is_new ? RowChange::Kind::kInsert : all ? RowChange::Kind::kAll : RowChange::Kind::kState;
     RowChange* const row = next_row();
     SetRow(kind, id, is_new ? RowVersion() : working.row, row);
-    GroupState(&working.stored, row);
+    SetState(&working.stored, row);
     if (all) SetHead(*working.stored.published, row);
   }
   rows->resize(used);

@@ -189,9 +189,9 @@ absl::Status MergeSealed(std::string_view bytes, std::string_view uid, google::p
   return parsed ? absl::OkStatus() : DataLossError("not a session record");
 }
 
-absl::Status MergePart(std::string_view half, Record* record) {
-  const auto pieces = SplitPieces(half);
-  if (!pieces.has_value()) return MergeSealed(half, /*uid=*/{}, record);
+absl::Status MergePart(std::string_view part, Record* record) {
+  const auto pieces = SplitPieces(part);
+  if (!pieces.has_value()) return MergeSealed(part, /*uid=*/{}, record);
   // The first piece of a head part has the uid itself.
   const std::string before = record->epoch();
   NORMD_RETURN_IF_ERROR(MergeSealed(pieces->first, before, record));

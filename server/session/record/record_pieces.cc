@@ -63,10 +63,10 @@ absl::StatusOr<std::string_view> Unseal(std::string_view bytes, std::string_view
 
 uint32_t ChecksumOf(std::string_view piece) { return ReadNumber(piece.substr(piece.size() - sizeof(uint32_t))); }
 
-std::optional<std::pair<std::string_view, std::string_view>> SplitPieces(std::string_view half) {
-  if (half.size() < kFirstPiece || half.front() != kPieces) return std::nullopt;
-  const uint32_t first = ReadNumber(half.substr(1));
-  const std::string_view pieces = half.substr(kFirstPiece);
+std::optional<std::pair<std::string_view, std::string_view>> SplitPieces(std::string_view part) {
+  if (part.size() < kFirstPiece || part.front() != kPieces) return std::nullopt;
+  const uint32_t first = ReadNumber(part.substr(1));
+  const std::string_view pieces = part.substr(kFirstPiece);
   if (first > pieces.size()) return std::nullopt;
   return std::pair(pieces.substr(0, first), pieces.substr(first));
 }

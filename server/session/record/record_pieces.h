@@ -39,7 +39,7 @@ void EndFirstPiece(std::string* bytes);
 
 // The two pieces of a part; nothing if the part is in one piece, as older servers wrote it, or ends within the first
 // piece.
-std::optional<std::pair<std::string_view, std::string_view>> SplitPieces(std::string_view half);
+std::optional<std::pair<std::string_view, std::string_view>> SplitPieces(std::string_view part);
 
 }  // namespace normd
 
