@@ -55,7 +55,7 @@ Job InputJob(Task& task, const NormPlan& plan) {
   job.x = task.call.x.data;
   job.x_space = task.call.x.space;
   job.x_segments = task.call.x.segments;
-  job.x_buffer = task.together.data();
+  job.x_buffer = task.contiguous.data();
   job.residual = task.call.residual;
   job.residual_scale = task.call.residual_scale;
   job.residual_rounding = task.call.residual_rounding;
@@ -123,9 +123,9 @@ Job Task::ReduceJob() {
 
 Job Task::ApplyJob() {
   Job job = InputJob(*this, prepared->apply_plan);
-  if (together.data() != nullptr) {
+  if (contiguous.data() != nullptr) {
     // The reduce pass has made x contiguous.
-    job.x = together.data();
+    job.x = contiguous.data();
     job.x_segments = {};
     job.x_buffer = nullptr;
   }
@@ -168,7 +168,7 @@ absl::Status PrepareTask(const DeviceScheduler& scheduler, ParameterCache* param
     task->moments.resize(static_cast<size_t>(task->plan().StatisticsGroups()));
   }
   if (NeedsContiguousX(scheduler, *task)) {
-    task->together = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
+    task->contiguous = buffers->Take(static_cast<size_t>(task->call.x.size_bytes));
   }
   if (task->call.moments_only) return absl::OkStatus();
   if (task->call.outputs.empty()) task->call.outputs = {OutputKind::kY};

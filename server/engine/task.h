@@ -34,7 +34,7 @@ struct Task {
   std::vector<double> request_mean, request_variance;
   std::vector<double> divisor;  // given variance of the apply pass; empty before the commit
 
-  Buffer together;  // room for a contiguous x, if x is scattered and its backend needs it contiguous
+  Buffer contiguous;  // room for a contiguous x, if x is scattered and its backend needs it contiguous
 
   Moments moments;      // empty: not wanted
   absl::Status status;  // the first error; OK so far

@@ -51,63 +51,63 @@ void BatchQueue::Return(std::unique_ptr<Submission> submission) {
 
 void BatchQueue::Insert(std::unique_ptr<Submission> submission) {
   ++callers_[submission->context.caller].waiting;
-  Lane& lane = workers_[submission->key];
-  lane.jobs += static_cast<int64_t>(submission->jobs.size());
-  lane.bytes += submission->bytes;
+  KeyQueue& queue = queues_[submission->key];
+  queue.jobs += static_cast<int64_t>(submission->jobs.size());
+  queue.bytes += submission->bytes;
   const Place place = {submission->turn, submission->sequence};
-  lane.waiting.emplace(place, std::move(submission));
+  queue.waiting.emplace(place, std::move(submission));
 }
 
-absl::Time BatchQueue::DueOf(const Lane& lane) const {
-  const bool waits_for_company = lane.waiting.begin()->second->key.has_value();
-  const bool full = lane.jobs >= limits_.max_jobs || lane.bytes >= limits_.max_bytes;
+absl::Time BatchQueue::DueOf(const KeyQueue& queue) const {
+  const bool waits_for_company = queue.waiting.begin()->second->key.has_value();
+  const bool full = queue.jobs >= limits_.max_jobs || queue.bytes >= limits_.max_bytes;
   if (limits_.max_delay <= absl::ZeroDuration() || !waits_for_company || full) return absl::InfinitePast();
   absl::Time due = absl::InfiniteFuture();
-  for (const auto& [place, submission] : lane.waiting) due = std::min(due, submission->due);
+  for (const auto& [place, submission] : queue.waiting) due = std::min(due, submission->due);
   return due;
 }
 
 absl::Time BatchQueue::NextDue() const {
   absl::Time due = absl::InfiniteFuture();
-  for (const auto& [key, lane] : workers_) due = std::min(due, DueOf(lane));
+  for (const auto& [key, queue] : queues_) due = std::min(due, DueOf(queue));
   return due;
 }
 
-BatchQueue::Lanes::iterator BatchQueue::NextLane(absl::Time now) {
-  auto next = workers_.end();
-  for (auto it = workers_.begin(); it != workers_.end(); ++it) {
+BatchQueue::Queues::iterator BatchQueue::NextQueue(absl::Time now) {
+  auto next = queues_.end();
+  for (auto it = queues_.begin(); it != queues_.end(); ++it) {
     if (DueOf(it->second) > now) continue;
-    if (next == workers_.end() || it->second.waiting.begin()->first < next->second.waiting.begin()->first) next = it;
+    if (next == queues_.end() || it->second.waiting.begin()->first < next->second.waiting.begin()->first) next = it;
   }
   return next;
 }
 
 Submissions BatchQueue::Take(absl::Time now) {
   Submissions launch;
-  const auto it = NextLane(now);
-  if (it == workers_.end()) return launch;
-  Lane& lane = it->second;
-  now_turn_ = std::max(now_turn_, lane.waiting.begin()->first.first);
+  const auto it = NextQueue(now);
+  if (it == queues_.end()) return launch;
+  KeyQueue& queue = it->second;
+  now_turn_ = std::max(now_turn_, queue.waiting.begin()->first.first);
   int64_t jobs = 0, bytes = 0;
-  while (!lane.waiting.empty()) {
-    const Submission& next = *lane.waiting.begin()->second;
+  while (!queue.waiting.empty()) {
+    const Submission& next = *queue.waiting.begin()->second;
     jobs += static_cast<int64_t>(next.jobs.size());
     bytes += next.bytes;
     // The first submission goes however large it is. One that does not fit is not overtaken by a smaller one of its
-    // lane.
+    // queue.
     if (!launch.empty() && (jobs > limits_.max_jobs || bytes > limits_.max_bytes)) break;
-    launch.push_back(Remove(lane));
+    launch.push_back(Remove(queue));
     if (!it->first.has_value()) break;
   }
-  if (lane.waiting.empty()) workers_.erase(it);
+  if (queue.waiting.empty()) queues_.erase(it);
   return launch;
 }
 
-std::unique_ptr<Submission> BatchQueue::Remove(Lane& lane) {
-  std::unique_ptr<Submission> submission = std::move(lane.waiting.begin()->second);
-  lane.waiting.erase(lane.waiting.begin());
-  lane.jobs -= static_cast<int64_t>(submission->jobs.size());
-  lane.bytes -= submission->bytes;
+std::unique_ptr<Submission> BatchQueue::Remove(KeyQueue& queue) {
+  std::unique_ptr<Submission> submission = std::move(queue.waiting.begin()->second);
+  queue.waiting.erase(queue.waiting.begin());
+  queue.jobs -= static_cast<int64_t>(submission->jobs.size());
+  queue.bytes -= submission->bytes;
   const auto turns = callers_.find(submission->context.caller);
   if (--turns->second.waiting == 0) callers_.erase(turns);
   return submission;

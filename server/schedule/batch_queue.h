@@ -79,30 +79,30 @@ class BatchQueue {
   // From now on no submission waits for others.
   void StopDelaying() { limits_.max_delay = absl::ZeroDuration(); }
 
-  bool empty() const { return workers_.empty(); }
+  bool empty() const { return queues_.empty(); }
 
  private:
   using Place = std::pair<uint64_t, uint64_t>;  // turn, sequence
   // The waiting submissions of one key.
-  struct Lane {
+  struct KeyQueue {
     std::map<Place, std::unique_ptr<Submission>> waiting;  // never empty
     int64_t jobs = 0;
     int64_t bytes = 0;
   };
-  using Lanes = std::map<std::optional<BatchKey>, Lane>;  // submissions without a key are launched alone
+  using Queues = std::map<std::optional<BatchKey>, KeyQueue>;  // submissions without a key are launched alone
   struct CallerTurns {
     uint64_t last_turn = 0;
     int64_t waiting = 0;
   };
 
   void Insert(std::unique_ptr<Submission> submission);
-  absl::Time DueOf(const Lane& lane) const;
-  Lanes::iterator NextLane(absl::Time now);
-  // Takes the first submission out of the lane.
-  std::unique_ptr<Submission> Remove(Lane& lane);
+  absl::Time DueOf(const KeyQueue& queue) const;
+  Queues::iterator NextQueue(absl::Time now);
+  // Takes the first submission out of the queue.
+  std::unique_ptr<Submission> Remove(KeyQueue& queue);
 
   BatchLimits limits_;
-  Lanes workers_;
+  Queues queues_;
   std::unordered_map<uint64_t, CallerTurns> callers_;  // those with waiting submissions
   uint64_t now_turn_ = 0;                              // of the last launch
   uint64_t next_sequence_ = 0;

@@ -19,8 +19,6 @@ namespace {
 using cases::Spec;
 using oracle::Wide;
 
-constexpr Layout kFirst = Layout::kChannelsFirst, kLast = Layout::kChannelsLast;
-
 bool IsPlusZero(double v) { return v == 0 && !std::signbit(v); }
 bool IsMinusZero(double v) { return v == 0 && std::signbit(v); }
 

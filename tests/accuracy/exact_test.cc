@@ -13,8 +13,6 @@ namespace {
 
 using oracle::Wide;
 
-constexpr Layout kFirst = Layout::kChannelsFirst, kLast = Layout::kChannelsLast;
-
 // The numbers of one statistics group, repeated over the group, and what they give.
 struct Known {
   Values x;

@@ -17,9 +17,9 @@
 namespace normd::accuracy {
 
 using cases::Call;
-using cases::kInf;
-using cases::kNan;
 using cases::Values;
+
+inline constexpr Layout kFirst = Layout::kChannelsFirst, kLast = Layout::kChannelsLast;
 
 struct Arithmetic {
   DType dtype;

@@ -165,8 +165,8 @@ TEST(StateDict, WidensHalvesExactly) {
   EXPECT_EQ(session->state().num_batches(), 0u);  // num_batches_tracked is missing
 }
 
-void ExpectRefused(const std::vector<Part>& parts, const std::string& part,
-                   const std::map<std::string, std::string>& metadata = {}) {
+void ExpectStateDictRefused(const std::vector<Part>& parts, const std::string& part,
+                            const std::map<std::string, std::string>& metadata = {}) {
   const absl::StatusOr<v1::Session> session = Read(FileOf(parts, metadata));
   ASSERT_FALSE(session.ok()) << part;
   EXPECT_NE(session.status().message().find(part), absl::string_view::npos) << session.status();
@@ -174,31 +174,33 @@ void ExpectRefused(const std::vector<Part>& parts, const std::string& part,
 
 TEST(StateDict, RefusesTensorsThatDisagree) {
   const Part mean = {"running_mean", "F32", {2}, F32({1, 2})}, var = {"running_var", "F32", {2}, F32({1, 2})};
-  ExpectRefused({mean, {"running_var", "F32", {3}, F32({1, 2, 3})}}, "running_var: 3 values, but running_mean has 2");
-  ExpectRefused({mean, var, {"weight", "F32", {1}, F32({1})}}, "running_mean: 2 values, but weight has 1");
-  ExpectRefused({mean}, "running_var: missing");
-  ExpectRefused({var}, "running_mean: missing");
-  ExpectRefused({mean, {"running_var", "F32", {2, 2}, F32({1, 2, 3, 4})}}, "running_var: shape [2, 2]");
-  ExpectRefused({{"running_mean", "I64", {}, I64(1)}, var}, "running_mean.dtype is I64");
-  ExpectRefused({mean, var, {"num_batches_tracked", "I64", {}, I64(-1)}},
-                "num_batches_tracked: -1; must be at least 0");
-  ExpectRefused({mean, var, {"num_batches_tracked", "F32", {}, F32({1})}}, "num_batches_tracked: dtype F32");
-  ExpectRefused({mean, var, {"num_batches_tracked", "I64", {2}, I64(1) + I64(1)}}, "num_batches_tracked: 2 values");
-  ExpectRefused({{"weight", "F32", {1}, F32({1})}, {"num_batches_tracked", "I64", {}, I64(1)}},
-                "there are no running statistics");
-  ExpectRefused({}, "no weight, running_mean or the like");
-  ExpectRefused({{"bn.weight", "F32", {1}, F32({1})}}, "it has bn.weight");
+  ExpectStateDictRefused({mean, {"running_var", "F32", {3}, F32({1, 2, 3})}},
+                         "running_var: 3 values, but running_mean has 2");
+  ExpectStateDictRefused({mean, var, {"weight", "F32", {1}, F32({1})}}, "running_mean: 2 values, but weight has 1");
+  ExpectStateDictRefused({mean}, "running_var: missing");
+  ExpectStateDictRefused({var}, "running_mean: missing");
+  ExpectStateDictRefused({mean, {"running_var", "F32", {2, 2}, F32({1, 2, 3, 4})}}, "running_var: shape [2, 2]");
+  ExpectStateDictRefused({{"running_mean", "I64", {}, I64(1)}, var}, "running_mean.dtype is I64");
+  ExpectStateDictRefused({mean, var, {"num_batches_tracked", "I64", {}, I64(-1)}},
+                         "num_batches_tracked: -1; must be at least 0");
+  ExpectStateDictRefused({mean, var, {"num_batches_tracked", "F32", {}, F32({1})}}, "num_batches_tracked: dtype F32");
+  ExpectStateDictRefused({mean, var, {"num_batches_tracked", "I64", {2}, I64(1) + I64(1)}},
+                         "num_batches_tracked: 2 values");
+  ExpectStateDictRefused({{"weight", "F32", {1}, F32({1})}, {"num_batches_tracked", "I64", {}, I64(1)}},
+                         "there are no running statistics");
+  ExpectStateDictRefused({}, "no weight, running_mean or the like");
+  ExpectStateDictRefused({{"bn.weight", "F32", {1}, F32({1})}}, "it has bn.weight");
 }
 
 TEST(StateDict, RefusesMetadataOfAnotherForm) {
   const std::vector<Part> weight = {{"weight", "F32", {1}, F32({1})}};
-  ExpectRefused(weight, "normd.spec", {{"normd.spec", "{"}});
-  ExpectRefused(weight, "normd.spec", {{"normd.spec", R"({"soft_norm":{}})"}});
-  ExpectRefused(weight, "normd.num_channels", {{"normd.num_channels", "-1"}});
-  ExpectRefused(weight, "normd.num_channels", {{"normd.num_channels", "many"}});
-  ExpectRefused(weight, "normd.default_dtype", {{"normd.default_dtype", "f8"}});
-  ExpectRefused(weight, "normd.labels", {{"normd.labels", "[]"}});
-  ExpectRefused(weight, "normd.labels", {{"normd.labels", R"({"a":1})"}});
+  ExpectStateDictRefused(weight, "normd.spec", {{"normd.spec", "{"}});
+  ExpectStateDictRefused(weight, "normd.spec", {{"normd.spec", R"({"soft_norm":{}})"}});
+  ExpectStateDictRefused(weight, "normd.num_channels", {{"normd.num_channels", "-1"}});
+  ExpectStateDictRefused(weight, "normd.num_channels", {{"normd.num_channels", "many"}});
+  ExpectStateDictRefused(weight, "normd.default_dtype", {{"normd.default_dtype", "f8"}});
+  ExpectStateDictRefused(weight, "normd.labels", {{"normd.labels", "[]"}});
+  ExpectStateDictRefused(weight, "normd.labels", {{"normd.labels", R"({"a":1})"}});
 }
 
 TEST(StateDict, ChannelsComeFromTheTensorsAndMustAgree) {

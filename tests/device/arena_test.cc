@@ -6,12 +6,11 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
+#include "tests/support/constants.h"
 #include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
 
 namespace normd::cuda {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 class ArenaTest : public testing::Test {
  protected:

@@ -41,7 +41,7 @@ void SetRandom(const std::vector<int64_t>& shape, v1::DType dtype, v1::Tensor* t
   tensor->set_data(RandomData(dtype, elements));
 }
 
-struct Case {
+struct ChunkCase {
   const char* name;
   std::vector<int64_t> shape;
   v1::DType dtype;
@@ -49,7 +49,7 @@ struct Case {
   v1::Mode mode = v1::MODE_INFERENCE;
 };
 
-std::vector<Case> Cases() {
+std::vector<ChunkCase> Cases() {
   return {
       {"rows", {61, 1031}, v1::DTYPE_F32, [](auto* s) { s->mutable_layer_norm()->add_normalized_shape(1031); }},
       {"rows of bf16", {61, 1031}, v1::DTYPE_BF16, [](auto* s) { s->mutable_rms_norm(); }},
@@ -89,7 +89,7 @@ std::vector<Case> Cases() {
   };
 }
 
-v1::NormalizeRequest RequestOf(const Case& c) {
+v1::NormalizeRequest ChunkRequestOf(const ChunkCase& c) {
   v1::NormalizeRequest request;
   c.spec(request.mutable_spec());
   request.set_mode(c.mode);
@@ -143,10 +143,10 @@ TEST(ChunkTest, BytesEqualThoseOfUnaryCallsHoweverTheyAreCut) {
   const Held held;
   {
     TestServer server(held.Options());
-    for (const Case& c : Cases()) {
+    for (const ChunkCase& c : Cases()) {
       for (const size_t chunk_bytes : {9973, (16 << 10) + 1, 50000, 1 << 20}) {
         SCOPED_TRACE(absl::StrCat(c.name, ", chunks of ", chunk_bytes));
-        ExpectChunkedEqualsUnary(server, RequestOf(c), chunk_bytes);
+        ExpectChunkedEqualsUnary(server, ChunkRequestOf(c), chunk_bytes);
       }
     }
     EXPECT_TRUE(held.BecomesNone()) << *held.bytes;
@@ -161,7 +161,7 @@ TEST(ChunkTest, ChunksMayBeAByte) {
 TEST(ChunkTest, ResidualAndSeveralOutputsTravelInChunks) {
   TestServer server;
   for (const size_t chunk_bytes : {9973, (16 << 10) + 1, 1 << 20}) {
-    v1::NormalizeRequest request = RequestOf(Cases()[0]);
+    v1::NormalizeRequest request = ChunkRequestOf(Cases()[0]);
     SetRandom({61, 1031}, v1::DTYPE_F64, request.mutable_residual()->mutable_tensor());
     AddOutputs({v1::OUTPUT_KIND_MEAN, v1::OUTPUT_KIND_H, v1::OUTPUT_KIND_MOMENTS, v1::OUTPUT_KIND_Y}, &request);
     ExpectChunkedEqualsUnary(server, request, chunk_bytes);
@@ -209,7 +209,7 @@ TEST(ChunkTest, OneTensorMayComeInTheCall) {
 TEST(ChunkTest, AnswersKeepTheOrderOfTheStream) {
   TestServer server({.max_stream_calls = 2});
   OpenStream stream(server);
-  const v1::NormalizeRequest large = RequestOf(Cases()[0]);
+  const v1::NormalizeRequest large = ChunkRequestOf(Cases()[0]);
   std::thread writer([&] {
     stream.Send(1, LayerNormRequest(1));
     stream.SendAll(InChunks(2, large, 20000));
@@ -231,7 +231,7 @@ TEST(ChunkTest, AnswersKeepTheOrderOfTheStream) {
 
 // ---- refused on arrival
 
-struct Refusal {
+struct ChunkRefusal {
   std::string field;
   std::function<void(v1::NormalizeRequest*)> spoil;
   grpc::StatusCode code = grpc::StatusCode::INVALID_ARGUMENT;
@@ -240,7 +240,7 @@ struct Refusal {
 TEST(ChunkTest, WhatCanBeJudgedIsAnsweredBeforeTheChunksCome) {
   const Held held;
   TestServer server(held.Options({.max_tensor_bytes = 1 << 20}));
-  const std::vector<Refusal> refusals = {
+  const std::vector<ChunkRefusal> refusals = {
       {"call.x.dtype", [](auto* call) { call->mutable_x()->set_dtype(v1::DTYPE_UNSPECIFIED); }},
       {"call.x.chunked", [](auto* call) { call->mutable_x()->mutable_chunked()->set_size_bytes(47); }},
       {"call.x.shape", [](auto* call) { call->mutable_x()->clear_shape(); }},
@@ -267,7 +267,7 @@ TEST(ChunkTest, WhatCanBeJudgedIsAnsweredBeforeTheChunksCome) {
       {"", [](auto* call) { call->set_session("sessions/nobody"); }, grpc::StatusCode::NOT_FOUND},
   };
   OpenStream stream(server);
-  for (const Refusal& refusal : refusals) {
+  for (const ChunkRefusal& refusal : refusals) {
     std::vector<v1::StreamRequest> messages = InChunks(1, LayerNormRequest(3), 16);
     refusal.spoil(messages[0].mutable_call());
     ASSERT_TRUE(stream.Send(messages[0]));
@@ -493,7 +493,7 @@ TEST_F(ChunkedSessionTest, StepsMoveTheVersionInTheOrderOfTheStream) {
 TEST(ChunkTest, ACallerWhoGoesAwayInTheMiddleLeavesNothingBehind) {
   const Held held;
   TestServer server(held.Options());
-  const v1::NormalizeRequest request = RequestOf(Cases()[0]);
+  const v1::NormalizeRequest request = ChunkRequestOf(Cases()[0]);
   for (const size_t sent : {1, 3}) {
     OpenStream stream(server);
     Messages messages = InChunks(1, request, 50000);
@@ -551,7 +551,7 @@ TEST(ChunkTest, TheClientSendsWhatNoMessageHolds) {
   TestServer roomy;
   const auto client = *Client::Connect(server.target());
   const auto ask = *Client::Connect(roomy.target());
-  v1::NormalizeRequest request = RequestOf(Cases()[5]);
+  v1::NormalizeRequest request = ChunkRequestOf(Cases()[5]);
   SetRandom({30, 40, 31, 31}, v1::DTYPE_F32, request.mutable_x());  // 4.4 MiB
   const absl::StatusOr<v1::NormalizeResponse> whole = ask->Normalize(request);
   ASSERT_TRUE(whole.ok()) << whole.status();

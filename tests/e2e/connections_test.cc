@@ -18,7 +18,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::RawHttp2;
 
 constexpr char kNormalize[] = "/normd.v1.Normalizer/Normalize";
 constexpr char kNormalizeStream[] = "/normd.v1.Normalizer/NormalizeStream";

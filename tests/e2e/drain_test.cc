@@ -19,7 +19,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::RawHttp2;
 
 // How long a shutdown took that may take as long as it likes.
 absl::Duration TimeOfShutdown(TestServer& server) {

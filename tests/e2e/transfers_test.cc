@@ -12,6 +12,7 @@
 #include "proto/wire/metadata.h"
 #include "tests/e2e/open_stream.h"
 #include "tests/e2e/test_server.h"
+#include "tests/support/constants.h"
 #include "tests/support/raw_http2.h"
 
 namespace normd::e2e {
@@ -19,12 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::RawHttp2;
 
 constexpr char kNormalize[] = "/normd.v1.Normalizer/Normalize";
 constexpr char kNormalizeStream[] = "/normd.v1.Normalizer/NormalizeStream";
-constexpr int64_t kMiB = int64_t{1} << 20;
-
 #if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
 constexpr bool kSanitized = true;
 #else

@@ -15,15 +15,13 @@
 #include "kernels/cpu/backend.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
+#include "tests/support/constants.h"
 #include "tests/support/run_case.h"
 #include "tests/support/spec.h"
 
 namespace normd::cases {
 
 using Values = std::vector<double>;
-
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 inline std::string Pack(DType dtype, const Values& values) {
   std::string bytes(values.size() * static_cast<size_t>(SizeOf(dtype)), '\0');

@@ -16,8 +16,6 @@ namespace normd {
 namespace {
 
 using cases::Call;
-using cases::kInf;
-using cases::kNan;
 using cases::Pack;
 using cases::Row;
 using cases::Spec;

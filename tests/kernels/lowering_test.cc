@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/plan.h"
+#include "tests/kernels/plan_of.h"
 #include "tests/kernels/plan_walk.h"
 #include "tests/support/spec.h"
 
@@ -20,14 +21,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Indices = std::vector<int64_t>;
-
-constexpr Layout kLayouts[] = {Layout::kChannelsFirst, Layout::kChannelsLast};
-
-NormPlan Plan(const NormSpec& spec, const Indices& shape, const PlanOptions& options = {}) {
-  absl::StatusOr<NormPlan> plan = MakePlan(spec, DType::kF32, shape, options);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? *plan : NormPlan{};
-}
 
 NormSpec Layered(const Indices& normalized_shape, Method method = Method::kLayerNorm) {
   NormSpec spec = SpecOf(method);
@@ -89,10 +82,10 @@ const std::vector<Indices> kChannelShapes = {
 // ---- What each element is told ----
 
 TEST(Lowering, BatchNormSetsAreChannels) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kBothLayouts) {
     for (const Indices& shape : kChannelShapes) {
       for (const bool given : {false, true}) {
-        const NormPlan plan = Plan(Channels(Method::kBatchNorm, layout), shape, {.given_statistics = given});
+        const NormPlan plan = PlanOf(Channels(Method::kBatchNorm, layout), shape, {.given_statistics = given});
         const size_t axis = ChannelAxisOf(layout, shape);
         ExpectDefinition(plan, [axis](const Indices& at) { return PlannedElement{at[axis], at[axis], true}; });
         EXPECT_EQ(plan.num_channels, shape[axis]);
@@ -105,9 +98,9 @@ TEST(Lowering, BatchNormSetsAreChannels) {
 }
 
 TEST(Lowering, InstanceNormSetsAreSamplesAndChannels) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kBothLayouts) {
     for (const Indices& shape : kChannelShapes) {
-      const NormPlan plan = Plan(Channels(Method::kInstanceNorm, layout), shape);
+      const NormPlan plan = PlanOf(Channels(Method::kInstanceNorm, layout), shape);
       const size_t axis = ChannelAxisOf(layout, shape);
       ExpectDefinition(plan, [&](const Indices& at) {
         return PlannedElement{at[0] * shape[axis] + at[axis], at[axis], true};
@@ -119,14 +112,14 @@ TEST(Lowering, InstanceNormSetsAreSamplesAndChannels) {
 }
 
 TEST(Lowering, GroupNormSetsAreSamplesAndContiguousGroupsOfChannels) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kBothLayouts) {
     for (const Indices& shape : kChannelShapes) {
       const size_t axis = ChannelAxisOf(layout, shape);
       for (const int64_t groups : {1, 2, 4, 8}) {
         if (shape[axis] % groups != 0) continue;
         for (const bool per_group : {false, true}) {
           const GroupNormSpec group_norm = {.layout = layout, .num_groups = groups, .affine_per_group = per_group};
-          const NormPlan plan = Plan({.attributes = group_norm}, shape);
+          const NormPlan plan = PlanOf({.attributes = group_norm}, shape);
           const int64_t group_channels = shape[axis] / groups;
           ExpectDefinition(plan, [&](const Indices& at) {
             const int64_t group = at[axis] / group_channels;
@@ -153,11 +146,11 @@ TEST(Lowering, LayerAndRmsNormOverEverySubsetOfAxesInEveryListedOrder) {
       }
       do {
         for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
-          const NormPlan plan = Plan(Over(method, axes), shape);
+          const NormPlan plan = PlanOf(Over(method, axes), shape);
           ExpectDefinition(plan, OverAxes(shape, axes));
           Indices negative = axes;
           for (int64_t& axis : negative) axis -= static_cast<int64_t>(rank);
-          EXPECT_EQ(WalkPlan(Plan(Over(method, negative), shape)), WalkPlan(plan));
+          EXPECT_EQ(WalkPlan(PlanOf(Over(method, negative), shape)), WalkPlan(plan));
         }
       } while (std::next_permutation(axes.begin(), axes.end()));
     }
@@ -167,9 +160,9 @@ TEST(Lowering, LayerAndRmsNormOverEverySubsetOfAxesInEveryListedOrder) {
 TEST(Lowering, RmsNormTakesANormalizedShapeAsLayerNormDoes) {
   const Indices shape = {2, 3, 4};
   for (const Indices& over : {Indices{4}, Indices{3, 4}, Indices{2, 3, 4}}) {
-    const NormPlan rms = Plan(Layered(over, Method::kRmsNorm), shape);
-    EXPECT_EQ(WalkPlan(rms), WalkPlan(Plan(Layered(over), shape)));
-    EXPECT_EQ(Geometry(rms), Geometry(Plan(Layered(over), shape)));
+    const NormPlan rms = PlanOf(Layered(over, Method::kRmsNorm), shape);
+    EXPECT_EQ(WalkPlan(rms), WalkPlan(PlanOf(Layered(over), shape)));
+    EXPECT_EQ(Geometry(rms), Geometry(PlanOf(Layered(over), shape)));
     EXPECT_EQ(rms.parameter_shape, Shape(over.begin(), over.end()));
   }
 }
@@ -178,7 +171,7 @@ TEST(Lowering, LpNormOverEveryAxis) {
   const Indices shape = {2, 3, 1, 4};
   for (const int64_t order : {1, 2}) {
     for (int64_t axis = -4; axis < 4; ++axis) {
-      const NormPlan plan = Plan({.attributes = LpNormSpec{.order = order, .axis = axis}}, shape);
+      const NormPlan plan = PlanOf({.attributes = LpNormSpec{.order = order, .axis = axis}}, shape);
       ExpectDefinition(plan, OverAxes(shape, {axis < 0 ? axis + 4 : axis}));
       EXPECT_THAT(plan.permutation, IsEmpty());
       EXPECT_EQ(plan.parameter_length, 0);
@@ -196,7 +189,7 @@ TEST(Lowering, TheStatisticOfLpNormFollowsThePower) {
         std::pair(3.0, Statistic::kPowerSum), std::pair(1e300, Statistic::kPowerSum),
         std::pair(infinity, Statistic::kMaxAbs)}) {
     for (const Precision precision : {Precision::kExact, Precision::kFast}) {
-      const NormPlan plan = Plan({.attributes = LpNormSpec{.p = p}}, {4, 8}, {.precision = precision});
+      const NormPlan plan = PlanOf({.attributes = LpNormSpec{.p = p}}, {4, 8}, {.precision = precision});
       EXPECT_EQ(plan.statistic, statistic) << p;
       EXPECT_EQ(plan.p, p);
       EXPECT_EQ(plan.precision, SumsPowers(statistic) ? Precision::kExact : precision) << p;
@@ -217,9 +210,9 @@ TEST(Lowering, LpNormOverSeveralAxesIsLaidOutAsRmsNormButHasNoParameters) {
         if ((subset >> axis) % 2 == 1) axes.push_back(static_cast<int64_t>(axis) - static_cast<int64_t>(counted_from));
       }
       do {
-        const NormPlan rms = Plan(Over(Method::kRmsNorm, axes), shape);
+        const NormPlan rms = PlanOf(Over(Method::kRmsNorm, axes), shape);
         for (const double p : {1.0, 2.0, 2.5, std::numeric_limits<double>::infinity()}) {
-          const NormPlan plan = Plan({.attributes = LpNormSpec{.p = p, .axes = axes}}, shape);
+          const NormPlan plan = PlanOf({.attributes = LpNormSpec{.p = p, .axes = axes}}, shape);
           EXPECT_EQ(Geometry(plan), Geometry(rms));
           EXPECT_EQ(plan.permutation, rms.permutation);
           EXPECT_EQ(plan.statistics_shape, rms.statistics_shape);
@@ -234,7 +227,7 @@ TEST(Lowering, LpNormOverSeveralAxesIsLaidOutAsRmsNormButHasNoParameters) {
 }
 
 TEST(Lowering, PRmsNormCountsTheFirstKElementsOfTheLastAxis) {
-  const NormPlan plan = Plan({.attributes = PRmsNormSpec{.k = 3}}, {2, 2, 5});
+  const NormPlan plan = PlanOf({.attributes = PRmsNormSpec{.k = 3}}, {2, 2, 5});
   ExpectDefinition(plan, [](const Indices& at) { return PlannedElement{at[0] * 2 + at[1], at[2], at[2] < 3}; });
   EXPECT_EQ(plan.k, 3);
   EXPECT_EQ(plan.SetSize(), 3);
@@ -243,7 +236,7 @@ TEST(Lowering, PRmsNormCountsTheFirstKElementsOfTheLastAxis) {
 
 TEST(Lowering, ScaleNormHasOneParameterForAllElements) {
   for (const Indices& shape : {Indices{2, 3, 5}, Indices{4}, Indices{3, 1}}) {
-    const NormPlan plan = Plan({.attributes = ScaleNormSpec()}, shape);
+    const NormPlan plan = PlanOf({.attributes = ScaleNormSpec()}, shape);
     const int64_t last = shape.back();
     int64_t next = 0;
     ExpectDefinition(plan, [&](const Indices&) { return PlannedElement{next++ / last, 0, true}; });
@@ -259,7 +252,7 @@ TEST(Lowering, ScaleNormHasOneParameterForAllElements) {
 TEST(Lowering, PowerNormSetsAreTheChannelsOfTheLastAxis) {
   for (const Indices& shape : {Indices{3, 4}, Indices{2, 3, 4}, Indices{2, 3, 2, 4}, Indices{3, 1}, Indices{1, 4}}) {
     for (const bool given : {false, true}) {
-      const NormPlan plan = Plan(Power(1), shape, {.mode = Mode::kTraining, .given_statistics = given});
+      const NormPlan plan = PlanOf(Power(1), shape, {.mode = Mode::kTraining, .given_statistics = given});
       ExpectDefinition(plan, [](const Indices& at) { return PlannedElement{at.back(), at.back(), true}; });
       EXPECT_EQ(plan.pattern, Pattern::kColumns);
       EXPECT_EQ(plan.statistic, Statistic::kMeanSquare);
@@ -269,62 +262,62 @@ TEST(Lowering, PowerNormSetsAreTheChannelsOfTheLastAxis) {
       EXPECT_EQ(plan.mode, Mode::kTraining);
     }
   }
-  EXPECT_EQ(Plan(Power(2), {3, 4}).power_groups, 2);
+  EXPECT_EQ(PlanOf(Power(2), {3, 4}).power_groups, 2);
 }
 
 // ---- Extents and patterns ----
 
 TEST(Lowering, TrailingAxesAreRows) {
-  EXPECT_EQ(Geometry(Plan(Layered({8}), {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan(Layered({3, 8}), {4, 3, 8})), "4 1 1 24 rows");
-  EXPECT_EQ(Geometry(Plan(Layered({4, 3, 8}), {4, 3, 8})), "1 1 1 96 rows");
-  EXPECT_EQ(Geometry(Plan(Layered({1}), {4, 3, 1})), "12 1 1 1 rows");
-  EXPECT_EQ(Geometry(Plan({.attributes = RmsNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.attributes = ScaleNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.attributes = PRmsNormSpec{.p = 0.5}}, {4, 3, 8})), "12 1 1 8 rows");
-  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(PlanOf(Layered({8}), {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(PlanOf(Layered({3, 8}), {4, 3, 8})), "4 1 1 24 rows");
+  EXPECT_EQ(Geometry(PlanOf(Layered({4, 3, 8}), {4, 3, 8})), "1 1 1 96 rows");
+  EXPECT_EQ(Geometry(PlanOf(Layered({1}), {4, 3, 1})), "12 1 1 1 rows");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = RmsNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = ScaleNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = PRmsNormSpec{.p = 0.5}}, {4, 3, 8})), "12 1 1 8 rows");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = LpNormSpec()}, {4, 3, 8})), "12 1 1 8 rows");
 }
 
 TEST(Lowering, AMiddleOrLeadingAxisIsColumns) {
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {1}), {4, 3, 8})), "4 3 8 1 columns");
-  EXPECT_EQ(Geometry(Plan(Over(Method::kRmsNorm, {0}), {4, 3, 8})), "1 4 24 1 columns");
-  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 8})), "4 3 8 1 columns");
-  EXPECT_EQ(Geometry(Plan({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 1})), "4 1 1 3 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {1}), {4, 3, 8})), "4 3 8 1 columns");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kRmsNorm, {0}), {4, 3, 8})), "1 4 24 1 columns");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 8})), "4 3 8 1 columns");
+  EXPECT_EQ(Geometry(PlanOf({.attributes = LpNormSpec{.axis = 1}}, {4, 3, 1})), "4 1 1 3 rows");
 }
 
 TEST(Lowering, TwoReducedRunsAroundAKeptOneAreRows) {
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {0, 2}), {4, 3, 8})), "1 4 3 8 rows");
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {1, 3}), {2, 4, 3, 8})), "2 4 3 8 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {0, 2}), {4, 3, 8})), "1 4 3 8 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {1, 3}), {2, 4, 3, 8})), "2 4 3 8 rows");
 }
 
 TEST(Lowering, AxesOfOneElementSeparateNothing) {
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {0, 2}), {4, 1, 8})), "1 1 1 32 rows");
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {1}), {4, 1, 8})), "32 1 1 1 rows");
-  EXPECT_EQ(Geometry(Plan(Over(Method::kLayerNorm, {0}), {1})), "1 1 1 1 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {0, 2}), {4, 1, 8})), "1 1 1 32 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {1}), {4, 1, 8})), "32 1 1 1 rows");
+  EXPECT_EQ(Geometry(PlanOf(Over(Method::kLayerNorm, {0}), {1})), "1 1 1 1 rows");
 }
 
 TEST(Lowering, WhatDoesNotFitIsCopiedOnceIntoRows) {
-  const NormPlan plan = Plan(Over(Method::kLayerNorm, {2, 0}), {2, 3, 4, 5});  // reduce, keep, reduce, keep
+  const NormPlan plan = PlanOf(Over(Method::kLayerNorm, {2, 0}), {2, 3, 4, 5});  // reduce, keep, reduce, keep
   EXPECT_EQ(Geometry(plan), "15 1 1 8 rows");
   EXPECT_THAT(plan.permutation, ElementsAre(1, 3, 0, 2));
   EXPECT_THAT(plan.parameter_shape, ElementsAre(4, 2));
   EXPECT_THAT(plan.statistics_shape, ElementsAre(3, 5));
-  EXPECT_THAT(Plan(Over(Method::kLayerNorm, {1, 3}), {2, 3, 4, 5, 6}).permutation, ElementsAre(0, 2, 4, 1, 3));
+  EXPECT_THAT(PlanOf(Over(Method::kLayerNorm, {1, 3}), {2, 3, 4, 5, 6}).permutation, ElementsAre(0, 2, 4, 1, 3));
 }
 
 TEST(Lowering, ParametersFollowTheListedOrder) {
-  EXPECT_TRUE(Plan(Over(Method::kLayerNorm, {1, 2}), {2, 2, 3}).parameter_order.empty());
-  const NormPlan plan = Plan(Over(Method::kLayerNorm, {2, 1}), {2, 2, 3});
+  EXPECT_TRUE(PlanOf(Over(Method::kLayerNorm, {1, 2}), {2, 2, 3}).parameter_order.empty());
+  const NormPlan plan = PlanOf(Over(Method::kLayerNorm, {2, 1}), {2, 2, 3});
   EXPECT_THAT(plan.parameter_order.extents, ElementsAre(2, 3));
   EXPECT_THAT(plan.parameter_order.strides, ElementsAre(1, 2));
   EXPECT_THAT(plan.parameter_shape, ElementsAre(3, 2));
   // Listed out of order, but with one axis of one element: the same memory.
-  EXPECT_TRUE(Plan(Over(Method::kLayerNorm, {2, 1}), {2, 1, 3}).parameter_order.empty());
+  EXPECT_TRUE(PlanOf(Over(Method::kLayerNorm, {2, 1}), {2, 1, 3}).parameter_order.empty());
 }
 
 TEST(Lowering, BatchNormExtents) {
   const auto geometry = [](Layout layout, const Indices& shape) {
-    return Geometry(Plan(Channels(Method::kBatchNorm, layout), shape));
+    return Geometry(PlanOf(Channels(Method::kBatchNorm, layout), shape));
   };
   EXPECT_EQ(geometry(Layout::kChannelsFirst, {2, 4, 3, 5}), "1 2 4 15 rows");
   EXPECT_EQ(geometry(Layout::kChannelsLast, {2, 3, 5, 4}), "1 30 4 1 columns");
@@ -338,7 +331,7 @@ TEST(Lowering, BatchNormExtents) {
 
 TEST(Lowering, InstanceAndGroupNormExtents) {
   const auto geometry = [](Method method, Layout layout, const Indices& shape, int64_t groups) {
-    return Geometry(Plan(Channels(method, layout, groups), shape));
+    return Geometry(PlanOf(Channels(method, layout, groups), shape));
   };
   EXPECT_EQ(geometry(Method::kInstanceNorm, Layout::kChannelsFirst, {2, 4, 3, 5}, 1), "2 1 4 15 rows");
   EXPECT_EQ(geometry(Method::kInstanceNorm, Layout::kChannelsLast, {2, 3, 5, 4}, 1), "2 15 4 1 columns");
@@ -351,19 +344,19 @@ TEST(Lowering, InstanceAndGroupNormExtents) {
 
 TEST(Lowering, GroupNormAffineIndices) {
   GroupNormSpec spec = {.layout = Layout::kChannelsFirst, .num_groups = 2};
-  NormPlan plan = Plan({.attributes = spec}, {2, 6, 5});
+  NormPlan plan = PlanOf({.attributes = spec}, {2, 6, 5});
   EXPECT_EQ(plan.channels_per_keep1, 3);
   EXPECT_EQ(plan.channel_run, 5);
   spec.affine_per_group = true;
-  plan = Plan({.attributes = spec}, {2, 6, 5});
+  plan = PlanOf({.attributes = spec}, {2, 6, 5});
   EXPECT_EQ(plan.channels_per_keep1, 1);
   EXPECT_EQ(plan.channel_run, 15);
   spec.layout = Layout::kChannelsLast;
-  plan = Plan({.attributes = spec}, {2, 5, 6});
+  plan = PlanOf({.attributes = spec}, {2, 5, 6});
   EXPECT_EQ(plan.channels_per_keep1, 1);
   EXPECT_EQ(plan.channel_run, 3);
   spec.affine_per_group = false;
-  plan = Plan({.attributes = spec}, {2, 5, 6});
+  plan = PlanOf({.attributes = spec}, {2, 5, 6});
   EXPECT_EQ(plan.channels_per_keep1, 3);
   EXPECT_EQ(plan.channel_run, 1);
 }
@@ -382,17 +375,17 @@ void ExpectSameExecution(const NormPlan& a, const NormPlan& b) {
 TEST(Lowering, GroupNormOfOneGroupIsLayerNormOverChannelsAndSpace) {
   for (const Indices& shape : kChannelShapes) {
     const Indices trailing(shape.begin() + 1, shape.end());
-    ExpectSameExecution(Plan(Channels(Method::kGroupNorm, Layout::kChannelsFirst, 1), shape),
-                        Plan(Layered(trailing), shape));
+    ExpectSameExecution(PlanOf(Channels(Method::kGroupNorm, Layout::kChannelsFirst, 1), shape),
+                        PlanOf(Layered(trailing), shape));
   }
 }
 
 TEST(Lowering, GroupNormOfOneChannelAGroupIsInstanceNorm) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kBothLayouts) {
     for (const Indices& shape : kChannelShapes) {
       const int64_t channels = shape[ChannelAxisOf(layout, shape)];
-      const NormPlan group = Plan(Channels(Method::kGroupNorm, layout, channels), shape);
-      const NormPlan instance = Plan(Channels(Method::kInstanceNorm, layout), shape);
+      const NormPlan group = PlanOf(Channels(Method::kGroupNorm, layout, channels), shape);
+      const NormPlan instance = PlanOf(Channels(Method::kInstanceNorm, layout), shape);
       ExpectSameExecution(group, instance);
       EXPECT_EQ(WalkPlan(group), WalkPlan(instance));
     }
@@ -402,11 +395,11 @@ TEST(Lowering, GroupNormOfOneChannelAGroupIsInstanceNorm) {
 TEST(Lowering, LpNormOfAPowerIsThatOfTheOrderAndOneListedAxisIsTheAxis) {
   for (const int64_t order : {1, 2, 3}) {
     for (int64_t axis = -3; axis < 3; ++axis) {
-      const NormPlan by_order = Plan({.attributes = LpNormSpec{.order = order, .axis = axis}}, {4, 3, 8});
+      const NormPlan by_order = PlanOf({.attributes = LpNormSpec{.order = order, .axis = axis}}, {4, 3, 8});
       for (const LpNormSpec& same :
            {LpNormSpec{.axis = axis, .p = static_cast<double>(order)}, LpNormSpec{.order = order, .axes = {axis}},
             LpNormSpec{.order = 7, .axis = 1, .p = static_cast<double>(order), .axes = {axis}}}) {
-        const NormPlan plan = Plan({.attributes = same}, {4, 3, 8});
+        const NormPlan plan = PlanOf({.attributes = same}, {4, 3, 8});
         ExpectSameExecution(plan, by_order);
         EXPECT_EQ(plan.p, by_order.p);
         EXPECT_EQ(plan.precision, by_order.precision);
@@ -417,8 +410,8 @@ TEST(Lowering, LpNormOfAPowerIsThatOfTheOrderAndOneListedAxisIsTheAxis) {
 }
 
 TEST(Lowering, PRmsNormOfEverythingIsRmsNorm) {
-  const NormPlan partial = Plan({.attributes = PRmsNormSpec{.p = 1.0}}, {3, 7});
-  const NormPlan full = Plan({.attributes = RmsNormSpec()}, {3, 7});
+  const NormPlan partial = PlanOf({.attributes = PRmsNormSpec{.p = 1.0}}, {3, 7});
+  const NormPlan full = PlanOf({.attributes = RmsNormSpec()}, {3, 7});
   ExpectSameExecution(partial, full);
   EXPECT_EQ(WalkPlan(partial), WalkPlan(full));
   EXPECT_EQ(partial.k, 7);
@@ -426,17 +419,17 @@ TEST(Lowering, PRmsNormOfEverythingIsRmsNorm) {
 }
 
 TEST(Lowering, TrackingInstanceNormWithGivenStatisticsIsBatchNorm) {
-  for (const Layout layout : kLayouts) {
+  for (const Layout layout : kBothLayouts) {
     const NormSpec spec = {.attributes = InstanceNormSpec{.layout = layout, .track_running_statistics = true}};
     const PlanOptions given = {.given_statistics = true};
-    const NormPlan instance = Plan(spec, {2, 4, 3}, given);
-    const NormPlan batch = Plan(Channels(Method::kBatchNorm, layout), {2, 4, 3}, given);
+    const NormPlan instance = PlanOf(spec, {2, 4, 3}, given);
+    const NormPlan batch = PlanOf(Channels(Method::kBatchNorm, layout), {2, 4, 3}, given);
     ExpectSameExecution(instance, batch);
     EXPECT_EQ(instance.statistics_shape, batch.statistics_shape);
     EXPECT_TRUE(instance.given_statistics);
     // Training computes its own, per instance.
-    EXPECT_EQ(Geometry(Plan(spec, {2, 4, 3}, {.mode = Mode::kTraining})),
-              Geometry(Plan(Channels(Method::kInstanceNorm, layout), {2, 4, 3})));
+    EXPECT_EQ(Geometry(PlanOf(spec, {2, 4, 3}, {.mode = Mode::kTraining})),
+              Geometry(PlanOf(Channels(Method::kInstanceNorm, layout), {2, 4, 3})));
   }
 }
 

@@ -13,15 +13,10 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/strings.h"
 #include "kernels/cpu/backend.h"
+#include "tests/kernels/plan_of.h"
 
 namespace normd {
 namespace {
-
-NormPlan Plan(const NormSpec& spec, const std::vector<int64_t>& shape) {
-  absl::StatusOr<NormPlan> plan = MakePlan(spec, DType::kF32, shape, {});
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? *plan : NormPlan{};
-}
 
 TensorView View(const Shape& shape, DType dtype = DType::kF32) {
   static constexpr char kBytes[1] = {};  // never read
@@ -46,7 +41,7 @@ std::string WeightAnswer(const NormPlan& plan, const Shape& shape) {
 }
 
 TEST(CheckParameters, AcceptsEitherBothOrNone) {
-  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
+  const NormPlan plan = PlanOf({.attributes = RmsNormSpec()}, {2, 4});
   EXPECT_EQ(Answer(CheckParameters(plan, {})), "");
   EXPECT_EQ(Answer(CheckParameters(plan, {.weight = View({4})})), "");
   EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({4})})), "");
@@ -54,7 +49,7 @@ TEST(CheckParameters, AcceptsEitherBothOrNone) {
 }
 
 TEST(CheckParameters, NamesBothLengthsWhenTheyDiffer) {
-  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
+  const NormPlan plan = PlanOf({.attributes = RmsNormSpec()}, {2, 4});
   EXPECT_EQ(WeightAnswer(plan, {5}), "parameters.weight 5 4");
   EXPECT_EQ(WeightAnswer(plan, {0}), "parameters.weight 0 4");
   EXPECT_EQ(WeightAnswer(plan, {}), "parameters.weight 1 4");
@@ -62,7 +57,7 @@ TEST(CheckParameters, NamesBothLengthsWhenTheyDiffer) {
 }
 
 TEST(CheckParameters, TakesTheFlatFormOrTheMethodsShape) {
-  const NormPlan plan = Plan({.attributes = LayerNormSpec{.axes = {2, 1}}}, {2, 3, 4});
+  const NormPlan plan = PlanOf({.attributes = LayerNormSpec{.axes = {2, 1}}}, {2, 3, 4});
   EXPECT_EQ(WeightAnswer(plan, {12}), "");
   EXPECT_EQ(WeightAnswer(plan, {4, 3}), "");
   EXPECT_EQ(WeightAnswer(plan, {3, 4}), "parameters.weight.shape [3,4] [12] or [4,3]");
@@ -70,36 +65,36 @@ TEST(CheckParameters, TakesTheFlatFormOrTheMethodsShape) {
 }
 
 TEST(CheckParameters, NamesAFlatShapeOnce) {
-  const NormPlan plan = Plan({.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst}}, {3, 2, 5});
+  const NormPlan plan = PlanOf({.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst}}, {3, 2, 5});
   EXPECT_EQ(WeightAnswer(plan, {1, 2}), "parameters.weight.shape [1,2] [2]");
 }
 
 TEST(CheckParameters, KnowsTheLengthOfEveryMethod) {
   const Layout first = Layout::kChannelsFirst;
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = BatchNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = InstanceNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = BatchNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = InstanceNormSpec{.layout = first}}, {2, 6, 5}), {6}), "");
   GroupNormSpec group = {.layout = first, .num_groups = 3};
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {6}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {3}), "parameters.weight 3 6");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = group}, {2, 6, 5}), {6}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = group}, {2, 6, 5}), {3}), "parameters.weight 3 6");
   group.affine_per_group = true;
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {3}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = group}, {2, 6, 5}), {6}), "parameters.weight 6 3");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = LayerNormSpec{.normalized_shape = {6, 5}}}, {2, 6, 5}), {6, 5}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = PRmsNormSpec{.k = 2}}, {2, 6, 5}), {5}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = ScaleNormSpec()}, {2, 6, 5}), {1}), "");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = ScaleNormSpec()}, {2, 6, 5}), {5}), "parameters.weight 5 1");
-  EXPECT_EQ(WeightAnswer(Plan({.attributes = PowerNormSpec()}, {2, 6, 5}), {5}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = group}, {2, 6, 5}), {3}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = group}, {2, 6, 5}), {6}), "parameters.weight 6 3");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = LayerNormSpec{.normalized_shape = {6, 5}}}, {2, 6, 5}), {6, 5}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = PRmsNormSpec{.k = 2}}, {2, 6, 5}), {5}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = ScaleNormSpec()}, {2, 6, 5}), {1}), "");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = ScaleNormSpec()}, {2, 6, 5}), {5}), "parameters.weight 5 1");
+  EXPECT_EQ(WeightAnswer(PlanOf({.attributes = PowerNormSpec()}, {2, 6, 5}), {5}), "");
 }
 
 TEST(CheckParameters, RefusesBadShapesBeforeMultiplyingThem) {
-  const NormPlan plan = Plan({.attributes = RmsNormSpec()}, {2, 4});
+  const NormPlan plan = PlanOf({.attributes = RmsNormSpec()}, {2, 4});
   TensorView weight = View({4});
   weight.shape = {-2, -2};
   EXPECT_EQ(Answer(CheckParameters(plan, {.weight = weight})), "parameters.weight.shape[0] -2 at least 0");
 }
 
 TEST(CheckParameters, RefusesAnyForAMethodWithoutParameters) {
-  const NormPlan plan = Plan({.attributes = LpNormSpec()}, {2, 4});
+  const NormPlan plan = PlanOf({.attributes = LpNormSpec()}, {2, 4});
   EXPECT_EQ(Answer(CheckParameters(plan, {})), "");
   EXPECT_EQ(WeightAnswer(plan, {4}), "parameters.weight given absent");
   EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({0})})), "parameters.bias given absent");
@@ -182,7 +177,7 @@ TEST(ConvertParameters, TakesTheElementsInTheOrderThatIsAskedFor) {
 }
 
 TEST(ConvertParameters, TakesTheOrderOfAPlanWhoseAxesAreOutOfMemoryOrder) {
-  const NormPlan plan = Plan({.attributes = LayerNormSpec{.axes = {2, 1}}}, {2, 2, 3});
+  const NormPlan plan = PlanOf({.attributes = LayerNormSpec{.axes = {2, 1}}}, {2, 2, 3});
   // By axis 2, then axis 1; x lies the other way round.
   const HostParameters host = Converted({11, 12, 21, 22, 31, 32}, {}, 0, plan.parameter_order);
   EXPECT_EQ(host.weight, (std::vector<double>{11, 21, 31, 12, 22, 32}));

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/group_statistics.h"
+#include "tests/support/constants.h"
 #include "tests/support/oracle.h"
 #include "tests/support/random.h"
 #include "tests/support/wide.h"
@@ -19,8 +20,6 @@ namespace {
 using oracle::Abs;
 using oracle::Wide;
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kPowers[] = {1, 1.0000000000000002, 1.5, 2.5, 3, 10, 1e3, 1e6, 0x1p40, 1e15, 0x1p60, 1e30, 1e300};
 
 Wide Sum(DoublePair x) { return Wide(x.hi) + x.lo; }

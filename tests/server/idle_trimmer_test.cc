@@ -10,11 +10,10 @@
 #include "absl/time/clock.h"
 #include "server/obs/process.h"
 #include "server/process_setup.h"
+#include "tests/support/constants.h"
 
 namespace normd {
 namespace {
-
-constexpr int64_t kMiB = 1 << 20;
 
 class IdleTrimmerTest : public ::testing::Test {
  protected:

@@ -13,7 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace normd::testing {
+namespace normd {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
@@ -211,4 +211,4 @@ bool RawHttp2::LastHeadersContain(uint32_t stream, std::string_view text) const 
   return found != headers_.end() && found->second.find(text) != std::string::npos;
 }
 
-}  // namespace normd::testing
+}  // namespace normd

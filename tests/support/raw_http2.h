@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace normd::testing {
+namespace normd {
 
 struct Http2Frame {
   uint8_t type = 0;
@@ -78,6 +78,6 @@ class RawHttp2 {
   std::set<uint32_t> ended_;
 };
 
-}  // namespace normd::testing
+}  // namespace normd
 
 #endif  // NORMD_TESTS_SUPPORT_RAW_HTTP2_H_

@@ -70,7 +70,7 @@ ChunkReceiver::ChunkReceiver(uint64_t sequence, const std::vector<ChunkedTensor>
     incoming.tensor = tensor;
     if (!tensor.in_one_piece) continue;
     const auto size_bytes = static_cast<size_t>(tensor.size_bytes);
-    incoming.together = buffers == nullptr ? Buffer(size_bytes) : buffers->Take(size_bytes);
+    incoming.contiguous = buffers == nullptr ? Buffer(size_bytes) : buffers->Take(size_bytes);
   }
 }
 
@@ -125,7 +125,7 @@ absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::v
 
 void ChunkReceiver::Keep(std::vector<grpc::Slice> data, int64_t size_bytes, Incoming* incoming) {
   if (incoming->tensor.in_one_piece) {
-    std::byte* to = incoming->together.data() + incoming->received_bytes;
+    std::byte* to = incoming->contiguous.data() + incoming->received_bytes;
     for (const grpc::Slice& slice : data) {
       std::memcpy(to, slice.begin(), slice.size());
       to += slice.size();
@@ -148,7 +148,7 @@ absl::Status ChunkReceiver::IncompleteError() const {
 void ChunkReceiver::MoveTo(TensorSource* tensors) {
   for (Incoming& incoming : tensors_) {
     if (incoming.tensor.in_one_piece) {
-      tensors->AddChunked(incoming.tensor.field, std::move(incoming.together));
+      tensors->AddChunked(incoming.tensor.field, std::move(incoming.contiguous));
     } else {
       tensors->AddChunked(incoming.tensor.field, std::move(incoming.pieces));
     }

@@ -38,10 +38,10 @@ std::vector<grpc::Slice> JoinIfTiny(std::vector<grpc::Slice> slices, size_t size
   constexpr size_t kFewSlices = 64;
   constexpr size_t kTinyBytes = 1024;  // gRPC's own reads are of 8 KiB and more
   if (slices.size() <= kFewSlices || size_bytes / slices.size() >= kTinyBytes) return slices;
-  grpc::Slice together(size_bytes);
-  auto* to = const_cast<uint8_t*>(together.begin());
+  grpc::Slice contiguous(size_bytes);
+  auto* to = const_cast<uint8_t*>(contiguous.begin());
   for (const grpc::Slice& slice : slices) to = std::copy(slice.begin(), slice.end(), to);
-  return {together};
+  return {contiguous};
 }
 
 absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {

@@ -62,10 +62,10 @@ void TensorSource::AddChunked(std::string_view field, std::vector<ReceivedBytes>
   }
 }
 
-void TensorSource::AddChunked(std::string_view field, Buffer together) {
+void TensorSource::AddChunked(std::string_view field, Buffer contiguous) {
   Chunked& chunked = *FindChunked(field);
   chunked.awaited.clear();
-  chunked.pieces.together = std::move(together);
+  chunked.pieces.contiguous = std::move(contiguous);
 }
 
 std::vector<grpc::Slice> TensorSource::TakeSlices(const std::string& data) const {
@@ -111,8 +111,8 @@ TensorSource::Bytes TensorSource::FindBlock(size_t number, bool may_be_scattered
 }
 
 TensorSource::Bytes TensorSource::FindPieces(Pieces& pieces, bool may_be_scattered) {
-  if (pieces.together.data() != nullptr) {
-    return {pieces.together.data(), static_cast<int64_t>(pieces.together.size_bytes())};
+  if (pieces.contiguous.data() != nullptr) {
+    return {pieces.contiguous.data(), static_cast<int64_t>(pieces.contiguous.size_bytes())};
   }
   const absl::Span<const Segment> segments = pieces.segments;
   if (segments.empty()) return {};
@@ -120,9 +120,9 @@ TensorSource::Bytes TensorSource::FindPieces(Pieces& pieces, bool may_be_scatter
   if (segments.size() == 1) return {segments.front().data(), size};
   if (may_be_scattered) return {nullptr, size, segments};
   const auto size_bytes = static_cast<size_t>(size);
-  pieces.together = buffers_ == nullptr ? Buffer(size_bytes) : buffers_->Take(size_bytes);
-  GatherSegments(segments, 0, size, pieces.together.data());
-  return {pieces.together.data(), size};
+  pieces.contiguous = buffers_ == nullptr ? Buffer(size_bytes) : buffers_->Take(size_bytes);
+  GatherSegments(segments, 0, size, pieces.contiguous.data());
+  return {pieces.contiguous.data(), size};
 }
 
 absl::StatusOr<SharedBytes> TensorSource::FindOutput(const v1::SharedRange& range, std::string_view field) {

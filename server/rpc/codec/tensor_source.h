@@ -56,7 +56,7 @@ class TensorSource {
   void AwaitChunked(std::string_view field, int64_t size_bytes);
   // They have: the bytes in order, or in one piece. REQUIRES: as many as awaited.
   void AddChunked(std::string_view field, std::vector<ReceivedBytes> bytes);
-  void AddChunked(std::string_view field, Buffer together);
+  void AddChunked(std::string_view field, Buffer contiguous);
   // The bytes of a chunk of this message, which `data` is the field of, as slices that outlive the source.
   std::vector<grpc::Slice> TakeSlices(const std::string& data) const;
 
@@ -80,7 +80,7 @@ class TensorSource {
   // A tensor's bytes as they came, and in one piece once somebody needed that.
   struct Pieces {
     std::vector<Segment> segments;
-    Buffer together;
+    Buffer contiguous;
   };
   struct Chunked {
     std::string_view field;

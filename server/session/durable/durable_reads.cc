@@ -103,7 +103,7 @@ std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& r
   std::map<std::string, RowVersion> known;
   MutexLock lock(mu_);
   for (const GetRead& read : reads) {
-    const ResidentSession* const resident = read.whole ? nullptr : residents_.Find(read.id, now);
+    const ResidentSession* const resident = read.whole ? nullptr : cache_.Find(read.id, now);
     const RowVersion version = resident == nullptr ? RowVersion() : resident->version;
     const auto [found, is_new] = known.emplace(read.id, version);
     // One of the reads needs all of the row.
@@ -130,7 +130,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     const bool published_meanwhile = loading->second;
     loading_.erase(loading);
     if (row != nullptr && row->left_out) return std::nullopt;
-    ResidentSession* const resident = residents_.Find(id, now);
+    ResidentSession* const resident = cache_.Find(id, now);
     if (row != nullptr && row->unchanged) {
       const bool as_new = resident != nullptr && resident->version.key == row->version.key &&
                           resident->version.revision >= row->version.revision;
@@ -142,7 +142,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     came_back = resident == nullptr;
     if (came_back || resident->version != row->version) {
       ResidentSession loaded = {*parsed, row->version, now};
-      residents_.Put(id, &loaded, now);
+      cache_.Put(id, &loaded, now);
       ++stats_.loads;
     }
   }

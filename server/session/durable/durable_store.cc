@@ -31,8 +31,8 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       list_table_(std::move(tables.lister)),
       check_table_(std::move(tables.checker)),
       last_sweep_(std::chrono::steady_clock::now()),
-      residents_(options_.max_resident_bytes),
-      answers_(std::make_unique<CallbackThreads>(options_.callback_threads)) {
+      cache_(options_.max_resident_bytes),
+      callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)) {
   stats_.sessions = totals.sessions;
   stats_.bytes = totals.bytes;
   if (check_table_ != nullptr) {
@@ -64,7 +64,7 @@ DurableStore::~DurableStore() {
     }
     checker_.join();
   }
-  answers_.reset();
+  callbacks_.reset();
 }
 
 bool DurableStore::file_checked() const {
@@ -94,9 +94,9 @@ absl::Status DurableStore::MissingRow() const {
 StoreStats DurableStore::stats() const {
   MutexLock lock(mu_);
   StoreStats stats = stats_;
-  stats.resident_sessions = residents_.size();
-  stats.resident_bytes = residents_.bytes();
-  stats.evictions = residents_.evictions();
+  stats.resident_sessions = cache_.size();
+  stats.resident_bytes = cache_.bytes();
+  stats.evictions = cache_.evictions();
   stats.queued = static_cast<int64_t>(changes_.size());
   stats.file_damaged = !file_damage_.ok();
   stats.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
@@ -230,14 +230,14 @@ void DurableStore::EnqueueRead(GetRead read) {
 
 SessionPtr DurableStore::FindResident(const std::string& id, absl::Duration max_staleness, absl::Time now) {
   MutexLock lock(mu_);
-  const ResidentSession* const resident = residents_.Find(id, now);
+  const ResidentSession* const resident = cache_.Find(id, now);
   if (resident == nullptr) return nullptr;
   if (shared_ && (max_staleness <= absl::ZeroDuration() || now - resident->read_time > max_staleness)) return nullptr;
   return resident->stored.published;
 }
 
 void DurableStore::Post(std::string_view id, Answer answer) {
-  answers_->Post(answers_->ThreadOf(id), std::move(answer));
+  callbacks_->Post(callbacks_->ThreadOf(id), std::move(answer));
 }
 
 }  // namespace normd

@@ -96,7 +96,7 @@ class DurableStore : public SessionStore {
   void Import(std::string id, std::string record, Done<SessionPtr> done) override;
 
  private:
-  // Rows that one Load() of the table may bring; sessions beyond it wait for the next one.
+  // Bytes of rows that one Load() of the table may bring; sessions beyond it wait for the next one.
   static constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 
   using Answer = CallbackThreads::Answer;
@@ -228,7 +228,7 @@ class DurableStore : public SessionStore {
   int64_t changes_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<GetRead> reads_ ABSL_GUARDED_BY(mu_);
   std::deque<ListRead> lists_ ABSL_GUARDED_BY(mu_);
-  SessionCache residents_ ABSL_GUARDED_BY(mu_);
+  SessionCache cache_ ABSL_GUARDED_BY(mu_);
   // The sessions that the reader reads now; true: the writer has published the session meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_ ABSL_GUARDED_BY(mu_);
@@ -240,7 +240,7 @@ class DurableStore : public SessionStore {
   absl::Status file_damage_ ABSL_GUARDED_BY(mu_);
   bool file_checked_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::unique_ptr<CallbackThreads> answers_;
+  std::unique_ptr<CallbackThreads> callbacks_;
   std::thread writer_, reader_, lister_, checker_;
 };
 

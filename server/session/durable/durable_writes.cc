@@ -18,8 +18,6 @@ namespace {
 // Limits of one transaction: enough changes to share a flush, but not so many bytes that an answer waits for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
-// Bytes of sessions that a group reads. The changes of further sessions wait for the next group.
-constexpr int64_t kMaxLoadBytes = int64_t{64} << 20;
 // Attempts at a change that loses against other replicas; each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
@@ -119,7 +117,7 @@ void DurableStore::TryAgain(std::vector<Change> changes) {
   const bool alone = changes_.empty();
   for (auto change = changes.rbegin(); change != changes.rend(); ++change) {
     attempts = std::max(attempts, change->attempts);
-    residents_.Erase(change->id);  // the session is read anew
+    cache_.Erase(change->id);  // the session is read anew
     changes_.emplace_front(std::move(*change), 0);
   }
   // A random pause, because replicas that lose against each other at the same pace would do so again.
@@ -173,9 +171,9 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   });
   // Replaced snapshots are freed on a callback thread that is awake for this group anyway, and not on this thread, for
   // which everybody waits.
-  const size_t awake = changes.empty() ? 0 : answers_->ThreadOf(changes.front().id);
+  const size_t awake = changes.empty() ? 0 : callbacks_->ThreadOf(changes.front().id);
   AnswerAll(std::move(changes));
-  answers_->Post(awake, [replaced = std::move(group.sessions())] {});
+  callbacks_->Post(awake, [replaced = std::move(group.sessions())] {});
   return again;
 }
 
@@ -184,7 +182,7 @@ absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* conne
   if (current == *connection) return false;
   *connection = current;
   MutexLock lock(mu_);
-  residents_.Clear();
+  cache_.Clear();
   return true;
 }
 
@@ -233,7 +231,7 @@ std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> cha
   MutexLock lock(mu_);
   for (const Change& change : changes) {
     if (group->Has(change.id) || asked.count(change.id) > 0) continue;
-    ResidentSession* const resident = fresh ? nullptr : residents_.Find(change.id, now);
+    ResidentSession* const resident = fresh ? nullptr : cache_.Find(change.id, now);
     if (resident == nullptr) {
       asked.insert(change.id);
       missing.push_back({change.id, {}});
@@ -276,27 +274,27 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   stats_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
   stats_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
   if (session->expired) ++stats_.expired;
-  if (!exists) return residents_.Erase(id);
+  if (!exists) return cache_.Erase(id);
   // Another server may have written a newer version already, and the reader seen it.
-  const ResidentSession* const there = residents_.Find(id, now);
+  const ResidentSession* const there = cache_.Find(id, now);
   if (there != nullptr && there->version.key == session->new_row.key &&
       there->version.revision > session->new_row.revision) {
     return;
   }
   ResidentSession resident = {std::move(session->stored), session->new_row, now};
-  residents_.Put(id, &resident, now);
+  cache_.Put(id, &resident, now);
   session->stored = std::move(resident.stored);  // freed with the group
 }
 
 void DurableStore::PutBack(const std::string& id, WorkingSession* session, absl::Time now) {
   // Does not replace what the reader has put there since.
-  ResidentSession* const resident = session->cached ? residents_.Find(id, now) : nullptr;
+  ResidentSession* const resident = session->cached ? cache_.Find(id, now) : nullptr;
   if (resident != nullptr && resident->version == session->row) resident->stored = std::move(session->stored);
 }
 
 void DurableStore::Forget(const std::string& id) {
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
-  residents_.Erase(id);
+  cache_.Erase(id);
 }
 
 void DurableStore::GiveBack(ChangeGroup* group) {
@@ -341,7 +339,7 @@ void DurableStore::Sweep() {
   int64_t evicted = 0;
   {
     MutexLock lock(mu_);
-    evicted = residents_.EvictIdle(clock_->Now() - options_.idle_timeout);
+    evicted = cache_.EvictIdle(clock_->Now() - options_.idle_timeout);
   }
   if (evicted > 0 && options_.observer.on_evicted != nullptr) options_.observer.on_evicted(evicted);
   DropExpired();
@@ -381,15 +379,15 @@ TableTotals DurableStore::Totals() const {
 void DurableStore::AnswerAll(std::vector<Change> changes) {
   if (changes.empty()) return;
   for (Change& change : changes) change.result.durability = options_.durability;
-  std::vector<std::vector<Change>> lanes(answers_->size());
+  std::vector<std::vector<Change>> by_thread(callbacks_->size());
   if (changes.size() == 1) {
-    lanes[answers_->ThreadOf(changes.front().id)] = std::move(changes);
+    by_thread[callbacks_->ThreadOf(changes.front().id)] = std::move(changes);
   } else {
-    for (Change& change : changes) lanes[answers_->ThreadOf(change.id)].push_back(std::move(change));
+    for (Change& change : changes) by_thread[callbacks_->ThreadOf(change.id)].push_back(std::move(change));
   }
-  for (size_t lane = 0; lane < lanes.size(); ++lane) {
-    if (lanes[lane].empty()) continue;
-    answers_->Post(lane, [changes = std::move(lanes[lane])]() mutable {
+  for (size_t thread = 0; thread < by_thread.size(); ++thread) {
+    if (by_thread[thread].empty()) continue;
+    callbacks_->Post(thread, [changes = std::move(by_thread[thread])]() mutable {
       for (Change& change : changes) change.Answer();
     });
   }

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/engine/fixtures.h"
+#include "tests/support/constants.h"
 
 namespace normd {
 namespace {
@@ -16,8 +17,6 @@ using engine_test::LayerSpec;
 using session_test::BatchSpec;
 using session_test::PowerSpec;
 using ::testing::IsEmpty;
-
-const double kNan = std::numeric_limits<double>::quiet_NaN();
 
 class EngineRefusalTest : public engine_test::EngineFixture {
  protected:

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/errors.h"
 #include "tests/server/session/fixtures.h"
+#include "tests/support/constants.h"
 #include "tests/support/oracle_state.h"
 
 namespace normd {
@@ -18,9 +19,6 @@ using session_test::MomentsOf;
 using session_test::PowerSpec;
 using ::testing::DoubleEq;
 using ::testing::ElementsAre;
-
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-const double kInf = std::numeric_limits<double>::infinity();
 
 NormSpec TrackingInstanceNorm(const RunningSpec& running = {}) {
   return {.attributes =

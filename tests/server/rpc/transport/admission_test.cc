@@ -6,11 +6,10 @@
 
 #include "gtest/gtest.h"
 #include "kernels/base/errors.h"
+#include "tests/support/constants.h"
 
 namespace normd::rpc {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 std::string FieldOf(const absl::Status& status) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

@@ -6,11 +6,10 @@
 
 #include "gtest/gtest.h"
 #include "server/base/steady_time.h"
+#include "tests/support/constants.h"
 
 namespace normd::rpc {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 class ReadLimiterTest : public testing::Test {
  protected:

@@ -3,11 +3,11 @@
 #include <optional>
 
 #include "gtest/gtest.h"
+#include "tests/support/constants.h"
 
 namespace normd::rpc {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr TransferLimits kLimits = {.grace = absl::Seconds(10), .bytes_per_second = kMiB};
 
 TEST(TransferWatchTest, NobodyIsTooSlowWithinTheGrace) {

@@ -12,6 +12,7 @@
 #include "normd/store/v1/record.pb.h"
 #include "proto/wire/crc32c.h"
 #include "tests/server/session/fixtures.h"
+#include "tests/support/constants.h"
 
 namespace normd {
 namespace {
@@ -71,8 +72,6 @@ std::string Field(const NormSpec& spec, const std::function<void(Record&)>& chan
 
 const NormSpec kBatch = session_test::BatchSpec({.momentum = 0.3});
 const NormSpec kPower = session_test::PowerSpec(1);
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
 TEST(RecordTest, EverySessionComesBackAsItWas) {
   for (const NormSpec& spec : {kBatch, kPower}) {
     const StoredSession stored = Sample(spec);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/lowering.h"
 #include "kernels/methods.h"
+#include "tests/kernels/plan_of.h"
 #include "tests/kernels/plan_walk.h"
 #include "tests/support/spec.h"
 
@@ -19,19 +20,11 @@ namespace {
 using ::testing::ElementsAre;
 using Indices = std::vector<int64_t>;
 
-constexpr Layout kLayouts[] = {Layout::kChannelsFirst, Layout::kChannelsLast};
-
-NormPlan Plan(const NormSpec& spec, const Indices& shape, const PlanOptions& options = {}) {
-  absl::StatusOr<NormPlan> plan = MakePlan(spec, DType::kF32, shape, options);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? *plan : NormPlan{};
-}
-
 // ---- Attributes ----
 
 TEST(MakePlan, DefaultsComeFromTheTableOfMethods) {
   for (const Method method : kAllMethods) {
-    const NormPlan plan = Plan(MinimalSpec(method), {2, 4});
+    const NormPlan plan = PlanOf(MinimalSpec(method), {2, 4});
     EXPECT_EQ(plan.eps, Info(method).default_eps);
     EXPECT_EQ(plan.eps_mode, Info(method).default_eps_mode);
     EXPECT_EQ(plan.cast_order, CastOrder::kAffineThenCast);
@@ -45,7 +38,7 @@ TEST(MakePlan, GivenAttributesWin) {
   spec.eps = 0.25;
   spec.eps_mode = EpsMode::kClampRoot;
   spec.cast_order = CastOrder::kCastThenAffine;
-  const NormPlan plan = Plan(spec, {2, 4});
+  const NormPlan plan = PlanOf(spec, {2, 4});
   EXPECT_EQ(plan.eps, 0.25);
   EXPECT_EQ(plan.eps_mode, EpsMode::kClampRoot);
   EXPECT_EQ(plan.cast_order, CastOrder::kCastThenAffine);
@@ -56,7 +49,7 @@ TEST(MakePlan, EpsMayBeZeroAndMinusZeroIsZero) {
     for (const double eps : {0.0, -0.0}) {
       NormSpec spec = MinimalSpec(method);
       spec.eps = eps;
-      const NormPlan plan = Plan(spec, {2, 4});
+      const NormPlan plan = PlanOf(spec, {2, 4});
       EXPECT_EQ(plan.eps, 0.0);
       EXPECT_FALSE(std::signbit(plan.eps));
     }
@@ -76,7 +69,7 @@ TEST(MakePlan, StatisticsAreF32ButOfF64Tensors) {
 
 TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
   for (const Method method : kAllMethods) {
-    for (const Layout layout : kLayouts) {
+    for (const Layout layout : kBothLayouts) {
       for (const Indices& shape : {Indices{0, 4}, Indices{2, 0}, Indices{1, 0}, Indices{0, 4, 3}, Indices{2, 0, 3},
                                    Indices{2, 4, 0}, Indices{0, 0, 0}, Indices{2, 4, 0, 5}}) {
         for (const Mode mode : {Mode::kInference, Mode::kTraining}) {
@@ -84,7 +77,7 @@ TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
           SetLayout(&spec, layout);
           const int64_t channels = shape[static_cast<size_t>(ChannelAxis(layout, static_cast<int64_t>(shape.size())))];
           if (method == Method::kGroupNorm && channels == 0) continue;  // refused: more groups than channels
-          const NormPlan plan = Plan(spec, shape, {.mode = mode});
+          const NormPlan plan = PlanOf(spec, shape, {.mode = mode});
           EXPECT_EQ(plan.elements, 0);
           EXPECT_EQ(plan.keep0 * plan.reduce0 * plan.keep1 * plan.reduce1, 0);
           EXPECT_GE(plan.channel_run, 1);
@@ -96,7 +89,7 @@ TEST(MakePlan, EmptyTensorsArePlannedForEveryMethodAndAxis) {
 }
 
 TEST(MakePlan, AnEmptyNormalizedShapeExtentIsFine) {
-  const NormPlan plan = Plan({.attributes = LayerNormSpec{.normalized_shape = {0}}}, {3, 0});
+  const NormPlan plan = PlanOf({.attributes = LayerNormSpec{.normalized_shape = {0}}}, {3, 0});
   EXPECT_EQ(Geometry(plan), "3 1 1 0 rows");
   EXPECT_EQ(plan.parameter_length, 0);
   EXPECT_THAT(plan.statistics_shape, ElementsAre(3));
@@ -104,7 +97,7 @@ TEST(MakePlan, AnEmptyNormalizedShapeExtentIsFine) {
 
 TEST(MakePlan, AnEmptyTensorMayHaveHugeAxes) {
   const int64_t huge = int64_t{1} << 29;
-  const NormPlan plan = Plan({.attributes = LayerNormSpec{.axes = {2, 1}}}, {0, huge, huge});
+  const NormPlan plan = PlanOf({.attributes = LayerNormSpec{.axes = {2, 1}}}, {0, huge, huge});
   EXPECT_THAT(plan.parameter_order.extents, ElementsAre(huge, huge));
   EXPECT_THAT(plan.parameter_order.strides, ElementsAre(1, huge));
   EXPECT_EQ(plan.parameter_length, huge * huge);
@@ -112,10 +105,10 @@ TEST(MakePlan, AnEmptyTensorMayHaveHugeAxes) {
 
 TEST(MakePlan, IndicesAreOf64Bits) {
   const int64_t billions = int64_t{3} << 31;
-  EXPECT_EQ(Geometry(Plan({.attributes = RmsNormSpec()}, {billions, 3})), std::to_string(billions) + " 1 1 3 rows");
-  EXPECT_EQ(Plan({.attributes = RmsNormSpec()}, {2, billions}).elements, 2 * billions);
+  EXPECT_EQ(Geometry(PlanOf({.attributes = RmsNormSpec()}, {billions, 3})), std::to_string(billions) + " 1 1 3 rows");
+  EXPECT_EQ(PlanOf({.attributes = RmsNormSpec()}, {2, billions}).elements, 2 * billions);
   const NormSpec batch = {.attributes = BatchNormSpec{.layout = Layout::kChannelsLast}};
-  EXPECT_EQ(Geometry(Plan(batch, {1 << 20, 1 << 20, 1 << 10})), "1 1099511627776 1024 1 columns");
+  EXPECT_EQ(Geometry(PlanOf(batch, {1 << 20, 1 << 20, 1 << 10})), "1 1099511627776 1024 1 columns");
 }
 
 // ---- RunningSpec ----
@@ -195,11 +188,11 @@ TEST(PartialLength, IsExactForTheLongestRows) {
 
 TEST(PartialLength, ReachesThePlan) {
   PRmsNormSpec partial = {.p = 0.07};
-  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).statistic_reduce1, 7);
+  EXPECT_EQ(PlanOf({.attributes = partial}, {2, 100}).statistic_reduce1, 7);
   partial.p = 0.071;
-  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).k, 8);
+  EXPECT_EQ(PlanOf({.attributes = partial}, {2, 100}).k, 8);
   partial.k_rounding = KRounding::kFloor;
-  EXPECT_EQ(Plan({.attributes = partial}, {2, 100}).k, 7);
+  EXPECT_EQ(PlanOf({.attributes = partial}, {2, 100}).k, 7);
 }
 
 }  // namespace
