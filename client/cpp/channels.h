@@ -1,5 +1,6 @@
-// Inside of Client: its two connections and the loop that every unary call runs in. Included by client.cc, sessions.cc,
-// normalize_stream.cc, chunked_call.cc and cuda_region.cc alone, so that callers of client.h compile without gRPC.
+// The inside of Client: its two connections, and the loop that runs every unary call. Only sources of this library
+// include it, so that users of client.h compile without gRPC. Threads: Client::Channels is safe from any thread.
+// Ownership: a Client owns one.
 #ifndef NORMD_CLIENT_CPP_CHANNELS_H_
 #define NORMD_CLIENT_CPP_CHANNELS_H_
 
@@ -27,13 +28,14 @@ inline absl::Status FromGrpc(const grpc::Status& status) {
   return MakeStatus(status.error_code(), status.error_message(), status.error_details());
 }
 
-// Tells the server how much is to come, so that it can refuse before it is sent. Small calls are not worth the words.
+// Tells the server the size of a large request, so that it can refuse the request before it is sent. Small calls are
+// not worth the metadata.
 inline void Announce(const ClientOptions& options, size_t request_bytes, grpc::ClientContext* context) {
   if (static_cast<int64_t>(request_bytes) < options.large_message_bytes) return;
   context->AddMetadata(wire::kMessageBytesKey, std::to_string(request_bytes));
 }
 
-// A channel to `target` with a connection of its own. Those of one target have an `index` each.
+// A channel to `target` with a connection of its own. Channels to the same target need different `index` values.
 inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
@@ -41,14 +43,14 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, con
   // Channels with equal arguments would share one connection.
   arguments.SetInt("normd.connection", index);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // A restarted server is found again within the retries of one call. (GRPC_ARG_MIN_RECONNECT_BACKOFF_MS stays at its
-  // default: in this release it is also how long one connection attempt may take.)
+  // A restarted server is found again within the retries of one call. GRPC_ARG_MIN_RECONNECT_BACKOFF_MS keeps its
+  // default, because in this release it also bounds the time of one connection attempt.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// gRPC's form of a point in time; the far future for InfiniteFuture.
+// Converts to gRPC's deadline. InfiniteFuture becomes the largest time point.
 inline std::chrono::system_clock::time_point ToDeadline(absl::Time when) {
   return when == absl::InfiniteFuture() ? std::chrono::system_clock::time_point::max() : absl::ToChronoTime(when);
 }
@@ -56,7 +58,7 @@ inline std::chrono::system_clock::time_point ToDeadline(absl::Time when) {
 }  // namespace client
 
 struct Client::Channels {
-  // Stubs of one connection.
+  // A channel and the stubs that use it.
   struct Connection {
     explicit Connection(const std::shared_ptr<grpc::Channel>& to)
         : channel(to),
@@ -66,7 +68,8 @@ struct Client::Channels {
           health(grpc::health::v1::Health::NewStub(to)) {}
 
     const std::shared_ptr<grpc::Channel> channel;
-    const grpc::internal::RpcMethod normalize_method;  // as the stub has it, for messages that are slices already
+    // The method as the generated stub has it, for messages that are already slices.
+    const grpc::internal::RpcMethod normalize_method;
     const std::unique_ptr<v1::Normalizer::Stub> normalizer;
     const std::unique_ptr<v1::Sessions::Stub> sessions;
     const std::unique_ptr<grpc::health::v1::Health::Stub> health;
@@ -84,19 +87,19 @@ struct Client::Channels {
   client::RetryBudget budget;
 
   std::mutex mu;
-  std::optional<v1::Limits> limits;  // guarded by mu; absent until they were asked for
+  std::optional<v1::Limits> limits;  // guarded by mu; absent until asked for
 };
 
 namespace client {
 
-// What a call may cost: its own limits, and what all calls of the client share.
+// The limits of one call: its own options, and the retry budget that all calls of the client share.
 struct CallLimits {
   const ClientOptions& options;
   RetryBudget& budget;
 };
 
 // Runs `call(context, response)` until it succeeds, fails for good, or the deadline or the end of the retry budget is
-// near. `safe`: it may run again.
+// near. `safe`: the call may be repeated.
 template <typename Response, typename Call>
 absl::StatusOr<Response> RunUnary(const CallLimits& limits, bool safe, Call call) {
   const ClientOptions& options = limits.options;

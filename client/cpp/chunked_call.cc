@@ -1,4 +1,4 @@
-// Client::NormalizeChunked: one call on a stream of its own, its tensors in chunks.
+// Client::NormalizeChunked: one call on a stream of its own, with its tensors in chunks.
 #include <atomic>
 #include <thread>
 
@@ -12,16 +12,16 @@ using Stream = grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamResponse>;
 
 constexpr uint64_t kSequence = 1;
 
-// The reading half: runs on a thread of its own, so that an answer which comes early ends the sending.
+// Reads the stream on a thread of its own, so that an early answer ends the sending.
 class Receiver {
  public:
   Receiver(grpc::ClientContext* context, Stream* stream)
       : context_(context), stream_(stream), thread_([this] { Run(); }) {}
 
-  // Whether there is nothing to send any more.
+  // True if nothing needs to be sent any more.
   bool answered() const { return answered_.load(std::memory_order_acquire); }
 
-  // After the half-close: the whole reply, or why there is none.
+  // Call after the half-close. Returns the whole reply, or the reason why there is none.
   grpc::Status Finish(v1::NormalizeResponse* response) {
     thread_.join();
     grpc::Status status = stream_->Finish();
@@ -35,7 +35,7 @@ class Receiver {
  private:
   void Run() {
     for (v1::StreamResponse message; stream_->Read(&message);) {
-      if (!failure_.ok()) continue;  // Finish needs every message read
+      if (!failure_.ok()) continue;  // gRPC finishes only when every message was read
       failure_ = Take(message);
       if (!failure_.ok()) context_->TryCancel();
       answered_.store(true, std::memory_order_release);
@@ -55,12 +55,12 @@ class Receiver {
   grpc::ClientContext* const context_;
   Stream* const stream_;
   std::atomic<bool> answered_{false};
-  client::ReplyJoiner joiner_{kSequence};  // the thread's until it is joined, as is failure_
+  client::ReplyJoiner joiner_{kSequence};  // for thread_ alone until it is joined, and so is failure_
   grpc::Status failure_;
   std::thread thread_;
 };
 
-// Stops early when there is an answer, or nobody reads.
+// Sends a tensor's data. Stops early when there is an answer or the stream is broken.
 void SendData(const v1::Tensor& tensor, size_t chunk_bytes, const Receiver& receiver, Stream* stream) {
   if (!tensor.has_data()) return;
   v1::StreamRequest message;

@@ -10,12 +10,12 @@
 namespace normd::client {
 namespace {
 
-// As large as servers send them: see kSentChunkBytes there. Nothing is gained by larger ones.
+// The size of the chunks that servers send (kSentChunkBytes there). Larger chunks gain nothing.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr int64_t kSmallestChunkBytes = 256;
-constexpr int64_t kOtherFieldsBytes = 256;  // of the message around a chunk's data
+constexpr int64_t kOtherFieldsBytes = 256;  // the other fields of a chunk's message
 
-// What is not data stays as it is.
+// Only a `data` payload becomes `chunked`; other payloads stay as they are.
 void NameAsChunked(const v1::Tensor& from, v1::Tensor* to) {
   if (from.has_data()) to->mutable_chunked()->set_size_bytes(from.data().size());
 }

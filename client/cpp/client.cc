@@ -13,7 +13,9 @@ namespace {
 
 using client::RunUnary;
 
-constexpr size_t kUnaskedBytes = 4 << 20;  // gRPC's own limit, which hardly a server goes below
+// Requests up to this size are sent without asking for the server's limit: gRPC's own default, and few servers set
+// less.
+constexpr size_t kUnaskedBytes = 4 << 20;
 
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
   constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
@@ -42,12 +44,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   return std::unique_ptr<Client>(new Client(target, options, std::move(channels)));
 }
 
-// A caller's own blocks and those of calls have nothing to do with each other: the latter may be given up at any time.
+// Blocks of callers and blocks of calls come from separate arenas, because the arena of calls may be abandoned at any
+// time.
 struct Client::Sharing {
   explicit Sharing(const std::string& target)
       : blocks(target, {}), call_blocks(target, {.timeout = kPatience}), calls(&call_blocks) {}
 
-  static constexpr absl::Duration kPatience = absl::Seconds(1);  // of a call, which can do without
+  // How long a call waits for shared memory, which it can do without.
+  static constexpr absl::Duration kPatience = absl::Seconds(1);
   client::SharedMemory blocks, call_blocks;
   client::SharedCalls calls;
 };
@@ -117,7 +121,7 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions&
 
 bool Client::MustGoInChunks(size_t request_bytes) {
   if (request_bytes <= kUnaskedBytes) return false;
-  // A server that does not say takes the message, or refuses it by itself.
+  // If the server does not tell its limits, the message is sent; the server takes or refuses it.
   const absl::StatusOr<v1::Limits> limits = GetLimits();
   const bool fits = !limits.ok() || static_cast<int64_t>(request_bytes) <= limits->max_message_bytes();
   return !fits && limits->max_tensor_bytes() > 0;

@@ -22,18 +22,18 @@ void SetRange(const CudaBlock& block, v1::SharedRange* range) {
 
 }  // namespace
 
-// One RegisterRegion call, open for as long as the region is. A queue instead of a blocking read, so that waiting for
-// the answer has an end, and a call that has ended is noticed without a thread.
+// One RegisterRegion call, which stays open as long as the region. A completion queue instead of a blocking read, so
+// that waiting for the answer ends at the deadline, and so that the end of the call is noticed without a thread.
 struct CudaRegion::Call {
   explicit Call(const std::shared_ptr<grpc::Channel>& to) : stub(v1::SharedMemory::NewStub(to)) {}
   ~Call();
 
-  // The name that the server gave.
+  // Returns the name that the server gave.
   absl::StatusOr<std::string> Register(const CudaMemory& memory, absl::Time deadline);
   bool registered();
-  // Waits for the operation under way. False: not until `deadline`. `ok`: how it went.
+  // Waits for the operation in progress; false if it did not complete by `deadline`. `ok` is the operation's result.
   bool Await(absl::Time deadline, bool* ok);
-  // How the call ended. REQUIRES: no operation is under way.
+  // The final status of the call. REQUIRES: no operation is in progress.
   grpc::Status Finish();
 
   const std::unique_ptr<v1::SharedMemory::Stub> stub;
@@ -43,7 +43,7 @@ struct CudaRegion::Call {
   v1::RegisterRegionResponse response;
 
   std::mutex mu;
-  bool pending = false;  // guarded by mu, once the region is made: an operation is under way
+  bool pending = false;  // an operation is in progress; guarded by mu once the region is made
 };
 
 bool CudaRegion::Call::Await(absl::Time deadline, bool* ok) {
@@ -80,7 +80,7 @@ absl::StatusOr<std::string> CudaRegion::Call::Register(const CudaMemory& memory,
     reader->Read(&response, this);
   }
   std::string name = response.region();
-  // There is no second answer: this ends when the call does.
+  // The server sends no second answer: this read completes when the call ends.
   pending = true;
   reader->Read(&response, this);
   return name;
@@ -89,7 +89,8 @@ absl::StatusOr<std::string> CudaRegion::Call::Register(const CudaMemory& memory,
 bool CudaRegion::Call::registered() {
   const std::lock_guard<std::mutex> lock(mu);
   bool ok = false;
-  if (pending) Await(absl::UnixEpoch(), &ok);  // not at all: gRPC takes the infinite past for another time
+  // A time in the past, so that Await only polls. gRPC misreads the infinite past.
+  if (pending) Await(absl::UnixEpoch(), &ok);
   return pending;
 }
 
@@ -117,11 +118,11 @@ void SetShared(const CudaBlock& block, v1::OutputRequest* output) { SetRange(blo
 }  // namespace client
 
 namespace {
-constexpr int kRegionConnection = 2;  // after those for calls
+constexpr int kRegionConnection = 2;  // 0 and 1 are the connections for calls
 }
 
 absl::StatusOr<std::unique_ptr<client::CudaRegion>> Client::RegisterCuda(const client::CudaMemory& memory) {
-  // A connection of its own: open calls count against what one may have at a time.
+  // A connection of its own, because open calls count against the number of calls that a connection may have at a time.
   auto call = std::make_unique<client::CudaRegion::Call>(client::MakeChannel(target_, options_, kRegionConnection));
   absl::StatusOr<std::string> name = call->Register(memory, absl::Now() + options_.deadline);
   if (!name.ok()) return name.status();

@@ -1,7 +1,24 @@
-// Memory of a CUDA device shared with a server on the same machine: tensors that are there already are normalised
-// there, and neither they nor the results leave the device. This library knows no CUDA: it takes what
-// cudaIpcGetMemHandle gives. In the path: made by Client::RegisterCuda, named by requests with SetShared. Threads:
-// every method is safe from any thread. A region may outlive its Client.
+// Memory of a CUDA device shared with a server on the same machine: tensors are normalised where they lie, and neither
+// they nor the results leave the device. The library needs no CUDA; it takes the bytes of the handle.
+//
+//   const uint64_t bytes = 256 * 1024 * sizeof(float);
+//   void* memory = nullptr;                                          // x, and y behind it
+//   cudaMalloc(&memory, 2 * bytes);
+//   cudaIpcMemHandle_t handle;
+//   cudaIpcGetMemHandle(&handle, memory);
+//   const std::unique_ptr<normd::client::CudaRegion> region =
+//       client->RegisterCuda({.ipc_handle = std::string(handle.reserved, sizeof(handle)), .size_bytes = 2 * bytes})
+//           .value();
+//   normd::client::SetShared({region.get(), 0, bytes}, request.mutable_x());  // dtype and shape as always
+//   normd::v1::OutputRequest* output = request.add_outputs();
+//   output->set_kind(normd::v1::OUTPUT_KIND_Y);
+//   normd::client::SetShared({region.get(), bytes, bytes}, output);
+//   cudaStreamSynchronize(stream);                                   // x is written: the server waits for no stream
+//   const auto response = client->Normalize(request);                // y is on the device, in memory + bytes
+//
+// In the path: Client::RegisterCuda makes a region; requests name its parts with SetShared.
+// Threads: every method is safe from any thread.
+// Ownership: the caller owns the memory, which must outlive the region. A region may outlive its Client.
 #ifndef NORMD_CLIENT_CPP_CUDA_REGION_H_
 #define NORMD_CLIENT_CPP_CUDA_REGION_H_
 
@@ -18,27 +35,28 @@ class Client;
 
 namespace normd::client {
 
-// A part of an allocation of this process.
+// A part of a CUDA allocation of this process.
 struct CudaMemory {
-  std::string ipc_handle;   // the bytes of the cudaIpcMemHandle_t, 64
-  int device = 0;           // as the server counts its devices
-  uint64_t offset = 0;      // from what the handle names; 0 when the handle is that of the first byte
-  uint64_t size_bytes = 0;  // from there
+  std::string ipc_handle;   // the 64 bytes of the cudaIpcMemHandle_t
+  int device = 0;           // the number of the device on the server ("cuda:N" in Describe)
+  uint64_t offset = 0;      // from the address that the handle names; 0 if that is the first byte
+  uint64_t size_bytes = 0;  // from `offset`
 };
 
-// Registered until it goes.
+// A registration of CUDA memory; it lasts as long as the object and its connection.
 class CudaRegion {
  public:
-  // Unregisters. Does not wait: requests that use the region finish first in the server, which has the memory open
-  // until then. CUDA leaves undefined what happens when memory is freed while another process has it open, so free it
-  // after the replies of all requests that name it have come, and not at once.
+  // Unregisters, without waiting: requests that use the region finish first in the server, which keeps the memory open
+  // until then. CUDA leaves undefined what happens when memory is freed while another process has it open. Free the
+  // memory only after the replies of all requests that name it and after this destructor, and not at once.
   ~CudaRegion();
   CudaRegion(const CudaRegion&) = delete;
   CudaRegion& operator=(const CudaRegion&) = delete;
 
-  const std::string& name() const { return name_; }  // for SharedRange.region; a key: whoever knows it can use it
+  // For SharedRange.region. A secret key: whoever knows the name can use the region.
+  const std::string& name() const { return name_; }
   uint64_t size_bytes() const { return size_bytes_; }
-  // False: the server has ended the registration, as when it shuts down; requests get NOT_FOUND.
+  // False if the server has ended the registration, for instance because it shuts down. Requests then return NOT_FOUND.
   bool registered() const;
 
  private:
@@ -48,19 +66,19 @@ class CudaRegion {
 
   const std::string name_;
   const uint64_t size_bytes_;
-  const std::unique_ptr<Call> call_;  // the server drops the region when this ends
+  const std::unique_ptr<Call> call_;  // the open call: the server drops the region when it ends
 };
 
-// A part of a region, for one tensor.
+// A part of a region, for one tensor. Borrows the region.
 struct CudaBlock {
   const CudaRegion* region = nullptr;
   uint64_t offset = 0;  // from the region's first byte
   uint64_t size_bytes = 0;
 };
 
-// Names the block as the payload of `tensor` (x, residual.tensor), or as the place of an output (Y, H). What was
-// written there on a stream must be done before the request is sent: the server waits for no stream of this process.
-// While a request is under way, and after one that ended without an answer, as with the blocks of shared_memory.h.
+// Names the block as the payload of `tensor` (x or residual.tensor), or as the place of an output (Y or H). All CUDA
+// writes to the inputs must be complete before the request is sent: the server waits for no stream of this process.
+// While a request runs, and after an uncertain end, the rules of SetShared in <normd/shared_memory.h> hold.
 void SetShared(const CudaBlock& block, v1::Tensor* tensor);
 void SetShared(const CudaBlock& block, v1::OutputRequest* output);
 

@@ -1,5 +1,8 @@
-// IEEE binary16 and bfloat16 as bits: exact widening, and rounding from double to nearest even, once. NaN stays NaN,
-// overflow gives infinity, subnormals are kept. Pure functions.
+// IEEE binary16 (f16) and bfloat16 as bits. Widening to float is exact. Narrowing rounds a double once, to nearest
+// even: NaN stays NaN, overflow gives infinity, subnormals are kept. Pure functions, safe from any thread.
+//
+//   const uint16_t bits = normd::client::DoubleToBf16(0.1);
+//   const float value = normd::client::Bf16ToFloat(bits);  // 0.100097656
 #ifndef NORMD_CLIENT_CPP_HALF_H_
 #define NORMD_CLIENT_CPP_HALF_H_
 
@@ -24,8 +27,8 @@ inline float F16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-// Rounds |value| to a float format of `digits` significant bits whose smallest subnormal is 2^min_exponent; the result
-// is exact as a double. The default rounding mode (nearest even) is assumed.
+// Rounds `value` to a float format of `digits` significant bits whose smallest subnormal is 2^min_exponent. The result
+// is exact as a double. REQUIRES: the default rounding mode (nearest even).
 inline double RoundToDigits(double value, int digits, int min_exponent) {
   if (value == 0 || !std::isfinite(value)) return value;
   int exponent;

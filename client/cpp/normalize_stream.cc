@@ -26,7 +26,7 @@ bool NormalizeStream::Read(v1::StreamResponse* response) {
 
 absl::Status NormalizeStream::Finish() {
   WritesDone();
-  // gRPC's Finish waits until every reply was read.
+  // gRPC finishes a stream only after every reply was read.
   for (v1::StreamResponse unread; Read(&unread);) {
   }
   call_->finished = true;

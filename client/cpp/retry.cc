@@ -9,14 +9,14 @@ namespace normd::client {
 
 namespace {
 
-// Whether `output` may be the memory of `input`. Regions are never parts of one another.
+// True if `output` may share memory with `input`. Regions never overlap one another.
 bool Meets(const v1::OutputRequest& output, const v1::Tensor& input) {
   return output.has_shared() && input.has_shared() && output.shared().region() == input.shared().region() &&
          output.shared().offset() < input.shared().offset() + input.shared().size_bytes() &&
          input.shared().offset() < output.shared().offset() + output.shared().size_bytes();
 }
 
-// The first try may have written y over x.
+// True if y may overwrite x: after a first try, x may be gone.
 bool IsInPlace(const v1::NormalizeRequest& request) {
   return std::any_of(request.outputs().begin(), request.outputs().end(),
                      [&request](const v1::OutputRequest& output) { return Meets(output, request.x()); });
@@ -48,7 +48,7 @@ std::optional<absl::Duration> NextWait(const RetryOptions& options, const absl::
   if (attempt >= MaxAttempts(options, status)) return std::nullopt;
   const std::optional<ErrorInfo> info = GetErrorInfo(status);
   const bool asked_to_wait = info.has_value() && info->retry_delay.has_value();
-  // RESOURCE_EXHAUSTED without a RetryInfo is a limit (a message too large), which waiting does not move.
+  // RESOURCE_EXHAUSTED without a RetryInfo is a limit (a message too large), and waiting does not move a limit.
   const bool retryable = absl::IsUnavailable(status) || (absl::IsResourceExhausted(status) && asked_to_wait);
   if (!retryable) return std::nullopt;
 

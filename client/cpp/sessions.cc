@@ -34,9 +34,9 @@ bool SameLabels(const v1::Session& a, const v1::Session& b) {
 
 }  // namespace
 
-// A session is created once under an id of the caller's, so that creating it may be tried again: if a try was carried
-// out and its answer lost, the next one is ALREADY_EXISTS. `create(context, response)` is a try; `is_ours(session)`
-// says whether a session that is there then can be the one that was asked for.
+// Creates a session under an id that the caller chose, so that creation may be tried again: if a try was carried out
+// and its answer was lost, the next try gets ALREADY_EXISTS. `create(context, response)` makes one try;
+// `is_ours(session)` says whether an existing session can be the one that was asked for.
 template <typename Create, typename IsOurs>
 absl::StatusOr<v1::Session> Client::CreateWithId(const std::string& id, Create create, IsOurs is_ours) {
   const absl::Time deadline = absl::Now() + options_.deadline;
@@ -137,7 +137,7 @@ absl::StatusOr<std::string> Client::ExportSession(const std::string& name) {
         absl::Status problem;
         bool last = false;
         for (v1::SessionChunk message; reader->Read(&message);) {
-          if (!problem.ok()) continue;  // Finish needs every message read
+          if (!problem.ok()) continue;  // gRPC finishes only when every message was read
           problem = AppendChunk(message.chunk(), *record);
           last = message.chunk().last();
           if (!problem.ok()) context->TryCancel();
@@ -164,7 +164,7 @@ absl::StatusOr<v1::Session> Client::ImportSession(absl::string_view record, cons
                                    message.mutable_chunk()->set_crc32c(wire::Crc32c(message.chunk().data()));
                                    offset += piece.size();
                                    message.mutable_chunk()->set_last(offset == record.size());
-                                   if (!writer->Write(message)) break;  // Finish says why
+                                   if (!writer->Write(message)) break;  // Finish returns the reason
                                  } while (offset < record.size());
                                  writer->WritesDone();
                                  return writer->Finish();

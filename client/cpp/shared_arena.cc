@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kPage = 4096;
-// A load that follows a store with the same low 12 bits waits for it. Blocks of whole pages that follow each other are
-// therefore 47 cache lines apart within the page: of any three neighbours, two are at least 832 bytes apart, either
-// way.
+// A load that follows a store with the same low 12 address bits waits for that store. Successive blocks of whole pages
+// are therefore 47 cache lines apart within the page: of any four successive blocks, every two are at least 832 bytes
+// apart, in either direction.
 constexpr int64_t kStagger = 47 * kAlignment;
 
 int64_t RoundUp(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
@@ -32,7 +32,7 @@ int64_t TakenBytes(int64_t size_bytes) {
 struct SharedBlock::Shelf {
   explicit Shelf(std::unique_ptr<SharedRegion> made) : region(std::move(made)), free{{0, region->size_bytes()}} {}
 
-  // The offset of the first free part that is large enough, taken; -1 when there is none.
+  // Takes the first free part that is large enough and returns its offset; -1 if there is none.
   int64_t Take(int64_t bytes) {
     const std::lock_guard<std::mutex> lock(mu);
     const auto found = std::find_if(free.begin(), free.end(), [&](const auto& part) { return part.second >= bytes; });
@@ -59,7 +59,8 @@ struct SharedBlock::Shelf {
 
   const std::unique_ptr<SharedRegion> region;
   std::mutex mu;
-  std::map<int64_t, int64_t> free;  // offset -> bytes, never two that touch; guarded by mu
+  // Offset -> bytes of each free part. Adjacent parts are merged. Guarded by mu.
+  std::map<int64_t, int64_t> free;
 };
 
 SharedBlock::SharedBlock(SharedBlock&& other) noexcept { *this = std::move(other); }
@@ -85,10 +86,10 @@ struct SharedArena::State {
   const SharedArenaOptions options;
   std::mutex mu;
   std::vector<std::shared_ptr<SharedBlock::Shelf>> shelves;  // guarded by mu
-  int64_t total_bytes = 0;                                   // of shelves and of those being made; guarded by mu
+  int64_t total_bytes = 0;                                   // of shelves, and of regions being made; guarded by mu
   bool closed = false;                                       // guarded by mu
 
-  // A part of a region that there is, or an empty block.
+  // Takes a part of an existing region; an empty block if none has room.
   SharedBlock TakeFromShelves(int64_t size_bytes) {
     const std::lock_guard<std::mutex> lock(mu);
     for (const auto& shelf : shelves) {
@@ -108,7 +109,8 @@ struct SharedArena::State {
     return block;
   }
 
-  // Another region with room for `at_least`, not yet on a shelf. Made without the lock: the server is asked.
+  // Makes another region with room for `at_least` bytes, not yet on a shelf. Does not hold the lock, because the server
+  // is asked.
   absl::StatusOr<std::shared_ptr<SharedBlock::Shelf>> MakeShelf(int64_t at_least) {
     const int64_t bytes = RoundUp(std::max(options.region_bytes, at_least), kPage);
     if (!Reserve(bytes)) {
@@ -158,7 +160,7 @@ bool SharedArena::Owns(const SharedBlock& block) const {
 }
 
 void SharedArena::Close() {
-  std::vector<std::shared_ptr<SharedBlock::Shelf>> closed;  // unmapped without the lock
+  std::vector<std::shared_ptr<SharedBlock::Shelf>> closed;  // destroyed, and so unmapped, after the lock is released
   const std::lock_guard<std::mutex> lock(state_->mu);
   state_->closed = true;
   closed.swap(state_->shelves);
@@ -174,7 +176,7 @@ absl::StatusOr<SharedBlock> SharedArena::Allocate(int64_t size_bytes) {
   if (state_->IsClosed()) return absl::UnavailableError("the arena is closed");
   absl::StatusOr<std::shared_ptr<SharedBlock::Shelf>> shelf = state_->MakeShelf(TakenBytes(size_bytes));
   if (!shelf.ok()) return shelf.status();
-  // Taken before others see the region.
+  // The block is taken before other threads see the region.
   block = State::MakeBlock(*shelf, (*shelf)->Take(TakenBytes(size_bytes)), size_bytes);
   state_->Add(*std::move(shelf));
   return block;

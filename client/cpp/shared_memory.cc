@@ -16,7 +16,7 @@ namespace {
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kLastBackoff = absl::Seconds(10);
 
-// Tensors from this size on are shared: what is saved are the transport's copies. Median us of an RMSNorm over the Unix
+// Tensors of at least this size are shared, which saves the transport's copies. Median us of an RMSNorm over the Unix
 // socket, sent and shared, on a busy 2-core VM: 32 KiB 122 and 117, 64 KiB 174 and 147, 256 KiB 521 and 333, 4 MiB
 // 10,000 and 6,300.
 constexpr size_t kMinSharedBytes = size_t{64} << 10;
@@ -25,7 +25,8 @@ bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
 
-// Inline, large, and as many bytes as its shape says: what is wrong is refused in the form that it came in.
+// True for an inline, large tensor of as many bytes as its shape says. A malformed tensor is sent as it came, so that
+// the server's refusal names the payload that the caller used.
 bool IsWorthSharing(const v1::Tensor& tensor) {
   if (!tensor.has_data() || tensor.data().size() < kMinSharedBytes) return false;
   int64_t bytes = ElementBytes(tensor.dtype());
@@ -35,7 +36,7 @@ bool IsWorthSharing(const v1::Tensor& tensor) {
   return static_cast<uint64_t>(bytes) == tensor.data().size();
 }
 
-// The outputs that are like x, and large. The statistics' sizes depend on the method, and they are small.
+// True for outputs of the size of x. The other outputs are statistics: small, and of a size that depends on the method.
 bool IsLikeX(v1::OutputKind kind) { return kind == v1::OUTPUT_KIND_Y || kind == v1::OUTPUT_KIND_H; }
 
 void SetRange(const SharedBlock& block, v1::SharedRange* range) {
@@ -138,7 +139,7 @@ void SharedMemory::SetNextTry() {
 
 void SharedCall::Note(const absl::Status& status) {
   if (status.ok()) return;
-  // An error with details was written by the server when it was done with the request.
+  // An error with details was written by the server, after it was done with the request.
   const bool ended_here = absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
   certain_ = certain_ && !ended_here && GetErrorInfo(status).has_value();
 }
@@ -148,7 +149,7 @@ void SharedCall::TakeResults(v1::NormalizeResponse* response) const {
     if (!output.tensor().has_shared()) continue;
     for (const auto& [kind, block] : outputs_) {
       if (kind != output.kind()) continue;
-      // set_data(pointer, size) would make a string of its own first, and copy that.
+      // set_data(pointer, size) would first make a temporary string and copy it.
       output.mutable_tensor()->mutable_data()->assign(reinterpret_cast<const char*>(block.data()),
                                                       static_cast<size_t>(block.size_bytes()));
     }
@@ -203,7 +204,7 @@ absl::StatusOr<SharedBlock> SharedCalls::CopyIn(const v1::Tensor& tensor) {
 
 void SharedCalls::End(SharedCall call) {
   if (call.certain_) return;
-  // Before the blocks go: what is freed after this is not given out again.
+  // Abandon before the blocks are freed: parts that are freed afterwards are never handed out again.
   for (const SharedBlock& input : call.inputs_) memory_->Abandon(input);
   for (const auto& [kind, block] : call.outputs_) memory_->Abandon(block);
 }

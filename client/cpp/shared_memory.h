@@ -1,8 +1,24 @@
-// Tensors in memory that the server maps, instead of in messages. Two ways: SetShared names a block of the caller's,
-// who keeps tensors there from the start (Client::AllocateShared); SharedCalls copies large tensors in and results
-// back, for callers who do not want to know (ClientOptions::shared_memory). In the path: Client::Normalize asks
-// SharedCalls for a SharedCall, sends its request, and takes the results out of it. Threads: SharedMemory and
-// SharedCalls are safe from any thread, a SharedCall belongs to one.
+// Tensors in memory that the server maps, instead of in messages. There are two ways. Callers may keep their tensors in
+// SharedBlocks from the start and name them with SetShared:
+//
+//   constexpr int64_t bytes = 256 * 1024 * sizeof(float);
+//   normd::client::SharedBlock x = client->AllocateShared(bytes).value(), y = client->AllocateShared(bytes).value();
+//   FillWithData(x.data());
+//   normd::v1::NormalizeRequest request;
+//   request.mutable_spec()->mutable_rms_norm();
+//   request.mutable_x()->set_dtype(normd::v1::DTYPE_F32);
+//   request.mutable_x()->add_shape(256);
+//   request.mutable_x()->add_shape(1024);
+//   normd::client::SetShared(x, request.mutable_x());
+//   normd::v1::OutputRequest* output = request.add_outputs();
+//   output->set_kind(normd::v1::OUTPUT_KIND_Y);
+//   normd::client::SetShared(y, output);                 // x again: y in place
+//   if (client->Normalize(request).ok()) Use(y.data());  // the reply itself carries no bytes of y
+//
+// Or they set ClientOptions::shared_memory, and Client::Normalize copies large tensors into blocks and results back.
+// The classes below do that work for the Client; applications need only SetShared.
+// In the path: Client::Normalize asks SharedCalls for a SharedCall, sends its request, and takes the results out of it.
+// Threads: SharedMemory and SharedCalls are safe from any thread; a SharedCall belongs to one thread.
 #ifndef NORMD_CLIENT_CPP_SHARED_MEMORY_H_
 #define NORMD_CLIENT_CPP_SHARED_MEMORY_H_
 
@@ -21,35 +37,38 @@
 
 namespace normd::client {
 
-// Names the whole block as the payload of `tensor`, or as the place of an output. While a request is under way the
-// caller reads no output and changes no input; after one that ended with DEADLINE_EXCEEDED, CANCELLED or UNAVAILABLE
-// the server may still be at it, and only a block that was never named in it is safe to use.
+// Names the whole block as the payload of `tensor`, or as the place of an output. The block must have exactly as many
+// bytes as the tensor or output, and must outlive the request. While a request runs, the caller reads none of its
+// outputs and changes none of its inputs. After DEADLINE_EXCEEDED, CANCELLED or UNAVAILABLE the server may still be
+// reading and writing the request's blocks: do not use them again, and do not free them, which would hand their memory
+// to the next Allocate.
 void SetShared(const SharedBlock& block, v1::Tensor* tensor);
 void SetShared(const SharedBlock& block, v1::OutputRequest* output);
 
-// Whether the request itself names shared memory.
+// True if any tensor or output of `request` lies in shared memory.
 bool NamesSharedMemory(const v1::NormalizeRequest& request);
 
-// Whether the server said that it does not know the region that the request names: it was restarted.
+// True if the server does not know the region that the request names, for instance because it restarted.
 bool IsRegionLost(const absl::Status& status);
 
-// The arena of one server: made when it is first needed, and again after it was lost.
+// Holds the arena of one server: makes it on first use, and replaces it after it was lost. Safe from any thread.
 class SharedMemory {
  public:
   SharedMemory(std::string target, SharedArenaOptions options);
 
-  // A block of a region that the server still had a moment ago. The errors of SharedArena::Create and Allocate.
+  // A block of a region that was registered a moment ago. Blocks while the arena is made. Errors of SharedArena::Create
+  // and Allocate.
   absl::StatusOr<SharedBlock> Allocate(int64_t size_bytes) { return AllocateFrom(&SharedMemory::Ask, size_bytes); }
 
-  // The same for callers that can do without: at once, but for the one that registers, and not after a failure.
-  // PERMISSION_DENIED, INVALID_ARGUMENT (the target is no Unix socket) and whatever else waiting does not mend are for
-  // good. After UNAVAILABLE (which a server that starts looks like, too) and RESOURCE_EXHAUSTED, and after an arena was
-  // abandoned, the server is asked again: in 100 ms, later in up to 10 s.
+  // As Allocate, for callers that can do without shared memory: returns at once, except for a call that registers a
+  // region, and does not ask again right after a failure. UNAVAILABLE (also the answer of a server that is starting),
+  // RESOURCE_EXHAUSTED and an abandoned arena are tried again after 100 ms, later after up to 10 s. Every other failure
+  // is final, for instance PERMISSION_DENIED and INVALID_ARGUMENT (the target is not a Unix socket).
   absl::StatusOr<SharedBlock> TryAllocate(int64_t size_bytes) {
     return AllocateFrom(&SharedMemory::AskIfItIsTime, size_bytes);
   }
 
-  // The arena that `block` is of gives no more blocks. Its regions go with the blocks that are left.
+  // Ends allocation from the arena that `block` belongs to. Its regions are released with the last of their blocks.
   void Abandon(const SharedBlock& block);
 
  private:
@@ -60,7 +79,7 @@ class SharedMemory {
   absl::StatusOr<SharedBlock> AllocateFrom(Get get, int64_t size_bytes);
   absl::StatusOr<Arena> Ask();
   absl::StatusOr<Arena> AskIfItIsTime();
-  // REQUIRES: `lock` holds mu_, there is no arena, and nobody makes one.
+  // REQUIRES: `lock` locks mu_, there is no arena, and no thread is making one.
   absl::StatusOr<Arena> Make(std::unique_lock<std::mutex>& lock);
   void Drop(const Arena& arena);
   void SetNextTry();  // REQUIRES: mu_ is held
@@ -68,31 +87,32 @@ class SharedMemory {
   const std::string target_;
   const SharedArenaOptions options_;
 
-  // Guarded by mu_, which is not held while the server is asked.
+  // Guarded by mu_, which is unlocked while the server is asked.
   std::mutex mu_;
   std::condition_variable made_;
   Arena arena_;
   bool making_ = false;
   absl::Status failure_;  // why there is no arena
   absl::Time made_at_ = absl::InfinitePast();
-  absl::Time next_try_ = absl::InfinitePast();  // InfiniteFuture: for good
+  absl::Time next_try_ = absl::InfinitePast();  // InfiniteFuture: never
   absl::Duration backoff_;
 };
 
-// One request with its large tensors in shared memory.
+// One request whose large tensors are in shared memory.
 class SharedCall {
  public:
-  // For the wire.
+  // The request to send.
   const v1::NormalizeRequest& request() const { return request_; }
 
-  // How an attempt ended. Unless it is certain that the server is done with the blocks, Finish gives their region up.
+  // Records how an attempt ended. SharedCalls::End abandons the region unless the server is certain to be done with the
+  // blocks.
   void Note(const absl::Status& status);
 
-  // Outputs become data, as if they had been sent.
+  // Turns outputs in shared memory into inline data, as if they had been sent.
   void TakeResults(v1::NormalizeResponse* response) const;
 
-  // Whether the request is to be sent again inline: the server knows the region no more, or minds the ranges. It has
-  // changed nothing then.
+  // True if the request should be sent again inline: the server does not know the region any more, or refuses the
+  // ranges. The refused request has changed nothing.
   static bool IsToBeSentInline(const absl::Status& status);
 
  private:
@@ -104,19 +124,23 @@ class SharedCall {
   v1::NormalizeRequest request_;
   std::vector<SharedBlock> inputs_;
   std::vector<SharedOutput> outputs_;
+  // False once an attempt ended while the server might still use the blocks.
   bool certain_ = true;
 };
 
+// Moves the large tensors of requests into shared memory and back. Borrows `memory`. Safe from any thread.
 class SharedCalls {
  public:
   explicit SharedCalls(SharedMemory* memory) : memory_(memory) {}
 
-  // The request in shared memory; nothing: it is better sent as it is.
+  // `request` in shared memory. nullopt if it is better sent as it is: x is small, the request only validates or names
+  // shared memory itself, or there is no shared memory now.
   std::optional<SharedCall> Begin(const v1::NormalizeRequest& request);
-  // After the last attempt. On an uncertain end the whole region is given up, and later calls get a new one: the server
-  // drops the old one when its connection closes, which is when the last block of it goes, and keeps its own mapping
-  // until requests that use it have finished. Nothing that they write can meet a later call, as no memory is used
-  // twice. That costs a registration after a deadline, and needs no answer from a server that may be stuck.
+  // Call after the last attempt. If the end is uncertain, the whole region is abandoned and later calls get a new one.
+  // The server drops the old region when its connection closes, which happens with the region's last block, and keeps
+  // its own mapping until the requests that use it have finished. No memory is used twice, so nothing that those
+  // requests write can reach a later call. This costs one registration after a deadline, and needs no answer from a
+  // server that may be stuck.
   void End(SharedCall call);
 
  private:

@@ -75,10 +75,11 @@ absl::StatusOr<sockaddr_un> RegistrarAddress(absl::string_view target) {
   return address;
 }
 
-// Takes the object's pages now, in one call where the system can.
+// Takes the object's pages now, in one call if the system supports it.
 absl::Status Populate(const Mapping& mapping, int64_t page_bytes) {
   const size_t size_bytes = static_cast<size_t>(mapping.size_bytes);
-  madvise(mapping.data, size_bytes, MADV_HUGEPAGE);  // where the machine allows it for shared memory
+  // Has an effect only where the machine allows huge pages for shared memory.
+  madvise(mapping.data, size_bytes, MADV_HUGEPAGE);
   if (madvise(mapping.data, size_bytes, MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
   if (errno != EINVAL) {
     return SystemError(absl::StatusCode::kResourceExhausted, absl::StrCat("no memory for ", size_bytes, " bytes"));
@@ -88,7 +89,7 @@ absl::Status Populate(const Mapping& mapping, int64_t page_bytes) {
   return absl::OkStatus();
 }
 
-// A sealed object of `size_bytes`: the server need not fear that it is cut off.
+// Makes an object of `size_bytes`, sealed so that the server need not fear that it shrinks.
 absl::StatusOr<int> MakeObject(int64_t size_bytes) {
   Descriptor object(memfd_create("normd-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (object.get() < 0) return SystemError(absl::StatusCode::kResourceExhausted, "cannot make an object");
@@ -112,7 +113,7 @@ absl::Status Map(int object, Mapping* mapping) {
 absl::StatusOr<int> ConnectTo(const sockaddr_un& address, absl::Duration timeout) {
   Descriptor connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (connection.get() < 0) return SystemError(absl::StatusCode::kUnavailable, "cannot make a socket");
-  // The send timeout is connect's, too. Zero would be for ever.
+  // SO_SNDTIMEO also bounds connect(). A timeout of zero would mean no limit.
   const timeval limit = absl::ToTimeval(std::max(timeout, absl::Milliseconds(1)));
   setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -126,7 +127,7 @@ absl::StatusOr<int> ConnectTo(const sockaddr_un& address, absl::Duration timeout
                      "the server takes no registrations");
 }
 
-// False, and errno, when the packet did not go out.
+// Returns false and sets errno if the packet was not sent.
 bool SendRegister(int connection, int object, int64_t size_bytes) {
   ShmRequest request;
   request.operation = wire::kShmRegister;
@@ -153,8 +154,8 @@ bool SendRegister(int connection, int object, int64_t size_bytes) {
 absl::StatusOr<ShmReply> ReceiveReply(int connection) {
   ShmReply reply;
   ssize_t got = 0;
-  // A server that refuses the connection may have closed it while the request was on its way: that error comes once,
-  // the reason after it.
+  // A server that refuses the connection may have closed it while the request was on its way. That error is reported
+  // once; the server's reason can be read after it.
   bool was_reset = false;
   while (true) {
     got = recv(connection, &reply, sizeof(reply), MSG_TRUNC);
@@ -172,13 +173,13 @@ absl::StatusOr<ShmReply> ReceiveReply(int connection) {
   return reply;
 }
 
-// The name that the server gave.
+// Returns the name that the server gave.
 absl::StatusOr<std::string> Register(int connection, int object, int64_t size_bytes) {
   const bool sent = SendRegister(connection, object, size_bytes);
   if (!sent && errno != EPIPE && errno != ECONNRESET) {
     return SystemError(absl::StatusCode::kUnavailable, "the registration could not be sent");
   }
-  absl::StatusOr<ShmReply> reply = ReceiveReply(connection);  // after a refusal: why
+  absl::StatusOr<ShmReply> reply = ReceiveReply(connection);  // after a refusal: the reason
   if (!reply.ok()) return reply.status();
   if (reply->code != 0) {
     return absl::Status(static_cast<absl::StatusCode>(reply->code), wire::GetShmText(reply->message));
@@ -199,7 +200,7 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(const std::st
     return absl::InvalidArgumentError(
         absl::StrCat("size_bytes: out of range: ", size_bytes, "; must be 1 to ", kMaxBytes));
   }
-  // Whether there is a server is known before memory is taken for it.
+  // Connects before taking memory, which would be wasted without a server.
   absl::StatusOr<int> connected = ConnectTo(*address, timeout);
   if (!connected.ok()) return connected.status();
   Descriptor connection(*connected);
@@ -209,7 +210,7 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(const std::st
   if (!made.ok()) return made.status();
   const Descriptor object(*made);
   if (const absl::Status mapped = Map(object.get(), &mapping); !mapped.ok()) return mapped;
-  // Before the server is asked: it maps pages that are there at once.
+  // Populates before the server is asked, so that the server maps pages that already exist.
   if (const absl::Status populated = Populate(mapping, page_bytes); !populated.ok()) return populated;
   absl::StatusOr<std::string> name = Register(connection.get(), object.get(), mapping.size_bytes);
   if (!name.ok()) return name.status();

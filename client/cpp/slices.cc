@@ -13,8 +13,8 @@ namespace {
 
 using SharedMessage = std::shared_ptr<const google::protobuf::MessageLite>;
 
-// Fields that fit into the rest of a block are copied into it: larger than most metadata, smaller than a tensor that is
-// worth a slice of its own.
+// Fields that fit into the rest of a block are copied into it. The size is above most metadata, and below tensors that
+// are worth a slice of their own.
 constexpr int kBlockBytes = 1024;
 
 class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
@@ -64,7 +64,7 @@ class SliceStream final : public google::protobuf::io::ZeroCopyOutputStream {
   const SharedMessage message_;
   std::vector<grpc::Slice> slices_;
   grpc::Slice block_;
-  int used_ = 0;  // of the block
+  int used_ = 0;  // bytes of block_ in use
   int64_t count_ = 0;
 };
 
@@ -75,7 +75,7 @@ grpc::ByteBuffer ToSlices(const SharedMessage& message) {
   {
     google::protobuf::io::CodedOutputStream output(&stream);
     output.EnableAliasing(true);
-    message->ByteSizeLong();  // the sizes that serialising uses
+    message->ByteSizeLong();  // caches the sizes that SerializeWithCachedSizes needs
     message->SerializeWithCachedSizes(&output);
   }
   return stream.Finish();

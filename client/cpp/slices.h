@@ -1,5 +1,5 @@
-// A protobuf message as gRPC slices, its large `bytes` fields by reference. What the generated stubs do copies them.
-// Inside of the client. Threads: a pure function; the message must not be changed any more.
+// A protobuf message as gRPC slices that refer to its large `bytes` fields, where the generated stubs would copy them.
+// In the path: inside Client::Normalize, before a message is sent. Threads: a pure function.
 #ifndef NORMD_CLIENT_CPP_SLICES_H_
 #define NORMD_CLIENT_CPP_SLICES_H_
 
@@ -10,7 +10,8 @@
 
 namespace normd::client {
 
-// The slices keep the message alive: the transport may hold them longer than a call that was cut short.
+// The slices keep `message` alive, because the transport may hold them longer than a call that was cut short. The
+// message must not change any more.
 grpc::ByteBuffer ToSlices(const std::shared_ptr<const google::protobuf::MessageLite>& message);
 
 }  // namespace normd::client

@@ -1,4 +1,11 @@
-// Statuses of the server as absl::Status. The google.rpc details travel as a payload and are read with GetErrorInfo.
+// The server's errors as absl::Status. The google.rpc details travel as a payload of the status; GetErrorInfo reads
+// them.
+//
+//   const absl::StatusOr<normd::v1::NormalizeResponse> response = client->Normalize(request);
+//   if (const auto info = normd::client::GetErrorInfo(response.status())) {
+//     if (info->reason == "EPS_OUT_OF_RANGE") std::cerr << info->field << ": must be " << info->limit << "\n";
+//   }
+//
 // Pure functions, safe from any thread.
 #ifndef NORMD_CLIENT_CPP_STATUS_H_
 #define NORMD_CLIENT_CPP_STATUS_H_
@@ -14,25 +21,26 @@
 
 namespace normd::client {
 
-// What the server said about an error, next to code and message. Absent parts are empty.
+// The parts of an error next to its code and message. Absent parts are empty.
 struct ErrorInfo {
-  std::string field;        // path as in the .proto: "spec.layer_norm.eps"
-  std::string description;  // of the field's violation
-  std::string reason;       // UPPER_SNAKE, stable: "EPS_OUT_OF_RANGE"
-  std::string value;        // what was sent
-  std::string limit;        // what would have been right
-  std::string resource;     // the name that was not found
-  std::optional<absl::Duration> retry_delay;
+  std::string field;                          // the path in the .proto: "spec.layer_norm.eps"
+  std::string description;                    // what is wrong with the field
+  std::string reason;                         // UPPER_SNAKE, stable, for programs to compare: "EPS_OUT_OF_RANGE"
+  std::string value;                          // the value that was sent
+  std::string limit;                          // the values that are allowed
+  std::string resource;                       // the name of the resource that was not found
+  std::optional<absl::Duration> retry_delay;  // how long the server asks to wait before a retry
 };
 
-// The details of a status that a Client, a batch item or a stream reply returned; nothing for other statuses and for
-// errors that never reached a server.
+// The details of a status that a Client, a batch item or a stream reply returned. nullopt for other statuses, and for
+// errors that reached no server.
 std::optional<ErrorInfo> GetErrorInfo(const absl::Status& status);
 
-// The status of a batch item or of a stream's `error`. Code 0 is OkStatus.
+// The status of a batch item, or of a stream reply's `error`. Code 0 is OkStatus.
 absl::Status ToStatus(const google::rpc::Status& proto);
 
-// A status of `code` (gRPC's and absl's numbers agree) whose details are the bytes of grpc-status-details-bin.
+// A status of `code` (gRPC and absl use the same numbers). `details` are the bytes of the grpc-status-details-bin
+// trailer, or empty.
 absl::Status MakeStatus(int code, absl::string_view message, absl::string_view details);
 
 }  // namespace normd::client

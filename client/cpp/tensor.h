@@ -1,5 +1,17 @@
-// A dense tensor as clients hold it: dtype, shape and row-major little-endian bytes, owned. Converts to and from spans
-// of float and double, and to and from the wire's Tensor. Plain value; header only.
+// A dense tensor as clients hold it: dtype, shape and row-major little-endian bytes. It converts from and to spans of
+// float and double, and from and to the wire's message.
+//
+//   #include <normd/client.h>
+//
+//   using normd::client::Tensor;
+//   const Tensor weight = Tensor::Rounded(normd::v1::DTYPE_BF16, {2}, {0.1, 0.2});
+//   *request.mutable_parameters()->mutable_weight() = weight.ToProto();
+//   *request.mutable_x() = Tensor::F32({2, 2}, {1, 2, 3, 4}).ToProto();  // a temporary: moves the bytes
+//   ...
+//   const absl::StatusOr<Tensor> y = Tensor::FromProto(std::move(*response.mutable_outputs(0)->mutable_tensor()));
+//   if (y.ok()) Use(y->ToFloats());
+//
+// Threads: a plain value. Ownership: a Tensor owns its bytes. Header only.
 #ifndef NORMD_CLIENT_CPP_TENSOR_H_
 #define NORMD_CLIENT_CPP_TENSOR_H_
 
@@ -24,7 +36,7 @@ static_assert(std::endian::native == std::endian::little, "normd's wire format i
 
 using DType = v1::DType;
 
-// Bytes of one element; 0 for a value that names no element type.
+// Bytes of one element; 0 for values that name no element type.
 constexpr int64_t ElementBytes(DType dtype) {
   switch (dtype) {
     case v1::DTYPE_F16:
@@ -39,7 +51,7 @@ constexpr int64_t ElementBytes(DType dtype) {
   }
 }
 
-// "f32", as flags and tables write it.
+// "f32", as flags and tables write the dtype.
 constexpr absl::string_view DTypeName(DType dtype) {
   switch (dtype) {
     case v1::DTYPE_F16:
@@ -55,31 +67,34 @@ constexpr absl::string_view DTypeName(DType dtype) {
   }
 }
 
+// `data` holds the elements in row-major order, little-endian: the product of `shape` times ElementBytes(dtype) bytes.
+// The server checks the size.
 struct Tensor {
   DType dtype = v1::DTYPE_UNSPECIFIED;
   std::vector<int64_t> shape;
   std::string data;
 
-  // Copies the values. REQUIRES: the product of `shape` is the number of values (the server checks it again).
+  // Copies `values`. REQUIRES: the product of `shape` equals the number of values (the server checks it again).
   static Tensor F32(std::vector<int64_t> shape, absl::Span<const float> values) {
     return FromElements(v1::DTYPE_F32, std::move(shape), values.data(), values.size());
   }
   static Tensor F64(std::vector<int64_t> shape, absl::Span<const double> values) {
     return FromElements(v1::DTYPE_F64, std::move(shape), values.data(), values.size());
   }
-  // Rounds every value to `dtype`, to nearest even.
+  // Rounds every value once, to nearest even. REQUIRES: `dtype` is F16, BF16, F32 or F64.
   static Tensor Rounded(DType dtype, std::vector<int64_t> shape, absl::Span<const double> values);
 
+  // The number of elements that `data` holds.
   int64_t elements() const {
     const int64_t bytes = ElementBytes(dtype);
     return bytes == 0 ? 0 : static_cast<int64_t>(data.size()) / bytes;
   }
 
-  // The values, widened exactly where the dtype is narrower. f64 is rounded to float by ToFloats.
+  // The values in row-major order. Widening is exact; only ToFloats of an f64 tensor rounds.
   std::vector<float> ToFloats() const { return Widen<float>(); }
   std::vector<double> ToDoubles() const { return Widen<double>(); }
 
-  // The wire's message. The rvalue form moves the bytes.
+  // The wire's message. The rvalue form moves the bytes instead of copying them.
   v1::Tensor ToProto() const& {
     v1::Tensor out = Metadata();
     out.set_data(data);
@@ -90,7 +105,8 @@ struct Tensor {
     out.set_data(std::move(data));
     return out;
   }
-  // Takes the message's bytes. INTERNAL where they do not match its shape: a server does not send that.
+  // Takes over the message's bytes. INTERNAL if they do not match dtype and shape, which no server sends. Outputs in
+  // shared memory carry no bytes: read them from their block.
   static absl::StatusOr<Tensor> FromProto(v1::Tensor proto) {
     Tensor out;
     out.dtype = proto.dtype();

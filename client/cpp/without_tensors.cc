@@ -59,7 +59,7 @@ void CopyMessages(const Message& from, const FieldDescriptor* field, Message* co
   }
 }
 
-// Copies one field that is set, whole.
+// Copies one field that is set, including all of its contents.
 void CopyField(const Message& from, const FieldDescriptor* field, Message* copy) {
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
@@ -96,7 +96,7 @@ void Copy(const Message& from, Tensors apart, Message* copy) {
       CopyField(from, field, copy);
     }
   }
-  // Those of a contract that is newer than this program.
+  // Unknown fields: those of a contract that is newer than this program.
   const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(from);
   if (!unknown.empty()) reflection.MutableUnknownFields(copy)->MergeFrom(unknown);
 }

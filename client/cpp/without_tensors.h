@@ -1,5 +1,5 @@
-// A request whose tensors travel apart from it: in chunks, in shared memory, or row by row. By reflection, so that a
-// field that the contract gains is copied, too. Pure.
+// Copies a request whose tensors travel separately: in chunks, in shared memory, or row by row. By reflection, so that
+// a field that the contract gains is copied, too. Pure functions.
 #ifndef NORMD_CLIENT_CPP_WITHOUT_TENSORS_H_
 #define NORMD_CLIENT_CPP_WITHOUT_TENSORS_H_
 
@@ -8,13 +8,13 @@
 
 namespace normd::client {
 
-// Copies into `copy`, which is empty, everything of `request` but `data` of the tensors in `apart`: not even for a
-// while is that held twice. They are parts of `request` that no repeated field holds; what is no part is overlooked, so
-// the default instance of an absent tensor may be among them.
+// Copies everything of `request` into the empty `copy`, except the `data` of the tensors in `apart`, which is never
+// held twice, not even for a moment. Tensors in `apart` are parts of `request` that lie in no repeated field. Pointers
+// to anything else are ignored, so `apart` may hold the default instance of an absent tensor.
 void CopyWithoutBytes(const v1::NormalizeRequest& request, absl::Span<const v1::Tensor* const> apart,
                       v1::NormalizeRequest* copy);
 
-// The same, with x and residual.tensor apart.
+// As CopyWithoutBytes, with x and residual.tensor apart.
 void CopyWithoutTensors(const v1::NormalizeRequest& request, v1::NormalizeRequest* copy);
 
 }  // namespace normd::client
