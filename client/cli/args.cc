@@ -37,11 +37,11 @@ void Declare(const FlagSpec& flag, CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
-// CLI11 2.1 reads the argument after "--filter=" as the value. A NUL, which no argument holds, stands for the empty
-// value while CLI11 has it.
+// CLI11 2.1 reads the argument after "--filter=" as the value. A NUL, which no argument contains, stands for the empty
+// value while CLI11 parses.
 constexpr absl::string_view kEmptyValue("\0", 1);
 
-// From the last argument to the first, as CLI11 takes them.
+// CLI11 takes arguments in reverse order.
 std::vector<std::string> ForParser(absl::Span<const std::string> arguments) {
   std::vector<std::string> out(arguments.rbegin(), arguments.rend());
   for (std::string& argument : out) {
@@ -56,13 +56,13 @@ std::vector<std::string> FromParser(std::vector<std::string> values) {
   return values;
 }
 
-constexpr char kOperands[] = "operands";  // the option of `app` that takes the operands
+constexpr char kOperands[] = "operands";  // the name of the CLI11 option that takes the operands
 
-// CLI11's exceptions end here.
+// No exception of CLI11 leaves this function.
 absl::Status Parse(const CommandSpec& command, absl::Span<const std::string> arguments, CLI::App& app) {
   try {
-    app.set_help_flag();  // --help is a row like any other
-    app.allow_extras();   // UnknownFlag says more than CLI11
+    app.set_help_flag();  // --help is declared like any other flag
+    app.allow_extras();   // UnknownFlag reports extras, and says more than CLI11
     app.positionals_at_end(command.flags_first);
     for (const FlagSpec& flag : WithHelp(command)) Declare(flag, app);
     app.add_option(kOperands)
@@ -71,7 +71,7 @@ absl::Status Parse(const CommandSpec& command, absl::Span<const std::string> arg
     std::vector<std::string> remaining = ForParser(arguments);
     app.parse(remaining);
     return absl::OkStatus();
-  } catch (const CLI::Error& error) {  // "--eps: 1 required E missing" where the line ends with --eps
+  } catch (const CLI::Error& error) {  // "--eps: 1 required E missing" if the line ends with --eps
     return UsageError(absl::StrReplaceAll(error.what(), {{": 1 required ", " needs "}, {" missing", ""}}));
   }
 }
@@ -169,7 +169,7 @@ absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<cons
   for (const FlagSpec& flag : WithHelp(command)) {
     const std::vector<std::string>& values = app.get_option_no_throw(absl::StrCat("--", flag.name))->results();
     if (values.empty()) continue;
-    if (flag.value.empty() && values.back() != "true") {  // CLI11's word for a switch that is given alone
+    if (flag.value.empty() && values.back() != "true") {  // CLI11's value for a switch without a value
       return UsageError(absl::StrCat("--", flag.name, " takes no value"));
     }
     out.flags_.emplace(flag.name, FromParser(values));

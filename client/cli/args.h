@@ -1,6 +1,6 @@
-// Command lines: `PROGRAM [flags] COMMAND [operands] [flags]`. A command declares its flags once, as data: parsing (by
-// CLI11, which args.cc alone includes), --help and the typed readers come from that list. Plain values, no globals, so
-// that tests parse without a process.
+// Command lines: `PROGRAM [flags] COMMAND [operands] [flags]`. A command declares its flags once, as data; parsing (by
+// CLI11, which args.cc alone includes), --help and the typed readers come from that list. Plain values without globals,
+// so that tests parse without a process.
 #ifndef NORMD_CLIENT_CLI_ARGS_H_
 #define NORMD_CLIENT_CLI_ARGS_H_
 
@@ -19,9 +19,10 @@
 namespace normd::client {
 
 struct FlagSpec {
-  absl::string_view name;   // "eps", given as --eps VALUE or --eps=VALUE
-  char letter;              // '\0': no short form
-  absl::string_view value;  // placeholder in the help; empty: a switch
+  // "eps", given as --eps VALUE or --eps=VALUE.
+  absl::string_view name;
+  char letter;              // the short form; '\0': none
+  absl::string_view value;  // the placeholder in the help; empty: the flag is a switch and takes no value
   absl::string_view help;
 };
 
@@ -31,15 +32,16 @@ struct CommandSpec {
   int min_operands = 0;
   int max_operands = 0;
   std::string summary;          // one line
-  std::string details;          // more, for --help
-  std::vector<FlagSpec> flags;  // all but --help, which every command has
-  bool flags_first = false;     // what follows the first operand is an operand, whatever it looks like
+  std::string details;          // more text, for --help
+  std::vector<FlagSpec> flags;  // all flags but --help, which every command has
+  // If true, everything after the first operand is an operand, even if it looks like a flag.
+  bool flags_first = false;
 };
 
-// {"a", "b"} + {"c"}.
+// Concatenates: {"a", "b"} and {"c"} give {"a", "b", "c"}.
 std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>& b);
 
-// A mistake in how the program was called: exit code 2.
+// An error for a program that was called wrongly: exit code 2.
 absl::Status UsageError(absl::string_view message);
 bool IsUsageError(const absl::Status& status);
 
@@ -52,7 +54,7 @@ class ParsedArgs {
   std::vector<std::string> GetAll(absl::string_view flag) const;
   const std::vector<std::string>& operands() const { return operands_; }
 
-  // UsageError, naming the flag, where the value is not what is asked for.
+  // The value of `flag`, parsed. UsageError, naming the flag, if the value has another form.
   absl::StatusOr<std::optional<double>> Double(absl::string_view flag) const;
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view flag) const;
   absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view flag, char separator = ',') const;
@@ -60,20 +62,20 @@ class ParsedArgs {
 
  private:
   friend absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec&, absl::Span<const std::string>);
-  // The value of `flag` by `parse`; UsageError that says what is `wanted` where `parse` refuses.
+  // The value of `flag`, read by `parse`. If `parse` refuses, UsageError says what is `wanted`.
   template <typename T, typename Parse>
   absl::StatusOr<std::optional<T>> Read(absl::string_view flag, absl::string_view wanted, Parse parse) const;
 
-  std::map<std::string, std::vector<std::string>, std::less<>> flags_;  // only those that were given
+  std::map<std::string, std::vector<std::string>, std::less<>> flags_;  // only the flags that were given
   std::vector<std::string> operands_;
 };
 
-// Flags and operands in any order, --eps-mode or --eps_mode, -o FILE or -oFILE; "--" ends the flags; a value may start
-// with '-'. UsageError for unknown flags, missing values, a value given to a switch, and a wrong number of operands
-// (not checked when --help is given).
+// Takes flags and operands in any order, --eps-mode or --eps_mode, and -o FILE or -oFILE. "--" ends the flags, and a
+// value may start with '-'. UsageError for unknown flags, missing values, a value given to a switch, and a wrong number
+// of operands (not checked if --help is given).
 absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<const std::string> arguments);
 
-// "Usage: PROGRAM ...", the details and one line a flag.
+// "Usage: PROGRAM ...", the details, and one line for each flag.
 std::string HelpText(absl::string_view program, const CommandSpec& command);
 
 }  // namespace normd::client

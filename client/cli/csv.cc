@@ -10,7 +10,7 @@
 namespace normd::client {
 namespace {
 
-// The fields of a line, quotes and surrounding blanks removed. Commas inside quotes are no separators.
+// Splits a line into fields, without quotes and surrounding blanks. Commas inside quotes do not separate.
 std::vector<std::string> SplitFields(absl::string_view line) {
   std::vector<std::string> fields(1);
   bool quoted = false;

@@ -14,12 +14,12 @@ namespace {
 
 constexpr size_t kLongest = 64;
 
-// What counts when names are compared: layernorm of LayerNorm, layer-norm and layer_norm.
+// The letters that are compared: "layernorm" for LayerNorm, layer-norm and layer_norm.
 std::string Letters(absl::string_view name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"-", ""}, {"_", ""}}));
 }
 
-// Levenshtein's distance, by rows.
+// The Levenshtein distance, computed row by row.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -1,4 +1,4 @@
-// What somebody meant who wrote the name of a flag or of a command wrongly. Pure function.
+// Suggests the name that a misspelt flag or command was meant to be. Pure function.
 #ifndef NORMD_CLIENT_CLI_DID_YOU_MEAN_H_
 #define NORMD_CLIENT_CLI_DID_YOU_MEAN_H_
 
@@ -9,8 +9,9 @@
 
 namespace normd::client {
 
-// ": did you mean layer-norm?" for "LayerNorm", "layernorm" and "layer-nrm": the first of the `names` that take the
-// fewest edits of single letters, case and dashes apart. Empty where even those are more than a third of the letters.
+// ": did you mean layer-norm?" for "LayerNorm", "layernorm" and "layer-nrm": the first of the `names` that the fewest
+// single-letter edits reach, ignoring case and dashes. Empty if even that name needs edits for more than a third of its
+// letters.
 std::string DidYouMean(absl::string_view written, absl::Span<const std::string> names);
 
 }  // namespace normd::client

@@ -16,12 +16,12 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMaxNpyHeaderBytes = 64 << 10;  // NumPy's own headers are below 200 bytes
+constexpr size_t kMaxNpyHeaderBytes = 64 << 10;  // NumPy's own headers are shorter than 200 bytes
 constexpr size_t kMaxRank = 32;
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(".npy: ", what)); }
 
-// The text after `'key':` in the header's dict, blanks skipped; nothing where the key is missing.
+// The text after `'key':` in the header's dict, without leading blanks; nullopt if the key is missing.
 std::optional<absl::string_view> ValueOf(absl::string_view header, absl::string_view key) {
   for (absl::string_view quote : {"'", "\""}) {
     const std::string quoted = absl::StrCat(quote, key, quote);
@@ -60,7 +60,7 @@ absl::Status ParseShape(absl::string_view header, NpyArray& out) {
   if (end == absl::string_view::npos || value->front() != '(') return Bad("the header has no 'shape'");
   for (absl::string_view piece : absl::StrSplit(value->substr(1, end - 1), ',')) {
     piece = absl::StripAsciiWhitespace(piece);
-    if (piece.empty()) continue;  // "(3,)" and "()"
+    if (piece.empty()) continue;  // as in "(3,)" and "()"
     int64_t extent;
     if (!absl::SimpleAtoi(piece, &extent) || extent < 0) return Bad("the shape holds something else than extents");
     if (out.shape.size() == kMaxRank) return Bad("the rank is over 32");
@@ -90,7 +90,7 @@ std::string ToCOrder(const NpyArray& array, absl::string_view from) {
   return out;
 }
 
-// Where the header's text is: {offset, length}.
+// Finds the header's text: {offset, length}.
 absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) {
   if (!absl::StartsWith(file, kMagic)) return Bad("the magic bytes are missing: not a .npy file");
   if (file.size() < 10) return Bad("the file ends inside its header");

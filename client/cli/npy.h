@@ -1,5 +1,5 @@
-// NumPy's .npy files, versions 1.0, 2.0 and 3.0: read from and written to memory. The reader trusts nothing: header
-// length, shape and byte count are checked before anything is allocated in proportion to them.
+// NumPy's .npy files, versions 1.0, 2.0 and 3.0, read from and written to memory. The reader trusts nothing: it checks
+// header length, shape and byte count before it allocates anything in proportion to them. Pure functions.
 #ifndef NORMD_CLIENT_CLI_NPY_H_
 #define NORMD_CLIENT_CLI_NPY_H_
 
@@ -13,7 +13,7 @@
 
 namespace normd::client {
 
-// An array in C order. `kind` and `item_bytes` are NumPy's: 'f' 4 is float32, 'b' 1 bool, 'u' 2 uint16.
+// An array in C order. `kind` and `item_bytes` are NumPy's: 'f' 4 is float32, 'b' 1 is bool, 'u' 2 is uint16.
 struct NpyArray {
   char kind = 'f';
   int item_bytes = 4;
@@ -21,12 +21,11 @@ struct NpyArray {
   std::string data;
 };
 
-// The array in `file`, whose bytes it takes over. Arrays in Fortran order are transposed. INVALID_ARGUMENT for anything
-// else than a whole file of little-endian (or one-byte) booleans, integers or floats up to 8 bytes.
+// Parses `file` and takes over its bytes. Arrays in Fortran order are transposed. INVALID_ARGUMENT for anything but a
+// whole file of little-endian (or one-byte) booleans, integers or floats of up to 8 bytes.
 absl::StatusOr<NpyArray> ParseNpy(std::string file);
 
-// Magic, version 1.0 and header, padded as NumPy does, to be followed by `array.data`. The data itself is not looked
-// at.
+// Magic bytes, version 1.0 and header, padded as NumPy does; `array.data` must follow. Does not look at the data.
 std::string NpyHeader(const NpyArray& array);
 
 }  // namespace normd::client

@@ -26,7 +26,7 @@ std::optional<std::string> Environment(absl::string_view name) {
   return std::nullopt;
 }
 
-// Columns of the terminal that `fd` is, $COLUMNS, or 120 where there is none.
+// The width of the terminal `fd` in columns; $COLUMNS or 120 if `fd` is not a terminal.
 int TerminalWidth(int fd) {
   winsize size = {};
   if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;

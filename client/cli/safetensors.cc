@@ -20,7 +20,7 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kLengthBytes = 8;
 constexpr absl::string_view kMetadata = "__metadata__";
 
-// Every dtype of whole bytes: a model's other tensors are checked, too, even if nothing here reads their values.
+// All dtypes of whole bytes: the other tensors of a model are checked, too, even if nothing here reads their values.
 struct DTypeInfo {
   absl::string_view name;
   int64_t bytes;
@@ -36,7 +36,7 @@ std::optional<int64_t> BytesOf(absl::string_view dtype) {
   return found->bytes;
 }
 
-// Text of a file as it may be shown.
+// Text from a file, made safe to print.
 std::string Shown(absl::string_view text) {
   constexpr size_t kMaxShown = 80;
   return absl::StrCat(absl::CHexEscape(text.substr(0, kMaxShown)), text.size() > kMaxShown ? "..." : "");
@@ -52,8 +52,8 @@ struct Entry {
   std::set<std::string> given;
 };
 
-// Takes the header apart as it is read, so that what has another form ends the reading at once: no tree of it is built,
-// and its depth cannot grow. nlohmann::json decides the names of the members.
+// Checks and stores the header while it is being read. No tree is built and the depth cannot grow, because the first
+// part of another form ends the reading. nlohmann::json decides the names of the members.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   bool null() override { return Fail("null"); }
@@ -97,7 +97,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // The results. Set once `sax_parse` has returned true; else `status` says why.
+  // The results. They are complete if `sax_parse` returned true; otherwise `status` holds the reason.
   std::vector<Entry> entries;
   std::map<std::string, std::string> metadata;
   absl::Status status;
@@ -146,10 +146,10 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   std::string name_, key_;
   bool in_metadata_ = false;
   std::set<std::string> names_;
-  std::vector<int64_t>* numbers_ = nullptr;  // where the array that is being read goes
+  std::vector<int64_t>* numbers_ = nullptr;  // receives the array that is being read
 };
 
-// The header's text; what follows it is data.
+// The header's text. The data follows it.
 absl::StatusOr<absl::string_view> FindHeader(absl::string_view file) {
   if (file.size() < kLengthBytes) {
     return Bad("the file", absl::StrCat(file.size(), " bytes"), "at least 8, the header's length");
@@ -167,14 +167,14 @@ absl::StatusOr<absl::string_view> FindHeader(absl::string_view file) {
   if (header.empty() || header.front() != '{') {
     return Bad("the header's first byte", header.empty() ? "missing" : Shown(header.substr(0, 1)), "{");
   }
-  // nlohmann::json takes a zero byte for the end.
+  // nlohmann::json takes a zero byte for the end of the text.
   if (const size_t at = header.find('\0'); at != absl::string_view::npos) {
     return Bad("the header", absl::StrCat("no JSON at byte ", at + 1), "a JSON object");
   }
   return header;
 }
 
-// The bytes that dtype and shape need.
+// The number of bytes that dtype and shape need.
 absl::StatusOr<int64_t> NeededBytes(absl::string_view name, absl::string_view dtype,
                                     const std::vector<int64_t>& shape) {
   const std::optional<int64_t> item_bytes = BytesOf(dtype);
@@ -212,7 +212,8 @@ absl::Status CheckEntry(const Entry& entry, size_t data_bytes) {
              absl::StrCat(*needed, ", as ", entry.dtype, " [", Shown(absl::StrJoin(entry.shape, ", ")), "] needs"));
 }
 
-// Tensors follow each other without gaps to the end of the file. REQUIRES: CheckEntry holds for each.
+// An error unless the tensors follow each other without gaps to the end of the file. REQUIRES: CheckEntry holds for
+// each.
 absl::Status CheckOrder(std::vector<Entry>& entries, size_t data_bytes) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   int64_t at = 0;
@@ -227,7 +228,7 @@ absl::Status CheckOrder(std::vector<Entry>& entries, size_t data_bytes) {
   return Bad("the data", absl::StrCat(data_bytes, " bytes"), absl::StrCat(at, ", where the last tensor ends"));
 }
 
-// dump() would throw on text that is no UTF-8.
+// True if `text` is UTF-8. By default, dump() throws on other text.
 bool IsUtf8(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace) ==
          Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore);

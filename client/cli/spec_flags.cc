@@ -51,7 +51,7 @@ std::string FieldName(absl::string_view flag) {
   return flag == "groups" ? "num_groups" : absl::StrReplaceAll(flag, {{"-", "_"}});
 }
 
-// Where a flag's value goes: the method's message, or its `running`.
+// The message and field that a flag sets: in the method's message, or in its `running`.
 struct Place {
   Message* message = nullptr;
   const FieldDescriptor* field = nullptr;
@@ -126,7 +126,7 @@ void AddDefaults(const std::vector<int64_t>& shape, v1::NormSpec& spec) {
   if (spec.has_group_norm()) resolve(spec.mutable_group_norm());
 }
 
-// "EPS_MODE_" of EpsMode: what every value's name starts with.
+// "EPS_MODE_" of EpsMode: the prefix that all value names share.
 absl::string_view EnumPrefix(const EnumDescriptor& descriptor) {
   absl::string_view zero = descriptor.FindValueByNumber(0)->name();
   absl::ConsumeSuffix(&zero, "UNSPECIFIED");

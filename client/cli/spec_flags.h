@@ -1,5 +1,6 @@
-// Flags that make a NormSpec. Flag names are the fields of the method's message with dashes (--eps-mode,
+// Flags that describe a NormSpec. Flag names are the fields of the method's message with dashes (--eps-mode,
 // --normalized-shape), found by reflection: a field added to the contract needs one line of help here and nothing else.
+// Pure functions.
 #ifndef NORMD_CLIENT_CLI_SPEC_FLAGS_H_
 #define NORMD_CLIENT_CLI_SPEC_FLAGS_H_
 
@@ -15,29 +16,30 @@
 
 namespace normd::client {
 
-// The methods as commands write them, "layer-norm", in the order of NormSpec.
+// The methods as commands write them ("layer-norm"), in the order of NormSpec.
 std::vector<std::string> MethodNames();
 
-// "layer-norm" or "layer_norm" as the field's name, "layer_norm"; nothing for other words.
+// The name of the NormSpec field for "layer-norm" or "layer_norm": "layer_norm". nullopt for other words.
 std::optional<std::string> MethodField(absl::string_view name);
 
-// The flags that `method` (a field's name) understands. Empty method: those of any.
+// The flags that `method` (the name of a NormSpec field) understands; for an empty method, the flags of all methods.
 std::vector<FlagSpec> SpecFlags(absl::string_view method);
 
-// The spec of `method` with the flags given. Defaults that need the input's shape, where it is known: LayerNorm takes
-// the last axis, and rank 2 is channels-last (there the two layouts are the same). UsageError for values out of form
-// and flags the method does not have; what a value may be is the server's to say.
+// The spec of `method` with the flags that were given. Some defaults need the input's `shape`: LayerNorm normalises the
+// last axis, and an input of rank 2 is channels-last (both layouts are the same there). UsageError for malformed values
+// and for flags that the method does not have; the server checks the ranges of values.
 absl::StatusOr<v1::NormSpec> BuildSpec(absl::string_view method, const ParsedArgs& args,
                                        const std::optional<std::vector<int64_t>>& shape);
 
-// The number of the enum value of `descriptor` that starts with `text` ("inside" finds EPS_MODE_INSIDE_SQRT).
+// The number of the enum value of `descriptor` whose text starts with `text`: "inside" finds EPS_MODE_INSIDE_SQRT.
+// UsageError, naming `flag`, if there is none.
 absl::StatusOr<int> ParseEnum(const google::protobuf::EnumDescriptor& descriptor, absl::string_view flag,
                               absl::string_view text);
 
-// "inside_sqrt": an enum's value without its type's name.
+// "inside_sqrt": the name of an enum value without the prefix of its type.
 std::string EnumText(const google::protobuf::EnumDescriptor& descriptor, int number);
 
-// The field of NormSpec that is set: "layer_norm", or "" for an empty spec.
+// The name of the NormSpec field that is set ("layer_norm"), or "" for an empty spec.
 std::string MethodOf(const v1::NormSpec& spec);
 
 }  // namespace normd::client

@@ -42,7 +42,7 @@ void AppendPadded(absl::string_view text, int width, Align align, std::string& o
   absl::StrAppend(&out, align == Align::kRight ? pad : "", text, align == Align::kLeft ? pad : "");
 }
 
-// Bytes of the first `count` characters of `text`.
+// The number of bytes of the first `count` characters of `text`.
 size_t PrefixBytes(absl::string_view text, size_t count) {
   size_t at = 0;
   while (at < text.size() && count > 0) {
@@ -93,7 +93,7 @@ std::vector<int> Table::Widths(int width) const {
     floors.push_back(static_cast<int>(std::min(least, natural)));
   }
   const int room = width - static_cast<int>(kGap.size() * (columns_.size() - 1));
-  // One character at a time from the widest column that still has more than its longest word.
+  // Shrinks by one character at a time the widest column that is still wider than its longest word.
   while (std::accumulate(widths.begin(), widths.end(), 0) > room) {
     int widest = -1;
     for (int i = 0; i < static_cast<int>(widths.size()); ++i) {

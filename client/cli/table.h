@@ -1,4 +1,4 @@
-// Tables for people: aligned columns, wrapped at words to a width, in plain text. Values with Render, no state shared.
+// Tables for people, in plain text: aligned columns whose cells wrap at words to fit a width. Plain values.
 #ifndef NORMD_CLIENT_CLI_TABLE_H_
 #define NORMD_CLIENT_CLI_TABLE_H_
 
@@ -21,12 +21,13 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // REQUIRES: one cell a column. Line breaks in cells are kept.
+  // REQUIRES: one cell for each column. Line breaks inside cells are kept.
   void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  // A line between rows: wanted where cells wrap.
+  // Draws a line between rows, for tables whose cells wrap.
   void set_row_lines(bool on) { row_lines_ = on; }
 
-  // At most `width` characters a line, unless even one word a column does not fit. The widest columns shrink first.
+  // The table as text. Lines have at most `width` characters, unless even one word per column does not fit. The widest
+  // columns shrink first.
   std::string Render(int width) const;
 
  private:
@@ -37,10 +38,10 @@ class Table {
   bool row_lines_ = false;
 };
 
-// Breaks at spaces, and inside words that are longer than `width`. Never empty.
+// Breaks `text` at spaces, and inside words that are longer than `width`. The result has at least one line.
 std::vector<std::string> WrapText(absl::string_view text, size_t width);
 
-// Characters on a terminal, for text without wide or combining characters: UTF-8 code points.
+// The columns that `text` takes on a terminal: its UTF-8 code points. Wide and combining characters are not considered.
 size_t DisplayWidth(absl::string_view text);
 
 // "1.5 MiB", "640 B".
