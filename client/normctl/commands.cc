@@ -23,10 +23,11 @@ constexpr absl::string_view kExamples =
 constexpr absl::string_view kExitCodes =
     "\n\nnormctl COMMAND --help explains a command. Exit codes: 0 ok, 1 an error, 2 wrong usage.";
 
-// What the names of a group's commands start with: "session " of the group "session", "" of "", which is normctl.
+// The prefix of the command names in a group: "session " for the group "session", and "" for the group "", which is
+// normctl.
 std::string Prefix(const CommandSpec& group) { return absl::StrCat(group.name, group.name.empty() ? "" : " "); }
 
-// A group that none of its commands follows.
+// Runs a group that is not followed by one of its commands: always an error.
 absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Terminal& terminal) {
   if (args.operands().empty()) {
     terminal.err << HelpText(kProgram, group) << "\n";
@@ -41,7 +42,7 @@ absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Te
   return UsageError(absl::StrCat("unknown command ", written, DidYouMean(written, names)));
 }
 
-// A command whose help lists those of `commands` that are in it.
+// Makes a group whose help lists the commands of the group among `commands`.
 Command Group(absl::string_view name, absl::string_view summary, const std::vector<Command>& commands) {
   constexpr size_t kSummaryColumn = 32;
   Command group;
@@ -57,7 +58,8 @@ Command Group(absl::string_view name, absl::string_view summary, const std::vect
   return group;
 }
 
-// `help COMMAND` is `COMMAND --help`, `version` is --version, and `sessions`, as in sessions/bn, is `session`.
+// Replaces aliases: `help COMMAND` is `COMMAND --help`, `version` is --version, and `sessions`, as in sessions/bn, is
+// `session`.
 std::vector<std::string> WithoutAliases(std::vector<std::string> words) {
   if (words[0] == "help") {
     words.erase(words.begin());
@@ -94,7 +96,7 @@ std::vector<Command> AllCommands() {
 int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal) {
   const std::vector<Command> commands = AllCommands();
   const Command* command = FindCommand(commands, "");
-  // Flags that stand before the name of a command are flags of the command.
+  // Flags before the name of a command belong to the command.
   std::vector<std::string> flags, words(arguments.begin(), arguments.end());
   while (command->spec.flags_first) {
     const absl::StatusOr<ParsedArgs> line = ParseArgs(command->spec, words);

@@ -1,5 +1,5 @@
-// The commands of normctl: one list, from which dispatch and help come. A command is a function from its arguments and
-// a terminal to a status, so that tests call it without a process.
+// The commands of normctl: one list, from which dispatch and help are made. A command is a function from its arguments
+// and a terminal to a status, so that tests call it without a process.
 #ifndef NORMD_CLIENT_NORMCTL_COMMANDS_H_
 #define NORMD_CLIENT_NORMCTL_COMMANDS_H_
 
@@ -18,8 +18,8 @@ struct Command {
   absl::Status (*run)(const CommandSpec& spec, const ParsedArgs& args, const Terminal& terminal);
 };
 
-// The parts of the list, one a source file.
-std::vector<Command> NormalizeCommands();  // one a method, and "normalize" for sessions
+// The parts of the list; each source file has one.
+std::vector<Command> NormalizeCommands();  // one for each method, and "normalize" for sessions
 std::vector<Command> SessionCommands();    // "session create", ...
 std::vector<Command> SessionCommitCommands();
 std::vector<Command> SessionTransferCommands();  // "session export", "session import"
@@ -28,10 +28,10 @@ std::vector<Command> DescribeCommands();  // methods, describe, health
 std::vector<Command> MomentsCommands();
 std::vector<Command> DemoCommands();
 
-// All of them, with the flags of the server, which each has; last "session" and "", normctl itself, which are groups.
+// The whole list. Every command has the server's flags. The last two are groups: "session", and "" for normctl itself.
 std::vector<Command> AllCommands();
 
-// normctl itself: finds the command, parses, runs, reports. Returns the process's exit code.
+// Runs normctl: finds the command, parses its arguments, runs it and reports. Returns the process's exit code.
 int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal);
 
 }  // namespace normd::client

@@ -74,7 +74,8 @@ absl::StatusOr<ScopedSession> ScopedSession::Create(Client& client, absl::string
   request.set_session_id(absl::StrFormat("demo-%s-%08x%08x", what, random(), random()));
   *request.mutable_session() = session;
   (*request.mutable_session()->mutable_labels())["made-by"] = "normctl-demo";
-  request.mutable_session()->mutable_ttl()->set_seconds(600);  // where this process dies before it deletes
+  // In case this process dies before it deletes the session.
+  request.mutable_session()->mutable_ttl()->set_seconds(600);
   const absl::StatusOr<v1::Session> created = client.CreateSession(request);
   if (!created.ok()) return created.status();
   return ScopedSession(client, created->name());

@@ -1,5 +1,5 @@
-// normctl demo: real inputs through a running server, what is expected beside what is received. Four parts, one source
-// file each; every comparison is counted, and one that fails makes the exit code 1.
+// normctl demo: sends real inputs through a running server and shows expected results beside received ones. There are
+// four parts, one source file each. Every comparison is counted, and a failed one makes the exit code 1.
 #ifndef NORMD_CLIENT_NORMCTL_DEMO_H_
 #define NORMD_CLIENT_NORMCTL_DEMO_H_
 
@@ -16,7 +16,7 @@
 
 namespace normd::client {
 
-// What the parts share. `text` and `json` grow as they run; normctl prints one of the two.
+// The state that the parts share. `text` and `json` grow as the parts run; normctl prints one of the two.
 struct Demo {
   Client& client;
   int width;
@@ -25,20 +25,20 @@ struct Demo {
   int64_t comparisons = 0;
   std::vector<std::string> failures;
 
-  // Counts one comparison; returns `holds`.
+  // Counts one comparison and returns `holds`. `what` names a comparison that failed.
   bool Check(bool holds, absl::string_view what);
 };
 
-// The parts. An error is a call that failed; a comparison that failed is counted in `demo`.
+// The parts. The returned error is that of a failed call; a failed comparison is counted in `demo` instead.
 absl::Status RunExamples(Demo& demo);    // (a) published worked examples
 absl::Status RunIris(Demo& demo);        // (b) running statistics of a BatchNorm session
 absl::Status RunSideBySide(Demo& demo);  // (c) every method on one tensor
 absl::Status RunResidual(Demo& demo);    // (d) pre-norm and post-norm residual stacks
 
-// Deletes a session at the end of a scope; a session that is gone is no error.
+// Deletes a session at the end of a scope. A session that is already gone is not an error.
 class ScopedSession {
  public:
-  // Creates a session named "demo-...-<random>"; its name is unique on any server.
+  // Creates a session named "demo-`what`-<random>", which is unique on any server.
   static absl::StatusOr<ScopedSession> Create(Client& client, absl::string_view what, const v1::Session& session);
   ScopedSession(ScopedSession&& other) noexcept;
   ScopedSession(const ScopedSession&) = delete;
@@ -50,17 +50,17 @@ class ScopedSession {
  private:
   ScopedSession(Client& client, std::string name) : client_(&client), name_(std::move(name)) {}
   Client* client_;
-  std::string name_;  // empty: moved from
+  std::string name_;  // empty if moved from
 };
 
-// How many floats lie between two: 0 for equal ones (and for 0 and -0, NaN and NaN), a huge number for NaN and a
-// number.
+// The number of floats between two floats: 0 for equal ones (and for 0 and -0, NaN and NaN), a huge number for NaN and
+// a number.
 int64_t UlpDistance(float a, float b);
 
-// The output of `kind` in a reply, as a tensor.
+// Takes the output of `kind` from a reply, as a tensor.
 absl::StatusOr<Tensor> TakeOutput(v1::NormalizeResponse& response, v1::OutputKind kind);
 
-// Root of the mean square.
+// The root of the mean square.
 double RootMeanSquare(const std::vector<double>& values);
 
 }  // namespace normd::client

@@ -6,10 +6,10 @@
 
 namespace normd::client {
 
-// Published worked examples: a JSON list.
+// Published worked examples, as a JSON list.
 absl::string_view WorkedExamplesJson();
 
-// Fisher's iris measurements: a header line and 150 rows of 4 numbers.
+// Fisher's iris measurements as .csv: a header line and 150 rows of 4 numbers.
 absl::string_view IrisCsv();
 
 }  // namespace normd::client

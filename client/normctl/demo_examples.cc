@@ -1,5 +1,5 @@
-// (a) Every published worked example, sent to the server: its result against the recomputed one at 1 ulp of f32, and
-// against the digits the text printed. Where the text is wrong the received values must differ from it.
+// (a) Sends every published worked example to the server. Compares the result with the recomputed one at 1 ulp of f32,
+// and with the digits that the text printed. If the text is wrong, the received values must differ from it.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxUlps = 1;
 constexpr size_t kShownValues = 3;
 
-// The values of nested lists, in order.
+// Appends the numbers of nested lists, in order.
 void AppendValues(const Json& json, std::vector<double>& out) {
   if (json.is_array()) {
     for (const Json& item : json) AppendValues(item, out);
@@ -44,7 +44,7 @@ Tensor Input(const Json& example, DType dtype) {
   return Tensor::Rounded(dtype, example["input_shape"].get<std::vector<int64_t>>(), ValuesOf(example["input"]));
 }
 
-// Fields that every method has.
+// Sets the fields that every method has.
 template <typename Method>
 void SetCommon(const Json& attributes, Method* method) {
   method->set_eps(attributes.value("eps", 0.0));
@@ -53,7 +53,7 @@ void SetCommon(const Json& attributes, Method* method) {
   if (mode == "INSIDE_SQRT") method->set_eps_mode(v1::EPS_MODE_INSIDE_SQRT);
 }
 
-// Channels are the second axis in all of the texts.
+// In all of the texts, channels are the second axis.
 template <typename Method>
 void SetChannels(const Json& attributes, Method* method) {
   SetCommon(attributes, method);
@@ -105,7 +105,7 @@ v1::Parameters ParametersOf(const Json& example) {
   return out;
 }
 
-// y of the example's method.
+// Returns y of the example's method.
 absl::StatusOr<std::vector<double>> Output(Client& client, const Json& example, DType dtype) {
   const absl::StatusOr<v1::NormSpec> spec = SpecOf(example);
   if (!spec.ok()) return spec.status();
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<double>> Output(Client& client, const Json& example, 
   return y->ToDoubles();
 }
 
-// The running statistics after one training step of a new session.
+// Returns the running statistics after one training step of a new session.
 absl::StatusOr<std::vector<double>> RunningStatistic(Client& client, const Json& example, bool variance) {
   const absl::StatusOr<v1::NormSpec> spec = SpecOf(example);
   if (!spec.ok()) return spec.status();
@@ -145,7 +145,7 @@ absl::StatusOr<std::vector<double>> RunningStatistic(Client& client, const Json&
   return tensor->ToDoubles();
 }
 
-// A spec whose statistic sets are those of a STATISTIC example.
+// A spec with the statistics groups of a STATISTIC example.
 v1::NormSpec StatisticSpec(const Json& example, const std::string& stat) {
   v1::NormSpec spec;
   const Json& attributes = example["attributes"];
@@ -164,7 +164,7 @@ v1::NormSpec StatisticSpec(const Json& example, const std::string& stat) {
   return spec;
 }
 
-// One value from count, mean and M2.
+// Computes the statistic `stat` from count, mean and M2.
 double FromMoments(const std::string& stat, bool biased, double count, double mean, double m2) {
   if (absl::StartsWith(stat, "mean")) return mean;
   if (absl::StartsWith(stat, "l2")) return std::sqrt(m2);
@@ -173,8 +173,8 @@ double FromMoments(const std::string& stat, bool biased, double count, double me
   return absl::StartsWith(stat, "std") ? std::sqrt(variance) : variance;
 }
 
-// The normalised tensor whose statistic an example asks for ("std of the normalized group"), in f64, so that its own
-// rounding does not show.
+// The normalised tensor whose statistic an example asks for ("std of the normalized group"). It is in f64, so that its
+// own rounding does not show.
 absl::StatusOr<Tensor> Normalized(Client& client, const Json& example, const std::string& stat) {
   Json inner = example;
   inner["method"] = absl::StartsWith(stat, "l2") ? "SCALE_NORM" : "GROUP_NORM";
@@ -237,7 +237,7 @@ bool WithinTolerance(const std::vector<double>& received, const std::vector<doub
   return true;
 }
 
-// "agrees", "the text is wrong", or what failed. `id` names the comparison.
+// Returns "agrees", "the text is wrong", or the failure. The example's id names the comparison.
 std::string ComparePrinted(Demo& demo, const Json& example, const std::vector<double>& received) {
   if (example["printed_output"].is_null()) return "-";
   const std::string id = example["id"].get<std::string>();

@@ -1,5 +1,5 @@
-// (b) Fisher's iris (150 flowers, 4 measurements) in mini-batches of 15 through a BatchNorm session that keeps the mean
-// over all batches. As the batches are equal, the running mean arrives at the mean of the columns.
+// (b) Sends Fisher's iris (150 flowers, 4 measurements) in mini-batches of 15 through a BatchNorm session that keeps
+// the mean over all batches. Because the batches have equal size, the running mean arrives at the mean of the columns.
 #include <algorithm>
 #include <cmath>
 
@@ -14,10 +14,10 @@ namespace normd::client {
 namespace {
 
 constexpr int64_t kBatchRows = 15;
-// Means of the columns as statistics texts print them.
+// The means of the columns as statistics texts print them.
 constexpr double kColumnMeans[] = {5.8433, 3.0573, 3.7580, 1.1993};
 constexpr double kPrintedDigits = 5.0001e-05;
-// The session keeps f64, as this program does; the order of their sums differs.
+// The session and this program both use f64, but add in different orders.
 constexpr double kF64Tolerance = 1e-12;
 
 v1::Session CumulativeBatchNorm(int64_t channels) {
@@ -29,14 +29,14 @@ v1::Session CumulativeBatchNorm(int64_t channels) {
   return session;
 }
 
-// Rows [first, first + kBatchRows) as f32.
+// Rows [first, first + kBatchRows) in f32.
 Tensor Batch(const CsvTable& iris, int64_t first) {
   const auto begin = iris.values.begin() + first * iris.columns;
   const std::vector<double> values(begin, begin + kBatchRows * iris.columns);
   return Tensor::Rounded(v1::DTYPE_F32, {kBatchRows, iris.columns}, values);
 }
 
-// The running mean that `step` batches leave, from the f32 values the server got.
+// The running mean after `step` batches, from the f32 values that the server received.
 std::vector<double> ExpectedMean(const CsvTable& iris, int64_t step) {
   std::vector<double> mean(static_cast<size_t>(iris.columns), 0);
   const int64_t rows = step * kBatchRows;
@@ -87,7 +87,7 @@ absl::Status RunStep(Demo& demo, const std::string& session, const CsvTable& iri
   return absl::OkStatus();
 }
 
-// Sends the last step again: exactly once means that nothing moves.
+// Sends the last step again. Exactly-once means that nothing moves.
 absl::Status ReplayLastStep(Demo& demo, const std::string& session, const CsvTable& iris, int64_t step) {
   const absl::StatusOr<v1::NormalizeResponse> response = demo.client.Normalize(StepOf(session, iris, step));
   if (!response.ok()) return response.status();

@@ -1,5 +1,5 @@
-// (c) Every method on one tensor of shape [2, 3, 4], sent as one batch request. What each promises is checked: means
-// of 0, mean squares or norms of 1 over its statistics group, and the same bytes as a call of its own.
+// (c) Sends every method on one tensor of shape [2, 3, 4] as one batch request, and checks the promise of each method:
+// means of 0, mean squares or norms of 1 over its statistics group, and the same bytes as a single call.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace normd::client {
 namespace {
 
-// eps 0 makes the promises exact up to rounding to f32.
+// With eps 0 the promises are exact up to the rounding to f32.
 constexpr double kTolerance = 1e-6;
 constexpr int64_t kBatch = 2, kLength = 3, kChannels = 4;
 constexpr size_t kElements = kBatch * kLength * kChannels;
@@ -19,15 +19,15 @@ constexpr size_t kElements = kBatch * kLength * kChannels;
 constexpr double kInput[kElements] = {1,  2,  3,  4,  2,   4,    6, 8,    0.5, -1, 1.5, 2,
                                       10, 20, 30, 40, 5.5, 5.25, 5, 4.75, -1,  0,  1,   3};
 
-// Which elements share a statistic, and what holds for them afterwards.
+// The property that a method promises for each of its statistics groups, and the groups themselves.
 enum class Promise { kMeanSquare, kNormOne, kAbsoluteSum, kNone };
 struct Case {
   const char* title;
-  const char* group;  // statistics over
+  const char* group;  // the axes that the statistics go over
   v1::NormSpec spec;
   bool centered;
   Promise promise;
-  int (*group_of)(int n, int l, int c);  // the number of an element's statistics group
+  int (*group_of)(int n, int l, int c);  // the index of an element's statistics group
 };
 
 int PerChannel(int, int, int c) { return c; }
@@ -73,7 +73,7 @@ v1::NormalizeRequest RequestOf(const Case& one) {
   return request;
 }
 
-// The largest distance of a statistics group's mean from 0 and of its size from 1.
+// The largest deviation in any statistics group: of the mean from 0, and of the promised size from 1.
 double Violation(const Case& one, const std::vector<double>& y) {
   constexpr int kGroups = kElements;
   double sum[kGroups] = {}, squares[kGroups] = {}, absolute[kGroups] = {};
@@ -97,7 +97,7 @@ double Violation(const Case& one, const std::vector<double>& y) {
   return worst;
 }
 
-// What holds for pRMSNorm: the mean square of the first half of each token is 1.
+// The deviation from the promise of pRMSNorm: the mean square of the first half of each token is 1.
 double PartialViolation(const std::vector<double>& y) {
   double worst = 0;
   for (size_t token = 0; token < kElements; token += kChannels) {

@@ -1,7 +1,7 @@
-// (d) Twelve residual blocks around a small fixed sublayer F, every norm served by the server.
+// (d) Twelve residual blocks around a small fixed sublayer F; the server computes every norm.
 // Pre-norm: x <- x + F(Norm(x)); the stream is the unrolled sum x0 + sum F(Norm(x)) and grows.
 // Post-norm: x <- Norm(x + F(x)); the stream keeps its size.
-// The server adds the residual, too (one rounding, ROUND_FIRST), so sums here in the same order give the same bits.
+// The server also adds the residual (one rounding, ROUND_FIRST), so sums in the same order give the same bits here.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,18 +17,18 @@ namespace {
 
 constexpr int kLayers = 12;
 constexpr int64_t kRows = 8, kWidth = 64;
-// LayerNorm with eps 1e-5 leaves rows of this size: 1 up to eps / (2 variance).
+// LayerNorm with eps 1e-5 leaves rows of root mean square 1 up to eps / (2 variance).
 constexpr double kPostNormTolerance = 1e-3;
 
 using Values = std::vector<float>;
 
-// A layer's fixed weights: a random matrix that keeps the size of a normalised row, then tanh.
+// The fixed sublayer of one block: a random matrix that keeps the size of a normalised row, then tanh.
 class Sublayer {
  public:
   explicit Sublayer(int layer) : weights_(kWidth * kWidth) {
     std::mt19937 random(1000u + static_cast<unsigned>(layer));
     for (float& weight : weights_) {
-      // Uniform in [-1, 1), of variance 1/3, made from bits: the same on every standard library.
+      // Uniform in [-1, 1), of variance 1/3. Made from bits, so that it is the same on every standard library.
       weight = static_cast<float>(random() >> 8) * 0x1p-23f - 1.0f;
       weight *= std::sqrt(3.0f / static_cast<float>(kWidth));
     }
@@ -100,7 +100,7 @@ absl::StatusOr<Stack> PreNorm(Client& client) {
   for (int layer = 0; layer < kLayers; ++layer) {
     if (!norm.ok()) return norm.status();
     stack.contributions.push_back(Sublayer(layer)(norm->y));
-    // The sum of this block and the norm of the next in one call.
+    // One call adds this block's contribution and computes the norm of the next block.
     norm = ServedNorm(client, stack.stream, &stack.contributions.back());
     if (!norm.ok()) return norm.status();
     stack.stream = norm->h;
@@ -123,7 +123,7 @@ absl::StatusOr<Stack> PostNorm(Client& client) {
   return stack;
 }
 
-// x0 + F1 + F2 + ..., in this order, in f32.
+// x0 + F1 + F2 + ..., added in this order in f32.
 Values UnrolledSum(const std::vector<Values>& contributions) {
   Values sum = Start();
   for (const Values& contribution : contributions) {

@@ -1,4 +1,4 @@
-// normctl methods, describe, health.
+// normctl methods, normctl describe and normctl health.
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One table of all columns needs about this much; narrower terminals get two tables.
+// One table with all columns needs about this width; narrower terminals get two tables.
 constexpr int kOneTableWidth = 200;
 
 std::string YesNo(bool value) { return value ? "yes" : "no"; }
@@ -128,7 +128,7 @@ absl::Status RunDescribe(const CommandSpec&, const ParsedArgs& args, const Termi
                                   describe->numerics(), dtypes,
                                   EnumText(*v1::Durability_descriptor(), describe->durability()));
   for (const v1::DeviceDescription& device : describe->devices()) {
-    // The detail of a device that is not usable says so itself.
+    // The detail of an unusable device says that the device is unusable.
     terminal.out << absl::StrFormat("device %s: %s\n", device.name(), device.detail());
   }
   if (!describe->calibration().empty()) terminal.out << "placement: " << describe->calibration() << "\n";

@@ -1,4 +1,4 @@
-# Writes OUTPUT: a C++ file that defines `absl::string_view normd::client::FUNCTION()` holding the text of INPUT.
+# Writes OUTPUT, a C++ file that defines `absl::string_view normd::client::FUNCTION()`, which returns the text of INPUT.
 # The text is cut into pieces, because compilers bound the length of one string literal.
 file(READ "${INPUT}" text)
 string(LENGTH "${text}" length)

@@ -31,7 +31,7 @@ Json TensorJson(const v1::Tensor& tensor) {
           {"values", std::move(values)}};
 }
 
-// Replaces, in `json` made from `message`, every tensor's form.
+// Replaces the form of every tensor in `json`, which was made from `message`.
 void ReplaceTensors(const Message& message, Json& json) {
   std::vector<const FieldDescriptor*> fields;
   message.GetReflection()->ListFields(message, &fields);
@@ -67,7 +67,7 @@ std::optional<double> NumberFromJson(const Json& json) {
 absl::StatusOr<std::vector<int64_t>> ShapeFromJson(absl::string_view field, const Json& json) {
   std::vector<int64_t> shape;
   for (const Json& extent : json) {
-    // What is too large for int64 wraps around to below 0.
+    // A number that is too large for int64 wraps around to a negative one.
     if (!extent.is_number_integer() || extent.get<int64_t>() < 0) {
       return Bad(absl::StrCat(field, ".shape"), "must be whole numbers, at least 0");
     }

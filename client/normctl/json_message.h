@@ -1,5 +1,5 @@
-// Messages of the contract as JSON for programs, and tensors back from it. Tensors are {"dtype", "shape", "values"}.
-// Between the commands and their output. Pure functions.
+// Converts messages of the contract to JSON for programs, and tensors back. Tensors are {"dtype", "shape", "values"}.
+// In the path: between the commands and their output. Pure functions.
 #ifndef NORMD_CLIENT_NORMCTL_JSON_MESSAGE_H_
 #define NORMD_CLIENT_NORMCTL_JSON_MESSAGE_H_
 
@@ -12,14 +12,14 @@
 
 namespace normd::client {
 
-// Protobuf's JSON form with the .proto's field names. Tensors become {"dtype", "shape", "values"}, the values in full.
+// Protobuf's JSON form with the field names of the .proto. Tensors become {"dtype", "shape", "values"} with all values.
 nlohmann::json MessageJson(const google::protobuf::Message& message);
 
-// The number, or "NaN", "Infinity", "-Infinity": JSON has none of them.
+// The number, or "NaN", "Infinity" or "-Infinity", which JSON numbers cannot express.
 nlohmann::json NumberJson(double value);
 
-// The tensor that MessageJson showed, bit for bit but for the payload of NaNs. INVALID_ARGUMENT, naming `field`, for
-// anything else.
+// The tensor that MessageJson wrote, bit for bit except for the payload of NaNs. INVALID_ARGUMENT, naming `field`, for
+// any other JSON.
 absl::StatusOr<v1::Tensor> TensorFromJson(absl::string_view field, const nlohmann::json& json);
 
 }  // namespace normd::client

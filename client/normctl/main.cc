@@ -1,4 +1,4 @@
-// normctl: the command line of normd. Everything is in commands.h; tests link it from there.
+// normctl, the command line of normd. All of it is behind commands.h, where tests link it.
 #include <string>
 #include <vector>
 

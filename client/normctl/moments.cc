@@ -1,4 +1,4 @@
-// normctl moments: the statistics half alone.
+// normctl moments: the reduce pass alone.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"

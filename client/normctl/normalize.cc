@@ -1,4 +1,4 @@
-// normctl METHOD: a file in, normalised files out.
+// normctl METHOD: reads one file and writes normalised files.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -18,11 +18,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kLargeBytes = 8 << 20;           // from here on progress is worth showing
-constexpr int64_t kProgressPieceBytes = 16 << 20;  // and the input is cut, so that there is something to show
-constexpr int64_t kUnaskedBytes = 1 << 20;         // every server takes this much: its limit is not asked for
+// Requests above this size show progress on a terminal.
+constexpr int64_t kLargeBytes = 8 << 20;
+// While progress is shown, the input is cut into pieces of this size, so that there is progress to show.
+constexpr int64_t kProgressPieceBytes = 16 << 20;
+// Requests up to this size are sent without asking for the server's limit.
+constexpr int64_t kUnaskedBytes = 1 << 20;
 
-// Sets the target; returns the spec that it stands for. `method` is empty for "normalize".
+// Sets the target and returns its spec. `method` is empty for "normalize".
 absl::StatusOr<v1::NormSpec> SetTarget(Client& client, const std::string& method, const ParsedArgs& args,
                                        v1::NormalizeRequest& request) {
   if (!args.Has("session")) {
@@ -44,7 +47,7 @@ absl::StatusOr<v1::NormSpec> SetTarget(Client& client, const std::string& method
   return session->spec();
 }
 
-// The largest request to send: the server's limit, or less where progress is shown.
+// The largest request to send: the server's limit, or less while progress is shown.
 absl::StatusOr<int64_t> PieceBytes(Client& client, const v1::NormalizeRequest& request, const v1::NormSpec& spec,
                                    bool show_progress) {
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());
@@ -138,7 +141,7 @@ std::string ReplyJson(const v1::NormalizeResponse& response, const std::vector<S
   return JsonText(json);
 }
 
-// Sends the request, with progress where it is large and people watch.
+// Sends the request and shows progress if the request is large and a person watches.
 absl::StatusOr<v1::NormalizeResponse> Send(Client& client, const v1::NormalizeRequest& request,
                                            const v1::NormSpec& spec, bool ask_progress, const Terminal& terminal) {
   const auto bytes = static_cast<int64_t>(request.ByteSizeLong());

@@ -92,7 +92,7 @@ absl::Status AddChoices(const ParsedArgs& args, v1::NormalizeRequest& request) {
   return absl::OkStatus();
 }
 
-// What goes with a session alone: the step that this is, and which version it may read.
+// Adds the fields that only a session uses: the StepId, and the version that may be read.
 absl::Status AddSessionChoices(const ParsedArgs& args, v1::NormalizeRequest& request) {
   if (absl::Status status = AddStep(args, request); !status.ok()) return status;
   if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
@@ -104,7 +104,7 @@ absl::Status AddSessionChoices(const ParsedArgs& args, v1::NormalizeRequest& req
   return absl::OkStatus();
 }
 
-// Which results are wanted, and that they have somewhere to go.
+// Adds the outputs to ask for. An error if there is nowhere to write a result.
 absl::Status AddOutputs(const ParsedArgs& args, v1::NormalizeRequest& request) {
   for (const OutputFile& output : kOutputFiles) {
     if (!args.Has(output.flag)) continue;
@@ -121,7 +121,7 @@ absl::Status AddOutputs(const ParsedArgs& args, v1::NormalizeRequest& request) {
 }  // namespace
 
 std::vector<FlagSpec> NormalizeFlags(absl::string_view method) {
-  // LpNorm has no parameters, and a session brings its own.
+  // LpNorm has no parameters, and a session has its own.
   const bool parameters = !method.empty() && method != "lp_norm";
   return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(), Join(FileFlags(), StepFlags()));
 }

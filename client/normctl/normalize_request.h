@@ -1,4 +1,4 @@
-// Flags and files of normctl METHOD as a request. Needs no server.
+// Makes the request of normctl METHOD from flags and files. Needs no server. Pure but for reading the files.
 #ifndef NORMD_CLIENT_NORMCTL_NORMALIZE_REQUEST_H_
 #define NORMD_CLIENT_NORMCTL_NORMALIZE_REQUEST_H_
 
@@ -13,7 +13,7 @@
 
 namespace normd::client {
 
-// Results that can be asked for, and the flag that says where they go.
+// A result that can be asked for, and the flag that names its file.
 struct OutputFile {
   absl::string_view flag;
   v1::OutputKind kind;
@@ -23,15 +23,17 @@ inline constexpr OutputFile kOutputFiles[] = {{"output", v1::OUTPUT_KIND_Y},
                                               {"mean", v1::OUTPUT_KIND_MEAN},
                                               {"inv-std", v1::OUTPUT_KIND_INV_STD}};
 
+// The input of one call.
 struct NormalizeInput {
   v1::NormalizeRequest request;  // everything but the target
-  bool raw_bf16 = false;         // x came as bf16 bits: results are written so, too
+  bool raw_bf16 = false;         // x came as bf16 bits, so results are written as bf16 bits, too
 };
 
-// The flags next to those of the spec and the server. `method` is a field's name; empty: a session's, whatever it is.
+// The flags besides those of the spec and the server. `method` is the name of a NormSpec field; empty for a session,
+// whose method is not known here.
 std::vector<FlagSpec> NormalizeFlags(absl::string_view method);
 
-// Loads every file that `args` names. UsageError for flags that do not go together.
+// Loads every file that `args` names. UsageError for flags that exclude each other or lack one another.
 absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args);
 
 }  // namespace normd::client

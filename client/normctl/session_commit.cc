@@ -1,4 +1,4 @@
-// normctl session commit: one training step out of moments that several callers have computed.
+// normctl session commit: applies one training step from the moments of several callers.
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The moments in what `normctl moments -o FILE` and `normctl moments --json` write.
+// Loads moments from the output of `normctl moments -o FILE` or `normctl moments --json`.
 absl::StatusOr<v1::Moments> LoadMoments(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();

@@ -21,7 +21,7 @@ namespace {
 
 using google::protobuf::util::TimeUtil;
 
-// Every field that is set, one a line, and the first values of tensors.
+// Every field that is set, one a line; tensors show their first values.
 std::string SessionText(const v1::Session& session) {
   std::string out = absl::StrFormat("%s  %s  version %d  uid %s\n", session.name(), MethodOf(session.spec()),
                                     session.version(), session.uid());

@@ -1,5 +1,5 @@
-// What the commands about sessions share: names, the flags that become fields of messages, and sessions and steps as
-// text and JSON. Between client/cli (flags, files) and the commands. Pure functions of their arguments.
+// What the commands about sessions share: names, flags that become fields of messages, and sessions and steps as text
+// and JSON. In the path: between client/cli (flags, files) and the commands. Pure functions of their arguments.
 #ifndef NORMD_CLIENT_NORMCTL_SESSION_MESSAGE_H_
 #define NORMD_CLIENT_NORMCTL_SESSION_MESSAGE_H_
 
@@ -22,30 +22,30 @@ namespace normd::client {
 // "sessions/bn" for "bn" and for "sessions/bn".
 std::string SessionName(absl::string_view id);
 
-// Prints the session, or returns the error.
+// Prints the session, or returns its error.
 absl::Status ShowSession(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal);
 
-// "a=1 b=2".
+// The labels: "a=1 b=2".
 std::string LabelsText(const v1::Session& session);
 
-// What became of a training step.
+// The result of a training step.
 std::string StateText(const v1::StateResult& state);
 nlohmann::json StateJson(const v1::StateResult& state);
 
-// Infinite durations become the longest that the message holds.
+// Converts a duration. Infinite durations become the longest that the message holds.
 void SetDuration(absl::Duration from, google::protobuf::Duration* to);
 
-// --label, --ttl, --weight and --bias. UsageError for values out of form, the file's error for files.
+// Set fields from --label, --ttl, --weight and --bias. UsageError for malformed values; errors of files as they are.
 absl::Status AddLabels(const ParsedArgs& args, v1::Session& session);
 absl::Status AddTtl(const ParsedArgs& args, v1::Session& session);
 absl::Status AddParameters(const ParsedArgs& args, v1::Session& session);
 
-// The value of a flag that counts from 0. UsageError for negative ones.
+// The value of a flag that counts from 0. UsageError for negative values.
 absl::StatusOr<std::optional<uint64_t>> CountFlag(const ParsedArgs& args, absl::string_view flag);
 
 inline constexpr FlagSpec kExpectedVersionFlag = {"expected-version", '\0', "V",
                                                   "refuse unless the session is at this version"};
-// Sets `expected_version` of requests that have it.
+// Sets `expected_version` of any request that has the field.
 template <typename Request>
 absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
   const absl::StatusOr<std::optional<uint64_t>> version = CountFlag(args, "expected-version");
@@ -55,7 +55,7 @@ absl::Status AddExpectedVersion(const ParsedArgs& args, Request& request) {
 
 // --step-client and --step-sequence.
 std::vector<FlagSpec> StepFlags();
-// Sets `step` from these flags, which go together.
+// Sets `step` from these flags. UsageError if only one of them is given.
 template <typename Request>
 absl::Status AddStep(const ParsedArgs& args, Request& request) {
   const absl::StatusOr<std::optional<uint64_t>> sequence = CountFlag(args, "step-sequence");

@@ -1,4 +1,4 @@
-// normctl session export and import: a session as a file, as the record that the server keeps or as a state_dict.
+// normctl session export and import: a session as a file, which is either the server's record or a state_dict.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -42,7 +42,7 @@ absl::StatusOr<bool> IsSafetensors(const ParsedArgs& args, absl::string_view pat
   return UsageError(absl::StrCat("--format ", *format, ": must be record or safetensors"));
 }
 
-// Flags that only a state_dict understands.
+// UsageError if one of `flags` is given: they are for state_dicts only.
 absl::Status RefuseFlags(const ParsedArgs& args, const std::vector<FlagSpec>& flags) {
   const auto given = [&](const FlagSpec& flag) { return args.Has(flag.name); };
   const auto it = std::find_if(flags.begin(), flags.end(), given);
@@ -94,7 +94,8 @@ absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Termina
   return absl::OkStatus();
 }
 
-// The layer that the flags describe: --method and the spec's own. What follows from the weight follows from it.
+// Sets the layer that the flags describe (--method and the flags of its spec). LayerNorm without axes takes the shape
+// of the weight.
 absl::Status AddSpec(const ParsedArgs& args, v1::Session& session) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();

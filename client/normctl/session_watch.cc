@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A line up to its last number; what the terminal has beyond it goes to the channels.
+// The width of a line up to its last number. The rest of the terminal's width goes to the channels.
 constexpr int kNumbersWidth = 90;
 constexpr int kLeastChannelsWidth = 20;
 
@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<WatchedStatistic>> Read(bool has, const v1::Tensor&
   return std::optional<WatchedStatistic>(std::move(out));
 }
 
-// What a line says of one version. `var` is phi for PowerNorm.
+// The content of one line: one version of the session. `var` is phi for PowerNorm.
 struct Snapshot {
   v1::Session session;
   std::optional<WatchedStatistic> mean, var;
@@ -60,7 +60,7 @@ absl::StatusOr<Snapshot> MakeSnapshot(v1::Session session, const std::optional<S
   if (!mean.ok()) return mean.status();
   if (!var.ok()) return var.status();
   Snapshot out = {std::move(session), *std::move(mean), *std::move(var), false};
-  // Another uid is another session: nothing moved from one to the other.
+  // A different uid is a different session, so there is no movement to show.
   out.compared = before.has_value() && before->session.uid() == out.session.uid();
   if (!out.compared) return out;
   Compare(before->mean, false, out.mean);
@@ -79,7 +79,7 @@ std::string HeaderText(const Snapshot& now, int width) {
                          width >= kNumbersWidth + kLeastChannelsWidth ? "  channels" : "");
 }
 
-// The channels of the mean (phi for PowerNorm): from where to where, and their shape where it fits.
+// The channels of the mean (phi for PowerNorm): their range, and their shape if it fits.
 std::string ChannelsText(const Snapshot& now, int width) {
   const std::optional<WatchedStatistic>& shown = now.mean.has_value() ? now.mean : now.var;
   if (width < kNumbersWidth + kLeastChannelsWidth || !shown.has_value() || shown->values.empty()) return "";
@@ -125,7 +125,7 @@ std::string LineJson(const Snapshot& now, bool recreated) {
   return absl::StrCat(out.dump(-1, ' ', false, Json::error_handler_t::replace), "\n");
 }
 
-// An error that ends the watching, after the lines that were printed.
+// Returns the error that ends the watching, after the lines that were printed.
 absl::Status End(const WatchOptions& options, const std::optional<Snapshot>& last, absl::Status status,
                  const Terminal& terminal) {
   if (absl::IsNotFound(status) && last.has_value()) {
@@ -154,7 +154,7 @@ void Print(const WatchOptions& options, const std::optional<Snapshot>& before, c
 }
 
 absl::StatusOr<WatchOptions> ReadOptions(const ParsedArgs& args) {
-  constexpr absl::Duration kLeastInterval = absl::Milliseconds(10);  // a server is not to be asked in a busy loop
+  constexpr absl::Duration kLeastInterval = absl::Milliseconds(10);  // protects the server from a busy loop
   WatchOptions options;
   options.name = SessionName(args.operands()[0]);
   options.json = args.Has("json");
@@ -202,7 +202,7 @@ std::string Sparkline(const std::vector<double>& values) {
   }
   std::string out;
   for (const double value : values) {
-    // Halves, so that the range of huge values does not overflow.
+    // Divides before it subtracts, so that the range of huge values does not overflow.
     const double share = most > least ? (value / 2 - least / 2) / (most / 2 - least / 2) : 0;
     absl::StrAppend(&out, std::isfinite(value) ? kBars[static_cast<size_t>(std::lround(share * 7))] : " ");
   }
@@ -221,7 +221,7 @@ absl::Status WatchSession(const WatchOptions& options, absl::FunctionRef<absl::S
       absl::StatusOr<Snapshot> now = MakeSnapshot(*std::move(session), last);
       if (!now.ok()) return End(options, last, now.status(), terminal);
       Print(options, last, *now, terminal);
-      if (!terminal.out.good()) return absl::OkStatus();  // Finish says that the output is gone
+      if (!terminal.out.good()) return absl::OkStatus();  // Finish reports that the output is closed
       last = *std::move(now);
       ++lines;
     }

@@ -1,4 +1,4 @@
-// normctl session create, get, list, update, reset, fork and delete: layers that live on the server.
+// normctl session create, get, list, update, reset, fork and delete, for layers that live on the server.
 #include <google/protobuf/util/time_util.h>
 
 #include <nlohmann/json.hpp>

@@ -8,14 +8,14 @@
 namespace normd::client {
 namespace {
 
-// Room for the fields that are no tensors, and for the lengths of those that are.
+// Space for the fields that are not tensors, and for the length fields of tensors.
 constexpr int64_t kHeaderBytes = 64 << 10;
 
 bool AxesLeaveFirst(const google::protobuf::RepeatedField<int64_t>& axes, int rank) {
   return std::none_of(axes.begin(), axes.end(), [rank](int64_t axis) { return axis == 0 || axis == -rank; });
 }
 
-// `out` is `tensor` without its data, and becomes its indices [first, first + count) out of `rows`.
+// Cuts the indices [first, first + count) out of `rows`. `out` is a copy of `tensor` without its data.
 void CutTensor(const v1::Tensor& tensor, int64_t rows, int64_t first, int64_t count, v1::Tensor* out) {
   out->set_shape(0, count);
   if (!tensor.has_data()) return;
@@ -23,7 +23,7 @@ void CutTensor(const v1::Tensor& tensor, int64_t rows, int64_t first, int64_t co
   out->set_data(tensor.data().substr(static_cast<size_t>(first) * row_bytes, static_cast<size_t>(count) * row_bytes));
 }
 
-// Whether the tensor has the same first extent as x, so that it is cut with it.
+// True if the tensor has the same first extent as x, and so is cut with x.
 bool HasRows(const v1::Tensor& tensor, int64_t rows) { return tensor.shape_size() > 0 && tensor.shape(0) == rows; }
 
 void AddTimings(const v1::Timings& from, v1::Timings& to) {
@@ -101,7 +101,7 @@ absl::StatusOr<v1::NormalizeResponse> NormalizeInPieces(Client& client, const v1
                                                         const std::function<void(int64_t, int64_t)>& progress) {
   const auto request_bytes = static_cast<int64_t>(request.ByteSizeLong());
   if (request_bytes <= max_bytes) return client.Normalize(request);
-  // There is no row to take pieces of where the parameters alone are too large.
+  // Sends in chunks if the method looks across rows, or if the parameters alone leave no room for a row.
   const int64_t rows = request.x().shape_size() == 0 ? 0 : request.x().shape(0);
   if (rows < 1 || !RowsAreIndependent(spec, request.mode(), request.x().shape_size())) {
     return client.NormalizeChunked(request);
@@ -117,7 +117,7 @@ absl::StatusOr<v1::NormalizeResponse> NormalizeInPieces(Client& client, const v1
   for (int64_t first = 0; first < rows; first += rows_per_piece) {
     const int64_t count = std::min(rows_per_piece, rows - first);
     v1::NormalizeRequest cut = CutRows(request, first, count);
-    // Every piece reads the same version of a session, or the whole fails.
+    // Every piece reads the same version of a session; otherwise the whole call fails.
     if (first > 0 && !cut.session().empty()) cut.set_expected_version(whole->applied().session_version());
     absl::StatusOr<v1::NormalizeResponse> piece = client.Normalize(cut);
     if (!piece.ok()) return piece.status();

@@ -27,12 +27,12 @@ absl::Status Bad(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
 }
 
-// Where a tensor of a state_dict lives in a session.
+// The place of a state_dict's tensor in a session.
 struct Place {
   absl::string_view name;
   bool is_statistic;
   v1::Tensor* (*mutable_tensor)(v1::Session&);
-  const v1::Tensor* (*tensor)(const v1::Session&);  // nullptr where absent
+  const v1::Tensor* (*tensor)(const v1::Session&);  // returns nullptr if absent
 };
 
 constexpr Place kPlaces[] = {
@@ -48,7 +48,7 @@ constexpr Place kPlaces[] = {
      [](const v1::Session& s) { return s.state().has_phi() ? &s.state().phi() : nullptr; }},
 };
 
-// The number of values; at least 0 for whatever a server sends.
+// The number of values. Never negative, whatever a server sends.
 int64_t Elements(const v1::Tensor& tensor) {
   const int64_t bytes = ElementBytes(tensor.dtype());
   return bytes == 0 ? 0 : static_cast<int64_t>(tensor.data().size()) / bytes;
@@ -88,7 +88,7 @@ absl::StatusOr<std::map<std::string, std::string>> MetadataOf(const v1::Session&
 absl::StatusOr<v1::Tensor> FloatsFrom(const std::string& name, const SafetensorsTensor& tensor, bool is_statistic) {
   absl::StatusOr<Tensor> floats = ToFloatTensor(name, tensor);
   if (!floats.ok()) return floats.status();
-  // The contract has no rank 0: torch's scalars are vectors of one.
+  // The contract has no rank 0: a scalar of torch becomes a vector of one element.
   if (floats->shape.empty()) floats->shape = {1};
   if (!is_statistic) return (*std::move(floats)).ToProto();
   const int64_t elements = floats->elements();
@@ -120,7 +120,7 @@ absl::Status LabelsFrom(const std::string& text, v1::Session& session) {
   return absl::OkStatus();
 }
 
-// What the exporting program said of the session; files of other programs say nothing.
+// Reads what the exporting program wrote about the session. Files of other programs have no such metadata.
 absl::Status MetadataFrom(const std::map<std::string, std::string>& metadata, v1::Session& session) {
   if (const auto it = metadata.find("normd.spec"); it != metadata.end()) {
     const auto parsed = google::protobuf::util::JsonStringToMessage(it->second, session.mutable_spec());
@@ -153,7 +153,7 @@ absl::Status NothingFound(const Safetensors& file, absl::string_view prefix) {
                                                  file.tensors.size() > kShown ? ", ..." : "", ": --prefix chooses"));
 }
 
-// All of them have one value a channel (or a group, or an element): as many values as the first.
+// An error unless all tensors have as many values as the first: one a channel (or a group, or an element).
 absl::Status CheckLengths(const v1::Session& session) {
   const Place* first = nullptr;
   for (const Place& place : kPlaces) {
@@ -181,7 +181,7 @@ absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string
   Safetensors file;
   file.metadata = *std::move(metadata);
   std::vector<std::string> rounded;
-  rounded.reserve(std::size(kPlaces));  // the file borrows
+  rounded.reserve(std::size(kPlaces));  // `file` borrows the strings
   for (const Place& place : kPlaces) {
     const v1::Tensor* proto = place.tensor(session);
     if (proto == nullptr) continue;
@@ -224,7 +224,7 @@ absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_
     if (!session.has_state()) return Bad(it->first, "there are no running statistics beside it");
     session.mutable_state()->set_num_batches(*batches);
   }
-  // A layer without parameters and state is a file of metadata alone.
+  // A layer without parameters and state is a file with metadata alone.
   if (!found && !(file.tensors.empty() && session.has_spec())) return NothingFound(file, prefix);
   if (absl::Status status = CheckLengths(session); !status.ok()) return status;
   return session;

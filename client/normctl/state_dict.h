@@ -1,7 +1,7 @@
-// A session as a state_dict of PyTorch in a safetensors file: weight, bias, running_mean, running_var,
-// num_batches_tracked (PowerNorm: running_phi), each after a prefix such as "layer1.bn1.", and the spec as metadata.
-// State and parameters are kept bit for bit; uid, version, step ids and ttl are not part of a state_dict.
-// In the path: between a session's message and a file's bytes. Pure functions; needs no server.
+// A session as a PyTorch state_dict in a safetensors file: weight, bias, running_mean, running_var, num_batches_tracked
+// (PowerNorm: running_phi), each name after a prefix such as "layer1.bn1.", and the spec as metadata. State and
+// parameters are kept bit for bit; uid, version, step ids and ttl are not part of a state_dict.
+// In the path: between a session's message and a file's bytes. Needs no server. Pure functions.
 #ifndef NORMD_CLIENT_NORMCTL_STATE_DICT_H_
 #define NORMD_CLIENT_NORMCTL_STATE_DICT_H_
 
@@ -15,19 +15,19 @@
 
 namespace normd::client {
 
-// The file's bytes. Parameters keep their dtype; running statistics are F64, the state's own bits, or F32 where
-// `f32_statistics`, which rounds. REQUIRES: `session` is of SESSION_VIEW_FULL. INVALID_ARGUMENT for a prefix that is no
-// UTF-8 and for more batches than I64 holds.
+// The bytes of the file. Parameters keep their dtype. Running statistics are F64 and bit-equal to the state, or are
+// rounded to F32 if `f32_statistics`. REQUIRES: `session` is of SESSION_VIEW_FULL. INVALID_ARGUMENT for a prefix that
+// is not UTF-8, and for more batches than an I64 holds.
 absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string_view prefix, bool f32_statistics);
 
-// A session for CreateSession: parameters, state and, where the file's metadata has them, spec, num_channels, dtype and
-// labels. Names without the prefix, and other names with it, are left alone. INVALID_ARGUMENT, naming the tensor, where
-// nothing is found, one of running_mean and running_var is alone, lengths differ, or a dtype or metadata is of another
-// kind.
+// A session for CreateSession: parameters and state, and spec, num_channels, dtype and labels if the file's metadata
+// has them. Names without the prefix are ignored, and so are unknown names with the prefix. INVALID_ARGUMENT, naming
+// the tensor, if nothing is found, if only one of running_mean and running_var is there, if lengths differ, or if a
+// dtype or the metadata is of another kind.
 absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_view prefix);
 
-// Sets num_channels from the tensors where the method has channels and nothing set it. REQUIRES: the spec is set.
-// INVALID_ARGUMENT where they disagree.
+// Sets num_channels from the tensors if the method has channels and num_channels is not set. REQUIRES: the spec is set.
+// INVALID_ARGUMENT if spec and tensors disagree.
 absl::Status ResolveChannels(v1::Session& session);
 
 }  // namespace normd::client
