@@ -18,7 +18,7 @@ absl::string_view ArrivalName(ArrivalKind kind) { return kind == ArrivalKind::kP
 double Uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
 absl::Duration Arrivals::Next() {
-  // A beat is counted, not summed, so that it does not drift.
+  // Computed from a count, not summed, so that the beat does not drift.
   if (kind_ == ArrivalKind::kConstant) return absl::Seconds(static_cast<double>(count_++) / rate_);
   seconds_ += -std::log1p(-Uniform(random_)) / rate_;
   return absl::Seconds(seconds_);

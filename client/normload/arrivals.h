@@ -1,6 +1,6 @@
-// When the calls of an open loop are meant to be sent: a Poisson process or a fixed beat, from a seed, whatever the
+// The times at which the calls of an open loop are due: a Poisson process or a fixed beat, from a seed, whatever the
 // server does. The same seed gives the same times on every machine.
-// In the path: the start of an open-loop measurement (load.h). Not thread-safe: its user holds a lock.
+// In the path: at the start of an open-loop measurement (load.h). Threads: not thread-safe; its user holds a lock.
 #ifndef NORMD_CLIENT_NORMLOAD_ARRIVALS_H_
 #define NORMD_CLIENT_NORMLOAD_ARRIVALS_H_
 
@@ -15,18 +15,19 @@ namespace normd::client {
 
 enum class ArrivalKind { kPoisson, kConstant };
 
-absl::StatusOr<ArrivalKind> ParseArrivalKind(absl::string_view name);  // UsageError for other words
+// UsageError for unknown names.
+absl::StatusOr<ArrivalKind> ParseArrivalKind(absl::string_view name);
 absl::string_view ArrivalName(ArrivalKind kind);
 
-// Uniform in [0, 1), 53 bits. (What std's distributions do with an engine is left to each library.)
+// A uniform number in [0, 1) with 53 random bits. std's distributions would differ between standard libraries.
 double Uniform(std::mt19937_64& random);
 
 class Arrivals {
  public:
-  // `rate`: calls a second. REQUIRES: positive.
+  // `rate` is in calls a second. REQUIRES: `rate` is positive.
   Arrivals(ArrivalKind kind, double rate, uint64_t seed) : kind_(kind), rate_(rate), random_(seed) {}
 
-  // When the next call is due, from the start. Never falls.
+  // The time from the start at which the next call is due. Never decreases.
   absl::Duration Next();
 
  private:

@@ -19,7 +19,7 @@
 namespace normd::client {
 namespace {
 
-// Files of /proc have no size to read up to.
+// Reads to the end, because files of /proc report no size.
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -46,7 +46,7 @@ bool HoldsSocket(const std::filesystem::path& process, const std::string& link) 
   return false;
 }
 
-// Only processes whose open files this user may list are found.
+// The process that holds the socket. Finds only processes whose open files this user may list.
 std::optional<int> FindHolder(int64_t inode) {
   const std::string link = absl::StrCat("socket:[", inode, "]");
   std::error_code error;
@@ -107,7 +107,7 @@ std::optional<double> ForeignShare(const CpuTicks& before, const CpuTicks& after
   const auto total = static_cast<double>(after.total - before.total);
   if (total <= 0) return std::nullopt;
   const auto background = static_cast<double>((after.busy - before.busy) - (after.ours - before.ours));
-  return std::clamp(background / total, 0.0, 1.0);  // the two files are not read in the same instant
+  return std::clamp(background / total, 0.0, 1.0);  // the files are not read in the same instant
 }
 
 std::optional<int> FindServerPid(const std::string& target) {
@@ -132,7 +132,7 @@ std::optional<CpuTicks> BackgroundCpu::Now() const {
   out->ours = *own;
   if (!server_pid_.has_value() || *server_pid_ == getpid()) return out;
   const std::optional<int64_t> server = ParseProcessTicks(ReadAll(absl::StrCat("/proc/", *server_pid_, "/stat")));
-  if (!server.has_value()) return std::nullopt;  // the server has ended: its time is no longer told apart
+  if (!server.has_value()) return std::nullopt;  // the server has ended, so its time cannot be told apart
   out->ours += *server;
   return out;
 }

@@ -9,7 +9,7 @@
 namespace normd::client {
 namespace {
 
-// Larger tensors repeat their values: what they are does not change how long they take.
+// Larger tensors repeat their values, because values do not change the time that a tensor takes.
 constexpr int64_t kDistinctValues = 1 << 20;
 
 std::string RandomBytes(DType dtype, int64_t count) {
@@ -38,7 +38,7 @@ void Count(const v1::NormalizeResponse& response, CallOutcome& outcome) {
   if (outcome.kernel.empty()) outcome.kernel = response.applied().kernel();
 }
 
-// Takes over the request's bytes into the message that the transport sends.
+// Moves the request into the message that the transport sends.
 PreparedCall Wrap(const MixEntry& entry, v1::NormalizeRequest request) {
   PreparedCall call;
   call.entry = entry;
@@ -126,7 +126,7 @@ absl::Status Caller::CallStream(const PreparedCall& call, CallOutcome& outcome) 
 const PreparedCall& Caller::NextStep(size_t index) {
   PreparedCall& call = own_.try_emplace(index, calls_[index]).first->second;
   const auto stamp = [&](v1::NormalizeRequest& request) {
-    // From the clock: sequences rise from one measurement to the next, too.
+    // Taken from the clock, so that sequences also rise from one measurement to the next.
     last_sequence_ = std::max(last_sequence_ + 1, static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())));
     request.mutable_step()->set_client_id(id_);
     request.mutable_step()->set_sequence(last_sequence_);

@@ -1,5 +1,5 @@
-// The calls of a mix as messages: made once and shared by all workers, who send them through a Caller of their own.
-// Values are drawn from a fixed seed.
+// The calls of a mix as messages. They are made once and shared by all workers; each worker sends them through a Caller
+// of its own. Values are drawn from a fixed seed.
 #ifndef NORMD_CLIENT_NORMLOAD_CALLS_H_
 #define NORMD_CLIENT_NORMLOAD_CALLS_H_
 
@@ -17,7 +17,7 @@
 
 namespace normd::client {
 
-// The request of one entry, x included. Of the three messages the transport's is set.
+// The request of one entry, including x. Only the message that the entry's transport uses is set.
 struct PreparedCall {
   MixEntry entry;
   v1::NormalizeRequest request;
@@ -28,29 +28,29 @@ struct PreparedCall {
 v1::NormalizeRequest MakeRequest(const MixEntry& entry);
 std::vector<PreparedCall> PrepareCalls(absl::Span<const MixEntry> entries);
 
-// What one call got done.
+// The result of one call.
 struct CallOutcome {
   int64_t items = 0;                           // normalised tensors
   int64_t bytes_sent = 0, bytes_received = 0;  // tensor bytes
   std::string kernel;                          // "cpu/avx3/rows"
 };
 
-// One worker's calls. Borrows both arguments. Not thread-safe.
+// Sends the calls of one worker. Borrows `calls` and `client`. Not thread-safe.
 class Caller {
  public:
-  // Streams end at `streams_end`, whatever the server does: a stream has no deadline for a single call. `id`: whose
-  // training steps these are; no two callers of a session may share one.
+  // Streams end at `streams_end`, whatever the server does, because a stream has no deadline for a single call. `id`
+  // names the training steps; no two callers of a session may share an id.
   Caller(absl::Span<const PreparedCall> calls, Client& client, absl::Time streams_end, std::string id)
       : calls_(calls), client_(client), streams_end_(streams_end), id_(std::move(id)) {}
 
-  // Sends entry `index` and waits. A call of which any item failed has failed.
+  // Sends entry `index` and waits for the reply. A call fails if any of its items fails.
   absl::Status Call(size_t index, CallOutcome& outcome);
 
  private:
   absl::Status CallUnary(const PreparedCall& call, CallOutcome& outcome);
   absl::Status CallBatch(const PreparedCall& call, CallOutcome& outcome);
   absl::Status CallStream(const PreparedCall& call, CallOutcome& outcome);
-  // The entry's messages with the next step's id in them.
+  // The messages of entry `index`, with the id of the next step.
   const PreparedCall& NextStep(size_t index);
 
   const absl::Span<const PreparedCall> calls_;
@@ -58,7 +58,7 @@ class Caller {
   const absl::Time streams_end_;
   const std::string id_;
   std::unique_ptr<NormalizeStream> stream_;
-  std::map<size_t, PreparedCall> own_;  // of entries with steps
+  std::map<size_t, PreparedCall> own_;  // copies of the entries with step ids
   uint64_t last_sequence_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 constexpr double kWidth = 760, kHeight = 380;
 constexpr double kLeft = 76, kRight = 20, kTop = 34, kBottom = 52;
 
-// Where a chart's values lie on paper.
+// Maps values of a chart to positions on paper.
 class Scale {
  public:
   explicit Scale(const Chart& chart) : log_y_(chart.log_y) {
@@ -48,7 +48,7 @@ class Scale {
   std::vector<double> x_ticks, y_ticks;
 
  private:
-  // 1, 2 and 5 of each decade while they are few, else the decades alone.
+  // 1, 2 and 5 of each decade for up to four decades, otherwise the decades alone.
   static std::vector<double> LogTicks(double low, double high) {
     if (!(low <= high)) return {1, 10};
     const int first = static_cast<int>(std::floor(std::log10(low)));

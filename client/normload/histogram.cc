@@ -7,7 +7,7 @@
 namespace normd::client {
 
 int Histogram::Index(int64_t value) {
-  // The bits below the leading kHalfBits + 1 are dropped.
+  // Keeps the kHalfBits + 1 leading bits and drops the bits below them.
   const int width = static_cast<int>(std::bit_width(static_cast<uint64_t>(value)));
   const int shift = std::max(0, width - (kHalfBits + 1));
   return (shift << kHalfBits) + static_cast<int>(value >> shift);

@@ -1,6 +1,6 @@
-// Counts of durations with three significant digits, from 1 ns to beyond 10 minutes: buckets are linear inside each
-// power of two (log-linear), so a quantile is off by less than one part in 1024. Histograms of several threads merge.
-// Memory grows with the largest value, to 250 KiB. Not thread-safe.
+// Counts durations with three significant digits, from 1 ns to beyond 10 minutes. Buckets are linear inside each power
+// of two (log-linear), so a quantile is off by less than one part in 1024. Histograms of several threads can be merged.
+// Memory grows with the largest value, up to 250 KiB. Not thread-safe.
 #ifndef NORMD_CLIENT_NORMLOAD_HISTOGRAM_H_
 #define NORMD_CLIENT_NORMLOAD_HISTOGRAM_H_
 
@@ -11,7 +11,7 @@ namespace normd::client {
 
 class Histogram {
  public:
-  // Values below 1 count as 0, values over kMax as kMax.
+  // Values below 1 count as 0, and values over kMax count as kMax.
   void Record(int64_t nanoseconds);
   void Merge(const Histogram& other);
 
@@ -20,14 +20,14 @@ class Histogram {
   int64_t min() const { return count_ == 0 ? 0 : min_; }  // exact
   double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
 
-  // The smallest recorded value that at least `quantile` in [0, 1] of all values do not exceed, within the resolution
-  // and never above max(). 0 for an empty histogram.
+  // The smallest recorded value that at least the share `quantile` (in [0, 1]) of all values do not exceed, within the
+  // resolution and never above max(). 0 for an empty histogram.
   int64_t Quantile(double quantile) const;
 
   static constexpr int64_t kMax = int64_t{1} << 40;  // 18 minutes
 
  private:
-  // 1024 buckets for each power of two; values below 2048 have a bucket each.
+  // Each power of two has 1024 buckets; each value below 2048 has a bucket of its own.
   static constexpr int kHalfBits = 10;
 
   static int Index(int64_t value);

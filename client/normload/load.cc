@@ -18,11 +18,11 @@
 namespace normd::client {
 namespace {
 
-// Latencies must not jump with the time of day.
+// A steady clock, because latencies must not jump when the time of day is set.
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
-constexpr absl::Duration kGrace = absl::Seconds(1);  // after the deadline, for a call to return by itself
+constexpr absl::Duration kGrace = absl::Seconds(1);  // time after the deadline for a call to return by itself
 
 Time After(Time time, absl::Duration duration) { return time + absl::ToChronoNanoseconds(duration); }
 int64_t Nanoseconds(Clock::duration duration) {
@@ -31,10 +31,10 @@ int64_t Nanoseconds(Clock::duration duration) {
 
 struct Turn {
   size_t entry;
-  Time due;  // of a closed loop: when the turn was taken
+  Time due;  // in a closed loop: the time when the turn was taken
 };
 
-// Whose turn it is: hands the calls of a measurement to its workers, in the order in which they are due.
+// Hands the calls of a measurement to its workers, in the order in which the calls are due.
 class Pace {
  public:
   Pace(const LoadOptions& options, Time start)
@@ -50,7 +50,7 @@ class Pace {
   Time measure_from() const { return measure_from_; }
   Time stop_at() const { return stop_at_; }
 
-  // Nothing when the measurement is over.
+  // Returns nullopt when the measurement is over.
   std::optional<Turn> Take() {
     const Time now = Clock::now();
     if (now >= stop_at_) return std::nullopt;
@@ -58,7 +58,7 @@ class Pace {
     return Draw(now);
   }
 
-  // Calls that were due and that nobody took.
+  // Counts the calls that were due but that no worker took.
   int64_t CountLeft() {
     const std::lock_guard<std::mutex> lock(mu_);
     int64_t count = 0;
@@ -71,7 +71,7 @@ class Pace {
   }
 
  private:
-  // With mu_ held. A call belongs to the measurement if it is due in it.
+  // REQUIRES: mu_ is held. A call belongs to the measurement if it is due during the measurement.
   std::optional<Turn> Draw(Time now) {
     const Time due = open_ ? After(start_, arrivals_.Next()) : now;
     if (open_ && due >= stop_at_) return std::nullopt;
@@ -100,7 +100,8 @@ struct Sample {
   CallOutcome outcome;
 };
 
-// What workers have seen. A few parts with a lock each: a histogram for every worker would be gigabytes at 4096.
+// Collects the samples of all workers. A few parts have a lock each, because one histogram for each of 4096 workers
+// would take gigabytes.
 class Record {
  public:
   Record(size_t entries, absl::Duration slo) : slo_ns_(absl::ToInt64Nanoseconds(slo)) {
@@ -139,7 +140,7 @@ class Record {
     ++part.result.unsent;
   }
 
-  // REQUIRES: no worker is left. `last_answer`: not changed unless a later one was counted.
+  // REQUIRES: all workers have ended. Moves `last_answer` to the last answer that was counted, if that is later.
   LoadResult Take(Time& last_answer) {
     LoadResult out = std::move(parts_[0].result);
     last_answer = std::max(last_answer, parts_[0].last_answer);
@@ -169,10 +170,11 @@ class Record {
   std::array<Part, 8> parts_;
 };
 
-// A refused closed loop must not spin, and one whose server is gone need not ask a thousand times a second.
+// Keeps a closed loop from spinning when it is refused, and from asking a thousand times a second when its server is
+// gone.
 absl::Duration Backoff(int failures) { return absl::Milliseconds(1 << std::min(failures, 6)); }
 
-// One call in flight at a time, until the measurement is over.
+// Sends one call after another until the measurement is over.
 class Worker {
  public:
   Worker(int index, const LoadTarget& target, absl::Time streams_end, Pace& pace, Record& record)
@@ -183,14 +185,15 @@ class Worker {
         record_(record) {}
 
   void Run() {
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // 1 us; the usual 50 us would be lateness of our own
+    // 1 us; the usual 50 us would show as lateness of this generator.
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     while (const std::optional<Turn> turn = pace_.Take()) {
       const Time ready = Clock::now();
       const bool waited = turn->due < ready;
       if (pace_.open() && !waited) std::this_thread::sleep_until(turn->due);
       const Time sent = Clock::now();
       const bool measured = turn->due >= pace_.measure_from();
-      // A worker that was free in time sends, even if it woke a little late.
+      // A worker that was free in time sends its call, even if the worker woke a little late.
       if (pace_.open() && waited && sent >= pace_.stop_at()) {
         if (measured) record_.AddUnsent(index_);
         continue;
@@ -218,7 +221,7 @@ class Worker {
   Caller caller_;
   Pace& pace_;
   Record& record_;
-  int failures_ = 0;  // in a row
+  int failures_ = 0;  // consecutive
 };
 
 }  // namespace
@@ -245,7 +248,7 @@ bool IsLocal(const std::string& target) {
   if (absl::StartsWith(target, "unix:")) return true;
   std::string host = target.substr(0, target.rfind(':'));
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  // "127." alone would also begin "127.example.org": only digits and dots make an address.
+  // "127." alone would also match "127.example.org": only digits and dots make an address.
   const bool loopback = absl::StartsWith(host, "127.") && host.find_first_not_of("0123456789.") == std::string::npos;
   return loopback || host == "localhost" || host == "::1";
 }
@@ -256,7 +259,8 @@ absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOption
   target->step_prefix_ = absl::StrCat("normload-", getpid(), "-", absl::ToUnixMicros(absl::Now()));
   ClientOptions client_options;
   client_options.deadline = options.deadline;
-  client_options.retry.max_attempts = 1;  // a load generator counts failures, it does not hide them
+  // A load generator counts failures instead of hiding them.
+  client_options.retry.max_attempts = 1;
   client_options.shared_memory = std::any_of(options.entries.begin(), options.entries.end(), IsShared);
   for (int i = 0; i < options.connections; ++i) {
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options.server, client_options);
@@ -264,7 +268,7 @@ absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOption
     target->clients_.push_back(*std::move(client));
     Caller caller(target->calls_, *target->clients_.back(), absl::Now() + options.deadline,
                   target->step_client(i % options.concurrency));
-    // Mistakes in an entry show on the first connection; the others are only to be there.
+    // The first connection sends every entry, which shows mistakes. The other connections only need to be established.
     const size_t count = i == 0 ? target->calls_.size() : 1;
     for (size_t entry = 0; entry < count; ++entry) {
       const SocketWatchdog watchdog(options.deadline + kGrace);
@@ -291,8 +295,8 @@ LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target) {
         [i, &target, streams_end, &pace, &record] { Worker(i, target, streams_end, pace, record).Run(); });
   }
   for (std::thread& worker : workers) worker.join();
-  // A measurement that --requests ended was as long as it took; any other as long as it was meant to be, or until the
-  // last answer. A call that was never answered does not stretch it.
+  // A measurement that --requests ended was as long as it took. Any other was as long as planned, or until the last
+  // answer if that came later. A call that was never answered does not stretch the time.
   Time last = options.requests > 0 ? pace.measure_from() : pace.stop_at();
   LoadResult out = record.Take(last);
   out.unsent += pace.CountLeft();

@@ -1,8 +1,9 @@
-// One measurement: a mix of calls for a time, from a bounded number of workers that each have one call in flight.
-// Closed loop: a worker sends its next call when the last one is answered. It finds capacity; its latencies say nothing
-// about a server that is offered more than it can do. Open loop: calls are due at times that do not depend on the
-// server, and latency counts from when a call was due, so that a call that had to wait for its turn says so (no
-// coordinated omission); calls that were never sent are counted.
+// One measurement: sends a mix of calls for some time, from a bounded number of workers with one call in flight each.
+// Closed loop: a worker sends its next call when its last one is answered. A closed loop finds capacity; its latencies
+// say nothing about a server that is offered more than it can do.
+// Open loop: calls are due at times that do not depend on the server. Latency counts from the time when a call was due,
+// so that waiting for a free worker is part of the latency (no coordinated omission). Calls that were never sent are
+// counted.
 #ifndef NORMD_CLIENT_NORMLOAD_LOAD_H_
 #define NORMD_CLIENT_NORMLOAD_LOAD_H_
 
@@ -26,28 +27,30 @@ namespace normd::client {
 struct LoadOptions {
   std::string server;
   std::vector<MixEntry> entries;  // at least one
-  std::optional<double> rate;     // calls a second of an open loop; absent: closed
+  std::optional<double> rate;     // calls a second of an open loop; absent: closed loop
   ArrivalKind arrivals = ArrivalKind::kPoisson;
-  uint64_t seed = 20240607;  // of arrivals and of the mix
-  int concurrency = 1;       // most calls in flight
+  uint64_t seed = 20240607;  // for arrivals and for the mix
+  int concurrency = 1;       // the most calls in flight
   int connections = 1;       // clients; workers are spread over them
   absl::Duration warmup = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
-  int64_t requests = 0;  // stop after so many calls, too, those of the warm-up not counted; 0: no limit
+  // Also stop after this number of calls, not counting the warm-up; 0: no limit.
+  int64_t requests = 0;
   absl::Duration deadline = absl::Seconds(30);
-  absl::Duration slo = absl::Milliseconds(10);  // an answer within it is a good one
+  // An answer within this time is a good one.
+  absl::Duration slo = absl::Milliseconds(10);
 };
 
-// What became of the calls of one entry.
+// The results of the calls of one entry.
 struct EntryResult {
-  Histogram latency;                      // of calls that succeeded
-  int64_t good = 0;                       // of those, within the SLO
-  std::map<std::string, int64_t> errors;  // failed calls by code
+  Histogram latency;                      // of successful calls
+  int64_t good = 0;                       // successful calls within the SLO
+  std::map<std::string, int64_t> errors;  // number of failed calls by code
   std::string first_error;
   int64_t items = 0;                           // normalised tensors
-  int64_t rows = 0;                            // of them
-  int64_t bytes_sent = 0, bytes_received = 0;  // tensor bytes of calls that succeeded
-  std::string kernel;                          // of one reply
+  int64_t rows = 0;                            // of the normalised tensors
+  int64_t bytes_sent = 0, bytes_received = 0;  // tensor bytes of successful calls
+  std::string kernel;                          // as one reply named it
 
   void Merge(const EntryResult& other);
   int64_t failed() const;
@@ -57,24 +60,25 @@ struct LoadResult {
   std::vector<EntryResult> entries;
   absl::Duration elapsed;
   // Open loop only:
-  Histogram lateness;  // of every call that was sent: when it was due to when it was sent
+  // From the time when a call was due to the time when it was sent, for every call that was sent.
+  Histogram lateness;
   int64_t waited = 0;  // calls that were due before a worker was free
-  int64_t unsent = 0;  // calls that were due and not sent when the time was over
+  int64_t unsent = 0;  // calls that were due but not sent by the end
 };
 
-// Refused unless `target` is on this machine: "unix:...", 127.*, localhost, ::1.
+// True if `target` is on this machine: "unix:...", 127.*, localhost or ::1. Other targets are refused unless allowed.
 bool IsLocal(const std::string& target);
 
-// A server that is connected to, and what is sent to it; for any number of measurements. Thread-safe: nothing changes.
+// A connected server and the messages for it, for any number of measurements. Thread-safe, because nothing changes.
 class LoadTarget {
  public:
-  // Makes the messages and the connections, and one call of each entry: no connection is made while time is taken, and
-  // mistakes are told at once. An error when any of these calls fails.
+  // Makes the messages and the connections, and sends each entry once, so that no connection is made during a
+  // measurement and mistakes are reported at once. An error if any of these calls fails.
   static absl::StatusOr<std::unique_ptr<LoadTarget>> Connect(const LoadOptions& options);
 
   absl::Span<const PreparedCall> calls() const { return calls_; }
   Client& client(int worker) const { return *clients_[static_cast<size_t>(worker) % clients_.size()]; }
-  // Of training steps: one name for each worker of this process.
+  // The client id of training steps, different for each worker of this process.
   std::string step_client(int worker) const;
 
  private:

@@ -1,4 +1,4 @@
-// normload: the load generator of normd. Everything is in normload.h; tests link it from there.
+// normload, the load generator of normd. All of it is behind normload.h, where tests link it.
 #include <malloc.h>
 
 #include <string>
@@ -7,7 +7,8 @@
 #include "client/normload/normload.h"
 
 int main(int argc, char** argv) {
-  // Stock glibc maps and unmaps every large message: hundreds of page faults a call, counted as the server's latency.
+  // Stock glibc maps and unmaps every large message: hundreds of page faults a call, which would count as the server's
+  // latency.
   // NOLINTBEGIN(concurrency-mt-unsafe): called before there is a second thread.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

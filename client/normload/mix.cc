@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr double kMaxWeight = 1e6;
 constexpr int kMaxBatchItems = 1 << 16;
-// What one message can be: protobuf's 2 GiB, less room for what is around the tensors.
+// The largest call that one message can hold: protobuf's 2 GiB, less space for the fields around the tensors.
 constexpr int64_t kMaxCallBytes = (int64_t{2} << 30) - (int64_t{16} << 20);
 constexpr int64_t kMaxTotalBytes = int64_t{8} << 30;
 
@@ -107,7 +107,7 @@ absl::Status AddSpec(const ParsedArgs& args, MixEntry& entry) {
   if (!spec.ok()) return spec.status();
   entry.spec = *spec;
   entry.method = absl::StrReplaceAll(MethodOf(*spec), {{"_", "-"}});
-  // Training without a session changes nothing on the server; inference without one would need running statistics.
+  // Without a session, training changes nothing on the server, and inference would need running statistics.
   if (spec->has_batch_norm() || spec->has_power_norm()) entry.training = true;
   return absl::OkStatus();
 }
@@ -116,11 +116,11 @@ absl::Status AddWeight(const ParsedArgs& args, MixEntry& entry) {
   const absl::StatusOr<std::optional<double>> weight = args.Double("weight");
   if (!weight.ok()) return weight.status();
   entry.weight = weight->value_or(1);
-  if (entry.weight > 0 && entry.weight <= kMaxWeight) return absl::OkStatus();  // no NaN either
+  if (entry.weight > 0 && entry.weight <= kMaxWeight) return absl::OkStatus();  // also false for NaN
   return UsageError(absl::StrCat("--weight ", args.GetOr("weight", ""), ": must be above 0 and at most ", kMaxWeight));
 }
 
-// A value of JSON as the flag's text.
+// Converts a JSON value to the flag's text.
 absl::StatusOr<std::string> JsonValue(const FlagSpec& flag, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number()) return value.dump();
@@ -226,7 +226,7 @@ absl::StatusOr<MixEntry> ParseMixEntry(absl::string_view text) {
     const bool has_value = absl::StrContains(piece, '=');
     const FlagSpec* flag = FindKey(command, pair.first);
     if (!has_value && flag == nullptr && !arguments.empty() && absl::StrContains(arguments.back(), '=')) {
-      absl::StrAppend(&arguments.back(), ",", piece);  // "axes=0,1": the comma belongs to the value
+      absl::StrAppend(&arguments.back(), ",", piece);  // as in "axes=0,1": the comma belongs to the value
       continue;
     }
     if (flag == nullptr) return UnknownKey(command, pair.first);
@@ -286,7 +286,7 @@ absl::Status CheckShared(absl::Span<const MixEntry> entries, absl::string_view s
 absl::Status CheckMemory(absl::Span<const MixEntry> entries, int concurrency) {
   int64_t bytes = 0;
   for (const MixEntry& entry : entries) {
-    // A worker whose calls carry its own step ids has its own request.
+    // If calls carry step ids, each worker has its own copy of the request.
     const int64_t copies = entry.steps ? int64_t{concurrency} + 1 : 1;
     int64_t more;
     if (__builtin_mul_overflow(entry.bytes(), copies, &more) || more > kMaxTotalBytes - bytes) {

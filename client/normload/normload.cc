@@ -19,7 +19,7 @@
 namespace normd::client {
 namespace {
 
-// How long others are watched before and after: 30 ticks of the clock that /proc counts in.
+// How long background CPU is watched before and after: 30 ticks of the clock that /proc uses.
 constexpr absl::Duration kWatch = absl::Milliseconds(300);
 
 std::optional<double> WatchOthers(std::optional<int> server_pid) {
@@ -28,7 +28,7 @@ std::optional<double> WatchOthers(std::optional<int> server_pid) {
   return background.Lap();
 }
 
-// To the error stream, so that --json stays one document.
+// Prints to the error stream, so that the output of --json stays one document.
 void PrintPlan(const NormloadOptions& options, const Terminal& terminal) {
   // Each measurement may wait for its last calls until their deadline.
   const absl::Duration late = options.load.deadline + absl::Seconds(2);

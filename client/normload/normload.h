@@ -1,4 +1,4 @@
-// normload as a function: flags in, a report out. main.cc and tests call it.
+// normload as a function from flags to a report; main.cc and tests call it.
 // In the path: options.h reads the flags, load.h measures, sweep.h measures many times, report.h prints.
 #ifndef NORMD_CLIENT_NORMLOAD_NORMLOAD_H_
 #define NORMD_CLIENT_NORMLOAD_NORMLOAD_H_
@@ -10,8 +10,8 @@
 
 namespace normd::client {
 
-// Returns the process's exit code: 1 where a call failed, too. In a sweep the server may reject calls: that is what
-// loads above capacity are for.
+// Returns the process's exit code, which is also 1 if a call failed. In a sweep, the server may reject calls: loads
+// above capacity are meant to make it do so.
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal);
 
 }  // namespace normd::client

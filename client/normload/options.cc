@@ -14,7 +14,8 @@ namespace {
 
 constexpr absl::string_view kDefaultLoads = "10,20,30,40,50,60,70,80,90,100,110,120,130,140,150";
 constexpr double kMinRate = 0.01, kMaxRate = 1e6;
-constexpr double kMaxCalls = 1e8;  // due times of one measurement; drawing those left at its end takes a second or two
+// Due times of one measurement. Drawing the ones left over at its end takes a second or two.
+constexpr double kMaxCalls = 1e8;
 constexpr size_t kMaxLoads = 100;
 constexpr double kMaxLoad = 1000;
 
@@ -40,7 +41,8 @@ absl::Status ReadTime(const ParsedArgs& args, absl::string_view flag, absl::Dura
 }
 
 absl::Status AddCounts(const ParsedArgs& args, NormloadOptions& options) {
-  const bool many = options.sweep || args.Has("rate");  // a late call must not hold up the ones after it
+  // A late call must not hold up the calls after it.
+  const bool many = options.sweep || args.Has("rate");
   const absl::StatusOr<int64_t> concurrency = Whole(args, "concurrency", many ? 64 : 1, 1, 4096);
   const absl::StatusOr<int64_t> connections = Whole(args, "connections", 1, 1, 256);
   const absl::StatusOr<int64_t> requests = Whole(args, "requests", 0, 0, std::numeric_limits<int>::max());
@@ -150,7 +152,7 @@ absl::Status AddEntries(const ParsedArgs& args, NormloadOptions& options) {
   return CheckMemory(options.load.entries, options.load.concurrency);
 }
 
-// Told before an hour of measuring, not after.
+// Checks that the file can be written, before an hour of measuring and not after.
 absl::Status AddHtml(const ParsedArgs& args, NormloadOptions& options) {
   if (!args.Has("html")) return absl::OkStatus();
   options.html = args.GetOr("html", "");

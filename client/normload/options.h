@@ -1,4 +1,4 @@
-// normload's flags, read and checked before anything is allocated or connected to. Plain values.
+// The flags of normload, read and checked before anything is allocated or connected. Plain values.
 #ifndef NORMD_CLIENT_NORMLOAD_OPTIONS_H_
 #define NORMD_CLIENT_NORMLOAD_OPTIONS_H_
 
@@ -17,20 +17,20 @@ struct NormloadOptions {
   LoadOptions load;
   int repeats = 1;
   bool sweep = false;
-  std::vector<double> loads;      // of a sweep, percent of capacity, rising
+  std::vector<double> loads;      // of a sweep, in percent of capacity, rising
   absl::Duration max_time;        // of a sweep
-  std::optional<int> server_pid;  // absent: it is looked for
-  std::string html;               // a file, or empty
+  std::optional<int> server_pid;  // absent: found by its socket
+  std::string html;               // path of the report, or empty
 
   int64_t measurements() const;
-  // How long the measurements take together, calls that are late to return apart.
+  // The time of all measurements together, without calls that return late.
   absl::Duration expected_time() const;
   std::string mode() const { return sweep ? "sweep" : load.rate.has_value() ? "open loop" : "closed loop"; }
 };
 
 CommandSpec NormloadSpec();
 
-// UsageError, naming flag, value and limit, and for a server that is not on this machine, unless --allow-remote.
+// UsageError, naming flag, value and limit; also for a server on another machine without --allow-remote.
 absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args);
 
 }  // namespace normd::client

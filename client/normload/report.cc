@@ -1,4 +1,4 @@
-// What the forms of a report have in common: its words and its tables.
+// The parts that the forms of a report share: texts and tables.
 #include "client/normload/report.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace normd::client {
 namespace {
 
-// Without the space, which a narrow table would break at.
+// Without the space, at which a narrow table would break the line.
 std::string Late(double nanoseconds) { return absl::StrReplaceAll(NanosecondsText(nanoseconds), {{" ", ""}}); }
 std::string TimeText(double nanoseconds) { return nanoseconds > 0 ? Late(nanoseconds) : "-"; }
 std::string Rate(double value) { return absl::StrFormat("%.1f", value); }
@@ -45,7 +45,7 @@ Grid CallGrid(std::string title, const std::vector<const CallSummary*>& calls) {
   return grid;
 }
 
-// A mix has a line for each of its entries below the total.
+// The total, and for a mix a line for each entry below it.
 Grid RunGrid(std::string title, const RunSummary& run) {
   std::vector<const CallSummary*> lines = {&run.total};
   if (run.entries.size() > 1) {
@@ -108,8 +108,8 @@ Grid PointsGrid(const SweepResult& sweep) {
   return grid;
 }
 
-// Whether calls were sent late although workers were free: by a quarter of the SLO, where one in a hundred may have
-// waited.
+// True if calls were sent late although workers were free: at most one call in a hundred waited for a worker, and the
+// p99 of lateness is above a quarter of the SLO.
 bool IsLate(const RunSummary& run, absl::Duration slo) {
   const bool workers_were_free = run.waited * 100 <= run.offered;
   return workers_were_free && absl::Nanoseconds(run.lateness.p99) > slo / 4;

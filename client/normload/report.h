@@ -1,5 +1,5 @@
-// What normload hands out: one report, as a table for people, as JSON for programs, and as one HTML page with figures.
-// All three are pure functions of the same values.
+// The report of normload in three forms: a table for people, JSON for programs, and one HTML page with charts. All
+// forms are pure functions of the same values.
 #ifndef NORMD_CLIENT_NORMLOAD_REPORT_H_
 #define NORMD_CLIENT_NORMLOAD_REPORT_H_
 
@@ -19,37 +19,39 @@ namespace normd::client {
 struct Report {
   RunInfo about;
   NormloadOptions options;
-  std::vector<RunSummary> runs;      // one for each repeat; of a sweep empty
-  std::optional<SweepResult> sweep;  // set instead
+  std::vector<RunSummary> runs;      // one for each repeat; empty for a sweep
+  std::optional<SweepResult> sweep;  // set for a sweep
 };
 
-// At most `width` characters a line where that can be.
+// At most `width` characters a line if possible.
 std::string ReportText(const Report& report, int width);
-// The median run's values at the top level, all repeats below "runs"; of a sweep "capacity", "points" and "knee".
+// The values of the median run at the top level, and all repeats below "runs"; for a sweep "capacity", "points" and
+// "knee".
 nlohmann::json ReportJson(const Report& report);
-// Self-contained: styles and figures inside, nothing loaded from elsewhere.
+// A self-contained page: styles and charts are inside, and nothing is loaded from elsewhere.
 std::string ReportHtml(const Report& report);
 
-// Parts that the forms share.
+// Parts that several forms share.
 
-// "12.3%", "unknown".
+// "12.3%", or "unknown".
 std::string ShareText(std::optional<double> share);
-// What was asked for, as pairs of a name and a value in words: entries, rate, seed, durations, repeats, ...
+// The setup as pairs of name and value in words: entries, rate, seed, durations, repeats, ...
 std::vector<std::pair<std::string, std::string>> SetupLines(const Report& report);
-// Who measured, as the same.
+// The machine and the programs that measured, as pairs of name and value.
 std::vector<std::pair<std::string, std::string>> AboutLines(const Report& report);
-// "knee: 90 % of capacity, 1234.5 calls/s: the last load whose p99 is within 10ms", or that there is none, or why.
+// "knee: 90 % of capacity, 1234.5 calls/s: the last load whose p99 is within 10ms", or that there is no knee, or why.
 std::string KneeText(const Report& report);
-// What makes numbers doubtful, a sentence each: noise, an unknown server process, a late generator, a sweep cut short.
+// Reasons to doubt the numbers, one sentence each: noise, an unknown server process, a late generator, a sweep that was
+// cut short.
 std::vector<std::string> Warnings(const Report& report);
 
-// A table as cells, the first row its headers: what the text and the page print alike.
+// A table as cells, which the text and the HTML page both print. The first row holds the headers.
 struct Grid {
   std::string title;
   std::vector<std::vector<std::string>> rows;
-  size_t left_columns = 1;  // aligned left; the others are numbers
+  size_t left_columns = 1;  // these are aligned left; the others are numbers
 };
-// `every_entry`: of a sweep over a mix, the entries at each load, too.
+// `every_entry`: for a sweep over a mix, also show the entries at each load.
 std::vector<Grid> ReportGrids(const Report& report, bool every_entry);
 
 }  // namespace normd::client

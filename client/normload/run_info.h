@@ -1,4 +1,4 @@
-// Who measured what, where and when: the part of a report without which its numbers mean nothing.
+// Who measured what, where and when. Without this part, the numbers of a report mean nothing.
 #ifndef NORMD_CLIENT_NORMLOAD_RUN_INFO_H_
 #define NORMD_CLIENT_NORMLOAD_RUN_INFO_H_
 
@@ -11,17 +11,18 @@ namespace normd::client {
 
 struct RunInfo {
   std::string date;     // UTC
-  std::string machine;  // CPU, how many, system
+  std::string machine;  // CPU model, number of CPUs, system
   double load_average = 0;
   std::string server;  // the target
   std::string server_version, numerics;
   std::string client_version;
-  std::string commit;                                   // that normload was built from, or "unknown"
+  // The commit that normload was built from, or "unknown".
+  std::string commit;
   std::optional<int> server_pid;                        // absent: the server's CPU use counts as foreign
   std::optional<double> foreign_before, foreign_after;  // shares of the machine's CPU
 };
 
-// Of this machine and moment; the shares of CPU are left empty.
+// Describes this machine and moment. Leaves the shares of CPU empty.
 RunInfo MakeRunInfo(const std::string& target, const v1::DescribeResponse& server, std::optional<int> server_pid);
 
 }  // namespace normd::client

@@ -24,7 +24,7 @@ void ShutDownConnections() {
   std::error_code error;
   for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end; it.increment(error)) {
     int fd;
-    // The standard streams are whoever's started us.
+    // The standard streams belong to the process that started this one.
     if (!absl::SimpleAtoi(it->path().filename().string(), &fd) || fd <= STDERR_FILENO) continue;
     if (IsConnectedStream(fd)) shutdown(fd, SHUT_RDWR);
   }
@@ -44,7 +44,7 @@ SocketWatchdog::~SocketWatchdog() {
 }
 
 void SocketWatchdog::Run(absl::Duration after) {
-  // Calls that were waiting for a connection may still make one after the first cut.
+  // Repeats, because calls that were waiting for a connection may still make one after the first shutdown.
   for (absl::Duration wait = after;; wait = absl::Milliseconds(200)) {
     {
       std::unique_lock<std::mutex> lock(mu_);

@@ -1,7 +1,8 @@
-// Ends calls that their deadline does not end. gRPC's blocking calls return only when what they wrote has left the
-// process: a server that is stopped, or a machine that is gone, leaves them in a full socket for ever, deadline or not.
-// At a given time a SocketWatchdog shuts this process's connected stream sockets down, all of them, again and again
-// until it is destroyed: the calls then fail as UNAVAILABLE. A load generator has no other connections.
+// Ends calls that their deadline does not end. gRPC's blocking calls return only after the bytes that they wrote have
+// left the process: a stopped server, or a machine that is gone, leaves them in a full socket for ever, deadline or
+// not. At a given time a SocketWatchdog shuts down all connected stream sockets of this process, again and again until
+// it is destroyed; the calls then fail as UNAVAILABLE. This is right only for a load generator, which has no other
+// connections. Threads: it owns one thread.
 #ifndef NORMD_CLIENT_NORMLOAD_SOCKET_WATCHDOG_H_
 #define NORMD_CLIENT_NORMLOAD_SOCKET_WATCHDOG_H_
 
@@ -16,7 +17,7 @@ namespace normd::client {
 class SocketWatchdog {
  public:
   explicit SocketWatchdog(absl::Duration after);
-  ~SocketWatchdog();  // nothing is cut after this
+  ~SocketWatchdog();  // no socket is shut down after this
   SocketWatchdog(const SocketWatchdog&) = delete;
   SocketWatchdog& operator=(const SocketWatchdog&) = delete;
 

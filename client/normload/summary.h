@@ -1,4 +1,4 @@
-// A measurement in numbers: what reports print of a LoadResult. Plain values.
+// The numbers of a LoadResult that reports print. Plain values.
 #ifndef NORMD_CLIENT_NORMLOAD_SUMMARY_H_
 #define NORMD_CLIENT_NORMLOAD_SUMMARY_H_
 
@@ -13,26 +13,27 @@
 
 namespace normd::client {
 
-// Nanoseconds. All 0 where nothing was measured.
+// In nanoseconds. All 0 if nothing was measured.
 struct Quantiles {
   int64_t p50 = 0, p90 = 0, p99 = 0, p999 = 0, max = 0;
   double mean = 0;
 };
 Quantiles QuantilesOf(const Histogram& histogram);
 
-// The calls of one entry, or of all.
+// The calls of one entry, or of all entries.
 struct CallSummary {
   std::string name;
-  std::string kernel;    // of one reply
+  std::string kernel;    // as one reply named it
   int64_t calls = 0;     // answered with OK
-  int64_t good = 0;      // of those, within the SLO
+  int64_t good = 0;      // answered within the SLO
   int64_t rejected = 0;  // RESOURCE_EXHAUSTED: the server had no room
-  int64_t failed = 0;    // rejected ones included
+  int64_t failed = 0;    // including rejected ones
   std::map<std::string, int64_t> errors;
   std::string first_error;
   double calls_per_second = 0, good_per_second = 0, tensors_per_second = 0, rows_per_second = 0;
-  double sent_mb_per_second = 0, received_mb_per_second = 0;  // 10^6 tensor bytes of calls that succeeded
-  Quantiles latency;                                          // of calls that succeeded
+  // In 10^6 tensor bytes of successful calls.
+  double sent_mb_per_second = 0, received_mb_per_second = 0;
+  Quantiles latency;  // of successful calls
 };
 
 struct RunSummary {
@@ -41,20 +42,21 @@ struct RunSummary {
   double seconds = 0;
   int64_t offered = 0;  // calls that were due: answered, failed and unsent ones
   int64_t unsent = 0, waited = 0;
-  Quantiles lateness;                // of the generator, open loop only
-  std::optional<double> background;  // the share of the machine's CPU that others used meanwhile
+  Quantiles lateness;  // of the generator; open loop only
+  // The share of the machine's CPU that other processes used during the run.
+  std::optional<double> background;
 
   bool noisy() const { return background.value_or(0) > kNoisyShare; }
-  // The share of calls that were due and answered in time. At least 0.99 of them: their p99 is within the SLO, with
-  // those that failed or were never sent counted as infinitely slow.
+  // The share of due calls that were answered within the SLO. If it is at least 0.99, their p99 is within the SLO, with
+  // failed and unsent calls counted as infinitely slow.
   double good_share() const;
 };
 
 RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::optional<double> background);
 
-// The middle value, the mean of both for an even number; 0 of none.
+// The middle value; the mean of the two middle values for an even number of values; 0 for none.
 double Median(std::vector<double> values);
-// The run whose throughput is the middle one. REQUIRES: at least one.
+// The run with the middle throughput. REQUIRES: at least one run.
 const RunSummary& MedianRun(const std::vector<RunSummary>& runs);
 
 }  // namespace normd::client

@@ -20,7 +20,7 @@ double MedianOf(const std::vector<RunSummary>& runs, const std::function<double(
   return Median(std::move(values));
 }
 
-// The sweep while it runs.
+// The state of a sweep while it runs.
 class Sweep {
  public:
   Sweep(const NormloadOptions& options, const LoadTarget& target, BackgroundCpu& background,
@@ -52,7 +52,7 @@ class Sweep {
 
   double Rate(size_t i) const { return std::max(kLeastRate, result_.capacity * options_.loads[i] / 100); }
 
-  // Whether another measurement is to be made.
+  // True if another measurement should be made.
   bool Goes() {
     if (!result_.cut_short.empty()) return false;
     const absl::Duration spent = absl::FromChrono(Clock::now() - start_);
@@ -66,14 +66,15 @@ class Sweep {
   RunSummary MeasureLoad(size_t i, int round) {
     LoadOptions load = options_.load;
     load.rate = Rate(i);
-    load.seed += 1000 * static_cast<uint64_t>(round) + i;  // every repeat has its own arrivals
+    load.seed += 1000 * static_cast<uint64_t>(round) + i;  // each repeat has arrivals of its own
     return Measure(load, absl::StrFormat("%g %% of capacity, %.1f calls/s, round %d of %d", options_.loads[i],
                                          *load.rate, round + 1, options_.repeats));
   }
 
   RunSummary Measure(const LoadOptions& load, const std::string& what) {
     progress_(what);
-    static_cast<void>(background_.Lap());  // what was before is not of this run
+    // Starts a new lap: CPU used before now does not belong to this run.
+    static_cast<void>(background_.Lap());
     const LoadResult result = RunLoad(load, target_);
     RunSummary summary = Summarize(load, result, background_.Lap());
     if (summary.total.calls == 0 && summary.offered > 0) {
