@@ -1,8 +1,8 @@
-# What users of normd_client get: its public headers as <normd/NAME.h>, and with NORMD_INSTALL the CMake package normd and
-# the pkg-config module normd. Included by client/CMakeLists.txt.
+# The package of normd_client: its public headers as <normd/NAME.h> and, with NORMD_INSTALL, the CMake package normd and
+# the pkg-config module normd. client/CMakeLists.txt includes this file.
 set(public_headers client.h cuda_region.h half.h retry.h shared_arena.h shared_memory.h status.h tensor.h)
 
-# One set of files for the build tree and for the installed one: copies that include each other as users include them.
+# The build tree and the installed tree use the same files: copies that include each other as users include them.
 set(public_dir ${CMAKE_CURRENT_BINARY_DIR}/include)
 foreach(header ${public_headers})
   add_custom_command(
@@ -12,7 +12,7 @@ foreach(header ${public_headers})
     DEPENDS cpp/${header} cmake/public_header.cmake VERBATIM)
 endforeach()
 list(TRANSFORM public_headers PREPEND ${public_dir}/normd/)
-# A target of its own: as a part of normd_client the copies would wait for the libraries that it links.
+# A target of its own: as a part of normd_client, the copies would wait for the libraries that normd_client links.
 add_custom_target(normd_public_headers DEPENDS ${public_headers})
 add_dependencies(normd_client normd_public_headers)
 target_sources(normd_client PUBLIC FILE_SET HEADERS BASE_DIRS ${public_dir} FILES ${public_headers})
@@ -30,7 +30,7 @@ write_basic_package_version_file(normdConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/normdConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/normdConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT client)
 
-# The module finds its files from where it lies itself: `cmake --install --prefix` chooses the folder afterwards.
+# The module finds its files relative to itself, because `cmake --install --prefix` chooses the folder afterwards.
 set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH pkgconfig_to_prefix /${pkgconfig_dir} /)
 configure_file(cmake/normd.pc.in normd.pc @ONLY)

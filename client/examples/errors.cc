@@ -1,4 +1,4 @@
-// What an error says: two calls that the server refuses, and the field, value and limit that each refusal names.
+// Shows errors: the server refuses two calls, and each refusal names field, value, limit and reason.
 //   errors 127.0.0.1:8001
 #include <normd/client.h>
 
@@ -6,16 +6,16 @@
 
 namespace {
 
-// Whether the call was refused as it had to be.
+// Prints a status. Returns true if the call was refused with the expected code.
 bool Print(const absl::Status& status, absl::StatusCode expected) {
   std::cout << status.message() << "\n  code: " << absl::StatusCodeToString(status.code()) << "\n";
-  // Nothing for errors that reached no server, such as UNAVAILABLE.
+  // nullopt for errors that reached no server, such as UNAVAILABLE.
   if (const std::optional<normd::client::ErrorInfo> info = normd::client::GetErrorInfo(status)) {
     if (!info->field.empty()) std::cout << "  field: " << info->field << "\n";
     if (!info->value.empty()) std::cout << "  value: " << info->value << "\n";
     if (!info->limit.empty()) std::cout << "  limit: " << info->limit << "\n";
     if (!info->resource.empty()) std::cout << "  resource: " << info->resource << "\n";
-    std::cout << "  reason: " << info->reason << "\n";  // stable: what programs compare
+    std::cout << "  reason: " << info->reason << "\n";  // stable: programs compare the reason
   }
   return status.code() == expected;
 }

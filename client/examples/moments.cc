@@ -1,5 +1,6 @@
-// One training step from the rows of two workers: each sends its own rows and gets their moments, and one of them
-// commits the moments of both. The state is that of a single batch with all rows (synchronised BatchNorm).
+// Makes one training step from the rows of two workers (synchronised BatchNorm): each worker sends its own rows and
+// gets their moments, and one of them commits the moments of both. The state equals that of a single batch with all
+// rows.
 //   moments 127.0.0.1:8001
 #include <normd/client.h>
 
@@ -31,14 +32,16 @@ absl::Status Run(normd::Client& client) {
   const absl::StatusOr<normd::v1::Session> session = client.CreateSession(create);
   if (!session.ok()) return session.status();
 
-  // Workers are usually machines. Here they are threads: a Client is safe from any number of them.
+  // Workers are usually machines. Here they are threads that share one Client, which is safe from any number of
+  // threads.
   const auto worker = [&](std::vector<float> rows) { return ComputeMoments(client, session->name(), std::move(rows)); };
   std::future<MomentsOr> first = std::async(std::launch::async, worker, std::vector<float>{1, 2, 3});
   std::future<MomentsOr> second = std::async(std::launch::async, worker, std::vector<float>{4, 5, 6, 7, 8});
 
   normd::v1::CommitMomentsRequest commit;
   commit.set_session(session->name());
-  commit.mutable_step()->set_client_id("trainer");  // with a StepId the commit may be sent again, and counts once
+  // With a StepId the commit may be sent again, and counts once.
+  commit.mutable_step()->set_client_id("trainer");
   commit.mutable_step()->set_sequence(1);
   for (std::future<MomentsOr>* moments : {&first, &second}) {
     MomentsOr computed = moments->get();

@@ -1,6 +1,6 @@
-// x and y in memory that this process shares with the server, so that neither is sent and neither is copied.
+// Keeps x and y in memory that this process shares with the server, so that neither is sent or copied.
 //   shared_memory unix:/run/normd/normd.sock
-// A server that is reached over TCP shares no memory: the program says so and sends x.
+// A server that is reached over TCP shares no memory; the program then says so and sends x.
 #include <normd/client.h>
 
 #include <iostream>
@@ -43,7 +43,7 @@ absl::Status Run(normd::Client& client) {
 
   const absl::StatusOr<normd::v1::NormalizeResponse> response = client.Normalize(request);
   if (!response.ok()) return response.status();
-  const std::string& sent_back = response->outputs(0).tensor().data();  // empty where y is shared
+  const std::string& sent_back = response->outputs(0).tensor().data();  // empty if y is shared
   const auto* values = reinterpret_cast<const float*>(shared ? static_cast<const void*>(y->data()) : sent_back.data());
   std::cout << "y " << values[0] << " " << values[1] << ", " << sent_back.size() << " bytes of it sent back\n";
   return absl::OkStatus();

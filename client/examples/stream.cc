@@ -1,4 +1,4 @@
-// Many rows over one stream: what they have in common is sent once, and no row waits for the reply of the one before.
+// Sends many rows over one stream: their common fields are sent once, and no row waits for the reply to the row before.
 //   stream 127.0.0.1:8001
 #include <normd/client.h>
 
@@ -19,19 +19,20 @@ void WriteRows(normd::NormalizeStream& stream) {
     normd::v1::StreamRequest call;
     call.set_sequence(row);
     *call.mutable_call()->mutable_x() = Tensor::F32({1, 2}, {3.0f * row, 4.0f * row}).ToProto();
-    open = stream.Write(call);  // false: the stream is broken, and Finish says why
+    open = stream.Write(call);  // false: the stream is broken, and Finish returns the reason
   }
   stream.WritesDone();
 }
 
 absl::Status Run(normd::Client& client) {
   const std::unique_ptr<normd::NormalizeStream> stream = client.OpenStream(/*deadline=*/absl::Seconds(60));
-  std::thread writer(WriteRows, std::ref(*stream));  // beside the reader: neither side's buffers are endless
+  // Writes beside the reader, because the buffers of both sides are bounded.
+  std::thread writer(WriteRows, std::ref(*stream));
 
   int replies = 0, refused = 0;
   std::vector<float> last;
   for (normd::v1::StreamResponse response; stream->Read(&response);) {
-    if (response.has_error()) {  // of this row alone: the stream goes on
+    if (response.has_error()) {  // concerns this row alone; the stream goes on
       std::cerr << "row " << response.sequence() << ": " << normd::client::ToStatus(response.error()) << "\n";
       ++refused;
       continue;

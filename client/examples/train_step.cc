@@ -1,4 +1,4 @@
-// BatchNorm that the server keeps: a session is created, trained for three steps, read, and used for inference.
+// A BatchNorm session, which the server keeps: created, trained for three steps, read, and used for inference.
 //   train_step 127.0.0.1:8001
 #include <normd/client.h>
 
@@ -18,16 +18,16 @@ void Print(const char* name, const absl::StatusOr<Tensor>& tensor) {
 }
 
 absl::Status Run(normd::Client& client) {
-  normd::v1::CreateSessionRequest create;  // without a session_id: the server chooses one
+  normd::v1::CreateSessionRequest create;  // without a session_id, the server chooses one
   create.mutable_session()->set_num_channels(2);
   create.mutable_session()->set_default_dtype(normd::v1::DTYPE_F32);
   normd::v1::BatchNorm* batch_norm = create.mutable_session()->mutable_spec()->mutable_batch_norm();
   batch_norm->set_layout(normd::v1::LAYOUT_CHANNELS_LAST);
-  batch_norm->mutable_running()->set_cumulative(true);  // the average of all batches, instead of a momentum
+  batch_norm->mutable_running()->set_cumulative(true);  // averages all batches, instead of using a momentum
   const absl::StatusOr<normd::v1::Session> session = client.CreateSession(create);
   if (!session.ok()) return session.status();
 
-  for (const int step : {1, 2, 3, 3}) {  // the last one stands for a step whose reply was lost
+  for (const int step : {1, 2, 3, 3}) {  // the last 3 stands for a step whose reply was lost
     const auto batch = static_cast<float>(step);
     normd::v1::NormalizeRequest request;
     request.set_session(session->name());
