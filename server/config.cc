@@ -25,7 +25,6 @@
 namespace normd {
 namespace {
 
-
 std::string OptionName(const Option& option) { return absl::StrCat("--", std::string(option.name)); }
 
 std::string BytesText(int64_t bytes) {

@@ -302,18 +302,18 @@ void RunScatteredRows(const Run& run) {
     Run part = run;
     ScatteredRows rows(segments, begin * row_bytes);
     for (int64_t group = begin; group < end;) {
-      int64_t together = std::min(end - group, rows.ContiguousBytes() / row_bytes);
+      int64_t count = std::min(end - group, rows.ContiguousBytes() / row_bytes);
       part.x.data = rows.data();
       part.x_begin = group * run.plan.reduce1;
-      if (together == 0) {
+      if (count == 0) {
         if (row == nullptr) row = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(row_bytes));
         GatherSegments(rows.rest(), rows.offset(), row_bytes, row.get());
         part.x.data = row.get();
-        together = 1;
+        count = 1;
       }
-      RunGroups(part, group, group + together);
-      group += together;
-      rows.Skip(together * row_bytes);
+      RunGroups(part, group, group + count);
+      group += count;
+      rows.Skip(count * row_bytes);
     }
     if (run.stream) FlushStreams();
   });

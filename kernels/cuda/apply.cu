@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kThreads)
     ElementPlace last = place;
     last.r1 += kVector<T> - 1;
     const int64_t parameter = ParameterOf(work, apply, place);
-    const bool together = aligned && last.r1 < work.reduce1 && begin + kVector<T> <= elements &&
-                          (per_element || ParameterOf(work, apply, last) == parameter);
-    if (together) {
+    const bool in_one_row = aligned && last.r1 < work.reduce1 && begin + kVector<T> <= elements &&
+                            (per_element || ParameterOf(work, apply, last) == parameter);
+    if (in_one_row) {
       uint4 vector = *reinterpret_cast<const uint4*>(x + begin);
       if (NarrowElements<T, kInF64>(work.results[place.group], apply.parameters)
               .Some(vector, parameter, per_element, &vector)) {

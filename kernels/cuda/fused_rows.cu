@@ -312,9 +312,9 @@ class Row {
             for (int k = 0; k < kVector<T>; ++k) v.lanes[k] = staged[i + k];
           }
           const int64_t first = parameter(i);
-          const bool together = per_element || parameter(i + kVector<T> - 1) == first;
+          const bool all_alike = per_element || parameter(i + kVector<T> - 1) == first;
           uint4 out;
-          if (together && elements.Some(AsWords(v), first, per_element, &out)) {
+          if (all_alike && elements.Some(AsWords(v), first, per_element, &out)) {
             *reinterpret_cast<uint4*>(y + i) = out;
           } else {
 #pragma unroll 1

@@ -315,8 +315,8 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
       NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
     }
   }
-  for (const auto& [key, together] : rows) {
-    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, together, arena, stream));
+  for (const auto& [key, jobs_of_key] : rows) {
+    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, jobs_of_key, arena, stream));
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,7 @@ class ChunkReceiver {
     int64_t received_bytes = 0;
     std::vector<ReceivedBytes> pieces;
     std::string small;  // bytes after the pieces, of small chunks
-    Buffer contiguous;    // instead of both
+    Buffer contiguous;  // instead of both
   };
 
   absl::Status Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const;

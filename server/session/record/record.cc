@@ -196,7 +196,7 @@ absl::Status MergePart(std::string_view part, Record* record) {
   const std::string before = record->epoch();
   NORMD_RETURN_IF_ERROR(MergeSealed(pieces->first, before, record));
   const std::string uid = record->epoch();
-  return uid.empty() ? DataLossError("a record without an uid") : MergeSealed(pieces->second, uid, record);
+  return uid.empty() ? DataLossError("a record without a uid") : MergeSealed(pieces->second, uid, record);
 }
 
 // Adds the clients that are in rows. Every row that the state tells of must be there, as it was when the state was
@@ -410,7 +410,7 @@ absl::StatusOr<StoredSession> ParseParts(std::string_view head, std::string_view
   NORMD_RETURN_IF_ERROR(MergePart(head, &record));
   NORMD_RETURN_IF_ERROR(MergePart(state, &record));
   // Needed even by parts in one piece, which are sealed without it, because they will be written anew in two pieces.
-  if (record.epoch().empty()) return DataLossError("a record without an uid");
+  if (record.epoch().empty()) return DataLossError("a record without a uid");
   NORMD_ASSIGN_OR_RETURN(const std::vector<RowPlace> places, MergeClients(clients, &record));
   NORMD_ASSIGN_OR_RETURN(StoredSession stored, StoredFromMessage(&record, places, /*ours=*/true));
   if (!places.empty()) stored.steps.RestoreInRows();
