@@ -34,7 +34,7 @@ std::string BytesText(int64_t bytes) {
   return absl::StrCat(bytes);
 }
 
-// The limit as people read it: "1KiB to 64TiB", "auto, on or off".
+// The limit in words: "1KiB to 64TiB", "auto, on or off".
 std::string LimitText(const Option& option) {
   if (std::holds_alternative<bool Config::*>(option.field)) return "true or false";
   if (std::holds_alternative<absl::Duration Config::*>(option.field)) {
@@ -71,7 +71,7 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
   return value * unit;
 }
 
-// Reads one value into its field; one overload for each kind of option.
+// Parses the text of one option into its field, with one overload for each type of field.
 struct ValueReader {
   const Option& option;
   const std::string& text;
@@ -143,7 +143,7 @@ std::string StateFolder(const std::map<std::string, std::string>& env) {
 absl::Status CheckStore(const Config& config) {
   const std::string_view kind = config.StoreKind();
   if (kind.empty()) {
-    // Not the value: it may be a URL with a password, mistyped.
+    // The message leaves out the value, which may be a mistyped URL with a password.
     return OutOfRangeError("--session_store", "an unknown store", "sqlite, memory, postgres://... or postgresql://...",
                            ServerReason("BAD_OPTION"));
   }
@@ -202,7 +202,7 @@ absl::Status CheckCudaDevices(const Config& config) {
   return absl::OkStatus();
 }
 
-// The checks that are not of one value alone.
+// The checks that concern several options or need more than an option's own limits.
 absl::Status CheckConfig(const Config& config) {
   if (config.listen.empty()) return MissingError("--listen", "at least one address");
   for (const std::string& text : config.listen) NORMD_RETURN_IF_ERROR(CheckReach("--listen", text, config.plaintext));
@@ -257,7 +257,7 @@ std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::s
   std::vector<UnknownVariable> unknown;
   for (auto it = env.lower_bound(prefix); it != env.end() && it->first.starts_with(prefix); ++it) {
     const std::string name = absl::AsciiStrToLower(it->first.substr(prefix.size()));
-    // NORMD_SERVER is normctl's and normload's, which share the image; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
+    // normctl and normload, which share the image, read NORMD_SERVER; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
     // NORMD_SERVICE_HOST and more for a service called normd.
     const bool elsewhere =
         name == "server" || name == "port" || name.starts_with("port_") || name.starts_with("service_");

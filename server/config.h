@@ -1,5 +1,7 @@
-// The options of `normd`: a struct of values, filled from one list of options that also makes --help and the README's
-// table. In the path: main parses it once, the wiring reads it. Plain values.
+// The values of `normd`'s options: a plain struct, filled from the list of options (option_list.h) that also makes
+// --help and the table in server/README.md.
+// In the path: main parses the options once, and the wiring reads the values.
+// Threads: the functions are pure, and a Config is a plain value.
 #ifndef NORMD_SERVER_CONFIG_H_
 #define NORMD_SERVER_CONFIG_H_
 
@@ -15,19 +17,19 @@
 
 namespace normd {
 
-// Every default is in option_list.cc: a Config is made by ParseConfig only.
+// Every default is in option_list.cc, so only ParseConfig makes a usable Config.
 struct Config {
   std::vector<std::string> listen;  // "127.0.0.1:8001", "[::1]:8001", "unix:/run/normd.sock"
   bool plaintext = false;
   std::string admin_listen;  // empty: no admin listener
-  std::string port_file;     // empty: none
+  std::string port_file;     // empty: no port file
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
   int64_t max_tensor_bytes = 0;
   std::string session_store;  // "sqlite", "memory", "postgres://..." or "postgresql://..."
   std::string data_dir;
   std::string durability;  // "memory", "process", "power"
-  std::string backup;      // empty: serve; else a file: copy the store into it and exit
+  std::string backup;      // empty: serve; otherwise copy the store into this file and exit
   absl::Duration session_idle;
   int64_t max_resident_bytes = 0;
   int64_t max_sessions = 0;
@@ -38,19 +40,19 @@ struct Config {
   std::string shared_memory;  // "unix", "all", "off"
   int64_t max_regions = 0;
   int64_t max_region_bytes = 0;
-  std::string shm_prefix;                // of POSIX names; empty: none may be registered
+  std::string shm_prefix;                // of POSIX names; empty: no POSIX object may be registered
   int64_t queues = 0;                    // 0: chosen from the cores
   int64_t threads = 0;                   // 0: all cores
   std::string max_isa;                   // "auto", or the name of a CPU target
   std::string cuda;                      // "auto", "off"
-  std::vector<std::string> cuda_device;  // numbers, as CudaDevices reads them
+  std::vector<std::string> cuda_device;  // device numbers, which CudaDevices parses
   absl::Duration batch_delay;
   std::string reflection;  // "auto", "on", "off"
   int64_t max_concurrent_streams = 0;
-  int64_t max_connections = 0;           // 0: what the limit of descriptors allows
-  int64_t max_connections_per_peer = 0;  // 0: half of that
+  int64_t max_connections = 0;           // 0: what the descriptor limit allows
+  int64_t max_connections_per_peer = 0;  // 0: half of all connections
   absl::Duration setup_timeout;
-  absl::Duration max_connection_age;  // 0: any
+  absl::Duration max_connection_age;  // 0: unlimited
   absl::Duration message_timeout;
   int64_t min_message_rate = 0;  // bytes a second
   absl::Duration max_queue_age;
@@ -58,37 +60,40 @@ struct Config {
   absl::Duration drain_timeout;
   std::string log_level;   // "debug", "info", "warn", "error"
   std::string log_format;  // "text", "json"
-  std::string help;        // empty: serve; else "text", "markdown", "metrics" or "errors": print and exit
+  std::string help;        // empty: serve; otherwise print "text", "markdown", "metrics" or "errors" and exit
   bool version = false;    // print and exit
 
+  // Whether gRPC reflection is served. "auto" means on when every listener is local.
   bool ReflectionOn() const;
-  // "sqlite", "memory" or "postgres": a URL may hold a password and is not for logs.
+  // "sqlite", "memory" or "postgres". Logs use this name, because the URL of `session_store` may hold a password.
+  // Empty when `session_store` is none of these.
   std::string_view StoreKind() const;
-  // The GPUs of --cuda_device. REQUIRES: the configuration was parsed, so that each is a number.
+  // The device numbers of --cuda_device. REQUIRES: this came from ParseConfig, which checks that each is a number.
   std::vector<int> CudaDevices() const;
-  // Whether any caller can use shared memory: it is on, and listened for where it is for Unix sockets alone.
+  // True if some caller can use shared memory: the option is not off, and where it admits Unix sockets only, there is a
+  // Unix listener.
   bool SharedMemoryOn() const;
 };
 
-// The options that `args` name (as ReadCommandLine takes them), the others from the environment (NORMD_MAX_SESSIONS for
-// --max_sessions), and the rest from the list of options. The first mistake is INVALID_ARGUMENT naming option, value
-// and limit. Nothing outside is touched.
+// Reads each option from `args` (in the form that ReadCommandLine takes), else from `env` (NORMD_MAX_SESSIONS for
+// --max_sessions), else takes its default. Returns INVALID_ARGUMENT for the first mistake, naming option, value and
+// limit. Has no side effects.
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env);
 
-// A variable of the environment that looks like an option and is none.
+// An environment variable that looks like an option but is not one.
 struct UnknownVariable {
   std::string name;     // NORMD_MAX_SESSION
-  std::string nearest;  // NORMD_MAX_SESSIONS; empty: none is near
+  std::string nearest;  // NORMD_MAX_SESSIONS; empty: no option's name is near
 };
 
-// Variables whose names begin with NORMD_ and that nobody reads: a misspelled one would otherwise do nothing in
-// silence. They are no error, because others set such names, too: those of a Kubernetes service called normd and
-// normctl's are left out here, those of tests are not known here.
+// Returns the variables whose names begin with NORMD_ and that nothing reads, because a misspelled one would silently
+// do nothing. They are no error, because other programs set such names, too. The variables of normctl and of a
+// Kubernetes service called normd are left out.
 std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env);
 
-// What --help prints.
+// The text that --help prints.
 std::string HelpText();
-// The options as the README's Markdown table, what --help=markdown prints.
+// The options as the Markdown table of server/README.md, which --help=markdown prints.
 std::string HelpMarkdown();
 
 }  // namespace normd

@@ -1,8 +1,7 @@
-// Gives memory that nobody uses back to the system once the server is quiet. While it works malloc keeps what was freed
-// (see TuneAllocator), because the next large request wants it; kept for ever it is a burst's memory that no other
-// process gets.
-// In the path: beside it; server.cc makes one. Threads: Look from one thread at a time; PeriodicTrimmer has one of its
-// own.
+// Returns unused memory to the system once the server is quiet. While the server is busy, malloc keeps freed memory for
+// the next large request (see TuneAllocator); without the trimmer, a burst's memory would never reach other processes.
+// In the path: beside it; server.cc makes one PeriodicTrimmer.
+// Threads: Look is called by one thread at a time; PeriodicTrimmer has a thread of its own.
 #ifndef NORMD_SERVER_IDLE_TRIMMER_H_
 #define NORMD_SERVER_IDLE_TRIMMER_H_
 
@@ -15,11 +14,11 @@
 
 namespace normd {
 
-// What the trimmer asks and does; safe from its thread.
+// What the trimmer measures and does. The functions are called on the thread that calls Look.
 struct TrimmerHooks {
   std::function<int64_t()> in_flight_bytes;  // of requests that are not yet answered
-  std::function<int64_t()> moved_bytes;      // of requests and replies so far
-  std::function<int64_t()> unused_bytes;     // resident, and in no block that somebody has: what a trim may give back
+  std::function<int64_t()> moved_bytes;      // of all requests and replies so far
+  std::function<int64_t()> unused_bytes;     // resident, but in no allocated block: what a trim may give back
   std::function<void()> trim;
 };
 
@@ -27,22 +26,22 @@ class IdleTrimmer {
  public:
   explicit IdleTrimmer(TrimmerHooks hooks);
 
-  // To be called at even intervals. Trims after kQuietLooks looks in a row at which hardly anything moved, where more
-  // is unused than the last trim left; so a quiet server is trimmed once, whatever that gave.
+  // Call this at even intervals. Trims after kQuietLooks calls in a row during which hardly any bytes moved, provided
+  // that unused memory has grown since the last trim; so a quiet server is trimmed once, whatever the trim achieved.
   void Look();
 
-  // Five intervals: a trim walks the heap with its locks held, and callers who come every few seconds would have their
-  // memory taken and given back each time.
+  // Five intervals, because a trim walks the heap with the heap's locks held, and the memory of a caller that comes
+  // every few seconds would otherwise go back and forth each time.
   static constexpr int kQuietLooks = 5;
-  // Health checks and small calls are no reason to keep what a burst has left.
+  // Health checks and small calls stay below this limit, so they do not make the server keep a burst's memory.
   static constexpr int64_t kQuietBytes = 1 << 20;
-  // Less is not worth the page faults of the next request.
+  // Giving back less than this is not worth the page faults of the next request.
   static constexpr int64_t kLeastGrowthBytes = 32 << 20;
 
  private:
   const TrimmerHooks hooks_;
-  int64_t moved_bytes_ = 0;  // at the last look
-  int64_t floor_bytes_ = 0;  // unused after the last trim, or the least since
+  int64_t moved_bytes_ = 0;  // hooks_.moved_bytes() at the last Look
+  int64_t floor_bytes_ = 0;  // the smallest unused_bytes() seen since the last trim
   int quiet_looks_ = 0;
 };
 
@@ -52,7 +51,7 @@ class PeriodicTrimmer {
   PeriodicTrimmer(TrimmerHooks hooks, absl::Duration interval);
 
  private:
-  IdleTrimmer trimmer_;  // of the thread
+  IdleTrimmer trimmer_;  // used by `thread_` only
   PeriodicThread thread_;
 };
 

@@ -33,7 +33,7 @@ absl::Status SystemError(absl::StatusCode code, std::string_view what, const std
   return absl::Status(code, absl::StrCat(path, ": ", std::string(what), ": ", std::system_category().message(errno)));
 }
 
-// Whether somebody accepts connections on `path`.
+// Whether a live socket is bound to `path`.
 bool SomebodyListens(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -42,12 +42,13 @@ bool SomebodyListens(const std::string& path) {
   if (fd < 0) return false;
   const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const bool listens = result == 0 || errno == EAGAIN || errno == EINPROGRESS ||
-                       errno == EPROTOTYPE;  // a live socket of another type: a registrar's
+                       errno == EPROTOTYPE;  // a live socket of another type, such as a registrar's
   close(fd);
   return listens;
 }
 
-// The folder is made private, or must be a real folder that others cannot write to: they could swap the socket.
+// Makes the folder, private to the user. A folder that exists must be a real one that other users cannot write to,
+// because they could swap the socket.
 absl::Status PrepareFolder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return SystemError(absl::StatusCode::kFailedPrecondition, "cannot make the folder of the Unix socket", folder);

@@ -1,5 +1,7 @@
-// Addresses to listen on, and the file of a Unix socket: made private, freed of a dead server's leftovers, removed.
-// In the path: config checks addresses, server.cc prepares them before rpc binds. Safe from any thread.
+// Parses the addresses to listen on, and looks after the file of a Unix socket: removes the leftover of a dead server,
+// makes the file private, and deletes it at the end.
+// In the path: config.cc checks addresses, and server.cc prepares them before rpc binds.
+// Threads: every function is safe from any thread.
 #ifndef NORMD_SERVER_LISTEN_H_
 #define NORMD_SERVER_LISTEN_H_
 
@@ -12,27 +14,27 @@
 namespace normd {
 
 struct ListenAddress {
-  std::string text;       // as it was given
-  std::string unix_path;  // of "unix:PATH"; empty: TCP
+  std::string text;       // as given
+  std::string unix_path;  // PATH of "unix:PATH"; empty: TCP
   std::string host;       // without brackets
-  int port = 0;           // 0: any free one
+  int port = 0;           // 0: any free port
 
-  // A Unix socket, localhost or a loopback address: cannot be reached from another machine.
+  // True for a Unix socket, localhost or a loopback address, which other machines cannot reach.
   bool IsLocal() const;
 };
 
-// "host:port", "[v6]:port" or "unix:/absolute/path". Errors name `option`.
+// Parses "host:port", "[v6]:port" or "unix:/absolute/path". Errors are INVALID_ARGUMENT and name `option`.
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::string_view text);
 
-// Makes the socket's folder (mode 0700) where it is missing and removes a socket file that nobody listens on.
-// UNAVAILABLE when a live server holds it, FAILED_PRECONDITION when the folder belongs to somebody else or the path is
-// not a socket.
+// Makes the folder of the socket (mode 0700) if it is missing, and removes a socket file on which nobody listens.
+// Returns UNAVAILABLE when a live server listens on `path`, and FAILED_PRECONDITION when the folder belongs to another
+// user or others can write to it, or when `path` is not a socket.
 absl::Status PrepareUnixSocket(const std::string& path);
 
-// After the bind: mode 0600.
+// Sets the socket's mode to 0600. Call this after the bind, which creates the file.
 absl::Status RestrictUnixSocket(const std::string& path);
 
-// At the end; a missing file is fine (gRPC may have removed it).
+// Removes the socket file. A missing file is fine, because gRPC may have removed it.
 void RemoveUnixSocket(const std::string& path);
 
 }  // namespace normd

@@ -1,6 +1,6 @@
-// normd: options, process set-up, one Server, and the signals that end it. Exit codes: 0 after a drain or --help, 1
-// when it cannot serve or its session store failed, 2 for a wrong option, 128 + signal when a second signal cuts the
-// drain short.
+// The program normd: reads the options, sets up the process, and runs one Server until a signal ends it. Exit codes: 0
+// after a drain, --help, --version or --backup; 1 when normd cannot serve, the drain does not end in time, or the
+// session store or the backup failed; 2 for a wrong option; 128 + signal when a second signal cuts the drain short.
 #include <unistd.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
-// Beyond a drain's own time, for the store to write what is queued and for threads to end.
+// Time beyond the drain's own limit for the store to write queued changes and for threads to end.
 constexpr absl::Duration kTimeToEnd = absl::Seconds(15);
 
 std::map<std::string, std::string> Environment() {
@@ -54,7 +54,7 @@ LogOptions LogOptionsOf(const Config& config) {
   return options;
 }
 
-// Prints what --help and --version ask for; false: neither was given.
+// Prints what --help and --version ask for, and returns whether either was given.
 bool PrintAndExit(const Config& config) {
   if (config.version) std::cout << "normd " << Version() << "\n";
   if (config.help == "text") std::cout << HelpText();
@@ -64,20 +64,21 @@ bool PrintAndExit(const Config& config) {
   return config.version || !config.help.empty();
 }
 
-// About what the server may come to hold: itself, sessions, and messages that the transport has beside those counted.
+// Estimates the memory that the server may need: the process itself, resident sessions, the admitted messages, and as
+// much again in the transport, which the budget does not count.
 int64_t MemoryNeededBytes(const Config& config) {
   constexpr int64_t kItselfBytes = 100 << 20;
   return kItselfBytes + config.max_resident_bytes + 2 * config.max_in_flight_bytes;
 }
 
-// What the process was given and arranged before it serves.
+// Logs the environment of the process: unknown variables, memory and descriptor limits. Also raises the latter.
 void LogSurroundings(Log& log, const Config& config, const std::map<std::string, std::string>& environment) {
   for (const UnknownVariable& variable : UnknownVariables(environment)) {
     LogFields fields = {{"name", variable.name}};
     if (!variable.nearest.empty()) fields.emplace_back("did_you_mean", variable.nearest);
     log.Warn("unknown environment variable", fields);
   }
-  // Said now: where memory is refused later, libraries abort the process without a word of what it needs.
+  // The warning comes now because libraries abort the process without any hint once memory is refused.
   const int64_t needed = MemoryNeededBytes(config);
   if (const std::optional<int64_t> limit = MemoryLimitBytes(); limit.has_value() && *limit < needed) {
     log.Warn("the system allows less memory than the options may need",
@@ -88,14 +89,14 @@ void LogSurroundings(Log& log, const Config& config, const std::map<std::string,
            {{"limit", static_cast<int64_t>(limits.now)}, {"before", static_cast<int64_t>(limits.before)}});
 }
 
-// Options are read once: there is nothing to read again, and a hang-up (a terminal that closes, a log rotation's usual
-// signal) is no reason to end.
+// Options are read once, so there is nothing to reload, and a hang-up (from a terminal that closes, or from log
+// rotation) is no reason to end.
 void LogHangup(Log& log) {
   log.Info("signal", {{"name", "SIGHUP"}, {"effect", "none: options are read at the start"}});
 }
 
-// A drain has a limit whatever the threads below are caught in: an orchestrator waits no longer, and kills without a
-// word.
+// Ends the process after `limit`, whatever its threads are stuck in: an orchestrator would kill it then, and nothing
+// would be logged.
 void EndAfter(absl::Duration limit, Log& log) {
   std::thread([limit, &log] {
     absl::SleepFor(limit);
@@ -108,7 +109,7 @@ int Serve(const Config& config, Log& log) {
   std::atomic<bool> store_failed{false};
   const auto stop = [&store_failed] {
     store_failed = true;
-    RequestStop();  // the one way down, whether or not the process is on it already
+    RequestStop();  // has no further effect if the process is stopping already
   };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config, &log, stop);
   if (!server.ok()) {
@@ -118,11 +119,12 @@ int Serve(const Config& config, Log& log) {
   const auto on_hangup = [&log] { LogHangup(log); };
   const int signal_number = WaitForStop(on_hangup);
   if (signal_number != 0) log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
-  // Whoever asks twice does not want to wait; nothing below main could be unwound while calls run.
+  // A second signal means that the operator does not want to wait. _exit is used because nothing below main can be
+  // unwound while calls run.
   std::thread([] { _exit(128 + WaitForStopSignal([] {})); }).detach();
   EndAfter(config.drain_settle + config.drain_timeout + kTimeToEnd, log);
   (*server)->Drain();
-  server->reset();  // what is queued is written here, and may fail
+  server->reset();  // writes the queued changes, which may fail
   log.Info("stopped");
   return store_failed ? kExitFailure : 0;
 }
@@ -148,7 +150,7 @@ int Main(int argc, char** argv) {
     return kExitUsage;
   }
   if (PrintAndExit(*config)) return 0;
-  // Before the first kernel runs.
+  // The limit must be set before the first kernel runs.
   if (const absl::Status status = LimitCpuTargets(config->max_isa); !status.ok()) {
     std::cerr << "normd: --" << status.message() << "\n";
     return kExitUsage;
@@ -156,7 +158,7 @@ int Main(int argc, char** argv) {
   if (!config->backup.empty()) return Backup(*config);
   SystemClock clock;
   Log log(LogOptionsOf(*config), &clock);
-  // A bound of its own: what peers make gRPC say takes no room from what the server says.
+  // A log of its own, with a rate limit of its own: messages that peers provoke from gRPC do not use up the server's.
   Log library_log(LogOptionsOf(*config), &clock);
   const GrpcLog grpc_log(&library_log);
   LogSurroundings(log, *config, environment);

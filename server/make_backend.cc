@@ -21,7 +21,7 @@ namespace {
 
 std::string NameOf(int device) { return absl::StrCat("cuda:", device); }
 
-// A GPU that has run something, and what it costs.
+// A GPU that has run the measurement, and the costs that were measured.
 struct Gpu {
   std::unique_ptr<Backend> backend;
   DeviceCost cost;
@@ -34,14 +34,14 @@ absl::StatusOr<Gpu> OpenGpu(int device, const GpuFactory& make_gpu, Clock& clock
   return gpu;
 }
 
-// Why each GPU that was asked for is not used; OK: it is.
+// By name of each requested GPU: OK when it is used, else the reason why not.
 using Verdicts = std::map<std::string, absl::Status>;
 
-// Why a device that the driver lists, or the line that it lists instead, is not used; OK: it is.
+// The verdict on a device that the driver lists, or on the line "cuda" that stands for all devices.
 absl::Status VerdictOn(const std::string& name, const Config& config, const Verdicts& verdicts) {
   if (config.cuda == "off") return absl::UnavailableError("--cuda=off");
   if (const auto found = verdicts.find(name); found != verdicts.end()) return found->second;
-  // A line for all devices: there is no driver, or no toolkit.
+  // The line stands for all devices when there is no driver or no toolkit.
   if (name == "cuda" && !verdicts.empty()) return verdicts.begin()->second;
   return absl::UnavailableError(absl::StrCat("--cuda_device is ", absl::StrJoin(config.cuda_device, ",")));
 }
@@ -54,7 +54,7 @@ std::vector<DeviceInfo> ListDevices(const Config& config, const Verdicts& verdic
        .detail = absl::StrCat(std::string(ActiveCpuTargetName()), ", ", BackendThreads(config), " threads")});
   const auto add = [&devices](const std::string& name, std::string detail, const absl::Status& verdict) {
     const std::string why(verdict.message());
-    // Where it cannot be used at all the driver's list has said so.
+    // When the device cannot be used at all, `detail` from the driver's list already says why.
     if (!absl::StrContains(detail, why)) absl::StrAppend(&detail, detail.empty() ? "" : "; ", "not used: ", why);
     devices.push_back({.name = name, .usable = verdict.ok(), .detail = std::move(detail)});
   };

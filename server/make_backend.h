@@ -1,6 +1,7 @@
-// Chooses and wires what computes: the CPU backend, those of the GPUs that can be had, and the scheduler over them.
-// In the path: around it; server.cc calls it once at start. The only code besides it that knows which backends there
-// are. Threads: called from one; what it makes is safe from any thread.
+// Chooses and wires the backends: the CPU, the GPUs that can be used, and the device scheduler over them. No other code
+// knows which backends exist.
+// In the path: around it; server.cc calls OpenBackend once at the start.
+// Threads: OpenBackend is called from one thread; the backends and the scheduler are safe from any thread.
 #ifndef NORMD_SERVER_MAKE_BACKEND_H_
 #define NORMD_SERVER_MAKE_BACKEND_H_
 
@@ -20,22 +21,22 @@
 
 namespace normd {
 
-// Threads of the CPU backend: at least 1, also where the system does not say.
+// The number of threads of the CPU backend: at least 1, even where the system does not tell its number of cores.
 int64_t BackendThreads(const Config& config);
 
 struct OpenedBackend {
   std::unique_ptr<Backend> cpu;
   std::vector<std::unique_ptr<Backend>> gpus;
-  std::vector<int> cuda_devices;               // of `gpus`, as the driver counts them
-  std::unique_ptr<DeviceScheduler> scheduler;  // over the backends above
-  std::vector<DeviceInfo> devices;             // the CPU, then what the CUDA driver lists: for the log and Describe
+  std::vector<int> cuda_devices;               // the driver's device number of each of `gpus`
+  std::unique_ptr<DeviceScheduler> scheduler;  // borrows the backends above
+  std::vector<DeviceInfo> devices;             // the CPU, then what the CUDA driver lists; for the log and Describe
 };
 
-// MakeCudaBackend; another one in tests.
+// MakeCudaBackend, or a fake in tests.
 using GpuFactory = std::function<absl::StatusOr<std::unique_ptr<Backend>>(const CudaBackendOptions& options)>;
 
-// Never fails: without a GPU the CPU does everything, and `devices` says why. Each GPU is measured, which takes some
-// 50 ms. Borrows the three, which must outlive what is opened.
+// Opens the backends that `config` asks for. Never fails: without a GPU the CPU does everything, and `devices` says
+// why. Measures each GPU, which takes some 50 ms. Borrows `metrics`, `log` and `clock`, which must outlive the result.
 OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock,
                           const GpuFactory& make_gpu = &MakeCudaBackend);
 

@@ -35,7 +35,7 @@ Durability DurabilityOf(const Config& config) {
 
 std::string SqlitePath(const Config& config) { return absl::StrCat(config.data_dir, "/", kSqliteFileName); }
 
-// The process's umask keeps others out of it.
+// Makes the folder; the process's umask keeps other users out of it.
 absl::Status MakeDataDir(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -43,7 +43,8 @@ absl::Status MakeDataDir(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat("--data_dir: cannot make ", path, ": ", error.message()));
 }
 
-// The log of a server that does not start is all that its operator has: the file, the room on its disk, the way out.
+// Adds the file, the free space of its disk and a remedy to the error, because the operator of a server that does not
+// start has only its log.
 absl::Status ExplainSqlite(const std::string& path, const absl::Status& status) {
   if (status.ok() || absl::IsFailedPrecondition(status)) return status;
   struct statvfs disk = {};
@@ -89,7 +90,7 @@ absl::StatusOr<StoreTables> OpenPostgres(const Config& config, const StoreObserv
   return tables;
 }
 
-// Of the records that are checked at a time.
+// Limit on the bytes of records that are loaded for checking at one time.
 constexpr int64_t kMaxCheckedBytes = int64_t{64} << 20;
 
 struct CheckedRecords {
@@ -97,7 +98,7 @@ struct CheckedRecords {
   int64_t damaged = 0;
 };
 
-// Reads the rows of `ids`, few bytes at a time.
+// Loads and checks the rows of `ids`, at most kMaxCheckedBytes at a time.
 absl::Status CheckRows(SessionTable* table, std::vector<RowRequest> ids, CheckedRecords* checked) {
   while (!ids.empty()) {
     NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, table->Load(ids, kMaxCheckedBytes));
@@ -115,12 +116,12 @@ absl::Status CheckRows(SessionTable* table, std::vector<RowRequest> ids, Checked
   return absl::OkStatus();
 }
 
-// Reads all of a table, a page at a time.
+// Checks every record of a table, page by page, and returns their number.
 absl::StatusOr<int64_t> CheckRecords(SessionTable* table) {
   CheckedRecords checked;
   ListQuery query = {.page_size = 1000, .after_id = {}, .labels = {}};
   while (true) {
-    // Expired ones that are still there are as good as the others.
+    // The epoch as the time of the query lets expired sessions that are still stored be checked, too.
     NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, table->Page(query, absl::UnixEpoch()));
     if (rows.empty()) break;
     std::vector<RowRequest> ids;

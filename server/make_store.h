@@ -1,5 +1,6 @@
-// Makes the session store that the options ask for: the only place that knows which ones there are.
-// In the path: server.cc at the start; main for --backup. Called from one thread.
+// Makes the session store that the options ask for. No other code knows which stores exist.
+// In the path: around it; server.cc opens the store at the start, and main runs --backup.
+// Threads: called from one thread.
 #ifndef NORMD_SERVER_MAKE_STORE_H_
 #define NORMD_SERVER_MAKE_STORE_H_
 
@@ -14,12 +15,13 @@
 
 namespace normd {
 
-// Borrows `clock`. Makes data_dir. Errors say what is wrong with the store; none names a password.
+// Opens the store of `config`; for sqlite this makes data_dir. Borrows `clock`, which must outlive the store. Errors
+// say what is wrong with the store, and none names a password.
 absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& config, StoreObserver observer,
                                                                Clock* clock);
 
-// Copies the sqlite store of `config` into the new file config.backup and reads every record of the copy. Returns how
-// many there are; DATA_LOSS when one is damaged (the copy is kept), naming how many.
+// Copies the sqlite store of `config` into the new file config.backup and checks every record of the copy. Returns the
+// number of records, or DATA_LOSS naming the number of damaged ones; the copy is kept in either case.
 absl::StatusOr<int64_t> BackupSessionStore(const Config& config);
 
 }  // namespace normd

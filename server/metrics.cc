@@ -5,7 +5,7 @@
 namespace normd {
 namespace {
 
-// Those that a call can end with, OK first: absl's numbers are indices.
+// The number of status codes that a call can end with. absl's numbers of the codes serve as indices, OK being 0.
 constexpr int kCodes = 17;
 
 std::vector<std::string> CodeNames() {
@@ -22,7 +22,7 @@ std::vector<std::string> WithLast(std::vector<std::string> list, std::string las
   return list;
 }
 
-// The last one if it is none of those before.
+// The index of `value` in `list`, or of the last entry, which stands for all other values.
 int IndexIn(const std::vector<std::string>& list, std::string_view value) {
   const auto it = std::find(list.begin(), list.end() - 1, value);
   return static_cast<int>(it - list.begin());
@@ -43,15 +43,15 @@ Metrics::Metrics(const MetricsOptions& options)
       build_({OneValue("version", options.version), OneValue("numerics", options.numerics),
               OneValue("isa", options.isa)}) {
   build_info_.At(0, 0, 0).Set(1);
-  // One line a method from the start, so that rates over a fresh server are 0 and not absent; a histogram has 20 lines
-  // and starts for one method only.
+  // Each method has one request counter from the start, so that rates over a fresh server are 0 and not absent. A
+  // histogram has 20 lines, so only one method's exists from the start.
   const size_t no_norm = norm_.values.size() - 1;
   for (size_t method = 0; method < method_.values.size(); ++method)
     requests_.At(method, no_norm, absl::StatusCode::kOk);
   durations_.At(0, Phase::kTotal);
 }
 
-// 10 us to 10 s: a small call takes tens of microseconds, a 256 MiB one about a second.
+// From 10 us to 10 s: a small call takes tens of microseconds, and a call with 256 MiB takes about a second.
 std::vector<double> Metrics::DurationBuckets() {
   return {1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
 }

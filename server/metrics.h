@@ -1,8 +1,9 @@
-// Every metric of normd. What is counted as it happens is a row below: it names the metric, makes its series, and is
-// the member that a function above it counts with. What is read when somebody looks is a row of stats.cc.
-// In the path: beside it; telemetry.cc connects rpc's, the scheduler's and the store's observers to this class, admin
-// reads Text. Labels come from closed lists, so the number of series is bounded whatever callers send.
-// Threads: every method is safe from any thread; recording a request is array look-ups and atomic adds, no strings.
+// Every metric of normd. A metric that is counted as events happen is a row (a member) of class Metrics: it names the
+// metric, makes its series, and is counted by one of the public methods. A metric that is read at a scrape is a row of
+// stats.cc.
+// In the path: beside it; telemetry.cc connects the observers of rpc, the scheduler and the store to this class, and
+// admin reads Text. Labels have closed lists of values, so the number of series is bounded whatever callers send.
+// Threads: every method is safe from any thread. Recording a request costs array look-ups and atomic adds, no strings.
 #ifndef NORMD_SERVER_METRICS_H_
 #define NORMD_SERVER_METRICS_H_
 
@@ -22,13 +23,13 @@
 
 namespace normd {
 
-// What a server shows: the README's table is checked against it, row by row.
+// The metrics that a server shows. A test checks the table in server/README.md against them, row by row.
 std::vector<MetricInfo> AllMetrics();
 
 // The same list as a Markdown table.
 std::string MetricsMarkdown();
 
-// Values of labels, each beside its name.
+// Label values, each enum followed by the names of its values.
 enum class Phase : uint8_t { kDecode, kQueue, kCompute, kCommit, kEncode, kTotal };
 inline constexpr int kPhases = 6;
 inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {"decode", "queue",  "compute",
@@ -41,9 +42,9 @@ enum class DropLabel : uint8_t { kCancelled, kExpired };
 inline constexpr std::array<std::string_view, 2> kDropLabelNames = {"cancelled", "expired"};
 
 struct MetricsOptions {
-  std::vector<std::string> methods;  // values of `method`; everything else is "other"
-  std::vector<std::string> norms;    // values of `norm`; everything else is "none"
-  // Of normd_build_info.
+  std::vector<std::string> methods;  // values of label `method`; all others are counted as "other"
+  std::vector<std::string> norms;    // values of label `norm`; all others are counted as "none"
+  // Labels of normd_build_info.
   std::string version;
   std::string numerics;
   std::string isa;
@@ -53,7 +54,7 @@ class Metrics {
  public:
   explicit Metrics(const MetricsOptions& options);
 
-  // Indices for the calls below, to be resolved once where possible: a linear search over a short list.
+  // Indices for the methods below. Each is a linear search of a short list, so resolve an index once where possible.
   int MethodIndex(std::string_view method) const;
   int NormIndex(std::string_view norm) const;
 
@@ -73,7 +74,7 @@ class Metrics {
   void ObserveBatchSize(int64_t submissions) { batch_size_.At().Observe(static_cast<double>(submissions)); }
   void CountBatchDropped(DropLabel reason) { batch_dropped_.At(reason).Increment(); }
 
-  // One transaction of the session store.
+  // Counts one transaction of the session store.
   void ObserveStoreGroup(int64_t changes, absl::Duration duration) {
     group_changes_.At().Observe(static_cast<double>(changes));
     group_seconds_.At().Observe(absl::ToDoubleSeconds(duration));
@@ -84,17 +85,17 @@ class Metrics {
   // Values that are read when somebody looks, not counted as they change. Counters never fall.
   void SetStats(const Stats& stats);
 
-  // What was counted and set so far.
+  // The current value of normd_in_flight_bytes, and the sum of all request and response bytes counted so far.
   double in_flight_bytes() const { return in_flight_bytes_.Find()->Value(); }
   double moved_bytes() const { return request_bytes_.Find()->Value() + response_bytes_.Find()->Value(); }
 
-  // Requests finished so far, by method, for the status page; only methods that were called.
+  // Requests finished so far by method, for the status page. Methods that were never called are left out.
   std::vector<std::pair<std::string, uint64_t>> RequestsByMethod() const;
 
-  // Every metric that this shows, in the order of the rows.
+  // Every metric, in the order of the rows.
   const std::vector<MetricInfo>& list() const { return set_.metrics(); }
 
-  // Prometheus exposition text, version 0.0.4, with the figures that were set last.
+  // Prometheus exposition text, version 0.0.4, with the stats that SetStats was last given.
   std::string Text() const { return set_.Text(); }
 
  private:
@@ -103,11 +104,12 @@ class Metrics {
 
   MetricSet set_;
 
-  // Labels of several metrics, or with values that are not known here. The last method and norm take what is unknown.
+  // Labels that several metrics share or whose values come from the options. The last value of `method_` and of `norm_`
+  // stands for everything unknown.
   const Label method_, norm_, code_;
   const std::vector<Label> build_;
 
-  // The rows. Their order is that of the list.
+  // The rows, in the order of list().
   Counters requests_{&set_,
                      "normd_requests_total",
                      {method_, norm_, code_},
@@ -145,7 +147,7 @@ class Metrics {
   Gauges build_info_{&set_, "normd_build_info", build_, "Always 1; the labels say what runs."};
   StatMetrics process_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, ProcessStatRows()};
 
-  Mutex stats_mu_;  // one reader at a time, so that growth is added once
+  Mutex stats_mu_;  // held by SetStats: one caller at a time, so that a counter's growth is added once
 };
 
 }  // namespace normd

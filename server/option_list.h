@@ -1,5 +1,5 @@
-// The one list of `normd`'s options: names, defaults, limits and what --help says. Config is filled from it.
-// In the path: option_sources.cc looks names up, config.cc reads values. Constant data.
+// The one list of `normd`'s options: their names, defaults, limits and help texts. Config is filled from this list.
+// In the path: option_sources.cc looks up names, and config.cc reads values. Constant data.
 #ifndef NORMD_SERVER_OPTION_LIST_H_
 #define NORMD_SERVER_OPTION_LIST_H_
 
@@ -18,7 +18,8 @@ namespace normd {
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 
-// One option. Which member `field` holds says how its value is read; int64 options with `bytes` take KiB, MiB, GiB.
+// One option. The type of the member that `field` points to says how the option's value is parsed; int64 options with
+// `bytes` take the units KiB, MiB and GiB.
 struct Option {
   std::string_view name;
   std::variant<bool Config::*, int64_t Config::*, absl::Duration Config::*, std::string Config::*,
@@ -26,16 +27,18 @@ struct Option {
       field;
   std::string_view default_value;
   std::string_view help;
-  int64_t min = 0, max = 0;       // int64; durations, in seconds
-  bool bytes = false;             // int64
-  std::string_view choices = {};  // strings: "a|b|c"
-  bool is_command = false;        // does something else than serve; not taken from the environment
+  int64_t min = 0, max = 0;       // int64 options; durations, in seconds
+  bool bytes = false;             // int64 options
+  std::string_view choices = {};  // string options: "a|b|c"
+  bool is_command = false;        // makes normd do something other than serve; not read from the environment
 };
 
-// {runtime} is $XDG_RUNTIME_DIR, or /tmp/normd-<uid>, made with mode 0700; {state} as the option's help says.
+// All options. In values, {runtime} is $XDG_RUNTIME_DIR, or else /tmp/normd-<uid>, which is made with mode 0700; the
+// help of --data_dir explains {state}.
 absl::Span<const Option> AllOptions();
 
-// The option that `name` probably means: the one called so, or else the nearest. Empty: none is near.
+// The option that `name` probably means: the option of that name, else the one with the nearest name. Empty when no
+// option's name is near.
 std::string_view NearestOption(std::string_view name);
 // The environment variable of the option called `name`: NORMD_MAX_SESSIONS for max_sessions.
 std::string EnvironmentName(std::string_view name);

@@ -19,7 +19,7 @@ void AddOption(const Option& option, CLI::App& app) {
   std::string names = Concat("--", option.name);
   const std::string hyphenated = absl::StrReplaceAll(names, {{"_", "-"}});
   if (hyphenated != names) names += "," + hyphenated;
-  if (option.name == "help") {  // What it means without a value.
+  if (option.name == "help") {  // Without a value, --help means --help=text.
     app.add_flag("-h{text},--help{text}");
   } else if (std::holds_alternative<bool Config::*>(option.field)) {
     app.add_flag(Concat(names, ",!--no", option.name));
@@ -55,10 +55,10 @@ absl::Status UnknownArgumentError(const std::string& argument) {
       nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
 }
 
-// ReadCommandLine, but throws what CLI11 throws. REQUIRES: no argument holds a NUL.
+// Does the work of ReadCommandLine, but lets CLI11's exceptions through. REQUIRES: no argument holds a NUL.
 absl::StatusOr<OptionTexts> ParseWithCli11(absl::Span<const std::string> args) {
   CLI::App app;
-  app.set_help_flag();  // --help is in the list.
+  app.set_help_flag();  // Turns CLI11's own --help off, because AllOptions() has one.
   app.allow_extras();   // UnknownArgumentError says more about an extra argument than CLI11 does.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   for (const Option& option : AllOptions()) AddOption(option, app);
@@ -79,9 +79,9 @@ absl::StatusOr<OptionTexts> ParseWithCli11(absl::Span<const std::string> args) {
 absl::StatusOr<OptionTexts> ReadCommandLine(absl::Span<const std::string> args) {
   try {
     return ParseWithCli11(args);
-  } catch (const CLI::ArgumentMismatch&) {  // An option without its value; that can only be the last argument.
+  } catch (const CLI::ArgumentMismatch&) {  // An option lacks its value, which only the last argument can.
     return MissingError(args.back(), "a value");
-  } catch (const std::exception& error) {  // CLI11 lets std::stoll throw, for example.
+  } catch (const std::exception& error) {  // For example, std::stoll throws inside CLI11.
     return absl::InvalidArgumentError(Concat("command line: not understood: ", error.what()));
   }
 }

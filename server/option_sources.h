@@ -1,5 +1,6 @@
-// What users wrote for the options of `normd`, still as text: on the command line and in the environment.
-// In the path: ParseConfig merges the sources and reads the texts. Pure functions; nothing outside is touched.
+// Reads what users wrote for the options of `normd`, still as text, from the command line and from the environment.
+// In the path: ParseConfig merges the two sources and parses the texts.
+// Threads: pure functions.
 #ifndef NORMD_SERVER_OPTION_SOURCES_H_
 #define NORMD_SERVER_OPTION_SOURCES_H_
 
@@ -13,16 +14,15 @@
 
 namespace normd {
 
-// The texts that one source gives for each option, in their order. The keys are the names in AllOptions().
+// The texts that one source gives for each option, in the order given. The keys are the names in AllOptions().
 using OptionTexts = std::map<std::string_view, std::vector<std::string>>;
 
-// Arguments without the program's name: --name=value, --name value, --flag, --noflag; --data-dir is --data_dir and -h
-// is
-// --help. INVALID_ARGUMENT names an argument that is no option (with the option that was probably meant) or an option
-// that lacks its value.
+// Reads arguments (without the program's name) of the forms --name=value, --name value, --flag and --noflag; --data-dir
+// means --data_dir, and -h means --help. Returns INVALID_ARGUMENT for an argument that is no option, naming the option
+// that was probably meant, and for an option without its value.
 absl::StatusOr<OptionTexts> ReadCommandLine(absl::Span<const std::string> args);
 
-// The variables that EnvironmentName() names. Options that are commands, like --help, are not read from the
+// Reads the variables that EnvironmentName() names. Options that are commands, like --help, are not read from the
 // environment, where NORMD_VERSION may mean anything.
 OptionTexts ReadEnvironment(const std::map<std::string, std::string>& env);
 

@@ -20,12 +20,14 @@
 namespace normd {
 namespace {
 
-// By default glibc maps and unmaps each block over 128 KiB, so that a 1 MiB request costs about 760 page faults; kept
-// and reused, +41-99 % requests a second and -36-54 % CPU were measured. 32 MiB is the largest threshold it takes.
+// By default glibc maps and unmaps each block over 128 KiB, so that a 1 MiB request costs about 760 page faults. With
+// blocks kept and reused, +41-99 % requests a second and -36-54 % CPU were measured. 32 MiB is the largest threshold
+// that glibc accepts.
 constexpr int kMmapThresholdBytes = 32 << 20;
-// Free memory at the top of the heap that is kept instead of given back.
+// malloc keeps this much free memory at the top of the heap instead of giving it back.
 constexpr int kTrimThresholdBytes = 512 << 20;
-// Grow in big steps; also keeps the secondary heaps of threads from being unmapped and mapped again.
+// The heap grows in steps of this size, which also keeps the threads' secondary heaps from being unmapped and mapped
+// again.
 constexpr int kTopPadBytes = 16 << 20;
 
 int64_t MinorFaults() {
@@ -34,7 +36,7 @@ int64_t MinorFaults() {
   return usage.ru_minflt;
 }
 
-// RequestStop's own: with SIGTERM in its place, one that comes as the process is being asked to stop by somebody else
+// The signal of RequestStop alone. If RequestStop sent SIGTERM while somebody else stops the process, that SIGTERM
 // would be taken for the second signal, which ends the process at once.
 int RequestSignal() { return SIGRTMIN; }
 
@@ -45,7 +47,7 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Waits for one of `set` that is not SIGHUP.
+// Waits for a signal of `set` other than SIGHUP, and runs `on_hangup` for each SIGHUP.
 int WaitFor(const sigset_t& set, absl::FunctionRef<void()> on_hangup) {
   while (true) {
     int number = 0;
@@ -55,7 +57,7 @@ int WaitFor(const sigset_t& set, absl::FunctionRef<void()> on_hangup) {
   }
 }
 
-// Page faults of a second allocation of 4 MiB after the first one was freed.
+// The page faults of a second allocation of 4 MiB after the first was freed.
 int64_t FaultsOfReuse() {
   constexpr size_t kBytes = 4 << 20;
   int64_t faults = 0;
@@ -64,7 +66,7 @@ int64_t FaultsOfReuse() {
     void* block = std::malloc(kBytes);
     if (block == nullptr) return 0;
     std::memset(block, 1, kBytes);
-    asm volatile("" : : "g"(block) : "memory");  // the compiler may not leave the writing out
+    asm volatile("" : : "g"(block) : "memory");  // keeps the compiler from dropping the memset
     std::free(block);
     faults = MinorFaults() - faults;
   }
@@ -74,11 +76,11 @@ int64_t FaultsOfReuse() {
 }  // namespace
 
 bool TuneAllocator() {
-  // NOLINTBEGIN(concurrency-mt-unsafe): called before there is a second thread.
+  // NOLINTBEGIN(concurrency-mt-unsafe): this runs before a second thread exists.
   const bool accepted = mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes) == 1 &&
                         mallopt(M_TRIM_THRESHOLD, kTrimThresholdBytes) == 1 && mallopt(M_TOP_PAD, kTopPadBytes) == 1;
   // NOLINTEND(concurrency-mt-unsafe)
-  return accepted && FaultsOfReuse() < 64;  // 1024 pages were touched
+  return accepted && FaultsOfReuse() < 64;  // of the 1024 pages touched
 }
 
 int64_t AllocatedBytes() {
@@ -90,7 +92,7 @@ void TrimMemory() { malloc_trim(0); }
 
 void TuneTransport() {
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe): one thread so far
-  // gRPC's locks are Abseil's, and as Debian builds them they look for cycles at each use.
+  // gRPC uses Abseil's locks, which in Debian's build look for cycles at each use.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }
 
@@ -130,7 +132,7 @@ std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file) {
     least = static_cast<int64_t>(limit.rlim_cur);
   }
   std::ifstream file(cgroup_file);
-  // "max" where there is no limit, which is no number.
+  // Without a limit the file says "max", which does not parse as a number.
   if (int64_t bytes = 0; file >> bytes) least = std::min(least.value_or(bytes), bytes);
   return least;
 }

@@ -1,5 +1,6 @@
-// What main arranges for the whole process before anything runs: allocator, floating point, signals, file modes.
-// In the path: main only. Not for libraries: each of these is process-wide.
+// Sets up the whole process before anything runs: allocator, transport, floating point, signals, file modes, limits.
+// In the path: called by main only (server.cc uses the memory functions). Not for libraries, because every effect is
+// process-wide.
 #ifndef NORMD_SERVER_PROCESS_SETUP_H_
 #define NORMD_SERVER_PROCESS_SETUP_H_
 
@@ -12,51 +13,53 @@
 
 namespace normd {
 
-// Makes malloc keep and reuse the memory of tensors. False when it did not take effect (sanitizers bring their own).
+// Makes malloc keep and reuse the memory of tensors. Returns false when the settings had no effect, as with the
+// sanitizers, which bring their own allocator.
 bool TuneAllocator();
 
-// What is in blocks of malloc that were not freed; 0 with an allocator that does not count for malloc (sanitizers).
+// The bytes of malloc's blocks that are not freed; 0 with an allocator that malloc does not count, as the sanitizers'.
 int64_t AllocatedBytes();
 
-// Gives the system back what malloc keeps, of every thread's heap. Walks them with their locks held: for a quiet
-// server.
+// Returns the free memory of every thread's heap to the system. Walks the heaps with their locks held, so call this
+// only while the server is quiet.
 void TrimMemory();
 
-// Asks gRPC to read large messages in large pieces: 1 to 3 slices a MiB instead of 17 to 25, so that hardly a row of a
-// tensor lies in two. An environment variable is the only way to ask this release; one that the user set is kept.
-// And turns off a search of its locks for deadlocks, which costs a small call 6 % of its CPU.
-// REQUIRES: before gRPC starts.
+// Asks gRPC to read large messages in large pieces: 1 to 3 slices per MiB instead of 17 to 25, so that hardly any row
+// of a tensor is split over two slices. This release of gRPC takes the setting only from an environment variable; a
+// value that the user has set is kept. Also turns off the deadlock detection of gRPC's locks, which costs a small call
+// 6 % of its CPU. REQUIRES: gRPC has not started.
 void TuneTransport();
 
-// FAILED_PRECONDITION when this thread flushes subnormal numbers to zero, which a library built with -ffast-math can
-// switch on: results would not be what README promises.
+// Returns FAILED_PRECONDITION when this thread flushes subnormal numbers to zero, which a library built with
+// -ffast-math can switch on: results would not be those that kernels/README.md promises.
 absl::Status CheckFloatingPoint();
 
-// Ignores SIGPIPE; blocks SIGTERM, SIGINT and SIGHUP in this thread and in all that it starts, for the waits below; new
-// files are private to the user.
+// Ignores SIGPIPE; blocks SIGTERM, SIGINT and SIGHUP in this thread and in the threads that it starts, so that the
+// functions below can wait for them; makes new files private to the user.
 void SetUpSignalsAndFiles();
 
-// Waits until the process is asked to stop: SIGTERM or SIGINT, or 0 after RequestStop. SIGHUP ends nothing: each one
-// runs `on_hangup`, and the wait goes on. REQUIRES: SetUpSignalsAndFiles; so do the two below.
+// Waits until the process is asked to stop. Returns SIGTERM or SIGINT, or 0 after RequestStop. SIGHUP does not end the
+// wait; each one runs `on_hangup`. REQUIRES: SetUpSignalsAndFiles was called, as do the two functions below.
 int WaitForStop(absl::FunctionRef<void()> on_hangup);
 
-// Ends WaitForStop from any thread, now or when it is called. It is not a signal of whoever runs the process, so
-// WaitForStopSignal does not see it, however the two meet.
+// Ends the current or the next WaitForStop, from any thread. Uses a signal of its own, so that WaitForStopSignal never
+// takes it for a signal from whoever runs the process, even when both arrive at the same time.
 void RequestStop();
 
-// Waits for SIGTERM or SIGINT, sent after the one that ended WaitForStop. Runs `on_hangup` as WaitForStop does.
+// Waits for a SIGTERM or SIGINT that comes after the one that ended WaitForStop, and returns it. Runs `on_hangup` as
+// WaitForStop does.
 int WaitForStopSignal(absl::FunctionRef<void()> on_hangup);
 
-// The least that RLIMIT_AS and this container (cgroup v2) let the process have; nothing where neither limits it.
+// The smaller of RLIMIT_AS and the memory limit of this container (cgroup v2); nullopt where neither is set.
 std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file = "/sys/fs/cgroup/memory.max");
 
-// The limits of open descriptors.
+// The limits of open file descriptors.
 struct DescriptorLimits {
-  uint64_t before = 0, now = 0, most = 0;  // the soft limit as it was and as it is; the hard one
+  uint64_t before = 0, now = 0, most = 0;  // the soft limit before and now; the hard limit
 };
 
-// Raises the soft limit of descriptors to the hard one: a connection takes one, and the usual soft limit of 1024 is for
-// programs that use select().
+// Raises the soft limit of descriptors to the hard limit, because each connection takes a descriptor, and the usual
+// soft limit of 1024 is meant for programs that use select().
 DescriptorLimits RaiseDescriptorLimit();
 
 }  // namespace normd

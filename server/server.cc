@@ -20,7 +20,7 @@
 namespace normd {
 namespace {
 
-// What a restart or a crash leaves of the sessions: the README's words.
+// Says which failures the sessions survive, in the words of server/session/README.md and --durability.
 std::string_view DurabilityText(Durability durability) {
   switch (durability) {
     case Durability::kMemory:
@@ -33,10 +33,10 @@ std::string_view DurabilityText(Durability durability) {
   return "";
 }
 
-// Large calls that a GPU may have beside the CPU's: enough for full launches behind those that run.
+// The number of large calls added for GPUs: enough to fill the next launches while others run.
 constexpr int kDeviceLargeCalls = 256;
 
-// How often to look whether memory can go back: see IdleTrimmer, which waits for several looks.
+// How often the IdleTrimmer, which waits for several quiet looks, checks for memory to give back.
 constexpr absl::Duration kTrimInterval = absl::Seconds(1);
 
 std::string HostPort(const ListenAddress& address, int port) {
@@ -79,7 +79,7 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
     if (on_store_failed != nullptr) on_store_failed();
   };
   NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
-  // Two at a time for each thread, so that none waits for the next one to be handed over.
+  // Two calls per thread, so that no thread idles while its next call is handed over.
   const int large_calls =
       2 * static_cast<int>(BackendThreads(config_)) + (backend_.gpus.empty() ? 0 : kDeviceLargeCalls);
   const EngineOptions options = {.max_large_calls = large_calls, .max_queue_age = config_.max_queue_age};
@@ -166,7 +166,7 @@ absl::Status Server::ServeGrpc() {
   return absl::OkStatus();
 }
 
-// Written beside and renamed, so that whoever waits for the file sees all of it.
+// Writes a temporary file and renames it, so that a reader who waits for the port file sees all of it.
 absl::Status Server::WritePortFile() const {
   const std::string temporary = absl::StrCat(config_.port_file, ".new");
   std::ofstream file(temporary, std::ios::trunc);
@@ -216,7 +216,7 @@ std::string Server::MetricsText() {
   Stats stats;
   stats.store = sessions_->stats();
   stats.process = ReadProcessStats();
-  // Before, the listeners are still being made by Start.
+  // While the state is kStarting, Start is still making these members.
   if (state_ != ServingState::kStarting) {
     stats.connections = grpc_->connections();
     stats.queues = grpc_->TakeQueueStats();
@@ -241,7 +241,7 @@ TrimmerHooks Server::MakeTrimmerHooks() {
               }};
 }
 
-// Serving is what the listeners say when they are asked, and not what was once decided.
+// Asks the listeners whether they answer, so that "serving" is observed and not just remembered.
 ServingState Server::State() const {
   const ServingState state = state_;
   return state == ServingState::kServing && !grpc_->Answers() ? ServingState::kUnreachable : state;
@@ -249,7 +249,7 @@ ServingState Server::State() const {
 
 StatusFacts Server::Status() const {
   const ServingState state = State();
-  // Before, the list is still being written by Start.
+  // While the state is kStarting, Start is still writing the list.
   const bool started = state != ServingState::kStarting;
   StatusFacts status;
   status.facts = {{"version", std::string(Version())},

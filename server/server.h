@@ -1,6 +1,6 @@
-// The whole of normd in one object: backend, store, engine, gRPC and admin listeners, wired and started in one place.
-// In the path: around it; the only code that knows which stores and backends there are. main makes one.
-// Threads: Start, Drain and the destructor are called from one thread.
+// The whole of normd in one object: the only place that wires and starts backends, store, engine, and the gRPC and
+// admin listeners. In the path: around it; main makes one Server. The choice of backends and of the store is in
+// make_backend.cc and make_store.cc. Threads: Start, Drain and the destructor are called from one thread.
 #ifndef NORMD_SERVER_SERVER_H_
 #define NORMD_SERVER_SERVER_H_
 
@@ -30,20 +30,20 @@ namespace normd {
 
 class Server {
  public:
-  // Serves when it returns. Borrows `log`. Errors say which listener or file could not be had; nothing is left behind.
-  // `on_store_failed` runs at most once, on a thread of the store: a flush failed, the server is to be drained and to
-  // end with failure.
+  // Returns a server that serves. Borrows `log`, which must outlive the server. An error says which listener or file
+  // failed, and leaves nothing behind. `on_store_failed` runs at most once, on a thread of the store, when a flush
+  // failed: the caller then drains the server and exits with failure.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Config& config, Log* log,
                                                        std::function<void()> on_store_failed = nullptr);
 
-  // Cancels what still runs; call Drain first to let it finish.
+  // Cancels the calls that still run. Call Drain first to let them finish.
   ~Server();
 
-  // "grpc=127.0.0.1:8001", "grpc=unix:/run/normd.sock", "admin=127.0.0.1:8002": as bound.
+  // The bound addresses: "grpc=127.0.0.1:8001", "grpc=unix:/run/normd.sock", "admin=127.0.0.1:8002".
   const std::vector<std::string>& listeners() const { return listeners_; }
 
-  // Health and /readyz say no; after drain_settle new calls are refused; those in flight have drain_timeout to finish.
-  // Returns when none runs.
+  // Makes health and /readyz report that the server does not serve; refuses new calls after drain_settle; then gives
+  // running calls drain_timeout to finish. Returns when no call runs.
   void Drain();
 
  private:
@@ -62,7 +62,7 @@ class Server {
   std::string MetricsText();
   TrimmerHooks MakeTrimmerHooks();
 
-  // Constant after Start. Order matters: each uses those above it.
+  // Constant after Start, `state_` apart. Order matters: each member uses those above it.
   const Config config_;
   Log* const log_;
   SystemClock clock_;
@@ -71,11 +71,11 @@ class Server {
   Metrics metrics_;
   const OpenedBackend backend_;
   std::unique_ptr<SessionStore> sessions_;
-  Resources resources_;  // the pool ends after the engine, which by then has answered everything
+  Resources resources_;  // outlives the engine, which has answered every call by the time that the work pool ends
   std::unique_ptr<Engine> engine_;
   std::vector<std::string> listeners_;
-  std::vector<std::string> unix_paths_;          // to be removed at the end
-  std::unique_ptr<SharedMemory> shared_memory_;  // null: off
+  std::vector<std::string> unix_paths_;          // socket files, removed by the destructor
+  std::unique_ptr<SharedMemory> shared_memory_;  // null when shared memory is off
   std::atomic<ServingState> state_ = ServingState::kStarting;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<AdminServer> admin_;

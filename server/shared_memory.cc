@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& 
   for (const std::string& grpc_path : unix_paths) {
     RegistrarOptions options;
     options.socket_path = RegistrarPath(grpc_path);
-    options.max_connections = static_cast<int>(config.max_regions);  // a connection without a region is of no use
+    options.max_connections = static_cast<int>(config.max_regions);  // each useful connection has a region
     NORMD_RETURN_IF_ERROR(PrepareUnixSocket(options.socket_path));
     NORMD_ASSIGN_OR_RETURN(std::unique_ptr<Registrar> registrar, Registrar::Start(options, &memory->table_));
     memory->registrars_.push_back(std::move(registrar));

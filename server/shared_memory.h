@@ -1,6 +1,6 @@
-// The shared memory of a server: the table of regions and a registrar beside each Unix socket of gRPC.
-// In the path: server.cc makes one before gRPC listens, and lends the table to it.
-// Threads: Start, Stop and the destructor are called from one thread; `table` is safe from any.
+// The shared memory of a server: the table of regions, and a registrar beside each Unix socket of gRPC.
+// In the path: server.cc makes one SharedMemory before gRPC listens, and lends the table to rpc.
+// Threads: Start, Stop and the destructor are called from one thread; `table` is safe from any thread.
 #ifndef NORMD_SERVER_SHARED_MEMORY_H_
 #define NORMD_SERVER_SHARED_MEMORY_H_
 
@@ -17,24 +17,24 @@
 
 namespace normd {
 
-// What --max_regions, --max_region_bytes and --shm_prefix say. One owner may have a quarter of the regions, and all of
-// the bytes: a single training job may be all there is.
+// The limits that --max_regions, --max_region_bytes and --shm_prefix set. One owner may have a quarter of the regions
+// but all of the bytes, because a single training job may be the only caller.
 RegionLimits RegionLimitsOf(const Config& config);
 
-// The driver's way to memory of other processes on `devices`; none: there is no CUDA memory to share. What cannot be
-// closed is told to `log`, which must outlive every range.
+// Opens CUDA memory of other processes on `devices` through the driver; with no devices there is no CUDA memory to
+// share. Failures to close memory go to `log`, which must outlive every range.
 CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log);
 
 class SharedMemory {
  public:
-  // Listens beside each of `unix_paths`; CUDA memory is opened with `cuda`, large regions are unmapped by `work_pool`,
-  // which must outlive this and every range. REQUIRES: config.SharedMemoryOn(). The errors of PrepareUnixSocket and
-  // Registrar::Start; nothing is left behind.
+  // Listens beside each of `unix_paths`. Opens CUDA memory with `cuda`, and unmaps large regions on `work_pool`, which
+  // must outlive this object and every range. Returns the errors of PrepareUnixSocket and Registrar::Start, and then
+  // leaves nothing behind. REQUIRES: config.SharedMemoryOn().
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const Config& config,
                                                              const std::vector<std::string>& unix_paths,
                                                              CudaOpener cuda, WorkPool* work_pool = nullptr);
 
-  // Takes no more registrations and drops all regions, those in use after their requests. Idempotent.
+  // Ends registration and drops all regions; a region in use is unmapped after the requests that use it. Idempotent.
   void Stop() { registrars_.clear(); }
 
   RegionTable& table() { return table_; }
@@ -44,7 +44,7 @@ class SharedMemory {
       : table_(std::move(limits), std::move(cuda), work_pool) {}
 
   RegionTable table_;
-  std::vector<std::unique_ptr<Registrar>> registrars_;  // use the table
+  std::vector<std::unique_ptr<Registrar>> registrars_;  // borrow `table_`
 };
 
 }  // namespace normd

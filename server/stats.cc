@@ -9,7 +9,7 @@ namespace {
 
 constexpr MetricType kCounter = MetricType::kCounter;
 constexpr MetricType kGauge = MetricType::kGauge;
-constexpr StatLabel kNone = {};  // no label
+constexpr StatLabel kNone = {};
 constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
 
 constexpr StatRow kStoreRows[] = {

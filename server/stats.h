@@ -1,6 +1,7 @@
-// What the parts of normd say of themselves when somebody looks, and the metrics that are read from it: a row of
-// stats.cc for each, which says its name, type, label, help and what to read.
-// In the path: after it. The server takes Stats for a scrape, Metrics shows them.
+// The stats that the parts of normd report at a scrape, and the metrics that show them. Each metric is a row of
+// stats.cc, which gives its name, type, label, help and the value to read.
+// In the path: beside it. The server fills a Stats for each scrape, and Metrics shows it.
+// Threads: plain values, constant rows; StatMetrics::Set is called by one thread at a time.
 #ifndef NORMD_SERVER_STATS_H_
 #define NORMD_SERVER_STATS_H_
 
@@ -19,7 +20,7 @@
 
 namespace normd {
 
-// At one moment. A part that does not serve (yet) leaves its figures at 0.
+// The stats of all parts at one moment. Those of a part that is off or does not serve yet are 0.
 struct Stats {
   StoreStats store;
   ConnectionStats connections;
@@ -28,15 +29,16 @@ struct Stats {
   ProcessStats process;
 };
 
-// Without a name there is none, and one series.
+// The label of a metric. An empty name means no label and a single series.
 struct StatLabel {
   std::string_view name;
   absl::Span<const std::string_view> values;
 };
 
-// A gauge, or a counter of what was counted elsewhere since the start.
+// A gauge, or a counter whose value is counted elsewhere since the start.
 struct StatRow {
-  // `reader` is a lambda from Stats to a number. With a label it takes the index of the label's value, too.
+  // `Reader` is a lambda without captures from Stats to a number. With a label, the lambda also takes the index of the
+  // label's value.
   template <typename Reader>
   constexpr StatRow(std::string_view row_name, MetricType row_type, StatLabel row_label, std::string_view row_help,
                     Reader /*reader*/)
@@ -59,22 +61,22 @@ struct StatRow {
   double (*read)(const Stats& stats, size_t value);
 };
 
-// Every row, in the groups in which the README's table has them.
+// Every row, in the groups in which the table in server/README.md has them.
 absl::Span<const StatRow> StoreStatRows();
 absl::Span<const StatRow> ListenerStatRows();  // connections, queues and shared memory
 absl::Span<const StatRow> ProcessStatRows();
 
-// The metrics of some rows. Set is called by one thread at a time.
+// The metrics of a group of rows. Set is called by one thread at a time.
 class StatMetrics {
  public:
-  // Makes them in `set`, which must outlive this, as the rows must.
+  // Makes the metrics in `set`. `set` and `rows` must outlive this object.
   StatMetrics(MetricSet* set, absl::Span<const StatRow> rows);
 
   void Set(const Stats& stats);
 
  private:
   absl::Span<const StatRow> rows_;
-  std::vector<MirrorTable> tables_;  // of each row
+  std::vector<MirrorTable> tables_;  // one for each row
 };
 
 }  // namespace normd

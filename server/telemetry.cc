@@ -12,9 +12,10 @@
 namespace normd {
 namespace {
 
-constexpr size_t kMaxLoggedMessage = 512;  // messages hold text of callers
+constexpr size_t kMaxLoggedMessage = 512;  // bytes; bounded because messages hold text from callers
 
-// Ours or the environment's fault; the caller's mistakes and capacity are the callers' to see, and counted.
+// Whether the server or its environment is at fault, so that the error is logged. Errors of callers and of capacity are
+// reported to the callers and counted.
 bool IsOurTrouble(absl::StatusCode code) {
   return code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown ||
          code == absl::StatusCode::kDataLoss;
@@ -28,7 +29,7 @@ void CountPhases(Metrics& metrics, int method, const RequestRecord& record) {
                                                      {Phase::kEncode, record.encode},
                                                      {Phase::kQueue, record.total - known}};
   for (const auto& [phase, duration] : phases) {
-    // A phase that a request did not have is not a phase of length 0.
+    // A phase that the request skipped is left out instead of being recorded with length 0.
     if (duration > absl::ZeroDuration() && known > absl::ZeroDuration()) metrics.ObservePhase(method, phase, duration);
   }
   metrics.ObservePhase(method, Phase::kTotal, record.total);
@@ -63,7 +64,7 @@ MetricsOptions DefaultMetricsOptions() {
   MetricsOptions options;
   options.methods = rpc::CountedMethods();
   for (const MethodDefinition* method : AllMethods()) options.norms.emplace_back(method->info.name);
-  options.norms.emplace_back("mixed");  // a batch of several
+  options.norms.emplace_back("mixed");  // a batch of several norms
   options.version = std::string(Version());
   options.numerics = std::string(kNumerics);
   options.isa = std::string(ActiveCpuTargetName());

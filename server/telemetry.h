@@ -1,5 +1,7 @@
-// Connects what rpc and the session store report to metrics and logs, so that neither knows the other.
-// In the path: after it. Threads: the observer's functions run on queue, backend and store threads, several at a time.
+// Connects the observers of rpc, the device scheduler and the session store to metrics and logs, so that those layers
+// know neither.
+// In the path: beside it; server.cc and make_backend.cc pass the observers on.
+// Threads: an observer's functions run on queue, backend and store threads, several at a time.
 #ifndef NORMD_SERVER_TELEMETRY_H_
 #define NORMD_SERVER_TELEMETRY_H_
 
@@ -11,10 +13,10 @@
 
 namespace normd {
 
-// The closed lists of label values, and what normd_build_info says.
+// The label values of a server: its methods and norms, and the labels of normd_build_info.
 MetricsOptions DefaultMetricsOptions();
 
-// Borrows both; they must outlive whoever calls the observer.
+// These three borrow `metrics` and `log`, which must outlive every call of the observer.
 RpcObserver MakeObserver(Metrics* metrics, Log* log);
 
 SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log);
