@@ -1,7 +1,8 @@
-// The admin listener: HTTP /metrics, /healthz, /readyz and a small status page at /. Everything else is 404.
-// In the path: beside it; nothing here touches requests. Probes and Prometheus come here.
-// Threads: two of HttpServer's, so the callbacks in AdminPages must be safe from any thread; they must outlive the
-// server. `state` answers probes and returns at once; the other pages may take their time.
+// The admin listener, for probes and Prometheus: HTTP /metrics, /healthz, /readyz and a small status page at /. Every
+// other path is 404.
+// In the path: beside it; nothing here touches requests.
+// Threads: the callbacks in AdminPages run on two threads of HttpServer, so they must be safe from any thread, and
+// what they use must outlive the server. `state` answers probes and must return at once; the others may take longer.
 #ifndef NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 #define NORMD_SERVER_ADMIN_ADMIN_SERVER_H_
 
@@ -20,16 +21,16 @@ namespace normd {
 
 enum class ServingState : uint8_t { kStarting, kServing, kUnreachable, kDraining };
 
-// "starting", "serving", "draining"
+// "starting", "serving", "unreachable" or "draining".
 std::string_view Name(ServingState state);
 
-// What the status page shows: facts by name, then requests by method.
+// The contents of the status page: facts by name, then the number of requests by method.
 struct StatusFacts {
   std::vector<std::pair<std::string, std::string>> facts;
   std::vector<std::pair<std::string, uint64_t>> requests;
 };
 
-// The page as HTML; everything in it is escaped.
+// The status page as HTML, with all texts escaped.
 std::string StatusPage(const StatusFacts& facts);
 
 struct AdminPages {
@@ -40,7 +41,8 @@ struct AdminPages {
 
 class AdminServer {
  public:
-  // Binds and serves until it is destroyed. Port 0: any free one. UNAVAILABLE when the address cannot be bound.
+  // Binds the address and serves until the AdminServer is destroyed. Port 0 means any free port. Returns UNAVAILABLE
+  // when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const std::string& host, int port, AdminPages pages);
 
   int port() const { return server_->port(); }

@@ -34,7 +34,7 @@ bool IsMethod(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-// "GET /path?query HTTP/1.1", the whole line.
+// Parses a complete request line, such as "GET /path?query HTTP/1.1".
 HttpRequest ParseRequestLine(std::string_view line) {
   const size_t after_method = line.find(' ');
   const size_t before_version = line.rfind(' ');
@@ -56,7 +56,8 @@ HttpRequest ParseHttpRequest(std::string_view received) {
   if (line_end != std::string_view::npos) {
     const HttpRequest request = ParseRequestLine(received.substr(0, line_end));
     if (request.kind == HttpRequest::Kind::kRefused) return request;
-    // A head without fields ends with the request line's own end of line.
+    // The search starts at the request line's own end of line, because in a head without fields this is the first half
+    // of the end of the head.
     const size_t end = received.find("\r\n\r\n", line_end);
     if (end != std::string_view::npos) return end + 4 <= kMaxHttpHeadBytes ? request : Refused(431);
   } else if (!received.empty() && !IsMethod(received.substr(0, std::min(received.size(), received.find(' '))))) {

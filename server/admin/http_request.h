@@ -1,5 +1,6 @@
-// The little of HTTP/1.1 that the admin listener speaks: the head of a request in, one whole response out.
-// In the path: beside it; http_server.cc reads and writes sockets, admin_server.cc has the pages. Pure functions.
+// The small part of HTTP/1.1 that the admin listener speaks: parses the head of a request and encodes one response.
+// In the path: beside it; http_server.cc reads and writes sockets, and admin_server.cc has the pages.
+// Threads: pure functions.
 #ifndef NORMD_SERVER_ADMIN_HTTP_REQUEST_H_
 #define NORMD_SERVER_ADMIN_HTTP_REQUEST_H_
 
@@ -9,20 +10,20 @@
 
 namespace normd {
 
-// A request line and its headers have to fit in this; the least that RFC 9112 recommends for the line alone.
+// The limit for a request line with its headers. RFC 9112 recommends to accept at least 8000 bytes for the line alone.
 inline constexpr size_t kMaxHttpHeadBytes = 8192;
 
 struct HttpRequest {
-  // kIncomplete: more bytes are needed. kRefused: `status` says why. kGet, kHead: `path` is asked for.
+  // kIncomplete: more bytes are needed. kRefused: `status` says why. kGet, kHead: the caller asks for `path`.
   enum class Kind { kIncomplete, kRefused, kGet, kHead };
   Kind kind = Kind::kIncomplete;
   int status = 0;
-  std::string_view path;  // without the query; points into what was parsed
+  std::string_view path;  // without the query; points into the parsed bytes
 };
 
-// Judges what a connection has sent so far. Nonsense is refused as soon as it shows, without waiting for the end of the
-// head: 400 for what is not HTTP/1.x, 405 for methods other than GET and HEAD, 431 for a head over kMaxHttpHeadBytes.
-// Header fields are not read, nor is a body.
+// Parses all bytes that a connection has received so far. Refuses a bad request as early as possible, without waiting
+// for the end of the head: 400 for anything but HTTP/1.x, 405 for methods other than GET and HEAD, 431 for a head over
+// kMaxHttpHeadBytes. Ignores header fields and the body.
 HttpRequest ParseHttpRequest(std::string_view received);
 
 struct HttpResponse {
@@ -31,10 +32,10 @@ struct HttpResponse {
   std::string body;
 };
 
-// The bytes of `response`, which ends its connection. `head_only`: the answer to HEAD, without the body.
+// The bytes of `response`, after which the connection closes. `head_only` leaves out the body, for the answer to HEAD.
 std::string EncodeHttpResponse(const HttpResponse& response, bool head_only);
 
-// "404 Not Found\n" and the like.
+// A plain-text response such as "404 Not Found\n".
 HttpResponse HttpError(int status);
 
 }  // namespace normd

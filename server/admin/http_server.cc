@@ -17,12 +17,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Probes and a scraper or two need a handful. The oldest goes for a new one, and not the new one away: a caller who
-// means to be answered has sent its request within milliseconds, and whoever holds connections open is older.
+// Probes and one or two scrapers need only a few connections. A new connection displaces the oldest one instead of
+// being refused, because an honest caller sends its request within milliseconds, and connections that are held open are
+// older.
 constexpr size_t kMaxConnections = 64;
-// From accept to the last byte, whatever the caller sends or reads meanwhile. Probes give up after 1 s by default.
+// The time from accept to the last byte, whatever the caller sends or reads. Probes give up after 1 s by default.
 constexpr milliseconds kDeadline(2000);
-// How long to leave the listener alone when there is no descriptor for a connection.
+// The time for which the listener is not polled when there is no descriptor for a connection.
 constexpr milliseconds kAcceptPause(50);
 
 UniqueFd SpareDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -30,14 +31,14 @@ UniqueFd SpareDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOE
 UniqueFd Listen(const addrinfo& address) {
   UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
   if (!fd.valid()) return fd;
-  // A restart finds its port again. Not SO_REUSEPORT: two servers would share a port in silence.
+  // SO_REUSEADDR lets a restarted server bind its port again. SO_REUSEPORT would let two servers silently share a port.
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) fd.Close();
   return fd;
 }
 
-// The first address of `host` that can be listened on; invalid when there is none.
+// A socket that listens on the first possible address of `host`; invalid when there is none.
 UniqueFd ListenOn(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -60,14 +61,14 @@ int BoundPort(int fd) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// A call on a non-blocking socket that failed only for now.
+// Whether a failed call on a non-blocking socket is worth repeating.
 bool TryLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
 void Wake(int fd) {
   const uint64_t one = 1;
-  // Can fail only where 2^64 - 2 wake-ups are pending.
+  // The write can fail only when 2^64 - 2 wake-ups are pending.
   [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof(one));
 }
 
@@ -115,7 +116,7 @@ void HttpServer::Poll() {
   polled.push_back({.fd = before < accept_after_ ? -1 : listener_.get(), .events = POLLIN, .revents = 0});
   for (const Connection& connection : connections_) {
     short events = POLLIN;
-    // Only that it breaks: what the caller sends meanwhile is not of interest.
+    // With no events, poll still reports that the connection broke; bytes that the caller sends meanwhile are ignored.
     if (connection.state == Connection::State::kWaiting) events = 0;
     if (connection.state == Connection::State::kWriting) events = POLLOUT;
     polled.push_back({.fd = connection.fd.get(), .events = events, .revents = 0});
@@ -161,20 +162,21 @@ void HttpServer::TakeSlowPages() {
   }
 }
 
-// One at each look: without a descriptor the system says so before it looks whether anybody waits, so that asking for a
-// second connection would cost the first one its place.
+// Accepts one connection per poll. With no descriptor left, accept4 fails before it checks whether a connection waits,
+// so asking for a second connection could close the first to make room for nobody.
 void HttpServer::AcceptOne(Time now) {
   UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.valid() && IsOutOfDescriptors(errno)) {
     if (!MakeRoomForDescriptor()) accept_after_ = now + kAcceptPause;
     return;
   }
-  if (!fd.valid()) return;  // whoever waited has gone
+  if (!fd.valid()) return;  // the caller has gone meanwhile
   if (connections_.size() >= kMaxConnections) connections_.erase(connections_.begin());
   connections_.push_back({.id = next_id_++, .fd = std::move(fd), .deadline = now + kDeadline});
 }
 
-// Where the process has no descriptor left, the one that was kept for this; then one connection makes way for another.
+// Frees a descriptor when the process has none left: first the spare one, then that of the oldest connection. Returns
+// false when there was nothing to close.
 bool HttpServer::MakeRoomForDescriptor() {
   if (spare_.valid()) {
     spare_.Close();
@@ -217,7 +219,7 @@ bool HttpServer::Answer(Connection& connection, const HttpRequest& request) {
   if (!page->slow) return Respond(connection, page->make());
   {
     MutexLock lock(mu_);
-    // Those whose callers have gone are among them.
+    // The limit also counts jobs whose callers have gone.
     if (jobs_.size() < kMaxConnections) {
       jobs_.push_back({connection.id, &*page});
       job_added_.Signal();

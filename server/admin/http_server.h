@@ -1,8 +1,10 @@
-// An HTTP/1.1 listener for a few pages that its callers cannot make unreachable: one thread polls all connections,
-// reads a request's head, answers and closes. A connection has 2 s for all of that, however it spends them; of more
-// than 64 the oldest goes. It goes on where the process has no descriptor left. In the path: beside it; admin_server.cc
-// has the pages. Threads: the polling thread makes the quick pages, a second one the slow pages, one after another; so
-// no page waits for a caller, and no quick page for a slow one. What pages call must outlive the server.
+// An HTTP/1.1 listener for a few pages, which callers cannot make unreachable. Each connection serves one request and
+// closes; it has 2 s in all, and when there are more than 64 connections, the oldest is closed. The listener keeps
+// working when the process runs out of descriptors.
+// In the path: beside it; admin_server.cc has the pages.
+// Threads: one thread polls all connections and makes the quick pages; a second thread makes the slow pages, one at a
+// time. So no page waits for a caller, and no quick page waits for a slow one. Whatever pages use must outlive the
+// server.
 #ifndef NORMD_SERVER_ADMIN_HTTP_SERVER_H_
 #define NORMD_SERVER_ADMIN_HTTP_SERVER_H_
 
@@ -31,16 +33,17 @@ namespace normd {
 struct HttpPage {
   std::string path;
   std::function<HttpResponse()> make;
-  bool slow = false;  // whether it takes longer than a look at a few atomics
+  bool slow = false;  // whether making the page takes longer than reading a few atomics
 };
 
 class HttpServer {
  public:
-  // Binds and serves. Port 0: any free one. UNAVAILABLE, naming the address, when it cannot be bound.
+  // Binds the address and serves until destruction. Port 0 means any free port. Returns UNAVAILABLE, naming the
+  // address, when it cannot be bound, or when no descriptor is left.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
                                                            std::vector<HttpPage> pages);
 
-  // Closes every connection, and waits for a slow page that is being made.
+  // Closes every connection, after waiting for the slow page that is being made, if any.
   ~HttpServer();
 
   int port() const { return port_; }
@@ -49,8 +52,9 @@ class HttpServer {
   using Time = std::chrono::steady_clock::time_point;
 
   struct Connection {
-    // What comes next: the rest of the request; the slow page; room to send; the caller's end, so that it gets the
-    // response before a reset for what it sent beyond its request.
+    // What the connection waits for: the rest of the request; the slow page; room to send; or the caller's end of the
+    // connection. The last is awaited because closing with unread bytes sends a reset, which could destroy the
+    // response.
     enum class State { kReading, kWaiting, kWriting, kLingering };
 
     uint64_t id = 0;
@@ -75,7 +79,7 @@ class HttpServer {
   void TakeSlowPages();
   void AcceptOne(Time now);
   bool MakeRoomForDescriptor();
-  // Each returns whether the connection is to be kept.
+  // Each of these returns whether to keep the connection.
   bool Advance(Connection& connection);
   bool Read(Connection& connection);
   bool Answer(Connection& connection, const HttpRequest& request);
@@ -88,14 +92,14 @@ class HttpServer {
   // Constant after construction.
   const UniqueFd listener_;
   const int port_;
-  const UniqueFd wake_;  // an eventfd: a slow page is made, or the threads are to end
+  const UniqueFd wake_;  // an eventfd that wakes the polling thread: a slow page is ready, or the server ends
   const std::vector<HttpPage> pages_;
 
-  // Of the polling thread.
+  // Used by the polling thread only.
   std::vector<Connection> connections_;  // oldest first
   uint64_t next_id_ = 0;
   Time accept_after_{};
-  UniqueFd spare_;  // given up to accept a connection where descriptors have run out
+  UniqueFd spare_;  // closed to make room for a connection when the process has run out of descriptors
 
   std::atomic<bool> ending_{false};
   Mutex mu_;

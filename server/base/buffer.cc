@@ -9,9 +9,9 @@
 namespace normd {
 namespace {
 
-// In front of every block.
+// Stands before the data of every block.
 struct alignas(Buffer::kAlignment) Header {
-  std::shared_ptr<BufferPool> pool;  // null: the block is of no pool, or idle
+  std::shared_ptr<BufferPool> pool;  // null: the block belongs to no pool, or is idle
   size_t size_class = 0;
 };
 
@@ -21,7 +21,7 @@ size_t BytesWithHeader(size_t size_bytes) {
   return sizeof(Header) + (size_bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
 }
 
-// What lies behind the header that is made in `memory`.
+// Makes a header at the start of `memory` and returns the address behind the header.
 void* WithHeader(void* memory) {
   return static_cast<std::byte*>(static_cast<void*>(new (memory) Header())) + sizeof(Header);
 }
@@ -38,7 +38,7 @@ void ReleaseToMalloc(void* data) {
   std::free(header);
 }
 
-// Class 4 e + q holds up to (4 + q) 2^(e-2) bytes: four steps from each power of two to the next.
+// Class 4 e + q holds up to (4 + q) 2^(e-2) bytes: there are four classes from each power of two to the next.
 size_t ClassOf(size_t size_bytes) {
   const auto e = static_cast<size_t>(std::bit_width(size_bytes - 1)) - 1;
   const size_t step = e - 2;
@@ -57,7 +57,8 @@ Buffer::Buffer(size_t size_bytes)
 
 void Buffer::Free(void* data) {
   if (data == nullptr) return;
-  // The header lets go of the pool before the pool can have the block: idle blocks keep nothing alive.
+  // The header gives up its reference before the pool takes the block, because idle blocks must not keep the pool
+  // alive.
   const std::shared_ptr<BufferPool> pool = std::move(HeaderOf(data)->pool);
   if (pool == nullptr) return ReleaseToMalloc(data);
   std::vector<void*> dropped;
@@ -141,7 +142,7 @@ bool BufferPool::KeepIdle(void* block, size_t size_class, std::vector<void*>* dr
   const auto capacity = static_cast<int64_t>(CapacityOf(size_class));
   if (capacity > max_idle_bytes_) return false;
   MutexLock lock(mu_);
-  // Sizes that are not used any more make room for those that are.
+  // Idle blocks of other classes make room, so that classes no longer in use do not fill the pool.
   for (size_t other = 0; other < kClasses && idle_bytes_ + capacity > max_idle_bytes_; ++other) {
     if (other == size_class) continue;
     while (!idle_[other].empty() && idle_bytes_ + capacity > max_idle_bytes_) {

@@ -1,8 +1,8 @@
-// Owned, uninitialised, 64-byte-aligned blocks of bytes: outputs of calls on their way to the wire, and tensors that
-// are put together. Large ones come from a pool and go back to it, so that a request of the usual size costs no page
-// faults and no trip to the system. The largest are mapped, so that the pool can give all of them back: what is freed
-// to malloc may stay at the top of an arena, where malloc_trim does not reach. A Buffer is move-only and
-// thread-compatible; a BufferPool is safe from any thread.
+// Owned, uninitialised, 64-byte-aligned blocks of bytes, which hold the outputs of calls on their way to the wire and
+// tensors that are gathered into one piece. Large blocks come from a pool and go back to it, so that a request of the
+// usual size costs no page faults and no system call. The largest are mapped, so that the pool can give them back
+// completely: memory freed to malloc may stay at the top of an arena, which malloc_trim does not reach.
+// Threads: a Buffer is move-only and thread-compatible; a BufferPool is safe from any thread.
 #ifndef NORMD_SERVER_BASE_BUFFER_H_
 #define NORMD_SERVER_BASE_BUFFER_H_
 
@@ -25,7 +25,7 @@ class Buffer {
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
-  // From malloc. `size_bytes` may be 0. Aborts only when memory is exhausted, like operator new.
+  // Allocates with malloc. `size_bytes` may be 0. Aborts when memory is exhausted, and only then.
   explicit Buffer(size_t size_bytes);
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept {
@@ -39,12 +39,12 @@ class Buffer {
   const std::byte* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
 
-  // Gives the block up; end it with Free.
+  // Passes ownership of the block to the caller, who must end it with Free.
   std::byte* release() {
     size_bytes_ = 0;
     return std::exchange(data_, nullptr);
   }
-  // Back to where the block is from. `data` may be null.
+  // Returns a block to its pool or to malloc. `data` may be null.
   static void Free(void* data);
 
  private:
@@ -55,45 +55,47 @@ class Buffer {
   size_t size_bytes_ = 0;
 };
 
-// Blocks that are in use keep the pool alive: the transport may hold one longer than the server lives.
+// Blocks in use keep their pool alive, because the transport may keep a block longer than the server lives.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  // Keeps at most `max_idle_bytes` that nobody uses.
+  // The pool keeps at most `max_idle_bytes` of idle blocks.
   static std::shared_ptr<BufferPool> Create(int64_t max_idle_bytes);
   ~BufferPool();
 
-  // A block for `size_bytes`, of the pool from kMinPooledBytes on. Contents are not initialised.
+  // Returns a block of at least `size_bytes`, which the pool takes back if that is kMinPooledBytes or more. The
+  // contents are not initialised.
   Buffer Take(size_t size_bytes);
 
   int64_t idle_bytes() const;
-  // Of blocks that are mapped, whether they are used or not.
+  // The bytes of all mapped blocks, in use or idle.
   int64_t mapped_bytes() const { return mapped_bytes_.load(std::memory_order_relaxed); }
-  // Frees the blocks that nobody uses.
+  // Frees all idle blocks.
   void DropIdle();
 
-  // Below, malloc is as fast, and its blocks are not worth a lock.
+  // Below this size, malloc is as fast, and a block is not worth taking a lock.
   static constexpr size_t kMinPooledBytes = 32 << 10;
-  // From here on blocks are mapped.
+  // Blocks of this size or more are mapped.
   static constexpr size_t kMinMappedBytes = 1 << 20;
 
  private:
   friend class Buffer;
-  // Four sizes for each power of two, up to 2^48: at most a fifth of a block is not used.
+  // Four size classes for each power of two, up to 2^48, so that at most a fifth of a block is unused.
   static constexpr size_t kClasses = 4 * 48;
 
   explicit BufferPool(int64_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
-  // A new block for a size class, and its end.
+  // Allocates a new block of a size class, and frees a block.
   void* Allocate(size_t size_class);
   void Release(void* block);
-  // Takes an idle block, or returns null.
+  // Takes an idle block of the class; null when there is none.
   void* TakeIdle(size_t size_class);
-  // False when it is to be freed. So are the blocks of other sizes that made room for it.
+  // Adds `block` to the idle blocks, or returns false when the caller must free it. Either way, the caller frees
+  // `dropped`: idle blocks of other classes that made room.
   bool KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped);
 
   const int64_t max_idle_bytes_;
   std::atomic<int64_t> mapped_bytes_ = 0;
   mutable Mutex mu_;
-  std::array<std::vector<void*>, kClasses> idle_ ABSL_GUARDED_BY(mu_);  // the last one back is the next to go
+  std::array<std::vector<void*>, kClasses> idle_ ABSL_GUARDED_BY(mu_);  // stacks: last in, first out
   int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

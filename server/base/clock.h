@@ -1,4 +1,4 @@
-// The wall clock behind an interface, so that ttl and time stamps can be tested with a fake one.
+// The clock as an interface, so that ttl, time stamps and measurements can be tested with a fake clock.
 // Threads: Now is safe from any thread.
 #ifndef NORMD_SERVER_BASE_CLOCK_H_
 #define NORMD_SERVER_BASE_CLOCK_H_
@@ -19,7 +19,7 @@ class SystemClock : public Clock {
   absl::Time Now() override;
 };
 
-// SteadyNow (steady_time.h): for durations and deadlines.
+// The time of SteadyNow (steady_time.h), for durations and deadlines.
 class SteadyClock : public Clock {
  public:
   absl::Time Now() override;

@@ -1,5 +1,5 @@
-// The reasons of the server's errors, each declared once; see kernels/base/error_reasons.h, which has those of tensors
-// and specs. Constant data.
+// The reasons of the server's errors, each declared once. kernels/base/error_reasons.h explains reasons and declares
+// those of tensors and specs. Constant data.
 #ifndef NORMD_SERVER_BASE_ERROR_REASONS_H_
 #define NORMD_SERVER_BASE_ERROR_REASONS_H_
 
@@ -147,7 +147,7 @@ inline constexpr ReasonRow kServerReasons[] = {
     {"STORE_UNAVAILABLE", absl::StatusCode::kUnavailable,
      "The session store cannot be read or written at the moment; a change may have been made or not.",
      "Call again; a step with a StepId is applied once."},
-    // The start of normd, which tells of them on its error output.
+    // The start of normd, which prints these on its standard error.
     {"BAD_ADDRESS", absl::StatusCode::kInvalidArgument, "An address to listen on has the wrong form; normd ends.",
      "Correct the option."},
     {"BAD_OPTION", absl::StatusCode::kInvalidArgument, "An option has a value that it does not take; normd ends.",
@@ -167,7 +167,7 @@ inline constexpr ReasonRow kServerReasons[] = {
 
 consteval ErrorReason ServerReason(std::string_view name) { return ErrorReason(kServerReasons, name); }
 
-// All reasons as a Markdown table, the kernels' first: what --help=errors prints.
+// All reasons as the Markdown table that --help=errors prints, those of kernels first.
 std::string ErrorsMarkdown();
 
 }  // namespace normd

@@ -1,5 +1,6 @@
-// The server's user-visible errors, each named once, next to those of tensors and specs in kernels/base/errors.h and
-// made the same way: the message names field, value and limit, and the status carries the three as its ErrorDetail.
+// The server's user-visible errors, each a named function; kernels/base/errors.h has those of tensors and specs. A
+// message names field, value and limit, and the status carries the same three as its ErrorDetail.
+// Threads: pure functions.
 #ifndef NORMD_SERVER_BASE_ERRORS_H_
 #define NORMD_SERVER_BASE_ERRORS_H_
 
@@ -11,60 +12,63 @@
 
 namespace normd {
 
-// NOT_FOUND, reason SESSION_NOT_FOUND. `id` is without "sessions/", as everywhere below rpc.
+// NOT_FOUND, reason SESSION_NOT_FOUND. `id` lacks the prefix "sessions/", as everywhere below rpc.
 absl::Status SessionNotFoundError(std::string_view id);
 // ALREADY_EXISTS, reason SESSION_EXISTS.
 absl::Status SessionExistsError(std::string_view id);
 // ABORTED, reason VERSION_MISMATCH: the caller's expected_version is not the session's.
 absl::Status VersionMismatchError(uint64_t expected, uint64_t actual);
-// FAILED_PRECONDITION, reason STEP_TOO_OLD: below the replay window of this client, whose last step is `last`.
+// FAILED_PRECONDITION, reason STEP_TOO_OLD: `sequence` is below the replay window of the client, whose last step is
+// `last`.
 absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint64_t last);
 // INVALID_ARGUMENT, reason STEP_REUSED: the same step id came with other data.
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
-// RESOURCE_EXHAUSTED, reason QUEUE_AGE: it waited longer than it may.
+// RESOURCE_EXHAUSTED, reason QUEUE_AGE: the call waited for `age`, which is over `limit`.
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
-// RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, which waiting does not move. For sizes
+// RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, and waiting does not help. For sizes
 // and counts.
 absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit);
-// RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would be over `limit` now; there is room again once others are
+// RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would exceed `limit` now, but will fit once other calls are
 // done. For budgets and queues.
 absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit);
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
 absl::Status DataLossError(std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
 absl::Status UnimplementedError(std::string_view field, std::string_view what);
-// CANCELLED, reason CALLER_GONE: the caller cancelled or its deadline passed before a change was taken up.
+// CANCELLED, reason CALLER_GONE: the caller cancelled, or its deadline passed, before the store took up the change.
 absl::Status CallerGoneError();
 // DEADLINE_EXCEEDED, reason DEADLINE_PASSED: the caller's deadline passed before the work was started.
 absl::Status DeadlinePassedError();
 // DEADLINE_EXCEEDED, reason MESSAGE_TOO_SLOW: a message that had begun came slower than `bytes_per_second`.
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second);
-// UNAVAILABLE, reason DRAINING: the server takes no new requests; another one, or this one later, will.
+// UNAVAILABLE, reason DRAINING: this server takes no new requests; another server, or this one later, will.
 absl::Status DrainingError();
 
 // RESOURCE_EXHAUSTED, reason STORE_FULL: no room on the store's disk for `what`. Nothing was changed.
 absl::Status StoreFullError(std::string_view what);
-// UNAVAILABLE, reason STORE_UNAVAILABLE: the store could not be read or written now; `what` says why, for logs and
-// callers alike, so it names no path and no address. What a step with an id has become is learned by sending it again.
+// UNAVAILABLE, reason STORE_UNAVAILABLE: the store could not be read or written now. `what` says why, to logs and
+// callers alike, so it names no path and no address. A caller learns the outcome of a step with an id by sending the
+// step again.
 absl::Status StoreUnavailableError(std::string_view what);
 // UNAVAILABLE, reason STORE_FAILED: a flush failed; this server writes no more.
 absl::Status StoreFailedError();
 
-// NOT_FOUND, reason REGION_NOT_FOUND. Says nothing of the name: it is a key.
+// NOT_FOUND, reason REGION_NOT_FOUND. The message leaves out the region's name, because the name is a key.
 absl::Status RegionNotFoundError();
-// FAILED_PRECONDITION, reason REGION_TRUNCATED: the client cut the object behind a region off, or the system had no
-// memory for a page of it; outputs are not valid.
+// FAILED_PRECONDITION, reason REGION_TRUNCATED: the client truncated the object behind a region, or the system had no
+// memory for one of its pages; outputs are not valid.
 absl::Status RegionTruncatedError();
 // FAILED_PRECONDITION, reason CUDA_NOT_AVAILABLE: this server runs kernels on no CUDA device.
 absl::Status CudaNotAvailableError(std::string_view field);
-// FAILED_PRECONDITION, reason DEVICE_NOT_AVAILABLE, field "device": CUDA was asked for and cannot be had; `why`.
+// FAILED_PRECONDITION, reason DEVICE_NOT_AVAILABLE, field "device": the caller asked for CUDA, which is not available;
+// `why` is the reason.
 absl::Status DeviceNotAvailableError(std::string_view why);
-// INVALID_ARGUMENT, reason IN_CUDA_MEMORY: the range that `field` names lies in CUDA memory, and is read or written by
-// the host.
+// INVALID_ARGUMENT, reason IN_CUDA_MEMORY: the range that `field` names lies in CUDA memory, but the host would have to
+// read or write it.
 absl::Status InCudaMemoryError(std::string_view field);
 
-// Whether the same request may be served later: UNAVAILABLE, and RESOURCE_EXHAUSTED of a server that is full, but not
-// of a limit or a full disk. Callers are told to come back for these errors and no others.
+// True if the same request may succeed later: for UNAVAILABLE, and for RESOURCE_EXHAUSTED when the server is full, but
+// not for a limit or a full disk. Only these errors tell callers to retry.
 bool MayPassLater(const absl::Status& status);
 
 }  // namespace normd

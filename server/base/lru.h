@@ -1,7 +1,7 @@
-// What was used last, as long as it fits: entries of a key, a value and a cost, the least recently used first to go.
-// In the path: the caches of the engine, the codec and the durable store are each one of these.
-// Threads: thread-compatible; its owner guards it. What leaves is handed to the caller, who can so destroy it when
-// nobody waits for the owner's lock.
+// A least-recently-used cache of entries with a key, a value and a cost, bounded by the sum of the costs.
+// In the path: each of the caches of the engine, the codec and the durable store is an Lru.
+// Threads: thread-compatible; the owner guards it. Entries that leave are returned, so that the caller can destroy them
+// after releasing the owner's lock.
 #ifndef NORMD_SERVER_BASE_LRU_H_
 #define NORMD_SERVER_BASE_LRU_H_
 
@@ -17,24 +17,24 @@
 
 namespace normd {
 
-// A std::string is looked up as a std::string_view and by its hash, any other key by its operator<.
+// A std::string key is looked up as a std::string_view by its hash; any other key by its operator<.
 template <typename Key, typename Value>
 class Lru {
  public:
   struct Entry {
     Key key;
     Value value;
-    int64_t cost;  // in bytes, or whatever the limit counts
+    int64_t cost;  // in the unit of the limit, such as bytes
   };
   using Entries = std::list<Entry>;
   using View = std::conditional_t<std::is_same_v<Key, std::string>, std::string_view, Key>;
 
-  // Holds entries of at most `max_cost` together; the newest one stays whatever it costs.
+  // The costs of all entries sum to at most `max_cost`, except that the newest entry stays whatever its cost.
   explicit Lru(int64_t max_cost) : max_cost_(max_cost) {}
   Lru(const Lru&) = delete;
   Lru& operator=(const Lru&) = delete;
 
-  // Null: not here. Counts as a use. Valid as long as the entry is here.
+  // Returns the value of `key`, or null; counts as a use. The pointer is valid while the entry is in the cache.
   Value* Find(const View& key) {
     const auto found = index_.find(key);
     if (found == index_.end()) return nullptr;
@@ -42,9 +42,9 @@ class Lru {
     return &found->second->value;
   }
 
-  // Puts `*value` here, as used last, in the place of what was here under `key`: that is in `*value` then. Returns the
-  // others that had to leave until the rest fits, the least recently used first; the new one stays even if it alone
-  // does not fit. `key` is a Key; it is copied or moved from only if it is new.
+  // Swaps `*value` into the entry of `key` as the most recently used; `*value` then has the entry's old value, if there
+  // was one. Returns the entries that had to leave to keep the limit, the least recently used first. The new entry
+  // stays even if it alone exceeds the limit. `key` is a Key, which is copied or moved from only if it is new.
   template <typename K>
   [[nodiscard]] Entries Insert(K&& key, Value* value, int64_t cost) {
     if (const auto found = index_.find(key); found != index_.end()) {
@@ -63,29 +63,29 @@ class Lru {
     return left;
   }
 
-  // Returns what was here under `key`, if anything.
+  // Removes and returns the entry of `key`, if there is one.
   Entries Erase(const View& key) {
     Entries left;
     if (const auto found = index_.find(key); found != index_.end()) MoveTo(left, found->second);
     return left;
   }
 
-  // Returns everything.
+  // Removes and returns all entries.
   Entries Clear() {
     index_.clear();
     cost_ = 0;
     return std::exchange(entries_, {});
   }
 
-  // The least recently used; null where there is none. Does not count as a use.
+  // The least recently used entry; null when the cache is empty. Does not count as a use.
   const Entry* Oldest() const { return entries_.empty() ? nullptr : &entries_.back(); }
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  int64_t cost() const { return cost_; }  // of all entries together
+  int64_t cost() const { return cost_; }  // the sum over all entries
 
  private:
   using Place = typename Entries::iterator;
-  // The views are of the entries' keys.
+  // A string_view key of the index refers to the key of its entry.
   using Index = std::conditional_t<std::is_same_v<Key, std::string>, std::unordered_map<std::string_view, Place>,
                                    std::map<Key, Place>>;
 

@@ -1,6 +1,6 @@
-// A mutex that clang's thread-safety analysis understands and that TSan sees through: std::mutex with annotations.
-// (absl's Mutex is not built for TSan in Debian.) Used by every layer of server/.
-// Never hold one over I/O, a kernel or a callback.
+// A mutex that clang's thread-safety analysis and TSan both understand: std::mutex with annotations. (Debian's build of
+// absl's Mutex does not work with TSan.) Every layer of server/ uses this mutex.
+// Never hold a mutex during I/O, a kernel or a callback.
 #ifndef NORMD_SERVER_BASE_MUTEX_H_
 #define NORMD_SERVER_BASE_MUTEX_H_
 
@@ -26,7 +26,7 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mu_;
 };
 
-// Holds `mu` from construction to the end of the scope. `mu` must outlive it.
+// Holds `mu` from construction to the end of the scope. `mu` must outlive this object.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mu) ABSL_EXCLUSIVE_LOCK_FUNCTION(mu) : mu_(mu) { mu_.Lock(); }
@@ -38,7 +38,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Wait in a loop on the condition, with the mutex held: wake-ups may be spurious.
+// A condition variable. Call Wait in a loop that checks the condition with the mutex held, because wake-ups may be
+// spurious.
 class CondVar {
  public:
   void Wait(Mutex& mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kLongest = 64;
 
-// Levenshtein's distance, by rows.
+// The Levenshtein distance, computed row by row.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

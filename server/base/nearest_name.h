@@ -1,4 +1,4 @@
-// The name that somebody meant who wrote another one: for "did you mean". Pure function.
+// Finds the name that a misspelled name probably means, for "did you mean". Pure function.
 #ifndef NORMD_SERVER_BASE_NEAREST_NAME_H_
 #define NORMD_SERVER_BASE_NEAREST_NAME_H_
 
@@ -8,8 +8,8 @@
 
 namespace normd {
 
-// The one of `names` that `written` differs from by the fewest inserted, removed or replaced characters; the first of
-// several. Empty when even that one differs in more than a third of its characters, or `written` is over 64 long.
+// Returns the entry of `names` with the fewest characters inserted, removed or replaced to make `written`; of several,
+// the first. Returns an empty name when more than a third of the characters differ, or `written` has over 64.
 std::string_view NearestName(std::string_view written, absl::Span<const std::string_view> names);
 
 }  // namespace normd

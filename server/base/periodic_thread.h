@@ -1,6 +1,7 @@
-// A thread that runs `work` every `interval`, for the first time after one, until it is destroyed.
-// Threads: made and destroyed by one thread at a time; destruction waits for a run that is under way, so `work` must
-// not destroy it.
+// A thread that runs `work` every `interval` until it is destroyed; the first run comes after one interval.
+// In the path: beside it; used for periodic upkeep.
+// Threads: made and destroyed by one thread at a time. The destructor waits for a running `work`, so `work` must not
+// destroy the PeriodicThread.
 #ifndef NORMD_SERVER_BASE_PERIODIC_THREAD_H_
 #define NORMD_SERVER_BASE_PERIODIC_THREAD_H_
 

@@ -1,6 +1,6 @@
-// What the parts of one server share besides its engine: pooled memory for tensors, and threads for work that takes
-// time in proportion to bytes and is no kernel. In the path: made once by the wiring, handed to the engine and to the
-// transport. Both are safe from any thread.
+// The resources that the parts of one server share: pooled memory for tensors, and a pool of threads for work other
+// than kernels that takes time in proportion to bytes. In the path: the wiring makes one Resources and hands it to the
+// engine and to rpc. Threads: both pools are safe from any thread.
 #ifndef NORMD_SERVER_BASE_RESOURCES_H_
 #define NORMD_SERVER_BASE_RESOURCES_H_
 
@@ -13,7 +13,7 @@
 namespace normd {
 
 struct Resources {
-  // `max_idle_buffer_bytes`: of blocks kept for the next calls.
+  // `max_idle_buffer_bytes` bounds the idle blocks that are kept for the next calls.
   explicit Resources(int64_t max_idle_buffer_bytes = int64_t{64} << 20)
       : buffers(BufferPool::Create(max_idle_buffer_bytes)) {}
 

@@ -1,5 +1,5 @@
-// The steady clock as an absl::Time, so that it can be reckoned with like any other: it never steps, and its epoch
-// means nothing. In the path: wherever an interval is measured. Safe from any thread.
+// The steady clock as an absl::Time, so that the usual arithmetic works on it. The clock never jumps, and its epoch has
+// no meaning. In the path: wherever an interval is measured. Safe from any thread.
 #ifndef NORMD_SERVER_BASE_STEADY_TIME_H_
 #define NORMD_SERVER_BASE_STEADY_TIME_H_
 

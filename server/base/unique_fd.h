@@ -1,5 +1,4 @@
-// A file descriptor that closes itself: what every path holds that opens one, so that none leaks.
-// Move-only; thread-compatible.
+// An owned file descriptor, which is closed on destruction. Move-only; thread-compatible.
 #ifndef NORMD_SERVER_BASE_UNIQUE_FD_H_
 #define NORMD_SERVER_BASE_UNIQUE_FD_H_
 
@@ -12,7 +11,7 @@ namespace normd {
 class UniqueFd {
  public:
   UniqueFd() = default;
-  // Takes `fd` over; a negative one is none.
+  // Takes ownership of `fd`; a negative `fd` means none.
   explicit UniqueFd(int fd) : fd_(fd) {}
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {

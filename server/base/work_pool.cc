@@ -6,7 +6,7 @@
 namespace normd {
 namespace {
 
-// The pool that the running thread belongs to: what it hands over needs no other thread.
+// The pool to which the current thread belongs, if any. Work that such a thread hands to its own pool runs at once.
 thread_local const WorkPool* own_pool = nullptr;
 
 }  // namespace

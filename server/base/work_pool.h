@@ -1,8 +1,8 @@
-// Threads for work that takes time in proportion to bytes, so that the threads which serve all callers (those of the
-// completion queues, and the one that answers for a store) never do it: taking large messages apart, gathers,
-// checksums, conversions of parameters, and system calls that map memory.
-// In the path: beside it; whoever has something large to do hands it over and goes on from the pool's thread.
-// Threads: every method is safe from any thread, those of the pool included.
+// Threads for work that takes time in proportion to bytes: taking large messages apart, gathers, checksums, conversions
+// of parameters, and system calls that map memory. The threads that serve all callers (those of the completion queues,
+// and a store's callback thread) hand such work over instead of doing it.
+// In the path: beside it; a call that has handed work over goes on from the pool's thread.
+// Threads: every method is safe from any thread, including the pool's own.
 #ifndef NORMD_SERVER_BASE_WORK_POOL_H_
 #define NORMD_SERVER_BASE_WORK_POOL_H_
 
@@ -21,31 +21,32 @@ class WorkPool {
  public:
   using Work = absl::AnyInvocable<void()>;
 
-  // Handing work over takes some 20 us, as does copying this many bytes.
+  // Handing work over takes some 20 us, which is also the time to copy this many bytes.
   static constexpr int64_t kLargeBytes = 256 << 10;
 
-  // `threads` >= 1. When `max_waiting` wait, whoever brings more does it himself: that slows him down, and the queue
-  // stays bounded without a refusal.
+  // REQUIRES: `threads` >= 1. When `max_waiting` pieces of work wait, Run does further work on the calling thread,
+  // which slows the caller down and bounds the queue without refusing anything.
   explicit WorkPool(int threads, size_t max_waiting = 1024);
-  // Runs what waits.
+  // Runs all waiting work first.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // Runs `work` once on a thread of the pool, with no lock held. Before it returns only where the calling thread is one
-  // of the pool, or too many wait.
+  // Runs `work` once on a thread of the pool, with no lock held. Runs it before returning if the calling thread belongs
+  // to the pool or the queue is full.
   void Run(Work work);
-  // The same for work on `bytes`; what is not large runs before this returns.
+  // Runs `work` as Run does if it concerns at least kLargeBytes, and otherwise before returning.
   void RunIfLarge(int64_t bytes, Work work);
 
-  // As many as one server is served well by: work on bytes is bound by memory, not by cores.
+  // A number of threads that suits one server: half of the cores, from 2 to 8, because work on bytes is limited by
+  // memory bandwidth and not by cores.
   static int DefaultThreads();
 
  private:
   void Serve();
-  // False when it must be run by the caller.
+  // Queues `work`, or returns false when the queue is full and the caller must run it.
   bool Push(Work& work);
-  // Waits for the next one; empty when the pool ends.
+  // Waits for the next piece of work; returns a null Work when the pool ends.
   Work Take();
 
   const size_t max_waiting_;

@@ -25,7 +25,7 @@ std::string_view LevelName(LogLevel level) {
 }
 
 std::string Escape(std::string_view value) {
-  // Bytes that are not UTF-8 are replaced: logs are read by programs that insist on it.
+  // Bytes that are not UTF-8 are replaced, because programs that read logs insist on UTF-8.
   return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -82,8 +82,8 @@ void Log::Write(LogLevel level, std::string_view message, LogFields fields) {
 void Log::Append(std::string line) {
   line.push_back('\n');
   if (options_.out == nullptr) {
-    // Without a buffer, so that a line is one write, and with a lock of its own, so that lines of several logs stay
-    // whole.
+    // stderr has no buffer, so a line is one write, and it has a lock of its own, so the lines of several logs do not
+    // mix.
     std::fwrite(line.data(), 1, line.size(), stderr);
     return;
   }

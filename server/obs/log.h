@@ -1,7 +1,9 @@
-// Structured logs on stderr: one line an event, a message and key=value fields, as text or as JSON objects.
-// Levels: debug has a line for every request, info the life of the server, warn what the environment did to us, error
-// what stops or damages something. Warn and error are bounded in rate: what is left out is counted on the next line.
-// Threads: every method is safe from any thread. Made once by the wiring and passed by pointer; there is no global log.
+// Structured logs on stderr: each event is one line with a message and key=value fields, as text or as a JSON object.
+// Levels: debug has a line for every request, info tells the life of the server, warn tells of trouble in the
+// environment, and error of what stops or damages something. Warn and error lines are limited in rate; the next line
+// that is written counts those left out.
+// In the path: beside it; main makes the logs and passes them by pointer. There is no global log.
+// Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_OBS_LOG_H_
 #define NORMD_SERVER_OBS_LOG_H_
 
@@ -33,8 +35,8 @@ struct LogField {
 
 using LogFields = std::vector<LogField>;
 
-// One line without its end. Text: "2024-05-01T12:00:00.123Z INFO message key=value"; values with spaces, quotes or
-// control characters are quoted and escaped, so that a line stays a line whatever callers send.
+// Formats one line, without its end of line. Text has the form "2024-05-01T12:00:00.123Z INFO message key=value";
+// values with spaces, quotes or control characters are quoted and escaped, so that callers cannot break a line.
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std::string_view message,
                           const LogFields& fields);
 
@@ -42,17 +44,17 @@ struct LogOptions {
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
   std::ostream* out = nullptr;  // for tests; borrowed; null: stderr
-  // Warn and error lines: this many at once, then as many a second.
+  // The rate limit of warn and error lines: the size of a burst, and the rate after it.
   int burst = 20;
   double per_second = 5;
 };
 
 class Log {
  public:
-  // Borrows `clock`.
+  // Borrows `clock`, which must outlive the log.
   Log(const LogOptions& options, Clock* clock);
 
-  // Whether a line of `level` would be written: ask before making fields on a hot path.
+  // Whether lines of `level` are written. Ask before making fields on a hot path.
   bool Enabled(LogLevel level) const { return level >= options_.level; }
 
   void Debug(std::string_view message, const LogFields& fields = {}) { Write(LogLevel::kDebug, message, fields); }
@@ -62,16 +64,16 @@ class Log {
 
  private:
   void Write(LogLevel level, std::string_view message, LogFields fields);
-  // A line that cannot be written is lost: there is nowhere else to say so.
+  // Writes a line. A line that cannot be written is lost, because there is nowhere else to report it.
   void Append(std::string line) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether a bounded line may pass now; if so, how many were left out before it.
+  // Whether the rate limit lets a line pass now; if so, `*left_out` becomes the number of lines left out before it.
   bool TakeToken(absl::Time now, int64_t* left_out) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
   const LogOptions options_;
   Clock* const clock_;
 
-  Mutex mu_;  // also held while a line is written to `options_.out`
+  Mutex mu_;  // also serialises writes to `options_.out`
   double tokens_ ABSL_GUARDED_BY(mu_);
   absl::Time refilled_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   int64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;

@@ -23,7 +23,7 @@ const char* TypeName(MetricType type) {
   return "";
 }
 
-// Where each kind of series comes from.
+// The metric type and the builder of each kind of series.
 template <typename Series>
 struct Kind;
 
@@ -85,7 +85,7 @@ SeriesTable<Series>::SeriesTable(MetricSet* set, std::string_view name, std::vec
   for (size_t position = 0; position < series_.size(); ++position) Make(position);
 }
 
-// Two threads may meet at an empty slot: Family::Add gives both the same series.
+// Two threads may find the same slot empty at once; Family::Add then gives both the same series.
 template <typename Series>
 Series& SeriesTable<Series>::Make(size_t position) {
   prometheus::Labels labels;

@@ -1,8 +1,8 @@
-// What metrics are made of: a set that lists, keeps and writes them, and tables of a metric's series by the values of
-// its labels. Knows no metric of normd: those are the rows of server/metrics.h and of server/stats.cc.
-// In the path: below both. Labels have closed lists of values, so the number of series is bounded.
-// Threads: tables are made on one thread, before anybody counts; then everything is safe from any thread but
-// MirrorTable::Set. Counting is an array look-up and an atomic add, no strings.
+// The building blocks of metrics: a set that lists, owns and prints metrics, and a table of each metric's series by the
+// values of its labels. The metrics of normd are not here but in the rows of server/metrics.h and server/stats.cc.
+// In the path: below those two. Labels have closed lists of values, so the number of series is bounded.
+// Threads: tables are made on one thread, before anything is counted; after that everything except MirrorTable::Set is
+// safe from any thread. Counting costs an array look-up and an atomic add, no strings.
 #ifndef NORMD_SERVER_OBS_METRIC_SET_H_
 #define NORMD_SERVER_OBS_METRIC_SET_H_
 
@@ -35,7 +35,7 @@ struct MetricInfo {
 
 std::string MarkdownTable(absl::Span<const MetricInfo> metrics);
 
-// A label and every value that it may have.
+// A label and the closed list of its values.
 struct Label {
   template <typename Values>
   Label(std::string_view name_of_all, const Values& all_values)
@@ -47,7 +47,7 @@ struct Label {
 
 class MetricSet {
  public:
-  // In the order in which their tables were made.
+  // The metrics, in the order in which their tables were made.
   const std::vector<MetricInfo>& metrics() const { return metrics_; }
 
   // Prometheus exposition text, version 0.0.4.
@@ -64,9 +64,9 @@ class MetricSet {
   std::vector<MetricInfo> metrics_;
 };
 
-// One metric of `set`, which must outlive the table and owns the series. Without a label there is one series. Those of
-// at most one label are there from the start; of several labels each is made at its first use, since all combinations
-// at once would be thousands of lines of zeros.
+// One metric of a MetricSet, which owns the series and must outlive the table. A metric without labels has one series.
+// With at most one label, all series exist from the start. With several labels, each series is made at its first use,
+// because all combinations at once would be thousands of lines of zeros.
 template <typename Series>
 class SeriesTable {
  public:
@@ -77,13 +77,13 @@ class SeriesTable {
 
   size_t size() const { return series_.size(); }
 
-  // The series of those values, which are indices (or enumerators) into the values of each label.
+  // The series of the given values: for each label, in order, an index (or enumerator) into its list of values.
   template <typename... Indices>
   Series& At(Indices... values) {
     return AtPosition(Position(values...));
   }
 
-  // The same; null if it was not made yet.
+  // Like At, but returns null if the series was not made yet.
   template <typename... Indices>
   const Series* Find(Indices... values) const {
     return series_[Position(values...)].load(std::memory_order_acquire);
@@ -111,7 +111,7 @@ class SeriesTable {
   std::vector<Label> labels_;
   std::vector<double> buckets_;
 
-  std::vector<std::atomic<Series*>> series_;  // the last label's values change fastest
+  std::vector<std::atomic<Series*>> series_;  // in row-major order: the last label varies fastest
 };
 
 using Counters = SeriesTable<prometheus::Counter>;
@@ -122,7 +122,7 @@ extern template class SeriesTable<prometheus::Counter>;
 extern template class SeriesTable<prometheus::Gauge>;
 extern template class SeriesTable<prometheus::Histogram>;
 
-// A gauge or a counter, with one label or none, that follows a value which is kept elsewhere.
+// A gauge or a counter, with at most one label, that mirrors a value kept elsewhere.
 class MirrorTable {
  public:
   // REQUIRES: `type` is no histogram, and there is at most one label.
@@ -131,8 +131,8 @@ class MirrorTable {
 
   size_t size() const;
 
-  // Series number `index`, by the label's value (0 without a label): a gauge becomes `value`; a counter grows to it,
-  // and never falls. One call at a time, so that growth is added once.
+  // Sets the series of the label's value number `index` (0 without a label): a gauge becomes `value`, and a counter
+  // grows to `value` but never falls. Call Set from one thread at a time, so that growth is added only once.
   void Set(size_t index, double value);
 
  private:

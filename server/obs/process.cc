@@ -12,7 +12,7 @@
 namespace normd {
 namespace {
 
-// Fields of /proc/self/stat after the command, whose name may hold spaces: the first one is number 3 of proc(5).
+// The fields of /proc/self/stat after the command, whose name may hold spaces. The first one is field 3 in proc(5).
 std::istringstream StatAfterCommand() {
   std::ifstream file("/proc/self/stat");
   std::string line;
@@ -34,7 +34,7 @@ double BootTimeSeconds() {
 
 struct ResidentPages {
   int64_t all = 0;
-  int64_t shared = 0;  // of files and of shared memory
+  int64_t shared = 0;  // pages of files and of shared memory
 };
 
 ResidentPages ReadResidentPages() {
@@ -49,7 +49,7 @@ int64_t CountOpenFds() {
   int64_t count = 0;
   std::filesystem::directory_iterator fds("/proc/self/fd", error);
   for (const std::filesystem::directory_iterator end; !error && fds != end; fds.increment(error)) ++count;
-  return count > 0 ? count - 1 : 0;  // less the directory itself
+  return count > 0 ? count - 1 : 0;  // without the descriptor of the directory itself
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What the kernel says about this process, for metrics and the status page. Reads /proc; safe from any thread.
+// Reads the kernel's numbers about this process from /proc, for metrics and for memory decisions.
+// Threads: every function is safe from any thread.
 #ifndef NORMD_SERVER_OBS_PROCESS_H_
 #define NORMD_SERVER_OBS_PROCESS_H_
 
@@ -15,12 +16,12 @@ struct ProcessStats {
   double start_time_seconds = 0;  // since the Unix epoch
 };
 
-// Memory that the process has now; cheaper than all of the below. 0 when it cannot be read.
+// The resident memory of the process; cheaper than ReadProcessStats. Returns 0 when it cannot be read.
 int64_t ReadResidentBytes();
-// The same without pages of files and of shared memory, which others may have.
+// The same without pages of files and of shared memory, which other processes may share.
 int64_t ReadPrivateBytes();
 
-// What cannot be read stays 0.
+// Reads all of ProcessStats. Values that cannot be read are 0.
 ProcessStats ReadProcessStats();
 
 }  // namespace normd
