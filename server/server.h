@@ -1,6 +1,8 @@
 // The whole of normd in one object: the only place that wires and starts backends, store, engine, and the gRPC and
-// admin listeners. In the path: around it; main makes one Server. The choice of backends and of the store is in
-// make_backend.cc and make_store.cc. Threads: Start, Drain and the destructor are called from one thread.
+// admin listeners.
+// In the path: around it; main makes one Server. The choice of backends and of the store is in make_backend.cc and
+// make_store.cc.
+// Threads: Start, Drain and the destructor are called from one thread.
 #ifndef NORMD_SERVER_SERVER_H_
 #define NORMD_SERVER_SERVER_H_
 

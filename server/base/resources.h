@@ -1,6 +1,7 @@
 // The resources that the parts of one server share: pooled memory for tensors, and a pool of threads for work other
-// than kernels that takes time in proportion to bytes. In the path: the wiring makes one Resources and hands it to the
-// engine and to rpc. Threads: both pools are safe from any thread.
+// than kernels that takes time in proportion to bytes.
+// In the path: the wiring makes one Resources and hands it to the engine and to rpc.
+// Threads: both pools are safe from any thread.
 #ifndef NORMD_SERVER_BASE_RESOURCES_H_
 #define NORMD_SERVER_BASE_RESOURCES_H_
 

@@ -35,7 +35,7 @@
 
 namespace normd {
 
-// Members in the order of their making: what streams use outlives the dispatcher that waits for them.
+// The order of the members matters: whatever streams use outlives the dispatcher, which waits for them.
 class GrpcServer::State {
  public:
   State(GrpcServerOptions options, Engine* engine, Resources* resources)
@@ -75,8 +75,8 @@ class GrpcServer::State {
     return absl::OkStatus();
   }
 
-  // No call may end with CANCELLED that did not run too long: clients try again what is UNAVAILABLE, and nothing else.
-  // So gRPC, which cancels what comes after its own shutdown, is shut down last, when no connection is left.
+  // Only a call that exceeds the grace may end with CANCELLED, because clients retry UNAVAILABLE and nothing else. gRPC
+  // cancels calls that come after its own shutdown, so it is shut down last, when no connection is left.
   void Shutdown(absl::Duration grace) {
     std::call_once(shutdown_, [this, grace] {
       probe_.Stop();
@@ -102,11 +102,11 @@ class GrpcServer::State {
   QueueStats TakeQueueStats() { return dispatcher_.TakeStats(); }
 
  private:
-  // For gRPC to notice that its connections have ended.
+  // The least time given to gRPC to notice that its connections have ended.
   static constexpr absl::Duration kTimeToClose = absl::Seconds(1);
 
-  // What every method is answered by: all that the .proto files of normd and of health declare, and reflection as the
-  // option says.
+  // Registers a route for every method that the .proto files of normd and of health declare, and for reflection if the
+  // option is on.
   absl::Status AddRoutes() {
     std::vector<rpc::Route> routes = rpc::NormalizerRoutes(&context_, &options_, engine_, &decoder_);
     for (std::vector<rpc::Route> more :
@@ -133,8 +133,8 @@ class GrpcServer::State {
   }
 
   void HandOver(int fd, int listener_fd, bool is_unix) {
-    // gRPC calls every connection of a Unix socket "unix:" when its acceptor makes it, so that callers could not be
-    // told apart; made from the descriptor alone, each has a name. There is nothing to encrypt on a Unix socket.
+    // gRPC's acceptor names every connection of a Unix socket "unix:", so callers could not be told apart. A connection
+    // made from the descriptor alone has a name of its own. There is nothing to encrypt on a Unix socket.
     if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
     parameters.listener_fd = listener_fd;
@@ -155,7 +155,7 @@ class GrpcServer::State {
 
   const GrpcServerOptions options_;
   rpc::Admission admission_;
-  // Some of what waits has come: together with the budget it is what TransferWatch allows.
+  // Waiting messages have arrived in part; with the budget they add up to the bytes that TransferWatch allows.
   rpc::ReadLimiter read_limiter_{
       &admission_, {.longest = options_.max_wait_for_room, .max_message_bytes = options_.max_in_flight_bytes / 4 * 3}};
   const rpc::RouteContext context_;

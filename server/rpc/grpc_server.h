@@ -1,7 +1,7 @@
-// The gRPC side of normd: listeners, services, queues and their lifetime. server.cc starts one, tests start many.
-// In the path: first and last; everything between wire and Engine is in this folder.
-// Ownership: borrows the engine and the resources, which must outlive the server. Threads: every method is safe from
-// any thread.
+// The gRPC side of normd: owns the listeners, services and queues. server.cc starts one GrpcServer, tests start many.
+// In the path: first and last; everything between the wire and the Engine is in this folder.
+// Ownership: borrows the engine and the resources, which must outlive the server.
+// Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_RPC_GRPC_SERVER_H_
 #define NORMD_SERVER_RPC_GRPC_SERVER_H_
 
@@ -20,29 +20,29 @@ namespace normd {
 
 class GrpcServer {
  public:
-  // Listens and serves; health says SERVING. INVALID_ARGUMENT for an option out of range, UNAVAILABLE naming the
-  // listener that cannot be bound.
+  // Returns a server that listens and serves, with health SERVING. Returns INVALID_ARGUMENT for an option out of range,
+  // and UNAVAILABLE naming the listener that cannot be bound.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(GrpcServerOptions options, Engine* engine,
                                                            Resources* resources);
 
-  // Shutdown(no time) if it was not called.
+  // Calls Shutdown without grace if it was not called before.
   ~GrpcServer();
 
-  // For each listener the port that was bound; 1 for a Unix socket.
+  // The bound port of each listener; 1 for a Unix socket.
   const std::vector<int>& ports() const;
 
-  // Whether a connection to each listener is taken in and served at the moment: asked of the listeners themselves.
+  // True if the last probe of every listener (see ListenerProbe) was accepted and served.
   bool Answers() const;
   ConnectionStats connections() const;
-  // The longest callback is that since the last call.
+  // The stats of the queues. `longest_callback` is the longest since the last call of this method.
   QueueStats TakeQueueStats();
 
-  // What health answers and tells its watchers, for "" and for both services. Requests are served either way.
+  // Sets what health answers and tells its watchers, for "" and for every service. Requests are served either way.
   void SetServing(bool serving);
 
-  // Takes no more connections and refuses new calls with UNAVAILABLE, ends streams when what they have read is
-  // answered, lets calls in flight finish for as long as `grace`, closes the connections, and returns when no handler
-  // runs any more. A second call waits for the first.
+  // Takes no more connections, refuses new calls with UNAVAILABLE, ends each stream when it has answered what it had
+  // read, gives calls in flight up to `grace` to finish, closes the connections, and returns when no handler runs. A
+  // second call waits for the first.
   void Shutdown(absl::Duration grace);
 
  private:

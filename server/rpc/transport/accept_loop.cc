@@ -22,13 +22,13 @@ namespace normd::rpc {
 namespace {
 
 constexpr int kMaxEvents = 64;
-// As many are accepted before connections whose set-up is under way are looked at again.
+// The number of connections accepted in a row before pending connections are looked at again.
 constexpr int kMaxAcceptsAtOnce = 64;
-// How often connections that have ended are forgotten.
+// How often the table is swept of ended connections.
 constexpr int kSweepMilliseconds = 1000;
 constexpr std::chrono::milliseconds kPauseWithoutMemory{10};
 
-// As gRPC writes it: brackets of IPv6 are percent-encoded, and IPv4 in IPv6 is IPv4.
+// Names a TCP peer as gRPC does: the brackets of IPv6 are percent-encoded, and IPv4 mapped to IPv6 is written as IPv4.
 void NameTcp(const sockaddr_storage& storage, Connection::Facts* facts) {
   char text[INET6_ADDRSTRLEN] = {};
   if (storage.ss_family == AF_INET6) {
@@ -42,7 +42,7 @@ void NameTcp(const sockaddr_storage& storage, Connection::Facts* facts) {
     }
     inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
     facts->peer = Concat("ipv6:%5B", text, "%5D:", port);
-    // A host commonly has all of a /64: its lower half says nothing of who it is.
+    // A host commonly has a whole /64, so the lower half of the address does not identify anybody.
     std::memset(&v6.sin6_addr.s6_addr[8], 0, 8);
     inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
     facts->address = Concat(text, "/64");
@@ -54,7 +54,7 @@ void NameTcp(const sockaddr_storage& storage, Connection::Facts* facts) {
   facts->address = text;
 }
 
-// gRPC knows a connection over a Unix socket by its descriptor.
+// Names a peer on a Unix socket as gRPC does, by the connection's descriptor.
 void NameUnix(Connection::Facts* facts) {
   ucred credentials{};
   socklen_t size = sizeof(credentials);
@@ -140,9 +140,9 @@ void AcceptLoop::AcceptFrom(const ListeningSocket& listener) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE) return RefuseForWantOfDescriptors(listener.fd());
-    // The listener stays readable: without a pause this would spin until there is memory again.
+    // The listener stays readable, so without a pause the loop would spin until memory is free again.
     if (errno == ENOBUFS || errno == ENOMEM) std::this_thread::sleep_for(kPauseWithoutMemory);
-    // All else is the end of the queue, or concerns one connection that is gone already.
+    // The three errors below concern one connection that is already gone; any other error ends the queue.
     if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) return;
   }
 }
@@ -183,7 +183,7 @@ void AcceptLoop::TakeIn(int fd, const sockaddr_storage& address, const Listening
   }
   deadlines_.emplace_back(pending.deadline, fd);
   pending_[fd] = std::move(pending);
-  // Edge-triggered: bytes are only looked at, and would be reported again and again.
+  // Edge-triggered, because the loop only peeks at the bytes, which would otherwise be reported again and again.
   if (!Watch(epoll_fd_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET)) Drop(fd, RefusedFor::kDescriptors);
 }
 
@@ -200,7 +200,7 @@ void AcceptLoop::LookAt(int fd) {
     case Preface::kHttp1: {
       const std::string_view answer = Http1Answer();
       send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      // What is unread would make the close a reset, and the answer would be lost.
+      // Unread bytes would turn the close into a reset, which could destroy the answer.
       while (recv(fd, head, sizeof(head), MSG_DONTWAIT) > 0) {
       }
       return Drop(fd, RefusedFor::kForeign);
@@ -234,7 +234,7 @@ void AcceptLoop::DropOverdue() {
     const auto [deadline, fd] = deadlines_.front();
     deadlines_.pop_front();
     const auto found = pending_.find(fd);
-    // The descriptor may be another connection's by now.
+    // The descriptor may belong to another connection by now.
     if (found != pending_.end() && found->second.deadline == deadline) Drop(fd, RefusedFor::kSetup);
   }
 }

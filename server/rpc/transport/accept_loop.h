@@ -1,8 +1,10 @@
-// Our own accept loop: it takes connections from the listening sockets, counts and judges them, and hands those that
-// have finished their half of HTTP/2's set-up to gRPC. gRPC's own listener stops for good when descriptors run out, and
-// bounds nothing.
-// In the path: before gRPC. Threads: one of its own; Start and Stop are called once each, from one thread, the rest is
-// safe from any thread. The table must outlive it.
+// Our own accept loop: it accepts connections from the listening sockets, applies the limits, and hands a connection to
+// gRPC once the peer has finished its half of HTTP/2's set-up. gRPC's own listener stops for good when descriptors run
+// out, and limits nothing.
+// In the path: before gRPC.
+// Ownership: owns the listeners and the connections that are not handed over; borrows the table, which must outlive it.
+// Threads: has one of its own. Start and Stop are called once each, from one thread; ExemptPort is safe from any
+// thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_ACCEPT_LOOP_H_
 #define NORMD_SERVER_RPC_TRANSPORT_ACCEPT_LOOP_H_
 
@@ -26,11 +28,11 @@ namespace normd::rpc {
 
 class AcceptLoop {
  public:
-  // Gives a connection to gRPC, which owns the descriptor from then on.
+  // Hands a connection to gRPC, which owns the descriptor from then on.
   using HandOver = std::function<void(int fd, int listener_fd, bool is_unix)>;
 
   struct Options {
-    absl::Duration setup_timeout;  // from the accept to the end of the peer's half of HTTP/2's set-up
+    absl::Duration setup_timeout;  // from accept to the end of the peer's half of HTTP/2's set-up
   };
 
   AcceptLoop(const Options& options, ConnectionTable* table, HandOver hand_over)
@@ -39,11 +41,13 @@ class AcceptLoop {
   AcceptLoop& operator=(const AcceptLoop&) = delete;
   ~AcceptLoop() { Stop(); }
 
+  // Starts accepting. Returns UNAVAILABLE when no descriptors are left for the loop.
   absl::Status Start(std::vector<ListeningSocket> listeners);
-  // Nothing is accepted any more: the listeners are closed, and so are connections that have not been handed over.
+  // Stops accepting: closes the listeners and the connections that have not been handed over.
   void Stop();
 
-  // Connections from this port of the same host are the server's own: no limit refuses them. 0: there are none.
+  // Exempts connections whose source port is `port` from all limits, because ListenerProbe uses the port; 0 exempts
+  // none. Only the port is compared, not the host.
   void ExemptPort(uint16_t port) { exempt_port_.store(port, std::memory_order_relaxed); }
 
  private:
@@ -52,15 +56,16 @@ class AcceptLoop {
     int listener_fd = -1;
     bool is_unix = false;
     absl::Time deadline;
-    ConnectionPtr connection;  // null: exempt
+    ConnectionPtr connection;  // null: an exempt connection
   };
 
   void Run();
   void AcceptFrom(const ListeningSocket& listener);
   void TakeIn(int fd, const sockaddr_storage& address, const ListeningSocket& listener);
-  // Makes room for one accept by giving up the descriptor that is kept for it, so that the peer is told instead of kept
+  // Closes the spare descriptor to accept and close one connection, so that the peer learns of the refusal instead of
   // waiting.
   void RefuseForWantOfDescriptors(int listener_fd);
+  // Judges the bytes received on a pending connection: waits for more, drops the connection, or hands it over.
   void LookAt(int fd);
   void Drop(int fd, RefusedFor reason);
   void DropOverdue();
@@ -73,10 +78,10 @@ class AcceptLoop {
   int epoll_fd_ = -1;
   int stop_fd_ = -1;
 
-  // Of the loop's thread alone.
+  // Used by the loop's thread only.
   int spare_fd_ = -1;
   std::unordered_map<int, Pending> pending_;
-  std::deque<std::pair<absl::Time, int>> deadlines_;  // in order: every set-up has the same time
+  std::deque<std::pair<absl::Time, int>> deadlines_;  // in order of time, because every set-up has the same timeout
 
   std::atomic<uint16_t> exempt_port_{0};
   std::thread thread_;

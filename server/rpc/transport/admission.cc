@@ -65,7 +65,7 @@ class CallerShare {
   ~CallerShare() {
     MutexLock lock(admission_->mu_);
     const auto found = admission_->callers_.find(caller_);
-    // Another may have been made for the same caller meanwhile.
+    // Another share may have been made for the same caller meanwhile.
     if (found != admission_->callers_.end() && found->second.expired()) admission_->callers_.erase(found);
   }
 
@@ -90,9 +90,9 @@ Reservation::~Reservation() {
 }
 
 absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
-  if (admission_ == nullptr) return absl::OkStatus();  // of nothing that is bounded
+  if (admission_ == nullptr) return absl::OkStatus();  // a default-constructed reservation counts nothing
   const AdmissionLimits& limits = admission_->limits_;
-  if (bytes > limits.max_bytes) return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes);  // for ever
+  if (bytes > limits.max_bytes) return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes);  // never fits
   NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
@@ -120,7 +120,7 @@ absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<
   return reservation;
 }
 
-// Giving back, which is taking less than nothing, always works.
+// Releasing, which means taking a negative number of bytes, always succeeds.
 absl::Status Admission::Take(int64_t bytes, int64_t total_bytes) {
   const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const int64_t limit = total_bytes <= kSmallBytes ? limits_.max_bytes / 16 * 17 : limits_.max_bytes;

@@ -1,6 +1,6 @@
-// What may come in: the budget of bytes held at one time, by all and by one caller.
+// Admission of calls: the budget of bytes reserved at one time, by all callers together and by each caller.
 // In the path: at a call's headers, before its message is read; the reservation then lives as long as the call.
-// Threads: safe from any thread; without a lock but for large calls.
+// Threads: everything is safe from any thread. Only large calls take a lock.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_ADMISSION_H_
 #define NORMD_SERVER_RPC_TRANSPORT_ADMISSION_H_
 
@@ -20,30 +20,33 @@
 
 namespace normd::rpc {
 
-// INVALID_ARGUMENT naming the option that is out of range.
+// Returns INVALID_ARGUMENT naming the first option that is out of range.
 absl::Status CheckOptions(const GrpcServerOptions& options);
 
-// A tensor comes and one like it goes back: what a message of tensors takes.
+// Bytes reserved for each byte of a message with tensors: the request, and a reply of the same size.
 inline constexpr int64_t kBytesHeldPerMessageByte = 2;
 
-// The largest message, its reply, and a copy of its tensor in one piece: what must fit for every message to be served.
+// The most that a message can need for each of its bytes: the message, its reply, and a contiguous copy of its tensor.
+// The budgets must have room for the largest message at this factor, so that every message can be served.
 inline constexpr int64_t kMostBytesHeldPerMessageByte = 3;
 
-// The option, or what suits the largest message.
+// The number of concurrent calls of one connection: the option, or else a number that suits the largest message.
 int ConcurrentStreams(const GrpcServerOptions& options);
 
-// What one caller may hold: the option, or 15/16 of what all may; the largest message fits in any case.
+// The bytes that one caller may reserve: the option, or else 15/16 of the whole budget, and at least what the largest
+// message needs.
 int64_t MaxCallerBytes(const GrpcServerOptions& options);
 
-// The largest tensor that can travel in chunks: the option, or what a caller may hold of one and its reply.
+// The size of the largest tensor that can travel in chunks: at most the option, and at most half of what a caller may
+// reserve, because the tensor's reply needs as much.
 int64_t MaxTensorBytes(const GrpcServerOptions& options);
 
 class Admission;
 
-// What one caller holds: a connection over TCP.
+// The bytes that one caller, which is one connection, has reserved.
 class CallerShare;
 
-// Bytes held; given back on destruction. The admission must outlive it.
+// Reserved bytes, released on destruction. The Admission must outlive its reservations.
 class Reservation {
  public:
   Reservation() = default;
@@ -57,8 +60,9 @@ class Reservation {
   }
   ~Reservation();
 
-  // Holds `bytes` instead, for example once it is known how many they are. RESOURCE_EXHAUSTED when they do not fit, for
-  // the server or for the caller; what was held stays held. `caller` is asked only where it counts.
+  // Changes the reservation to `bytes`, for example once the size of a message is known. Returns RESOURCE_EXHAUSTED
+  // when they do not fit the budget of the server or of the caller, and then keeps the reservation as it was. `caller`
+  // returns the caller's name and runs only for calls of kCountedBytes or more.
   absl::Status Resize(int64_t bytes, absl::FunctionRef<std::string()> caller);
 
   int64_t bytes() const { return bytes_; }
@@ -68,42 +72,43 @@ class Reservation {
   explicit Reservation(Admission* admission) : admission_(admission) {}
 
   Admission* admission_ = nullptr;
-  std::shared_ptr<CallerShare> caller_;  // null: always too small to count
+  std::shared_ptr<CallerShare> caller_;  // null while the call is too small to count against its caller
   int64_t bytes_ = 0;
-  int64_t caller_bytes_ = 0;  // those of them that count for the caller
+  int64_t caller_bytes_ = 0;  // the part of `bytes_` that counts against the caller
 };
 
 struct AdmissionLimits {
-  int64_t max_bytes = 0;         // of all callers
-  int64_t max_caller_bytes = 0;  // of one, as far as its calls are large enough to count
+  int64_t max_bytes = 0;         // of all callers together
+  int64_t max_caller_bytes = 0;  // of one caller, over its calls that are large enough to count
 };
 
 class Admission {
  public:
-  // `on_change`, if any, gets the bytes held after every change.
+  // `on_change`, if any, runs after every change with the bytes now reserved.
   Admission(const AdmissionLimits& limits, std::function<void(int64_t)> on_change);
   ~Admission();
 
-  // A reservation of `bytes`: see Resize.
+  // Makes a reservation of `bytes`; arguments and errors are those of Resize.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller);
 
   int64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
   const AdmissionLimits& limits() const { return limits_; }
 
-  // Smaller calls are bounded by the streams of a connection, and not worth looking a caller up.
+  // Calls below this size do not count against their caller: the number of streams of a connection bounds them, and
+  // they are not worth the look-up.
   static constexpr int64_t kCountedBytes = 256 << 10;
 
-  // Calls that hold no more than this have a sixteenth of the budget beyond it, which large ones cannot take.
+  // Calls that reserve at most this much may use a sixteenth of the budget on top of it, which large calls cannot take.
   static constexpr int64_t kSmallBytes = 128 << 10;
 
-  // Runs when bytes have been given back. Set once, before there are calls; must not block.
+  // `on_release` runs when bytes have been released, and must not block. Set it once, before the first call.
   void SetOnRelease(std::function<void()> on_release) { on_release_ = std::move(on_release); }
 
  private:
   friend class Reservation;
   friend class CallerShare;
 
-  // Holds `bytes` more, which may be less than nothing, for a call that holds `total_bytes` in all.
+  // Reserves `bytes` more, or releases bytes if negative, for a call that will have reserved `total_bytes` in all.
   absl::Status Take(int64_t bytes, int64_t total_bytes);
   std::shared_ptr<CallerShare> ShareOf(std::string caller);
 

@@ -14,12 +14,12 @@
 namespace normd::rpc {
 namespace {
 
-// How many calls a peer may take back: as many at once, and as many a second for ever. A client with a full window
-// whose deadlines pass takes back eight or sixteen at a time; a flood takes back ten thousand a second.
+// How many calls a peer may cancel: the size of a burst, and the sustained rate. A client with a full window whose
+// deadlines pass cancels eight or sixteen at a time; a flood cancels ten thousand a second.
 constexpr double kResetBurst = 1000;
 constexpr double kResetsPerSecond = 100;
 
-// At the limit every newcomer would otherwise look at every connection.
+// The least time between sweeps, because at the limit every new connection would otherwise check every other one.
 constexpr absl::Duration kSweepInterval = absl::Milliseconds(50);
 
 }  // namespace
@@ -39,7 +39,8 @@ std::optional<int64_t> Connection::ReceivedBytes() const {
 }
 
 void Connection::End(bool reset) {
-  // A second descriptor cannot become another socket between the look and the shutdown, as gRPC's own could.
+  // gRPC may close its descriptor between the check and the shutdown, and the number may become another socket's. A
+  // duplicate avoids that.
   const int fd = fcntl(facts_.fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return;
   if (SocketCookie(fd) == facts_.cookie) {
@@ -81,7 +82,7 @@ DeliveryAccount::Bounds Connection::UndeliveredBytes(absl::Time now) {
 ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
   auto connection = std::make_shared<Connection>(std::move(facts));
   MutexLock lock(mu_);
-  Forget(connection->peer());  // whoever was called so before is gone: the name has come up again
+  Forget(connection->peer());  // an entry of this name is stale, because the name has been reused
   *refusal = Judge(connection->address());
   if (*refusal != Refusal::kNone && SteadyNow() - swept_ >= kSweepInterval) {
     SweepLocked();

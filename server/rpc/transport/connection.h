@@ -1,6 +1,8 @@
-// What the server knows of one connection, and the table of all of them: who is at the other end, how many calls it has
-// open, how often it takes calls back, how many bytes have come.
-// In the path: made by the accept loop before gRPC gets the descriptor; a call finds its connection at its headers.
+// What the server knows of one connection, and the table of all connections: the peer, the number of open calls, how
+// often the peer cancels calls, and the bytes received.
+// In the path: the accept loop makes a Connection before gRPC gets the descriptor; a call finds its connection at its
+// headers.
+// Ownership: shared by the table and the streams; gRPC owns the descriptor.
 // Threads: everything is safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_CONNECTION_H_
 #define NORMD_SERVER_RPC_TRANSPORT_CONNECTION_H_
@@ -23,19 +25,19 @@
 
 namespace normd::rpc {
 
-// A socket's number that is never used again, unlike its descriptor; 0: not a socket any more.
+// A number that identifies a socket and, unlike a descriptor, is never reused; 0 when `fd` is no socket.
 uint64_t SocketCookie(int fd);
 
-// Why a connection may not come in.
+// Why the table refuses a connection.
 enum class Refusal : uint8_t { kNone, kTotal, kAddress };
 
 class Connection {
  public:
   struct Facts {
-    int fd = -1;  // of gRPC, which closes it at any time; used only while its cookie is `cookie`
+    int fd = -1;  // owned by gRPC, which may close it at any time; used only while its cookie is `cookie`
     uint64_t cookie = 0;
-    std::string peer;     // as gRPC names it: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
-    std::string address;  // who shares the limits of one peer: "127.0.0.1", or "uid 1000" for a Unix socket
+    std::string peer;     // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
+    std::string address;  // the key of per-peer limits: "127.0.0.1", or "uid 1000" for a Unix socket
     bool is_unix = false;
   };
 
@@ -46,42 +48,42 @@ class Connection {
   const std::string& peer() const { return facts_.peer; }
   const std::string& address() const { return facts_.address; }
   bool is_unix() const { return facts_.is_unix; }
-  // The same number for every call of this connection, which other connections hardly have.
+  // A hash of peer(): equal for all calls of this connection; other connections almost always differ.
   uint64_t key() const { return key_; }
 
-  // Whether the socket is still open on this side.
+  // Whether this side still has the socket open.
   bool IsOpen() const { return facts_.cookie != 0 && SocketCookie(facts_.fd) == facts_.cookie; }
-  // Bytes that have come from the peer since the connection was made; nothing where the kernel does not count them (a
-  // Unix socket) or the connection is gone.
+  // Bytes received from the peer since the connection was made; nullopt where the kernel does not count them (a Unix
+  // socket) or the connection is gone.
   std::optional<int64_t> ReceivedBytes() const;
-  // Ends the connection, at once and for both directions: gRPC sees the end of it and the peer's calls fail with
-  // UNAVAILABLE. What was written still reaches the peer.
+  // Shuts the connection down at once in both directions: gRPC sees its end, and the peer's calls fail with
+  // UNAVAILABLE. Bytes already written still reach the peer.
   void Close() { End(/*reset=*/false); }
-  // The same for a peer that floods us: the socket is reset, so that the peer does not wait for a window any more, and
-  // what is on its way in either direction is dropped.
+  // Like Close, but resets the socket, for a peer that floods the server: the peer stops waiting for a window, and
+  // bytes on their way in either direction are dropped.
   void Reset() { End(/*reset=*/true); }
 
-  // Calls that have arrived and are not over.
+  // The number of calls that have arrived and are not over.
   int AddCall() { return live_calls_.fetch_add(1, std::memory_order_relaxed) + 1; }
   int RemoveCall() { return live_calls_.fetch_sub(1, std::memory_order_relaxed) - 1; }
   int live_calls() const { return live_calls_.load(std::memory_order_relaxed); }
 
-  // The peer took a call back, or opened one that it may not have, which weighs more. False: it does so far more often
-  // than any client that means well, and its connection is to be closed.
+  // Counts a call that the peer cancelled, or one that it opened beyond its limit, which has a larger weight. Returns
+  // false when the peer does so far more often than any honest client, and its connection should be closed.
   bool AllowReset(absl::Time now, double weight = 1);
 
-  // The size of the messages to come, guessed from those before: it decides how many of them are read side by side, and
-  // refuses nobody.
+  // The size of coming messages, predicted from earlier ones. The prediction decides how many messages are read at the
+  // same time, and never refuses a call.
   int64_t expected_bytes() const { return expected_bytes_.load(std::memory_order_relaxed); }
   void NoteMessage(int64_t bytes);
 
-  // The messages that come: streams tell of them.
+  // Streams report here the beginning, the end, the bytes and the loss of each incoming message; see DeliveryAccount.
   void BeginMessage() { delivery_.Begin(); }
   void EndMessage(bool complete);
   void DeliverBytes(int64_t bytes) { delivery_.Deliver(bytes); }
   void LoseMessage(absl::Time now) { delivery_.Lose(now); }
   int open_messages() const { return delivery_.open(); }
-  // What gRPC holds for this connection of messages that are not complete; nothing where that cannot be measured.
+  // The bytes of incomplete messages that gRPC holds for this connection; 0 where they cannot be measured.
   DeliveryAccount::Bounds UndeliveredBytes(absl::Time now);
 
  private:
@@ -94,7 +96,7 @@ class Connection {
   DeliveryAccount delivery_;
 
   Mutex mu_;
-  double resets_ ABSL_GUARDED_BY(mu_) = 0;  // those that have not been forgiven yet
+  double resets_ ABSL_GUARDED_BY(mu_) = 0;  // decays over time
   absl::Time resets_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
@@ -109,15 +111,15 @@ class ConnectionTable {
  public:
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
 
-  // Takes a connection in. Null, and why in `refusal`, when there are as many as there may be; those that have ended
-  // are forgotten first.
+  // Adds a connection. At a limit, sweeps ended connections first; if that does not help, returns null and sets
+  // `*refusal`.
   ConnectionPtr Add(Connection::Facts facts, Refusal* refusal);
   void Remove(const Connection& connection);
 
-  // The connection that gRPC calls `peer`. Never null: one that is not known has a peer and nothing else.
+  // The connection that gRPC names `peer`. Never null: an unknown connection is new and has only the peer's name.
   ConnectionPtr Find(const std::string& peer) const;
 
-  // Forgets those that have ended.
+  // Removes the connections that have ended.
   void Sweep();
   std::vector<ConnectionPtr> All() const;
 

@@ -1,4 +1,4 @@
-// Counts of connections, for metrics. Plain values.
+// Counts of connections, for metrics. In the path: beside it; ConnectionTable fills them. Plain values.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_CONNECTION_STATS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_CONNECTION_STATS_H_
 
@@ -9,14 +9,14 @@
 
 namespace normd {
 
-// Why a connection was closed by the server.
+// Why the server closed a connection.
 enum class RefusedFor : uint8_t {
-  kTotal,        // as many connections as there may be
-  kAddress,      // as many of this peer
+  kTotal,        // the limit of all connections is reached
+  kAddress,      // the limit of this peer's connections is reached
   kDescriptors,  // the process is out of descriptors
-  kSetup,        // HTTP/2's set-up was not finished in time
-  kForeign,      // not HTTP/2
-  kFlood,        // more calls opened, or taken back, than a client that means well would
+  kSetup,        // the peer did not finish HTTP/2's set-up in time
+  kForeign,      // the peer does not speak HTTP/2
+  kFlood,        // the peer opens or cancels far more calls than an honest client
 };
 inline constexpr size_t kRefusedForCount = 6;
 

@@ -7,14 +7,14 @@
 namespace normd::rpc {
 namespace {
 
-// Of a message there come, beside itself, a prefix of 5 bytes, 9 bytes a frame, and for a call some metadata. An honest
-// peer must not run up a debt with them; what is too much here is taken back below.
+// Beside the message itself come a prefix of 5 bytes, 9 bytes per frame, and metadata for each call. An honest peer
+// must not run up a debt with them, so these constants are generous; Undelivered corrects the excess.
 constexpr int64_t kOverheadBytes = 128;
 constexpr int64_t kLeastFrameBytes = 4096;
 
-// What was given up may still be on its way when the call has ended here.
+// Bytes of an abandoned message may still arrive for this long after its call has ended here.
 constexpr absl::Duration kTail = absl::Seconds(1);
-// To settle costs a system call.
+// The least time between settlements, each of which costs a system call.
 constexpr absl::Duration kSettleInterval = absl::Milliseconds(500);
 
 }  // namespace
@@ -48,7 +48,8 @@ DeliveryAccount::Bounds DeliveryAccount::Undelivered(int64_t received_bytes, abs
   MutexLock lock(mu_);
   const int64_t surplus = Surplus(received_bytes);
   surplus_ = std::min(surplus_, surplus);
-  // With what was given up goes what has come of the others, rather than that an honest peer is blamed for it.
+  // While messages are being lost, all received bytes count as abandoned, so that an honest peer is not blamed for
+  // them.
   likely_surplus_ = losing ? surplus : std::min(likely_surplus_, surplus);
   return {.at_least = surplus - likely_surplus_, .at_most = surplus - surplus_};
 }

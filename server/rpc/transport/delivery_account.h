@@ -1,7 +1,8 @@
-// What gRPC holds of messages that are not complete, from what can be seen: the bytes that a connection has received
-// and those of the messages that it has delivered. gRPC 1.51 counts nothing of that itself and takes a message whole
-// before it compares its size with the limit.
-// In the path: one for each connection; streams tell it of messages, the transfer watch asks. Threads: all.
+// Estimates how many bytes of incomplete messages gRPC holds for a connection: the bytes that the connection has
+// received, less those of the messages that it has delivered. gRPC 1.51 does not count these bytes, and receives a
+// whole message before it compares the size with the limit.
+// In the path: beside it; each connection has one, streams report messages, and the transfer watch reads the estimate.
+// Threads: every method is safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_DELIVERY_ACCOUNT_H_
 #define NORMD_SERVER_RPC_TRANSPORT_DELIVERY_ACCOUNT_H_
 
@@ -15,29 +16,30 @@ namespace normd::rpc {
 
 class DeliveryAccount {
  public:
-  // The bytes lie between the two. They are apart when messages were given up while others were on their way: how much
-  // of what has come was of those is not known.
+  // Bounds of the estimate. They differ when messages were abandoned while others were on their way, because it is
+  // unknown how many of the received bytes belonged to the abandoned ones.
   struct Bounds {
     int64_t at_least = 0;
     int64_t at_most = 0;
   };
 
-  // A message is on its way; and it is there, or will never be complete. True: none is left, and Settle is due.
+  // Begin: a message is on its way. End: the message has arrived (`complete`), or never will; returns true if no other
+  // is on its way and Settle is due.
   void Begin() { open_.fetch_add(1, std::memory_order_relaxed); }
   bool End(bool complete, absl::Time now);
   int open() const { return open_.load(std::memory_order_relaxed); }
 
-  // A message of so many bytes is there.
+  // A message of `bytes` was delivered.
   void Deliver(int64_t bytes);
 
-  // A call ended of which a message may have come that nobody took.
+  // A call ended, and parts of a message that nobody took may have arrived.
   void Lose(absl::Time now) { lost_at_ns_.store(absl::ToUnixNanos(now), std::memory_order_relaxed); }
 
-  // Nothing is held: what has come beyond the messages delivered is frame headers, metadata, and messages that were
-  // given up.
+  // gRPC holds no message now, so all bytes received beyond the delivered messages are frame headers, metadata and
+  // abandoned messages.
   void Settle(int64_t received_bytes, absl::Time now);
 
-  // `received_bytes` is what the connection has carried from the peer so far.
+  // Returns the estimate. `received_bytes` is the number of bytes that the connection has received so far.
   Bounds Undelivered(int64_t received_bytes, absl::Time now);
 
  private:
@@ -51,7 +53,7 @@ class DeliveryAccount {
   std::atomic<int64_t> settled_at_ns_{0};
 
   Mutex mu_;
-  // What was received beyond the messages delivered when nothing was held: for certain, and perhaps.
+  // Bytes received beyond the delivered messages when gRPC held nothing: those certain, and those likely.
   int64_t surplus_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t likely_surplus_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -8,22 +8,23 @@
 namespace normd::rpc {
 namespace {
 
-// RPCs that one queue is ready to take before its thread comes round; one that finds none waits in gRPC.
+// The number of RPCs that one queue can take before its thread asks for more; further RPCs wait in gRPC.
 constexpr int kAcceptsPerQueue = 64;
 
-// A queue hands out its events before it looks at its sockets: one stream that always has an event would keep every
-// other connection unread. So the sockets are looked at this often, whatever is ready, and several times, because one
-// look serves one socket.
+// A queue hands out its events before it polls its sockets, so a stream that always has an event would keep every other
+// connection unread. The sockets are therefore polled at this interval whatever events are ready, and several times,
+// because one poll serves one socket.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
 constexpr int kPollsAtOnce = 8;
 constexpr size_t kMaxReadyEvents = 1024;
 constexpr absl::Duration kSlowCallback = absl::Milliseconds(5);
 
-// A call is over for its caller a moment before its end has come through the queue, and the caller may have opened the
-// next one by then: one that keeps to the limit may be counted with twice as many.
+// For its caller, a call is over a moment before its end has passed through the queue here, and the caller may have
+// opened the next call by then. So a caller that keeps to the limit may be counted with twice as many calls.
 constexpr int kCallsCountedPerAllowed = 2;
 
-// Clients open up to a hundred calls before they have read how many they may; beyond that they have been told.
+// A call beyond the limit weighs this much as a reset. Clients open up to a hundred calls before they have read the
+// limit; after that they know it.
 constexpr double kWeightOfExcess = 5;
 
 struct Event {
@@ -31,7 +32,7 @@ struct Event {
   bool ok = false;
 };
 
-// Takes what is ready off the queue, and then looks at the sockets.
+// Takes the ready events off the queue, which then polls its sockets.
 std::vector<Event> TakeReady(grpc::ServerCompletionQueue& queue) {
   std::vector<Event> ready;
   Event event;
@@ -67,7 +68,7 @@ void Dispatcher::Start() {
 
 void Dispatcher::Serve(grpc::ServerCompletionQueue* queue) {
   Event event;
-  // Runs the event's callback and notes how long it took; when it was over.
+  // Runs the event's callback, records its duration, and returns the time of its end.
   const auto run = [this](const Event& one) {
     const absl::Time began = SteadyNow();
     static_cast<Tag*>(one.tag)->Run(one.ok);
@@ -101,7 +102,8 @@ QueueStats Dispatcher::TakeStats() {
 
 bool Dispatcher::Drain(absl::Duration grace) {
   draining_ = true;
-  // Streams wait for messages as long as their callers like; a message that is on its way may still come.
+  // Reading must be ended, because a stream may wait for its next message for ever. A message on its way may still
+  // come.
   for (const std::shared_ptr<Stream>& stream : live_.Collect([](const Stream& one) { return one.arrived(); })) {
     stream->EndReading(DrainingError(), /*keep_current=*/true);
   }
@@ -109,7 +111,7 @@ bool Dispatcher::Drain(absl::Duration grace) {
 }
 
 void Dispatcher::Stop() {
-  // No operation may start on a queue that was shut down, and any handler that still has its stream may start one.
+  // No operation may start on a queue that was shut down, and a handler that still has its stream may start one.
   live_.WaitForNone();
   for (auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
@@ -131,7 +133,7 @@ void Dispatcher::Accept(grpc::ServerCompletionQueue* queue) {
 absl::Status Dispatcher::Judge(const Stream& stream, const Route& route) const {
   if (draining_ && !route.while_draining) return DrainingError();
   const int own = stream.connection()->live_calls();
-  // gRPC counts streams only for a peer that has acknowledged its settings.
+  // The server counts calls itself, because gRPC enforces its limit only on peers that have acknowledged the settings.
   const int most = limits_.max_calls_per_connection * kCallsCountedPerAllowed;
   if (own > most) return NoRoomError("calls_of_connection", own, most);
   const int all = live_.calls();

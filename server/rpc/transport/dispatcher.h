@@ -1,6 +1,8 @@
-// The completion queues and who answers what: every RPC arrives here at its headers and goes to its method by name.
-// In the path: the first of our code that a request meets. Threads: one for each queue; Start and Stop are called once
-// each, from one thread, around the life of the grpc::Server.
+// Owns the completion queues and their threads: every RPC arrives here at its headers and is routed to its method by
+// name.
+// In the path: the first of our code that a request meets.
+// Threads: one for each queue. Start and Stop are called once each, from one thread: Start when the grpc::Server runs,
+// Stop after its shutdown.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_DISPATCHER_H_
 #define NORMD_SERVER_RPC_TRANSPORT_DISPATCHER_H_
 
@@ -37,26 +39,26 @@ class Dispatcher {
 
   // REQUIRES: before Start.
   void Add(std::vector<Route> routes);
-  // Adds the queues to a server to be built.
+  // Adds `queues` completion queues and the generic service to the server that `builder` will build.
   void AddTo(grpc::ServerBuilder& builder, int queues);
 
   // REQUIRES: the server was built and runs.
   void Start();
-  // From now on calls are refused with UNAVAILABLE, and streams end when what they have read is answered. Returns when
-  // no call is left, or after `grace`; whether none is left.
+  // From now on refuses new calls with UNAVAILABLE, and ends each stream when it has answered what it had read. Returns
+  // true as soon as no call is left, or false after `grace`.
   bool Drain(absl::Duration grace);
-  // Waits until every handler has let go of its stream, then ends the threads. REQUIRES: the server has shut down (or
-  // was never built).
+  // Waits until every handler has released its stream, then ends the threads. REQUIRES: the grpc::Server has shut down
+  // or was never built.
   void Stop();
 
   LiveStreams& live() { return live_; }
-  // The longest callback is that since the last call.
+  // The stats of the queues. `longest_callback` is the longest since the last call of this method.
   QueueStats TakeStats();
 
  private:
   void Accept(grpc::ServerCompletionQueue* queue);
   void Dispatch(std::shared_ptr<Stream> stream);
-  // Whether the call may begin; what to tell it if not.
+  // OK if the call may begin; otherwise the error for its caller.
   absl::Status Judge(const Stream& stream, const Route& route) const;
   void Serve(grpc::ServerCompletionQueue* queue);
   void NoteCallback(absl::Duration duration);

@@ -11,9 +11,9 @@
 namespace normd {
 namespace {
 
-constexpr size_t kMaxTextBytes = 1024;  // lines hold text of peers
+constexpr size_t kMaxTextBytes = 1024;  // bounded because lines hold text from peers
 
-// Both libraries call plain functions, so where the lines go has to be global.
+// Both libraries call plain functions, so the target of the lines has to be global.
 std::atomic<Log*> target{nullptr};
 std::atomic<int> writing{0};
 
@@ -64,7 +64,7 @@ void OnProtobufLine(google::protobuf::LogLevel level, const char* file, int line
 
 GrpcLog::GrpcLog(Log* log) {
   target = log;
-  gpr_log_verbosity_init();  // as GRPC_VERBOSITY says, errors alone by default; without it not even those
+  gpr_log_verbosity_init();  // reads GRPC_VERBOSITY (default: errors only); without this call not even errors come
   gpr_set_log_function(&OnGrpcLine);
   google::protobuf::SetLogHandler(&OnProtobufLine);
 }

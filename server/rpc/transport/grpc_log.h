@@ -1,7 +1,8 @@
-// Lines that gRPC and protobuf write on their own account go through the server's log: its format, its levels and its
-// bound on the rate, instead of stderr as each library likes it.
-// In the path: beside it; main makes one before gRPC starts. One at a time: both libraries have one place for it.
-// Threads: lines come from any thread of theirs, also while this is destroyed.
+// Sends the lines that gRPC and protobuf log through the server's log, with its format, levels and rate limit, instead
+// of to stderr in each library's own format.
+// In the path: beside it; main makes one before gRPC starts. Only one may exist at a time, because each library has a
+// single global handler.
+// Threads: lines come from any thread of the libraries, even while the GrpcLog is being destroyed.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_LOG_H_
 #define NORMD_SERVER_RPC_TRANSPORT_GRPC_LOG_H_
 
@@ -11,9 +12,10 @@ namespace normd {
 
 class GrpcLog {
  public:
-  // Borrows `log`. One of its own is best: what peers make gRPC say then takes no room from what the server says.
+  // Borrows `log`. It is best to pass a Log of its own: messages that peers provoke from gRPC then do not use up the
+  // rate limit of the server's log.
   explicit GrpcLog(Log* log);
-  // Later lines are dropped.
+  // Waits for lines that are being written, and drops later ones.
   ~GrpcLog();
 
   GrpcLog(const GrpcLog&) = delete;

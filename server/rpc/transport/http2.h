@@ -1,4 +1,4 @@
-// The few facts of HTTP/2's framing (RFC 9113) that the transport needs beside gRPC. Constants only.
+// The few constants of HTTP/2's framing (RFC 9113) that the transport itself needs, beside gRPC.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_HTTP2_H_
 #define NORMD_SERVER_RPC_TRANSPORT_HTTP2_H_
 

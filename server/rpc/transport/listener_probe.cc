@@ -27,7 +27,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(1);
 // A SETTINGS frame without settings, on stream 0.
 constexpr std::string_view kEmptySettings("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes);
 
-// Closes a descriptor at the end of the scope.
+// Closes its descriptor at the end of the scope.
 struct Socket {
   int fd = -1;
   ~Socket() {
@@ -41,7 +41,8 @@ bool WaitFor(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-i
   return left > absl::ZeroDuration() && poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) == 1;
 }
 
-// A server speaks first, too: its SETTINGS are the proof that somebody took the connection.
+// Sends the client's half of the set-up and waits for the server's SETTINGS, which prove that the connection was
+// accepted and is served.
 bool IsServed(int fd, absl::Time end) {
   const std::string setup = std::string(http2::kMagic).append(kEmptySettings);
   if (send(fd, setup.data(), setup.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(setup.size())) return false;
@@ -97,7 +98,7 @@ bool ListenerProbe::Ask(const std::string& listener, int port) {
   }
   std::string host = listener.substr(0, listener.rfind(':'));
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  // A wildcard address is reached as this host.
+  // Connecting to a wildcard address reaches this host.
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
@@ -106,7 +107,7 @@ bool ListenerProbe::Ask(const std::string& listener, int port) {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> infos(found, freeaddrinfo);
   const Socket socket{::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (socket.fd < 0) return false;
-  // Bound first, so that the accept loop knows the connection before it comes.
+  // The socket is bound before it connects, so that the accept loop knows the source port in advance.
   sockaddr_storage own{};
   own.ss_family = static_cast<sa_family_t>(found->ai_family);
   socklen_t size = sizeof(own);

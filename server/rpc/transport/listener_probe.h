@@ -1,6 +1,7 @@
-// Asks our own listeners whether they serve: a connection to each, HTTP/2's set-up, the server's SETTINGS. A listener
-// that nobody accepts from looks healthy from inside the process.
-// In the path: beside it; /readyz says what it found. Threads: one of its own; answers() is safe from any thread.
+// Probes our own listeners: it connects to each, sends the client's half of HTTP/2's set-up and waits for the server's
+// SETTINGS. From inside the process, a listener from which nothing accepts would look healthy.
+// In the path: beside it; /readyz reports the result.
+// Threads: has one of its own; Start and Stop are called from one thread; answers() is safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_LISTENER_PROBE_H_
 #define NORMD_SERVER_RPC_TRANSPORT_LISTENER_PROBE_H_
 
@@ -17,15 +18,15 @@ namespace normd::rpc {
 
 class ListenerProbe {
  public:
-  // `announce` hears the port that the next connection comes from, before it comes.
+  // `announce` gets the source port of the next connection before it is made, and 0 after the connection.
   explicit ListenerProbe(std::function<void(uint16_t port)> announce) : announce_(std::move(announce)) {}
   ~ListenerProbe() { Stop(); }
 
-  // `ports` as bound, one for each listener.
+  // Probes `listeners` periodically until Stop. `ports` are the bound ports, one for each listener.
   void Start(std::vector<std::string> listeners, std::vector<int> ports);
   void Stop();
 
-  // What the last round found; true before the first.
+  // True if every listener served in the last round, and before the first round.
   bool answers() const { return answers_.load(std::memory_order_relaxed); }
 
  private:

@@ -37,7 +37,7 @@ absl::StatusOr<ListeningSocket> ListenUnix(const std::string& address) {
   name.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(name.sun_path)) return ListenError(address, "no path of 1 to 107 bytes");
   std::memcpy(name.sun_path, path.c_str(), path.size() + 1);
-  // What is there was left by a server that is gone: whoever cares has looked before (PrepareUnixSocket).
+  // A socket file that exists is the leftover of a dead server: the caller has checked that (PrepareUnixSocket).
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) unlink(path.c_str());
   ListeningSocket socket(::socket(AF_UNIX, kSocketFlags, 0), /*is_unix=*/true);
@@ -57,9 +57,9 @@ absl::StatusOr<ListeningSocket> ListenTcp(const std::string& address, const addr
   }
   ListeningSocket socket(::socket(info.ai_family, kSocketFlags, 0), /*is_unix=*/false);
   if (socket.fd() < 0) return SystemError(address);
-  // Not SO_REUSEPORT: a port that another process has is an error, not something to share.
+  // SO_REUSEPORT is not set, because a port in use by another process is an error and must not be shared.
   SetOption(socket.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-  SetOption(socket.fd(), IPPROTO_TCP, TCP_NODELAY, 1);  // what is accepted inherits it
+  SetOption(socket.fd(), IPPROTO_TCP, TCP_NODELAY, 1);  // accepted connections inherit the option
   if (info.ai_family == AF_INET6) SetOption(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&name), info.ai_addrlen) != 0 ||
       listen(socket.fd(), SOMAXCONN) != 0) {

@@ -1,6 +1,6 @@
-// Sockets that listen: bound by us, so that we accept from them, and not by gRPC.
-// In the path: before the accept loop. Errors say which address could not be had and what the system said.
-// Threads: thread-compatible. Ownership: a ListeningSocket closes its descriptor.
+// Listening sockets. The server binds them itself instead of gRPC, because its own accept loop accepts from them.
+// In the path: before the accept loop.
+// Ownership: a ListeningSocket owns and closes its descriptor. Threads: thread-compatible.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_LISTENING_SOCKET_H_
 #define NORMD_SERVER_RPC_TRANSPORT_LISTENING_SOCKET_H_
 
@@ -13,7 +13,7 @@
 
 namespace normd::rpc {
 
-// How the address of a Unix socket begins; a path follows.
+// The prefix of a Unix socket's address; the path follows.
 inline constexpr std::string_view kUnixPrefix = "unix:";
 
 class ListeningSocket {
@@ -32,8 +32,9 @@ class ListeningSocket {
   bool is_unix_;
 };
 
-// Listens on "127.0.0.1:8001", "[::1]:0", "localhost:8001" or "unix:/run/normd.sock", non-blocking. A name with several
-// addresses gets a socket for each, all on one port. UNAVAILABLE naming the address and the reason.
+// Listens on an address such as "127.0.0.1:8001", "[::1]:0", "localhost:8001" or "unix:/run/normd.sock". The sockets
+// are non-blocking. A host name with several addresses gets a socket for each, all on one port; addresses that fail are
+// skipped while one works. Returns UNAVAILABLE naming the address and the system's reason.
 absl::StatusOr<std::vector<ListeningSocket>> Listen(const std::string& address);
 
 }  // namespace normd::rpc

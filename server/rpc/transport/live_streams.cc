@@ -20,7 +20,7 @@ void LiveStreams::Remove(Place place) {
 
 void LiveStreams::Leave() {
   MutexLock lock(mu_);
-  if (--present_ == 0) changed_.SignalAll();  // under the lock: the waiter may destroy this as soon as it is released
+  if (--present_ == 0) changed_.SignalAll();  // locked, because the waiter may destroy *this once the lock is free
 }
 
 void LiveStreams::CallOver() {
@@ -34,7 +34,8 @@ std::vector<std::shared_ptr<Stream>> LiveStreams::Collect(const std::function<bo
   MutexLock lock(mu_);
   for (Stream* const stream : streams_) {
     if (!wanted(*stream)) continue;
-    // Null for one that is being destroyed, which waits for this lock. The references go when the lock is free.
+    // lock() returns null for a stream that is being destroyed, whose destructor waits for this lock. The references in
+    // `found` are dropped only after the lock is free.
     if (std::shared_ptr<Stream> held = stream->weak_from_this().lock()) found.push_back(std::move(held));
   }
   return found;

@@ -1,5 +1,7 @@
-// The streams that exist: a server waits for the last one, looks at how they get on, and ends their reading in a drain.
-// In the path: beside every stream from its making to its end. Must outlive them. Threads: safe from any thread.
+// The set of existing streams, with which a server waits for the last one, watches their progress, and ends their
+// reading in a drain.
+// In the path: beside every stream, from its making to its end.
+// Ownership: must outlive all streams, which it does not own. Threads: safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_LIVE_STREAMS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_LIVE_STREAMS_H_
 
@@ -20,13 +22,13 @@ class LiveStreams {
  public:
   using Place = std::list<Stream*>::iterator;
 
-  // From now on Collect finds it, and after Remove no more; it exists until Leave. REQUIRES: a shared_ptr owns the
-  // stream, which is whole.
+  // Collect finds the stream from Add until Remove, and WaitForNone waits for it until Leave. REQUIRES: the stream is
+  // fully constructed and owned by a shared_ptr.
   Place Add(Stream* stream);
   void Remove(Place place);
   void Leave();
 
-  // Leaves when the last member of a stream is gone.
+  // Calls Leave on destruction. A stream's first member is one, so that Leave comes after all others are destroyed.
   class LeaveAtEnd {
    public:
     explicit LeaveAtEnd(LiveStreams* live) : live_(live) {}
@@ -38,15 +40,15 @@ class LiveStreams {
     LiveStreams* const live_;
   };
 
-  // Calls that have arrived and are not over; the others wait for one to arrive.
+  // The number of streams whose call has arrived and is not over. The other streams still wait for a call.
   void CallArrived() { calls_.fetch_add(1, std::memory_order_relaxed); }
   void CallOver();
   int calls() const { return calls_.load(std::memory_order_relaxed); }
 
-  // Those of which `wanted` says so. It runs with a lock held, and must take none.
+  // Returns the streams for which `wanted` is true. `wanted` runs with a lock held and must not lock anything.
   std::vector<std::shared_ptr<Stream>> Collect(const std::function<bool(const Stream&)>& wanted);
 
-  // Whether no call was left within `limit`.
+  // Waits until no call is left, or for `limit`. Returns whether none is left.
   bool WaitForNoCalls(absl::Duration limit);
   // Waits until no stream exists.
   void WaitForNone();

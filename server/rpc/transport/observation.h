@@ -1,5 +1,5 @@
-// Times and counts one request while it is handled, and reports them once, when it is answered.
-// In the path: beside a request from its message's arrival to its reply. Thread-compatible.
+// Times and counts one request while it is handled, and reports once, just before the reply goes to the transport.
+// In the path: beside a request, from its message's arrival to its reply. Threads: thread-compatible.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_OBSERVATION_H_
 #define NORMD_SERVER_RPC_TRANSPORT_OBSERVATION_H_
 
@@ -16,16 +16,16 @@ namespace normd::rpc {
 
 class Observation {
  public:
-  // `observer` (may be null) and `rpc` are borrowed until Finish. Time starts now.
+  // Borrows `observer` (which may be null) and `rpc` until Finish. Time starts now.
   Observation(const RpcObserver* observer, std::string_view rpc) : observer_(observer) { record_.rpc = rpc; }
 
   RequestRecord& record() { return record_; }
 
   absl::Duration Elapsed() const { return absl::FromChrono(std::chrono::steady_clock::now() - start_); }
-  // What was done until now was decoding.
+  // Records the time until now as the time of decoding.
   void DecodeDone() { record_.decode = Elapsed(); }
 
-  // Reports. REQUIRES: called at most once.
+  // Reports the request to the observer. REQUIRES: called at most once.
   void Finish(const absl::Status& status, int64_t response_bytes) {
     if (observer_ == nullptr || !observer_->on_request_done) return;
     record_.code = status.code();

@@ -9,7 +9,7 @@ namespace {
 
 unsigned Byte(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
 
-// A method in capitals, then a space: "GET ", "OPTIONS ".
+// True for a method in capitals followed by a space: "GET ", "OPTIONS ".
 bool LooksLikeHttp1(std::string_view head) {
   const size_t space = head.find(' ');
   const std::string_view method = head.substr(0, space);
@@ -23,7 +23,7 @@ Preface JudgePreface(std::string_view head) {
   const size_t same = std::min(head.size(), http2::kMagic.size());
   if (head.substr(0, same) != http2::kMagic.substr(0, same)) {
     if (LooksLikeHttp1(head)) return Preface::kHttp1;
-    // "GET" alone may still become "GET /".
+    // A few capitals such as "GET" may still become "GET /".
     const bool letters =
         head.size() < 8 && std::all_of(head.begin(), head.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
     return letters ? Preface::kIncomplete : Preface::kForeign;

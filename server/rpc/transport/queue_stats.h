@@ -1,4 +1,5 @@
-// What the completion queues' threads were busy with, for metrics. Plain values.
+// Stats of the completion queues' threads, for metrics.
+// In the path: beside it; the dispatcher fills them. Plain values.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
 
@@ -9,8 +10,8 @@
 namespace normd {
 
 struct QueueStats {
-  absl::Duration longest_callback;  // while it ran, nothing else of its queue moved
-  int64_t slow_callbacks = 0;       // of over 5 ms, since the start
+  absl::Duration longest_callback;  // a callback blocks everything else of its queue while it runs
+  int64_t slow_callbacks = 0;       // callbacks of 5 ms or more since the start
 };
 
 }  // namespace normd

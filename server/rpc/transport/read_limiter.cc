@@ -42,7 +42,7 @@ void ReadLimiter::Enter(const Connection& connection, int64_t bytes, Start start
     }
   }
   if (start) return start(Ticket(this, bytes));
-  Wake();  // room may have been made while the queue was empty
+  Wake();  // bytes may have been released just before the call was queued
 }
 
 void ReadLimiter::EnterAnnounced(int64_t bytes, int64_t message_bytes, Start start) {
@@ -55,7 +55,7 @@ void ReadLimiter::EnterAnnounced(int64_t bytes, int64_t message_bytes, Start sta
     }
   }
   if (start) return start(Ticket());
-  Wake();  // room may have been made while the queue was empty
+  Wake();  // bytes may have been released just before the call was queued
 }
 
 void ReadLimiter::Expire(absl::Time now) {
@@ -70,7 +70,7 @@ void ReadLimiter::Expire(absl::Time now) {
     for (const Waiting& call : late) NoteRemoved(call);
   }
   for (Waiting& call : late) call.start(Ticket());
-  if (!late.empty()) Wake();  // who comes next may be smaller
+  if (!late.empty()) Wake();  // the next call in the queue may be smaller and fit
 }
 
 void ReadLimiter::Leave(int64_t bytes) {

@@ -1,9 +1,9 @@
-// Who waits with a message until there is room for it. Reading lets a whole message in, so what has not been read waits
-// in the client. Of a message that was announced the size is known: its call waits a moment rather than be refused and
-// sent again. Of others it is guessed from those of the same connection before them, and a guess delays and never
-// refuses.
-// In the path: at a call's headers, before its message is asked for. Threads: safe from any thread; the callbacks run
-// with no lock held, on the thread that made room.
+// Delays the reading of messages until there is room for them. Reading takes in a whole message; until then, the
+// message waits in the client. A call that announced its message's size waits for a limited time, instead of being
+// refused and having to send again. For other calls, the size is predicted from earlier messages of the same
+// connection; a prediction delays a call but never refuses it.
+// In the path: at a call's headers, before its message is read.
+// Threads: safe from any thread. Callbacks run with no lock held, on the calling thread or on the one that made room.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_READ_LIMITER_H_
 #define NORMD_SERVER_RPC_TRANSPORT_READ_LIMITER_H_
 
@@ -22,7 +22,7 @@ namespace normd::rpc {
 
 class ReadLimiter {
  public:
-  // A message is being read; its room is given back on destruction.
+  // Bytes reserved while a message is being read; released on destruction.
   class Ticket {
    public:
     Ticket() = default;
@@ -44,28 +44,29 @@ class ReadLimiter {
   };
   using Start = absl::AnyInvocable<void(Ticket)>;
 
-  // For announced messages only.
+  // How long announced messages wait.
   struct Patience {
-    absl::Duration longest;         // how long one waits
-    int64_t max_message_bytes = 0;  // of all that wait together: some of it has come and lies in gRPC
+    absl::Duration longest;         // of one message
+    int64_t max_message_bytes = 0;  // limit on all waiting messages together, parts of which gRPC may already hold
   };
 
-  // The admission must outlive it, and have no other listener for released bytes.
+  // The admission must outlive the limiter, and must have no other listener for released bytes.
   ReadLimiter(Admission* admission, const Patience& patience);
 
-  // Runs `start` when there is room for about `bytes`: at once where they are few, or where `connection` reads nothing
-  // else, so that nobody waits for ever behind others.
+  // Runs `start` when there is room for about `bytes`. Runs it at once where they are few, or where `connection` reads
+  // nothing else, so that no connection waits for ever behind others.
   void Enter(const Connection& connection, int64_t bytes, Start start);
 
-  // For a message of `message_bytes` for which `bytes` must be held: runs `start` when there is room, in the order of
-  // arrival. Also, with an empty ticket and perhaps without room, when it has waited long enough, and at once where too
-  // many wait: so `start` makes the reservation and refuses the call if it fails.
+  // Runs `start` for a message of `message_bytes`, for which `bytes` must be reserved, when there is room, in the order
+  // of arrival. Also runs `start`, with an empty ticket and perhaps without room, when the call has waited for
+  // `Patience::longest`, or at once when too many bytes wait. So `start` must make the reservation, and refuse the call
+  // if that fails.
   void EnterAnnounced(int64_t bytes, int64_t message_bytes, Start start);
 
-  // Runs what has waited long enough. To be called at intervals.
+  // Runs the calls that have waited long enough. Call this at intervals.
   void Expire(absl::Time now);
 
-  // Lets everybody in, now and from now on: the server shuts down.
+  // Runs all waiting calls, and from now on every call at once, because the server shuts down.
   void Open();
 
  private:
@@ -89,7 +90,7 @@ class ReadLimiter {
   Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
-  int64_t announced_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of those that wait
+  int64_t announced_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all waiting calls
 };
 
 }  // namespace normd::rpc

@@ -30,12 +30,12 @@ void Reply::operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callbac
 }
 
 bool IsLoopback(std::string_view peer) {
-  // gRPC writes the brackets of IPv6 as they are or percent-encoded, and mapped IPv4 as IPv4.
+  // gRPC writes the brackets of IPv6 plain or percent-encoded, and writes mapped IPv4 as IPv4.
   return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]:") || peer.starts_with("ipv6:%5B::1%5D:");
 }
 
 void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why) {
-  const std::string_view rpc = ShortName(stream->method());  // before the stream is moved, which keeps it
+  const std::string_view rpc = ShortName(stream->method());  // points into the stream, which the Reply keeps alive
   Reply(std::move(stream), Observation(context.observer, rpc))(why);
 }
 
@@ -48,7 +48,7 @@ namespace {
 
 using Then = absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)>;
 
-// A call between its headers and its message.
+// A call whose headers have arrived, but not its message.
 struct Arriving {
   const RouteContext* context;
   std::shared_ptr<Stream> stream;
@@ -62,7 +62,8 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   Stream& stream = *call.stream;
   Observation observation(call.context->observer, ShortName(stream.method()));
   if (!message.has_value()) {
-    // Cut short by us, half-closed without a message, gone, or over the size limit: then gRPC has told the caller.
+    // The server ended reading, the caller half-closed without a message or is gone, or the message was over the size
+    // limit, of which gRPC has told the caller.
     absl::Status error = stream.read_error();
     if (error.ok()) error = MissingError("message", "one request message");
     return Reply(call.stream, std::move(observation))(error);
@@ -72,7 +73,7 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
   absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return stream.peer(); });
   if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
-  call.ticket = ReadLimiter::Ticket();  // counted as held from now on
+  call.ticket = ReadLimiter::Ticket();  // the reservation counts these bytes from now on
   stream.connection()->NoteMessage(size_bytes);
   if (size_bytes < WorkPool::kLargeBytes) {
     return call.then(*std::move(message), std::move(call.held), std::move(observation));
@@ -112,7 +113,7 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
                   OutOfRangeError("message", Concat(announced, " bytes"),
                                   Concat("at most ", context->max_message_bytes), ServerReason("MESSAGE_TOO_LARGE")));
   }
-  // Of nothing yet, which always fits.
+  // A reservation of 0 bytes always fits.
   Reservation held = *context->admission->Reserve(0, [] { return std::string(); });
   Arriving call = {context, std::move(stream), factor, std::move(held), ReadLimiter::Ticket(), std::move(then)};
   if (announced > 0) return ReadAnnounced(std::move(call), announced);

@@ -1,7 +1,9 @@
-// How a method is found and answered: a Route for the dispatcher, the one message of a unary call, read when there is
-// room for it, and the Reply. What the bytes mean is the codec's; services/handlers.h makes Routes of parsed requests.
-// In the path: between Stream and the services. Handlers run on a queue's thread, or for large messages on one of the
-// pool's; a Reply may be used from any thread.
+// How a method is found and answered: the Route for the dispatcher, the reading of a unary call's one message when
+// there is room for it, and the Reply. The codec knows what the bytes mean; services/handlers.h makes Routes whose
+// handlers get parsed requests.
+// In the path: between Stream and the services.
+// Threads: a handler runs on a queue's thread, or on the work pool for a large message; a Reply may be used from any
+// thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_ROUTE_H_
 #define NORMD_SERVER_RPC_TRANSPORT_ROUTE_H_
 
@@ -26,39 +28,40 @@ class RegionTable;
 
 namespace normd::rpc {
 
-// One RPC method of a service and the code that answers it. (`Method` is a normalisation here.)
+// One RPC method of a service and the code that answers it. (In normd, `Method` means a normalisation method.)
 struct Route {
   std::string path;  // "/normd.v1.Normalizer/Normalize"
-  // Called at headers, on a queue's thread: nothing of the request has been read yet.
+  // Called at the call's headers on a queue's thread, before anything of the request is read.
   std::function<void(std::shared_ptr<Stream>)> start;
-  bool while_draining = false;  // answered also by a server that takes no new work: health
+  bool while_draining = false;  // true: answered even while the server drains (health)
 };
 
-// What every method needs. Outlives all streams.
+// What every method needs. Must outlive all streams.
 struct RouteContext {
   Admission* admission = nullptr;
   ReadLimiter* read_limiter = nullptr;    // null: every message is read at once
-  const RpcObserver* observer = nullptr;  // null: not observed
+  const RpcObserver* observer = nullptr;  // null: nothing is reported
   int64_t max_message_bytes = int64_t{1} << 31;
   BufferPool* buffers = nullptr;         // null: malloc
   const RegionTable* regions = nullptr;  // null: no shared memory
-  bool shared_memory_anywhere = false;   // over loopback, too, and not over Unix sockets only
-  WorkPool* work_pool = nullptr;         // takes large messages apart; null: the queue's thread does
+  bool shared_memory_anywhere = false;   // true: over loopback, too; false: over Unix sockets only
+  WorkPool* work_pool = nullptr;         // does large work; null: the queue's thread does
 };
 
-// Whether a Stream's peer is a process of this host, as far as TCP tells.
+// True if a Stream's peer uses a loopback address, and so is a process of this host.
 bool IsLoopback(std::string_view peer);
 
-// Ends a call of which nothing has been read.
+// Ends a call, of which no message has been read, with the error `why`.
 void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why);
 
-// Runs `work` on that many bytes, of a message or for a reply: what is large leaves this thread, which others wait for.
+// Runs `work`, which concerns `bytes` of a message or reply, on the work pool if it is large, so that the queue's
+// thread stays free for other callers; otherwise runs it before returning.
 void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<void()> work);
 
-// "/normd.v1.Normalizer/Normalize" -> "Normalizer/Normalize", as records name it.
+// The name of a method in records: "/normd.v1.Normalizer/Normalize" -> "Normalizer/Normalize".
 std::string_view ShortName(std::string_view path);
 
-// Answers one unary call, once. Dropping it unanswered answers INTERNAL, which is a bug of ours and not of the caller.
+// Answers one unary call, once. A Reply that is destroyed unanswered answers INTERNAL, because that is a bug of normd.
 class Reply {
  public:
   Reply(std::shared_ptr<Stream> stream, Observation observation)
@@ -67,13 +70,13 @@ class Reply {
   Reply& operator=(Reply&&) = default;
   ~Reply();
 
-  // Sends the message, or ends the call with the status. `written` runs, or is dropped, when the transport has taken
-  // the message: what it holds is held until then.
+  // Sends the message, or ends the call with the error. `written` runs, or is destroyed, when the transport has taken
+  // the message, so everything that `written` owns lives until then.
   void operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callback written = nullptr);
 
   Observation& observation() { return observation_; }
 
-  // Tells whether the caller went away; keeps the stream as long as it is kept.
+  // Returns a function that tells whether the caller is gone. The function keeps the stream alive.
   std::function<bool()> Cancelled() const {
     return [stream = stream_] { return stream->cancelled(); };
   }
@@ -84,15 +87,16 @@ class Reply {
   Observation observation_;
 };
 
-// Gets the message as it came, on the pool where it is large.
+// Gets the message as received; runs on the work pool if the message is large.
 using BytesHandler = std::function<void(const grpc::ByteBuffer& message, Reservation reservation, Reply reply)>;
-// Reads the one request message of `stream`, which takes `factor` times its bytes. One that announces its size is
-// refused at headers when the server is full; the others wait until there is room to read them, and are measured when
-// they have come. Ends the call when there is no message, or one that does not fit; otherwise `then` goes on with it.
+// Reads the one request message of `stream`, for which `factor` times its size is reserved, and runs `then` with it. A
+// call that announces its size makes the reservation before it reads, waits for room as ReadLimiter allows, and is
+// refused if there is none. Other calls wait until there is room for the predicted size, and make the reservation when
+// the message has arrived. Ends the call with an error when there is no message, or when it does not fit.
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor,
                  absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)> then);
 
-// A unary method whose messages are of tensors.
+// Makes the route of a unary method whose messages carry tensors. `handler` gets the message unparsed.
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler);
 
 }  // namespace normd::rpc

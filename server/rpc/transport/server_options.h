@@ -1,4 +1,5 @@
-// What can be set of the gRPC side, and limits that are no options. Plain values.
+// The settings of the gRPC side, most of which come from normd's options, and its fixed limits.
+// In the path: beside it; server.cc fills the settings once at the start. Plain values.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_SERVER_OPTIONS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_SERVER_OPTIONS_H_
 
@@ -14,49 +15,50 @@ namespace normd {
 
 class RegionTable;
 
-// One line of Describe's devices.
+// One device, as Describe lists it.
 struct DeviceInfo {
   std::string name;  // "cpu", "cuda:0"
   bool usable = false;
-  std::string detail;  // what it is, or why it is not used
+  std::string detail;  // what the device is, or why it is not used
 };
 
-// One thread each, for half of the cores. Two on two cores halved what 4 KiB calls reach (49k against 87k/s), and
-// beside 16 MiB calls their p50 and p99, too, were worse (139 us, 8.5 ms against 63 us, 3.8 ms).
+// The default number of completion queues, each with one thread: one for every two cores, from 1 to 8. On two cores,
+// two queues halved the rate of 4 KiB calls (49k against 87k/s); beside 16 MiB calls, their p50 and p99 were worse, too
+// (139 us, 8.5 ms against 63 us, 3.8 ms).
 int DefaultQueues();
 
 struct GrpcServerOptions {
-  // "127.0.0.1:8001", "[::1]:0", "unix:/run/normd/normd.sock"; port 0: any free
+  // "127.0.0.1:8001", "[::1]:0", "unix:/run/normd/normd.sock"; port 0: any free port
   std::vector<std::string> listeners = {};
   int queues = 0;  // completion queues, one thread each; 0: DefaultQueues()
   int64_t max_message_bytes = int64_t{64} << 20;
-  // Of all requests being held and their replies; beyond it RESOURCE_EXHAUSTED.
+  // The budget of all requests in flight with their replies; calls beyond it get RESOURCE_EXHAUSTED.
   int64_t max_in_flight_bytes = int64_t{288} << 20;
-  int64_t max_caller_bytes = 0;                 // of one connection; 0: 15/16 of that: eight calls of 16 MiB
-  int64_t max_tensor_bytes = int64_t{1} << 30;  // of one that travels in chunks, where that much can be in flight
-  // Of one connection; 0: 16, or 8 where messages may have over 4 MiB. 64 x 16 MiB in flight peaked at 445 MiB with 8,
-  // 601 MiB with 16, 1.4 GiB unlimited.
+  int64_t max_caller_bytes = 0;                 // of one connection; 0: 15/16 of the budget, eight calls of 16 MiB
+  int64_t max_tensor_bytes = int64_t{1} << 30;  // of a tensor that travels in chunks, if the budget allows that much
+  // Of one connection; 0: 16, or 8 where messages may have over 4 MiB. With 64 x 16 MiB in flight, memory peaked at
+  // 445 MiB with 8 streams, 601 MiB with 16, and 1.4 GiB without a limit.
   int max_concurrent_streams = 0;
-  // Of all peers, and of one: an address, or a user of the Unix socket. 0: what suits the limit of descriptors, and
-  // half of that.
+  // Of all peers, and of one peer, which is an address or a user of the Unix socket. 0: what suits the descriptor
+  // limit, and half of that.
   int max_connections = 0;
   int max_connections_per_peer = 0;
-  absl::Duration setup_timeout = absl::Seconds(10);              // of a new connection, for its half of HTTP/2's set-up
-  absl::Duration max_connection_age = absl::InfiniteDuration();  // then it is asked to end; its calls go on
+  absl::Duration setup_timeout = absl::Seconds(10);              // for the peer's half of HTTP/2's set-up
+  absl::Duration max_connection_age = absl::InfiniteDuration();  // then gRPC asks the peer to reconnect; calls go on
   absl::Duration message_timeout = absl::Seconds(10);  // how long a message that has begun may make no progress
-  int64_t min_message_rate = int64_t{1} << 20;         // bytes a second that it must make after that
-  // How long a call that has said how large its message is waits for room before it is refused.
+  int64_t min_message_rate = int64_t{1} << 20;         // bytes a second, after message_timeout
+  // How long a call that has announced its message's size waits for room before it is refused.
   absl::Duration max_wait_for_room = absl::ZeroDuration();
-  int max_stream_calls = 16;  // of one NormalizeStream, decoded and not yet answered
+  int max_stream_calls = 16;  // calls of one NormalizeStream that are decoded and not yet answered
   int max_metadata_bytes = 16 << 10;
   int64_t max_batch_items = 4096;
   int64_t export_chunk_bytes = int64_t{256} << 10;  // 64 KiB to 1 MiB
-  RegionTable* regions = nullptr;                   // shared memory that callers may register and name; null: none
-  bool shared_memory_anywhere = false;              // and not only those of Unix sockets
+  RegionTable* regions = nullptr;                   // borrowed; null: no shared memory
+  bool shared_memory_anywhere = false;              // true: callers over loopback may use it, too
   bool reflection = true;
   std::string server_version = {};
   std::vector<DeviceInfo> devices = {};
-  std::function<std::string()> calibration = {};  // how AUTO places work, for Describe; null: on the CPU
+  std::function<std::string()> calibration = {};  // for Describe: how AUTO chooses devices; null: always the CPU
   RpcObserver observer = {};
 };
 
@@ -64,7 +66,7 @@ struct GrpcServerOptions {
 
 namespace normd::rpc {
 
-// Data of one Chunk, of an import and of a tensor.
+// The limit on the data of one chunk, of an imported session as of a tensor.
 inline constexpr int64_t kMaxChunkBytes = int64_t{1} << 20;
 
 }  // namespace normd::rpc

@@ -16,12 +16,12 @@
 namespace normd::rpc {
 namespace {
 
-// Clients accept 8 KiB of metadata by default, and the details travel in base64 beside the percent-encoded message.
+// Clients accept 8 KiB of metadata by default, which must hold the details in base64 and the percent-encoded message.
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxDetailBytes = 256;
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
-// At most `limit` bytes of `text`, not ending inside a UTF-8 character.
+// Returns at most `limit` bytes of `text`, cut between UTF-8 characters.
 std::string Cut(std::string_view text, size_t limit) {
   if (text.size() <= limit) return std::string(text);
   size_t end = limit - 3;
@@ -29,7 +29,7 @@ std::string Cut(std::string_view text, size_t limit) {
   return std::string(text.substr(0, end)) + "...";
 }
 
-// As Any::PackFrom, but the same bytes for the same detail: a map is written in the order of its keys.
+// Does what Any::PackFrom does, but serialises deterministically: maps are written in the order of their keys.
 void AddDetail(const google::protobuf::Message& detail, google::rpc::Status* message) {
   google::protobuf::Any* const any = message->add_details();
   any->set_type_url("type.googleapis.com/" + detail.GetTypeName());
@@ -66,7 +66,7 @@ void AddRetryInfo(google::rpc::Status* message) {
   AddDetail(info, message);
 }
 
-// The type that the name in a NOT_FOUND is of.
+// The type of the resource that a NOT_FOUND names.
 std::string_view ResourceType(const ErrorDetail& detail) {
   if (detail.reason == ServerReason("REGION_NOT_FOUND").name()) return "normd.v1.SharedRange.region";
   if (detail.reason == ServerReason("OBJECT_NOT_FOUND").name()) return "normd.v1.RegisterRegionRequest.posix_name";

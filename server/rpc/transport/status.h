@@ -1,5 +1,5 @@
 // The one place where an absl::Status becomes what callers see: a code, a message and google.rpc details.
-// In the path: last, for everything that went wrong. Pure functions.
+// In the path: last, for every error. Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 
@@ -10,12 +10,12 @@
 
 namespace normd::rpc {
 
-// With ErrorInfo always (domain "normd", metadata field, value and limit where they are known), BadRequest for
-// INVALID_ARGUMENT, RetryInfo for what may pass later (MayPassLater), ResourceInfo for NOT_FOUND. Text that came from
-// the caller is cut so that the whole fits into the trailers that a client accepts by default.
+// Converts an error with its details: always ErrorInfo (domain "normd", metadata field, value and limit where they are
+// known), BadRequest for INVALID_ARGUMENT, ResourceInfo for NOT_FOUND, and RetryInfo if MayPassLater. Texts are cut so
+// that all of it fits into the trailers that a client accepts by default. Returns an empty message for OK.
 google::rpc::Status ToMessage(const absl::Status& status);
 
-// The same with the message above as grpc-status-details-bin.
+// Converts an error to gRPC's form, with the message above as grpc-status-details-bin.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace normd::rpc

@@ -13,7 +13,7 @@ namespace normd::rpc {
 namespace {
 
 constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
-constexpr char kRetryPushbackMs[] = "100";                // as the RetryInfo says
+constexpr char kRetryPushbackMs[] = "100";                // the same delay as in RetryInfo (status.cc)
 
 }  // namespace
 
@@ -21,13 +21,13 @@ Stream::Stream(const StreamHost& host) : leave_at_end_(host.live), host_(host) {
 
 std::shared_ptr<Stream> Stream::Make(const StreamHost& host) {
   auto stream = std::make_shared<Stream>(host);
-  // Last, so that nobody finds a stream of which parts are not there yet.
+  // The stream is added last, so that nobody finds one that is not fully constructed.
   stream->place_ = host.live->Add(stream.get());
   return stream;
 }
 
 Stream::~Stream() {
-  // First, so that nobody finds a stream of which parts are gone.
+  // The stream is removed before its members are destroyed, so that nobody finds a partly destroyed one.
   if (connection_ != nullptr) host_.live->CallOver();
   host_.live->Remove(place_);
 }
@@ -50,8 +50,8 @@ void Stream::HandleArrival() {
   connection_->AddCall();
   host_.live->CallArrived();
   arrived_.store(true);
-  // Armed here because the done tag never comes back for an RPC that did not arrive. It cannot run yet: it comes to
-  // this queue, and this is the queue's only thread.
+  // The done tag is armed here because it never comes back for an RPC that did not arrive. It cannot run before it is
+  // armed, because it comes through this queue, and this is the queue's only thread.
   done_tag_.Arm([self = shared_from_this()](bool) { self->HandleDone(); });
 }
 
@@ -98,7 +98,7 @@ void Stream::HandleRead(bool ok) {
     on_read = std::move(on_read_);
     on_read_ = nullptr;
   }
-  if (!on_read) return;  // its reading was ended
+  if (!on_read) return;  // EndReading has answered the Read
   if (!ok) return on_read(std::nullopt);
   on_read(std::exchange(incoming_, grpc::ByteBuffer()));
 }
@@ -124,7 +124,7 @@ absl::Status Stream::read_error() const {
 }
 
 std::optional<Stream::Progress> Stream::ReadProgress(absl::Time now) {
-  if (!reading_message_) return std::nullopt;  // before the kernel is asked; it may end while it is
+  if (!reading_message_) return std::nullopt;  // saves the system call; checked again below, because reading may end
   const std::optional<int64_t> received = connection_->ReceivedBytes();
   MutexLock lock(mu_);
   if (!reading_message_) return std::nullopt;
@@ -153,7 +153,7 @@ void Stream::Write(grpc::ByteBuffer message, Callback written) {
   {
     MutexLock lock(mu_);
     if (!finish_.has_value() && !done_) {
-      writes_.push_back({message, std::move(written)});  // a reference: ByteBuffer has no move
+      writes_.push_back({message, std::move(written)});  // copies a reference, because ByteBuffer has no move
       written = nullptr;
     }
   }
@@ -218,7 +218,7 @@ void Stream::HandleWritten(Callback written) {
     busy_ = false;
     writing_message_ = false;
   }
-  // The next write goes first: `written` may be slow, or may finish the stream.
+  // The next write starts before `written` runs, which may be slow or may finish the stream.
   Pump();
   if (written) written();
 }
@@ -251,10 +251,10 @@ void Stream::HandleDone() {
     MutexLock lock(mu_);
     done_ = true;
     callback = std::move(on_cancelled_);
-    on_cancelled_ = nullptr;  // it may hold the stream
+    on_cancelled_ = nullptr;  // the callback may hold a reference to the stream
     taken_back = !finish_.has_value();
     lost = cancelled() || (finish_.has_value() && !finish_->ok());
-    // Nobody reads them any more, and there may be many.
+    // Nobody reads the queued messages any more, and there may be many.
     if (cancelled()) dropped.swap(writes_);
   }
   if (lost) connection_->LoseMessage(SteadyNow());

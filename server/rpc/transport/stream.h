@@ -1,9 +1,11 @@
-// One RPC on a completion queue: messages in, messages out, a status. Unary calls are streams of one message each way.
-// In the path: made by Dispatcher when headers arrive, handed to the method's code, which reads, writes and finishes.
-// Ownership: shared; an operation under way holds a reference, so that a handler may forget the stream at any time. It
-// must Finish it, or the caller waits.
-// Threads: Read is called from one thread at a time; everything else is safe from any thread. Callbacks run on the
-// queue's thread with no lock held and must not block it.
+// One RPC on a completion queue: messages in, messages out, a status. A unary call is a stream with one message each
+// way.
+// In the path: the dispatcher makes a Stream for each coming call and hands it to the method's code at the headers;
+// that code reads, writes and finishes.
+// Ownership: shared. An operation in progress holds a reference, so a handler may drop its own at any time; but it must
+// call Finish first, or the caller waits for ever.
+// Threads: Read is called from one thread at a time; everything else is safe from any thread. Callbacks run with no
+// lock held, usually on the queue's thread, and must not block.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_STREAM_H_
 #define NORMD_SERVER_RPC_TRANSPORT_STREAM_H_
 
@@ -28,7 +30,7 @@
 
 namespace normd::rpc {
 
-// What streams need of the server around them. Must outlive them.
+// The parts of the server that streams use. Both must outlive all streams.
 struct StreamHost {
   LiveStreams* live = nullptr;
   ConnectionTable* connections = nullptr;
@@ -40,14 +42,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   using OnRead = absl::AnyInvocable<void(std::optional<grpc::ByteBuffer>)>;
   using Callback = absl::AnyInvocable<void()>;
 
-  // Waits for one RPC; `on_arrival` gets it at its headers, or null when the server shuts down.
+  // Waits for one RPC. `on_arrival` gets its stream at the headers, or null when the server shuts down.
   static void Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const StreamHost& host,
                      OnArrival on_arrival);
 
-  // One that waits for its call, and that `host` knows of.
+  // Makes a stream that waits for its call, and adds it to `host.live`.
   static std::shared_ptr<Stream> Make(const StreamHost& host);
 
-  explicit Stream(const StreamHost& host);  // for Make alone
+  explicit Stream(const StreamHost& host);  // used by Make only
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -55,42 +57,42 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // "/normd.v1.Normalizer/Normalize"
   const std::string& method() const { return context_.method(); }
 
-  // The connection that it came through: never null once it has arrived.
+  // The connection of the call: never null once the call has arrived.
   const ConnectionPtr& connection() const { return connection_; }
-  // "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket: one connection's name while it lasts.
+  // "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket: unique among the connections that are open.
   const std::string& peer() const { return connection_->peer(); }
-  // The same number for the same connection, which others hardly have.
+  // Key for fair queueing: equal for all calls of one connection; other connections almost always differ.
   uint64_t caller() const { return connection_->key(); }
-  // Of the caller, by SteadyNow; InfiniteFuture where it set none.
+  // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
   absl::Time deadline() const;
   // Whether the caller came through a Unix socket.
   bool is_local() const { return connection_->is_unix(); }
-  // How many bytes the caller says that its message has (wire::kMessageBytesKey in its metadata); 0 where it says
-  // nothing.
+  // The size of the message as the caller announced it (wire::kMessageBytesKey in its metadata); 0 if not announced.
   int64_t AnnouncedBytes() const;
 
-  // One message, or nothing when the caller half-closed, was cancelled, sent one over the size limit, or when reading
-  // was ended. `expected_bytes` over 0 says that a message of at most so many bytes is on its way, which must get on;
-  // 0 waits for one as long as it takes. `reserved`: there is room for its bytes already, and its connection does not
-  // answer for them.
-  // REQUIRES: no Read is under way.
+  // Reads one message. `on_read` gets nullopt when the caller half-closed, was cancelled, or sent a message over the
+  // size limit, and when reading was ended. An `expected_bytes` over 0 says that a message of at most this size is on
+  // its way, which must make progress; with 0, the stream waits for a message as long as it takes. `reserved` says that
+  // the bytes are already reserved, so that they do not count as undelivered bytes of the connection. REQUIRES: no
+  // other Read is in progress.
   void Read(OnRead on_read, int64_t expected_bytes = 0, bool reserved = false);
 
-  // Nothing more is read: a Read that waits ends without a message, and so do those to come. A stream that this cuts
-  // short ends with `why`, whatever Finish is told; one that had read all that it wanted does not notice. With
-  // `keep_current` a message that is on its way may still come.
+  // Ends reading: a waiting Read and all later ones end without a message. If that cuts the stream short, it ends with
+  // `why`, whatever status Finish gets; a stream that had read everything it wanted is not affected. With
+  // `keep_current`, a message that is on its way may still arrive.
   void EndReading(absl::Status why, bool keep_current = false);
   // Why reading was cut short; OK if it was not.
   absl::Status read_error() const;
 
-  // Queued behind earlier writes. `written`, if any, runs when the transport has taken the message or never will.
+  // Queues a message behind earlier writes. `written`, if any, runs when the transport has taken the message or never
+  // will.
   void Write(grpc::ByteBuffer message, Callback written = nullptr);
 
-  // What is on its way, for who watches that it gets on. `moved_bytes` is what the connection has carried since the
-  // watch first asked; nothing where that is not known.
+  // The progress of the message that is on its way, for TransferWatch.
   struct Progress {
     absl::Duration elapsed;
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // the most that the message may have
+    // The bytes that the connection has received since the first look at this message; nullopt if that is not known.
     std::optional<int64_t> moved_bytes;
   };
   bool in_progress() const { return reading_message_ || writing_message_; }
@@ -99,26 +101,26 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   bool arrived() const { return arrived_.load(); }
 
-  // The caller took the call back, or opened it against the rules: counted against its connection, which is closed when
-  // that goes on and on.
+  // Counts a call that its caller cancelled, or opened beyond the limit, against the connection, and resets the
+  // connection if there are too many.
   void CountReset(double weight = 1);
 
   // Ends the call as if the caller had gone.
   void Cancel() { context_.TryCancel(); }
 
-  // Tells clients that retry by themselves to wait. REQUIRES: before Finish.
+  // Tells clients that retry automatically how long to wait. REQUIRES: Finish was not called.
   void SetRetryPushback();
 
-  // After the queued writes. Later writes and finishes are dropped.
+  // Ends the call after the queued writes. Later writes and finishes are dropped.
   void Finish(grpc::Status status);
 
-  // Both at once, so that message and status leave in one packet.
+  // Does Write and Finish at once, so that message and status leave in one packet.
   void WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written = nullptr);
 
-  // The caller went away, or the deadline has passed.
+  // Whether the caller is gone, or the deadline has passed.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
-  // Runs once when that happens, at once if it already has. One callback at most for a stream.
+  // Runs `callback` once when the call is cancelled, at once if it already was. A stream takes at most one callback.
   void OnCancelled(Callback callback);
 
  private:
@@ -126,21 +128,21 @@ class Stream : public std::enable_shared_from_this<Stream> {
     grpc::ByteBuffer message;
     Callback written;
   };
-  // A message on its way.
+  // A message that is on its way.
   struct Transfer {
     absl::Time since;
-    int64_t bytes = 0;                      // at most so many
-    std::optional<int64_t> received_bytes;  // of the connection, when it was first looked at
+    int64_t bytes = 0;                      // the most that the message may have
+    std::optional<int64_t> received_bytes;  // of the connection, at the first look at the message
   };
 
   void HandleArrival();
   void HandleDone();
   void HandleRead(bool ok);
-  // Starts the next write or the finish unless one is under way.
+  // Starts the next write or the finish unless one is in progress.
   void Pump();
   void HandleWritten(Callback written);
 
-  const LiveStreams::LeaveAtEnd leave_at_end_;  // first: the server waits until everything below is gone
+  const LiveStreams::LeaveAtEnd leave_at_end_;  // first, so that it outlives the members below; the server waits for it
   const StreamHost host_;
   LiveStreams::Place place_;
   ConnectionPtr connection_;  // constant after the arrival
@@ -148,21 +150,21 @@ class Stream : public std::enable_shared_from_this<Stream> {
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   Tag arrival_tag_, done_tag_, read_tag_, write_tag_;
-  grpc::ByteBuffer incoming_;  // touched by the Read under way alone
+  grpc::ByteBuffer incoming_;  // used only by the Read in progress
   std::atomic<bool> arrived_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> reading_message_{false};
   std::atomic<bool> writing_message_{false};
 
   mutable Mutex mu_;
-  OnRead on_read_ ABSL_GUARDED_BY(mu_);               // of the Read under way
-  Transfer read_ ABSL_GUARDED_BY(mu_);                // while reading_message_
-  Transfer write_ ABSL_GUARDED_BY(mu_);               // while writing_message_
-  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);  // not OK: nothing more is read
-  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // and a Read was to be had after that
+  OnRead on_read_ ABSL_GUARDED_BY(mu_);               // of the Read in progress
+  Transfer read_ ABSL_GUARDED_BY(mu_);                // valid while reading_message_
+  Transfer write_ ABSL_GUARDED_BY(mu_);               // valid while writing_message_
+  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);  // not OK: reading was ended, and why
+  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // a Read was waiting then, or came later
   std::list<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> finish_ ABSL_GUARDED_BY(mu_);
-  bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a write or the finish is under way; stays so after the finish
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a write or the finish is in progress; stays true after the finish
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   Callback on_cancelled_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,6 +1,7 @@
-// What a completion queue carries: one callback for one operation under way.
-// In the path: armed by Stream when it starts an operation, run by the queue's thread when that is over.
-// A tag is armed again only after it ran. Ownership: the callback keeps the stream that holds the tag alive.
+// A tag of a completion queue: the callback of one operation in progress.
+// In the path: Stream arms a tag when it starts an operation, and the queue's thread runs the tag when the operation is
+// over. A tag may be armed again only after it ran.
+// Ownership: the callback keeps the stream alive, which owns the tag. Threads: Arm happens before Run.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TAG_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TAG_H_
 
@@ -15,14 +16,14 @@ class Tag {
  public:
   using Callback = absl::AnyInvocable<void(bool ok)>;
 
-  // The pointer to give to gRPC. REQUIRES: not armed.
+  // Stores `callback` and returns the pointer to give to gRPC. REQUIRES: the tag is not armed.
   void* Arm(Callback callback) {
     callback_ = std::move(callback);
     TsanRelease(this);
     return this;
   }
 
-  // May destroy the tag.
+  // Runs the callback, which may destroy the tag.
   void Run(bool ok) {
     TsanAcquire(this);
     Callback callback = std::move(callback_);

@@ -10,18 +10,18 @@
 namespace normd::rpc {
 namespace {
 
-// A peer on the same host sends 50 MB in this time, which is what the budget may be passed by.
+// A peer on the same host sends 50 MB in this time, so the budget may be exceeded by that much.
 constexpr absl::Duration kInterval = absl::Milliseconds(20);
-// While the budget is nearly spent, whoever does not get on has so much less time.
+// While the budget is nearly spent, the grace is divided by this.
 constexpr int kHaste = 5;
 constexpr absl::Duration kGraceInDrain = absl::Milliseconds(500);
-// A caller may work on a reply before it reads the next one: it has more time than one that sends.
+// A caller may work on a reply before it reads the next one, so it has this many times the grace of one that sends.
 constexpr int kPatienceForReaders = 6;
 // Frame headers and metadata beside a message.
 constexpr int64_t kOverheadBytes = int64_t{1} << 20;
-// What gRPC may hold of a stream beside its messages: its window.
+// The window of a stream, which gRPC may hold beside its messages.
 constexpr int64_t kWindowBytes = int64_t{16} << 20;
-// A process on this host that means well has sent its message by then.
+// An honest process on this host has sent its message within this time.
 constexpr absl::Duration kTimeToSendLocally = absl::Milliseconds(500);
 
 }  // namespace
@@ -79,7 +79,7 @@ int64_t TransferWatch::UndeliveredBytes(Connection& connection, const Streams& s
     const DeliveryAccount::Bounds bytes = connection.UndeliveredBytes(now);
     return short_of_memory ? bytes.at_most : bytes.at_least;
   }
-  // The kernel does not count the bytes of a Unix socket: a message that is late counts as all that it may be.
+  // The kernel does not count the bytes of a Unix socket, so a late message counts with its largest possible size.
   int64_t bytes = 0;
   for (const std::shared_ptr<Stream>& stream : streams) {
     const std::optional<Stream::Progress> read = stream->ReadProgress(now);
@@ -94,7 +94,7 @@ void TransferWatch::EndOversized(const Streams& streams) const {
     if (stream->connection()->open_messages() > 0) by_connection[stream->connection().get()].push_back(stream);
   }
   if (by_connection.empty()) return;
-  // A peer that gives messages up all the time hides others behind them: then what the process has tells.
+  // A peer that keeps abandoning messages can hide other messages behind them; the memory of the process reveals that.
   const bool short_of_memory = ReadPrivateBytes() - bytes_at_start_ > options_.max_growth_bytes;
   int64_t held_bytes = admission_->held_bytes();
   int64_t most_bytes = 0;

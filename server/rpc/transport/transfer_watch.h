@@ -1,6 +1,8 @@
-// Sees to it that messages get on: one that has begun and does not, in either direction, ends its call, and so does one
-// that is far larger than it may be. Without it a peer could hold memory and calls for as long as it likes.
-// In the path: beside the streams. Threads: one of its own; Start and Stop are called from one thread.
+// Watches that messages make progress: a message that has begun and makes none, in either direction, ends its call, and
+// so does one that is far over the size limit. Without the watch, a peer could occupy memory and calls for as long as
+// it likes.
+// In the path: beside the streams.
+// Threads: has one of its own; Start and Stop are called from one thread, Drain from any.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSFER_WATCH_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TRANSFER_WATCH_H_
 
@@ -20,11 +22,11 @@ namespace normd::rpc {
 
 struct TransferLimits {
   absl::Duration grace;          // how long a message may make no progress
-  int64_t bytes_per_second = 0;  // and how fast it must be after that
+  int64_t bytes_per_second = 0;  // the least rate after that
 };
 
-// Whether a message of at most `bytes` that began `elapsed` ago is slower than it may be. `moved_bytes` is what its
-// connection has carried since; without it only the time in all is judged.
+// Whether a message of at most `bytes` that began `elapsed` ago is too slow. `moved_bytes` is the number of bytes that
+// its connection has moved since; without it, only the total time is judged.
 bool IsTooSlow(const TransferLimits& limits, absl::Duration elapsed, int64_t bytes, std::optional<int64_t> moved_bytes);
 
 class TransferWatch {
@@ -32,9 +34,9 @@ class TransferWatch {
   struct Options {
     TransferLimits limits;
     int64_t max_message_bytes = 0;
-    int64_t max_held_bytes = 0;  // of messages that gRPC has not delivered and of those that were admitted, together
-    int64_t max_growth_bytes =
-        0;  // of the process; beyond it doubts about what a connection holds are decided against it
+    int64_t max_held_bytes = 0;  // of undelivered messages in gRPC and admitted requests together
+    // Growth of the process beyond which an uncertain estimate of a connection's bytes is resolved against the peer.
+    int64_t max_growth_bytes = 0;
   };
 
   TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* gate)
@@ -44,21 +46,23 @@ class TransferWatch {
   void Start();
   void Stop();
 
-  // From now on a call whose message makes no progress is not waited for: it ends with UNAVAILABLE.
+  // From now on, a call whose message makes no progress soon ends with UNAVAILABLE.
   void Drain() { draining_ = true; }
 
-  // Looks at all streams once, and at those who wait at the gate. Public for tests.
+  // Looks once at all streams and at the calls that wait in the read limiter. Public for tests.
   void Look();
 
  private:
   using Streams = std::vector<std::shared_ptr<Stream>>;
 
-  // What is allowed now: less patience where the budget is nearly spent.
+  // The limits that apply now; the grace is shorter while the budget is nearly spent or the server drains.
   TransferLimits CurrentLimits() const;
   void EndSlow(const Streams& streams) const;
-  // gRPC 1.51 takes a message whole before it compares its size with the limit, and counts nothing: the connections do.
+  // Ends messages far over the size limit, and those of the greediest connection when all together hold too many bytes.
+  // gRPC 1.51 receives a whole message before it compares the size with the limit and counts no bytes, so the
+  // connections' counts are used.
   void EndOversized(const Streams& streams) const;
-  // What gRPC holds of the messages of `streams`, which are all that one connection has on their way.
+  // The bytes that gRPC holds of the messages of `streams`, which are all streams in progress of one connection.
   static int64_t UndeliveredBytes(Connection& connection, const Streams& streams, bool short_of_memory);
 
   const Options options_;
@@ -67,7 +71,7 @@ class TransferWatch {
   ReadLimiter* const limiter_;
   std::atomic<bool> draining_{false};
 
-  int64_t bytes_at_start_ = 0;  // of the process
+  int64_t bytes_at_start_ = 0;  // private memory of the process at Start
 
   std::optional<PeriodicThread> thread_;
 };

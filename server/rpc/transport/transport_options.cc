@@ -20,9 +20,9 @@ namespace {
 
 constexpr int kSecondMs = 1000;
 
-// Descriptors that connections leave to everything else: listeners, the store, shared memory, and a margin.
+// Descriptors kept free of connections for everything else: listeners, the store, shared memory, and a margin.
 constexpr int64_t kReservedDescriptors = 64;
-// An idle connection costs about 50 KiB of gRPC's memory: more than these are asked for, not had by default.
+// An idle connection costs about 50 KiB of gRPC's memory, so more connections than this need the option.
 constexpr int64_t kDefaultMaxConnections = 8192;
 // A call costs about 15 KiB of gRPC's memory before its message comes.
 constexpr int64_t kBytesPerCall = 16 << 10;
@@ -38,7 +38,7 @@ int64_t DescriptorLimit() {
 
 ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
   const int64_t descriptors = DescriptorLimit();
-  // Of few descriptors a half is left, so that a small limit still serves somebody.
+  // At most half of the descriptors is kept free, so that even a small limit leaves some for connections.
   const int64_t room = std::max<int64_t>(descriptors - std::min(kReservedDescriptors, descriptors / 2), 1);
   const int64_t wanted = options.max_connections > 0 ? options.max_connections : kDefaultMaxConnections;
   ConnectionLimits limits;
@@ -58,32 +58,35 @@ DispatchLimits LimitsOfCalls(const GrpcServerOptions& options) {
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options) {
   return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},
           .max_message_bytes = options.max_message_bytes,
-          // The budget, what waits at the read gate, and the windows of a few streams.
+          // The budget, the messages that wait in the read limiter, and the windows of a few streams.
           .max_held_bytes = options.max_in_flight_bytes / 4 * 7 + (int64_t{24} << 20),
-          // With what the server has before its first call, a little less than twice the budget and 64 MiB.
+          // With the memory that the server has before its first call, a little less than twice the budget and 64 MiB.
           .max_growth_bytes = options.max_in_flight_bytes * 2 + (int64_t{16} << 20)};
 }
 
 void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetMaxSendMessageSize(-1);
-  // No grpc::ResourceQuota: once one is exceeded, gRPC 1.51 wakes its reclaimer on whatever thread gives a slice back,
-  // and on one of ours, which has none of gRPC's own context, that is a null pointer. The transfer watch bounds memory.
+  // grpc::ResourceQuota is not used: once a quota is exceeded, gRPC 1.51 wakes its reclaimer on whatever thread
+  // releases a slice, and on our threads, which lack gRPC's context, that dereferences a null pointer. The transfer
+  // watch bounds memory instead.
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ConcurrentStreams(options));
-  // A connection reads into a block of this size, which lives as long as any message of which a part lies in it. gRPC's
-  // own limit is 4 MiB: 64 connections with 512 calls of 1 MiB in flight held 1.1 GiB with that, 0.4 GiB with this, and
-  // no message was slower.
+  // A connection reads into a block of this size, which lives as long as any message with a part in the block. With 64
+  // connections and 512 calls of 1 MiB in flight, memory was 1.1 GiB with gRPC's own limit of 4 MiB and 0.4 GiB with
+  // this one, and no message was slower.
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 256 << 10);
-  // Tensors hardly compress, and a small message must not become a large one: compressed requests are refused.
+  // Compressed requests are refused, because tensors hardly compress, and a small message must not expand to a large
+  // one.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  // Finds dead peers in minutes; lets clients behind idle-closing middleboxes ping, but not flood.
+  // These find dead peers within minutes, and let clients behind middleboxes that close idle connections ping, but not
+  // flood.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 120 * kSecondMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * kSecondMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // The accept loop has seen the client's half of the set-up; this bounds what is left of it.
+  // The accept loop has seen the client's half of the set-up; this option bounds the rest.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(options.setup_timeout)));
   if (options.max_connection_age < absl::Hours(24 * 20)) {

@@ -1,5 +1,5 @@
-// What the options mean for each part of the transport: gRPC's own limits, connections, calls and transfers.
-// In the path: when a server is made. Pure functions, but for SetTransportLimits.
+// Translates the options into the limits of each part of the transport: connections, calls, transfers, and gRPC's own.
+// In the path: used once, when a server is made. Threads: pure functions, except SetTransportLimits.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_OPTIONS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_OPTIONS_H_
 
@@ -16,7 +16,8 @@ ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options);
 DispatchLimits LimitsOfCalls(const GrpcServerOptions& options);
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options);
 
-// Memory, message, metadata and stream limits, keepalive, age, no compression.
+// Sets gRPC's own limits: sizes of messages and metadata, streams, read chunks, keepalive, age, set-up time; and turns
+// compression off.
 void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder);
 
 }  // namespace normd::rpc
