@@ -37,7 +37,7 @@ class GrpcServer {
   // The stats of the queues. `longest_callback` is the longest since the last call of this method.
   QueueStats TakeQueueStats();
 
-  // Sets what health answers and tells its watchers, for "" and for every service. Requests are served either way.
+  // Sets what health answers and tells its watchers (see HealthService). Requests are served either way.
   void SetServing(bool serving);
 
   // Takes no more connections, refuses new calls with UNAVAILABLE, ends each stream when it has answered what it had

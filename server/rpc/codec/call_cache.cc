@@ -33,7 +33,7 @@ std::shared_ptr<const RememberedCall> CallCache::Find(std::string_view key) {
 
 void CallCache::Put(std::string key, std::shared_ptr<const RememberedCall> call) {
   if (key.size() > kMaxKeyBytes) return;
-  Recent::Entries dropped;  // freed without the lock, as what is replaced
+  Recent::Entries dropped;  // destroyed after the lock is released, as is the replaced call
   MutexLock lock(mu_);
   dropped = recent_.Insert(std::move(key), &call, 1);
 }

@@ -1,7 +1,8 @@
-// Calls that came before: a request whose bytes, without those of its tensors, are known needs no parsing, planning and
-// encoding, only its tensors, its kernel, and a reply with the same beginning.
-// In the path: CallDecoder asks it before the parser, and the answer to a call that it did not know fills it. Calls of
-// every transport share it. Threads: safe from any thread; what it holds is immutable.
+// The cache of calls seen before, keyed by a request's bytes without those of its tensors. A cached call is neither
+// parsed nor planned again, and its reply begins with the same bytes: only its tensors and the kernel's work are new.
+// In the path: CallDecoder looks a request up before it parses; the answer to an unknown call fills the cache. Unary
+// calls, batch items and stream items share it.
+// Threads: safe from any thread; the entries are immutable.
 #ifndef NORMD_SERVER_RPC_CODEC_CALL_CACHE_H_
 #define NORMD_SERVER_RPC_CODEC_CALL_CACHE_H_
 
@@ -24,41 +25,44 @@ enum class TensorField : uint8_t { kX, kWeight, kBias, kRunningMean, kRunningVar
 TensorView& ViewOf(Call& call, TensorField field);
 
 struct RememberedCall {
-  // Which block of the message a tensor's bytes are.
+  // The block of the message that has a tensor's bytes.
   struct Slot {
     TensorField field;
     uint32_t block;
     int64_t size_bytes;
   };
 
-  Call pattern;  // prepared; the tensors of `slots` have no bytes, others have those of `defaults`
-  // The defaults of a stream that the call is under; null where it is under none. Once they are gone, so is the call.
+  Call pattern;  // prepared; the tensors of `slots` have no bytes, the others have those of `defaults`
+  // The stream defaults under which the call was decoded; null if there were none. The entry is useless once they are
+  // gone.
   std::weak_ptr<const void> defaults;
   absl::InlinedVector<Slot, 3> slots;
   bool want_timings = false;
-  std::string_view norm_method;  // of a spec; "" for a session
-  // A reply up to the bytes of y, its last ones, while the session has this version (0 without one). Empty: the replies
-  // to this call are not of that form.
+  std::string_view norm_method;  // the spec's method; "" for a session
+  // The bytes of the reply before those of y, which end the reply. Valid while the session has `session_version` (0
+  // without a session). Empty when the replies to this call do not have this form.
   std::string reply_head;
   uint64_t session_version = 0;
 };
 
 class CallCache {
  public:
-  // Of a request's bytes without its tensors', and what may be before them; longer ones are rare, and not kept.
+  // The longest key: a request's bytes without those of its tensors, and a prefix. Longer keys are rare and not cached.
   static constexpr size_t kMaxKeyBytes = 512;
 
-  // Keeps the `max_calls` that were asked for last, some kilobytes each.
+  // Keeps the `max_calls` most recently used calls, of some kilobytes each.
   explicit CallCache(size_t max_calls) : recent_(static_cast<int64_t>(max_calls)) {}
 
+  // The call of `key`, or null.
   std::shared_ptr<const RememberedCall> Find(std::string_view key);
+  // Adds or replaces the call of `key`; ignores keys over kMaxKeyBytes.
   void Put(std::string key, std::shared_ptr<const RememberedCall> call);
 
  private:
   using Recent = Lru<std::string, std::shared_ptr<const RememberedCall>>;
 
   Mutex mu_;
-  Recent recent_ ABSL_GUARDED_BY(mu_);  // each costs 1
+  Recent recent_ ABSL_GUARDED_BY(mu_);  // each entry has a cost of 1
 };
 
 }  // namespace normd::rpc

@@ -17,10 +17,11 @@
 namespace normd::rpc {
 namespace {
 
-// Items times pieces of the message: more are parsed as a whole.
+// The largest product of a batch's items and the message's slices for decoding item by item, because finding each item
+// walks the slices. Larger batches are parsed as a whole.
 constexpr size_t kMaxItemsTimesPieces = size_t{1} << 18;
 
-// What a known call borrows from.
+// Owns the memory from which a remembered call borrows.
 struct RememberedCallOwner {
   RememberedCallOwner(Reservation reservation, std::shared_ptr<const void> more)
       : memory(std::move(reservation)), defaults(std::move(more)) {}
@@ -29,7 +30,7 @@ struct RememberedCallOwner {
   const std::shared_ptr<const void> defaults;
 };
 
-// What an item of a batch that was not known borrows from.
+// Owns the memory from which a newly parsed item of a batch borrows.
 struct ItemOwner {
   TensorSource tensors;
   std::shared_ptr<google::protobuf::Arena> arena;
@@ -39,7 +40,7 @@ bool IsItem(const wire::TopField& field) {
   return field.number == v1::BatchNormalizeRequest::kItemsFieldNumber && field.type == wire::WireType::kDelimited;
 }
 
-// Calls `visit(field, tensor)` for each tensor that the request has.
+// Calls `visit(field, tensor)` for each tensor of the request.
 template <typename Visit>
 void ForEachTensor(const v1::NormalizeRequest& request, Visit visit) {
   if (request.has_x()) visit(TensorField::kX, request.x());
@@ -57,7 +58,7 @@ void ForEachTensor(const v1::ComputeMomentsRequest& request, Visit visit) {
   if (request.has_mask()) visit(TensorField::kMask, request.mask());
 }
 
-// Whether a call with the same bytes, tensors apart, is the same call, and may come again.
+// Whether a request with the same bytes, apart from tensors, always means the same call and is likely to come again.
 bool IsFixed(const Call& call) {
   return !HasSharedOutputs(call) && !call.validate_only && !call.step.has_value() && !call.expected_version.has_value();
 }
@@ -71,7 +72,7 @@ CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Re
   if (key.empty() || !IsFixed(call)) return {};
   auto remembered = std::make_shared<RememberedCall>();
   remembered->pattern = call;
-  if (std::holds_alternative<NormSpec>(call.target)) remembered->pattern.target = NormSpec();  // the plan has it
+  if (std::holds_alternative<NormSpec>(call.target)) remembered->pattern.target = NormSpec();  // the plan has the spec
   bool in_blocks = true;
   ForEachTensor(request, [&](TensorField field, const v1::Tensor& tensor) {
     TensorView& view = ViewOf(remembered->pattern, field);
@@ -88,7 +89,7 @@ CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Re
   return {std::move(cache), std::move(key), std::move(remembered)};
 }
 
-// Takes what was decoded of a parsed request.
+// Fills `received` from a parsed request and the result of decoding it.
 template <typename Request>
 absl::Status Take(const std::shared_ptr<CallCache>& cache, std::string key, const Parsed<Request>& request,
                   absl::StatusOr<Call> call, ReceivedCall* received) {
@@ -109,7 +110,7 @@ absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& requ
   return DecodeComputeMoments({request.message, request.tensors});
 }
 
-// One request, known or not.
+// Decodes one request, from the cache or with the parser.
 template <typename Request>
 absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteContext& context, const Stream& stream,
                        const grpc::ByteBuffer& bytes, Reservation reservation, Observation& observation,
@@ -134,7 +135,8 @@ absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
                          ServerReason("TOO_MANY_ITEMS"));
 }
 
-// Whether the beginning of the reply is that of every such call: of several devices another one may have run this one.
+// Whether the call ran on the planned device and kernel, so that its reply begins like that of every such call. With
+// several devices, another one may have run it.
 bool RanAsPlanned(const CallReply& reply, const PreparedCall& prepared) {
   const Applied& planned = prepared.applied;
   return reply.applied.device == planned.device && reply.applied.device_fallback == planned.device_fallback &&
@@ -152,7 +154,7 @@ bool CachedCall::HasHeadOf(const CallReply& reply) const {
 WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
                                     std::vector<Buffer>* chunked) {
   if (chunked == nullptr && HasHeadOf(reply)) {
-    // No phase of encoding: to time it would take longer.
+    // The phase of encoding is not timed, because reading the clock would take longer than encoding.
     NoteReply(reply, observation.record());
     WireBody body;
     body.Append(remembered_->reply_head);
@@ -162,7 +164,7 @@ WireBody CachedCall::EncodeResponse(CallReply reply, bool want_timings, Observat
   const std::shared_ptr<const PreparedCall> prepared = reply.prepared;
   const uint64_t version = reply.applied.session_version;
   const bool as_planned = prepared != nullptr && RanAsPlanned(reply, *prepared);
-  // A step says whether it was applied, which is another thing each time.
+  // The reply to a step says whether the step was applied, so it differs each time.
   const bool repeats =
       chunked == nullptr && !want_timings && as_planned && !prepared->commits && reply.outputs.size() == 1;
   WireBody body = EncodeNormalizeResponse(std::move(reply), want_timings, observation, chunked);
@@ -186,7 +188,7 @@ void CachedCall::Remember(const std::shared_ptr<const PreparedCall>& prepared, s
 void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call) {
   call->caller = stream->caller();
   call->deadline = stream->deadline();
-  // It is done before anybody would ask whether its caller has gone, and reads no shared memory.
+  // Such a call is done before anything would check for cancellation, and it reads no shared memory.
   if (alone && RunsAtOnce(*call)) return;
   call->cancelled = [stream] { return stream->cancelled(); };
   call->validate_inputs = [tensors] { return tensors->CheckRegions(); };
@@ -209,7 +211,7 @@ bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix,
   if (remembered == nullptr || remembered->defaults.lock() != defaults) return false;
   std::vector<wire::Block>& blocks = message.split->blocks;
   for (const RememberedCall::Slot& slot : remembered->slots) {
-    // A tensor whose bytes do not fit its shape is the parser's to refuse.
+    // A tensor whose size differs goes to the parser, which reports the error.
     if (slot.block >= blocks.size() || static_cast<int64_t>(blocks[slot.block].size_bytes) != slot.size_bytes) {
       return false;
     }
@@ -243,7 +245,7 @@ std::string KeyOf(const ReceivedMessage& message, std::string_view prefix) {
 
 std::string CallDecoder::NewKeyPrefix() {
   const uint64_t number = prefixes_.fetch_add(1, std::memory_order_relaxed);
-  std::string prefix(1, '\0');  // no tag of a field
+  std::string prefix(1, '\0');  // a zero byte is no field's tag, so no request begins with it
   prefix.append(reinterpret_cast<const char*>(&number), sizeof(number));
   return prefix;
 }
@@ -294,13 +296,13 @@ bool CallDecoder::DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& r
   if (!std::all_of(fields->begin(), fields->end(), &IsItem)) return false;
   ReceivedBatch items;
   items.items.resize(fields->size());
-  const auto arena = std::make_shared<google::protobuf::Arena>();  // of those that are not known
+  const auto arena = std::make_shared<google::protobuf::Arena>();  // for the items that are parsed
   int64_t metadata_bytes = 0;
   for (size_t i = 0; i < fields->size(); ++i) {
     ReceivedMessage message = ReceivePart(received, (*fields)[i].bytes, wire::kNormalizeRequest);
     if (!message.split.has_value()) return false;
     metadata_bytes += static_cast<int64_t>(message.split->metadata.size());
-    if (metadata_bytes > kMaxElements) return false;  // there may be too many elements in all
+    if (metadata_bytes > kMaxElements) return false;  // the batch may have too many elements; the parser counts them
     std::optional<absl::Status> status = DecodeItem(std::move(message), stream, arena, &items.items[i]);
     if (!status.has_value()) return false;
     items.statuses.push_back(*std::move(status));
@@ -315,7 +317,7 @@ bool CallDecoder::DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& r
 std::optional<absl::Status> CallDecoder::DecodeItem(ReceivedMessage message, const Stream& stream,
                                                     const std::shared_ptr<google::protobuf::Arena>& arena,
                                                     ReceivedCall* received) {
-  Reservation none;  // all of the batch has one
+  Reservation none;  // the batch as a whole has the reservation
   if (Recognise(normalize_, {}, message, none, context_->buffers, nullptr, received)) return absl::OkStatus();
   std::string key = KeyOf(message);
   auto owner = std::make_shared<ItemOwner>();

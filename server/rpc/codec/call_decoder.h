@@ -1,7 +1,7 @@
-// Requests as they were received -> calls, by what is known of calls before or by the parser; and what the answer to a
-// call tells for the next one like it.
-// In the path: between the transport's bytes and Engine::Submit, for every transport. Threads: a CallDecoder is safe
-// from any thread; a ReceivedCall belongs to one at a time.
+// Turns received requests into calls, from the call cache or with the parser, and stores in the call cache what the
+// answer to a call reveals.
+// In the path: between the transport's bytes and Engine::Submit, for unary calls, batches and streams.
+// Threads: a CallDecoder is safe from any thread; a ReceivedCall is used by one thread at a time.
 #ifndef NORMD_SERVER_RPC_CODEC_CALL_DECODER_H_
 #define NORMD_SERVER_RPC_CODEC_CALL_DECODER_H_
 
@@ -24,18 +24,20 @@
 
 namespace normd::rpc {
 
-// A call's place in the cache: what is known of it, and how its answer makes it known. Empty: it cannot be.
+// The place of a call in the cache: the remembered call, and the way to remember it once it is answered. A
+// default-constructed CachedCall is for a call that cannot be cached.
 class CachedCall {
  public:
   CachedCall() = default;
-  // `known` is the cache's, or what would be if the call were answered, not `prepared` yet.
+  // `remembered` is the cache's entry, or a new one whose pattern is not prepared yet and that the cache gets once the
+  // call is answered.
   CachedCall(std::shared_ptr<CallCache> cache, std::string key, std::shared_ptr<const RememberedCall> remembered)
       : cache_(std::move(cache)), key_(std::move(key)), remembered_(std::move(remembered)) {}
 
-  // As EncodeNormalizeResponse, which it calls unless the beginning of the reply is known.
+  // Encodes the reply from its remembered beginning, or else with EncodeNormalizeResponse, and remembers the call.
   WireBody EncodeResponse(CallReply reply, bool want_timings, Observation& observation,
                           std::vector<Buffer>* chunked = nullptr);
-  // The reply goes out in another form: keeps what was prepared.
+  // Remembers the prepared call only; for replies that are encoded in another form.
   void Remember(const CallReply& reply) { Remember(reply.prepared, {}, 0); }
 
  private:
@@ -48,26 +50,28 @@ class CachedCall {
   std::shared_ptr<const RememberedCall> remembered_;
 };
 
-// A call as it came, and what belongs to it until it is answered.
+// A call as received, with everything that belongs to it until it is answered.
 struct ReceivedCall {
-  Call call;  // owns what it borrows; AskFor and TakeRoomOf give it what else it needs to be submitted
+  Call call;  // `call.owner` keeps the members below alive; AskFor and TakeRoomOf complete the call for Engine::Submit
   TensorSource* tensors = nullptr;
   RequestMemory* memory = nullptr;
   CachedCall cached;
   bool want_timings = false;
-  std::string_view norm_method;  // of a known call's spec; "" for a session
+  std::string_view norm_method;  // of a remembered call's spec; "" for a session
 };
 
-// Says who asks, and until when: the caller of `stream`. `alone`: the call is submitted by itself.
+// Sets the request context of `call`: the caller of `stream`, its deadline, its cancellation, and the check of its
+// shared memory. `alone` says that the call is submitted by itself and not in a batch.
 void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call);
-// What the call makes is counted with `received->memory`. Whoever submits it keeps the stream until it is done.
+// Makes the call reserve memory for its outputs and scratch from `received->memory`. The code that submits the call
+// must keep the stream alive until the call is done.
 void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received);
 
-// The items of a batch, in its order. One whose status is not OK has no call.
+// The items of a batch, in the order of the request. An item whose status is not OK has no call.
 struct ReceivedBatch {
   std::vector<ReceivedCall> items;
   std::vector<absl::Status> statuses;
-  std::shared_ptr<const void> owner;  // of the room for all
+  std::shared_ptr<const void> owner;  // of the memory reserved for all items
 };
 
 class CallDecoder {
@@ -75,25 +79,28 @@ class CallDecoder {
   // `context` must outlive it.
   explicit CallDecoder(const RouteContext* context) : context_(context) {}
 
-  // Note the method and the end of decoding in `observation`.
+  // Decode one request into `*received`, and record the method and the time of decoding in `observation`. Errors are
+  // those of the parser and of decode_call.h. Tensors borrow from `received->call.owner`.
   absl::Status DecodeNormalize(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
                                Observation& observation, ReceivedCall* received);
   absl::Status DecodeComputeMoments(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
                                     Observation& observation, ReceivedCall* received);
-  // An error: the message is not one of at most `max_items` items. Notes how many items there are.
+  // Decodes the items of a batch, each with a status of its own, and records their number in `observation`. Returns an
+  // error when the bytes are not a BatchNormalizeRequest with at most `max_items` items.
   absl::Status DecodeBatch(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
                            int64_t max_items, Observation& observation, ReceivedBatch* batch);
 
+  // The cache of Normalize calls, which the reader of streams shares.
   const std::shared_ptr<CallCache>& cache() const { return normalize_; }
-  // For the keys of calls under the defaults of a stream: another one each time, and no request begins so.
+  // A new prefix for the keys of calls under a stream's defaults. Each is unique, and no request begins with one.
   std::string NewKeyPrefix();
 
  private:
-  // False where the message is not made of items alone, or one of them is not what a serialiser writes: then the parser
-  // judges the whole, and `reservation` is as it was.
+  // Returns false, leaving `reservation` as it was, when the message has other fields than items, or an item is not in
+  // the form that serialisers write: then the parser must read the whole message.
   bool DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& reservation, const Stream& stream, size_t max_items,
                         ReceivedBatch* batch);
-  // Nothing: the parser refuses it.
+  // The status of decoding one item; nullopt when the parser rejects its bytes.
   std::optional<absl::Status> DecodeItem(ReceivedMessage message, const Stream& stream,
                                          const std::shared_ptr<google::protobuf::Arena>& arena, ReceivedCall* received);
 
@@ -103,19 +110,21 @@ class CallDecoder {
   const std::shared_ptr<CallCache> moments_ = std::make_shared<CallCache>(256);
 };
 
-// The pieces of which the above and the reader of streams are made:
+// The functions below are shared by CallDecoder and the reader of streams.
 
-// The bytes by which a request is recognised, after `prefix`; empty where they are too many.
+// The cache key of a request: `prefix` and the message's bytes without those of its tensors. Empty when the key would
+// be too long.
 std::string KeyOf(const ReceivedMessage& message, std::string_view prefix = {});
 
-// Makes `received` of a call that `cache` knows by its KeyOf and the tensors of `message`. False: it knows none, and
-// `message` and `reservation` are as they were. The call borrows from `defaults`, too, unless they are null.
+// If `cache` has a call with the message's KeyOf, fills `received` from that call and the tensors of `message`.
+// Otherwise returns false and leaves `message` and `reservation` as they were. The call also borrows from `defaults`,
+// if not null.
 bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix, ReceivedMessage& message,
                Reservation& reservation, BufferPool* buffers, std::shared_ptr<const void> defaults,
                ReceivedCall* received);
 
-// The place for `call`, decoded from `request` over `defaults` (or null), under `key`; an empty one where another call
-// with the same key may differ.
+// The place in `cache`, under `key`, of `call`, which was decoded from `request` and `defaults` (which may be null).
+// Empty when another call with the same key could differ from this one.
 CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::NormalizeRequest& request,
                    const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call);
 

@@ -1,5 +1,6 @@
-// Which memory the tensors of a request may use: pooled blocks, and shared memory where the caller may name it.
-// In the path: asked by whoever parses a request, before its tensors are resolved. Pure functions.
+// Decides which memory the tensors of a request may use: pooled blocks, and shared memory if the caller may name it.
+// In the path: called after a request is parsed and before its tensors are resolved.
+// Threads: the functions keep no state of their own.
 #ifndef NORMD_SERVER_RPC_CODEC_CALL_MEMORY_H_
 #define NORMD_SERVER_RPC_CODEC_CALL_MEMORY_H_
 
@@ -8,9 +9,9 @@
 
 namespace normd::rpc {
 
-// What a caller of `stream` may name.
+// The shared memory that the caller of `stream` may name, or the reason why there is none.
 TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream);
-// What `tensors` of a call on `stream` may use: pooled blocks, and shared memory.
+// Gives `tensors`, of a call on `stream`, the buffer pool and the shared memory that they may use.
 void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource* tensors);
 
 }  // namespace normd::rpc

@@ -13,8 +13,8 @@
 namespace normd::rpc {
 namespace {
 
-// Smaller chunks are copied together: a slice and what keeps it take some hundred bytes, so that a tensor in chunks of
-// a byte would hold many times the memory that was reserved for it.
+// Smaller chunks are copied into common blocks, because a slice with its bookkeeping takes some hundred bytes, so that
+// a tensor in chunks of one byte would take many times the memory that was reserved for it.
 constexpr int64_t kMinKeptBytes = 16 << 10;
 constexpr size_t kSmallBlockBytes = 64 << 10;
 
@@ -34,7 +34,7 @@ uint32_t CrcOf(const std::vector<grpc::Slice>& slices) {
   return crc;
 }
 
-// What was put aside becomes a piece like the others.
+// Turns the copies of small chunks into a piece like the others.
 void FlushSmall(std::string* small, std::vector<ReceivedBytes>* pieces) {
   if (small->empty()) return;
   pieces->emplace_back(std::vector<grpc::Slice>{grpc::Slice(small->data(), small->size())});

@@ -1,7 +1,7 @@
-// The tensors of one call that come in chunks, while they come: every chunk is checked, and its bytes are kept as gRPC
-// received them, or put in place where a tensor is needed in one piece.
-// In the path: between a stream's reader and the call's TensorSource, once the call itself was judged.
-// Threads: thread-compatible; one reader uses it. Ownership: it keeps what has come until MoveTo.
+// Receives the tensors of one call that travel in chunks: checks every chunk, and keeps its bytes in gRPC's slices, or
+// copies them into one block if the tensor must be contiguous.
+// In the path: between a stream's reader and the call's TensorSource, after the call itself was validated.
+// Ownership: owns the received bytes until MoveTo. Threads: thread-compatible; one reader uses it.
 #ifndef NORMD_SERVER_RPC_CODEC_CHUNK_RECEIVER_H_
 #define NORMD_SERVER_RPC_CODEC_CHUNK_RECEIVER_H_
 
@@ -18,29 +18,31 @@
 
 namespace normd::rpc {
 
-// A tensor that comes in chunks.
+// A tensor that travels in chunks.
 struct ChunkedTensor {
   std::string_view field;  // "x"
   int64_t size_bytes = 0;
-  bool in_one_piece = false;  // as it is needed
+  bool in_one_piece = false;  // whether the tensor must be contiguous
 };
 
-// Those of `call`, in the order in which they come. INVALID_ARGUMENT for one of more than `max_tensor_bytes`.
+// The chunked tensors of `call`, in the order in which their chunks come. Returns INVALID_ARGUMENT for a tensor of more
+// than `max_tensor_bytes`.
 absl::StatusOr<std::vector<ChunkedTensor>> FindChunkedTensors(const v1::NormalizeRequest& call,
                                                               int64_t max_tensor_bytes);
 
 class ChunkReceiver {
  public:
-  // For the call with this `sequence`. REQUIRES: there are tensors. `buffers` may be null: malloc.
+  // Receives `tensors` of the call with this `sequence`. `buffers` may be null, which means malloc.
+  // REQUIRES: `tensors` is not empty.
   ChunkReceiver(uint64_t sequence, const std::vector<ChunkedTensor>& tensors, BufferPool* buffers);
 
-  // The next chunk, out of `message`. INVALID_ARGUMENT naming "sequence" or a field of "chunk": it does not go on where
-  // the one before ended, and none can any more.
+  // Takes the next chunk; `message` has its bytes. Returns INVALID_ARGUMENT, naming "sequence" or a field of "chunk",
+  // for a chunk that is wrong or not the next one; after that the call cannot be completed.
   absl::Status Take(const v1::StreamRequest& request, const TensorSource& message);
   bool complete() const { return current_ == tensors_.size(); }
-  // What to say of a call that is not completed.
+  // The error for a call whose chunks did not all come.
   absl::Status IncompleteError() const;
-  // REQUIRES: complete().
+  // Passes the received tensors on to `tensors`. REQUIRES: complete().
   void MoveTo(TensorSource* tensors);
 
  private:
@@ -48,8 +50,8 @@ class ChunkReceiver {
     ChunkedTensor tensor;
     int64_t received_bytes = 0;
     std::vector<ReceivedBytes> pieces;
-    std::string small;  // bytes after the pieces, of small chunks
-    Buffer contiguous;  // instead of both
+    std::string small;  // copies of small chunks, following `pieces`
+    Buffer contiguous;    // used instead of both if the tensor must be contiguous
   };
 
   absl::Status Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const;

@@ -12,8 +12,8 @@
 namespace normd::rpc {
 namespace {
 
-// Ordinary stubs refuse messages over 4 MiB, and a slow reader holds a few of these in gRPC; smaller ones would pay the
-// tens of microseconds that a message costs more often than the bytes themselves take.
+// Ordinary stubs refuse messages over 4 MiB, and gRPC buffers a few chunks for a slow reader. With smaller chunks, the
+// tens of microseconds that each message costs would outweigh the time of the bytes themselves.
 constexpr size_t kSentChunkBytes = size_t{1} << 20;
 
 uint32_t CrcOf(const grpc::Slice& data) {
@@ -36,7 +36,7 @@ std::optional<grpc::ByteBuffer> ChunkSender::Next() {
   const bool last = end == output.size();
   grpc::Slice data = output.sub(offset_, end);
   const ChunkPlace place = {static_cast<int64_t>(offset_), last, CrcOf(data)};
-  // The block is freed by whoever drops the last part of it, on any thread.
+  // Any thread may drop the last reference to a part of the block, and so free the block.
   TsanRelease(const_cast<uint8_t*>(output.begin()));
   offset_ = last ? 0 : end;
   if (last) {

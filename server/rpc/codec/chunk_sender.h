@@ -1,6 +1,6 @@
-// The outputs of one call on their way back in chunks, each a part of its output block that is passed to gRPC without a
-// copy. In the path: after the call's reply; the stream takes a message when it has written the one before.
-// Threads: thread-compatible. Ownership: a block lives until the sender and gRPC are done with it.
+// Sends the outputs of one call in chunks. Each chunk is a part of its output's block, passed to gRPC without a copy.
+// In the path: after the call's reply; the stream takes the next message when it has written the one before.
+// Ownership: an output's block lives until the sender and gRPC are done with it. Threads: thread-compatible.
 #ifndef NORMD_SERVER_RPC_CODEC_CHUNK_SENDER_H_
 #define NORMD_SERVER_RPC_CODEC_CHUNK_SENDER_H_
 
@@ -16,17 +16,17 @@ namespace normd::rpc {
 
 class ChunkSender {
  public:
-  // For the call with this `sequence`, its outputs in order; one without bytes has one chunk, too.
+  // Sends `outputs`, in order, of the call with this `sequence`. An output without bytes also has one chunk.
   ChunkSender(uint64_t sequence, std::vector<Buffer> outputs);
 
-  // The next StreamResponse; nothing after the last.
+  // The next StreamResponse; nullopt after the last.
   std::optional<grpc::ByteBuffer> Next();
-  // Of all outputs.
+  // The size of all outputs together.
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
   const uint64_t sequence_;
-  std::vector<grpc::Slice> outputs_;  // those sent are empty
+  std::vector<grpc::Slice> outputs_;  // outputs already sent are empty
   int64_t size_bytes_ = 0;
   size_t current_ = 0;
   size_t offset_ = 0;

@@ -20,7 +20,7 @@ constexpr std::string_view kSessionPrefix = "sessions/";
 
 using Request = WithTensors<v1::NormalizeRequest>;
 
-// A request over defaults: each accessor gives the message whose field counts.
+// A request over defaults. Each accessor returns the one of the two that provides the field.
 class Layered {
  public:
   Layered(const Request& own, const Request& defaults) : own_(own), defaults_(defaults) {
@@ -38,7 +38,7 @@ class Layered {
   Request defaults_;
 };
 
-// One of an enum of ours from the wire's number, 0 being the default.
+// Decodes an enum from its wire number; 0 leaves `value` at its default.
 template <typename Enum>
 absl::Status DecodeEnum(int wire, Enum last, const char* field, Enum& value) {
   if (wire < 0 || wire > static_cast<int>(last)) return UnknownEnumError(field, wire);
@@ -90,7 +90,7 @@ absl::Status DecodeResidual(const Request& request, Call& call) {
 
 absl::Status DecodeOutputs(const Request& from, Call& call) {
   const v1::NormalizeRequest& request = *from.message;
-  std::bitset<8> seen;  // a request must not multiply its reply by naming an output a million times
+  std::bitset<8> seen;  // keeps a request from multiplying its reply by naming an output many times
   for (int i = 0; i < request.outputs_size(); ++i) {
     const int kind = request.outputs(i).kind();
     const std::string field = absl::StrCat("outputs[", i, "].kind");
@@ -127,7 +127,7 @@ absl::Status DecodeMaxStaleness(const v1::NormalizeRequest& request, Call& call)
   return absl::OkStatus();
 }
 
-// Everything but x.
+// Decodes everything except x.
 absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
   const v1::NormalizeRequest& own = request.own();
   Call call;
@@ -178,7 +178,7 @@ absl::Status CheckDefaults(Request request) {
   if (request.message->target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
     return DecodeAttributes(Layered(request, {})).status();
   }
-  // Each call brings its own target: any spec serves to check the rest.
+  // Each call brings its own target, so any spec serves to check the rest.
   v1::NormalizeRequest any_spec;
   any_spec.mutable_spec()->mutable_rms_norm();
   return DecodeAttributes(Layered(request, {&any_spec, request.tensors})).status();
@@ -193,7 +193,7 @@ absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest>
   }
   if (!request.has_x()) return MissingError("x", "a tensor");
   NORMD_ASSIGN_OR_RETURN(call.x, DecodeScatteredTensor(request.x(), "x", from.tensors));
-  call.mode = Mode::kTraining;  // the batch's own statistics, also of methods that have running ones
+  call.mode = Mode::kTraining;  // uses the batch's own statistics, even for methods that have running ones
   call.outputs = {OutputKind::kMoments};
   call.moments_only = true;
   return call;

@@ -1,6 +1,7 @@
-// NormalizeRequest, ComputeMomentsRequest -> Call.
-// In the path: between the parsed message and Engine::Submit. Field paths of errors are relative to the message; what
-// only the plan can judge (shapes against the spec, lengths of parameters) is left to the engine. Pure functions.
+// Decodes NormalizeRequest and ComputeMomentsRequest into Call.
+// In the path: between the parsed message and Engine::Submit. Errors are INVALID_ARGUMENT, with field paths relative to
+// the message. The engine checks what only the plan can check: shapes against the spec, and lengths of parameters.
+// Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_CODEC_DECODE_CALL_H_
 #define NORMD_SERVER_RPC_CODEC_DECODE_CALL_H_
 
@@ -14,31 +15,31 @@
 
 namespace normd::rpc {
 
-// A message and where its tensors are. Both outlive what is decoded from them.
+// A message and the source of its tensors. Both must outlive everything decoded from them.
 template <typename Message>
 struct WithTensors {
   const Message* message = nullptr;
   TensorSource* tensors = nullptr;
 };
 
-// The call borrows the bytes of `request` and of `defaults`; whoever submits it gives it an owner of both. `defaults`
-// (its message may be null) fills the fields that `request` does not set; parameters belong to the spec: a request that
-// names its own target does without those of the defaults.
+// Decodes a call. `defaults`, whose message may be null, fills the fields that `request` does not set. Parameters
+// belong to the target, so a request that names its own target does not use the defaults' parameters. The call borrows
+// the bytes of both; the code that submits the call sets an owner of both.
 absl::StatusOr<Call> DecodeCall(WithTensors<v1::NormalizeRequest> request, WithTensors<v1::NormalizeRequest> defaults);
 
-// Gives `call`, decoded from `request` while its chunks were awaited, the bytes that have come.
+// Sets the tensors of `call` that came in chunks; `call` was decoded from `request` while the chunks were awaited.
 absl::Status TakeChunkedTensors(WithTensors<v1::NormalizeRequest> request, Call* call);
 
-// Whether `request` can serve as a stream's defaults: as good as a call without x, and without a step, which identifies
-// one call.
+// OK if `request` can serve as a stream's defaults: it must be a valid call, except that x must be absent, and so must
+// a step, which identifies a single call; the target may be absent.
 absl::Status CheckDefaults(WithTensors<v1::NormalizeRequest> request);
 
 absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> request);
 
-// "sessions/a" -> "a". INVALID_ARGUMENT naming `field` for another form.
+// "sessions/a" -> "a". Returns INVALID_ARGUMENT naming `field` for another form.
 absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::string_view field);
 
-// "layer_norm" of a spec that has a method, else "".
+// The name of the spec's method, such as "layer_norm"; "" if the spec has none.
 std::string_view MethodName(const v1::NormSpec& spec);
 
 }  // namespace normd::rpc

@@ -16,9 +16,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensors travel little-endian and are not swapped");
 
-// Where views of empty tensors point: null would mean "absent".
+// Views of empty tensors point here, because null would mean "absent".
 constexpr char kNoBytes[1] = {0};
-constexpr double kMaxCount = 9007199254740992.0;  // 2^53: counts above it are not integers of f64
+constexpr double kMaxCount = 9007199254740992.0;  // 2^53: f64 cannot represent every integer above
 
 std::string Path(std::string_view field, const char* leaf) { return absl::StrCat(std::string(field), leaf); }
 
@@ -35,7 +35,7 @@ const char* PayloadLeaf(const v1::Tensor& tensor) {
   return tensor.has_shared() ? ".shared.size_bytes" : tensor.has_chunked() ? ".chunked" : ".data";
 }
 
-// What the user of a tensor can do without: one piece, and reading it on the host.
+// What the caller of Decode accepts: scattered bytes, and memory other than the host's.
 struct Allows {
   bool pieces = false, any_space = false;
 };
@@ -55,7 +55,7 @@ absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view fie
   NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(shape, field));
   view.shape.assign(shape.begin(), shape.end());
   view.size_bytes = elements * element_bytes;
-  TensorSource message;  // that of a message whose bytes are in it
+  TensorSource message;  // without blocks, so that Find returns the bytes in the message itself
   NORMD_ASSIGN_OR_RETURN(const TensorSource::Bytes bytes,
                          (source == nullptr ? message : *source).Find(tensor, field, allows.pieces));
   if (bytes.size_bytes != view.size_bytes) {

@@ -1,5 +1,7 @@
-// normd.v1.Tensor and the messages of tensors -> views and values, checked: after this, dtype, shape and byte count
-// agree. In the path: the first half of decoding, also for sessions. Views borrow from the message or its source.
+// Decodes normd.v1.Tensor and messages of tensors into views and values, and checks that dtype, shape and byte count
+// agree.
+// In the path: the first step of decoding, for calls and for sessions.
+// Ownership: views borrow from the message or its source. Threads: as TensorSource.
 #ifndef NORMD_SERVER_RPC_CODEC_DECODE_TENSOR_H_
 #define NORMD_SERVER_RPC_CODEC_DECODE_TENSOR_H_
 
@@ -15,31 +17,32 @@
 
 namespace normd::rpc {
 
-// What the elements are.
+// The kind of a tensor's elements.
 enum class TensorKind {
-  kFloating,  // dtype says
-  kMask,      // one byte each, dtype ignored
+  kFloating,  // as dtype says
+  kMask,      // one byte each; dtype is ignored
 };
 
-// A present view in one piece (data is never null, also of an empty tensor), which lives as long as `source`; without
-// one the bytes are the message's. INVALID_ARGUMENT naming "<field>.dtype", ".shape" or ".data", and "<field>.shared"
-// for one in CUDA memory; the source's errors.
+// Returns a contiguous view of `tensor`; its `data` is not null, even if the tensor is empty. The view lives as long as
+// `source`, or, if `source` is null, as long as the message, which then has the bytes. Returns INVALID_ARGUMENT naming
+// "<field>.dtype", ".shape" or the payload, or "<field>.shared" for a tensor in CUDA memory, and the errors of
+// TensorSource::Find.
 absl::StatusOr<TensorView> DecodeTensor(const v1::Tensor& tensor, std::string_view field,
                                         TensorKind kind = TensorKind::kFloating, TensorSource* source = nullptr);
-// The same; one in CUDA memory stays there, and the host must not follow `data`.
+// Like DecodeTensor, but the tensor may lie in CUDA memory; then the host must not dereference `data`.
 absl::StatusOr<TensorView> DecodeTensorAnywhere(const v1::Tensor& tensor, std::string_view field, TensorSource* source);
-// The same; and one that came in pieces stays so.
+// Like DecodeTensorAnywhere, but the view may also be scattered.
 absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::string_view field,
                                                  TensorSource* source);
 
-// The elements of an f64 tensor of any shape.
+// Copies the elements of an f64 tensor of any shape.
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field);
 
-// Three f64 tensors of one length; counts are integers >= 0, m2 is not negative. NaN and Inf are let through in mean
-// and m2: they are what non-finite data gives.
+// Decodes three f64 tensors of one length. Counts must be integers >= 0, and m2 must not be negative. mean and m2 may
+// be NaN or Inf, because non-finite data has such moments.
 absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_view field);
 
-// INVALID_ARGUMENT naming `field`: `value` is no number of the enum.
+// INVALID_ARGUMENT naming `field`: the enum has no `value`.
 absl::Status UnknownEnumError(std::string_view field, int value);
 
 }  // namespace normd::rpc

@@ -18,7 +18,7 @@ class Walker {
 
   int64_t count() const { return count_; }
 
-  // Up to the end of the input or its present limit. Types do not contain themselves, so the depth is bounded.
+  // Walks to the end of the input or to its current limit. No type contains itself, so the depth is bounded.
   bool Walk(const Descriptor& type) {
     while (const uint32_t tag = input_->ReadTag()) {
       if (++count_ > kMaxElements) return true;
@@ -40,7 +40,7 @@ class Walker {
   }
 
  private:
-  // No type of ours has groups, so it is unknown, and kept as the parser keeps all that is.
+  // No type of ours has groups, so a group is an unknown field, whose bytes the parser would keep.
   bool SkipGroup(uint32_t tag) {
     const int begin = input_->CurrentPosition();
     if (!WireFormatLite::SkipField(input_, tag)) return false;
@@ -68,7 +68,7 @@ class Walker {
 
 std::optional<int64_t> CountElements(const grpc::ByteBuffer& bytes, const Descriptor& type) {
   if (bytes.Length() == 0) return 0;
-  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader wants a pointer to a mutable one
+  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader takes a pointer to a mutable buffer
   grpc::ProtoBufferReader reader(&readable);
   CodedInputStream input(&reader);
   Walker walker(&input);

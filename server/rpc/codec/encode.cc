@@ -11,7 +11,7 @@
 namespace normd::rpc {
 namespace {
 
-// A name of the batch's record when its items are of several methods.
+// The method in the record of a batch whose items have several methods.
 constexpr std::string_view kMixed = "mixed";
 
 void EncodeApplied(const Applied& applied, v1::Applied* message) {
@@ -50,7 +50,7 @@ WireBody TensorBody(DType dtype, const Shape& shape, Buffer bytes) {
   return body;
 }
 
-// One member of every moment, as an f64 tensor.
+// Encodes one member of every moment as an f64 tensor.
 WireBody MomentsMember(const Moments& moments, const Shape& shape, double Moment::*member) {
   Buffer bytes(moments.size() * sizeof(double));
   std::byte* out = bytes.data();
@@ -69,7 +69,7 @@ WireBody MomentsBody(const Moments& moments, const Shape& shape) {
   return body;
 }
 
-// A tensor that was written to the caller's memory.
+// Encodes a tensor that was written to the caller's shared memory, without bytes.
 WireBody SharedTensorBody(const OutputTensor& output) {
   v1::Tensor tensor;
   tensor.set_dtype(static_cast<v1::DType>(output.dtype));
@@ -83,7 +83,7 @@ WireBody SharedTensorBody(const OutputTensor& output) {
   return body;
 }
 
-// A tensor whose bytes follow.
+// Encodes a tensor whose bytes follow in chunks.
 WireBody ChunkedTensorBody(const OutputTensor& output) {
   v1::Tensor tensor;
   tensor.set_dtype(static_cast<v1::DType>(output.dtype));
@@ -116,7 +116,7 @@ WireBody MomentsOutputBody(const Moments& moments, const Shape& shape) {
   return body;
 }
 
-// All `outputs` fields of a response, moments last.
+// Encodes all `outputs` fields of a response, with the moments last.
 WireBody OutputsBody(CallReply& reply, std::vector<Buffer>* chunked) {
   WireBody body;
   for (OutputTensor& output : reply.outputs) {
@@ -132,7 +132,7 @@ WireBody OutputsBody(CallReply& reply, std::vector<Buffer>* chunked) {
 
 void EncodeTimings(const CallTimings& timings, const RequestRecord& record, absl::Duration before_encode,
                    absl::Duration encode, v1::Timings* message) {
-  const absl::Duration encoded_before = record.encode - encode;  // of the request's other calls
+  const absl::Duration encoded_before = record.encode - encode;  // spent on the request's other calls
   const absl::Duration queue = before_encode - encoded_before - record.decode - timings.compute - timings.commit;
   message->set_decode_ns(absl::ToInt64Nanoseconds(record.decode));
   message->set_queue_ns(std::max<int64_t>(0, absl::ToInt64Nanoseconds(queue)));

@@ -1,7 +1,8 @@
-// CallReply -> NormalizeResponse and its relatives on the wire, without copying output bytes: small messages are
-// serialised, tensor bytes follow their tag and length as slices of their own. `data`, `tensor`, `outputs` have the
-// highest numbers of their messages, so the result is in field order, as any serialiser would write it.
-// In the path: between the engine's Done and Stream::Write. Pure functions.
+// Encodes a CallReply as NormalizeResponse and related messages, without copying output bytes: small messages are
+// serialised, and tensor bytes follow their tag and length as slices of their own. `data`, `tensor` and `outputs` have
+// the highest field numbers of their messages, so the result is in field order, as any serialiser would write it.
+// In the path: between the engine's Done and Stream::Write.
+// Threads: functions without state of their own.
 #ifndef NORMD_SERVER_RPC_CODEC_ENCODE_H_
 #define NORMD_SERVER_RPC_CODEC_ENCODE_H_
 
@@ -20,25 +21,25 @@
 namespace normd::rpc {
 
 void EncodeCommitResult(const CommitResult& result, bool output_available, v1::StateResult* message);
-// An f64 tensor by copy, for small things such as a session's state.
+// Encodes an f64 tensor by copy, for small tensors such as a session's state.
 void EncodeF64(const std::vector<double>& values, v1::Tensor* message);
 
-// A NormalizeResponse. Notes times, rows and method in the observation's record; sends the times if wanted. With
-// `chunked`, tensors that would be sent are put there instead, in order: their bytes follow in chunks.
+// Encodes a NormalizeResponse, with timings if `want_timings`, and records times, rows and method in `observation`. If
+// `chunked` is not null, tensors that would be sent are moved there instead, in order, to be sent in chunks.
 WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation& observation,
                                  std::vector<Buffer>* chunked = nullptr);
-// Adds what one call did to the record of its request, which may have several. They travelled together, so that the
-// time of each is part of the same time, and the longest is that of the request.
+// Adds one call to the record of its request, which may have several calls. The calls of a request run together, so
+// their times overlap, and the longest is the request's time.
 void NoteReply(const CallReply& reply, RequestRecord& record);
-// A ComputeMomentsResponse.
+// Encodes a ComputeMomentsResponse.
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation);
-// BatchItemResults: of a NormalizeResponse, and of an error.
+// Encode a BatchItemResult with a NormalizeResponse, or with an error.
 WireBody EncodeBatchItem(WireBody response);
 WireBody EncodeBatchItemError(const absl::Status& error);
-// StreamResponses.
+// Encode a StreamResponse with a NormalizeResponse, an error, or a chunk.
 WireBody EncodeStreamReply(uint64_t sequence, WireBody response);
 WireBody EncodeStreamError(uint64_t sequence, const google::rpc::Status& error);
-// A chunk of `data` at `offset` of its tensor.
+// The place of a chunk in its tensor, and the checksum of its data.
 struct ChunkPlace {
   int64_t offset = 0;
   bool last = false;

@@ -32,11 +32,11 @@ absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobu
                          ServerReason("MALFORMED_MESSAGE"));
 }
 
-// A hostile peer can send a message in a million pieces, each of which costs more than its bytes: they are put
-// together.
+// Joins the slices of a message that came in very many tiny ones, because a hostile peer can send a message in a
+// million pieces, each of which costs more memory than its bytes.
 std::vector<grpc::Slice> JoinIfTiny(std::vector<grpc::Slice> slices, size_t size_bytes) {
   constexpr size_t kFewSlices = 64;
-  constexpr size_t kTinyBytes = 1024;  // gRPC's own reads are of 8 KiB and more
+  constexpr size_t kTinyBytes = 1024;  // gRPC itself reads 8 KiB and more at a time
   if (slices.size() <= kFewSlices || size_bytes / slices.size() >= kTinyBytes) return slices;
   grpc::Slice contiguous(size_bytes);
   auto* to = const_cast<uint8_t*>(contiguous.begin());
@@ -55,9 +55,9 @@ absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf
 }  // namespace
 
 absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into) {
-  if (bytes.Length() == 0) return absl::OkStatus();  // every field absent; gRPC's reader has no slices to start from
+  if (bytes.Length() == 0) return absl::OkStatus();  // every field is absent; gRPC's reader cannot read no slices
   NORMD_RETURN_IF_ERROR(CheckElements(bytes, *into));
-  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader wants a pointer to a mutable one
+  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader takes a pointer to a mutable buffer
   grpc::ProtoBufferReader reader(&readable);
   const bool ok = reader.status().ok() && into->ParseFromZeroCopyStream(&reader);
   return ok ? absl::OkStatus() : MalformedError(bytes, *into);
@@ -97,7 +97,7 @@ ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part,
 absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into, TensorSource* tensors) {
   if (!message.split.has_value()) return ParseInto(message.whole, into);
   const std::string& metadata = message.split->metadata;
-  // There are no more elements than bytes: few messages need counting.
+  // A message has no more elements than bytes, so few messages need counting.
   if (static_cast<int64_t>(metadata.size()) > kMaxElements) {
     const grpc::Slice whole(metadata.data(), metadata.size(), grpc::Slice::STATIC_SLICE);
     NORMD_RETURN_IF_ERROR(CheckElements(grpc::ByteBuffer(&whole, 1), *into));

@@ -1,5 +1,7 @@
-// Messages between gRPC's slices and protobuf: parsing onto an arena, writing with tensor bytes passed by reference.
-// In the path: directly above Stream, on both sides. Values and pure functions.
+// Messages between gRPC's slices and protobuf: parses messages onto an arena, and writes them with tensor bytes passed
+// by reference.
+// In the path: directly above Stream, for requests and for replies.
+// Threads: the types are thread-compatible; the functions are pure.
 #ifndef NORMD_SERVER_RPC_CODEC_MESSAGE_H_
 #define NORMD_SERVER_RPC_CODEC_MESSAGE_H_
 
@@ -27,13 +29,14 @@
 
 namespace normd::rpc {
 
-// The room of one request: its message, and what its calls make.
+// Memory reserved for one request: the received message plus the outputs and scratch of its calls.
 class RequestMemory {
  public:
   explicit RequestMemory(Reservation reservation)
       : reservation_(std::move(reservation)), message_(reservation_.bytes() / kBytesHeldPerMessageByte) {}
 
-  // Room for `bytes` more, as far as the reservation was not made for them. RESOURCE_EXHAUSTED when there is none.
+  // Counts `bytes` more of outputs and scratch, and grows the reservation if they exceed it. Returns RESOURCE_EXHAUSTED
+  // when there is no room.
   absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
     made_ += bytes;
     if (message_ + made_ <= reservation_.bytes()) return absl::OkStatus();
@@ -46,7 +49,7 @@ class RequestMemory {
   int64_t made_ = 0;
 };
 
-// A parsed message with what keeps it and its tensors alive; views into them live as long as `owner`.
+// A parsed message with its tensors. The message, the tensors and views into them live as long as `owner`.
 template <typename T>
 struct Parsed {
   const T* message = nullptr;
@@ -58,7 +61,7 @@ struct Parsed {
   const T* operator->() const { return message; }
 };
 
-// Messages of tensors, whose bytes stay where they were received. Others: null.
+// The layout of a message whose tensor bytes stay where they were received; null for all other messages.
 template <typename T>
 inline constexpr const wire::MessageLayout* kLayoutOf = nullptr;
 template <>
@@ -70,25 +73,30 @@ inline constexpr const wire::MessageLayout* kLayoutOf<v1::StreamRequest> = &wire
 template <>
 inline constexpr const wire::MessageLayout* kLayoutOf<v1::ComputeMomentsRequest> = &wire::kComputeMomentsRequest;
 
-// A message of tensors as it was received: in the transport's slices, taken apart unless only the full parser can.
+// A message with tensors as received, in the transport's slices. `split` has the message without its tensors and the
+// places of the tensors' bytes; it is absent if only the full parser can read the message.
 struct ReceivedMessage {
   grpc::ByteBuffer whole;
   ReceivedBytes bytes;
   std::optional<wire::SplitMessage> split;
 };
+// Takes `bytes` apart without copying tensors.
 ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout);
-// The bytes alone, and messages that are fields of theirs, whose `whole` stays empty: one of several, or the only one
-// that is wanted.
+// The slices of `bytes`. ReceiveOnly and ReceivePart take apart the embedded message at `part` of such bytes, leaving
+// `whole` empty: ReceiveOnly consumes the bytes, and ReceivePart shares them with other parts.
 ReceivedBytes TakeBytes(const grpc::ByteBuffer& bytes);
 ReceivedMessage ReceiveOnly(ReceivedBytes bytes, const wire::Block& part, const wire::MessageLayout& layout);
 ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part, const wire::MessageLayout& layout);
 
-// INVALID_ARGUMENT when the bytes are not a message of `into`'s type, or one of more than kMaxElements elements.
+// Parses `bytes`. Returns INVALID_ARGUMENT when they are not a message of `into`'s type, or when the message has more
+// than kMaxElements elements.
 absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into);
-// The same for a message of tensors, given to `tensors` without a copy, unless only the full parser can read it.
+// Parses a message with tensors in the same way. The tensors' bytes go to `tensors` without a copy, unless only the
+// full parser can read the message.
 absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into, TensorSource* tensors);
 
-// `reservation` is held for as long as the result's owner lives. `bytes` is a ReceivedMessage or a grpc::ByteBuffer.
+// Parses `bytes`, a ReceivedMessage or a grpc::ByteBuffer, with the errors of ParseInto. The result's owner keeps
+// `reservation`.
 template <typename T, typename Bytes>
 absl::StatusOr<Parsed<T>> Parse(Bytes bytes, Reservation reservation) {
   struct Owner {
@@ -101,7 +109,7 @@ absl::StatusOr<Parsed<T>> Parse(Bytes bytes, Reservation reservation) {
     }
     RequestMemory memory;
     TensorSource tensors;
-    alignas(8) char first_block[1024];  // metadata of most messages
+    alignas(8) char first_block[1024];  // large enough for most messages without their tensors
     google::protobuf::Arena arena;
   };
   auto owner = std::make_shared<Owner>(std::move(reservation));
@@ -118,42 +126,42 @@ absl::StatusOr<Parsed<T>> Parse(Bytes bytes, Reservation reservation) {
   return Parsed<T>{message, tensors, memory, std::move(owner)};
 }
 
-// The value of a varint field of a message that is not to be parsed as a whole; 0 if it has none.
+// Finds the value of a varint field without parsing the message; 0 if the field is absent.
 uint64_t FindVarintField(const grpc::ByteBuffer& bytes, int field);
 
 grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
 
-// The block as gRPC holds it: given back when the last reference to the slice, or to a part of it, is gone.
+// Passes the block to gRPC as a slice. The block is freed with the last reference to the slice or to a part of it.
 grpc::Slice ToSlice(Buffer block);
 
-// The body of a message being built from the inside out: pieces of text each followed by a block passed by reference.
-// Fields are appended in order, then the whole is wrapped as a field of the message around it.
+// The body of a message that is built from the inside out: pieces of text, each followed by a block that is passed by
+// reference. Fields are appended in order; the finished body is appended as a field of the enclosing message.
 class WireBody {
  public:
   void Append(std::string_view text);
   void Append(WireBody body);
-  // The bytes of a `bytes` field: tag and length, then the block itself without a copy.
+  // Appends a `bytes` field: tag and length, then the block itself without a copy.
   void AppendBytesField(int field, Buffer bytes);
   void AppendBytesField(int field, grpc::Slice bytes);
   void AppendVarintField(int field, uint64_t value);
-  // The bytes of such a field whose tag and length were appended.
+  // Appends the block of a `bytes` field whose tag and length were already appended.
   void AppendBlock(Buffer bytes);
   void AppendBlock(grpc::Slice bytes);
-  // An embedded message.
+  // Appends an embedded message.
   void AppendMessageField(int field, WireBody body);
 
   size_t size_bytes() const { return size_bytes_; }
 
-  // The text, where it is followed by one block that ends the body; else empty.
+  // The text of a body that consists of text and one final block; empty for any other body.
   std::string_view TextBeforeBlock() const;
 
-  // Hands everything over to gRPC.
+  // Passes everything to gRPC.
   grpc::ByteBuffer ToByteBuffer() &&;
 
  private:
   struct Piece {
     std::string head;
-    grpc::Slice block;  // after the head; may be empty
+    grpc::Slice block;  // follows the head; may be empty
   };
   std::string& Head();
 

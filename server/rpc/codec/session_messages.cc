@@ -21,7 +21,7 @@
 namespace normd::rpc {
 namespace {
 
-constexpr size_t kMaxFilterTerms = 64;  // a session has no more labels
+constexpr size_t kMaxFilterTerms = 64;  // the most labels that a session has
 
 absl::StatusOr<Labels> DecodeLabels(const v1::Session& message) {
   Labels labels(message.labels().begin(), message.labels().end());
@@ -203,7 +203,7 @@ absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std
     return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",
                            ServerReason("PAGE_TOKEN"));
   }
-  // What follows is compared with ids, in a database that takes no other bytes.
+  // The rest must have the form of an id, because it is compared with ids in a database that takes no other bytes.
   std::string after_id = plain.substr(prefix.size());
   if (const absl::Status valid = ValidateSessionId(after_id); !valid.ok()) {
     return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",

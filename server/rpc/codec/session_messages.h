@@ -1,6 +1,8 @@
-// Session <-> normd.v1.Session, and the small texts of the Sessions service: labels, filters, page tokens, masks.
-// In the path: the codec of sessions_service.cc. What only spec and tensors together can say is left to the engine and
-// the store. Pure functions.
+// Converts Session to and from normd.v1.Session, and decodes the small texts of the Sessions service: labels, filters,
+// page tokens, masks.
+// In the path: the codec of sessions_service.cc. The engine and the store check what only spec and tensors together can
+// tell.
+// Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_CODEC_SESSION_MESSAGES_H_
 #define NORMD_SERVER_RPC_CODEC_SESSION_MESSAGES_H_
 
@@ -16,23 +18,24 @@ namespace normd::rpc {
 
 using Labels = std::map<std::string, std::string>;
 
-// Output-only fields are ignored, as API guides have it. Field paths of errors are relative to `message`.
+// Decodes a session. Ignores output-only fields, as is usual for APIs. Field paths of errors are relative to `message`.
 absl::StatusOr<Session> SessionFromMessage(const v1::Session& message);
 
-// BASIC leaves the tensors out.
+// Encodes a session. The view BASIC leaves out the tensors.
 void SessionToMessage(const Session& session, Durability durability, v1::SessionView view, v1::Session* message);
 
-// INVALID_ARGUMENT for an unknown number; UNSPECIFIED is BASIC.
+// Decodes a view; UNSPECIFIED means BASIC. Returns INVALID_ARGUMENT for an unknown number.
 absl::StatusOr<v1::SessionView> DecodeView(int view);
 
-// The patch that the mask asks for: parameters, parameters.weight, parameters.bias, labels, ttl; INVALID_ARGUMENT
-// naming another path, or a mask that names nothing.
+// Decodes the patch of the paths in the mask: parameters, parameters.weight, parameters.bias, labels, ttl. Returns
+// INVALID_ARGUMENT naming any other path, or for an empty mask.
 absl::StatusOr<SessionPatch> PatchFromMessage(const v1::UpdateSessionRequest& request);
 
 // "a=1 AND b=2" -> {{"a", "1"}, {"b", "2"}}.
 absl::StatusOr<Labels> DecodeFilter(const std::string& filter);
 
-// A token says where a list goes on, and of which list: one of another filter is INVALID_ARGUMENT.
+// A page token tells where a list continues and to which filter it belongs. A token of another filter is
+// INVALID_ARGUMENT.
 std::string EncodePageToken(const std::string& filter, const std::string& after_id);
 absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std::string& token);
 

@@ -100,7 +100,7 @@ absl::StatusOr<TensorSource::Bytes> TensorSource::Find(const v1::Tensor& tensor,
   const std::string& data = tensor.data();
   if (in_message_ || !tensor.has_data()) return Bytes{data.data(), static_cast<int64_t>(data.size())};
   const size_t number = wire::BlockNumber(data);
-  if (number >= blocks_.size()) return MissingError(Concat(field, ".data"), "bytes");  // cannot be: they are ours
+  if (number >= blocks_.size()) return MissingError(Concat(field, ".data"), "bytes");  // impossible: Split made both
   return FindBlock(number, may_be_scattered);
 }
 
@@ -135,7 +135,7 @@ absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, 
   absl::StatusOr<RegionRange> acquired =
       shared_memory_.regions->Acquire(range.region(), range.offset(), range.size_bytes());
   if (!acquired.ok()) return PrefixField(acquired.status(), Concat(field, "."));
-  if (acquired->size_bytes == 0) acquired->space = {};  // an empty range has no address to follow
+  if (acquired->size_bytes == 0) acquired->space = {};  // nobody reads an empty range, so its space does not matter
   ranges_.push_back(*acquired);
   return acquired;
 }

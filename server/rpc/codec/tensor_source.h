@@ -1,8 +1,8 @@
-// Where the tensors of one received message have their bytes: in the transport's slices, in shared memory, or, for a
-// message that only the full parser understands, in the message itself. Resolving copies nothing but tensors that are
-// needed in one piece and came in several.
-// In the path: made with the parsed message, asked by DecodeTensor, kept until the call is answered.
-// Threads: resolved by one thread, before the call starts; truncated() from any later.
+// Finds the bytes of the tensors of one received message: in the transport's slices, in shared memory, or, for a
+// message that only the full parser understands, in the message itself. Copies only tensors that came scattered and
+// must be contiguous.
+// In the path: made with the parsed message, used by DecodeTensor, kept until the call is answered.
+// Threads: one thread resolves the tensors before the call starts; after that, CheckRegions is safe from any thread.
 #ifndef NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 #define NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 
@@ -22,7 +22,8 @@
 
 namespace normd::rpc {
 
-// Received bytes that tensors point into. Not copied: a small slice holds its bytes itself.
+// Received bytes into which tensors point. Not copyable, because a small slice stores its bytes inside itself, so a
+// copy has another address.
 class ReceivedBytes {
  public:
   ReceivedBytes() = default;
@@ -31,7 +32,7 @@ class ReceivedBytes {
   explicit ReceivedBytes(std::vector<grpc::Slice> slices);
 
   absl::Span<const Segment> segments() const { return segments_; }
-  // `block` of the bytes.
+  // The slices of `block` of these bytes.
   std::vector<grpc::Slice> SlicesOf(const wire::Block& block) const;
 
  private:
@@ -41,50 +42,53 @@ class ReceivedBytes {
 
 class TensorSource {
  public:
-  // Which memory of the host a caller may name. Used while decoding alone.
+  // The shared memory that a caller may name. Used only while decoding.
   struct SharedMemory {
     const RegionTable* regions = nullptr;  // null: none
-    std::string_view refusal;              // why
+    std::string_view refusal;              // why there is none
   };
 
-  // Before anything is resolved, if at all: `data` fields hold the numbers of `blocks` of `bytes`.
+  // Says that the message's `data` fields hold numbers of `blocks` in `bytes`, instead of the tensors' bytes. Call this
+  // before anything is resolved.
   void SetBlocks(ReceivedBytes bytes, std::vector<wire::Block> blocks);
   void SetBuffers(BufferPool* buffers) { buffers_ = buffers; }
   void SetSharedMemory(const SharedMemory& shared_memory) { shared_memory_ = shared_memory; }
-  // A `chunked` payload whose chunks are to come. Until they have, its tensor is scattered bytes that nobody may read:
-  // enough to judge a call. `field` is a literal.
+  // Announces a `chunked` payload whose chunks have not come yet. Until then, its tensor resolves to scattered bytes
+  // without an address, which must not be read but suffice to validate a call. `field` must be a literal.
   void AwaitChunked(std::string_view field, int64_t size_bytes);
-  // They have: the bytes in order, or in one piece. REQUIRES: as many as awaited.
+  // Provides the bytes of an awaited payload, in order, or in one block. REQUIRES: the size is the announced one.
   void AddChunked(std::string_view field, std::vector<ReceivedBytes> bytes);
   void AddChunked(std::string_view field, Buffer contiguous);
-  // The bytes of a chunk of this message, which `data` is the field of, as slices that outlive the source.
+  // The bytes of this message's chunk, whose field is `data`, as slices that may outlive the source.
   std::vector<grpc::Slice> TakeSlices(const std::string& data) const;
 
   struct Bytes {
-    const void* data = nullptr;  // null: absent, or scattered
+    const void* data = nullptr;  // null when absent or scattered
     int64_t size_bytes = 0;
     absl::Span<const Segment> segments = {};
     MemorySpace space = {};  // where `data` lies
   };
-  // The payload of `tensor`; it lives as long as the source. `field` is the tensor's path. Errors: the region's, and
-  // INVALID_ARGUMENT for what cannot come in shared memory or in chunks.
+  // Finds the payload of `tensor`, whose path is `field`. The bytes live as long as the source. Returns the errors of
+  // the region, and INVALID_ARGUMENT for a tensor that may not be in shared memory or in chunks.
   absl::StatusOr<Bytes> Find(const v1::Tensor& tensor, std::string_view field, bool may_be_scattered);
-  // The same for a block of the message. REQUIRES: there is one of that number.
+  // Finds a block of the message. REQUIRES: the message has a block of that number.
   Bytes FindBlock(size_t number, bool may_be_scattered);
+  // Finds the shared memory for an output, with the errors of Find.
   absl::StatusOr<SharedBytes> FindOutput(const v1::SharedRange& range, std::string_view field);
 
-  // FAILED_PRECONDITION when a client cut a region off while the call used it: its results mean nothing.
+  // Returns FAILED_PRECONDITION when a client has truncated one of the regions that the call uses: its results are then
+  // meaningless.
   absl::Status CheckRegions() const;
 
  private:
-  // A tensor's bytes as they came, and in one piece once somebody needed that.
+  // A tensor's bytes as received, and gathered into one block once that was needed.
   struct Pieces {
     std::vector<Segment> segments;
     Buffer contiguous;
   };
   struct Chunked {
     std::string_view field;
-    std::vector<Segment> awaited;  // one of no address, until the chunks are there
+    std::vector<Segment> awaited;  // one segment without an address until the chunks have come
     std::vector<ReceivedBytes> bytes;
     Pieces pieces;
   };
@@ -99,7 +103,7 @@ class TensorSource {
   BufferPool* buffers_ = nullptr;  // null: malloc
   SharedMemory shared_memory_;
   std::vector<Chunked> chunked_;
-  std::vector<Pieces> pieces_;  // of the blocks, those that were asked for: a stream's defaults are asked for again
+  std::vector<Pieces> pieces_;  // of each block found so far; the blocks of a stream's defaults are found repeatedly
   std::vector<RegionRange> ranges_;
 };
 
