@@ -1,4 +1,5 @@
-// What Describe answers: the table of methods, limits, devices. Pure function.
+// Makes the reply of Describe: the table of methods, the limits and the devices.
+// In the path: beside it; called by normalizer_service.cc. Threads: pure function.
 #ifndef NORMD_SERVER_RPC_SERVICES_DESCRIBE_H_
 #define NORMD_SERVER_RPC_SERVICES_DESCRIBE_H_
 

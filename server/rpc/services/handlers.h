@@ -1,6 +1,7 @@
-// How a service method is written: decode, call, encode. Unary and ServerStreaming make a Route for the dispatcher out
-// of a handler that gets a parsed request.
-// In the path: between the transport and the services. Threads: as transport/route.h.
+// Makes the Route of a method from a handler that gets a parsed request, so that a service method reads as decode,
+// call, encode.
+// In the path: between the transport and the services.
+// Threads: a handler runs as transport/route.h says.
 #ifndef NORMD_SERVER_RPC_SERVICES_HANDLERS_H_
 #define NORMD_SERVER_RPC_SERVICES_HANDLERS_H_
 
@@ -18,7 +19,7 @@ namespace normd::rpc {
 
 template <typename Request>
 using UnaryHandler = std::function<void(Parsed<Request> request, Reply reply)>;
-// The handler writes to the stream and finishes it, and the observation.
+// The handler writes to the stream, and must finish both the stream and the observation.
 template <typename Request>
 using ServerStreamingHandler =
     std::function<void(Parsed<Request> request, std::shared_ptr<Stream> stream, Observation observation)>;

@@ -1,5 +1,6 @@
-// grpc.health.v1.Health on the same queues as everything else: the one that gRPC ships answers from the callback API's
-// sleeping threads. Knows "", "normd.v1.Normalizer" and "normd.v1.Sessions". Exempt from admission.
+// grpc.health.v1.Health, served on the same queues as everything else: gRPC's own implementation would answer from
+// sleeping threads of the callback API. Knows the services "", "normd.v1.Normalizer" and "normd.v1.Sessions".
+// In the path: beside it; exempt from admission.
 // Threads: safe from any thread; no lock is held while a watcher is written to.
 #ifndef NORMD_SERVER_RPC_SERVICES_HEALTH_SERVICE_H_
 #define NORMD_SERVER_RPC_SERVICES_HEALTH_SERVICE_H_
@@ -20,13 +21,14 @@ namespace normd::rpc {
 
 class HealthService {
  public:
-  // Check and Watch; the service must outlive their streams.
+  // The routes of Check and Watch. The service must outlive their streams.
   std::vector<Route> Routes();
 
-  // Tells every watcher. Before the first call the answer is NOT_SERVING.
+  // Sets the answer and tells every watcher. Before the first call, the answer is NOT_SERVING.
   void SetServing(bool serving);
 
-  // Ends every watch, present and future, with UNAVAILABLE: a watch never ends by itself and would hold up a shutdown.
+  // Ends every current and future watch with UNAVAILABLE, because a watch never ends by itself and would delay a
+  // shutdown.
   void EndWatches();
 
  private:
@@ -35,16 +37,17 @@ class HealthService {
     std::shared_ptr<Stream> stream;
     bool known_service = false;
     bool writing = false;  // guarded by mu_
-    int sent = -1;         // guarded by mu_: the last status written
+    int sent = -1;         // guarded by mu_; the last status written
   };
   using WatcherPtr = std::shared_ptr<Watcher>;
 
   void Check(const std::string& service, Reply reply);
   void Watch(const std::string& service, std::shared_ptr<Stream> stream);
-  // Writes the present status unless it was the last or a write is under way, which comes back here when it is over.
+  // Writes the current status unless it was the last one written, or a write is in progress, which calls Update again
+  // at its end.
   void Update(const WatcherPtr& watcher);
 
-  // Health is answered also when the server is full, and not counted as work.
+  // Health is answered even when the server is full, and does not count as work.
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max() / 2;
   Admission unlimited_{{kNoLimit, kNoLimit}, nullptr};
   const RouteContext context_{.admission = &unlimited_};

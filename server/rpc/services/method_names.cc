@@ -16,7 +16,7 @@ namespace {
 using google::protobuf::FileDescriptor;
 using google::protobuf::ServiceDescriptor;
 
-// A message of each file that declares services of normd.
+// The files that declare the services of normd, each found through one of its messages.
 std::vector<const FileDescriptor*> OwnFiles() {
   return {v1::NormalizeRequest::descriptor()->file(), v1::Session::descriptor()->file(),
           v1::RegisterRegionRequest::descriptor()->file()};

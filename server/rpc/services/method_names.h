@@ -1,6 +1,5 @@
-// The names of services and their methods, as the .proto files declare them; that each has its route is checked at
-// start.
-// In the path: around it, at start. Pure functions; safe from any thread.
+// The names of services and methods, as the .proto files declare them, and the check at the start that each method has
+// a route. In the path: around it, at the start. Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_SERVICES_METHOD_NAMES_H_
 #define NORMD_SERVER_RPC_SERVICES_METHOD_NAMES_H_
 
@@ -13,14 +12,14 @@
 
 namespace normd::rpc {
 
-// "/normd.v1.Normalizer/Normalize".
+// The path of a method: "/normd.v1.Normalizer/Normalize".
 std::string MethodPath(std::string_view service, std::string_view method);
 
-// The methods of normd.v1 as records name them ("Normalizer/Normalize"): those that are counted.
+// The methods that metrics count, which are those of normd.v1, as records name them: "Normalizer/Normalize".
 std::vector<std::string> CountedMethods();
 
-// INTERNAL unless `routes` are exactly the methods of normd.v1 and of health: names the first one that is missing,
-// unknown or there twice.
+// OK if `routes` are exactly the methods of normd.v1 and of health; otherwise INTERNAL, naming the first method that is
+// missing, unknown or declared twice.
 absl::Status CheckRoutes(const std::vector<Route>& routes);
 
 }  // namespace normd::rpc

@@ -16,10 +16,10 @@
 namespace normd::rpc {
 namespace {
 
-// Requests of one stream that are read ahead of the answers that have gone.
+// How many bytes of requests one stream may have read whose replies are not written yet.
 constexpr int64_t kMaxUnwrittenBytes = int64_t{16} << 20;
 
-// One NormalizeStream. All state changes are followed by Advance, which does what has become possible.
+// One NormalizeStream. Every state change is followed by Advance, which does whatever has become possible.
 class CallStream : public std::enable_shared_from_this<CallStream> {
  public:
   CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, CallDecoder* decoder,
@@ -39,7 +39,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   using Action = absl::AnyInvocable<void()>;
 
   void Advance();
-  // What is possible now; empty when nothing is, and then nobody is advancing any more.
+  // The next possible action. Returns null, and clears `advancing_`, when there is none.
   Action NextAction();
   Action WriteAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first item that may start now, or null.
@@ -49,7 +49,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   void Read(bool awaits_chunk);
   void HandleRead(StreamReader::Result result);
   void Submit(StreamItem* item);
-  // Makes the reply, and what follows it.
+  // Encodes the reply, and prepares the chunks that follow it.
   absl::Status Encode(absl::StatusOr<CallReply> result, StreamItem* item);
   void Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message);
   void HandleWritten(const std::shared_ptr<StreamItem>& item);
@@ -60,7 +60,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   Engine* const engine_;
   const std::shared_ptr<Stream> stream_;
 
-  StreamReader reader_;  // touched by the Read under way alone
+  StreamReader reader_;  // used only by the Read in progress
 
   Mutex mu_;
   bool advancing_ ABSL_GUARDED_BY(mu_) = false;
@@ -69,18 +69,18 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   bool read_all_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::shared_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival, the oldest first
+  std::deque<std::shared_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool running_alone_ ABSL_GUARDED_BY(mu_) = false;
   size_t unwritten_ ABSL_GUARDED_BY(mu_) = 0;
-  bool sending_chunks_ ABSL_GUARDED_BY(mu_) = false;  // of one item; those after it wait
-  int64_t unwritten_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of the requests whose answers have not gone yet
+  bool sending_chunks_ ABSL_GUARDED_BY(mu_) = false;  // of one item; later items wait
+  int64_t unwritten_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of requests whose replies are not written yet
 };
 
 void CallStream::Advance() {
   {
     MutexLock lock(mu_);
-    if (advancing_) return;  // whoever is will see the change
+    if (advancing_) return;  // the thread that is advancing will see the change
     advancing_ = true;
   }
   while (Action action = NextAction()) action();
@@ -110,8 +110,8 @@ CallStream::Action CallStream::NextAction() {
 
 bool CallStream::MayRead() const {
   if (reading_ || read_all_) return false;
-  // The window: as many calls, and as many bytes, but always one. A call whose chunks are awaited has its room and is
-  // not among the items yet: its chunks may come, but whatever else comes instead finds the window full in its turn.
+  // The window bounds calls and bytes, but always admits one call. A call whose chunks are awaited has its reservation
+  // and is not among the items yet, so its chunks may be read although the window is full.
   const size_t calls = items_.size() + unwritten_;
   return awaits_chunks_ ? calls <= max_calls_ : calls < max_calls_ && unwritten_bytes_ < kMaxUnwrittenBytes;
 }
@@ -129,7 +129,7 @@ void CallStream::Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer
 }
 
 void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
-  // One chunk after the other, so that gRPC holds no more than one for a caller who does not read.
+  // A chunk is sent when the one before is written, so that gRPC holds only one for a caller who does not read.
   if (item->outputs.has_value() && !stream_->cancelled()) {
     if (std::optional<grpc::ByteBuffer> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
   }
@@ -156,13 +156,14 @@ StreamItem* CallStream::Startable() {
 void CallStream::Read(bool awaits_chunk) {
   auto take = [self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
     const size_t size_bytes = message.has_value() ? message->Length() : 0;
-    // The next Read follows the result of this one, so that the order stays whatever thread takes the message apart.
+    // The next Read starts after the result of this one, so that messages stay in order on whatever thread they are
+    // taken apart.
     RunIfLarge(*self->context_, static_cast<int64_t>(size_bytes), [self, message = std::move(message)]() mutable {
       self->reader_.Take(std::move(message),
                          [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
     });
   };
-  // Calls come when they like; chunks have room reserved for them, and must get on.
+  // A call may come at any time; chunks must make progress, because memory is reserved for them.
   stream_->Read(std::move(take), awaits_chunk ? kMaxChunkBytes : 0, /*reserved=*/true);
 }
 
@@ -193,7 +194,8 @@ void CallStream::Submit(StreamItem* item) {
   engine_->Submit(std::move(call), [self = shared_from_this(), item,
                                     owner = std::move(owner)](absl::StatusOr<CallReply> result) mutable {
     const absl::Status status = self->Encode(std::move(result), item);
-    // Chunks that came are not needed any more, and what goes back may take long; the rest is held with its room.
+    // The received chunks are no longer needed and are released now, because sending the reply may take long. The
+    // memory of other requests is kept with its reservation until the reply is written.
     if (!item->chunked) item->owner = std::move(owner);
     owner.reset();
     item->observation.Finish(status, static_cast<int64_t>(item->reply.Length()) +
@@ -221,13 +223,14 @@ absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* it
   item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToByteBuffer();
   if (!item->chunked) return absl::OkStatus();
   item->outputs.emplace(item->sequence, std::move(outputs));
-  // Less than before, so that it is had. (More is possible only where few elements have many statistics.)
+  // Shrinking a reservation always succeeds. (Outputs are larger than the reservation only where few elements have many
+  // statistics.)
   item->chunk_bytes.Resize(item->outputs->size_bytes(), [this] { return stream_->peer(); }).IgnoreError();
   return absl::OkStatus();
 }
 
 void CallStream::Cancel() {
-  std::vector<std::pair<ReceivedCall, Observation>> dropped;  // ended without the lock
+  std::vector<std::pair<ReceivedCall, Observation>> dropped;  // finished after the lock is released
   {
     MutexLock lock(mu_);
     for (const std::shared_ptr<StreamItem>& item : items_) {
@@ -245,7 +248,7 @@ void CallStream::Cancel() {
 Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
                            CallDecoder* decoder) {
   auto start = [context, limits, engine, decoder](std::shared_ptr<Stream> stream) {
-    // Nothing has been read: a server that is full refuses here.
+    // A full server refuses the stream here, before anything is read.
     const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
     if (!open.ok()) return Refuse(*context, std::move(stream), open.status());
     std::make_shared<CallStream>(context, limits, engine, decoder, std::move(stream))->Start();

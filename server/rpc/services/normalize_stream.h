@@ -1,6 +1,8 @@
 // NormalizeStream: many calls on one stream, answered in the order of their arrival.
-// In the path: the same decode, call, encode as Normalize, with a window of calls under way and backpressure: while the
-// window is full, of calls that run or of replies that the caller does not take, nothing more is read.
+// In the path: calls take the same steps as Normalize: decode, call, encode. A window bounds the calls in progress and
+// gives backpressure: while the window is full of running calls or of replies that the caller does not read, nothing
+// more is read.
+// Threads: handlers run on queue, pool and engine threads; a mutex guards the state of each stream.
 #ifndef NORMD_SERVER_RPC_SERVICES_NORMALIZE_STREAM_H_
 #define NORMD_SERVER_RPC_SERVICES_NORMALIZE_STREAM_H_
 
@@ -13,11 +15,11 @@
 namespace normd::rpc {
 
 struct StreamLimits {
-  int max_calls = 0;             // of one stream, decoded and not yet answered
-  int64_t max_tensor_bytes = 0;  // of one tensor that comes in chunks
+  int max_calls = 0;             // calls of one stream that are decoded and not yet answered
+  int64_t max_tensor_bytes = 0;  // of one tensor in chunks
 };
 
-// Everything is borrowed and must outlive the streams.
+// Makes the route. Borrows all pointers, which must outlive the streams.
 Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
                            CallDecoder* decoder);
 

@@ -18,7 +18,7 @@
 namespace normd::rpc {
 namespace {
 
-// Keeps the request, and the room that was made for it and its reply, until the reply has gone.
+// Keeps the request, and the memory reserved for it and its reply, until the reply is sent.
 Stream::Callback Keep(std::shared_ptr<const void> owner) {
   return [owner = std::move(owner)] {};
 }
@@ -48,14 +48,14 @@ void ComputeMoments(Engine* engine, ReceivedCall& received, Reply reply) {
                  });
 }
 
-// An item of a batch, without its call.
+// An item of a batch, apart from its call.
 struct Item {
   absl::Status refused;  // the error that kept it from the engine, or OK
   CachedCall cached;
   bool want_timings = false;
 };
 
-// Results of the calls and refusals in the order of the request, each error saying which item it is about.
+// Encodes the results of the calls and the refused items, in the order of the request. Each error names its item.
 grpc::ByteBuffer EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr<CallReply>> results,
                              Observation& observation) {
   WireBody body;

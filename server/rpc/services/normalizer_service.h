@@ -1,6 +1,8 @@
-// normd.v1.Normalizer: each method reads as decode, call, encode. NormalizeStream is in normalize_stream.h, Describe in
-// describe.h.
-// In the path: handlers run on a queue's thread, replies are sent from wherever the engine finishes.
+// normd.v1.Normalizer. Each method reads as decode, call, encode; NormalizeStream is in normalize_stream.h, and
+// Describe in describe.h.
+// In the path: between the transport and the engine.
+// Threads: handlers run on a queue's thread or on the work pool; replies are sent from the thread on which the engine
+// finishes.
 #ifndef NORMD_SERVER_RPC_SERVICES_NORMALIZER_SERVICE_H_
 #define NORMD_SERVER_RPC_SERVICES_NORMALIZER_SERVICE_H_
 
@@ -13,7 +15,7 @@
 
 namespace normd::rpc {
 
-// Everything is borrowed and must outlive the methods' streams.
+// Makes the routes. Borrows all pointers, which must outlive the methods' streams.
 std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine,
                                     CallDecoder* decoder);
 

@@ -23,8 +23,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
-// Messages of both versions are parsed and written as v1's: v1alpha's have the same fields with the same numbers, which
-// a test checks.
+// Messages of both versions are parsed and written as those of v1, because v1alpha's have the same fields with the same
+// numbers. A test checks this.
 using grpc::reflection::v1::ExtensionNumberResponse;
 using grpc::reflection::v1::ExtensionRequest;
 using grpc::reflection::v1::FileDescriptorResponse;
@@ -32,7 +32,7 @@ using grpc::reflection::v1::ServerReflectionRequest;
 using grpc::reflection::v1::ServerReflectionResponse;
 using ServiceList = std::set<std::string>;
 
-// A request is hardly more than one name. Protobuf's search for an unknown name takes time that grows with the square
+// A request has little more than one name. Protobuf's search for an unknown name takes time that grows with the square
 // of the name's length: 0.2 ms for 1 KiB of one-letter parts, 40 ms for 16 KiB.
 constexpr int64_t kMaxRequestBytes = 1 << 10;
 
@@ -42,7 +42,7 @@ absl::Status UnknownError(std::string_view field, std::string_view value) {
                    "no such descriptor");
 }
 
-// Tools expect a file together with all that it imports, directly or not, and the file itself first.
+// Adds `file`, followed by everything that it imports, directly or indirectly, as tools expect.
 void AddWithImports(const FileDescriptor& file, std::set<const FileDescriptor*>* added,
                     FileDescriptorResponse* response) {
   if (!added->insert(&file).second) return;
@@ -52,7 +52,7 @@ void AddWithImports(const FileDescriptor& file, std::set<const FileDescriptor*>*
   for (int i = 0; i < file.dependency_count(); ++i) AddWithImports(*file.dependency(i), added, response);
 }
 
-// `file` is null where there is no such file; `field` and `value` are what was asked for.
+// Answers a request for a file, which is null if there is none; `field` and `value` are those of the request.
 absl::Status AnswerFile(const FileDescriptor* file, std::string_view field, std::string_view value,
                         ServerReflectionResponse* response) {
   if (file == nullptr) return UnknownError(field, value);
@@ -105,7 +105,7 @@ absl::Status Answer(const ServerReflectionRequest& request, const DescriptorPool
   return MissingError("message_request", "one of its kinds of request");
 }
 
-// One ServerReflectionInfo call: the next request is read when the transport has taken the reply to the one before.
+// One ServerReflectionInfo call. The next request is read when the transport has taken the reply to the one before.
 class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
  public:
   ReflectionStream(const RouteContext* context, std::shared_ptr<const ServiceList> services,
@@ -121,7 +121,7 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
   }
 
  private:
-  // An error ends the stream.
+  // Replies to one request. An error ends the stream.
   absl::Status Respond(const grpc::ByteBuffer& message) {
     const auto size_bytes = static_cast<int64_t>(message.Length());
     if (size_bytes > kMaxRequestBytes) {
@@ -144,7 +144,7 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
   const RouteContext* const context_;
   const std::shared_ptr<const ServiceList> services_;
   const std::shared_ptr<Stream> stream_;
-  Reservation reply_memory_;  // of the reply that is being written; touched by one callback at a time
+  Reservation reply_memory_;  // of the reply that is being written; used by one callback at a time
 };
 
 // "/normd.v1.Normalizer/Normalize" -> "normd.v1.Normalizer"

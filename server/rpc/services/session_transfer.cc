@@ -23,14 +23,14 @@
 namespace normd::rpc {
 namespace {
 
-// A record holds parameters, state and step ids; the state of a session in limits is no larger than its parameters may
-// be, twice.
+// Bounds a record by the limit on parameters. A record has parameters, state and step ids, and the state of a session
+// within the limits is at most twice as large as its parameters may be.
 constexpr int64_t kRecordBytesPerParameterByte = 4;
 
-// One export: a chunk is written when the one before it was taken.
+// One export. A chunk is written when the transport has taken the one before.
 class Export : public std::enable_shared_from_this<Export> {
  public:
-  // `held` is the record's room.
+  // `held` is the memory reserved for the record.
   Export(std::string record, std::shared_ptr<Reservation> held, size_t chunk_bytes, std::shared_ptr<Stream> stream,
          Observation observation)
       : record_(std::move(record)),
@@ -63,7 +63,7 @@ class Export : public std::enable_shared_from_this<Export> {
   const std::shared_ptr<Reservation> held_;
   const size_t chunk_bytes_;
   const std::shared_ptr<Stream> stream_;
-  // Touched by one callback at a time.
+  // Used by one callback at a time.
   Observation observation_;
   size_t offset_ = 0;
 };
@@ -81,7 +81,7 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
                         [held, chunk_bytes, stream = std::move(stream),
                          observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
                           if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
-                          // It was made; only the record itself is left, and the chunk that is being written.
+                          // Now that the record is made, only it and the chunk that is being written need memory.
                           const auto left = static_cast<int64_t>(record->size() + 2 * chunk_bytes);
                           if (left < held->bytes())
                             held->Resize(left, [&stream] { return stream->peer(); }).IgnoreError();
@@ -91,8 +91,8 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
                         });
 }
 
-// One import: chunks are checked and joined, then the store gets the record. Runs on the stream's queue thread, or for
-// large chunks in the pool; the next chunk is read when one is done with.
+// One import: checks and joins chunks, then gives the record to the store. Runs on the stream's queue thread, or on the
+// work pool for large chunks. The next chunk is read when the one before is done.
 class Import : public std::enable_shared_from_this<Import> {
  public:
   Import(const RouteContext* context, Engine* engine, std::shared_ptr<Stream> stream, Reservation held)
@@ -187,7 +187,7 @@ Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engin
 
 Route ImportSessionRoute(const RouteContext* context, Engine* engine) {
   auto start = [context, engine](std::shared_ptr<Stream> stream) {
-    // Nothing has been read: a server that is full refuses here.
+    // A full server refuses the call here, before anything is read.
     absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return stream->peer(); });
     if (!held.ok()) return Refuse(*context, std::move(stream), held.status());
     std::make_shared<Import>(context, engine, std::move(stream), *std::move(held))->ReadNext();

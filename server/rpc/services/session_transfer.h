@@ -1,5 +1,7 @@
-// ExportSession and ImportSession: a session's record in chunks, so that it is never larger than a message allows.
-// In the path: beside sessions_service.h, on Stream itself, because messages come and go one by one.
+// ExportSession and ImportSession, which carry a session's record in chunks, so that the record may be larger than a
+// message.
+// In the path: beside sessions_service.h; uses Stream directly, because messages come and go one by one.
+// Threads: handlers run on a queue's thread, on the work pool, or on a thread of the store.
 #ifndef NORMD_SERVER_RPC_SERVICES_SESSION_TRANSFER_H_
 #define NORMD_SERVER_RPC_SERVICES_SESSION_TRANSFER_H_
 
@@ -11,7 +13,7 @@
 
 namespace normd::rpc {
 
-// Everything is borrowed and must outlive the methods' streams.
+// Make the routes. Borrow all pointers, which must outlive the methods' streams.
 Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engine* engine);
 Route ImportSessionRoute(const RouteContext* context, Engine* engine);
 

@@ -29,9 +29,9 @@ namespace {
 
 constexpr int kDefaultPageSize = 100;
 constexpr int kMaxPageSize = 1000;
-// A page of FULL views ends early rather than to grow over what ordinary stubs accept.
+// A page of FULL views ends early, so that it stays below the size that ordinary stubs accept.
 constexpr int64_t kMaxPageBytes = int64_t{3} << 20;
-// A reply with tensors is in memory as a message and as bytes.
+// A reply with tensors is in memory twice, as a message and as bytes.
 constexpr int64_t kBytesHeldPerReplyByte = 2;
 
 grpc::ByteBuffer EncodeSession(const Session& session, Durability durability, v1::SessionView view) {
@@ -40,7 +40,7 @@ grpc::ByteBuffer EncodeSession(const Session& session, Durability durability, v1
   return Serialize(message);
 }
 
-// Answers with the session, in the view that changes are answered with.
+// Replies with the session in the view BASIC, as all changes do.
 SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply) {
   return [durability, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
     if (!session.ok()) return reply(session.status());
@@ -63,7 +63,7 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
   engine->CreateSession(*std::move(session), ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
-// Room for a reply that shows the tensors of `sessions`, held until the transport has taken it.
+// Reserves memory for a reply with the tensors of `sessions`. SendHeld keeps the reservation until the reply is sent.
 absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& context,
                                                           absl::Span<const SessionPtr> sessions, const Reply& reply) {
   int64_t bytes = 0;
@@ -73,7 +73,7 @@ absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& co
   return std::make_shared<Reservation>(std::move(held));
 }
 
-// Sends `message` and holds the reservation until it has left.
+// Sends `message` and keeps the reservation until the transport has taken it.
 void SendHeld(grpc::ByteBuffer message, std::shared_ptr<Reservation> held, Reply& reply) {
   reply(std::move(message), [held = std::move(held)] {});
 }
@@ -92,7 +92,7 @@ void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessio
         if (view != v1::SESSION_VIEW_FULL) return reply(EncodeSession(**session, durability, view));
         absl::StatusOr<std::shared_ptr<Reservation>> held = ReserveReply(*context, {&*session, 1}, reply);
         if (!held.ok()) return reply(held.status());
-        // Not on the thread that answers for the store.
+        // A large reply is not encoded on the store's callback thread.
         const int64_t bytes = QuotaBytes(**session);
         RunIfLarge(*context, bytes,
                    [durability, view, held = *std::move(held), reply = std::move(reply),
@@ -147,7 +147,7 @@ void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSes
 absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request) {
   absl::StatusOr<SessionPatch> patch = PatchFromMessage(request);
   if (patch.ok()) return patch;
-  // The mask is beside the session, everything else is inside.
+  // The mask is a field beside the session; every other field is inside the session.
   const std::optional<ErrorDetail> detail = GetErrorDetail(patch.status());
   const bool in_mask = detail.has_value() && detail->field == "update_mask";
   return in_mask ? patch.status() : PrefixField(patch.status(), "session.");
@@ -208,17 +208,17 @@ void CommitMoments(Engine* engine, const Parsed<v1::CommitMomentsRequest>& reque
   reply.observation().DecodeDone();
   if (!step.ok()) return reply(step.status());
   step->cancelled = reply.Cancelled();
-  // The moments count with the request's room until they are committed.
+  // `request.owner` keeps the reservation, which covers the moments, until they are committed.
   engine->CommitMoments(*std::move(step),
                         [reply = std::move(reply), room = request.owner](absl::StatusOr<CommitResult> result) mutable {
                           if (!result.ok()) return reply(result.status());
                           v1::StateResult message;
-                          EncodeCommitResult(*result, /*output_available=*/false, &message);  // there is no output
+                          EncodeCommitResult(*result, /*output_available=*/false, &message);
                           reply(Serialize(message));
                         });
 }
 
-// A unary method of this service from a handler (request, reply).
+// Makes the route of a unary method of this service from a handler (request, reply).
 template <typename Request, typename Handler>
 Route SessionRoute(const RouteContext* context, const char* name, Handler handler) {
   return Unary<Request>(context, MethodPath("normd.v1.Sessions", name),
@@ -228,7 +228,7 @@ Route SessionRoute(const RouteContext* context, const char* name, Handler handle
 }  // namespace
 
 std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine) {
-  // A handler that gets the engine.
+  // Binds the engine to a handler (engine, request, reply).
   const auto with_engine = [engine](auto handler) {
     return [engine, handler](const auto& request, Reply reply) { handler(engine, request, std::move(reply)); };
   };

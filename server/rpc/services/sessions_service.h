@@ -1,5 +1,7 @@
-// normd.v1.Sessions: each method reads as decode, call, encode; export and import are in session_transfer.h.
-// In the path: handlers run on a queue's thread; replies are sent from wherever the store finishes.
+// normd.v1.Sessions. Each method reads as decode, call, encode; export and import are in session_transfer.h.
+// In the path: between the transport and the engine.
+// Threads: handlers run on a queue's thread or on the work pool; replies are sent from the thread on which the store
+// finishes.
 #ifndef NORMD_SERVER_RPC_SERVICES_SESSIONS_SERVICE_H_
 #define NORMD_SERVER_RPC_SERVICES_SESSIONS_SERVICE_H_
 
@@ -11,7 +13,7 @@
 
 namespace normd::rpc {
 
-// Everything is borrowed and must outlive the methods' streams.
+// Makes the routes. Borrows all pointers, which must outlive the methods' streams.
 std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine);
 
 }  // namespace normd::rpc

@@ -13,7 +13,7 @@
 namespace normd::rpc {
 namespace {
 
-// Mapping and unmapping are large work, whatever the region's size: system calls that may wait for others.
+// Mapping and unmapping always count as large work, because these system calls may wait for others.
 constexpr int64_t kMappingBytes = WorkPool::kLargeBytes;
 
 }  // namespace
@@ -49,10 +49,10 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
   v1::RegisterRegionResponse response;
   response.set_region(made->region);
   grpc::ByteBuffer message = Serialize(response);
-  // Counted when it is answered: how long a region lives is not how long the request took.
+  // The request is over with its answer, because the lifetime of a region is not the duration of a request.
   observation.Finish(absl::OkStatus(), static_cast<int64_t>(message.Length()));
   stream->Write(std::move(message));
-  // At once when the caller is gone already.
+  // The callback runs at once if the caller is gone already.
   stream->OnCancelled([this, stream] {
     RunIfLarge(*context_, kMappingBytes, [this, stream] {
       Remove(stream);
@@ -67,7 +67,7 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
   if (request.has_cuda() && !request.posix_name().empty()) return NotAllowedError(field, "posix_name is given, too");
-  // A user of the Unix socket is one owner, however many connections it has.
+  // All connections of one user of the Unix socket are one owner.
   const std::string owner = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
   const v1::CudaMemory& cuda = request.cuda();
   NORMD_ASSIGN_OR_RETURN(

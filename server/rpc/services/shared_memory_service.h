@@ -1,7 +1,8 @@
-// normd.v1.SharedMemory: regions by POSIX name or CUDA IPC handle, each as long as the call that registered it.
-// In the path: beside it; what it registers is named by the ranges of later requests.
+// normd.v1.SharedMemory: registers regions by POSIX name or CUDA IPC handle. A region lives as long as the call that
+// registered it.
+// In the path: beside it; ranges of later requests name the regions.
 // Threads: safe from any thread; no lock is held while the table maps or a stream is written to. Mapping and unmapping
-// take the system up to 0.1 s a GiB, so that both are the pool's work and never a queue's.
+// take the system up to 0.1 s per GiB, so the work pool does both, never a queue's thread.
 #ifndef NORMD_SERVER_RPC_SERVICES_SHARED_MEMORY_SERVICE_H_
 #define NORMD_SERVER_RPC_SERVICES_SHARED_MEMORY_SERVICE_H_
 
@@ -20,14 +21,15 @@ namespace normd::rpc {
 
 class SharedMemoryService {
  public:
-  // `context` and `regions` (null: every call is refused) must outlive the service, and the service its streams.
+  // `context` and `regions` must outlive the service, and the service must outlive its streams. With null `regions`,
+  // every call is refused.
   SharedMemoryService(const RouteContext* context, RegionTable* regions) : context_(context), regions_(regions) {}
   ~SharedMemoryService();
 
   std::vector<Route> Routes();
 
-  // Ends every registration's call, present and future, with UNAVAILABLE: none ends by itself, and they would hold up a
-  // shutdown. Their regions stay until the service goes, for the requests that finish meanwhile.
+  // Ends the call of every current and future registration with UNAVAILABLE, because such a call never ends by itself
+  // and would delay a shutdown. Existing regions stay until the service is destroyed, for requests still in progress.
   void EndRegistrations();
 
  private:
@@ -37,11 +39,11 @@ class SharedMemoryService {
 
   void Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
                 Observation observation);
-  // The same in the pool.
+  // Runs Register on the work pool.
   void RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
                      Observation observation);
   absl::StatusOr<Registration> AddRegion(const v1::RegisterRegionRequest& request, const Stream& stream);
-  // False once registrations have ended.
+  // Remembers the registration of `stream`. Returns false once registrations have ended.
   bool Keep(const std::shared_ptr<Stream>& stream, const Registration& registration);
   void Remove(const std::shared_ptr<Stream>& stream);
 
@@ -51,7 +53,7 @@ class SharedMemoryService {
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_map<std::shared_ptr<Stream>, Registration> open_ ABSL_GUARDED_BY(mu_);
-  std::vector<Registration> left_ ABSL_GUARDED_BY(mu_);  // by calls that were ended
+  std::vector<Registration> left_ ABSL_GUARDED_BY(mu_);  // of calls that EndRegistrations ended
 };
 
 }  // namespace normd::rpc

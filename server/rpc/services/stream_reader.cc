@@ -17,9 +17,9 @@
 namespace normd::rpc {
 namespace {
 
-// A sequence, and the call itself.
+// The fields of a message with a call: the sequence and the call itself.
 constexpr size_t kFieldsOfCall = 2;
-// The largest message that can be a chunk: its data, and its other fields.
+// The largest message that can be a chunk, with its data and its other fields.
 constexpr size_t kMaxChunkMessageBytes = kMaxChunkBytes + 1024;
 
 bool IsStep(const Call& call) {
@@ -32,11 +32,11 @@ int64_t BytesHeld(const std::vector<ChunkedTensor>& tensors) {
   return bytes;
 }
 
-// The call without its bytes, as far as it can be judged before its turn.
+// A copy of the call that validates everything that can be checked before the call's turn, without its bytes.
 Call Trial(const Call& call) {
   Call trial = call;
   trial.validate_only = true;
-  trial.expected_version.reset();  // calls before it may move the version
+  trial.expected_version.reset();  // earlier calls may still change the version
   return trial;
 }
 
@@ -119,7 +119,7 @@ void StreamReader::TakeRequest(Item item, Request request, std::string key, Resu
 bool StreamReader::TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result) {
   const bool expected = awaiting_ != nullptr || skips_chunks_;
   if (!expected || message.Length() > kMaxChunkMessageBytes) return false;
-  // Its bytes were reserved with the call, or go at once.
+  // The chunk needs no reservation: its bytes were reserved with the call, or are dropped at once.
   const absl::StatusOr<Request> request = Parse<v1::StreamRequest>(message, Reservation());
   if (!request.ok() || !(*request)->has_chunk()) return false;
   TakeChunk(*request, static_cast<int64_t>(message.Length()), result);
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
   if (tensors->empty()) return tensors;
   const int64_t bytes = BytesHeld(*tensors);
   if (bytes > context_->admission->limits().max_caller_bytes) {
-    // It would be refused for ever.
+    // Such a call can never fit, so the error is not one that tells the caller to retry.
     return OutOfRangeError("call.x.chunked", Concat(bytes, " bytes with its residual and their outputs"),
                            Concat("at most ", context_->admission->limits().max_caller_bytes),
                            ServerReason("TENSOR_TOO_LARGE"));
@@ -213,7 +213,7 @@ absl::Status StreamReader::DecodeCallOf(const Request& request, std::string key,
 
 void StreamReader::AwaitChunks(std::unique_ptr<Awaiting> awaiting, Result result, Done done) {
   Call trial = Trial(awaiting->item->received.call);
-  // Keeps the stream, and so the server, while the engine has the call.
+  // The callback keeps the stream, and so the server, alive while the engine has the call.
   trial.cancelled = [stream = stream_->shared_from_this()] { return stream->cancelled(); };
   engine_->Submit(std::move(trial), [this, awaiting = std::move(awaiting), result = std::move(result),
                                      done = std::move(done)](absl::StatusOr<CallReply> judged) mutable {

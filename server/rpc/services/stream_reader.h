@@ -1,7 +1,8 @@
-// What comes in on one NormalizeStream, message by message: defaults, calls, and the chunks of calls, made into items
-// that are answered.
+// Reads the messages of one NormalizeStream (defaults, calls, and chunks of calls), and makes items of them, each of
+// which is answered.
 // In the path: between the stream's messages and its window of calls (normalize_stream.cc).
-// Threads: one Take at a time; its Done may run on another thread. Everything is borrowed and must outlive the reader.
+// Ownership: borrows all pointers, which must outlive the reader.
+// Threads: one Take at a time; its Done may run on another thread.
 #ifndef NORMD_SERVER_RPC_SERVICES_STREAM_READER_H_
 #define NORMD_SERVER_RPC_SERVICES_STREAM_READER_H_
 
@@ -19,41 +20,41 @@
 
 namespace normd::rpc {
 
-// One message that is answered: a call, or what was wrong with one.
+// One item that is answered: a call, or an error.
 struct StreamItem {
   StreamItem(const RouteContext* context, const Stream& stream)
       : observation(context->observer, ShortName(stream.method())) {}
 
-  // Room for what its call makes, see Call::hold.
+  // Reserves memory for the outputs and scratch of the call: see Call::reserve.
   absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
-    // Of tensors in chunks, half of the room is theirs and half is for what goes back.
+    // Of the reservation for tensors in chunks, one half is for the tensors and the other for the outputs.
     if (chunked) return chunk_bytes.Resize(std::max(chunk_bytes.bytes(), chunk_bytes.bytes() / 2 + bytes), caller);
     return received.memory->Reserve(bytes, caller);
   }
 
   uint64_t sequence = 0;
-  int64_t request_bytes = 0;  // its chunks included
-  // A training step of a session runs after everything before it and before everything after it, so that the state
-  // moves in the order of the stream.
+  int64_t request_bytes = 0;  // including its chunks
+  // True for a training step of a session, which runs after all earlier items and before all later ones, so that the
+  // state changes in the order of the stream.
   bool alone = false;
-  // Its tensors came in chunks, and go back so.
+  // Whether the call's tensors came in chunks, so that its outputs are sent in chunks, too.
   bool chunked = false;
-  Reservation chunk_bytes;  // for the chunks, and then for those of the reply
+  Reservation chunk_bytes;  // for the chunks of the request, and then for those of the reply
   ReceivedCall received;
   enum class Stage : uint8_t { kReading, kWaits, kRuns, kAnswered };
   Stage stage = Stage::kReading;
-  std::shared_ptr<const void> owner;  // of the call; once it is answered, until the answer has gone
+  std::shared_ptr<const void> owner;  // the call's owner, kept from the answer until the reply is written
   grpc::ByteBuffer reply;
-  std::optional<ChunkSender> outputs;  // what follows the reply
+  std::optional<ChunkSender> outputs;  // the chunks that follow the reply
   Observation observation;
 };
 
 class StreamReader {
  public:
   struct Result {
-    std::vector<std::shared_ptr<StreamItem>> items;  // in order; those with an error are answered
-    bool awaits_chunks = false;                      // of a call that is not among the items yet: read on
-    std::optional<grpc::Status> end;                 // nothing more is to be read, and the stream ends so
+    std::vector<std::shared_ptr<StreamItem>> items;  // in order; items with an error are already answered
+    bool awaits_chunks = false;                      // chunks of a call that is not among the items yet must be read
+    std::optional<grpc::Status> end;                 // set: read nothing more; the stream ends with this status
   };
   using Done = absl::AnyInvocable<void(Result)>;
 
@@ -61,7 +62,8 @@ class StreamReader {
                Stream* stream)
       : context_(context), max_tensor_bytes_(max_tensor_bytes), engine_(engine), decoder_(decoder), stream_(stream) {}
 
-  // The next message, or nothing where there is none. `done` must keep the reader alive.
+  // Takes the next message, or nullopt at the end of the messages, and passes the result to `done`, which must keep the
+  // reader alive.
   void Take(std::optional<grpc::ByteBuffer> message, Done done);
 
  private:
@@ -75,25 +77,29 @@ class StreamReader {
     ChunkReceiver receiver;
   };
 
-  // Whether the message was a call that is known. Else `key` is what it may become known by.
+  // Takes the message if it is a call that the cache knows. Otherwise returns false and sets `*key` to the key under
+  // which the call may be remembered.
   bool TakeRememberedCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
                           Result* result);
-  // Whether the message was a chunk of the call that awaits them, or one that nobody does any more.
+  // Takes the message if it is a chunk of the call that awaits chunks, or a chunk to be skipped. Otherwise returns
+  // false.
   bool TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result);
   void TakeRequest(Item item, Request request, std::string key, Result result, Done done);
   void TakeChunk(const Request& request, int64_t message_bytes, Result* result);
   void TakeDefaults(Item item, Request request, Result* result);
   void TakeCall(Item item, Request request, std::string key, Result result, Done done);
-  // Makes room for the tensors that come in chunks.
+  // Reserves memory for the call's tensors in chunks, if any, and announces them to the request's TensorSource.
   absl::StatusOr<std::vector<ChunkedTensor>> Announce(const Request& request, StreamItem* item) const;
   absl::Status DecodeCallOf(const Request& request, std::string key, StreamItem* item);
-  // Judges a call, all but its bytes, before they are sent for.
+  // Validates a call, except its bytes, before its chunks are read.
   void AwaitChunks(std::unique_ptr<Awaiting> awaiting, Result result, Done done);
+  // Makes an item of the call whose chunks have all come.
   void Complete(Result* result);
-  // Something else came instead of the rest of a call.
+  // Fails the call that awaits chunks, if any, because something else came.
   void Abandon(Result* result);
+  // Answers `item` with the error.
   void Fail(Item item, const absl::Status& error, Result* result);
-  // Nothing more is read: the stream ends so once everything is answered.
+  // Ends reading; the stream ends with `status` once everything is answered.
   Result End(const absl::Status& status, Result result);
 
   const RouteContext* const context_;
@@ -103,9 +109,9 @@ class StreamReader {
   Stream* const stream_;
 
   std::optional<Request> defaults_;
-  std::string under_defaults_;  // before the keys of calls; empty where there are no defaults
+  std::string under_defaults_;  // the prefix of the keys of calls; empty without defaults
   std::unique_ptr<Awaiting> awaiting_;
-  // Something failed: chunks that were on their way are dropped, up to the next message that is none.
+  // After a failure, chunks are skipped until the next message that is not a chunk.
   bool skips_chunks_ = false;
 };
 
