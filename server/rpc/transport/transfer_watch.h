@@ -39,8 +39,8 @@ class TransferWatch {
     int64_t max_growth_bytes = 0;
   };
 
-  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* gate)
-      : options_(options), live_(live), admission_(admission), limiter_(gate) {}
+  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* limiter)
+      : options_(options), live_(live), admission_(admission), limiter_(limiter) {}
   ~TransferWatch() { Stop(); }
 
   void Start();
