@@ -101,8 +101,8 @@ struct NormPlan {
 };
 
 // Validates `spec` for `shape` and lowers it to a plan. INVALID_ARGUMENT with field, value and limit if anything is
-// wrong (the README lists the refusals); field paths begin with "spec.<method>", "mode", "parameters" or "x". Costs
-// time and memory in the rank of the tensor, never in its size.
+// wrong (server/README.md lists the refusals); field paths begin with "spec.<method>", "mode", "parameters" or "x".
+// Costs time and memory in the rank of the tensor, never in its size.
 absl::StatusOr<NormPlan> MakePlan(const NormSpec& spec, DType dtype, absl::Span<const int64_t> shape,
                                   const PlanOptions& options);
 

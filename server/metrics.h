@@ -122,7 +122,8 @@ class Metrics {
                         DurationBuckets()};
   Counters request_bytes_{&set_, "normd_request_bytes_total", {}, "Bytes of request messages received."};
   Counters response_bytes_{&set_, "normd_response_bytes_total", {}, "Bytes of response messages sent."};
-  Counters rows_{&set_, "normd_rows_total", {norm_}, "Statistic sets normalised: rows, channels, groups or instances."};
+  Counters rows_{
+      &set_, "normd_rows_total", {norm_}, "Statistics groups normalised: rows, channels, groups or instances."};
   Histograms batch_items_{&set_, "normd_batch_items", {}, "Items in one BatchNormalize request.", ItemBuckets()};
   Counters device_jobs_{&set_,
                         "normd_device_jobs_total",

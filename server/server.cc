@@ -187,7 +187,7 @@ void Server::LogStart() const {
   for (const DeviceInfo& device : backend_.devices) {
     log_->Info("device", {{"name", device.name}, {"usable", device.usable ? "yes" : "no"}, {"detail", device.detail}});
   }
-  log_->Info("placement", {{"calibration", backend_.scheduler->Calibration()}});
+  log_->Info("device scheduler", {{"calibration", backend_.scheduler->Calibration()}});
   const StoreStats stats = sessions_->stats();
   log_->Info("session store", {{"kind", config_.StoreKind()},
                                {"durability", DurabilityText(sessions_->durability())},

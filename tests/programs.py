@@ -251,7 +251,7 @@ class ProgramsTest(ServerTest):
             self.assertGreater(run_["lateness_ns"]["max"], 0)
         text = self.succeed(NORMLOAD, self.at, "--rate=50", "--duration=200ms", "--warmup=0", "--shape=4x64",
                             "--seed=5")
-        for part in ("open loop", "arrivals: poisson", "seed: 5", "p99.9", "foreign CPU"):
+        for part in ("open loop", "arrivals: poisson", "seed: 5", "p99.9", "background CPU"):
             self.assertIn(part, text)
 
     def test_a_mix_is_loaded_and_told_apart(self):
@@ -288,7 +288,7 @@ class ProgramsTest(ServerTest):
         self.assertIn(sweep["knee"], (None, 0, 1))
         html = read_text(page)
         self.assertEqual(html.count("<svg "), 2)
-        for part in ("Latency over load", "Goodput over load", "SLO: 1m", "foreign CPU"):
+        for part in ("Latency over load", "Goodput over load", "SLO: 1m", "background CPU"):
             self.assertIn(part, html)
         for part in ("<script", "<link", "<img", "src=", "href="):
             self.assertNotIn(part, html)

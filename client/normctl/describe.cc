@@ -131,7 +131,7 @@ absl::Status RunDescribe(const CommandSpec&, const ParsedArgs& args, const Termi
     // The detail of an unusable device says that the device is unusable.
     terminal.out << absl::StrFormat("device %s: %s\n", device.name(), device.detail());
   }
-  if (!describe->calibration().empty()) terminal.out << "placement: " << describe->calibration() << "\n";
+  if (!describe->calibration().empty()) terminal.out << "device scheduler: " << describe->calibration() << "\n";
   terminal.out << "\n" << LimitsText(describe->limits(), terminal.width);
   terminal.out << "\n" << AttributesText(*describe, terminal.width);
   return absl::OkStatus();

@@ -17,7 +17,7 @@ std::vector<FlagSpec> FileFlags() {
           {"residual-rounding", '\0', "R", "round-first (default) or keep-wide"},
           {"output-h", '\0', "FILE", "where x + scale * residual goes"},
           {"mask", '\0', "FILE", "positions that count in the statistics: non-zero ones (batch-norm, power-norm)"},
-          {"mean", '\0', "FILE", "where the means go, one per statistic set"},
+          {"mean", '\0', "FILE", "where the means go, one per statistics group"},
           {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
           {"precision", '\0', "P", "exact (default) or fast"},
           {"device", '\0', "D", "auto (default), cpu or cuda"},

@@ -206,11 +206,11 @@ class SessionStore {
   // with a damaged file, RESOURCE_EXHAUSTED (a full queue or disk), UNAVAILABLE as for Update.
   virtual void Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) = 0;
 
-  // Applies one step exactly once for each StepId; see the README's guarantees. Done runs when the update is durable.
-  // NOT_FOUND, FAILED_PRECONDITION (a step id older than the replay window), ABORTED (expected_version),
-  // INVALID_ARGUMENT (the same step id with other moments; moments that no batch has; one value per channel), CANCELLED
-  // (update.cancelled), RESOURCE_EXHAUSTED (a full queue or disk), DATA_LOSS (a damaged record), UNAVAILABLE (the store
-  // could not be written: a step with an id may be sent again, whatever became of it).
+  // Applies one step exactly once for each StepId; see the guarantees in server/session/README.md. Done runs when the
+  // update is durable. NOT_FOUND, FAILED_PRECONDITION (a step id older than the replay window), ABORTED
+  // (expected_version), INVALID_ARGUMENT (the same step id with other moments; moments that no batch has; one value per
+  // channel), CANCELLED (update.cancelled), RESOURCE_EXHAUSTED (a full queue or disk), DATA_LOSS (a damaged record),
+  // UNAVAILABLE (the store could not be written: a step with an id may be sent again, whatever became of it).
   virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
 
   // Export returns the whole session, step ids included, as a serialised normd.store.v1.SessionRecord. `reserve` is

@@ -1,5 +1,5 @@
-// Prints the tables of the README's section "Accuracy": the greatest error of every method, dtype and precision over
-// the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole
+// Prints the tables of kernels/README.md's section "Accuracy": the greatest error of every method, dtype and precision
+// over the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole
 // group's.
 //   accuracy_report [--quick] [--check]
 // --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Release and prints the tables of the README's section "Accuracy".
+# Builds Release and prints the tables of kernels/README.md's section "Accuracy".
 #   tests/accuracy/run.sh [--quick] [--check] [--build-dir DIR]
 # --quick      a part of the cases: what CTest runs.
 # --check      exit status 1 when an error is beyond its bound.

@@ -286,8 +286,8 @@ TEST(Normload, RefusesWhatMakesNoSense) {
   }
 }
 
-TEST(Normload, TheReadmeNamesEveryFlagOfItsOwn) {
-  std::ifstream file(std::string(NORMD_SOURCE_DIR) + "/README.md");
+TEST(Normload, ItsPageNamesEveryFlagOfItsOwn) {
+  std::ifstream file(std::string(NORMD_SOURCE_DIR) + "/client/README.md");
   std::ostringstream readme;
   readme << file.rdbuf();
   ASSERT_FALSE(readme.str().empty());

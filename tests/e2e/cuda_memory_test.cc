@@ -62,7 +62,7 @@ TEST_F(CudaMemoryEndToEnd, XAndYNeverLeaveTheDevice) {
   EXPECT_THAT(server_.backend().TakeJobs(), ElementsAre("x y, device 1"));
 }
 
-// The code of the README, its calls of CUDA apart.
+// The code of client/README.md without its calls of CUDA.
 TEST_F(CudaMemoryEndToEnd, TheExampleOfTheReadmeWorks) {
   const absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(server_.target());
   v1::NormalizeRequest request = LayerNormRequest(3);

@@ -51,7 +51,7 @@ class ChunkReceiver {
     int64_t received_bytes = 0;
     std::vector<ReceivedBytes> pieces;
     std::string small;  // copies of small chunks, following `pieces`
-    Buffer contiguous;    // used instead of both if the tensor must be contiguous
+    Buffer contiguous;  // used instead of both if the tensor must be contiguous
   };
 
   absl::Status Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const;
