@@ -72,7 +72,7 @@ constexpr StatRow kProcessRows[] = {
     {"process_threads", kGauge, kNone, "Threads of the process.", [](const Stats& f) { return f.process.threads; }},
     {"process_cpu_seconds_total", kCounter, kNone, "User and system CPU time spent.",
      [](const Stats& f) { return f.process.cpu_seconds; }},
-    {"process_start_time_seconds", kGauge, kNone, "Start of the process, seconds since the Unix uid.",
+    {"process_start_time_seconds", kGauge, kNone, "Start of the process, seconds since the Unix epoch.",
      [](const Stats& f) { return f.process.start_time_seconds; }},
 };
 

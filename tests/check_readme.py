@@ -23,6 +23,7 @@ MOST_README_LINES = 199
 MARKERS = re.compile(r"<!-- BEGIN (\w+) -->\n(.*?)\n?<!-- END \1 -->", re.DOTALL)
 MARKER = re.compile(r"<!-- (?:BEGIN|END) \w+ -->")
 FENCED = re.compile(r"^```.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)
+SOURCE_NAME = re.compile(r"[\w./-]+\.(?:cc|cuh?|h|py)\b")
 INLINE_CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
@@ -112,19 +113,27 @@ def looks_like_a_path(mention):
     return bool(slash and first in FOLDERS) or mention.endswith(("/",) + SUFFIXES)
 
 
+def mentions(text):
+    """What may be a path: inline code, and names of sources in blocks of text, which are pictures. (position, mention)"""
+    found = [(code.start(), code.group(1)) for code in INLINE_CODE.finditer(FENCED.sub(blank, text))]
+    for block in FENCED.finditer(text):
+        if block.group(0).startswith("```text"):
+            found += [(block.start() + name.start(), name.group(0)) for name in SOURCE_NAME.finditer(block.group(0))]
+    return found
+
+
 def path_problems(pages, paths):
     """A path is from the root or from the page's folder. What does not begin with one of our folders may also leave out
     the folders before it: `rows.cc`, `transport/`."""
     endings = {path[cut + 1:] for path in paths for cut in (i for i, letter in enumerate(path) if letter == "/")}
     problems = []
     for page, text in pages.items():
-        for code in INLINE_CODE.finditer(FENCED.sub(blank, text)):
-            mention = code.group(1)
+        for position, mention in mentions(text):
             path = mention.removeprefix("./").rstrip("/")
             from_page = os.path.normpath(os.path.join(os.path.dirname(page), path))
             shortened = path in endings and path.split("/")[0] not in FOLDERS
             if looks_like_a_path(mention) and not (path in paths or from_page in paths or shortened):
-                problems.append(f"{page}:{line_of(text, code.start())}: no such path: {mention}")
+                problems.append(f"{page}:{line_of(text, position)}: no such path: {mention}")
     return problems
 
 
@@ -173,6 +182,7 @@ MISTAKES = {  # what is planted: the page, what is replaced by what, what is rep
     "a dead link": ("kernels/README.md", "", "\n[x](cpu/none.md)\n", "README.md:2: a link to kernels/cpu/none.md"),
     "a dead anchor": ("kernels/README.md", "", "[x](../server/README.md#three)\n", "a link to #three"),
     "a dead path": ("kernels/README.md", "", "`server/none.cc`\n", "kernels/README.md:1: no such path: server/none.cc"),
+    "a dead name in a picture": ("kernels/README.md", "", "```text\n  (none.cc)\n```\n", "README.md:2: no such path: none.cc"),
     "a dead folder": ("kernels/README.md", "", "`none/`\n", "no such path: none/"),
     "a dead path of a folder": ("server/README.md", "# One", "`rpc/none.cc`", "no such path: rpc/none.cc"),
     "one of our folders without those between": ("server/README.md", "# One", "`server/x.cc`", "path: server/x.cc"),
@@ -229,6 +239,9 @@ def read_sources(root):
 def main():
     if "--self-test" in sys.argv[1:]:
         return self_test()
+    if len(sys.argv) < 2 or not os.access(sys.argv[1], os.X_OK):
+        print("usage: check_readme.py NORMD [--write] | --self-test; build NORMD first: ninja -C build/release normd")
+        return 2
     tables = printed_tables(sys.argv[1])
     if "--write" in sys.argv[2:]:
         write(ROOT, read_pages(ROOT), tables)
