@@ -4,89 +4,102 @@
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/str_format.h"
+#include "kernels/base/strings.h"
 #include "nlohmann/json.hpp"
+#include "tests/bench/comparison.h"
 
 namespace normd::bench {
 
 namespace {
 
-constexpr int kNameWidth = 32;
-constexpr int kCellWidth = 10;
-
-bool Holds(const Figure& figure, double ratio) {
-  // Not as a quotient: a ratio of 0 allows everything.
-  return (!figure.floor.has_value() || figure.value >= ratio * *figure.floor) &&
-         (!figure.ceiling.has_value() || figure.value * ratio <= *figure.ceiling);
+std::string CellText(double value, int decimals) {
+  if (decimals != Cell::kThreeDigits) return absl::StrFormat("%.*f", decimals, value);
+  const double scale = value >= 999.5e3 ? 1e6 : value >= 999.5 ? 1e3 : 1;
+  const double scaled = value / scale;
+  const int shown = scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2;
+  return absl::StrFormat("%.*f%s", shown, scaled, scale == 1e6 ? "M" : scale == 1e3 ? "k" : "");
 }
 
 // "name 0.83 < 0.90"
-std::string MissText(const Figure& figure) {
-  const bool low = figure.floor.has_value() && figure.value < *figure.floor;
-  return figure.name + " " + Fixed(figure.value, 2) + (low ? " < " : " > ") +
-         Fixed(low ? *figure.floor : *figure.ceiling, 2);
+std::string MissText(const std::string& name, const Cell& cell) {
+  const bool low = cell.floor.has_value() && *cell.value < *cell.floor;
+  return absl::StrFormat("%s %.2f %s %.2f", name, *cell.value, low ? "<" : ">", low ? *cell.floor : *cell.ceiling);
 }
 
 }  // namespace
 
-void Report::Note(std::string_view name, std::string_view value) {
+bool Cell::Holds(double share) const {
+  return (!floor.has_value() || *value >= share * *floor) && (!ceiling.has_value() || *value * share <= *ceiling);
+}
+
+std::string Cell::Text() const {
+  if (!value.has_value()) return "-";
+  std::string text = CellText(*value, decimals);
+  if (floor.has_value() || ceiling.has_value()) {
+    text += Concat(" (", CellText(floor.has_value() ? *floor : *ceiling, decimals), ")");
+  }
+  return text;
+}
+
+void Report::Note(const std::string& name, const std::string& value) {
   notes_.emplace_back(name, value);
-  std::printf("%s: %s\n", notes_.back().first.c_str(), notes_.back().second.c_str());
+  std::printf("%s: %s\n", name.c_str(), value.c_str());
   std::fflush(stdout);
 }
 
-void Report::Table(std::string_view title, const std::vector<std::string>& columns) {
-  std::printf("\n%s\n", std::string(title).c_str());
-  Row(columns);
+void Report::Table(const std::string& title, std::vector<std::string> columns) {
+  columns_ = std::move(columns);
+  head_ = absl::StrFormat("\n%s\n%-32s", title, "");
+  for (const std::string& column : columns_) head_ += absl::StrFormat(" %12s", column);
+  head_ += "\n";
 }
 
-void Report::Row(const std::vector<std::string>& cells) {
-  std::printf("%-*s", kNameWidth, cells.front().c_str());
-  for (size_t i = 1; i < cells.size(); ++i) std::printf(" %*s", kCellWidth, cells[i].c_str());
-  std::printf("\n");
+void Report::Row(const std::string& name, const std::vector<Cell>& cells) {
+  absl::PrintF("%s%-32s", std::exchange(head_, ""), name);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    absl::PrintF(" %12s", cells[i].Text());
+    if (cells[i].value.has_value()) figures_.emplace_back(Concat(name, ", ", columns_[i]), cells[i]);
+  }
+  absl::PrintF("\n");
   // A run takes minutes: every row is shown as it comes.
   std::fflush(stdout);
 }
 
-void Report::Add(Figure figure) { stats_.push_back(std::move(figure)); }
-
-void Report::NotMeasured(std::string_view what, std::string_view why) {
-  not_measured_.emplace_back(what);
-  Note("not measured", std::string(what) + ": " + std::string(why));
+void Report::NotMeasured(const std::string& what, const std::string& why) {
+  not_measured_.push_back(what);
+  Note("not measured", Concat(what, ": ", why));
 }
 
 std::string Report::FloorsLine() const {
   int met = 0;
   int missed = 0;
   std::string names;
-  for (const Figure& figure : stats_) {
-    if (!figure.floor.has_value() && !figure.ceiling.has_value()) continue;
-    if (Holds(figure, 1)) {
-      ++met;
-      continue;
-    }
-    ++missed;
-    names += (names.empty() ? ": " : ", ") + MissText(figure);
+  for (const auto& [name, cell] : figures_) {
+    if (!cell.floor.has_value() && !cell.ceiling.has_value()) continue;
+    const bool holds = cell.Holds(1);
+    ++(holds ? met : missed);
+    if (!holds) names += Concat(names.empty() ? ": " : ", ", MissText(name, cell));
   }
-  std::string line = "floors: " + std::to_string(met) + " met, " + std::to_string(missed) + " short" + names;
+  std::string line = Concat("floors: ", met, " met, ", missed, " short", names);
   for (const std::string& what : not_measured_) line += "; not measured: " + what;
   return line;
 }
 
-int Report::Below(double ratio) const {
-  return static_cast<int>(
-      std::count_if(stats_.begin(), stats_.end(), [ratio](const Figure& figure) { return !Holds(figure, ratio); }));
+int Report::CountBelow(double share) const {
+  return static_cast<int>(std::count_if(figures_.begin(), figures_.end(),
+                                        [share](const auto& figure) { return !figure.second.Holds(share); }));
 }
 
 bool Report::WriteJson(const std::string& path) const {
+  nlohmann::json figures = nlohmann::json::array();
+  for (const auto& [name, cell] : figures_) {
+    figures.push_back({{"name", name}, {"value", *cell.value}});
+    if (cell.floor.has_value()) figures.back()["floor"] = *cell.floor;
+    if (cell.ceiling.has_value()) figures.back()["ceiling"] = *cell.ceiling;
+  }
   nlohmann::json notes = nlohmann::json::object();
   for (const auto& [name, value] : notes_) notes[name] = value;
-  nlohmann::json figures = nlohmann::json::array();
-  for (const Figure& figure : stats_) {
-    nlohmann::json one = {{"name", figure.name}, {"value", figure.value}, {"unit", figure.unit}};
-    if (figure.floor.has_value()) one["floor"] = *figure.floor;
-    if (figure.ceiling.has_value()) one["ceiling"] = *figure.ceiling;
-    figures.push_back(std::move(one));
-  }
   const nlohmann::json all = {
       {"suite", suite_}, {"notes", notes}, {"figures", figures}, {"not_measured", not_measured_}};
   std::ofstream file(path);
@@ -94,30 +107,18 @@ bool Report::WriteJson(const std::string& path) const {
   return file.flush().good();
 }
 
-double Median(std::vector<double> values) { return Percentile(std::move(values), 0.5); }
-
-double Percentile(std::vector<double> values, double share) {
-  const size_t position = std::min(static_cast<size_t>(static_cast<double>(values.size()) * share), values.size() - 1);
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(position), values.end());
-  return values[position];
+void Worst::Take(std::optional<double> ratio, const std::string& name) {
+  expected_ = true;
+  if (ratio.has_value()) ratios_.emplace_back(*ratio, name);
 }
 
-std::string Fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  return text;
-}
-
-std::string Short(double value) {
-  const char* suffix = "";
-  if (value >= 999.5e3) {
-    value /= 1e6;
-    suffix = "M";
-  } else if (value >= 999.5) {
-    value /= 1e3;
-    suffix = "k";
-  }
-  return Fixed(value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2) + suffix;
+void Worst::AddTo(Report* report, const std::string& what, double floor) const {
+  if (!expected_) return;
+  if (ratios_.empty()) return report->NotMeasured(what, "no opponent has it");
+  const auto& [least, name] = *std::min_element(ratios_.begin(), ratios_.end());
+  std::vector<double> values;
+  for (const auto& ratio : ratios_) values.push_back(ratio.first);
+  report->Row(Concat(what, " (", name, ")"), {Ratio(least, floor), Ratio(Median(std::move(values)))});
 }
 
 }  // namespace normd::bench

@@ -1,61 +1,78 @@
-// What every suite of the bench prints: what was measured on, tables, and the floors that hold or do not; the same as
-// JSON. A figure with a floor is a ratio against a named opponent of the same run.
+// What every suite of the bench prints: notes about the run, tables, and the floors that hold or do not. The numbers of
+// the tables are kept under the names of their rows and columns, for the floors and for JSON.
 // Threads: one.
 #ifndef NORMD_TESTS_BENCH_REPORT_H_
 #define NORMD_TESTS_BENCH_REPORT_H_
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace normd::bench {
 
-struct Figure {
-  std::string name;  // "sqlite power C=256 n=64"
-  double value = 0;
-  std::string unit;
-  std::optional<double> floor = {};    // the least that `value` may be
-  std::optional<double> ceiling = {};  // the most; counted and printed with the floors
+// One number of a table.
+struct Cell {
+  static constexpr int kThreeDigits = -1;
+
+  std::optional<double> value;    // absent: printed as "-" and not kept
+  int decimals = kThreeDigits;    // kThreeDigits: "12.3k", "1.20M", "123", "0.83"
+  std::optional<double> floor;    // the least that `value` may be
+  std::optional<double> ceiling;  // the most
+
+  // Whether the limits are kept, relaxed to `share` of them. A share of 0 allows everything.
+  bool Holds(double share) const;
+  // "0.71", and with limits "0.71 (0.80)".
+  std::string Text() const;
 };
+
+inline Cell Amount(std::optional<double> value) { return {.value = value}; }
+// Two decimals.
+inline Cell Ratio(std::optional<double> value, std::optional<double> floor = {}, std::optional<double> ceiling = {}) {
+  return {.value = value, .decimals = 2, .floor = floor, .ceiling = ceiling};
+}
 
 class Report {
  public:
   explicit Report(std::string suite) : suite_(std::move(suite)) {}
 
   // A line about the run: machine, versions, settings.
-  void Note(std::string_view name, std::string_view value);
-  // Begins a table, or goes on with it. The first column is the name.
-  void Table(std::string_view title, const std::vector<std::string>& columns);
-  void Row(const std::vector<std::string>& cells);
-
-  void Add(Figure figure);
+  void Note(const std::string& name, const std::string& value);
+  // Begins a table, which is printed from its first row on. The names of the rows need no column.
+  void Table(const std::string& title, std::vector<std::string> columns);
+  // Prints a row of the current table and keeps each cell as "NAME, COLUMN". REQUIRES: not more cells than columns.
+  void Row(const std::string& name, const std::vector<Cell>& cells);
   // A floor that this run has no figure for, and why.
-  void NotMeasured(std::string_view what, std::string_view why);
+  void NotMeasured(const std::string& what, const std::string& why);
 
   // "floors: N met, M short: name 0.83 < 0.90, other 1.30 > 1.10, ..."
   std::string FloorsLine() const;
-  // Stats below `ratio` times their floor, or above their ceiling divided by `ratio`. REQUIRES: ratio >= 0.
-  int Below(double ratio) const;
+  // How many figures break their limits, relaxed to `share` of them. REQUIRES: share >= 0.
+  int CountBelow(double share) const;
   // False when the file cannot be written.
   bool WriteJson(const std::string& path) const;
 
  private:
   const std::string suite_;
+  std::string head_;  // of the current table, until it is printed
+  std::vector<std::string> columns_;
   std::vector<std::pair<std::string, std::string>> notes_;
-  std::vector<Figure> stats_;
+  std::vector<std::pair<std::string, Cell>> figures_;
   std::vector<std::string> not_measured_;
 };
 
-// The middle value; the upper one of two. REQUIRES: not empty.
-double Median(std::vector<double> values);
-// The value that `share` of all are not above. REQUIRES: not empty, 0 <= share <= 1.
-double Percentile(std::vector<double> values, double share);
+// The least of many ratios, where one limit is stated for all of them.
+class Worst {
+ public:
+  void Take(std::optional<double> ratio, const std::string& name);
+  // A row of two cells, the least ratio and the median, called `what` and the name of the least. Says so where ratios
+  // were taken but none had a value.
+  void AddTo(Report* report, const std::string& what, double floor) const;
 
-// "12.3k", "1.20M", "123", "0.83": three digits.
-std::string Short(double value);
-std::string Fixed(double value, int digits);
+ private:
+  bool expected_ = false;
+  std::vector<std::pair<double, std::string>> ratios_;
+};
 
 }  // namespace normd::bench
 

@@ -1,20 +1,18 @@
-#include "tests/bench/datapath/calls.h"
-
-#include <cmath>
 #include <map>
-#include <memory>
 #include <optional>
-#include <utility>
+#include <string>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/status.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "normd/v1/normalizer.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
-#include "tests/bench/datapath/driver.h"
+#include "tests/bench/comparison.h"
 #include "tests/bench/datapath/exchange.h"
 #include "tests/bench/datapath/rms_rows.h"
-#include "tests/bench/datapath/server_process.h"
+#include "tests/bench/datapath/sections.h"
+#include "tests/bench/datapath/server_comparison.h"
 
 namespace normd::bench {
 namespace {
@@ -24,13 +22,12 @@ constexpr int64_t kItemElements = 64;  // of one of them
 constexpr char kSession[] = "bench";
 
 // What is asked against the earlier build; a stream is asked for unary's share of the echo.
-const std::map<std::string, double> kFloors = {{"unary", 0.98}, {"session", 1.3}, {"batch", 1.3}};
-
-struct Server {
-  std::string name;
-  std::unique_ptr<ServerProcess> process;
-  std::vector<std::shared_ptr<grpc::Channel>> channels;
+struct Form {
+  const char* name;
+  std::optional<double> floor;
 };
+constexpr Form kForms[] = {{"unary", 0.98}, {"stream", std::nullopt}, {"session", 1.3}, {"batch", 1.3}};
+constexpr double kStreamFloor = 1.0;
 
 // RMSNorm with a weight of ones, so that the session gives what a call without one gives.
 absl::Status CreateSession(const std::shared_ptr<grpc::Channel>& channel) {
@@ -48,165 +45,106 @@ absl::Status CreateSession(const std::shared_ptr<grpc::Channel>& channel) {
   return client::MakeStatus(status.error_code(), status.error_message(), status.error_details());
 }
 
-v1::NormalizeRequest Item(const std::string& x) {
-  v1::NormalizeRequest request = MakeNormalizeRequest(x);
-  request.mutable_x()->clear_shape();
-  request.mutable_x()->add_shape(1);
-  request.mutable_x()->add_shape(kItemElements);
-  request.mutable_x()->set_data(x.substr(0, kItemElements * sizeof(float)));
-  return request;
+Target MakeSessionTarget(const Rows& rows) {
+  v1::NormalizeRequest request = MakeNormalizeRequest(rows.x);
+  request.set_session(Concat("sessions/", kSession));
+  Target target = MakeTarget("normd", false, rows);
+  target.requests = {Serialize(request)};
+  return target;
 }
 
-Target MakeTargetOf(const std::string& form, const Rows& rows) {
-  if (form == "unary" || form == "stream") return MakeTarget("normd", form == "stream", rows);
-  Target target;
-  target.method = "/normd.v1.Normalizer/Normalize";
-  target.min_reply_bytes = rows.y.size();
-  if (form == "session") {
-    v1::NormalizeRequest request = MakeNormalizeRequest(rows.x);
-    request.set_session(absl::StrCat("sessions/", kSession));
-    target.request = Serialize(request);
-    return target;
-  }
+Target MakeBatchTarget(const Rows& rows) {
+  constexpr size_t kItemBytes = kItemElements * sizeof(float);
+  v1::NormalizeRequest item = MakeNormalizeRequest(rows.x.substr(0, kItemBytes));
+  item.mutable_x()->set_shape(0, 1);
+  item.mutable_x()->set_shape(1, kItemElements);
   v1::BatchNormalizeRequest batch;
-  for (int i = 0; i < kItems; ++i) *batch.add_items() = Item(rows.x);
+  for (int i = 0; i < kItems; ++i) *batch.add_items() = item;
+  Target target;
   target.method = "/normd.v1.Normalizer/BatchNormalize";
-  target.min_reply_bytes = kItems * kItemElements * sizeof(float);
-  target.request = Serialize(batch);
+  target.min_reply_bytes = kItems * kItemBytes;
+  target.requests = {Serialize(batch)};
   return target;
+}
+
+Target MakeFormTarget(const std::string& form, const Rows& rows) {
+  if (form == "session") return MakeSessionTarget(rows);
+  if (form == "batch") return MakeBatchTarget(rows);
+  return MakeTarget("normd", form == "stream", rows);
 }
 
 // That every item of a batch has its result.
 absl::Status CheckBatch(const grpc::ByteBuffer& reply) {
   v1::BatchNormalizeResponse response;
   if (!Parse(reply, &response) || response.items_size() != kItems) return absl::InternalError("not a batch of results");
+  const v1::NormalizeResponse& first = response.items(0).response();
   for (const v1::BatchItemResult& item : response.items()) {
-    const bool good =
-        item.response().outputs_size() == 1 &&
-        item.response().outputs(0).tensor().data() == response.items(0).response().outputs(0).tensor().data();
-    if (!good) return absl::InternalError("an item of a batch without its result");
+    const v1::NormalizeResponse& other = item.response();
+    if (other.outputs_size() == 1 && other.outputs(0).tensor().data() == first.outputs(0).tensor().data()) continue;
+    return absl::InternalError("an item of a batch without its result");
   }
   return absl::OkStatus();
 }
 
-class CallsRace {
- public:
-  CallsRace(const CallsOptions& options, Report* report) : options_(options), report_(report) {}
-
-  absl::Status Run() {
-    NORMD_RETURN_IF_ERROR(Start("echo", "/proc/self/exe"));
-    NORMD_RETURN_IF_ERROR(Start("normd", "/proc/self/exe"));
-    if (!options_.before.empty()) NORMD_RETURN_IF_ERROR(Start("before", options_.before));
-    std::map<std::string, double> of_echo;
-    for (const char* const form : {"unary", "stream", "session", "batch"}) {
-      NORMD_ASSIGN_OR_RETURN(of_echo[form], RunForm(form));
-    }
-    report_->Add({"4 KiB calls: stream / unary, of the echo each", of_echo["stream"] / of_echo["unary"], "ratio", 1.0});
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status Start(const std::string& name, const std::string& program) {
-    Server server = {.name = name, .process = nullptr, .channels = {}};
-    NORMD_ASSIGN_OR_RETURN(server.process,
-                           ServerProcess::Start(name == "echo" ? "echo" : "normd", "127.0.0.1:0", program));
-    server.channels = NewChannels(server.process->address(), 1);
-    if (name != "echo") NORMD_RETURN_IF_ERROR(WithContext(CreateSession(server.channels.front()), name));
-    servers_.push_back(std::move(server));
-    return absl::OkStatus();
-  }
-
-  // The share of the echo, over what is in flight.
-  absl::StatusOr<double> RunForm(const std::string& form) {
-    NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(kRowBytes));
-    Target target = MakeTargetOf(form, rows);
-    NORMD_RETURN_IF_ERROR(Check(form, rows, target));
-    double of_echo = 0, of_before = 0;  // logarithms
-    for (const int in_flight : options_.in_flight) {
-      std::map<std::string, std::vector<double>> rates;
-      NORMD_RETURN_IF_ERROR(RunRounds(target, in_flight, &rates));
-      of_echo += std::log(AddCell(absl::StrCat(form, " n=", in_flight), rates, "echo"));
-      if (!options_.before.empty()) of_before += std::log(RatioOf(rates, "before"));
-    }
-    const auto cells = static_cast<double>(options_.in_flight.size());
-    report_->Add({absl::StrCat("4 KiB calls: ", form), std::exp(of_echo / cells), "of the echo"});
-    if (!options_.before.empty()) AddBefore(form, std::exp(of_before / cells));
-    return std::exp(of_echo / cells);
-  }
-
-  absl::Status Check(const std::string& form, const Rows& rows, Target& target) {
-    for (const Server& server : servers_) {
-      if (server.name == "echo") continue;
-      target.channels = server.channels;
-      NORMD_ASSIGN_OR_RETURN(const LoopResult first, RunClosedLoop(target, 1, absl::ZeroDuration()));
-      const absl::Status status =
-          form == "batch" ? CheckBatch(first.reply) : CheckReply("normd", form == "stream", rows, first.reply);
-      NORMD_RETURN_IF_ERROR(WithContext(status, absl::StrCat(server.name, ", ", form)));
-    }
-    return absl::OkStatus();
-  }
-
-  // The servers take turns, the first one too; the first round is not counted.
-  absl::Status RunRounds(Target& target, int in_flight, std::map<std::string, std::vector<double>>* rates) {
-    const std::string method = target.method;
-    for (int i = -1; i < options_.rounds; ++i) {
-      for (size_t turn = 0; turn < servers_.size(); ++turn) {
-        const Server& server = servers_[i % 2 == 0 ? turn : servers_.size() - 1 - turn];
-        target.channels = server.channels;
-        const absl::StatusOr<LoopResult> result = RunClosedLoop(target, in_flight, options_.round);
-        NORMD_RETURN_IF_ERROR(WithContext(result.status(), server.name));
-        if (i >= 0) (*rates)[server.name].push_back(result->PerSecond());
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Of normd against `base`, each round against the one beside it.
-  static double RatioOf(const std::map<std::string, std::vector<double>>& rates, const std::string& base) {
-    std::vector<double> ratios;
-    for (size_t i = 0; i < rates.at(base).size(); ++i) ratios.push_back(rates.at("normd")[i] / rates.at(base)[i]);
-    return Median(std::move(ratios));
-  }
-
-  double AddCell(const std::string& name, const std::map<std::string, std::vector<double>>& rates,
-                 const std::string& base) {
-    std::vector<std::string> cells = {name};
+// All that may be in flight, and below them geometric means. Returns the share of the echo.
+absl::StatusOr<double> MeasureForm(const Form& form, const Flags& flags, ServerComparison* comparison, Report* report) {
+  NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(kRowBytes));
+  const std::string name = form.name;
+  NORMD_RETURN_IF_ERROR(comparison->Prepare([&](const std::string&) { return MakeFormTarget(name, rows); },
+                                            [&](const std::string& server, const grpc::ByteBuffer& reply) {
+                                              if (server == "echo") return absl::OkStatus();
+                                              return name == "batch"
+                                                         ? CheckBatch(reply)
+                                                         : CheckReply("normd", name == "stream", rows, reply);
+                                            }));
+  std::vector<double> of_echo, of_before;
+  for (const int in_flight : flags.Pick<std::vector<int>>({1, 4, 16}, {4, 16}, {4})) {
+    NORMD_ASSIGN_OR_RETURN(const ServerRounds rounds, comparison->Run(in_flight));
+    const std::optional<double> before = rounds.NormdTo("before", &ServerRound::per_second);
+    of_echo.push_back(*rounds.NormdTo("echo", &ServerRound::per_second));
+    if (before.has_value()) of_before.push_back(*before);
+    std::vector<Cell> cells;
     for (const char* const server : {"echo", "normd", "before"}) {
-      cells.push_back(rates.contains(server) ? Short(Median(rates.at(server))) : "");
+      cells.push_back(Amount(rounds.Median(server, &ServerRound::per_second)));
     }
-    cells.push_back(Fixed(RatioOf(rates, base), 2));
-    cells.push_back(rates.contains("before") ? Fixed(RatioOf(rates, "before"), 2) : "");
-    report_->Row(cells);
-    return RatioOf(rates, base);
+    cells.push_back(Ratio(of_echo.back()));
+    cells.push_back(Ratio(before));
+    report->Row(Concat("calls ", name, " n=", in_flight), cells);
   }
-
-  void AddBefore(const std::string& form, double ratio) {
-    const auto floor = kFloors.find(form);
-    Figure figure = {absl::StrCat("4 KiB calls: ", form, " / before"), ratio, "ratio"};
-    if (floor != kFloors.end()) figure.floor = floor->second;
-    report_->Row({absl::StrCat("  ", form, ", geometric mean"), "", "", "", "", Fixed(ratio, 2)});
-    report_->Add(figure);
-  }
-
-  const CallsOptions& options_;
-  Report* const report_;
-  std::vector<Server> servers_;
-};
+  const Cell before = of_before.empty() ? Cell() : Ratio(GeometricMean(of_before), form.floor);
+  report->Row("calls " + name, {Cell(), Cell(), Cell(), Ratio(GeometricMean(of_echo)), before});
+  return GeometricMean(of_echo);
+}
 
 }  // namespace
 
-absl::Duration EstimateCalls(const CallsOptions& options) {
-  const int servers = options.before.empty() ? 2 : 3;
-  return options.round * (options.rounds + 1) * servers * 4 * static_cast<double>(options.in_flight.size());
-}
-
-absl::Status MeasureCalls(const CallsOptions& options, Report* report) {
+absl::Status MeasureCalls(const Flags& flags, Report* report) {
+  std::vector<Form> forms;
+  for (const Form& form : kForms) {
+    if (flags.Chosen(Concat("calls ", form.name))) forms.push_back(form);
+  }
+  if (forms.empty()) return absl::OkStatus();
   report->Table(
-      "requests/s of small calls over TCP, n in flight: RMSNorm of a row of 1024 f32; session: with a weight; batch: "
-      "64 "
-      "items of 64 f32",
-      {"", "echo/s", "normd/s", "before/s", "of echo", "of before"});
-  return CallsRace(options, report).Run();
+      "requests/s of small calls over TCP, n in flight, below each form geometric means: RMSNorm of a row of 1024 f32; "
+      "session: with a weight; batch: 64 items of 64 f32",
+      {"echo/s", "normd/s", "before/s", "of echo", "of before"});
+  ServerComparison comparison(flags);
+  NORMD_RETURN_IF_ERROR(comparison.Start("echo", "echo", "tcp", 1));
+  NORMD_RETURN_IF_ERROR(comparison.Start("normd", "normd", "tcp", 1));
+  NORMD_RETURN_IF_ERROR(CreateSession(comparison.channel("normd")));
+  if (!flags.before.empty()) {
+    NORMD_RETURN_IF_ERROR(comparison.Start("before", "normd", "tcp", 1, flags.before));
+    NORMD_RETURN_IF_ERROR(CreateSession(comparison.channel("before")));
+  }
+  std::map<std::string, double> of_echo;
+  for (const Form& form : forms) {
+    NORMD_ASSIGN_OR_RETURN(of_echo[form.name], MeasureForm(form, flags, &comparison, report));
+  }
+  if (of_echo.contains("stream") && of_echo.contains("unary")) {
+    report->Row("calls, stream / unary",
+                {Cell(), Cell(), Cell(), Ratio(of_echo["stream"] / of_echo["unary"], kStreamFloor)});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace normd::bench

@@ -17,8 +17,7 @@
 
 namespace normd::bench {
 
-// A connection of its own to "127.0.0.1:8001" or "unix:/path", no limit on the size of messages.
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& address);
+// Each a connection of its own to "127.0.0.1:8001" or "unix:/path", without a limit on the size of messages.
 std::vector<std::shared_ptr<grpc::Channel>> NewChannels(const std::string& address, int count);
 
 // What is sent, to whom. Calls go to the channels in turn.
@@ -26,9 +25,8 @@ struct Target {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   std::string method;  // "/normd.v1.Normalizer/Normalize"
   bool stream = false;
-  grpc::ByteBuffer request;
-  std::vector<grpc::ByteBuffer> requests = {};  // not empty: instead of `request`, one for each of what is in flight
-  size_t min_reply_bytes = 0;                   // a shorter reply is an error: streams answer errors in messages
+  std::vector<grpc::ByteBuffer> requests;  // each of what is in flight sends one of them, in turn
+  size_t min_reply_bytes = 0;              // a shorter reply is an error: streams answer errors in messages
 };
 
 struct LoopResult {
@@ -37,6 +35,8 @@ struct LoopResult {
   grpc::ByteBuffer reply;  // the last one
 
   double PerSecond() const { return static_cast<double>(requests) / absl::ToDoubleSeconds(time); }
+  // The time divided by the number of requests.
+  double Micros() const { return absl::ToDoubleMicroseconds(time) / static_cast<double>(requests); }
 };
 
 // A closed loop: `in_flight` requests at any time, each followed by the next until `duration` has passed; then the rest
@@ -46,8 +46,22 @@ struct LoopResult {
 // 10 seconds.
 absl::StatusOr<LoopResult> RunClosedLoop(const Target& target, int in_flight, absl::Duration duration);
 
-// One request at a time for `duration`: the time of one.
-absl::StatusOr<absl::Duration> TimeOfOne(const Target& target, absl::Duration duration);
+struct OpenLoopOptions {
+  double per_second = 0;
+  absl::Duration duration;
+  // So many at most are under way. What is due then is sent late; what is not sent by the end is not sent at all.
+  int max_in_flight = 256;
+};
+
+struct OpenLoopResult {
+  int64_t sent = 0;
+  int64_t answered = 0;  // OK within `duration`
+  int64_t refused = 0;   // RESOURCE_EXHAUSTED
+};
+
+// An open loop of unary calls, sent at the times that a rate gives, whether or not those before them were answered. An
+// error other than RESOURCE_EXHAUSTED ends the loop, as does a silence of 10 seconds.
+absl::StatusOr<OpenLoopResult> RunOpenLoop(const Target& target, const OpenLoopOptions& options);
 
 absl::Status WithContext(const absl::Status& status, const std::string& context);
 

@@ -1,9 +1,9 @@
-#include "tests/bench/datapath/echo_server.h"
-
 #include <unistd.h>
 
 #include <string_view>
 #include <thread>
+
+#include "tests/bench/datapath/opponents.h"
 
 namespace normd::bench {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "tests/bench/datapath/echo.pb.h"
 #include "tests/bench/datapath/rms_rows.h"
 
@@ -91,31 +91,19 @@ absl::StatusOr<Rows> MakeRows(int64_t bytes) {
   return rows;
 }
 
-v1::NormalizeRequest MakeNormalizeRequest(const std::string& x) {
-  v1::NormalizeRequest request;
-  request.mutable_spec()->mutable_rms_norm();
-  request.mutable_x()->set_dtype(v1::DTYPE_F32);
-  request.mutable_x()->add_shape(static_cast<int64_t>(x.size()) / kRowBytes);
-  request.mutable_x()->add_shape(kRowElements);
-  request.mutable_x()->set_data(x);
-  return request;
-}
-
-grpc::ByteBuffer MakeSharedRequest(int64_t bytes, const RangePair& ranges) {
+v1::NormalizeRequest MakeRequestHead(int64_t bytes) {
   v1::NormalizeRequest request;
   request.mutable_spec()->mutable_rms_norm();
   request.mutable_x()->set_dtype(v1::DTYPE_F32);
   request.mutable_x()->add_shape(bytes / kRowBytes);
   request.mutable_x()->add_shape(kRowElements);
-  v1::OutputRequest* const output = request.add_outputs();
-  output->set_kind(v1::OUTPUT_KIND_Y);
-  for (v1::SharedRange* const range : {request.mutable_x()->mutable_shared(), output->mutable_shared()}) {
-    range->set_region(ranges.region);
-    range->set_size_bytes(static_cast<uint64_t>(bytes));
-  }
-  request.mutable_x()->mutable_shared()->set_offset(static_cast<uint64_t>(ranges.x_offset));
-  output->mutable_shared()->set_offset(static_cast<uint64_t>(ranges.y_offset));
-  return Serialize(request);
+  return request;
+}
+
+v1::NormalizeRequest MakeNormalizeRequest(const std::string& x) {
+  v1::NormalizeRequest request = MakeRequestHead(static_cast<int64_t>(x.size()));
+  request.mutable_x()->set_data(x);
+  return request;
 }
 
 Target MakeTarget(std::string_view kind, bool stream, const Rows& rows) {
@@ -124,13 +112,13 @@ Target MakeTarget(std::string_view kind, bool stream, const Rows& rows) {
   target.min_reply_bytes = rows.y.size();
   if (kind == "echo" || kind == "normd") {
     target.method = "/normd.v1.Normalizer/Normalize";
-    target.request = NormdRequest(stream, rows.x);
+    target.requests = {NormdRequest(stream, rows.x)};
   } else if (kind == "floats") {
     target.method = "/normd.bench.Floats/Normalize";
-    target.request = FloatsRequestOf(rows.x);
+    target.requests = {FloatsRequestOf(rows.x)};
   } else {
     target.method = "/normd.bench.Bytes/Normalize";
-    target.request = BytesRequestOf(rows.x);
+    target.requests = {BytesRequestOf(rows.x)};
   }
   if (stream) target.method += "Stream";
   return target;
@@ -140,18 +128,15 @@ absl::Status CheckReply(std::string_view kind, bool stream, const Rows& rows, co
   NORMD_ASSIGN_OR_RETURN(const std::string result, ResultOf(kind, stream, reply));
   std::string expected = rows.y;
   if (kind == "echo") {
-    NORMD_ASSIGN_OR_RETURN(expected, TextOf(MakeTarget(kind, stream, rows).request));
+    NORMD_ASSIGN_OR_RETURN(expected, TextOf(MakeTarget(kind, stream, rows).requests.front()));
   }
   if (result == expected) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("a reply of ", result.size(), " bytes that is not the right one"));
+  return absl::InternalError(Concat("a reply of ", result.size(), " bytes that is not the right one"));
 }
 
-Target MakeEmptyTarget() {
-  Target target;
-  target.method = "/normd.bench.Echo/Empty";
-  grpc::Slice nothing;
-  target.request = grpc::ByteBuffer(&nothing, 1);
-  return target;
+std::string BytesText(int64_t bytes) {
+  if (bytes % (1 << 20) == 0) return Concat(bytes >> 20, " MiB");
+  return Concat(bytes >> 10, " KiB");
 }
 
 }  // namespace normd::bench

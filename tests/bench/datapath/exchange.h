@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,15 +22,9 @@ struct Rows {
 };
 absl::StatusOr<Rows> MakeRows(int64_t bytes);
 
-// REQUIRES: x is whole rows.
+// RMSNorm of `bytes` of rows; x has no data. REQUIRES: whole rows.
+v1::NormalizeRequest MakeRequestHead(int64_t bytes);
 v1::NormalizeRequest MakeNormalizeRequest(const std::string& x);
-
-// The same for normd, of `bytes` in shared memory: x and y are those ranges of a region.
-struct RangePair {
-  std::string region;
-  int64_t x_offset = 0, y_offset = 0;
-};
-grpc::ByteBuffer MakeSharedRequest(int64_t bytes, const RangePair& ranges);
 
 // Method and request for a server of `kind`, and the least that a reply has; no channels. The echo gets what normd
 // gets.
@@ -40,8 +33,8 @@ Target MakeTarget(std::string_view kind, bool stream, const Rows& rows);
 // INTERNAL when `reply` is not the one that a server of `kind` has to give.
 absl::Status CheckReply(std::string_view kind, bool stream, const Rows& rows, const grpc::ByteBuffer& reply);
 
-// One request of no bytes and no reply to speak of, for the echo: what an RPC itself costs.
-Target MakeEmptyTarget();
+// "4 KiB", "16 MiB"
+std::string BytesText(int64_t bytes);
 
 }  // namespace normd::bench
 

@@ -1,15 +1,13 @@
-#include "tests/bench/datapath/memory.h"
-
-#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "kernels/base/status_macros.h"
-#include "server/base/mutex.h"
+#include "kernels/base/strings.h"
 #include "tests/bench/datapath/exchange.h"
+#include "tests/bench/datapath/sections.h"
 #include "tests/bench/datapath/server_process.h"
 #include "tests/bench/machine.h"
 
@@ -21,72 +19,60 @@ constexpr double kCeilingMib = 512;
 // Of a call with all its retries: a server that is dead or stuck is found.
 constexpr absl::Duration kDeadline = absl::Seconds(60);
 
-// Whose requests were answered right, and one reason why not.
-class Answers {
- public:
-  void Add(const absl::StatusOr<v1::NormalizeResponse>& response, const std::string& y) {
-    if (response.ok() && response->outputs_size() == 1 && response->outputs(0).tensor().data() == y) {
-      ++right_;
-      return;
-    }
-    MutexLock lock(mu_);
-    error_ = response.ok() ? absl::InternalError("a wrong result") : response.status();
-  }
-
-  int right() const { return right_; }
-  absl::Status error() {
-    MutexLock lock(mu_);
-    return error_;
-  }
-
- private:
-  std::atomic<int> right_ = 0;
-  Mutex mu_;
-  absl::Status error_ ABSL_GUARDED_BY(mu_);
-};
-
-absl::Status SendAll(const MemoryOptions& options, const Rows& rows, const std::string& address, int connections,
-                     Answers* answers) {
-  std::vector<std::unique_ptr<Client>> clients(static_cast<size_t>(connections));
+// Sends `count` requests at one time, each on a thread; what became of each.
+absl::StatusOr<std::vector<absl::Status>> SendAll(const Rows& rows, const std::string& address, size_t connections,
+                                                  size_t count) {
+  std::vector<std::unique_ptr<Client>> clients(connections);
   for (std::unique_ptr<Client>& client : clients) {
     NORMD_ASSIGN_OR_RETURN(client, Client::Connect(address, {.deadline = kDeadline}));
   }
   const v1::NormalizeRequest request = MakeNormalizeRequest(rows.x);
+  std::vector<absl::Status> results(count);
   std::vector<std::thread> threads;
-  for (int i = 0; i < options.requests; ++i) {
-    Client* const client = clients[static_cast<size_t>(i % connections)].get();
-    threads.emplace_back([&, client] { answers->Add(client->Normalize(request), rows.y); });
+  for (size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      const auto response = clients[i % connections]->Normalize(request);
+      const bool right =
+          response.ok() && response->outputs_size() == 1 && response->outputs(0).tensor().data() == rows.y;
+      if (!right) results[i] = response.ok() ? absl::InternalError("a wrong result") : response.status();
+    });
   }
   for (std::thread& thread : threads) thread.join();
-  return absl::OkStatus();
+  return results;
 }
 
-absl::Status MeasureOver(const MemoryOptions& options, const Rows& rows, int connections, Report* report) {
-  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server,
-                         ServerProcess::Start("normd_default", "127.0.0.1:0"));
-  Answers answers;
+// On a fresh server.
+absl::Status MeasureOver(const Rows& rows, size_t connections, size_t requests, Report* report) {
+  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<ServerProcess> server, ServerProcess::Start("normd_default", "tcp"));
   const absl::Time begin = SteadyNow();
-  NORMD_RETURN_IF_ERROR(SendAll(options, rows, server->address(), connections, &answers));
+  NORMD_ASSIGN_OR_RETURN(const std::vector<absl::Status> results,
+                         SendAll(rows, server->address(), connections, requests));
   const double seconds = absl::ToDoubleSeconds(SteadyNow() - begin);
-  NORMD_ASSIGN_OR_RETURN(const int64_t peak_bytes, server->PeakResidentBytes());
-  const double mib = static_cast<double>(peak_bytes) / (1 << 20);
-  const std::string name = absl::StrCat("memory over ", connections, connections == 1 ? " connection" : " connections");
-  report->Add({name, mib, "MiB", {}, kCeilingMib});
-  report->Add({name + " answered", static_cast<double>(answers.right()) / options.requests, "of all", 1, {}});
-  report->Row({name, std::to_string(answers.right()), Fixed(mib, 0), Fixed(kCeilingMib, 0), Fixed(seconds, 2)});
-  if (!answers.error().ok()) report->Note(name, "not all were answered: " + answers.error().ToString());
+  const std::string name = Concat("memory, connections: ", connections);
+  double right = 0;
+  for (const absl::Status& result : results) {
+    if (result.ok()) ++right;
+    if (!result.ok()) report->Note(name, "a request was not answered: " + result.ToString());
+  }
+  const double mib = static_cast<double>(MemoryOf(server->pid(), "VmHWM")) / (1 << 20);
+  report->Row(name, {Ratio(right / static_cast<double>(requests), 1),
+                     {.value = mib, .decimals = 0, .floor = {}, .ceiling = kCeilingMib},
+                     Ratio(seconds)});
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status MeasureMemory(const MemoryOptions& options, Report* report) {
-  report->Table(absl::StrCat("the server's resident memory at most, in MiB: ", options.requests, " requests of ",
-                             options.payload >> 20, " MiB at one time, through normd::Client"),
-                {"", "answered", "MiB", "at most", "seconds"});
-  NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(options.payload));
-  for (const int connections : options.connections) {
-    NORMD_RETURN_IF_ERROR(MeasureOver(options, rows, connections, report));
+absl::Status MeasureMemory(const Flags& flags, Report* report) {
+  if (!flags.Chosen("memory")) return absl::OkStatus();
+  const size_t requests = flags.smoke ? 8 : 64;
+  report->Table(
+      "requests of 16 MiB at one time, through normd::Client: the share that is answered (floor), and the "
+      "server's resident memory at most",
+      {"answered", "MiB", "seconds"});
+  NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(flags.smoke ? 1 << 20 : 16 << 20));
+  for (const size_t connections : {1, 8}) {
+    NORMD_RETURN_IF_ERROR(WithContext(MeasureOver(rows, connections, requests, report), "memory"));
   }
   return absl::OkStatus();
 }

@@ -1,38 +1,14 @@
 #include "tests/bench/datapath/rms_rows.h"
 
+#include <latch>
 #include <utility>
-#include <vector>
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/plan.h"
-#include "server/base/mutex.h"
 #include "tests/bench/machine.h"
 
 namespace normd::bench {
-
-namespace {
-
-struct Waiter {
-  Mutex mu;
-  CondVar changed;
-  bool done ABSL_GUARDED_BY(mu) = false;
-  absl::Status status ABSL_GUARDED_BY(mu);
-
-  void Finish(absl::Status result) {
-    MutexLock lock(mu);
-    done = true;
-    status = std::move(result);
-    changed.SignalAll();
-  }
-  absl::Status Wait() {
-    MutexLock lock(mu);
-    while (!done) changed.Wait(mu);
-    return status;
-  }
-};
-
-}  // namespace
 
 RmsRows::RmsRows() : backend_(MakeCpuBackend({})) {}
 
@@ -52,9 +28,14 @@ void RmsRows::Submit(const void* x, int64_t bytes, void* y, Backend::Done done) 
 }
 
 absl::Status RmsRows::Run(const void* x, int64_t bytes, void* y) {
-  Waiter waiter;
-  Submit(x, bytes, y, [&waiter](absl::Status status) { waiter.Finish(std::move(status)); });
-  return waiter.Wait();
+  absl::Status result;
+  std::latch done(1);
+  Submit(x, bytes, y, [&](absl::Status status) {
+    result = std::move(status);
+    done.count_down();
+  });
+  done.wait();
+  return result;
 }
 
 absl::StatusOr<absl::Duration> RmsRows::TimeOfOne(const void* x, int64_t bytes, void* y, absl::Duration duration) {

@@ -1,6 +1,6 @@
 // What every server but the echo computes: RMSNorm over rows of 1024 f32, by the CPU backend. The same object times the
 // kernel without any wire.
-// Threads: Submit and Run are safe from any thread.
+// Threads: safe from any thread.
 #ifndef NORMD_TESTS_BENCH_DATAPATH_RMS_ROWS_H_
 #define NORMD_TESTS_BENCH_DATAPATH_RMS_ROWS_H_
 

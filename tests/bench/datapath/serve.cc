@@ -1,5 +1,3 @@
-#include "tests/bench/datapath/serve.h"
-
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -8,20 +6,19 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/clock.h"
 #include "server/config.h"
 #include "server/obs/log.h"
 #include "server/process_setup.h"
+#include "server/rpc/transport/server_options.h"
 #include "server/rpc/transport/transport_options.h"
 #include "server/server.h"
-#include "tests/bench/datapath/echo_server.h"
-#include "tests/bench/datapath/peers.h"
-#include "tests/bench/datapath/rms_rows.h"
+#include "tests/bench/datapath/opponents.h"
+#include "tests/bench/datapath/server_process.h"
 
 namespace normd::bench {
 
@@ -36,19 +33,8 @@ void Announce(const std::string& address) {
   while (true) pause();
 }
 
-}  // namespace
-
-int QueueCount() {
-  const char* const queues = std::getenv("NORMD_QUEUES");
-  const int count = queues == nullptr ? 0 : std::atoi(queues);
-  return count > 0 ? count : DefaultQueues();
-}
-
-namespace {
-
-absl::Status ServeNormd(const std::string& listen, std::vector<std::string> more_args) {
-  std::vector<std::string> args = {"--listen=" + listen, "--admin_listen=", "--session_store=memory",
-                                   absl::StrCat("--queues=", QueueCount())};
+absl::Status ServeNormd(const std::string& listen, const std::vector<std::string>& more_args) {
+  std::vector<std::string> args = {"--listen=" + listen, "--admin_listen=", "--session_store=memory"};
   args.insert(args.end(), more_args.begin(), more_args.end());
   NORMD_ASSIGN_OR_RETURN(const Config config, ParseConfig(args, {}));
   SystemClock clock;
@@ -58,31 +44,26 @@ absl::Status ServeNormd(const std::string& listen, std::vector<std::string> more
   WaitToBeKilled();
 }
 
-std::unique_ptr<grpc::Service> MakePeer(const std::string& kind, RmsRows* rows) {
-  if (kind == "bytes" || kind == "bytes_stock") return MakeBytesService(rows);
-  if (kind == "bytes_sync") return MakeSyncBytesService(rows);
-  return kind == "floats" ? MakeFloatsService(rows) : nullptr;
-}
-
-// The echo and the peers, with the channel arguments of normd.
-absl::Status ServePlain(const std::string& kind, const std::string& listen) {
+// The echo and the generated services, with the channel arguments and queues of normd.
+absl::Status ServeOpponent(const std::string& kind, const std::string& listen) {
   RmsRows rows;
   EchoServer echo;
-  const std::unique_ptr<grpc::Service> peer = MakePeer(kind, &rows);
+  std::unique_ptr<grpc::Service> generated;
   grpc::ServerBuilder builder;
   rpc::SetTransportLimits({}, builder);
   if (kind == "echo") {
-    echo.AddTo(builder, QueueCount());
-  } else if (peer != nullptr) {
-    builder.RegisterService(peer.get());
+    echo.AddTo(builder, DefaultQueues());
+  } else if (kind == "bytes" || kind == "floats") {
+    generated = kind == "bytes" ? MakeBytesService(&rows) : MakeFloatsService(&rows);
+    builder.RegisterService(generated.get());
   } else {
-    return absl::InvalidArgumentError(absl::StrCat("no kind of server: ", kind));
+    return absl::InvalidArgumentError(Concat("no kind of server: ", kind));
   }
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) return absl::UnavailableError(absl::StrCat("cannot listen on ", listen));
-  Announce(listen.starts_with("unix:") ? listen : absl::StrCat("127.0.0.1:", port));
+  if (server == nullptr || port == 0) return absl::UnavailableError(Concat("cannot listen on ", listen));
+  Announce(listen.starts_with("unix:") ? listen : Concat("127.0.0.1:", port));
   if (kind == "echo") echo.Serve();
   WaitToBeKilled();
 }
@@ -92,7 +73,7 @@ absl::Status ServePlain(const std::string& kind, const std::string& listen) {
 int Serve(const std::string& kind, const std::string& listen) {
   // Should the parent have ended before this, the pipe tells.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (kind != "bytes_stock") TuneAllocator();
+  TuneAllocator();
   TuneTransport();
   absl::Status status;
   if (kind == "normd_default") {
@@ -102,7 +83,7 @@ int Serve(const std::string& kind, const std::string& listen) {
     // request, so that 16 calls of 16 MiB in flight can be 18 that are held.
     status = ServeNormd(listen, {"--max_in_flight_bytes=1GiB"});
   } else {
-    status = ServePlain(kind, listen);
+    status = ServeOpponent(kind, listen);
   }
   std::fprintf(stderr, "bench_datapath --serve=%s: %s\n", kind.c_str(), status.ToString().c_str());
   return 1;

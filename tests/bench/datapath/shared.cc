@@ -1,20 +1,19 @@
-#include "tests/bench/datapath/shared.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "client/cpp/shared_arena.h"
 #include "kernels/base/status_macros.h"
-#include "tests/bench/datapath/driver.h"
+#include "kernels/base/strings.h"
+#include "tests/bench/comparison.h"
 #include "tests/bench/datapath/exchange.h"
-#include "tests/bench/datapath/inline.h"
 #include "tests/bench/datapath/rms_rows.h"
+#include "tests/bench/datapath/sections.h"
 #include "tests/bench/datapath/server_process.h"
 
 namespace normd::bench {
@@ -24,121 +23,110 @@ namespace {
 using client::SharedArena;
 using client::SharedBlock;
 
-enum class Bound { kShareOfKernel, kKernelAndRpc, kShareOfRpc };
-constexpr double kShareFloor = 0.85;
 constexpr double kRpcsAllowed = 1.3;
 
-struct Cell {
+// One row: its calls, and what its ratio is held to.
+struct Load {
   int64_t payload;
   int in_flight;
-  Bound bound;
+  std::optional<double> of_kernel = {}, of_kernel_and_rpcs_at_most = {}, of_rpc = {};
 };
-constexpr Cell kCells[] = {{4 << 10, 1, Bound::kShareOfRpc},
-                           {1 << 20, 1, Bound::kKernelAndRpc},
-                           {1 << 20, 4, Bound::kShareOfKernel},
-                           {16 << 20, 1, Bound::kShareOfKernel}};
+constexpr Load kLoads[] = {{.payload = 4 << 10, .in_flight = 1, .of_rpc = 0.85},
+                           {.payload = 1 << 20, .in_flight = 1, .of_kernel_and_rpcs_at_most = 1.0},
+                           {.payload = 1 << 20, .in_flight = 4, .of_kernel = 0.85},
+                           {.payload = 16 << 20, .in_flight = 1, .of_kernel = 0.85}};
+
+std::string NameOf(const Load& load) { return Concat("shared ", BytesText(load.payload), " n=", load.in_flight); }
 
 // What one call reads and writes.
-struct Buffers {
+struct CallBuffers {
   SharedBlock x, y;
 };
 
-// Times of one call: of several in flight, the time divided by the number of calls.
-struct Times {
-  double kernel = 0, normd = 0, empty = 0;  // us
-};
+// What takes turns; a round is the microseconds of a call, or, of several in flight, the time divided by their number.
+enum Candidate : size_t { kKernel, kNormd, kEmptyRpc, kCandidates };
 
-absl::StatusOr<double> MicrosOf(const Target& target, int in_flight, absl::Duration duration) {
-  NORMD_ASSIGN_OR_RETURN(const LoopResult result, RunClosedLoop(target, in_flight, duration));
-  return absl::ToDoubleMicroseconds(result.time) / static_cast<double>(result.requests);
+grpc::ByteBuffer MakeSharedRequest(int64_t bytes, const CallBuffers& buffers) {
+  v1::NormalizeRequest request = MakeRequestHead(bytes);
+  v1::OutputRequest* const output = request.add_outputs();
+  output->set_kind(v1::OUTPUT_KIND_Y);
+  const std::pair<const SharedBlock*, v1::SharedRange*> ranges[] = {{&buffers.x, request.mutable_x()->mutable_shared()},
+                                                                    {&buffers.y, output->mutable_shared()}};
+  for (const auto& [block, range] : ranges) {
+    range->set_region(block->region());
+    range->set_offset(static_cast<uint64_t>(block->offset()));
+    range->set_size_bytes(static_cast<uint64_t>(bytes));
+  }
+  return Serialize(request);
 }
 
-class SharedRace {
+class SharedComparison {
  public:
-  SharedRace(const SharedOptions& options, Report* report) : options_(options), report_(report) {}
+  SharedComparison(const Flags& flags, Report* report) : flags_(flags), report_(report) {}
 
-  absl::Status Run() {
-    NORMD_ASSIGN_OR_RETURN(place_, ListenPlace::Make("unix"));
-    NORMD_ASSIGN_OR_RETURN(echo_, ServerProcess::Start("echo", place_->Address("echo")));
-    NORMD_ASSIGN_OR_RETURN(normd_, ServerProcess::Start("normd", place_->Address("normd")));
+  absl::Status Start() {
+    NORMD_ASSIGN_OR_RETURN(echo_, ServerProcess::Start("echo", "unix"));
+    NORMD_ASSIGN_OR_RETURN(normd_, ServerProcess::Start("normd", "unix"));
     NORMD_ASSIGN_OR_RETURN(arena_, SharedArena::Create(normd_->address(), {}));
-    empty_ = MakeEmptyTarget();
+    grpc::Slice nothing;
+    empty_.method = "/normd.bench.Echo/Empty";
+    empty_.requests = {grpc::ByteBuffer(&nothing, 1)};
     empty_.channels = NewChannels(echo_->address(), 1);
-    for (const Cell& cell : kCells) NORMD_RETURN_IF_ERROR(RunCell(cell));
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(const Load& load) {
+    NORMD_RETURN_IF_ERROR(Prepare(load));
+    const absl::Duration duration = flags_.Pick(absl::Milliseconds(150), absl::Milliseconds(60), absl::Milliseconds(5));
+    const auto run = [&](size_t candidate, bool) -> absl::StatusOr<double> {
+      if (candidate == kKernel) return RunKernel(load, duration);
+      NORMD_ASSIGN_OR_RETURN(const LoopResult result,
+                             RunClosedLoop(candidate == kNormd ? target_ : empty_, load.in_flight, duration));
+      return result.Micros();
+    };
+    NORMD_ASSIGN_OR_RETURN(const auto rounds, Interleave<double>(kCandidates, flags_.Pick(7, 3, 1), run));
+    const std::vector<double>&kernel = rounds[kKernel], &normd = rounds[kNormd], &rpc = rounds[kEmptyRpc];
+    std::vector<double> allowed = kernel;
+    for (size_t i = 0; i < allowed.size(); ++i) allowed[i] += kRpcsAllowed * rpc[i];
+    report_->Row(NameOf(load), {Amount(Median(kernel)), Amount(Median(normd)), Amount(Median(rpc)),
+                                Ratio(MedianRatio(kernel, normd), load.of_kernel),
+                                Ratio(MedianRatio(normd, allowed), {}, load.of_kernel_and_rpcs_at_most),
+                                Ratio(MedianRatio(rpc, normd), load.of_rpc)});
     return absl::OkStatus();
   }
 
  private:
-  absl::Status RunCell(const Cell& cell) {
-    NORMD_RETURN_IF_ERROR(Prepare(cell));
-    std::vector<double> kernel, normd, empty, ratios;
-    for (int i = -1; i < options_.rounds; ++i) {
-      NORMD_ASSIGN_OR_RETURN(const Times times, RunRound(cell, i % 2 == 0));
-      if (i < 0) continue;  // warm-up
-      kernel.push_back(times.kernel);
-      normd.push_back(times.normd);
-      empty.push_back(times.empty);
-      ratios.push_back(RatioOf(cell, times));
-    }
-    const std::string name = absl::StrCat("shared ", BytesText(cell.payload), " n=", cell.in_flight);
-    report_->Add({name + " kernel", Median(kernel), "us"});
-    report_->Add({name + " normd", Median(normd), "us"});
-    report_->Add({name + " empty RPC", Median(empty), "us"});
-    AddRatio(cell, name, {Median(kernel), Median(normd), Median(empty)}, Median(ratios));
-    return absl::OkStatus();
-  }
-
-  // Buffers, requests, and one reply's y that is looked at.
-  absl::Status Prepare(const Cell& cell) {
-    NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(cell.payload));
+  // Buffers, a pair for each call in flight, requests, and one reply's y that is looked at.
+  absl::Status Prepare(const Load& load) {
+    NORMD_ASSIGN_OR_RETURN(const Rows rows, MakeRows(load.payload));
     buffers_.clear();
-    target_ = {};
-    target_.method = "/normd.v1.Normalizer/Normalize";
-    target_.channels = NewChannels(normd_->address(), 1);
-    for (int i = 0; i < cell.in_flight; ++i) {
-      Buffers buffers;
-      NORMD_ASSIGN_OR_RETURN(buffers.x, arena_->Allocate(cell.payload));
-      NORMD_ASSIGN_OR_RETURN(buffers.y, arena_->Allocate(cell.payload));
-      if (buffers.x.region() != buffers.y.region()) return absl::InternalError("x and y in two regions");
+    target_ = {
+        .channels = NewChannels(normd_->address(), 1), .method = "/normd.v1.Normalizer/Normalize", .requests = {}};
+    for (int i = 0; i < load.in_flight; ++i) {
+      CallBuffers& buffers = buffers_.emplace_back();
+      NORMD_ASSIGN_OR_RETURN(buffers.x, arena_->Allocate(load.payload));
+      NORMD_ASSIGN_OR_RETURN(buffers.y, arena_->Allocate(load.payload));
       std::memcpy(buffers.x.data(), rows.x.data(), rows.x.size());
       std::memset(buffers.y.data(), 0, rows.y.size());
-      target_.requests.push_back(
-          MakeSharedRequest(cell.payload, {buffers.x.region(), buffers.x.offset(), buffers.y.offset()}));
-      buffers_.push_back(std::move(buffers));
+      target_.requests.push_back(MakeSharedRequest(load.payload, buffers));
     }
-    NORMD_RETURN_IF_ERROR(RunClosedLoop(target_, cell.in_flight, absl::ZeroDuration()).status());
-    for (const Buffers& buffers : buffers_) {
+    NORMD_RETURN_IF_ERROR(RunClosedLoop(target_, load.in_flight, absl::ZeroDuration()).status());
+    for (const CallBuffers& buffers : buffers_) {
       if (std::memcmp(buffers.y.data(), rows.y.data(), rows.y.size()) != 0) return absl::InternalError("a wrong y");
     }
     return absl::OkStatus();
   }
 
-  // The opponents take turns, so that a slow moment of the machine hits all.
-  absl::StatusOr<Times> RunRound(const Cell& cell, bool kernel_first) {
-    Times times;
-    if (kernel_first) {
-      NORMD_ASSIGN_OR_RETURN(times.kernel, KernelMicros(cell));
-    }
-    NORMD_ASSIGN_OR_RETURN(times.normd, MicrosOf(target_, cell.in_flight, options_.round));
-    NORMD_ASSIGN_OR_RETURN(times.empty, MicrosOf(empty_, cell.in_flight, options_.round));
-    if (!kernel_first) {
-      NORMD_ASSIGN_OR_RETURN(times.kernel, KernelMicros(cell));
-    }
-    return times;
-  }
-
-  // At its best: as many calls at once as there are cores.
-  absl::StatusOr<double> KernelMicros(const Cell& cell) {
+  // Micros of the kernel in this process at its best: as many calls at once as there are cores.
+  absl::StatusOr<double> RunKernel(const Load& load, absl::Duration duration) {
     const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const auto count = static_cast<size_t>(std::min(cell.in_flight, cores));
+    const auto count = static_cast<size_t>(std::min(load.in_flight, cores));
     std::vector<absl::StatusOr<absl::Duration>> times(count, absl::ZeroDuration());
     std::vector<std::thread> threads;
-    const auto run = [&](size_t i) {
-      const Buffers& buffers = buffers_[i];
-      times[i] = kernel_.TimeOfOne(buffers.x.data(), cell.payload, buffers.y.data(), options_.round);
-    };
-    for (size_t i = 1; i < count; ++i) threads.emplace_back(run, i);
-    run(0);
+    for (size_t i = 0; i < count; ++i) {
+      threads.emplace_back(
+          [&, i] { times[i] = kernel_.TimeOfOne(buffers_[i].x.data(), load.payload, buffers_[i].y.data(), duration); });
+    }
     for (std::thread& thread : threads) thread.join();
     double per_micro = 0;
     for (const absl::StatusOr<absl::Duration>& time : times) {
@@ -148,51 +136,32 @@ class SharedRace {
     return 1 / per_micro;
   }
 
-  static double RatioOf(const Cell& cell, const Times& times) {
-    switch (cell.bound) {
-      case Bound::kShareOfKernel:
-        return times.kernel / times.normd;
-      case Bound::kKernelAndRpc:
-        return times.normd / (times.kernel + kRpcsAllowed * times.empty);
-      case Bound::kShareOfRpc:
-        break;
-    }
-    return times.empty / times.normd;
-  }
-
-  void AddRatio(const Cell& cell, const std::string& name, const Times& times, double ratio) {
-    std::string bound = "at least 0.85 of the kernel";
-    if (cell.bound == Bound::kKernelAndRpc) {
-      report_->Add({name, ratio, "of the kernel and 1.3 empty RPCs", {}, 1.0});
-      bound = "at most 1 of the kernel and 1.3 empty RPCs";
-    } else {
-      const bool rpc = cell.bound == Bound::kShareOfRpc;
-      if (rpc) bound = "at least 0.85 of the empty RPC";
-      report_->Add({name, ratio, rpc ? "of the empty RPC" : "of the kernel", kShareFloor, {}});
-    }
-    report_->Row({name, Short(times.kernel), Short(times.normd), Short(times.empty), Fixed(ratio, 2), bound});
-  }
-
-  const SharedOptions& options_;
+  const Flags& flags_;
   Report* const report_;
-  std::unique_ptr<ListenPlace> place_;
   std::unique_ptr<ServerProcess> echo_, normd_;
   std::unique_ptr<SharedArena> arena_;
   RmsRows kernel_;
   Target empty_, target_;
-  std::vector<Buffers> buffers_;
+  std::vector<CallBuffers> buffers_;
 };
 
 }  // namespace
 
-absl::Duration EstimateShared(const SharedOptions& options) {
-  return options.round * 3 * (options.rounds + 1) * static_cast<double>(std::size(kCells));
-}
-
-absl::Status MeasureShared(const SharedOptions& options, Report* report) {
-  report->Table("x and y in shared memory, n in flight over the Unix socket: us a call, medians of rounds",
-                {"", "kernel", "normd", "empty RPC", "ratio", "asked"});
-  return WithContext(SharedRace(options, report).Run(), "shared");
+absl::Status MeasureShared(const Flags& flags, Report* report) {
+  report->Table(
+      "x and y in shared memory, n in flight: us a call; speed beside the kernel and the empty RPC (floor), "
+      "time beside the kernel and 1.3 empty RPCs (at most)",
+      {"kernel", "normd", "empty RPC", "of kernel", "of both", "of RPC"});
+  std::optional<SharedComparison> comparison;
+  for (const Load& load : kLoads) {
+    if (!flags.Chosen(NameOf(load))) continue;
+    if (!comparison.has_value()) {
+      comparison.emplace(flags, report);
+      NORMD_RETURN_IF_ERROR(WithContext(comparison->Start(), "shared"));
+    }
+    NORMD_RETURN_IF_ERROR(WithContext(comparison->Measure(load), NameOf(load)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace normd::bench

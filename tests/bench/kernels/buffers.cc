@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "tests/bench/store/or_die.h"
+#include "tests/bench/or_die.h"
 #include "tests/support/case.h"
 
 namespace normd::bench {

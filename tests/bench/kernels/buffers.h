@@ -1,4 +1,4 @@
-// The memory that all contestants work on: one shared file of anonymous memory, so that another process has the same
+// The memory that all candidates work on: one shared file of anonymous memory, so that another process has the same
 // pages. Pages of 4 KiB, as a server's buffers have; all touched once, before anything is timed.
 // Threads: one.
 #ifndef NORMD_TESTS_BENCH_KERNELS_BUFFERS_H_

@@ -3,7 +3,7 @@
 
 #include "tbb/parallel_for.h"
 #include "tbb/task_arena.h"
-#include "tests/bench/kernels/contestant.h"
+#include "tests/bench/kernels/candidate.h"
 #include "tests/bench/kernels/vector_loops.h"
 
 namespace normd::bench {
@@ -13,7 +13,7 @@ namespace {
 // Whole pages a task: y is aligned at the start of each, and page boundaries are shared by no two threads.
 constexpr int64_t kTask = 256 << 10;
 
-class Copy final : public Contestant {
+class Copy final : public Candidate {
  public:
   explicit Copy(bool non_temporal) : non_temporal_(non_temporal) {}
 
@@ -28,23 +28,17 @@ class Copy final : public Contestant {
     return true;
   }
 
-  Batch Run(int64_t iterations) override {
-    return TimeCalls(iterations, [this] {
-      if (threads_ == 1) return Piece(0, bytes_);
-      const int64_t tasks = (bytes_ + kTask - 1) / kTask;
-      arena_->execute([&] {
-        tbb::parallel_for(
-            tbb::blocked_range<int64_t>(0, tasks),
-            [&](const tbb::blocked_range<int64_t>& range) {
-              Piece(range.begin() * kTask, std::min(bytes_, range.end() * kTask));
-            },
-            tbb::static_partitioner());
-      });
-    });
+ private:
+  void Call() override {
+    if (threads_ == 1) return CopyPiece(0, bytes_);
+    const auto copy_tasks = [this](const tbb::blocked_range<int64_t>& tasks) {
+      CopyPiece(tasks.begin() * kTask, std::min(bytes_, tasks.end() * kTask));
+    };
+    const tbb::blocked_range<int64_t> all(0, (bytes_ + kTask - 1) / kTask);
+    arena_->execute([&] { tbb::parallel_for(all, copy_tasks, tbb::static_partitioner()); });
   }
 
- private:
-  void Piece(int64_t begin, int64_t end) const {
+  void CopyPiece(int64_t begin, int64_t end) const {
     (non_temporal_ ? CopyVectorsNonTemporal : CopyVectors)(x_ + begin, end - begin, y_ + begin);
   }
 
@@ -58,6 +52,6 @@ class Copy final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> MakeCopy(bool non_temporal) { return std::make_unique<Copy>(non_temporal); }
+std::unique_ptr<Candidate> MakeCopy(bool non_temporal) { return std::make_unique<Copy>(non_temporal); }
 
 }  // namespace normd::bench

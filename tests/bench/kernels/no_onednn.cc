@@ -1,8 +1,8 @@
-#include "tests/bench/kernels/contestant.h"
+#include "tests/bench/kernels/candidate.h"
 
 namespace normd::bench {
 
-std::unique_ptr<Contestant> MakeOneDnn() { return nullptr; }
+std::unique_ptr<Candidate> MakeOneDnn() { return nullptr; }
 
 std::string OneDnnText() { return "none: built without libdnnl-dev"; }
 

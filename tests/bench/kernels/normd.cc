@@ -1,15 +1,16 @@
 #include <atomic>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/backend.h"
-#include "tests/bench/kernels/contestant.h"
-#include "tests/bench/store/or_die.h"
+#include "tests/bench/kernels/candidate.h"
+#include "tests/bench/or_die.h"
 
 namespace normd::bench {
 
 namespace {
 
-class Normd final : public Contestant {
+class Normd final : public Candidate {
  public:
   explicit Normd(Precision precision) : precision_(precision) {}
 
@@ -26,7 +27,7 @@ class Normd final : public Contestant {
     plan_ = OrDie(MakePlan(workload.Spec(), workload.dtype, workload.ShapeOf(), workload.Options(precision_)));
     parameters_ =
         backend_->Prepare(std::make_shared<const HostParameters>(ConvertParameters(Parameters(workload, buffers), 0)));
-    job_ = std::make_unique<Job>();
+    job_.emplace();
     job_->plan = &plan_;
     job_->parameters = parameters_.get();
     job_->x = buffers.x();
@@ -43,19 +44,17 @@ class Normd final : public Contestant {
     return true;
   }
 
-  Batch Run(int64_t iterations) override {
-    return TimeCalls(iterations, [this] {
-      done_.clear();
-      backend_->Submit({*job_}, [this](const absl::Status& status) {
-        OrDie(status);
-        done_.test_and_set();
-        done_.notify_one();
-      });
-      done_.wait(false);
+ private:
+  void Call() override {
+    done_.clear();
+    backend_->Submit({*job_}, [this](const absl::Status& status) {
+      OrDie(status);
+      done_.test_and_set();
+      done_.notify_one();
     });
+    done_.wait(false);
   }
 
- private:
   ParameterViews Parameters(const Workload& workload, const Buffers& buffers) const {
     ParameterViews views = {.order = plan_.parameter_order};
     const auto view = [&](int which) {
@@ -77,12 +76,12 @@ class Normd final : public Contestant {
   std::shared_ptr<const PreparedParameters> parameters_;
   std::vector<double> mean_, variance_;
   Moments moments_;
-  std::unique_ptr<Job> job_;
+  std::optional<Job> job_;
   std::atomic_flag done_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contestant> MakeNormd(Precision precision) { return std::make_unique<Normd>(precision); }
+std::unique_ptr<Candidate> MakeNormd(Precision precision) { return std::make_unique<Normd>(precision); }
 
 }  // namespace normd::bench

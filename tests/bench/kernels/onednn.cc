@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "oneapi/dnnl/dnnl.hpp"
-#include "tests/bench/kernels/contestant.h"
+#include "tests/bench/kernels/candidate.h"
 
 namespace normd::bench {
 
@@ -21,7 +21,7 @@ void SetOpenMpThreads(int threads) {
   if (set != nullptr) set(threads);
 }
 
-class OneDnn final : public Contestant {
+class OneDnn final : public Candidate {
  public:
   std::string_view name() const override { return "oneDNN"; }
   bool Spins() const override { return true; }
@@ -45,14 +45,12 @@ class OneDnn final : public Contestant {
     }
   }
 
-  Batch Run(int64_t iterations) override {
-    return TimeCalls(iterations, [this] {
-      primitive_.execute(stream_, arguments_);
-      stream_.wait();
-    });
+ private:
+  void Call() override {
+    primitive_.execute(stream_, arguments_);
+    stream_.wait();
   }
 
- private:
   dnnl::memory::desc Data(const Workload& workload) const {
     const std::vector<int64_t> shape =
         workload.IsRows() ? workload.ShapeOf()
@@ -115,7 +113,7 @@ class OneDnn final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> MakeOneDnn() { return std::make_unique<OneDnn>(); }
+std::unique_ptr<Candidate> MakeOneDnn() { return std::make_unique<OneDnn>(); }
 
 std::string OneDnnText() {
   const dnnl_version_t* const version = dnnl_version();

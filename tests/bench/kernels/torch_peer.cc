@@ -1,40 +1,37 @@
-#include "tests/bench/kernels/torch_peer.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
 
-#include "tests/bench/store/or_die.h"
+#include "absl/strings/ascii.h"
+#include "kernels/base/strings.h"
+#include "tests/bench/kernels/candidate.h"
+#include "tests/bench/or_die.h"
 
 namespace normd::bench {
 
 namespace {
 
-class Torch final : public Contestant {
+class Torch final : public Candidate {
  public:
   Torch(const std::string& python, const Buffers& buffers) {
     std::array<int, 2> commands = {}, answers = {};
     if (pipe(commands.data()) != 0 || pipe(answers.data()) != 0) Die("no pipe");
-    const std::string script = NORMD_SOURCE_DIR "/tests/bench/kernels/torch_peer.py";
-    const std::string file = std::to_string(buffers.file());
-    // As normd's own memory is kept: no page is given back and faulted in again. Read by malloc before main runs.
-    setenv("MALLOC_MMAP_MAX_", "0", 1);                  // NOLINT(concurrency-mt-unsafe): for the child
-    setenv("MALLOC_TRIM_THRESHOLD_", "17179869184", 1);  // NOLINT(concurrency-mt-unsafe)
     child_ = fork();
     if (child_ < 0) Die("no process");
     if (child_ == 0) {
+      // As normd's own memory is kept: no page is given back and faulted in again.
+      setenv("MALLOC_MMAP_MAX_", "0", 1);                  // NOLINT(concurrency-mt-unsafe): no other thread
+      setenv("MALLOC_TRIM_THRESHOLD_", "17179869184", 1);  // NOLINT(concurrency-mt-unsafe)
       dup2(commands[0], STDIN_FILENO);
       dup2(answers[1], STDOUT_FILENO);
       for (const int end : {commands[0], commands[1], answers[0], answers[1]}) close(end);
-      execlp(python.c_str(), python.c_str(), script.c_str(), file.c_str(), nullptr);
+      const std::string script = NORMD_SOURCE_DIR "/tests/bench/kernels/torch_peer.py";
+      execlp(python.c_str(), python.c_str(), script.c_str(), std::to_string(buffers.file()).c_str(), nullptr);
       _exit(127);
     }
-    unsetenv("MALLOC_MMAP_MAX_");        // NOLINT(concurrency-mt-unsafe)
-    unsetenv("MALLOC_TRIM_THRESHOLD_");  // NOLINT(concurrency-mt-unsafe)
     close(commands[0]);
     close(answers[1]);
     commands_ = fdopen(commands[1], "w");
@@ -48,44 +45,32 @@ class Torch final : public Contestant {
 
   std::string_view name() const override { return "PyTorch"; }
   bool Spins() const override { return true; }
+  pid_t pid() const override { return child_; }
   bool WritesResult() const override { return true; }  // in Prepare, if its calls do not
 
   bool Prepare(const Workload& workload, const Buffers& buffers, int threads) override {
-    const std::vector<std::string> fields = {workload.Kind().substr(0, workload.Kind().find(' ')),
-                                             std::string(Name(workload.dtype)),
-                                             workload.IsRows()                           ? "rows"
-                                             : workload.layout == Layout::kChannelsFirst ? "nchw"
-                                                                                         : "nhwc",
-                                             std::to_string(workload.outer),
-                                             std::to_string(workload.channels),
-                                             std::to_string(workload.side),
-                                             std::to_string(workload.row),
-                                             std::to_string(threads),
-                                             std::to_string(buffers.y_offset())};
-    std::string command = "prepare";
-    for (const std::string& field : fields) command += " " + field;
-    return Ask(command) != "-";
+    const char* const layout = workload.IsRows() ? "rows" : workload.layout == Layout::kChannelsFirst ? "nchw" : "nhwc";
+    const std::string answer =
+        Ask(Concat("prepare ", OpName(workload.op), " ", Name(workload.dtype), " ", layout, " ", workload.outer, " ",
+                   workload.channels, " ", workload.side, " ", workload.row, " ", threads, " ", buffers.y_offset()));
+    return answer != "-";
   }
 
-  Batch Run(int64_t iterations) override {
-    const double waited = WaitedForCoreSeconds(child_);
-    const std::string answer = Ask("run " + std::to_string(iterations));
+  Batch Run(int64_t calls) override {
+    const std::string answer = Ask(Concat("run ", calls));
     char* end = nullptr;
     Batch batch;
     batch.seconds = std::strtod(answer.c_str(), &end);
-    batch.page_faults = std::strtod(end, nullptr);
+    batch.page_faults = std::strtod(end, nullptr) / static_cast<double>(calls);
     if (!(batch.seconds > 0)) Die("torch_peer.py: " + answer);
-    batch.stolen = (WaitedForCoreSeconds(child_) - waited) / (batch.seconds * static_cast<double>(iterations));
     return batch;
   }
 
   std::string Ask(const std::string& command) {
     if (std::fprintf(commands_, "%s\n", command.c_str()) < 0 || std::fflush(commands_) != 0) Die("PyTorch is gone");
-    char line[512];
-    if (std::fgets(line, sizeof(line), answers_) == nullptr) Die("PyTorch did not answer: " + command);
-    std::string text = line;
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text;
+    std::array<char, 512> line = {};
+    if (std::fgets(line.data(), line.size(), answers_) == nullptr) Die("PyTorch did not answer: " + command);
+    return std::string(absl::StripAsciiWhitespace(line.data()));
   }
 
  private:
@@ -96,7 +81,7 @@ class Torch final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> StartTorch(const std::string& python, const Buffers& buffers, std::string* text) {
+std::unique_ptr<Candidate> StartTorch(const std::string& python, const Buffers& buffers, std::string* text) {
   auto torch = std::make_unique<Torch>(python, buffers);
   *text = torch->Ask("version");
   return torch;

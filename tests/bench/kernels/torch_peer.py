@@ -25,7 +25,6 @@ X_OFFSET = 2 << 20  # as in buffers.h
 PARAMETERS = 1 << 16
 EPS = 1e-5
 GROUPS = 32
-PARTIAL = 0.0625
 
 
 def faults():
@@ -96,22 +95,6 @@ class Peer:
                 return y.mul_(weight)
 
             return {"rms_norm": lambda: F.rms_norm(x, (length,), weight, EPS), "composed": composed}
-        if op == "pRMS":
-            k = -int(-length * PARTIAL // 1)
-
-            def partial():
-                part = x[:, :k]
-                scale = torch.mean(part * part, -1, keepdim=True).add_(EPS).rsqrt_()
-                torch.mul(x, scale, out=y)
-                return y.mul_(weight)
-
-            return {"composed": partial}
-        if op == "Scale":
-            def scaled():
-                norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_(min=EPS)
-                return torch.mul(x, weight[0] / norm, out=y)
-
-            return {"composed": scaled}
         if op in ("BN-train", "BN-infer"):
             training = op == "BN-train"
             running = (None, None) if training else (mean, variance)

@@ -3,34 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
+
+#include "kernels/base/strings.h"
 
 namespace normd::bench {
 
 namespace {
-
-std::string_view OpName(Op op) {
-  switch (op) {
-    case Op::kLayer:
-      return "LN";
-    case Op::kRms:
-      return "RMS";
-    case Op::kPRms:
-      return "pRMS";
-    case Op::kScale:
-      return "Scale";
-    case Op::kBatchTraining:
-      return "BN-train";
-    case Op::kBatchInference:
-      return "BN-infer";
-    case Op::kGroup:
-      return "GN";
-    case Op::kInstance:
-      return "IN";
-  }
-  return "";
-}
 
 Workload Rows(Op op, int64_t rows, int64_t d) { return {.op = op, .outer = rows, .row = d}; }
 Workload Images(Op op, Layout layout, int64_t n, int64_t channels, int64_t side) {
@@ -87,17 +66,13 @@ Workload Scaled(Workload listed, Regime regime) {
 }  // namespace
 
 std::string_view RegimeName(Regime regime) {
-  switch (regime) {
-    case Regime::kL2:
-      return "L2";
-    case Regime::kL3:
-      return "L3";
-    case Regime::kDram:
-      return "DRAM";
-    case Regime::kBetween:
-      return "between";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"L2", "L3", "DRAM", "between"};
+  return kNames[static_cast<size_t>(regime)];
+}
+
+std::string_view OpName(Op op) {
+  constexpr std::string_view kNames[] = {"LN", "RMS", "pRMS", "Scale", "BN-train", "BN-infer", "GN", "IN"};
+  return kNames[static_cast<size_t>(op)];
 }
 
 std::vector<int64_t> Workload::ShapeOf() const {
@@ -107,18 +82,17 @@ std::vector<int64_t> Workload::ShapeOf() const {
 }
 
 std::string Workload::Kind() const {
-  const std::string op_name(OpName(op));
-  if (IsRows()) return op_name + " " + std::to_string(row);
-  return op_name + (layout == Layout::kChannelsFirst ? " nchw " : " nhwc ") + std::to_string(channels) + "@" +
-         std::to_string(side);
+  if (IsRows()) return Concat(OpName(op), " ", row);
+  return Concat(OpName(op), layout == Layout::kChannelsFirst ? " nchw " : " nhwc ", channels, "@", side);
 }
 
 std::string Workload::Name() const {
-  std::string name = std::string(OpName(op)) + " " + std::string(normd::Name(dtype)) + " ";
-  if (IsRows()) return name + std::to_string(outer) + "x" + std::to_string(row);
-  name += layout == Layout::kChannelsFirst ? "nchw " : "nhwc ";
-  return name + std::to_string(outer) + "x" + std::to_string(channels) + "@" + std::to_string(side);
+  const std::string start = Concat(OpName(op), " ", normd::Name(dtype), " ");
+  if (IsRows()) return Concat(start, outer, "x", row);
+  return Concat(start, layout == Layout::kChannelsFirst ? "nchw " : "nhwc ", outer, "x", channels, "@", side);
 }
+
+std::string Workload::FullName() const { return Concat(RegimeName(regime), " ", Name()); }
 
 NormSpec Workload::Spec() const {
   switch (op) {
@@ -156,25 +130,24 @@ int64_t DramBytes() {
   return 4 * std::min(cache > 0 ? cache : kUnknown, kMost);
 }
 
-std::vector<Workload> Workloads(const WorkloadOptions& options) {
-  const std::regex only(options.only);
+std::vector<Workload> Workloads(const Flags& flags) {
   std::set<std::string> names, kinds;
   std::vector<Workload> workloads;
   for (const Regime regime : {Regime::kL2, Regime::kL3, Regime::kDram}) {
-    kinds.clear();
+    if (flags.smoke && regime != Regime::kL2) break;
     for (const Workload& listed : Listed()) {
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
         Workload workload = listed;
         workload.dtype = dtype;
         workload = Scaled(workload, regime);
-        if (options.quick && !workload.IsRows() && dtype == DType::kF16) continue;
-        if (options.quick && regime == Regime::kDram) {
-          const std::string kind = workload.Kind().substr(0, workload.Kind().rfind(' ')) + std::string(Name(dtype));
+        if (flags.quick && !workload.IsRows() && dtype == DType::kF16) continue;
+        if (flags.quick && regime == Regime::kDram) {
+          const std::string kind = Concat(workload.Kind().substr(0, workload.Kind().rfind(' ')), Name(dtype));
           const bool shown = dtype == DType::kF32 || (dtype == DType::kBF16 && workload.IsRows());
           if (!shown || !kinds.insert(kind).second) continue;
         }
-        const std::string name = std::string(RegimeName(workload.regime)) + " " + workload.Name();
-        if (names.insert(name).second && std::regex_search(name, only)) workloads.push_back(workload);
+        const std::string name = workload.FullName();
+        if (flags.Chosen(name) && names.insert(name).second) workloads.push_back(workload);
       }
     }
   }

@@ -1,4 +1,4 @@
-// What is raced: an operation on a shape and dtype, in one regime of memory. The shapes are those of models in use,
+// What is compared: an operation on a shape and dtype, in one regime of memory. The shapes are those of models in use,
 // each once in every regime that its rows or images allow: as listed where that lies in the regime, else with more or
 // fewer rows (images). Plain values.
 #ifndef NORMD_TESTS_BENCH_KERNELS_WORKLOAD_H_
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/plan.h"
+#include "tests/bench/suite.h"
 
 namespace normd::bench {
 
@@ -18,6 +19,7 @@ enum class Op : uint8_t { kLayer, kRms, kPRms, kScale, kBatchTraining, kBatchInf
 // Where x and y lie, by their bytes. kBetween: in none of the three, or partly in two.
 enum class Regime : uint8_t { kL2, kL3, kDram, kBetween };
 std::string_view RegimeName(Regime regime);  // "L2"
+std::string_view OpName(Op op);              // "BN-train"
 
 inline constexpr int64_t kMaxL2Bytes = 512 << 10;
 inline constexpr int64_t kMinL3Bytes = 1 << 20, kMaxL3Bytes = 24 << 20;
@@ -42,6 +44,8 @@ struct Workload {
   std::vector<int64_t> ShapeOf() const;
   // "LN f32 256x768", "BN-train bf16 nchw 8x64@112"
   std::string Name() const;
+  // "L3 LN f32 256x768"
+  std::string FullName() const;
   // The same without dtype and number of rows or images: what differs in nothing else is comparable.
   std::string Kind() const;
 
@@ -53,14 +57,9 @@ struct Workload {
 // 4 times the last-level cache, of which no more than 128 MiB are counted: larger ones are shared by many.
 int64_t DramBytes();
 
-struct WorkloadOptions {
-  // f16 on rows alone; from DRAM only the first shape of an operation and layout, there bf16 on rows and no f16.
-  bool quick = false;
-  std::string only;  // regular expression over "REGIME NAME"
-};
-
-// The list; `kBetween` ones are those that fit no regime.
-std::vector<Workload> Workloads(const WorkloadOptions& options);
+// The list, or of it what `flags` choose by "REGIME NAME"; those that fit no regime are kBetween. --quick: f16 on rows
+// alone; from DRAM only the first shape of an operation and layout, there bf16 on rows and no f16. --smoke: L2 alone.
+std::vector<Workload> Workloads(const Flags& flags);
 
 }  // namespace normd::bench
 

@@ -5,23 +5,17 @@
 // ready, in the cache, knows key and revision of each row, needs no thread, no queue and no look-up, and hands nothing
 // to anybody. So it is what the database alone allows, and a ratio says how much of that the store leaves to its users:
 // below 1 is what checking, applying, serialising, publishing and answering cost, above 1 what folding saves.
-//
-// The states are real ones, of sessions whose replay windows are full, and take turns: SQLite does not write a page
-// whose bytes stay.
 #ifndef NORMD_TESTS_BENCH_STORE_BARE_LOOP_H_
 #define NORMD_TESTS_BENCH_STORE_BARE_LOOP_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "server/session/session_store.h"
 #include "server/session/session_table.h"
-#include "tests/bench/store/trainer.h"
 
 namespace normd::bench {
 
@@ -47,10 +41,6 @@ std::unique_ptr<BareLoop> OpenBareSqlite(const std::string& path, Durability dur
 std::unique_ptr<BareLoop> OpenBarePostgres(const std::string& url, Durability durability, BareRows* rows);
 // PostgresTable's own statement, one for all rows of a transaction.
 std::unique_ptr<BareLoop> OpenBatchedPostgres(const std::string& url, Durability durability, BareRows* rows);
-
-// Transactions of `group` rows each over rows in `order`, again and again; `states` take turns.
-Round RunBare(BareLoop* loop, const std::vector<size_t>& order, const std::vector<std::string>& states, int64_t group,
-              absl::Duration duration);
 
 }  // namespace normd::bench
 

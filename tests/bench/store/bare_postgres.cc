@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "server/session/postgres/postgres_table.h"
+#include "tests/bench/or_die.h"
 #include "tests/bench/store/bare_loop.h"
-#include "tests/bench/store/or_die.h"
 
 namespace normd::bench {
 

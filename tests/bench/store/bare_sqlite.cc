@@ -1,8 +1,8 @@
 // The bare loop over SQLite. The C interface itself, not the server's wrapper of it: what is compared shares no code.
 #include <sqlite3.h>
 
+#include "tests/bench/or_die.h"
 #include "tests/bench/store/bare_loop.h"
-#include "tests/bench/store/or_die.h"
 
 namespace normd::bench {
 
@@ -10,7 +10,7 @@ namespace {
 
 // As SqliteTable has it.
 constexpr int kCheckpointFrames = 4000;
-constexpr char kUpdate[] =
+constexpr char kUpdateRow[] =
     "UPDATE states SET revision = ?2 + 1, expires_at = ?3, state = ?4 WHERE key = ?1 AND revision = ?2";
 
 int KeepFrames(void* frames, sqlite3* /*database*/, const char* /*schema*/, int count) {
@@ -27,7 +27,7 @@ class BareSqlite : public BareLoop {
     sqlite3_wal_hook(database_, &KeepFrames, &frames_);
     begin_ = Prepare("BEGIN IMMEDIATE");
     commit_ = Prepare("COMMIT");
-    update_ = Prepare(kUpdate);
+    update_ = Prepare(kUpdateRow);
     sqlite3_bind_null(update_, 3);  // no ttl
   }
 

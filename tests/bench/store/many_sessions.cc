@@ -1,19 +1,18 @@
-#include "tests/bench/store/many_sessions.h"
-
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
-#include <functional>
 #include <memory>
-#include <utility>
+#include <string>
+#include <type_traits>
 
+#include "kernels/base/strings.h"
 #include "tests/bench/machine.h"
-#include "tests/bench/store/in_flight.h"
-#include "tests/bench/store/or_die.h"
-#include "tests/bench/store/place.h"
+#include "tests/bench/or_die.h"
+#include "tests/bench/store/database.h"
+#include "tests/bench/store/sections.h"
 #include "tests/bench/store/trainer.h"
 
 namespace normd::bench {
@@ -21,145 +20,96 @@ namespace normd::bench {
 namespace {
 
 constexpr int64_t kChannels = 64;
-constexpr int64_t kInFlight = 256;
-constexpr int64_t kSmallCache = int64_t{64} << 20;
-constexpr int64_t kLargeCache = int64_t{64} << 30;
+// A tenth for page trees that fill and hash tables that double.
+constexpr double kLinearFloor = 0.9;
 
 // After a quarter, a half and all of the sessions.
 struct Stage {
-  double sessions = 0, creates_per_s = 0, file_bytes = 0, resident_bytes = 0;  // the last two for each session
+  int64_t sessions = 0;
+  double creates_per_s = 0, file_bytes = 0, resident_bytes = 0;  // the last two for each session
 };
 
 struct Costs {
   std::array<Stage, 3> stages;
-  double open_seconds = 0, first_get_micros = 0, get_micros = 0, opened_resident_bytes = 0;
+  double open_seconds = 0;
 };
+static_assert(std::is_trivially_copyable_v<Costs>);
 
 double SecondsSince(absl::Time start) { return absl::ToDoubleSeconds(SteadyNow() - start); }
 
-void Create(DurableStore* store, int64_t from, int64_t to) {
-  BatchExecution flight(kInFlight);
-  while (from < to) {
-    int64_t free = flight.Take();
-    for (; free > 0 && from < to; --free, ++from) {
-      store->Create(NewBatchNormSession(SessionId(from), kChannels),
-                    [&flight, start = SteadyNow()](const absl::StatusOr<SessionPtr>& created) {
-                      OrDie(created.status());
-                      flight.Finish(start);
-                    });
-    }
-    flight.Return(free);
-  }
-  flight.Land();
-}
+double ResidentBytes() { return static_cast<double>(MemoryOf(getpid(), "VmRSS")); }
 
-double GetMicros(DurableStore* store, int64_t number) {
-  BatchExecution flight(1);
-  flight.Take();
-  store->Get(SessionId(number), absl::ZeroDuration(), [&flight, start = SteadyNow()](absl::StatusOr<SessionPtr> got) {
-    OrDie(got.status());
-    flight.Finish(start);
-  });
-  return flight.Land().front();
-}
-
-void CreateAll(const Place& place, const DurableStoreOptions& options, Clock* clock, Costs* costs) {
-  const std::unique_ptr<DurableStore> store = place.OpenStore(options, clock);
-  const auto empty = static_cast<double>(ResidentBytes());
-  const int64_t all = options.limits.max_sessions;
+void CreateAll(const Database& database, const DurableStoreOptions& options, Clock* clock, Costs* costs) {
+  const std::unique_ptr<DurableStore> store = database.OpenStore(options, clock);
+  const double empty = ResidentBytes();
   int64_t made = 0;
   for (size_t i = 0; i < costs->stages.size(); ++i) {
-    const int64_t until = all >> (costs->stages.size() - 1 - i);
+    const int64_t until = options.limits.max_sessions >> (costs->stages.size() - 1 - i);
     const absl::Time start = SteadyNow();
-    Create(store.get(), made, until);
+    CreateSessions(store.get(), made, until, kChannels);
     const double seconds = SecondsSince(start);
     const auto count = static_cast<double>(until);
-    costs->stages[i] = {.sessions = count,
+    costs->stages[i] = {.sessions = until,
                         .creates_per_s = static_cast<double>(until - made) / seconds,
-                        .file_bytes = static_cast<double>(place.FileBytes()) / count,
-                        .resident_bytes = (static_cast<double>(ResidentBytes()) - empty) / count};
+                        .file_bytes = static_cast<double>(database.FileBytes()) / count,
+                        .resident_bytes = (ResidentBytes() - empty) / count};
     made = until;
   }
 }
 
-Costs MeasureCosts(const ManySessionsOptions& many, int64_t max_resident_bytes) {
-  Costs costs;
+void MeasureCosts(int64_t sessions, int64_t max_resident_bytes, Costs* costs) {
   SystemClock clock;
-  const std::unique_ptr<Place> place = MakeSqlitePlace(many.folder, Durability::kPower);
+  const std::unique_ptr<Database> database = MakeSqlite(Durability::kPower);
   DurableStoreOptions options;
-  options.limits.max_sessions = many.sessions;
+  options.limits.max_sessions = sessions;
   options.max_resident_bytes = max_resident_bytes;
-  CreateAll(*place, options, &clock, &costs);
-  const int64_t before = ResidentBytes();
+  CreateAll(*database, options, &clock, costs);
   const absl::Time start = SteadyNow();
-  const std::unique_ptr<DurableStore> store = place->OpenStore(options, &clock);
-  costs.open_seconds = SecondsSince(start);
-  costs.first_get_micros = GetMicros(store.get(), many.sessions / 2);
-  std::vector<double> micros;
-  for (int64_t i = 0; i < 500; ++i) micros.push_back(GetMicros(store.get(), i * 7919 % many.sessions));
-  costs.get_micros = Median(micros);
-  costs.opened_resident_bytes = static_cast<double>(ResidentBytes() - before);
-  return costs;
+  const std::unique_ptr<DurableStore> store = database->OpenStore(options, &clock);
+  costs->open_seconds = SecondsSince(start);
 }
 
-// `work` in a child, its result through a pipe.
-Costs InChild(const std::function<Costs()>& work) {
-  std::array<int, 2> ends = {};
-  if (pipe(ends.data()) != 0) Die("pipe");
+// In a process of its own, so that it finds no memory that another measurement has left.
+Costs MeasureCostsInChild(int64_t sessions, int64_t max_resident_bytes) {
+  void* const shared = mmap(nullptr, sizeof(Costs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) Die("no shared memory");
+  auto* const costs = new (shared) Costs();
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) Die("fork");
   if (child == 0) {
-    const Costs costs = work();
-    const bool sent = write(ends[1], &costs, sizeof(costs)) == sizeof(costs);
-    _exit(sent ? 0 : 1);
+    MeasureCosts(sessions, max_resident_bytes, costs);
+    _exit(0);
   }
-  close(ends[1]);
-  Costs costs;
-  const bool received = read(ends[0], &costs, sizeof(costs)) == sizeof(costs);
-  close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (!received || status != 0) Die("the child that makes sessions failed");
-  return costs;
-}
-
-void Show(const std::string& name, const Costs& costs, Report* report) {
-  for (const Stage& stage : costs.stages) {
-    const std::string row = name + " N=" + Short(stage.sessions);
-    report->Row({row, Short(stage.creates_per_s), Short(stage.file_bytes), Short(stage.resident_bytes)});
-    report->Add({row + " creates", stage.creates_per_s, "1/s", {}});
-    report->Add({row + " file", stage.file_bytes, "bytes/session", {}});
-    report->Add({row + " resident", stage.resident_bytes, "bytes/session", {}});
-  }
-  const std::string row = name + " opened again";
-  report->Note(row, Fixed(costs.open_seconds * 1e3, 1) + " ms; first Get " + Fixed(costs.first_get_micros, 0) +
-                        " us, median of 500 more " + Fixed(costs.get_micros, 0) + " us; resident + " +
-                        Fixed(costs.opened_resident_bytes / (1 << 20), 1) + " MiB");
-  report->Add({row, costs.open_seconds, "s", {}});
-  report->Add({row + " first get", costs.first_get_micros, "us", {}});
-  report->Add({row + " get", costs.get_micros, "us", {}});
-}
-
-// How much of a straight line through the origin the growth is: a session's bytes among the first quarter against among
-// all.
-double Linearity(const Costs& costs, double Stage::*bytes) {
-  return costs.stages.front().*bytes / (costs.stages.back().*bytes);
+  if (status != 0) Die("the child that makes sessions failed");
+  const Costs result = *costs;
+  munmap(shared, sizeof(Costs));
+  return result;
 }
 
 }  // namespace
 
-void MeasureManySessions(const ManySessionsOptions& options, Report* report) {
-  report->Table("many sessions of C = " + std::to_string(kChannels) + ", sqlite power, " + std::to_string(kInFlight) +
-                    " in flight; bytes for each session",
-                {"", "creates/s", "file B", "resident B"});
-  const Costs all = InChild([&] { return MeasureCosts(options, kLargeCache); });
-  Show("all in memory", all, report);
-  const Costs few = InChild([&] { return MeasureCosts(options, kSmallCache); });
-  Show("64 MiB in memory", few, report);
-  // A tenth for page trees that fill and hash tables that double.
-  report->Add({"file linear", Linearity(all, &Stage::file_bytes), "first quarter / all", 0.9});
-  report->Add({"memory linear", Linearity(all, &Stage::resident_bytes), "first quarter / all", 0.9});
+void MeasureManySessions(const Flags& flags, Report* report) {
+  const int64_t sessions = flags.Pick(1'000'000, 20'000, 400);
+  const Costs all = MeasureCostsInChild(sessions, int64_t{64} << 30);
+  const Costs few = MeasureCostsInChild(sessions, int64_t{64} << 20);
+  const std::vector<std::pair<std::string, const Costs*>> both = {{"all in memory", &all}, {"64 MiB in memory", &few}};
+  report->Table("many sessions of C = 64, sqlite power; bytes for each session", {"creates/s", "file B", "resident B"});
+  for (const auto& [name, costs] : both) {
+    for (const Stage& stage : costs->stages) {
+      report->Row(Concat(name, " N=", stage.sessions),
+                  {Amount(stage.creates_per_s), Amount(stage.file_bytes), Amount(stage.resident_bytes)});
+    }
+  }
+  // How much of a straight line through the origin the growth is.
+  const Stage& first = all.stages.front();
+  const Stage& last = all.stages.back();
+  report->Row("first quarter / all", {Cell(), Ratio(first.file_bytes / last.file_bytes, kLinearFloor),
+                                      Ratio(first.resident_bytes / last.resident_bytes, kLinearFloor)});
+  report->Table("the store opened again", {"ms"});
+  for (const auto& [name, costs] : both) report->Row(name, {Amount(costs->open_seconds * 1e3)});
 }
 
 }  // namespace normd::bench

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "server/base/mutex.h"
 #include "tests/bench/machine.h"
-#include "tests/bench/report.h"
-#include "tests/bench/store/in_flight.h"
-#include "tests/bench/store/or_die.h"
+#include "tests/bench/or_die.h"
 
 namespace normd::bench {
 
@@ -20,7 +20,44 @@ namespace {
 // Counters start here, three bytes long in a record, so that they need no fourth while the bench runs: rows of one
 // size, which the bare loop writes, too.
 constexpr uint64_t kFirstCount = 1 << 20;
-constexpr int64_t kPrepareInFlight = 256;
+constexpr int64_t kSetUpInFlight = 256;
+
+// A fixed number of calls on their way at any time. Threads: one begins calls and waits, any thread ends them.
+class ClosedLoop {
+ public:
+  explicit ClosedLoop(int64_t limit) : limit_(limit) {}
+
+  // Waits until a call may begin.
+  void Begin() {
+    MutexLock lock(mu_);
+    WaitUntilAtMost(limit_ - 1);
+    ++in_flight_;
+  }
+  void End() {
+    MutexLock lock(mu_);
+    --in_flight_;
+    if (waiting_) ended_.Signal();
+  }
+  void WaitForAll() {
+    MutexLock lock(mu_);
+    WaitUntilAtMost(0);
+  }
+
+ private:
+  void WaitUntilAtMost(int64_t count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    while (in_flight_ > count) {
+      waiting_ = true;
+      ended_.Wait(mu_);
+      waiting_ = false;
+    }
+  }
+
+  const int64_t limit_;
+  Mutex mu_;
+  CondVar ended_;
+  int64_t in_flight_ ABSL_GUARDED_BY(mu_) = 0;
+  bool waiting_ ABSL_GUARDED_BY(mu_) = false;
+};
 
 Moments RandomMoments(int64_t channels, std::mt19937_64* random) {
   std::normal_distribution<double> normal;
@@ -31,20 +68,24 @@ Moments RandomMoments(int64_t channels, std::mt19937_64* random) {
 
 }  // namespace
 
-std::string SessionId(int64_t number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "session-%07lld", static_cast<long long>(number));
-  return text;
-}
+std::string SessionId(int64_t number) { return absl::StrFormat("session-%07d", number); }
 
-Session NewBatchNormSession(std::string id, int64_t channels) {
+void CreateSessions(SessionStore* store, int64_t from, int64_t to, int64_t channels) {
   Session session;
-  session.id = std::move(id);
   session.version = kFirstCount;
   session.spec.attributes = BatchNormSpec{.layout = Layout::kChannelsFirst};
   session.num_channels = channels;
   session.state.num_batches = kFirstCount;
-  return session;
+  ClosedLoop loop(kSetUpInFlight);
+  for (; from < to; ++from) {
+    session.id = SessionId(from);
+    loop.Begin();
+    store->Create(session, [&loop](const absl::StatusOr<SessionPtr>& created) {
+      OrDie(created.status());
+      loop.End();
+    });
+  }
+  loop.WaitForAll();
 }
 
 std::vector<size_t> ShuffledOrder(int64_t count) {
@@ -55,68 +96,39 @@ std::vector<size_t> ShuffledOrder(int64_t count) {
 }
 
 Trainer::Trainer(SessionStore* store, int64_t sessions, int64_t channels)
-    : store_(store), channels_(channels), sequences_(static_cast<size_t>(sessions), kFirstCount) {
-  for (int64_t i = 0; i < sessions; ++i) ids_.push_back(SessionId(i));
+    : store_(store), sequences_(static_cast<size_t>(sessions), kFirstCount) {
   std::mt19937_64 random(11);
   for (int i = 0; i < 7; ++i) batches_.push_back(RandomMoments(channels, &random));
+  CreateSessions(store, 0, sessions, channels);
+  Train(sessions, kSetUpInFlight, (store->limits().replay_window + 1) * sessions, absl::InfiniteFuture());
 }
 
-void Trainer::Prepare() {
-  BatchExecution flight(kPrepareInFlight);
-  size_t made = 0;
-  while (made < ids_.size()) {
-    int64_t free = flight.Take();
-    for (; free > 0 && made < ids_.size(); --free, ++made) {
-      store_->Create(NewBatchNormSession(ids_[made], channels_),
-                     [&flight, start = SteadyNow()](const absl::StatusOr<SessionPtr>& created) {
-                       OrDie(created.status());
-                       flight.Finish(start);
-                     });
-    }
-    flight.Return(free);
-  }
-  flight.Land();
-  const auto sessions = static_cast<int64_t>(ids_.size());
-  const int64_t steps = (store_->limits().replay_window + 1) * sessions;
-  Train(ShuffledOrder(sessions), kPrepareInFlight, steps, absl::InfiniteFuture());
-}
-
-Round Trainer::Run(int64_t sessions, int64_t in_flight, absl::Duration duration) {
-  const std::vector<size_t> order = ShuffledOrder(sessions);
-  const int64_t groups = store_->stats().groups;
+double Trainer::Run(int64_t sessions, int64_t in_flight, absl::Duration duration) {
   const absl::Time start = SteadyNow();
-  const std::vector<float> micros = Train(order, in_flight, std::numeric_limits<int64_t>::max(), start + duration);
-  const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
-  const auto updates = static_cast<double>(micros.size());
-  const auto written = static_cast<double>(store_->stats().groups - groups);
-  const std::vector<double> latencies(micros.begin(), micros.end());
-  return {.updates_per_s = updates / seconds,
-          .group = written > 0 ? updates / written : 0,
-          .p50_micros = Percentile(latencies, 0.5),
-          .p99_micros = Percentile(latencies, 0.99)};
+  const int64_t steps = Train(sessions, in_flight, std::numeric_limits<int64_t>::max(), start + duration);
+  return static_cast<double>(steps) / absl::ToDoubleSeconds(SteadyNow() - start);
 }
 
-std::vector<float> Trainer::Train(const std::vector<size_t>& order, int64_t in_flight, int64_t count, absl::Time end) {
-  BatchExecution flight(in_flight);
+int64_t Trainer::Train(int64_t sessions, int64_t in_flight, int64_t count, absl::Time end) {
+  const std::vector<size_t> order = ShuffledOrder(sessions);
+  ClosedLoop loop(in_flight);
   int64_t issued = 0;
-  while (issued < count && SteadyNow() < end) {
-    int64_t free = flight.Take();
-    for (; free > 0 && issued < count; --free, ++issued) {
-      StateUpdate step = NextStep(order[static_cast<size_t>(issued) % order.size()]);
-      store_->Commit(std::move(step), [&flight, start = SteadyNow()](const absl::StatusOr<CommitResult>& result) {
-        OrDie(result.status());
-        if (!result->applied || result->replayed) Die("a step was not applied");
-        flight.Finish(start);
-      });
-    }
-    flight.Return(free);
+  for (; issued < count && SteadyNow() < end; ++issued) {
+    StateUpdate step = NextStep(order[static_cast<size_t>(issued) % order.size()]);
+    loop.Begin();
+    store_->Commit(std::move(step), [&loop](const absl::StatusOr<CommitResult>& result) {
+      OrDie(result.status());
+      if (!result->applied || result->replayed) Die("a step was not applied");
+      loop.End();
+    });
   }
-  return flight.Land();
+  loop.WaitForAll();
+  return issued;
 }
 
 StateUpdate Trainer::NextStep(size_t session) {
   StateUpdate update;
-  update.id = ids_[session];
+  update.id = SessionId(static_cast<int64_t>(session));
   update.moments = batches_[steps_++ % batches_.size()];
   update.step = StepId{"trainer-0", ++sequences_[session]};
   return update;

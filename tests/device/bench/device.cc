@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/status.h"
-#include "tests/bench/store/or_die.h"
+#include "tests/bench/comparison.h"
+#include "tests/bench/or_die.h"
 
 namespace normd::bench {
 
@@ -95,6 +96,16 @@ double GpuGraph::Run() {
   float milliseconds = 0;
   OrDieCuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
   return milliseconds / 1e3 / launches_;
+}
+
+std::vector<double> MedianSeconds(const std::vector<std::function<double()>>& candidates) {
+  constexpr int kRounds = 7;
+  const auto run = [&](size_t i, bool) -> absl::StatusOr<double> { return candidates[i](); };
+  std::vector<double> medians;
+  for (const std::vector<double>& rounds : OrDie(Interleave<double>(candidates.size(), kRounds, run))) {
+    medians.push_back(Median(rounds));
+  }
+  return medians;
 }
 
 }  // namespace normd::bench

@@ -6,7 +6,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
@@ -61,6 +63,9 @@ class GpuGraph {
   cudaGraphExec_t graph_ = nullptr;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
+
+// The median of 7 interleaved rounds of each candidate, which returns the seconds of one call.
+std::vector<double> MedianSeconds(const std::vector<std::function<double()>>& candidates);
 
 }  // namespace normd::bench
 

@@ -1,15 +1,20 @@
-#include "tests/device/bench/kernels.h"
-
 #include <algorithm>
+#include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
-#include <regex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/run.h"
-#include "tests/bench/store/or_die.h"
+#include "nlohmann/json.hpp"
+#include "tests/bench/or_die.h"
 #include "tests/device/bench/copy.h"
+#include "tests/device/bench/sections.h"
+#include "tests/device/bench/shapes.h"
 #include "tests/support/case.h"
 
 namespace normd::bench {
@@ -17,20 +22,20 @@ namespace normd::bench {
 namespace {
 
 constexpr int kLeastLaunches = 20;
-enum Contestant { kExact, kFast, kRuntimeCopy, kOwnCopy, kContestants };
+enum Candidate { kExact, kFast, kRuntimeCopy, kOwnCopy, kCandidates };
 
-// What one shape is run on: `groups` of inputs and outputs, one a launch in turn, so that none is in the L2 cache when
-// it comes round again.
-class Bed {
+// What one shape is run on: `sets` of inputs and outputs, one a launch in turn, so that none is in the L2 cache when it
+// comes round again.
+class ShapeTensors {
  public:
-  Bed(const GpuFacts& gpu, const GpuShape& shape, cudaStream_t stream)
+  ShapeTensors(const GpuFacts& gpu, const GpuShape& shape, cudaStream_t stream)
       : shape_(shape),
         limits_(gpu.limits),
         stream_(stream),
         bytes_((shape.BytesRead() + 255) / 256 * 256),
-        groups_(SetsOf(gpu, bytes_)),
-        in_(groups_ * bytes_),
-        out_(groups_ * bytes_),
+        sets_(SetsOf(gpu, bytes_)),
+        in_(sets_ * bytes_),
+        out_(sets_ * bytes_),
         parameters_(kParameters * int64_t{sizeof(double)}),
         parameters32_(kParameters * int64_t{sizeof(float)}),
         moments_(kParameters * 32 * int64_t{sizeof(double)}),
@@ -47,19 +52,19 @@ class Bed {
     return 2 * SetsOf(gpu, shape.BytesRead()) * shape.BytesRead() < gpu.free_bytes * 8 / 10;
   }
 
-  int launches() const { return static_cast<int>(std::max<int64_t>(kLeastLaunches, groups_)); }
+  int launches() const { return static_cast<int>(std::max<int64_t>(kLeastLaunches, sets_)); }
 
-  std::unique_ptr<GpuGraph> Capture(int contestant) {
+  std::unique_ptr<GpuGraph> Capture(int candidate) {
     plan_ = OrDie(MakePlan(shape_.workload.Spec(), shape_.workload.dtype, shape_.workload.ShapeOf(),
-                           shape_.workload.Options(contestant == kFast ? Precision::kFast : Precision::kExact)));
+                           shape_.workload.Options(candidate == kFast ? Precision::kFast : Precision::kExact)));
     // So that no memory is taken while launches are captured.
     for (int i = 0; i < 2; ++i) {
-      Launch(contestant, i);
+      Launch(candidate, i);
       OrDieCuda(cudaStreamSynchronize(stream_), "kernel");
       arena_.Reset();
     }
     return std::make_unique<GpuGraph>(stream_, launches(), [&](int i) {
-      Launch(contestant, i);
+      Launch(candidate, i);
       arena_.Reset();  // launches follow each other: scratch may be the same
     });
   }
@@ -72,13 +77,13 @@ class Bed {
     return std::max<int64_t>(2, 2 * gpu.l2_bytes / (2 * bytes) + 1);
   }
 
-  void Launch(int contestant, int64_t i) {
-    char* const in = in_.data() + i % groups_ * bytes_;
-    char* const out = out_.data() + i % groups_ * bytes_;
+  void Launch(int candidate, int64_t i) {
+    char* const in = in_.data() + i % sets_ * bytes_;
+    char* const out = out_.data() + i % sets_ * bytes_;
     const int64_t bytes = shape_.BytesRead();
-    if (contestant == kRuntimeCopy) {
+    if (candidate == kRuntimeCopy) {
       OrDieCuda(cudaMemcpyAsync(out, in, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream_), "copy");
-    } else if (contestant == kOwnCopy) {
+    } else if (candidate == kOwnCopy) {
       OrDieCuda(CopyBytes(in, out, bytes, stream_), "copy");
     } else {
       OrDie(cuda::RunJobs(limits_, {JobOn(in, out)}, &arena_, stream_));
@@ -113,79 +118,75 @@ class Bed {
   const GpuShape& shape_;
   const cuda::DeviceLimits limits_;
   const cudaStream_t stream_;
-  const int64_t bytes_, groups_;  // bytes of the inputs, or outputs, of a group
+  const int64_t bytes_, sets_;  // bytes of the inputs, or outputs, of a set
   GpuMemory in_, out_, parameters_, parameters32_, moments_;
   cuda::Arena arena_;
   NormPlan plan_;
 };
 
-std::vector<double> Race(Bed* bed, int rounds) {
+// Seconds of a peer by shape and form ("eager", "compile").
+using PeerTimes = std::map<std::string, std::map<std::string, double>>;
+
+// {"text": "PyTorch 2.4, ...", "seconds": {NAME: {"eager": S, "compile": S}}}
+PeerTimes ReadPeers(const std::string& path, Report* report) {
+  if (path.empty()) {
+    report->NotMeasured("torch", "no times of PyTorch were given (--peers)");
+    return {};
+  }
+  std::ifstream file(path);
+  const nlohmann::json all = nlohmann::json::parse(file, nullptr, false);
+  if (all.is_discarded() || !all.contains("text") || !all.contains("seconds")) Die("no times of a peer in " + path);
+  report->Note("peers", all["text"].get<std::string>());
+  return all["seconds"].get<PeerTimes>();
+}
+
+// By how much a peer's form is slower than `seconds`.
+Cell PeerCell(const PeerTimes& peers, const std::string& name, const std::string& form, double floor, double seconds) {
+  const auto shape = peers.find(name);
+  if (shape == peers.end() || !shape->second.contains(form)) return {};
+  return Ratio(shape->second.at(form) / seconds, floor > 0 ? std::optional(floor) : std::nullopt);
+}
+
+void MeasureShape(const GpuFacts& gpu, const GpuShape& shape, const PeerTimes& peers, cudaStream_t stream,
+                  Report* report) {
+  ShapeTensors tensors(gpu, shape, stream);
   std::vector<std::unique_ptr<GpuGraph>> graphs;
-  for (int who = 0; who < kContestants; ++who) {
-    graphs.push_back(bed->Capture(who));
-    graphs.back()->Run();  // warm
+  std::vector<std::function<double()>> candidates;
+  for (int candidate = 0; candidate < kCandidates; ++candidate) {
+    graphs.push_back(tensors.Capture(candidate));
+    candidates.emplace_back([graph = graphs.back().get()] { return graph->Run(); });
   }
-  std::vector<std::vector<double>> times(kContestants);
-  for (int round = 0; round < rounds; ++round) {
-    for (int who = 0; who < kContestants; ++who) times[who].push_back(graphs[who]->Run());
-  }
-  std::vector<double> medians;
-  for (std::vector<double>& one : times) medians.push_back(Median(std::move(one)));
-  return medians;
-}
-
-std::string PeerCell(const std::string& name, const std::string& form, double floor, double seconds,
-                     const KernelBench& options, Report* report) {
-  const auto shape = options.peers.find(name);
-  if (shape == options.peers.end() || !shape->second.contains(form)) return "-";
-  Figure figure = {.name = name + " / torch " + form, .value = shape->second.at(form) / seconds, .unit = "x"};
-  if (floor > 0) figure.floor = floor;
-  report->Add(figure);
-  return Fixed(figure.value, 2);
-}
-
-void ReportShape(const GpuFacts& gpu, const GpuShape& shape, const std::vector<double>& seconds,
-                 const KernelBench& options, Report* report) {
+  const std::vector<double> seconds = MedianSeconds(candidates);
   const std::string name = shape.Name();
   const double bytes = 2.0 * static_cast<double>(shape.BytesRead());
   const double copy = std::min(seconds[kRuntimeCopy], seconds[kOwnCopy]);
-  const bool fits = cuda::FitsOnChip(gpu.limits, shape.workload.dtype, shape.SetElements());
-  Figure of_copy = {.name = name, .value = copy / seconds[kFast], .unit = "of copy"};
-  of_copy.floor = fits && shape.floor_fits > 0 ? shape.floor_fits : shape.floor;
-  report->Add(of_copy);
-  const Figure exact = {.name = name + " EXACT",
-                        .value = seconds[kFast] / seconds[kExact],
-                        .unit = "of FAST",
-                        .floor = shape.exact_floor};
-  report->Add(exact);
-  report->Add({.name = name + " speed", .value = bytes / seconds[kFast] / 1e12, .unit = "TB/s"});
-  report->Row({name, Fixed(seconds[kFast] * 1e6, 1), Fixed(bytes / seconds[kFast] / 1e12, 2),
-               Fixed(100 * bytes / seconds[kFast] / gpu.peak_bytes_per_second, 1), Fixed(of_copy.value, 3),
-               Fixed(*of_copy.floor, 2), Fixed(exact.value, 2), Fixed(bytes / copy / 1e12, 2),
-               PeerCell(name, "eager", shape.eager_floor, seconds[kFast], options, report),
-               PeerCell(name, "compile", shape.compile_floor, seconds[kFast], options, report)});
+  const double fast = seconds[kFast];
+  const bool fits = cuda::FitsOnChip(gpu.limits, shape.workload.dtype, shape.GroupElements());
+  report->Row(name, {Cell{.value = fast * 1e6, .decimals = 1}, Ratio(bytes / fast / 1e12),
+                     Ratio(100 * bytes / fast / gpu.peak_bytes_per_second),
+                     Ratio(copy / fast, fits && shape.floor_fits > 0 ? shape.floor_fits : shape.floor),
+                     Ratio(fast / seconds[kExact], shape.exact_floor), Ratio(bytes / copy / 1e12),
+                     PeerCell(peers, name, "eager", shape.eager_floor, fast),
+                     PeerCell(peers, name, "compile", shape.compile_floor, fast)});
 }
 
 }  // namespace
 
-void MeasureGpuKernels(const GpuFacts& gpu, const KernelBench& options, Report* report) {
-  const std::regex only(options.only);
+void MeasureGpuKernels(const GpuFacts& gpu, const Flags& flags, Report* report) {
+  const PeerTimes peers = ReadPeers(flags.peers, report);
   cudaStream_t stream = nullptr;
   OrDieCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  report->Table(
-      "kernels alone, tensors on the device and in no cache; times are FAST's",
-      {"shape", "us", "TB/s", "% of peak", "of copy", "floor", "EXACT/FAST", "copy TB/s", "x eager", "x compile"});
+  report->Table("kernels alone, tensors on the device and in no cache; times are FAST's, ratios of speed (floor)",
+                {"us", "TB/s", "% of peak", "of copy", "EXACT/FAST", "copy TB/s", "x eager", "x compile"});
   for (const GpuShape& shape : GpuShapes()) {
-    if (!std::regex_search(shape.Name(), only)) continue;
-    if (!Bed::HasRoom(gpu, shape)) {
+    if (!flags.Chosen(shape.Name())) continue;
+    if (!ShapeTensors::HasRoom(gpu, shape)) {
       report->NotMeasured(shape.Name(), "the device has not enough free memory");
       continue;
     }
-    Bed bed(gpu, shape, stream);
-    ReportShape(gpu, shape, Race(&bed, options.rounds), options, report);
+    MeasureShape(gpu, shape, peers, stream, report);
   }
   OrDieCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
-  if (options.peers.empty()) report->NotMeasured("torch", "no times of PyTorch were given (--peers)");
 }
 
 }  // namespace normd::bench

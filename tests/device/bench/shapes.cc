@@ -53,7 +53,7 @@ class List {
 
 }  // namespace
 
-int64_t GpuShape::SetElements() const {
+int64_t GpuShape::GroupElements() const {
   if (workload.IsRows()) return workload.row;
   const int64_t pixels = workload.side * workload.side;
   return workload.op == Op::kGroup ? workload.channels / kGroups * pixels : pixels;

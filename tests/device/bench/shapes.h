@@ -1,4 +1,4 @@
-// What bench_cuda races: an operation on a shape and dtype, and the floors of its speed. The one list of shapes and
+// What bench_cuda compares: an operation on a shape and dtype, and the floors of its speed. The one list of shapes and
 // floors; tests/device/peers.py reads it from `bench_cuda --list`. Plain values.
 #ifndef NORMD_TESTS_DEVICE_BENCH_SHAPES_H_
 #define NORMD_TESTS_DEVICE_BENCH_SHAPES_H_
@@ -21,8 +21,8 @@ struct GpuShape {
   double compile_floor = 1.0;  // least speed as a multiple of torch.compile's
 
   std::string Name() const { return workload.Name() + (residual ? " +residual" : ""); }
-  // Elements of x that one group reads where it is a row of memory.
-  int64_t SetElements() const;
+  // Elements of x that one statistics group reads where it is a row of memory.
+  int64_t GroupElements() const;
   // Of all that is read, and as many are written.
   int64_t BytesRead() const { return (residual ? 2 : 1) * workload.Bytes() / 2; }
 };

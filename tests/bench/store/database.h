@@ -1,7 +1,7 @@
 // Where the rows of one measurement are: a folder with an SQLite file, or a schema of a PostgreSQL database. Removed
 // with the object.
-#ifndef NORMD_TESTS_BENCH_STORE_PLACE_H_
-#define NORMD_TESTS_BENCH_STORE_PLACE_H_
+#ifndef NORMD_TESTS_BENCH_STORE_DATABASE_H_
+#define NORMD_TESTS_BENCH_STORE_DATABASE_H_
 
 #include <memory>
 #include <string>
@@ -14,15 +14,15 @@
 
 namespace normd::bench {
 
-class Place {
+class Database {
  public:
-  explicit Place(Durability durability) : durability_(durability) {}
-  virtual ~Place() = default;
+  explicit Database(Durability durability) : durability_(durability) {}
+  virtual ~Database() = default;
 
-  virtual std::unique_ptr<SessionTable> OpenWriter() const = 0;
-  virtual std::unique_ptr<SessionTable> OpenReader() const = 0;
+  virtual std::unique_ptr<SessionTable> OpenTable(bool read_only) const = 0;
   // Every bare loop that there is; they borrow `rows`. REQUIRES: no store is open here.
   virtual std::vector<std::unique_ptr<BareLoop>> OpenBare(BareRows* rows) const = 0;
+  // Of files in a folder; 0 where there is none.
   virtual int64_t FileBytes() const { return 0; }
 
   // Sets the durability of `options`. `clock` must outlive the store.
@@ -32,14 +32,14 @@ class Place {
   const Durability durability_;
 };
 
-// A new folder in `parent`.
-std::unique_ptr<Place> MakeSqlitePlace(const std::string& parent, Durability durability);
-// A new schema in the database that `url` names.
-std::unique_ptr<Place> MakePostgresPlace(const std::string& url, Durability durability);
+// In a new folder in that for temporary files.
+std::unique_ptr<Database> MakeSqlite(Durability durability);
+// In a new schema of the database that NORMD_TEST_POSTGRES names.
+std::unique_ptr<Database> MakePostgres(Durability durability);
 
-// "PostgreSQL 15.18"
-std::string PostgresVersion(const std::string& url);
+// "PostgreSQL 15.18", or "none" where NORMD_TEST_POSTGRES names no server.
+std::string PostgresText();
 
 }  // namespace normd::bench
 
-#endif  // NORMD_TESTS_BENCH_STORE_PLACE_H_
+#endif  // NORMD_TESTS_BENCH_STORE_DATABASE_H_

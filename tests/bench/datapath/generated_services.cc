@@ -1,11 +1,10 @@
-#include "tests/bench/datapath/peers.h"
-
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <utility>
 
 #include "tests/bench/datapath/echo.grpc.pb.h"
+#include "tests/bench/datapath/opponents.h"
 
 namespace normd::bench {
 
@@ -75,20 +74,6 @@ class CallbackPeer : public Service::CallbackService {
   RmsRows* const rows_;
 };
 
-class SyncBytesPeer : public Bytes::Service {
- public:
-  explicit SyncBytesPeer(RmsRows* rows) : rows_(rows) {}
-
-  grpc::Status Normalize(grpc::ServerContext*, const BytesRequest* request, BytesReply* reply) override {
-    reply->mutable_y()->resize(request->x().size());
-    return ToGrpc(
-        rows_->Run(request->x().data(), static_cast<int64_t>(request->x().size()), reply->mutable_y()->data()));
-  }
-
- private:
-  RmsRows* const rows_;
-};
-
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeBytesService(RmsRows* rows) {
@@ -97,6 +82,5 @@ std::unique_ptr<grpc::Service> MakeBytesService(RmsRows* rows) {
 std::unique_ptr<grpc::Service> MakeFloatsService(RmsRows* rows) {
   return std::make_unique<CallbackPeer<Floats, FloatsRequest, FloatsReply>>(rows);
 }
-std::unique_ptr<grpc::Service> MakeSyncBytesService(RmsRows* rows) { return std::make_unique<SyncBytesPeer>(rows); }
 
 }  // namespace normd::bench

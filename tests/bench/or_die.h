@@ -1,6 +1,6 @@
 // A bench has nothing to say once something failed.
-#ifndef NORMD_TESTS_BENCH_STORE_OR_DIE_H_
-#define NORMD_TESTS_BENCH_STORE_OR_DIE_H_
+#ifndef NORMD_TESTS_BENCH_OR_DIE_H_
+#define NORMD_TESTS_BENCH_OR_DIE_H_
 
 #include <cstdio>
 #include <cstdlib>
@@ -29,4 +29,4 @@ T OrDie(absl::StatusOr<T> result) {
 
 }  // namespace normd::bench
 
-#endif  // NORMD_TESTS_BENCH_STORE_OR_DIE_H_
+#endif  // NORMD_TESTS_BENCH_OR_DIE_H_

@@ -1,5 +1,3 @@
-#include "tests/device/bench/end_to_end.h"
-
 #include <algorithm>
 #include <functional>
 #include <latch>
@@ -14,7 +12,8 @@
 #include "kernels/cuda/run.h"
 #include "tests/bench/kernels/workload.h"
 #include "tests/bench/machine.h"
-#include "tests/bench/store/or_die.h"
+#include "tests/bench/or_die.h"
+#include "tests/device/bench/sections.h"
 #include "tests/support/case.h"
 
 namespace normd::bench {
@@ -75,28 +74,16 @@ class Requests {
   GpuMemory x_, y_;
 };
 
-// The median seconds of each, after one call to warm up; interleaved.
-std::vector<double> Medians(int rounds, const std::vector<std::function<double()>>& timed) {
-  std::vector<std::vector<double>> times(timed.size());
-  for (int round = -1; round < rounds; ++round) {
-    for (size_t i = 0; i < timed.size(); ++i) {
-      const double seconds = timed[i]();
-      if (round >= 0) times[i].push_back(seconds);
-    }
-  }
-  std::vector<double> medians;
-  for (std::vector<double>& one : times) medians.push_back(Median(std::move(one)));
-  return medians;
-}
-
-double WallSeconds(const std::function<void()>& call) {
-  const absl::Time begin = SteadyNow();
-  call();
-  return absl::ToDoubleSeconds(SteadyNow() - begin);
+std::function<double()> WallSeconds(std::function<void()> call) {
+  return [call = std::move(call)] {
+    const absl::Time begin = SteadyNow();
+    call();
+    return absl::ToDoubleSeconds(SteadyNow() - begin);
+  };
 }
 
 // One request at a time, here and there, beside launches of the bare kernel on the same tensors.
-void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload, int rounds, Report* report) {
+void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload, Report* report) {
   Requests requests(workload, 1);
   cudaStream_t stream = nullptr;
   OrDieCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -108,23 +95,19 @@ void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload,
   launch(0);
   OrDieCuda(cudaStreamSynchronize(stream), "kernel");
   GpuGraph bare(stream, kLaunches, launch);
-  const auto wall = [&](bool in_cuda) {
-    return WallSeconds([&] { SubmitAll(backend, {requests.Together(in_cuda)}); });
+  const auto submit = [&](bool in_cuda) {
+    return WallSeconds([&, in_cuda] { SubmitAll(backend, {requests.Together(in_cuda)}); });
   };
-  const std::vector<double> seconds =
-      Medians(rounds, {[&] { return bare.Run(); }, [&] { return wall(true); }, [&] { return wall(false); }});
+  const std::vector<double> seconds = MedianSeconds({[&] { return bare.Run(); }, submit(true), submit(false)});
   const auto bytes = static_cast<double>(workload.Bytes());
-  report->Row({workload.Name(), Fixed(seconds[0] * 1e6, 1), Fixed(seconds[1] * 1e6, 1), Fixed(seconds[2] * 1e6, 1),
-               Fixed(seconds[0] / seconds[1], 3), Fixed(bytes / seconds[1] / 1e9, 1),
-               Fixed(bytes / seconds[2] / 1e9, 1)});
-  report->Add(
-      {.name = workload.Name() + " request in CUDA memory", .value = seconds[0] / seconds[1], .unit = "of kernel"});
-  report->Add({.name = workload.Name() + " request in host memory", .value = bytes / seconds[2] / 1e9, .unit = "GB/s"});
+  report->Row("request " + workload.Name(),
+              {Amount(seconds[0] * 1e6), Amount(seconds[1] * 1e6), Amount(seconds[2] * 1e6),
+               Ratio(seconds[0] / seconds[1]), Amount(bytes / seconds[1] / 1e9), Amount(bytes / seconds[2] / 1e9)});
   OrDieCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
 // 64 requests as one list, as 64 lists in flight, and as one list after the other.
-void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, int rounds, Report* report) {
+void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, Report* report) {
   Requests requests(workload, kInFlight);
   const auto together = [&] { SubmitAll(backend, {requests.Together(in_cuda)}); };
   const auto in_flight = [&] {
@@ -136,29 +119,26 @@ void MeasureBatching(Backend& backend, const Workload& workload, bool in_cuda, i
     for (int i = 0; i < kInFlight; ++i) SubmitAll(backend, {{requests.Request(i, in_cuda)}});
   };
   const std::vector<double> seconds =
-      Medians(rounds, {[&] { return WallSeconds(together); }, [&] { return WallSeconds(in_flight); },
-                       [&] { return WallSeconds(one_by_one); }});
-  const std::string name = workload.Name() + (in_cuda ? ", CUDA memory" : ", host memory");
-  report->Row({name, Short(kInFlight / seconds[0]), Short(kInFlight / seconds[1]), Short(kInFlight / seconds[2]),
-               Fixed(seconds[1] / seconds[0], 2), Fixed(seconds[2] / seconds[0], 2)});
-  report->Add({.name = "batch of 64, " + name, .value = seconds[1] / seconds[0], .unit = "x 64 in flight alone"});
+      MedianSeconds({WallSeconds(together), WallSeconds(in_flight), WallSeconds(one_by_one)});
+  report->Row("64 of " + workload.Name() + (in_cuda ? ", CUDA" : ", host"),
+              {Amount(kInFlight / seconds[0]), Amount(kInFlight / seconds[1]), Amount(kInFlight / seconds[2]),
+               Ratio(seconds[1] / seconds[0]), Ratio(seconds[2] / seconds[0])});
 }
 
 }  // namespace
 
-void MeasureEndToEnd(const GpuFacts& gpu, int rounds, Report* report) {
+void MeasureRequests(const GpuFacts& gpu, Report* report) {
   const std::unique_ptr<Backend> cuda = OrDie(MakeCudaBackend(CudaBackendOptions()));
   report->Table("one request at a time, FAST; the kernel is timed on the same tensors, in the L2 cache where they fit",
-                {"request", "kernel us", "CUDA us", "host us", "kernel/CUDA", "CUDA GB/s", "host GB/s"});
+                {"kernel us", "CUDA us", "host us", "kernel/CUDA", "CUDA GB/s", "host GB/s"});
   for (const auto& [rows, row] : std::vector<std::pair<int64_t, int64_t>>{{256, 4096}, {4096, 4096}, {16384, 4096}}) {
-    MeasureOne(gpu, *cuda, {.op = Op::kRms, .outer = rows, .row = row, .dtype = DType::kBF16}, rounds, report);
+    MeasureOne(gpu, *cuda, {.op = Op::kRms, .outer = rows, .row = row, .dtype = DType::kBF16}, report);
   }
   report->Table("requests of 256 rows, 64 of them: requests/s",
-                {"request", "one list", "64 lists", "one by one", "x 64 lists", "x one"});
+                {"one list", "64 lists", "one by one", "x 64 lists", "x one"});
   for (const int64_t row : {256, 1024, 4096}) {
     for (const bool in_cuda : {true, false}) {
-      MeasureBatching(*cuda, {.op = Op::kRms, .outer = 256, .row = row, .dtype = DType::kBF16}, in_cuda, rounds,
-                      report);
+      MeasureBatching(*cuda, {.op = Op::kRms, .outer = 256, .row = row, .dtype = DType::kBF16}, in_cuda, report);
     }
   }
 }

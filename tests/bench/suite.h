@@ -1,0 +1,46 @@
+// What the four programs of the bench have in common: their command line, what they say of a run before and after it,
+// and the exit status.
+#ifndef NORMD_TESTS_BENCH_SUITE_H_
+#define NORMD_TESTS_BENCH_SUITE_H_
+
+#include <optional>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "tests/bench/report.h"
+
+namespace normd::bench {
+
+struct Flags {
+  bool quick = false;  // fewer and shorter rounds: for CI and for a first look
+  bool smoke = false;  // whether everything works, in a moment: the figures say nothing, and no floor is checked
+  std::regex only;     // measures what has this in its name
+  std::string json;    // where to write everything that was measured; empty: nowhere
+  double check = 0;    // the exit status is 1 below so much of a floor, or above a ceiling divided by it
+  std::string commit = "unknown";
+  std::string peers;                 // kernels: the Python that has torch; cuda: the file of PyTorch's times
+  std::string before;                // datapath: the program of an earlier build
+  bool list = false, probe = false;  // cuda
+
+  bool Chosen(const std::string& name) const { return std::regex_search(name, only); }
+
+  // The value for this kind of run.
+  template <typename T>
+  T Pick(T full, T for_quick, T for_smoke) const {
+    return smoke ? for_smoke : quick ? for_quick : full;
+  }
+};
+
+// The options that all suites have, and those of `more` ("--peers"). Absent where nothing is to be measured, because
+// help was asked for or the arguments are not understood; this was said then.
+std::optional<Flags> ParseFlags(int argc, char** argv, const std::vector<std::string>& more);
+
+// Measures and reports; returns the exit status.
+int RunSuite(const std::string& name, const Flags& flags, absl::FunctionRef<absl::Status(Report*)> measure);
+
+}  // namespace normd::bench
+
+#endif  // NORMD_TESTS_BENCH_SUITE_H_
