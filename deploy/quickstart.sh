@@ -74,7 +74,7 @@ data=()
 if [[ -n $once ]]; then data=("--data_dir=$work/data"); fi
 # In a process group of its own: Ctrl-C reaches this script, which then ends the server in order.
 set -m
-"$build/normd" "--listen=127.0.0.1:$port" "--admin_listen=127.0.0.1:$admin_port" "--port_file=$work/ports" \
+"$build/normd" "--listen=127.0.0.1:$port,unix:$work/normd.sock" "--admin_listen=127.0.0.1:$admin_port" "--port_file=$work/ports" \
   "${data[@]}" \
   >"$work/normd.log" 2>&1 &
 server=$!
@@ -106,8 +106,9 @@ cat <<TEXT
 normd is running (process $server). In another terminal:
   $build/normctl health --server=$address
   $build/normctl methods --server=$address
-  $build/normctl layer-norm in.npy -o out.npy --eps 1e-6 --server=$address
+  printf '1,2,3,4\n40,30,20,10\n' > in.csv && $build/normctl layer-norm in.csv -o out.csv --server=$address && cat out.csv
   $build/normload --server=$address
+  $build/normload --server=unix:$work/normd.sock --transport=shared      # tensors in shared memory
   curl http://$admin/metrics
 Ctrl-C stops it. Its log: $work/normd.log
 TEXT

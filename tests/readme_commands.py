@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import shutil
+import string
 import struct
 import subprocess
 import sys
@@ -63,13 +64,16 @@ COVERED = {
     "git ls-files": (".ci/run", "git ls-files -co --exclude-standard"),
     "ninja -C build/asan": (".ci/run", "./tests/run.sh --sanitize=address"),
     "ninja -C build/release": (".ci/run", "step tests ./tests/run.sh"),
+    "pkg-config": ("tests/package_test.py", "run(\"pkg-config\", \"--cflags\", \"--libs\", \"normd\""),
     "python3 tests/check_layers.py": (".ci/run", "python3 tests/check_layers.py"),
     "python3 tests/check_readme.py": ("tests/CMakeLists.txt", "check_readme.py"),
     "xargs clang-format-14": (".ci/run", "xargs -r clang-format-14"),
 }
 NOT_RUN = {
     "./tests/device/pack.sh": "packs programs that only a build with the CUDA Toolkit has",
+    "apt-get install": "takes packages from the network",
     "pip install": "takes packages from the network",
+    "python3 -m venv": "needs python3-venv, for the pip that is not run either",
 }
 # Run here with another word at their ends: what has no end, or takes longer than a test may.
 SHORTENED = {
@@ -78,7 +82,7 @@ SHORTENED = {
     "normload --sweep": {"--loads": "--loads=50,100", "--repeats": "--repeats=1"},
 }
 SAME_FLAG = {"--duration": "-d"}
-RUN = ("export", "mkdir", "normctl", "normload")
+RUN = (".", "cat", "export", "mkdir", "normctl", "normload", "printf")
 
 
 @dataclasses.dataclass
@@ -99,7 +103,9 @@ class Snippet:
         lexer.whitespace_split = True
         found = [[]]
         for word in lexer:
-            if set(word) <= set("();<>|&"):
+            if set(word) <= set("<>"):
+                next(lexer)  # the file of a redirection
+            elif set(word) <= set("();<>|&"):
                 found.append([])
             else:
                 found[-1].append(word)
@@ -280,7 +286,8 @@ def run_command(command, site, report):
             return report.note(what, command.at, command.text, why)
     words = command.parts()[0]
     if words[0] == "export":
-        site.environment.update(word.split("=", 1) for word in words[1:])
+        known = {**site.environment, "PWD": site.folder}
+        site.environment.update(string.Template(word).safe_substitute(known).split("=", 1) for word in words[1:])
         return report.note("run", command.at, command.text)
     if words[0] in ("grpcurl", "normctl", "normd", "normload"):
         site.server()

@@ -4,20 +4,18 @@
 
 namespace normd {
 
-std::vector<CudaDeviceInfo> ProbeCudaDevices() {
-  return {{.name = "cuda", .detail = "built without the CUDA Toolkit"}};
-}
+std::vector<CudaDeviceInfo> ProbeCudaDevices() { return {{.name = "cuda", .detail = "built without CUDA kernels"}}; }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& /*options*/) {
-  return absl::UnavailableError("built without the CUDA Toolkit");
+  return absl::UnavailableError("built without CUDA kernels");
 }
 
 absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view /*handle*/, int /*device*/) {
-  return absl::FailedPreconditionError("built without the CUDA Toolkit");
+  return absl::FailedPreconditionError("built without CUDA kernels");
 }
 
 absl::Status CloseCudaIpc(void* /*data*/, int /*device*/) {
-  return absl::FailedPreconditionError("built without the CUDA Toolkit");
+  return absl::FailedPreconditionError("built without CUDA kernels");
 }
 
 }  // namespace normd
