@@ -1,8 +1,8 @@
 // The table of the methods: for each its names, defaults, properties, attributes and traits, and how a spec of it is
 // checked and lowered. Each method is declared once, in a file of kernels/methods/.
 // In the path: ValidateSpec and MakePlan call the functions of a MethodDefinition, the engine and the sessions ask the
-// traits, and the Describe call and `normctl methods` print the rest. No other code branches on the Method. Constant
-// data; safe from any thread.
+// traits, and the Describe call and `normctl methods` print the rest. Few other places name a method (see
+// kernels/README.md). Constant data; safe from any thread.
 #ifndef NORMD_KERNELS_METHODS_H_
 #define NORMD_KERNELS_METHODS_H_
 

@@ -1,9 +1,9 @@
 """layer_norm.cc with plain grpcio stubs, in Python: python layer_norm.py 127.0.0.1:8001
 
     pip install grpcio-tools googleapis-common-protos
-    mkdir stubs
-    python -m grpc_tools.protoc -I proto --python_out=stubs --grpc_python_out=stubs proto/normd/v1/*.proto
-    PYTHONPATH=stubs python client/examples/layer_norm.py 127.0.0.1:8001
+    mkdir -p build/stubs
+    python -m grpc_tools.protoc -I proto --python_out=build/stubs --grpc_python_out=build/stubs proto/normd/v1/*.proto
+    PYTHONPATH=build/stubs python client/examples/layer_norm.py 127.0.0.1:8001
 """
 
 import struct
