@@ -2,7 +2,7 @@
 """Compile commands of sources, from a build that compiles them in batches: separate_commands.py BUILD OUT.
 
 Writes OUT/compile_commands.json with an entry for each source, with the flags of the batch that it is in, and prints the
-sources. clang-tidy looks at one source at a time.
+sources. clang-tidy looks at one source at a time, and there a local name that shadows another one is a mistake.
 """
 
 import json
@@ -25,7 +25,7 @@ def main():
                 sources = INCLUDE.findall(file.read())
         for source in sources:
             separate.append({"directory": command["directory"], "file": source,
-                             "command": command["command"].replace(command["file"], source)})
+                             "command": command["command"].replace(command["file"], source) + " -Wshadow"})
     os.makedirs(out, exist_ok=True)
     with open(os.path.join(out, "compile_commands.json"), "w", encoding="utf-8") as file:
         json.dump(separate, file, indent=1)

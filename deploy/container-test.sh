@@ -14,7 +14,7 @@ normctl=build/release/normctl
 case ${1:-} in
   --normctl=*) normctl=${1#*=} ;;
   "") ;;
-  *) sed -n '2,7s/^# \?//p' "$0" >&2 && exit 2 ;;
+  *) sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2 && exit 2 ;;
 esac
 if [[ $(id -u) -ne 0 ]]; then
   echo "$0: needs root (debootstrap, chroot isolation)" >&2

@@ -22,7 +22,7 @@ while [[ $# -gt 0 ]]; do
     --cuda-arch=*) cuda_arch=${1#*=} ;;
     --configure-only) configure_only=1 ;;
     *)
-      sed -n '2,9s/^# \?//p' "$0" >&2
+      sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac

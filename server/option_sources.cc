@@ -82,7 +82,9 @@ absl::StatusOr<OptionTexts> ReadCommandLine(absl::Span<const std::string> args) 
   } catch (const CLI::ArgumentMismatch&) {  // An option lacks its value, which only the last argument can.
     return MissingError(args.back(), "a value");
   } catch (const std::exception& error) {  // For example, std::stoll throws inside CLI11.
-    return absl::InvalidArgumentError(Concat("command line: not understood: ", error.what()));
+    return MakeError(ServerReason("BAD_OPTION"),
+                     {.field = "command line", .value = error.what(), .limit = "options as --help lists them"},
+                     "not understood");
   }
 }
 

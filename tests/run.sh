@@ -29,7 +29,7 @@ while [[ $# -gt 0 ]]; do
     --separate) unity=OFF ;;
     --configure-only) configure_only=1 ;;
     *)
-      sed -n '2,16s/^# \?//p' "$0" >&2
+      sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac

@@ -169,7 +169,8 @@ absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<cons
   for (const FlagSpec& flag : WithHelp(command)) {
     const std::vector<std::string>& values = app.get_option_no_throw(absl::StrCat("--", flag.name))->results();
     if (values.empty()) continue;
-    if (flag.value.empty() && values.back() != "true") {  // CLI11's value for a switch without a value
+    const auto is_given = [](const std::string& value) { return value != "true"; };  // CLI11's value for none
+    if (flag.value.empty() && std::any_of(values.begin(), values.end(), is_given)) {
       return UsageError(absl::StrCat("--", flag.name, " takes no value"));
     }
     out.flags_.emplace(flag.name, FromParser(values));

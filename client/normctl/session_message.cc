@@ -73,7 +73,7 @@ std::string StateText(const v1::StateResult& state) {
 
 nlohmann::json StateJson(const v1::StateResult& state) {
   return {{"version", state.version()},
-          {"uid", state.epoch()},
+          {"epoch", state.epoch()},
           {"applied", state.applied()},
           {"reason", EnumText(*v1::Reason_descriptor(), state.reason())},
           {"replayed", state.replayed()},

@@ -87,7 +87,7 @@ absl::StatusOr<Report> MakeReport(const ParsedArgs& args, const NormloadOptions&
   const std::optional<int> pid =
       options.server_pid.has_value() ? options.server_pid : FindServerPid(options.load.server);
   Report report{MakeRunInfo(options.load.server, *server, pid), options, {}, {}};
-  report.about.foreign_before = WatchOthers(pid);
+  report.about.background_before = WatchOthers(pid);
   const absl::StatusOr<std::unique_ptr<LoadTarget>> target = LoadTarget::Connect(options.load);
   if (!target.ok()) return target.status();
   PrintPlan(options, terminal);
@@ -99,7 +99,7 @@ absl::StatusOr<Report> MakeReport(const ParsedArgs& args, const NormloadOptions&
   } else {
     report.runs = RunRepeats(options, **target, background);
   }
-  report.about.foreign_after = WatchOthers(pid);
+  report.about.background_after = WatchOthers(pid);
   return report;
 }
 

@@ -181,8 +181,8 @@ std::vector<std::pair<std::string, std::string>> AboutLines(const Report& report
       {"load average before", absl::StrFormat("%.2f", about.load_average)},
       {"server", absl::StrCat("normd ", about.server_version, " (", about.numerics, ") at ", about.server)},
       {"client", absl::StrCat("normload ", about.client_version, ", commit ", about.commit)},
-      {"background CPU", absl::StrCat(ShareText(about.foreign_before), " before, at most ", ShareText(most),
-                                      " during, ", ShareText(about.foreign_after), " after",
+      {"background CPU", absl::StrCat(ShareText(about.background_before), " before, at most ", ShareText(most),
+                                      " during, ", ShareText(about.background_after), " after",
                                       about.server_pid.has_value()
                                           ? absl::StrCat("; not background: normload and process ", *about.server_pid)
                                           : "; not background: normload alone, the server's process is not known")}};
@@ -211,7 +211,7 @@ std::vector<std::string> Warnings(const Report& report) {
                                   kNoisyShare * 100, noisy, runs.size()));
   }
   if (!report.about.server_pid.has_value()) {
-    out.emplace_back("the server's process is not known (--server-pid names it): its CPU use counts as foreign");
+    out.emplace_back("the server's process is not known (--server-pid names it): its CPU use counts as background");
   }
   const auto unsent = std::count_if(runs.begin(), runs.end(), [](const RunSummary* run) { return run->unsent > 0; });
   if (unsent > 0) {

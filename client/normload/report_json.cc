@@ -95,8 +95,8 @@ Json RunInfoJson(const RunInfo& about) {
           {"client_version", about.client_version},
           {"commit", about.commit},
           {"server_pid", about.server_pid.has_value() ? Json(*about.server_pid) : Json()},
-          {"foreign_cpu_before", Share(about.foreign_before)},
-          {"foreign_cpu_after", Share(about.foreign_after)}};
+          {"foreign_cpu_before", Share(about.background_before)},
+          {"foreign_cpu_after", Share(about.background_after)}};
 }
 
 Json PointJson(const SweepPoint& point) {

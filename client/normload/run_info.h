@@ -18,8 +18,8 @@ struct RunInfo {
   std::string client_version;
   // The commit that normload was built from, or "unknown".
   std::string commit;
-  std::optional<int> server_pid;                        // absent: the server's CPU use counts as foreign
-  std::optional<double> foreign_before, foreign_after;  // shares of the machine's CPU
+  std::optional<int> server_pid;                              // absent: the server's CPU use counts as background
+  std::optional<double> background_before, background_after;  // shares of the machine's CPU
 };
 
 // Describes this machine and moment. Leaves the shares of CPU empty.

@@ -29,7 +29,7 @@ inline constexpr ReasonRow kServerReasons[] = {
     {"MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument, "The bytes are no message of the method's request type."},
     {"MAX_STALENESS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "max_staleness is not 0 to 1 hour."},
     {"MESSAGE_TOO_LARGE", absl::StatusCode::kInvalidArgument,
-     "The message was announced to be larger than --max_message_bytes.",
+     "The message is larger than --max_message_bytes, or a request for reflection larger than 1 KiB.",
      "Send large tensors in chunks on NormalizeStream."},
     {"MOMENTS_NOT_DEFINED", absl::StatusCode::kInvalidArgument, "Moments are asked for of an LpNorm other than L2."},
     {"MOMENTS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument,
@@ -71,7 +71,8 @@ inline constexpr ReasonRow kServerReasons[] = {
      "Split the tensor, or have the operator raise the limit."},
     // Reflection.
     {"DESCRIPTOR_NOT_FOUND", absl::StatusCode::kNotFound,
-     "The server serves no file, symbol or extension of this name.", "List the services first."},
+     "Reflection knows no file, symbol or extension of this name; stands in its ErrorResponse.",
+     "List the services first."},
     // Sessions.
     {"SESSION_EXISTS", absl::StatusCode::kAlreadyExists, "The session id is in use.",
      "Choose another id, or use the session that is there."},

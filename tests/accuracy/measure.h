@@ -31,7 +31,7 @@ struct OwnUlp {
 };
 OwnUlp MeasureAtOwnUlp(Backend& backend, const Case& c, const CaseData& data);
 
-// How far the mean and variance of a batch lie from those of the whole group, root mean square over channels and
+// How far the mean and variance of a batch lie from those of all samples, root mean square over channels and
 // batches: the mean in standard deviations, the variance in variances.
 struct BatchError {
   int64_t batch = 0;

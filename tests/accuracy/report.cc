@@ -138,7 +138,7 @@ void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
 bool PrintBatchStatistics(Backend& backend, int64_t samples) {
   constexpr int64_t kChannels = 64;
   std::printf(
-      "\nBatchNorm: statistics of a batch beside those of the whole group (%lld samples of %lld channels), relative\n"
+      "\nBatchNorm: statistics of a batch beside those of all samples (%lld samples of %lld channels), relative\n"
       "error, root mean square over channels and batches:\n\n",
       static_cast<long long>(samples), static_cast<long long>(kChannels));
   std::printf("| batch | mean | 1/sqrt(batch) | variance | sqrt(2/(batch-1)) |\n|---|---|---|---|---|\n");

@@ -15,7 +15,7 @@ while [[ $# -gt 0 ]]; do
     --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
     --build-dir=*) build=${1#*=} ;;
     *)
-      sed -n '2,8s/^# \?//p' "$0" >&2
+      sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac
@@ -23,7 +23,8 @@ while [[ $# -gt 0 ]]; do
 done
 
 options=(-G Ninja -DNORMD_TESTS=ON -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=g++)
-if command -v ccache >/dev/null; then options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+# As tests/run.sh says it: another spelling would compile everything anew.
+if command -v ccache >/dev/null; then options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$(command -v ccache)"); fi
 cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}" >&2
 cmake --build "$build" --target accuracy_report >&2
 exec "$build/accuracy_report" "${arguments[@]}"

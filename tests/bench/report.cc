@@ -86,6 +86,12 @@ std::string Report::FloorsLine() const {
   return line;
 }
 
+int Report::FloorCount() const {
+  return static_cast<int>(std::count_if(figures_.begin(), figures_.end(), [](const auto& figure) {
+    return figure.second.floor.has_value() || figure.second.ceiling.has_value();
+  }));
+}
+
 int Report::CountBelow(double share) const {
   return static_cast<int>(std::count_if(figures_.begin(), figures_.end(),
                                         [share](const auto& figure) { return !figure.second.Holds(share); }));

@@ -47,6 +47,8 @@ class Report {
 
   // "floors: N met, M short: name 0.83 < 0.90, other 1.30 > 1.10, ..."
   std::string FloorsLine() const;
+  // The number of figures that have a floor or a ceiling.
+  int FloorCount() const;
   // How many figures break their limits, relaxed to `share` of them. REQUIRES: share >= 0.
   int CountBelow(double share) const;
   // False when the file cannot be written.

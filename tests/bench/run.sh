@@ -25,7 +25,7 @@ caller=$PWD
 cd "$(dirname "$0")/../.."
 
 usage() {
-  sed -n '2,25s/^# \?//p' tests/bench/run.sh >&2
+  sed -n '2,/^[^#]/s/^# \?//p' tests/bench/run.sh >&2
   exit 2
 }
 
@@ -53,7 +53,8 @@ done
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 options=(-G Ninja -DNORMD_TESTS=ON -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release)
 if command -v ccache >/dev/null; then
-  options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+  # As tests/run.sh says it: another spelling would compile everything anew.
+  options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$(command -v ccache)" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$(command -v ccache)")
 fi
 log=$(mktemp "${TMPDIR:-/tmp}/normd-bench-build-XXXXXX")
 {

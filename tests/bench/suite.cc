@@ -75,6 +75,10 @@ int RunSuite(const std::string& name, const Flags& flags, absl::FunctionRef<absl
   }
   if (flags.smoke) return 0;
   std::printf("%s\n", report.FloorsLine().c_str());
+  if (flags.check > 0 && report.FloorCount() == 0) {
+    absl::FPrintF(stderr, "%s: nothing with a floor was measured, so nothing was checked\n", name);
+    return 1;
+  }
   return report.CountBelow(flags.check) > 0 ? 1 : 0;
 }
 

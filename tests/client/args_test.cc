@@ -108,6 +108,7 @@ TEST(Args, RefusesWhatItDoesNotKnow) {
   ExpectUsage(ParseArgs(Spec(), {"in", "--eps"}).status(), "--eps needs E");
   ExpectUsage(ParseArgs(Spec(), {"in", "-o"}).status(), "--output needs FILE");
   ExpectUsage(ParseArgs(Spec(), {"in", "--json=yes"}).status(), "takes no value");
+  ExpectUsage(ParseArgs(Spec(), {"in", "--json=yes", "--json"}).status(), "takes no value");
   ExpectUsage(ParseArgs(Spec(), {}).status(), "needs INPUT");
   ExpectUsage(ParseArgs(Spec(), {"a", "b"}).status(), "unexpected operand b");
 }

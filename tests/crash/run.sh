@@ -30,7 +30,7 @@ while [[ $# -gt 0 ]]; do
     --programs) programs=${2:?} && shift ;;
     --normd) normd=${2:?} && shift ;;
     *)
-      sed -n '2,14s/^# \?//p' "$0" >&2
+      sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac

@@ -25,7 +25,7 @@ while [[ $# -gt 0 ]]; do
     --full) export NORMD_TEST_FULL=1 ;;
     --only=* | --check=*) bench_arguments+=("$1") ;;
     *)
-      sed -n '2,17s/^# \?//p' "$0" >&2
+      sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
       ;;
   esac

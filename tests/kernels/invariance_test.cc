@@ -233,7 +233,7 @@ TEST(InvarianceRowsTest, ANanPoisonsItsChannelOrGroupAndNoOther) {
       const Case c = cases::With(test.c, dtype);
       CaseData data = DataOf(c);
       const Outputs before = Execute(*backend, c, data);
-      // Element `inner` of channel 1 (of 4) becomes NaN: a quiet one has all exponent bits and the next one group.
+      // Element `inner` of channel 1 (of 4) becomes NaN: a quiet one has all exponent bits and the next one set.
       oracle::StoreBits(OracleType(dtype), oracle::FormatOf(OracleType(dtype)).infinity() | 1, data.x.data(),
                         test.inner);
       const Outputs after = Execute(*backend, c, data);

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/base/errors.h"
 #include "server/option_list.h"
 
 namespace normd {
@@ -95,6 +96,9 @@ TEST(ReadCommandLine, SaysWhichOptionWasMeant) {
 
 TEST(ReadCommandLine, MakesAnErrorOfEveryException) {
   EXPECT_THAT(ErrorOf({"--noplaintext=99999999999999999999"}), HasSubstr("command line"));
+  const absl::Status status = ReadCommandLine({"--noplaintext=99999999999999999999"}).status();
+  ASSERT_TRUE(GetErrorDetail(status).has_value());
+  EXPECT_EQ(GetErrorDetail(status)->reason, "BAD_OPTION");
 }
 
 TEST(ReadEnvironment, TakesWhatIsNamedAfterOptionsThatAreNoCommands) {

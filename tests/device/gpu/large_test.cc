@@ -17,7 +17,7 @@ constexpr int64_t kShort = 45;
 class GpuLargeTest : public GpuTest {
  protected:
   void SetUp() override {
-    if (Environment("NORMD_TEST_FULL").empty()) GTEST_SKIP() << "NOT RUN: long; group NORMD_TEST_FULL=1";
+    if (Environment("NORMD_TEST_FULL").empty()) GTEST_SKIP() << "NOT RUN: long; set NORMD_TEST_FULL=1";
     GpuTest::SetUp();
     if (IsSkipped()) return;
     // Many lanes would share what is free.

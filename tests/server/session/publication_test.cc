@@ -18,7 +18,7 @@ namespace {
 using namespace session_test;  // NOLINT(google-build-using-namespace): the fixtures' words are this file's
 
 // A gate in front of a table's Write.
-class ConcurrencyLimiter {
+class WriteGate {
  public:
   std::atomic<bool> loads_fail{false};
 
@@ -56,14 +56,13 @@ class ConcurrencyLimiter {
 
 class GatedTable : public SessionTable {
  public:
-  GatedTable(std::unique_ptr<SessionTable> table, ConcurrencyLimiter* gate)
-      : table_(std::move(table)), limiter_(gate) {}
+  GatedTable(std::unique_ptr<SessionTable> table, WriteGate* gate) : table_(std::move(table)), gate_(gate) {}
   bool shared() const override { return table_->shared(); }
   bool failed() const override { return table_->failed(); }
   absl::StatusOr<int64_t> Connect() override { return table_->Connect(); }
   absl::StatusOr<TableTotals> Totals() override { return table_->Totals(); }
   absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override {
-    if (limiter_->loads_fail) return StoreUnavailableError("a test");
+    if (gate_->loads_fail) return StoreUnavailableError("a test");
     return table_->Load(requests, max_bytes);
   }
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override {
@@ -73,14 +72,14 @@ class GatedTable : public SessionTable {
     return table_->Expired(now, limit);
   }
   absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
-    const absl::Status status = limiter_->Pass();
+    const absl::Status status = gate_->Pass();
     if (!status.ok()) return status;
     return table_->Write(changes);
   }
 
  private:
   const std::unique_ptr<SessionTable> table_;
-  ConcurrencyLimiter* const limiter_;
+  WriteGate* const gate_;
 };
 
 class PublicationTest : public ::testing::Test {
@@ -88,12 +87,12 @@ class PublicationTest : public ::testing::Test {
   void SetUp() override {
     fixture_ = StoreFixture::Make(StoreKind::kSqlite);
     store_ = fixture_->Open({}, &clock_, [this](std::unique_ptr<SessionTable> table) {
-      return std::make_unique<GatedTable>(std::move(table), &limiter_);
+      return std::make_unique<GatedTable>(std::move(table), &gate_);
     });
     ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec(), 3)).ok());
-    limiter_.Close();
+    gate_.Close();
   }
-  void TearDown() override { limiter_.Open(); }
+  void TearDown() override { gate_.Open(); }
 
   std::future<absl::StatusOr<CommitResult>> StartStep(uint64_t sequence) {
     auto promise = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
@@ -104,7 +103,7 @@ class PublicationTest : public ::testing::Test {
   uint64_t Seen() { return (*Get(*store_, "a"))->version; }
 
   ManualClock clock_;
-  ConcurrencyLimiter limiter_;
+  WriteGate gate_;
   std::unique_ptr<StoreFixture> fixture_;
   std::unique_ptr<SessionStore> store_;
 };
@@ -112,8 +111,7 @@ class PublicationTest : public ::testing::Test {
 // A table that others share, whose writing waits when it is done: the rows are there and not published yet.
 class LateTable : public GatedTable {
  public:
-  LateTable(std::unique_ptr<SessionTable> table, ConcurrencyLimiter* gate)
-      : GatedTable(std::move(table), &open_), late_(gate) {}
+  LateTable(std::unique_ptr<SessionTable> table, WriteGate* gate) : GatedTable(std::move(table), &open_), late_(gate) {}
   bool shared() const override { return true; }
   absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
     auto versions = GatedTable::Write(changes);
@@ -123,13 +121,13 @@ class LateTable : public GatedTable {
   }
 
  private:
-  ConcurrencyLimiter open_;
-  ConcurrencyLimiter* const late_;
+  WriteGate open_;
+  WriteGate* const late_;
 };
 
 TEST(TotalsTest, ASessionIsCountedOnceThatIsWrittenWhileTheTableIsCounted) {
   ManualClock clock;
-  ConcurrencyLimiter gate;
+  WriteGate gate;
   const std::unique_ptr<StoreFixture> fixture = StoreFixture::Make(StoreKind::kSqlite);
   DurableStoreOptions options;
   options.sweep_interval = absl::Milliseconds(50);
@@ -149,25 +147,25 @@ TEST(TotalsTest, ASessionIsCountedOnceThatIsWrittenWhileTheTableIsCounted) {
 
 TEST_F(PublicationTest, NobodySeesAnUpdateThatIsNotDurable) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  limiter_.WaitForWriter();
+  gate_.WaitForWriter();
   EXPECT_EQ(Seen(), 0);
   EXPECT_EQ((*List(*store_, {}))[0]->version, 0);
   EXPECT_EQ(first.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout) << "answered too early";
-  limiter_.Open();
+  gate_.Open();
   EXPECT_EQ(first.get()->version, 1);
   EXPECT_EQ(Seen(), 1);
 }
 
 TEST_F(PublicationTest, AFailedTransactionChangesNothingAndTheNextOneIsServed) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  limiter_.WaitForWriter();
+  gate_.WaitForWriter();
   std::future<absl::StatusOr<CommitResult>> second = StartStep(2);
-  limiter_.Open(StoreFullError("a test"));
+  gate_.Open(StoreFullError("a test"));
   EXPECT_EQ(GetErrorDetail(first.get().status())->reason, "STORE_FULL");
   const absl::Status later = second.get().status();
   EXPECT_TRUE(later.ok() || GetErrorDetail(later)->reason == "STORE_FULL") << later;
   EXPECT_EQ(Seen(), later.ok() ? 1 : 0);
-  limiter_.Open();
+  gate_.Open();
   EXPECT_FALSE(StartStep(3).get()->replayed);
   EXPECT_EQ(store_->stats().sessions, 1);
   EXPECT_GE(store_->stats().failed_groups, 1);
@@ -176,16 +174,16 @@ TEST_F(PublicationTest, AFailedTransactionChangesNothingAndTheNextOneIsServed) {
 // A group has taken a session's step ids out of memory when it finds that another session cannot be read.
 TEST_F(PublicationTest, AFailedReadForgetsNoStepIds) {
   std::future<absl::StatusOr<CommitResult>> first = StartStep(1);
-  limiter_.WaitForWriter();
+  gate_.WaitForWriter();
   std::future<absl::StatusOr<CommitResult>> second = StartStep(2);
   std::promise<absl::Status> other;
   store_->Commit(Step("not-in-memory", MomentsOf({1, 2}, 3)), [&](auto r) { other.set_value(r.status()); });
-  limiter_.loads_fail = true;
-  limiter_.Open();
+  gate_.loads_fail = true;
+  gate_.Open();
   ASSERT_TRUE(first.get().ok());
   EXPECT_EQ(second.get().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(other.get_future().get().code(), absl::StatusCode::kUnavailable);
-  limiter_.loads_fail = false;
+  gate_.loads_fail = false;
   EXPECT_TRUE(StartStep(1).get()->replayed);
   EXPECT_EQ(StartStep(2).get()->version, 2);
 }
@@ -193,19 +191,19 @@ TEST_F(PublicationTest, AFailedReadForgetsNoStepIds) {
 TEST_F(PublicationTest, ASessionThatIsBeingCreatedOrDeletedIsWhatItWas) {
   std::promise<absl::Status> created;
   store_->Create(NewSession("b", BatchSpec(), 3), [&](auto r) { created.set_value(r.status()); });
-  limiter_.WaitForWriter();
+  gate_.WaitForWriter();
   EXPECT_EQ(Get(*store_, "b").status().code(), absl::StatusCode::kNotFound);
-  limiter_.Open(StoreUnavailableError("a test"));
+  gate_.Open(StoreUnavailableError("a test"));
   EXPECT_EQ(created.get_future().get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Get(*store_, "b").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->stats().sessions, 1);
 
-  limiter_.Close();
+  gate_.Close();
   std::promise<absl::Status> deleted;
   store_->Delete("a", std::nullopt, [&](auto r) { deleted.set_value(r.status()); });
-  limiter_.WaitForWriter();
+  gate_.WaitForWriter();
   EXPECT_TRUE(Get(*store_, "a").ok());
-  limiter_.Open(StoreUnavailableError("a test"));
+  gate_.Open(StoreUnavailableError("a test"));
   EXPECT_FALSE(deleted.get_future().get().ok());
   EXPECT_TRUE(Get(*store_, "a").ok());
 }

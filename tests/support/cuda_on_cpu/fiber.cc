@@ -87,7 +87,7 @@ Fiber::Fiber(void (*entry)(), size_t number) {
   context.stack_low = mapped_ + kGuardBytes;
   context.stack_bytes = kStackBytes;
 #if defined(__x86_64__)
-  // Stacks lie a page and 64 KiB apart: without a shift of their own, all tops share a few groups of the first cache.
+  // Stacks lie a page and 64 KiB apart: without a shift of their own, all tops share a few sets of the first cache.
   void** top = reinterpret_cast<void**>(mapped_ + kGuardBytes + kStackBytes - number % 32 * 128);
   *--top = nullptr;  // where `entry` would return to; keeps the stack aligned as after a call
   *--top = reinterpret_cast<void*>(entry);

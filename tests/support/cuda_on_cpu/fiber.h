@@ -43,7 +43,7 @@ void SwitchContext(Context& from, Context& to);
 class Fiber {
  public:
   // A fiber that runs `entry` when first switched to; `entry` never returns. `number` only spreads stacks over cache
-  // groups.
+  // sets.
   Fiber(void (*entry)(), size_t number);
   ~Fiber();
   Fiber(const Fiber&) = delete;
