@@ -78,7 +78,12 @@ class Peer {
   }
 
   ShmReply Ask(const ShmRequest& request, const std::vector<int>& descriptors = {}) const {
-    EXPECT_TRUE(SendBytes({reinterpret_cast<const char*>(&request), sizeof(request)}, descriptors));
+    // The server may have closed the connection already: one too many is refused before it asks.
+    if (!SendBytes({reinterpret_cast<const char*>(&request), sizeof(request)}, descriptors)) {
+      ShmReply closed;
+      closed.code = kClosed;
+      return closed;
+    }
     return Receive();
   }
 
