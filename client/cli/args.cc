@@ -19,7 +19,6 @@ namespace {
 
 constexpr absl::string_view kUsageUrl = "normd.usage";
 constexpr size_t kHelpWidth = 80;
-constexpr absl::string_view kOtherGroup = "";
 
 absl::Status BadValue(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
   return UsageError(absl::StrCat("--", flag, " ", value, ": must be ", wanted));
@@ -204,7 +203,9 @@ absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<cons
 }
 
 std::vector<FlagSpec> AllFlags(const CommandSpec& command) {
-  return Join(command.flags, {{"help", 'h', "", "this text", kOtherGroup}});
+  const bool grouped =
+      std::any_of(command.flags.begin(), command.flags.end(), [](const FlagSpec& flag) { return !flag.group.empty(); });
+  return Join(command.flags, {{"help", 'h', "", "this text", grouped ? "Other" : ""}});
 }
 
 std::string FlagHelp(const CommandSpec& command, const FlagSpec& flag) {

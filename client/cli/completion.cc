@@ -269,11 +269,11 @@ constexpr absl::string_view kFishCommand = R"(function __PROGRAM_command
   set -l names NAMES
   set -l command
   for word in (commandline -opc)[2..-1]
-    if contains -- (string join ' ' $command $word) $names
+    if contains -- (string join -- ' ' $command $word) $names
       set -a command $word
     end
   end
-  string join ' ' $command
+  string join -- ' ' $command
 end
 complete -c PROGRAM -f
 )";
@@ -304,8 +304,9 @@ std::string FishScript(absl::string_view program, Commands commands) {
     }
     for (const FlagSpec& flag : AllFlags(command)) {
       const std::string letter = flag.letter == '\0' ? "" : absl::StrCat(" -s ", std::string(1, flag.letter));
-      absl::StrAppend(&out, start, letter, " -l ", flag.name, flag.value.empty() ? "" : " -r",
-                      FishCandidates(FlagCandidates(commands, command, flag)), " -d ",
+      const std::string candidates = FlagCandidates(commands, command, flag);
+      const char* value = flag.value.empty() ? "" : candidates == kFiles ? " -r" : " -x";
+      absl::StrAppend(&out, start, letter, " -l ", flag.name, value, FishCandidates(candidates), " -d ",
                       FishQuoted(Brief(FlagHelp(command, flag))), "\n");
     }
   }

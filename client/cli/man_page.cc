@@ -22,6 +22,22 @@ std::string Escaped(absl::string_view text) {
   return out;
 }
 
+// `text` as lines of roff, which fills them. Long lines are broken for those who read the source.
+std::string Filled(absl::string_view text) {
+  constexpr size_t kWidth = 72;
+  std::string out;
+  for (const std::string& line : WrapText(text, kWidth)) absl::StrAppend(&out, Escaped(line), "\n");
+  return out;
+}
+
+// "One of exact, fast.", unless the help names all of them.
+std::string ChoicesText(const FlagSpec& flag) {
+  const std::vector<absl::string_view> choices = absl::StrSplit(flag.choices, '|', absl::SkipEmpty());
+  const bool named = std::all_of(choices.begin(), choices.end(),
+                                 [&](absl::string_view choice) { return absl::StrContains(flag.help, choice); });
+  return named ? "" : absl::StrCat(". One of ", absl::StrJoin(choices, ", "));
+}
+
 // Paragraphs are filled. Lines that start with two blanks, as examples do, are shown as they are.
 std::string TextBody(absl::string_view text) {
   std::string out;
@@ -35,7 +51,7 @@ std::string TextBody(absl::string_view text) {
     if (line.empty()) {
       if (!literal && !absl::EndsWith(out, ".PP\n")) absl::StrAppend(&out, ".PP\n");
     } else {
-      absl::StrAppend(&out, Escaped(absl::StripLeadingAsciiWhitespace(line)), "\n");
+      absl::StrAppend(&out, kept ? absl::StrCat(Escaped(absl::StripLeadingAsciiWhitespace(line)), "\n") : Filled(line));
     }
     literal = kept;
   }
@@ -59,10 +75,8 @@ std::string FlagsSection(const CommandSpec& command) {
   for (const FlagSpec& flag : AllFlags(command)) {
     if (flag.group != group) absl::StrAppend(&out, ".SS ", flag.group, "\n");
     group = flag.group;
-    absl::StrAppend(&out, ".TP\n", FlagTag(flag), "\n", Escaped(FlagHelp(command, flag)), "\n");
-    if (!flag.choices.empty()) {
-      absl::StrAppend(&out, "One of ", Escaped(absl::StrReplaceAll(flag.choices, {{"|", ", "}})), ".\n");
-    }
+    absl::StrAppend(&out, ".TP\n", FlagTag(flag), "\n",
+                    Filled(absl::StrCat(FlagHelp(command, flag), ChoicesText(flag))));
   }
   return out;
 }
@@ -73,7 +87,7 @@ std::string CommandsSection(absl::Span<const CommandSpec> commands, const Comman
     const std::string prefix = absl::StrCat(group.name, group.name.empty() ? "" : " ");
     if (command.name == group.name || !absl::StartsWith(command.name, prefix)) continue;
     absl::StrAppend(&out, ".TP\n\\fB", Escaped(command.name), "\\fR \\fI", Escaped(command.operands), "\\fR\n",
-                    Escaped(command.summary), "\n");
+                    Filled(command.summary));
   }
   return out.empty() ? "" : absl::StrCat(".SH COMMANDS\n", out);
 }

@@ -14,8 +14,8 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kMethod = "Method", kTensors = "Tensors", kSession = "Session", kOutput = "Output",
-                            kConnection = "Connection";
-constexpr absl::string_view kGroups[] = {"", kMethod, kTensors, kSession, kOutput, kConnection};
+                            kConnection = "Connection", kOther = "Other";
+constexpr absl::string_view kGroups[] = {"", kMethod, kTensors, kSession, kOutput, kConnection, kOther};
 
 struct FlagNote {
   absl::string_view name, group, choices;
@@ -58,6 +58,7 @@ constexpr FlagNote kFlagNotes[] = {
     {"json", kOutput, ""},
     {"server", kConnection, ""},
     {"deadline", kConnection, ""},
+    {"version", kOther, ""},
     {"format", "", "record|safetensors"},
     {"only", "", "examples|iris|methods|residual"},
 };

@@ -157,6 +157,17 @@ std::string DefaultsText(SharedAttribute shared) {
   return out;
 }
 
+// "layer_norm, rms_norm", "all", or "all but lp_norm" where most methods are among `methods`.
+std::string MethodsText(const v1::DescribeResponse& describe, const std::vector<std::string>& methods) {
+  std::vector<std::string> others;
+  for (const v1::MethodDescription& method : describe.methods()) {
+    if (std::find(methods.begin(), methods.end(), method.name()) == methods.end()) others.push_back(method.name());
+  }
+  if (others.empty()) return "all";
+  return others.size() < methods.size() / 2 ? absl::StrCat("all but ", absl::StrJoin(others, ", "))
+                                            : absl::StrJoin(methods, ", ");
+}
+
 }  // namespace
 
 std::string AxesPicture(absl::string_view shape, absl::string_view axes) {
@@ -207,9 +218,8 @@ std::string MethodPage(const v1::MethodDescription& method, int width) {
 std::string AttributesText(const v1::DescribeResponse& describe, int width) {
   Table table({{"attribute"}, {"type"}, {"default"}, {"limits"}, {"methods"}});
   for (const SharedAttribute& shared : ShareAttributes(describe)) {
-    const bool all = shared.methods.size() == static_cast<size_t>(describe.methods_size());
     table.AddRow({shared.attribute->name(), shared.attribute->type(), DefaultsText(shared), shared.attribute->limits(),
-                  all ? "all" : absl::StrJoin(shared.methods, ", ")});
+                  MethodsText(describe, shared.methods)});
   }
   table.set_row_lines(true);
   return table.Render(width);

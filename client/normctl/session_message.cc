@@ -28,6 +28,7 @@ using Lines = std::vector<std::pair<std::string, std::string>>;
 
 std::string WordsText(const nlohmann::json& value) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return ShortestText(value.get<double>());
   if (!value.is_array()) return value.dump();
   return absl::StrJoin(value, ",",
                        [](std::string* out, const nlohmann::json& item) { absl::StrAppend(out, item.dump()); });
@@ -85,7 +86,7 @@ std::string SessionText(const v1::Session& session) {
   AddTensor("bias", session.parameters().has_bias(), session.parameters().bias(), lines);
   std::string out;
   for (const auto& [name, value] : lines) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "%-24s %s\n", name, value);
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-26s %s\n", name, value);
   }
   return out;
 }

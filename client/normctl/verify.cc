@@ -187,9 +187,11 @@ struct Verification {
 
   bool passed() const { return report.mismatches == 0 && report.max <= max_ulp + ExactnessUlps(dtype); }
   std::string Verdict() const {
-    if (passed()) return absl::StrFormat("ok: every error is within %s ulp", ShortestText(max_ulp));
-    if (report.mismatches > 0) return absl::StrFormat("FAILED: %d elements cannot be compared", report.mismatches);
-    return absl::StrFormat("FAILED: the largest error, %.4g ulp, is above %s", report.max, ShortestText(max_ulp));
+    if (passed()) return absl::StrFormat("every error is within %s ulp", ShortestText(max_ulp));
+    if (report.mismatches > 0) {
+      return absl::StrFormat("%d elements are NaN or infinite on one side alone", report.mismatches);
+    }
+    return absl::StrFormat("the largest error, %.4g ulp, is above %s", report.max, ShortestText(max_ulp));
   }
 };
 
@@ -250,13 +252,13 @@ void PrintText(const Verification& v, const Terminal& terminal) {
                                   r.elements, rounded, within_1 - rounded, within_2 - within_1,
                                   r.elements - r.mismatches - within_2);
   if (r.mismatches > 0) {
-    terminal.out << absl::StrFormat("mismatch  %d where one of the two is NaN or infinite\n", r.mismatches);
+    terminal.out << absl::StrFormat("mismatch  %d that are NaN or infinite on one side alone\n", r.mismatches);
   }
   terminal.out << absl::StrFormat("errors    absolute at most %.4g, relative at most %.4g\n", r.max_absolute,
                                   r.max_relative);
   if (r.elements > 0) terminal.out << "\n" << HistogramText(r, terminal.width);
   if (!r.worst.empty()) terminal.out << "\n" << WorstText(v, terminal.width);
-  terminal.out << "\n" << v.Verdict() << "\n";
+  terminal.out << "\n" << (v.passed() ? "ok: " : "FAILED: ") << v.Verdict() << "\n";
 }
 
 Json ReportJson(const Verification& v) {
