@@ -198,6 +198,7 @@ class ProgramsTest(ServerTest):
         for method in json.loads(self.succeed(NORMCTL, "methods", "--json", self.at))["methods"]:
             name = method["name"].replace("_", "-")
             text = " ".join(run(NORMCTL, name, "--help").stdout.split())
+            self.assertIn("y = ", method["formula"])
             self.assertIn(" ".join(method["formula"].replace("; ", " ").split()), text)
             self.assertIn(f"(default {method['default_eps_mode'].replace('_', '-')})", text)
             eps = text.split("0 means none (default ")[1].split(")")[0]
