@@ -106,6 +106,7 @@ TEST(Ulps, ValuesThatRoundToInfinityAreRightAsInfinity) {
 TEST(Ulps, AFloorJudgesSmallValuesByLargerUlps) {
   EXPECT_EQ(Ulps(v1::DTYPE_F32, 0x1p-40, 0, 1), std::ldexp(1.0, -17));
   EXPECT_EQ(Ulps(v1::DTYPE_F32, 4 + 0x1p-21, 4, 1), 1);
+  EXPECT_EQ(Ulps(v1::DTYPE_F32, 1 - 0x1p-21, 1, 4), 1);
 }
 
 TEST(CompareUlps, CountsPlantedErrors) {
