@@ -21,7 +21,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr FlagSpec kSpecFlags[] = {
-    {"eps", '\0', "E", "added to the divisor; the method's default where absent, 0 means none"},
+    {"eps", '\0', "E", "added to the divisor; 0 means none"},
     {"eps-mode", '\0', "MODE", "inside (sqrt(S + E)), add (sqrt(S) + E) or clamp (max(sqrt(S), E))"},
     {"cast-order", '\0', "ORDER", "affine-then-cast (default) or cast-then-affine (LLaMA, ONNX)"},
     {"layout", '\0', "LAYOUT", "channels-first [N,C,*] or channels-last [N,*,C]; rank 2 needs none"},

@@ -192,15 +192,16 @@ std::string MixEntry::name() const {
 }
 
 std::vector<FlagSpec> CallFlags() {
-  return Join({{"method", 'm', "METHOD", "layer-norm (default), rms-norm, batch-norm, ..."},
-               {"session", '\0', "NAME", "call this session instead of a method"},
-               {"shape", '\0', "AxB", "of x (default 256x768)"},
-               {"dtype", '\0', "T", "f32 (default), f16, bf16 or f64"},
-               {"training", '\0', "", "training mode"},
-               {"steps", '\0', "", "training steps on --session carry a StepId"},
-               {"transport", 't', "T", "unary (default), batch, stream or shared (memory)"},
-               {"batch-items", '\0', "N", "tensors in one batch call (default 16)"}},
-              SpecFlags(""));
+  return Join(
+      {{"method", 'm', "METHOD", "layer-norm (default), rms-norm, batch-norm, ..."},
+       {"session", '\0', "NAME", "call this session instead of a method"},
+       {"shape", '\0', "AxB", "of x (default 256x768)"},
+       {"dtype", '\0', "T", "f32 (default), f16, bf16 or f64"},
+       {"training", '\0', "", "training mode"},
+       {"steps", '\0', "", "training steps on --session carry a StepId"},
+       {"transport", 't', "T", "unary (default), batch, stream or shared (memory)", "", "unary|batch|stream|shared"},
+       {"batch-items", '\0', "N", "tensors in one batch call (default 16)"}},
+      SpecFlags(""));
 }
 
 absl::StatusOr<MixEntry> MakeEntry(const ParsedArgs& args) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/cli/shell_commands.h"
 #include "client/cli/tensor_file.h"
 #include "client/normload/background_cpu.h"
 #include "client/normload/load.h"
@@ -118,7 +119,17 @@ absl::Status Measure(const ParsedArgs& args, const Terminal& terminal) {
 }  // namespace
 
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal) {
-  return RunCommand("normload", NormloadSpec(), arguments, terminal,
+  const std::vector<CommandSpec> commands = {NormloadSpec(), CompletionSpec(), ManSpec()};
+  const std::string first = arguments.empty() ? "" : arguments[0];
+  if (first == "completion") {
+    return RunCommand("normload", commands[1], arguments.subspan(1), terminal,
+                      [&](const ParsedArgs& args) { return RunCompletion("normload", commands, args, terminal); });
+  }
+  if (first == "man") {
+    return RunCommand("normload", commands[2], arguments.subspan(1), terminal,
+                      [&](const ParsedArgs& args) { return RunMan("normload", commands, args, terminal); });
+  }
+  return RunCommand("normload", commands[0], arguments, terminal,
                     [&](const ParsedArgs& args) { return Measure(args, terminal); });
 }
 

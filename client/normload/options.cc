@@ -174,10 +174,12 @@ CommandSpec NormloadSpec() {
       "open loop: calls are due whatever the server does, and latency counts from when a call was due. --sweep "
       "measures\n"
       "the capacity, then open loops around it, and names the knee. MB/s are tensor bytes of calls that succeeded,\n"
-      "1 MB = 10^6 bytes. batch-norm and power-norm without a session run in training mode, which needs no state.";
+      "1 MB = 10^6 bytes. batch-norm and power-norm without a session run in training mode, which needs no state.\n"
+      "\n"
+      "normload completion SHELL and normload man print what their names say.";
   spec.flags =
       Join(Join({{"rate", 'r', "R", "open loop: calls due in a second"},
-                 {"arrivals", '\0', "KIND", "of an open loop: poisson (default) or constant"},
+                 {"arrivals", '\0', "KIND", "of an open loop: poisson (default) or constant", "", "poisson|constant"},
                  {"seed", '\0', "N", "of arrivals and of the mix (default 20240607)"},
                  {"mix", '\0', "ENTRY",
                   "weight=3,method=rms-norm,shape=16x1024,...: one of several kinds of calls, "

@@ -22,6 +22,8 @@ extern constinit const MethodDefinition kBatchNorm = {
     .info = {.method = Method::kBatchNorm,
              .name = "batch_norm",
              .title = "BatchNorm",
+             .formula = "y = (x - mean[c]) / sqrt(var[c] + eps) * w[c] + b[c]; training: mean and biased variance of "
+                        "the batch, inference: the running ones",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,

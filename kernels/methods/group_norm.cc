@@ -35,6 +35,8 @@ extern constinit const MethodDefinition kGroupNorm = {
     .info = {.method = Method::kGroupNorm,
              .name = "group_norm",
              .title = "GroupNorm",
+             .formula = "y = (x - mean[n,g]) / sqrt(var[n,g] + eps) * w[c] + b[c]; mean and biased variance over the C "
+                        "/ G channels of group g and the spatial axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,

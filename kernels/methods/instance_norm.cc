@@ -32,6 +32,8 @@ extern constinit const MethodDefinition kInstanceNorm = {
     .info = {.method = Method::kInstanceNorm,
              .name = "instance_norm",
              .title = "InstanceNorm",
+             .formula = "y = (x - mean[n,c]) / sqrt(var[n,c] + eps) * w[c] + b[c]; "
+                        "mean and biased variance over the spatial axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,

@@ -29,6 +29,7 @@ extern constinit const MethodDefinition kLayerNorm = {
     .info = {.method = Method::kLayerNorm,
              .name = "layer_norm",
              .title = "LayerNorm",
+             .formula = "y = (x - mean) / sqrt(var + eps) * w + b; mean and biased variance over the normalised axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,

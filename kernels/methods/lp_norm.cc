@@ -71,6 +71,7 @@ extern constinit const MethodDefinition kLpNorm = {
     .info = {.method = Method::kLpNorm,
              .name = "lp_norm",
              .title = "LpNorm",
+             .formula = "y = x / (sum(|x|^p)^(1/p) + eps); 0 where the norm is 0",
              .default_eps = 0,
              .default_eps_mode = EpsMode::kAddToRoot,
              .subtracts_mean = false,

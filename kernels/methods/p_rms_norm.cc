@@ -63,6 +63,8 @@ extern constinit const MethodDefinition kPRmsNorm = {
     .info = {.method = Method::kPRmsNorm,
              .name = "p_rms_norm",
              .title = "pRMSNorm",
+             .formula =
+                 "y = x / sqrt(mean(x[0]^2 ... x[k-1]^2) + eps) * w + b; k = ceil(p * d) of the d elements of a row",
              .default_eps = 1e-6,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,

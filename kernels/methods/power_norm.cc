@@ -55,6 +55,9 @@ extern constinit const MethodDefinition kPowerNorm = {
     .info = {.method = Method::kPowerNorm,
              .name = "power_norm",
              .title = "PowerNorm",
+             .formula =
+                 "s = x / sqrt(mean over a group's channels of x^2 + eps); y = s / sqrt(v[c] + eps) * w[c] + b[c]; "
+                 "v[c] = mean of s^2 over all positions, in inference and after the warm-up the running phi[c]",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,

@@ -21,6 +21,7 @@ extern constinit const MethodDefinition kRmsNorm = {
     .info = {.method = Method::kRmsNorm,
              .name = "rms_norm",
              .title = "RMSNorm",
+             .formula = "y = x / sqrt(mean(x^2) + eps) * w + b",
              .default_eps = 1e-6,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,

@@ -25,6 +25,7 @@ extern constinit const MethodDefinition kScaleNorm = {
     .info = {.method = Method::kScaleNorm,
              .name = "scale_norm",
              .title = "ScaleNorm",
+             .formula = "y = x / (sqrt(sum(x^2)) + eps) * w + b; w and b are one number each",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kAddToRoot,
              .subtracts_mean = false,
