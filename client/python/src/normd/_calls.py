@@ -1,0 +1,144 @@
+"""The operators as calls: from arguments as torch.nn.functional has them to a NormalizeCall, for both clients."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional, Sequence, Union
+
+import numpy as np
+
+from normd import specs
+from normd._core import Core
+from normd._request import NormalizeCall, Target, make_call, split_options
+from normd.errors import InvalidArgument
+from normd.specs import Shape, Spec
+
+Given = Mapping[str, Any]
+
+
+def _make(spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any) -> NormalizeCall:
+    of_spec, of_call = split_options(options)
+    return make_call(Target(spec(**attributes, **of_spec)), x, parameters, **of_call, **rest)
+
+
+def layer_norm(x: Any, shape: Shape, weight: Any, bias: Any, eps: float, options: Given) -> NormalizeCall:
+    return _make(specs.LayerNorm, {"normalized_shape": shape, "eps": eps}, x, (weight, bias), options)
+
+
+def rms_norm(x: Any, shape: Shape, weight: Any, eps: Optional[float], options: Given) -> NormalizeCall:
+    return _make(specs.RMSNorm, {"normalized_shape": shape, "eps": eps}, x, (weight,), options)
+
+
+def group_norm(
+    x: Any, num_groups: int, weight: Any, bias: Any, eps: float, layout: str, options: Given
+) -> NormalizeCall:
+    attributes = {"num_groups": num_groups, "eps": eps, "layout": layout}
+    return _make(specs.GroupNorm, attributes, x, (weight, bias), options)
+
+
+def instance_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    use_input_stats: bool,
+    eps: float,
+    layout: str,
+    options: Given,
+) -> NormalizeCall:
+    if not use_input_stats:
+        # With given statistics InstanceNorm and BatchNorm are the same formula.
+        return batch_norm(x, running_mean, running_var, weight, bias, False, eps, layout, options)
+    if running_mean is not None or running_var is not None:
+        raise InvalidArgument(
+            "running_mean and running_var are given with use_input_stats=True: running statistics that move with x are "
+            'kept by a session, client.session("name", normd.InstanceNorm(C, track_running_stats=True))',
+            field="running_mean",
+            value="given",
+            limit="absent with use_input_stats=True",
+        )
+    return _make(specs.InstanceNorm, {"eps": eps, "layout": layout}, x, (weight, bias), options)
+
+
+def batch_norm(
+    x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool,
+    eps: float,
+    layout: str,
+    options: Given,
+) -> NormalizeCall:
+    statistics = (None, None) if training else (running_mean, running_var)
+    moves = training and (running_mean is not None or running_var is not None)
+    return _make(
+        specs.BatchNorm,
+        {"eps": eps, "layout": layout},
+        x,
+        (weight, bias, *statistics),
+        options,
+        training=training,
+        outputs=("y", "moments") if moves else ("y",),
+    )
+
+
+async def batch_norm_step(core: Core, call: NormalizeCall, mean: Any, var: Any, momentum: float) -> Any:
+    """The y of `call`; then moves running statistics of the caller's as torch does."""
+    result = await core.normalize(call)
+    if result.moments is not None:
+        n = np.maximum(result.moments.count, 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            unbiased = np.where(n > 1, result.moments.m2 / (n - 1), np.nan)
+        for running, new in ((mean, result.moments.mean), (var, unbiased)):
+            if running is not None:
+                _move(running, new, momentum)
+    return result.y
+
+
+def _move(running: Any, new: np.ndarray[Any, np.dtype[Any]], momentum: float) -> None:
+    if isinstance(running, np.ndarray):
+        running[...] = (1 - momentum) * running.astype(np.float64) + momentum * new.reshape(running.shape)
+    else:  # a torch tensor, whose own arithmetic is in place
+        running.copy_((1 - momentum) * running.double() + momentum * running.new_tensor(new).double())
+
+
+def p_rms_norm(
+    x: Any, p: Optional[float], weight: Any, bias: Any, eps: float, k: Optional[int], options: Given
+) -> NormalizeCall:
+    return _make(specs.PRMSNorm, {"p": p, "k": k, "eps": eps}, x, (weight, bias), options)
+
+
+def scale_norm(x: Any, weight: Any, bias: Any, eps: float, options: Given) -> NormalizeCall:
+    return _make(specs.ScaleNorm, {"eps": eps}, x, (weight, bias), options)
+
+
+def lp_norm(x: Any, p: float, dim: Union[int, Sequence[int], None], eps: float, options: Given) -> NormalizeCall:
+    return _make(specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, (), options)
+
+
+def power_norm(
+    x: Any, running_phi: Any, weight: Any, bias: Any, training: bool, eps: float, num_groups: int, options: Given
+) -> NormalizeCall:
+    return _make(
+        specs.PowerNorm,
+        {"eps": eps, "num_groups": num_groups},
+        x,
+        (weight, bias, None, None if training else running_phi),
+        options,
+        training=training,
+    )
+
+
+def normalize(
+    spec: Spec,
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    running_mean: Any = None,
+    running_var: Any = None,
+    **options: Any,
+) -> NormalizeCall:
+    return make_call(Target(spec), x, (weight, bias, running_mean, running_var), **options)
