@@ -40,6 +40,7 @@ class BlockingTransport:
         self.target = target
         self._token = token
         self._credentials = credentials
+        self._extra = options
         self._options = _channel.channel_options(options)
         self._lock = threading.Lock()
         self._channels: Dict[bool, grpc.Channel] = {}
@@ -93,6 +94,18 @@ class BlockingTransport:
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
+
+    def sibling(self, target: str) -> "BlockingTransport":
+        return BlockingTransport(target, None, self._token, self._extra)
+
+    def close_soon(self) -> None:
+        self.close()
+
+    def separate(self) -> None:
+        """In a forked child: channels of the parent are neither used nor destroyed here."""
+        self._lock = threading.Lock()
+        self._inherited = (self._channels, self._methods)
+        self._channels, self._methods = {}, {}
 
     def close(self) -> None:
         with self._lock:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 import time
 from typing import (
     Any,
     AsyncIterator,
     Callable,
+    Container,
     Coroutine,
     Dict,
     Iterable,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
 )
@@ -31,9 +35,19 @@ from google.rpc import status_pb2
 
 from normd import _arrays, _wire
 from normd._proto import normalizer_pb2, tensor_pb2
-from normd._request import LIKE_X, NormalizeCall, Place, Result, Target
+from normd._channel import is_loopback, unix_path
+from normd._request import LIKE_X, NormalizeCall, Result, Target
 from normd._retry import RetryBudget, RetryOptions, next_wait
-from normd.errors import Error, Internal, InvalidArgument, from_status
+from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
+from normd.errors import (
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    from_status,
+)
 
 
 
@@ -63,6 +77,12 @@ class Transport(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs what blocks."""
+
+    def sibling(self, target: str) -> "Transport":
+        """The same kind of transport to another target, which is on this host."""
+
+    def close_soon(self) -> None:
+        """Closes it, without waiting."""
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -109,11 +129,29 @@ def from_tensor(message: tensor_pb2.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return words.copy()
 
 
+class Local(NamedTuple):
+    """A way to a server on this host, and the memory shared with it."""
+
+    sharing: Sharing
+    transport: Transport
+
+
 class Core:
     """Calls to one server. Safe from any thread, or for any task of one event loop, as its transport is."""
 
-    def __init__(self, transport: Transport, deadline: float, retry: RetryOptions) -> None:
+    def __init__(self, transport: Transport, deadline: float, retry: RetryOptions, shared_memory: str) -> None:
+        if shared_memory not in ("auto", "on", "off"):
+            raise InvalidArgument(
+                f"shared_memory is {shared_memory!r}; auto, on and off are possible",
+                field="shared_memory",
+                value=str(shared_memory),
+                limit="auto, on, off",
+            )
         self.transport = transport
+        self.shared_memory = shared_memory
+        self._lock = threading.Lock()
+        self._local: Optional[Local] = None
+        self._is_remote = False
         self.deadline = deadline
         self.retry = retry
         self.budget = RetryBudget(retry)
@@ -156,9 +194,125 @@ class Core:
         return (self._describe or await self.describe()).limits
 
     async def normalize(self, call: NormalizeCall) -> Result:
+        if call.x.size >= SHARED_BYTES or self.has_arrays:
+            result = await self._normalize_shared(call)
+            if result is not None:
+                return result
         request = _wire.join(call.encode())
         data = await self.call(NORMALIZER + "Normalize", request, call.safe, call.timeout)
         return make_result(call, _wire.read_reply(data))
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the caller may have arrays in shared memory."""
+        return self._local is not None and self._local.sharing.arrays.mapped_bytes > 0
+
+    async def _normalize_shared(self, call: NormalizeCall) -> Optional[Result]:
+        """The call with its tensors in shared memory; None if they are to be sent."""
+        local = await self.local()
+        if local is None:
+            return None
+        shared = await self.transport.run(lambda: local.sharing.begin(call))
+        if shared is None:
+            return None
+        request = _wire.join(call.encode(shared.place))
+        timeout = self.deadline if call.timeout is None else call.timeout
+        try:
+            data = await local.transport.unary(NORMALIZER + "Normalize", request, timeout)
+        except BaseException as error:
+            shared.note(error)
+            if not isinstance(error, Error) or not self._may_be_sent(call, shared, local, error):
+                raise
+            return None
+        finally:
+            local.sharing.end(shared)
+        self.budget.note_success()
+        return make_result(call, _wire.read_reply(data), shared.outputs, shared.kept)
+
+    def _may_be_sent(self, call: NormalizeCall, shared: SharedCall, local: Local, error: Error) -> bool:
+        """After a failure: whether the tensors may be sent instead. x may be gone where y replaces it."""
+        if shared.is_to_be_sent(error):
+            return True
+        if isinstance(error, Unavailable) and local.transport is not self.transport:
+            self._forget(local)
+        has_room_later = isinstance(error, ResourceExhausted) and error.retry_after is not None
+        return (isinstance(error, Unavailable) or has_room_later) and call.safe and not shared.in_place
+
+    async def local(self) -> Optional[Local]:
+        """The way to the server that shares memory; None if it is on another host, or does not share."""
+        if self.shared_memory == "off" or self._is_remote or not is_supported():
+            return None
+        if self._local is None:
+            found = await self._find_local()
+            with self._lock:
+                if self._local is None:
+                    self._local = found
+                elif found is not None and found.transport is not self.transport:
+                    found.transport.close_soon()
+        return self._local
+
+    async def _find_local(self) -> Optional[Local]:
+        target = self.transport.target
+        path = unix_path(target)
+        if path:
+            return Local(Sharing(path), self.transport)
+        if is_loopback(target):
+            # A server that is reached over TCP says where its Unix socket is. The same process must answer there.
+            described = await self.describe()
+            if described.unix_socket and described.server_uid:
+                transport = self.transport.sibling(f"unix:{described.unix_socket}")
+                if await self._has_uid(transport, described.server_uid):
+                    return Local(Sharing(described.unix_socket), transport)
+                transport.close_soon()
+        self._is_remote = True
+        return None
+
+    async def _has_uid(self, transport: Transport, uid: str) -> bool:
+        try:
+            reply = await transport.unary(NORMALIZER + "Describe", b"", self.deadline)
+        except Error:
+            return False
+        return normalizer_pb2.DescribeResponse.FromString(reply).server_uid == uid
+
+    def _forget(self, local: Local) -> None:
+        with self._lock:
+            if self._local is local:
+                self._local = None
+        local.sharing.close()
+        local.transport.close_soon()
+
+    async def empty(self, shape: Tuple[int, ...], dtype: int) -> np.ndarray[Any, np.dtype[Any]]:
+        """Words in shared memory; ordinary ones where there is none, unless it must be."""
+        words = _arrays.WORDS[dtype]
+        local = await self.local()
+        if local is not None:
+            try:
+                return await self.transport.run(lambda: local.sharing.empty(shape, words))
+            except Error:
+                if self.shared_memory == "on":
+                    raise
+        elif self.shared_memory == "on":
+            raise FailedPrecondition(
+                f"shared memory: {self.transport.target} is not a server on this host that shares memory",
+                field="shared_memory",
+                value="on",
+                limit="a server of this host, with a Unix socket",
+            )
+        return np.empty(shape, words)
+
+    def close(self) -> None:
+        """Gives up the regions. Arrays in them stay as they are."""
+        local = self._local
+        if local is not None:
+            self._forget(local)
+
+    def separate(self) -> None:
+        """In a forked child: see Sharing.separate."""
+        self._lock = threading.Lock()
+        local, self._local = self._local, None
+        if local is not None:
+            local.sharing.separate()
+            self._inherited = local  # gRPC's objects of the parent are neither used nor destroyed here
 
     async def batch(self, calls: Sequence[NormalizeCall], timeout: Optional[float]) -> List[Any]:
         """A Result or an Error for each call."""
@@ -195,16 +349,23 @@ def make_result(
     call: NormalizeCall,
     reply: _wire.Reply,
     elsewhere: Mapping[int, np.ndarray[Any, np.dtype[Any]]] = {},
+    kept: Container[int] = (),
 ) -> Result:
-    """The result of a reply; `elsewhere` has the outputs that came outside of its bytes."""
+    """The result of a reply.
+
+    `elsewhere` has the outputs that came outside of its bytes. Those in `kept` are the caller's from now on, the others
+    are copied.
+    """
     arrays: Dict[int, Any] = {}
     for output in reply.outputs:
         words = elsewhere.get(output.kind)
         if words is None:
             words = _arrays.take_output(reply.data, output.offset, output.dtype, output.shape)
+        elif output.kind not in call.destinations and output.kind not in kept:
+            words = words.copy()
         if output.kind in call.destinations:
             if words is not call.destinations[output.kind]:
-                np.copyto(call.destinations[output.kind].view(words.dtype), words)
+                np.copyto(call.destinations[output.kind], words)
             arrays[output.kind] = call.returned[output.kind]
         elif output.kind in LIKE_X or output.dtype == call.x.dtype:
             arrays[output.kind] = call.x.restore(words)

@@ -11,9 +11,12 @@ subclasses of `normd.Error`, which name field, value and limit.
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
+import numpy as np
 
 from normd import _calls, _channel
 from normd._arrays import A
@@ -42,14 +45,16 @@ class Client:
         target: Optional[str] = None,
         *,
         deadline: float = 30.0,
+        shared_memory: str = "auto",
         token: Optional[str] = None,
         credentials: Optional[grpc.ChannelCredentials] = None,
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
     ) -> None:
         self._transport = BlockingTransport(_channel.resolve_target(target), credentials, token, options)
-        self._core = Core(self._transport, deadline, retry)
+        self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
+        _separate_after_fork(self)
 
     @property
     def target(self) -> str:
@@ -63,7 +68,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. Calls after it raise `Unavailable`."""
+        """Closes the connections and gives up shared memory; arrays in it stay. Calls after it raise `Unavailable`."""
+        self._core.close()
         self._transport.close()
 
     def __repr__(self) -> str:
@@ -259,6 +265,21 @@ class Client:
         """The methods, devices, limits and numerics of the server."""
         return run(self._core.describe())
 
+    # ---- Shared memory
+
+    def empty(self, shape: Shape, dtype: Any = "float32") -> np.ndarray[Any, np.dtype[Any]]:
+        """An array in memory that the server shares, with whatever values are there: calls neither send nor copy it.
+
+        dtype: float32, float16, float64 or bfloat16 (ml_dtypes). The results of calls with such an x are such arrays,
+        too. Where memory cannot be shared the array is an ordinary one (shared_memory="on": FailedPrecondition). For
+        torch: torch.from_numpy(client.empty(shape)). While a call uses an array, leave it alone.
+        """
+        return run(_calls.empty(self._core, shape, dtype))
+
+    def shared_array(self, x: Any) -> np.ndarray[Any, np.dtype[Any]]:
+        """A copy of x in memory that the server shares: see `empty`."""
+        return run(_calls.shared_array(self._core, x))
+
     # ---- Sessions
 
     def session(
@@ -291,10 +312,25 @@ class Client:
                 return
 
 
+def _separate_after_fork(client: Client) -> None:
+    """A forked child of this process gets connections of its own, and memory that it does not share."""
+    reference = weakref.ref(client)
+
+    def separate() -> None:
+        found = reference()
+        if found is not None:
+            found._transport.separate()
+            found._core.separate()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=separate)
+
+
 def connect(
     target: Optional[str] = None,
     *,
     deadline: float = 30.0,
+    shared_memory: str = "auto",
     token: Optional[str] = None,
     credentials: Optional[grpc.ChannelCredentials] = None,
     options: Sequence[Tuple[str, Any]] = (),
@@ -305,6 +341,9 @@ def connect(
     target: "host:port", "unix:/path" or "/path". None: $NORMD_SERVER, else the local Unix socket of this user's server
         ($XDG_RUNTIME_DIR/normd.sock or /tmp/normd-<uid>/normd.sock) if one answers there, else 127.0.0.1:8001.
     deadline: seconds for each call, its retries included.
+    shared_memory: "auto" passes large tensors through memory shared with a server on this host: one that is called by
+        its Unix socket, or one on the loopback interface that says where its socket is. "off" sends all tensors; "on"
+        is "auto", but `Client.empty` raises where memory cannot be shared.
     token, credentials: a bearer token, and TLS as grpc.ssl_channel_credentials() makes it, for a proxy in front of
         normd: normd itself has neither yet. Do not send a token without TLS over a network.
     options: further options of the gRPC channel.
@@ -312,4 +351,12 @@ def connect(
 
     Connecting is left to the first call, so a server that is not there shows then (Unavailable).
     """
-    return Client(target, deadline=deadline, token=token, credentials=credentials, options=options, retry=retry)
+    return Client(
+        target,
+        deadline=deadline,
+        shared_memory=shared_memory,
+        token=token,
+        credentials=credentials,
+        options=options,
+        retry=retry,
+    )
