@@ -14,6 +14,7 @@ import time
 from typing import (
     Any,
     AsyncIterator,
+    Awaitable,
     Callable,
     Container,
     Coroutine,
@@ -33,13 +34,14 @@ from typing import (
 import numpy as np
 from google.rpc import status_pb2
 
-from normd import _arrays, _wire
+from normd import _arrays, _chunks, _wire
 from normd._proto import normalizer_pb2, tensor_pb2
 from normd._channel import is_loopback, unix_path
 from normd._request import LIKE_X, NormalizeCall, Result, Target
 from normd._retry import RetryBudget, RetryOptions, next_wait
 from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
 from normd.errors import (
+    DataLoss,
     Error,
     FailedPrecondition,
     Internal,
@@ -58,6 +60,11 @@ SESSIONS = "/normd.v1.Sessions/"
 LARGE_BYTES = 256 << 10
 # Requests up to this size are sent without asking for the server's limit: gRPC's own default, few servers set less.
 UNASKED_BYTES = 4 << 20
+
+# Larger arrays are normalised some rows at a time, where rows are independent: a piece neither needs a large region nor
+# blocks a connection for long.
+PIECES_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
 
 T = TypeVar("T")
 
@@ -159,11 +166,14 @@ class Core:
 
     async def call(self, method: str, request: bytes, safe: bool, timeout: Optional[float] = None) -> bytes:
         """The reply's bytes, after retries if `safe`."""
+        return await self._retry(lambda left: self.transport.unary(method, request, left), safe, timeout)
+
+    async def _retry(self, send: Callable[[float], Awaitable[T]], safe: bool, timeout: Optional[float]) -> T:
         end = time.monotonic() + (self.deadline if timeout is None else timeout)
         attempt = 1
         while True:
             try:
-                reply = await self.transport.unary(method, request, end - time.monotonic())
+                reply = await send(end - time.monotonic())
             except Error as error:
                 if not safe:
                     raise
@@ -194,13 +204,54 @@ class Core:
         return (self._describe or await self.describe()).limits
 
     async def normalize(self, call: NormalizeCall) -> Result:
+        """The call by the way that suits its size and the server: see _sharing.py and _chunks.py."""
+        if call.x.size > PIECES_BYTES and _chunks.can_be_cut(call) and not self._is_in_shared_memory(call):
+            return await self._normalize_in_pieces(call, PIECE_BYTES)
+        return await self._normalize_whole(call)
+
+    def _is_in_shared_memory(self, call: NormalizeCall) -> bool:
+        return self._local is not None and self._local.sharing.has(call.x)
+
+    async def _normalize_in_pieces(self, call: NormalizeCall, piece_bytes: int) -> Result:
+        _chunks.prepare_destinations(call)
+        total = call.x.shape[0]
+        rows = _chunks.rows_per_piece(call, piece_bytes)
+        for start in range(0, total, rows):
+            result = await self._normalize_whole(_chunks.cut(call, start, min(start + rows, total)))
+            if call.progress is not None:
+                call.progress(min(start + rows, total), total)
+        return Result(call, result.reply, dict(call.returned), None)
+
+    async def _normalize_whole(self, call: NormalizeCall) -> Result:
         if call.x.size >= SHARED_BYTES or self.has_arrays:
             result = await self._normalize_shared(call)
             if result is not None:
                 return result
+        size = _chunks.message_bytes(call)
+        if size > UNASKED_BYTES:
+            limits = await self.limits()
+            if size > limits.max_message_bytes > 0:
+                if _chunks.can_be_cut(call) and call.x.shape[0] > 1:
+                    return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes))
+                return await self._normalize_in_chunks(call, limits)
         request = _wire.join(call.encode())
         data = await self.call(NORMALIZER + "Normalize", request, call.safe, call.timeout)
         return make_result(call, _wire.read_reply(data))
+
+    async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits) -> Result:
+        """One call on a stream of its own."""
+        size = _chunks.chunk_bytes(limits)
+
+        async def attempt(timeout: float) -> Result:
+            joiner = _chunks.Joiner(call)
+            requests = _chunks.messages(call, size)
+            async for message in self.transport.stream(NORMALIZER + "NormalizeStream", requests, timeout):
+                joiner.take(message)
+            if not joiner.complete or joiner.reply is None:
+                raise DataLoss("reply in chunks: the stream ended before the last one")
+            return make_result(call, joiner.reply, joiner.outputs, LIKE_X)
+
+        return await self._retry(attempt, call.safe, call.timeout)
 
     @property
     def has_arrays(self) -> bool:

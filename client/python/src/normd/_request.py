@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 import numpy as np
 
@@ -169,6 +169,8 @@ class NormalizeCall:
     validate_only: bool = False
     want_timings: bool = False
     timeout: Optional[float] = None
+    # Called with the rows that are done and their number, where a call is made in pieces.
+    progress: Optional[Callable[[int, int], None]] = None
     # The caller's arrays that outputs are written into, and what the caller gets for them.
     destinations: Dict[int, np.ndarray[Any, np.dtype[Any]]] = dataclasses.field(default_factory=dict)
     returned: Dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -356,7 +358,7 @@ class Result:
     """
 
     def __init__(self, call: NormalizeCall, reply: _wire.Reply, arrays: Dict[int, Any], moments: Any) -> None:
-        self._call, self._reply, self._arrays = call, reply, arrays
+        self._call, self.reply, self._arrays = call, reply, arrays
         self.moments: Optional[Moments] = moments
 
     @property
@@ -380,18 +382,18 @@ class Result:
 
     @property
     def applied(self) -> Applied:
-        applied: Applied = to_dataclass(Applied, self._reply.read_applied())
+        applied: Applied = to_dataclass(Applied, self.reply.read_applied())
         return applied
 
     @property
     def state(self) -> Optional[StateResult]:
-        state = self._reply.read_state()
+        state = self.reply.read_state()
         return None if state is None else to_dataclass(StateResult, state)
 
     @property
     def timings(self) -> normalizer_pb2.Timings:
         """Nanoseconds on the server by phase; zeros unless want_timings was given."""
-        return self._reply.read_timings()
+        return self.reply.read_timings()
 
     def __repr__(self) -> str:
         applied = self.applied

@@ -25,6 +25,7 @@ from normd.errors import Cancelled, DeadlineExceeded, Error, InvalidArgument, No
 SHARED_BYTES = 64 << 10
 REGION_BYTES = 32 << 20
 MAX_TOTAL_BYTES = 1 << 30  # of each arena
+MAX_SHARED_BYTES = MAX_TOTAL_BYTES // 4  # of one tensor that is copied in: x, residual, y and h must fit
 PATIENCE = 1.0  # seconds that a call waits for a region, which it can do without
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.1, 10.0
 
@@ -69,12 +70,16 @@ class Sharing:
         self._next_try = 0.0
         self._backoff = _FIRST_BACKOFF
 
+    def has(self, tensor: Operand) -> bool:
+        """Whether the tensor is the caller's in shared memory."""
+        return self._find(tensor) is not None
+
     def begin(self, call: NormalizeCall) -> Optional[SharedCall]:
         """Puts the call's tensors into shared memory; None if they are to be sent. May block to register a region."""
         found = self._find(call.x)
         if call.validate_only or (found is None and call.x.size < SHARED_BYTES):
             return None
-        if time.monotonic() < self._next_try:
+        if time.monotonic() < self._next_try or (found is None and call.x.size > MAX_SHARED_BYTES):
             return None
         try:
             return self._place(call, found)

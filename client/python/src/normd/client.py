@@ -21,6 +21,7 @@ import numpy as np
 from normd import _calls, _channel
 from normd._arrays import A
 from normd._blocking import BlockingTransport
+from normd._files import Path, Progress, normalize_file
 from normd._core import Core, Moments, run
 from normd._proto import normalizer_pb2
 from normd._request import NormalizeCall, Options, Result, Target, make_call
@@ -260,6 +261,25 @@ class Client:
     def moments(self, spec: Spec, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
         """Count, mean and M2 of the statistics groups of x."""
         return run(self._core.moments(Target(spec), x, mask, timeout))
+
+    def normalize_file(
+        self,
+        source: Path,
+        target: Path,
+        spec: Spec,
+        weight: Any = None,
+        bias: Any = None,
+        *,
+        progress: Progress = False,
+        **options: Any,
+    ) -> Result:
+        """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
+
+        Methods whose rows (axis 0) are independent go a few rows at a time, and so take files of any size; others up to
+        the server's max_tensor_bytes. progress: True shows a bar (of tqdm, where that is installed); a function is
+        called with the rows that are done and their number. `target` appears when it is whole. Options of `normalize`.
+        """
+        return run(normalize_file(self._core, source, target, spec, weight, bias, progress, options))
 
     def describe(self) -> normalizer_pb2.DescribeResponse:
         """The methods, devices, limits and numerics of the server."""
