@@ -63,7 +63,7 @@ class BlockingTransport:
         if found is None:
             with self._lock:
                 # No serialisers: messages are bytes already (see _wire.py).
-                found = self._methods[path, large] = self._channel(large).unary_unary(path)
+                found = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
         return found
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
@@ -78,7 +78,7 @@ class BlockingTransport:
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         with self._lock:
-            call = self._channel(True).stream_stream(method)(
+            call = self._channel(True).stream_stream(method, None, None)(
                 iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
             )
         try:
@@ -87,7 +87,7 @@ class BlockingTransport:
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         finally:
-            call.cancel()
+            call.cancel()  # type: ignore[no-untyped-call]
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from normd import _arrays, _wire, specs
 from normd._crc32c import crc32c
-from normd._proto import normalizer_pb2
+from normd._proto import normalizer_pb2, tensor_pb2
 from normd._request import LIKE_X, NormalizeCall, Place
 from normd.errors import DataLoss, from_status
 
@@ -90,7 +90,7 @@ class Joiner:
                 self.outputs[output.kind] = words
                 self._waiting.append(output)
 
-    def _take_chunk(self, chunk: normalizer_pb2.Chunk) -> None:
+    def _take_chunk(self, chunk: tensor_pb2.Chunk) -> None:
         if self.reply is None:
             raise DataLoss("reply in chunks: chunks came first")
         whole = self.outputs[self._waiting[0].kind].reshape(-1).view(np.uint8)

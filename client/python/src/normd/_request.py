@@ -25,6 +25,14 @@ Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
 LIKE_X = (Y, H)  # outputs with the dtype and shape of x
 
 
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
+
+    client_id: str
+    sequence: int
+
+
 class CallOptions(TypedDict, total=False):
     """Keywords of every call.
 
@@ -52,6 +60,44 @@ class CallOptions(TypedDict, total=False):
     timeout: float
 
 
+class ResultOptions(CallOptions, total=False):
+    """Keywords of calls that return a Result.
+
+    outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent.
+    validate_only: checks everything, computes nothing.
+    want_timings: fills Result.timings.
+    """
+
+    outputs: Union[str, Sequence[str]]
+    validate_only: bool
+    want_timings: bool
+
+
+class SpecOptions(ResultOptions, total=False):
+    """Keywords of `Client.normalize`.
+
+    running_mean, running_var: [C], for BatchNorm inference; phi as running_var for PowerNorm inference.
+    training: BatchNorm and PowerNorm: the statistics of x are used.
+    """
+
+    running_mean: Any
+    running_var: Any
+    training: bool
+
+
+class SessionOptions(ResultOptions, total=False):
+    """Keywords of `Session.normalize`.
+
+    step: an id of the caller's for this training step; by default the session's object numbers its steps.
+    expected_version: Aborted if the session has another version.
+    max_staleness: seconds; inference may use a version that is up to so old.
+    """
+
+    step: Optional[Step]
+    expected_version: Optional[int]
+    max_staleness: Optional[float]
+
+
 class Options(CallOptions, total=False):
     """Keywords of every operator: those of a call, and the attributes that torch.nn.functional does not have.
 
@@ -72,14 +118,6 @@ def split_options(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str,
     """The attributes of the spec, and the options of the call."""
     of_spec = {name: options[name] for name in SPEC_OPTIONS if name in options}
     return of_spec, {name: value for name, value in options.items() if name not in SPEC_OPTIONS}
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
-
-    client_id: str
-    sequence: int
 
 
 @functools.lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from normd._blocking import BlockingTransport
 from normd._files import Path, Progress, normalize_file
 from normd._core import Core, Moments, run
 from normd._proto import normalizer_pb2
-from normd._request import NormalizeCall, Options, Result, Target, make_call
+from normd._request import NormalizeCall, Options, Result, SpecOptions, Target
 from normd._retry import RetryOptions
 from normd._sessions import SessionInfo, SessionService
 from normd.errors import Error
@@ -237,16 +237,15 @@ class Client:
 
     # ---- Any spec, batches, moments
 
-    def normalize(self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Any) -> Result:
-        """Normalises x as `spec` says, and returns all that was asked for.
-
-        outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent. running_mean, running_var, training: for
-        BatchNorm and PowerNorm. validate_only: computes nothing. want_timings: fills Result.timings. CallOptions has
-        the other keywords.
-        """
+    def normalize(
+        self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Unpack[SpecOptions]
+    ) -> Result:
+        """Normalises x as `spec` says, and returns all that was asked for: `SpecOptions` has the keywords."""
         return run(self._core.normalize(_calls.normalize(spec, x, weight, bias, **options)))
 
-    def prepare(self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Any) -> NormalizeCall:
+    def prepare(
+        self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Unpack[SpecOptions]
+    ) -> NormalizeCall:
         """A call for `batch`: the arguments of `normalize`."""
         return _calls.normalize(spec, x, weight, bias, **options)
 
@@ -271,7 +270,7 @@ class Client:
         bias: Any = None,
         *,
         progress: Progress = False,
-        **options: Any,
+        **options: Unpack[SpecOptions],
     ) -> Result:
         """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
 
@@ -320,7 +319,7 @@ class Client:
         client_id names this trainer in the ids of its training steps; by default it is random, and new for each call.
         """
         opened = run(self._sessions.open(name, spec, weight=weight, bias=bias, labels=labels, ttl=ttl))
-        return Session(self, self._sessions, opened, client_id)
+        return Session(self.target, self._sessions, opened, client_id)
 
     def sessions(self, filter: str = "") -> Iterator[SessionInfo]:
         """The sessions of the server in the order of their names; filter: 'key=value AND key=value' on labels."""
