@@ -19,6 +19,8 @@ MESSAGE_BYTES_KEY = "normd-message-bytes"
 
 
 def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[str, str], ...]]:
+    if token is None and len(request) < LARGE_BYTES:
+        return None
     entries = []
     if token is not None:
         entries.append(("authorization", f"Bearer {token}"))
@@ -59,15 +61,14 @@ class BlockingTransport:
         return self._channels[large]
 
     def _method(self, path: str, large: bool) -> Any:
-        found = self._methods.get((path, large))
-        if found is None:
-            with self._lock:
-                # No serialisers: messages are bytes already (see _wire.py).
-                found = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
-        return found
+        with self._lock:
+            # No serialisers: messages are bytes already (see _wire.py).
+            made = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
+        return made
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
-        call = self._method(method, len(request) >= LARGE_BYTES)
+        large = len(request) >= LARGE_BYTES
+        call = self._methods.get((method, large)) or self._method(method, large)
         try:
             reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._token))
             return reply
