@@ -1,0 +1,126 @@
+"""normd: normalisation of tensors by a normd server, from numpy and torch.
+
+    import normd
+    y = normd.layer_norm(x, (768,), weight, bias, eps=1e-5)
+
+Operators have the names, arguments and defaults of torch.nn.functional. `connect` makes a client of a server,
+`Client.session` a layer whose running statistics live there. "Training" means running statistics: normd has no
+backward pass and computes no gradients.
+"""
+
+from normd import aio
+from normd._core import Moments
+from normd._request import (
+    Applied,
+    CallOptions,
+    NormalizeCall,
+    Options,
+    Result,
+    SessionOptions,
+    SpecOptions,
+    StateResult,
+    Step,
+)
+from normd._retry import RetryOptions
+from normd._sessions import SessionInfo
+from normd.client import Client, connect
+from normd.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DataLoss,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+)
+from normd.functional import (
+    batch_norm,
+    default_client,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    lp_norm,
+    p_rms_norm,
+    power_norm,
+    rms_norm,
+    scale_norm,
+    set_default_client,
+)
+from normd.session import Session
+from normd.specs import (
+    BatchNorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    LpNorm,
+    PowerNorm,
+    PRMSNorm,
+    RMSNorm,
+    ScaleNorm,
+    Spec,
+)
+
+__all__ = [
+    "Aborted",
+    "aio",
+    "AlreadyExists",
+    "Applied",
+    "batch_norm",
+    "BatchNorm",
+    "CallOptions",
+    "Cancelled",
+    "Client",
+    "connect",
+    "DataLoss",
+    "DeadlineExceeded",
+    "default_client",
+    "Error",
+    "FailedPrecondition",
+    "group_norm",
+    "GroupNorm",
+    "instance_norm",
+    "InstanceNorm",
+    "Internal",
+    "InvalidArgument",
+    "layer_norm",
+    "LayerNorm",
+    "lp_norm",
+    "LpNorm",
+    "Moments",
+    "NormalizeCall",
+    "NotFound",
+    "Options",
+    "OutOfRange",
+    "p_rms_norm",
+    "PermissionDenied",
+    "power_norm",
+    "PowerNorm",
+    "PRMSNorm",
+    "ResourceExhausted",
+    "Result",
+    "RetryOptions",
+    "rms_norm",
+    "RMSNorm",
+    "scale_norm",
+    "ScaleNorm",
+    "Session",
+    "SessionInfo",
+    "SessionOptions",
+    "set_default_client",
+    "Spec",
+    "SpecOptions",
+    "StateResult",
+    "Step",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+]

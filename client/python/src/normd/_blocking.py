@@ -1,0 +1,119 @@
+"""The transport of normd.Client: gRPC's blocking calls, with bytes as messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, Optional, Sequence, Tuple, TypeVar
+
+import grpc
+
+from normd import _channel
+from normd._core import LARGE_BYTES
+from normd._retry import CLOSED
+from normd.errors import Unavailable, from_rpc
+
+T = TypeVar("T")
+
+# Clients say with large requests how large they are, so that the server can refuse them before it reads them.
+MESSAGE_BYTES_KEY = "normd-message-bytes"
+
+
+def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[str, str], ...]]:
+    if token is None and len(request) < LARGE_BYTES:
+        return None
+    entries = []
+    if token is not None:
+        entries.append(("authorization", f"Bearer {token}"))
+    if len(request) >= LARGE_BYTES:
+        entries.append((MESSAGE_BYTES_KEY, str(len(request))))
+    return tuple(entries) or None
+
+
+class BlockingTransport:
+    """Two connections to one server: one for small and one for large messages. Safe from any thread."""
+
+    def __init__(
+        self,
+        target: str,
+        credentials: Optional[grpc.ChannelCredentials] = None,
+        token: Optional[str] = None,
+        options: Sequence[_channel.ChannelOption] = (),
+    ) -> None:
+        self.target = target
+        self._token = token
+        self._credentials = credentials
+        self._extra = options
+        self._options = _channel.channel_options(options)
+        self._lock = threading.Lock()
+        self._channels: Dict[bool, grpc.Channel] = {}
+        self._methods: Dict[Tuple[str, bool], Any] = {}
+        self._closed = False
+
+    def _channel(self, large: bool) -> grpc.Channel:
+        """Call with the lock held."""
+        if self._closed:
+            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
+        if large not in self._channels:
+            if self._credentials is None:
+                self._channels[large] = grpc.insecure_channel(self.target, self._options)
+            else:
+                self._channels[large] = grpc.secure_channel(self.target, self._credentials, self._options)
+        return self._channels[large]
+
+    def _method(self, path: str, large: bool) -> Any:
+        with self._lock:
+            # No serialisers: messages are bytes already (see _wire.py).
+            made = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
+        return made
+
+    async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
+        large = len(request) >= LARGE_BYTES
+        call = self._methods.get((method, large)) or self._method(method, large)
+        try:
+            reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._token))
+            return reply
+        except grpc.RpcError as error:
+            raise from_rpc(error, self.target) from None
+        except ValueError as error:  # gRPC's word for a channel that was closed under the call
+            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
+
+    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
+        with self._lock:
+            call = self._channel(True).stream_stream(method, None, None)(
+                iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
+            )
+        try:
+            for reply in call:
+                yield reply
+        except grpc.RpcError as error:
+            raise from_rpc(error, self.target) from None
+        finally:
+            call.cancel()  # type: ignore[no-untyped-call]
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
+
+    def sibling(self, target: str) -> "BlockingTransport":
+        return BlockingTransport(target, None, self._token, self._extra)
+
+    def close_soon(self) -> None:
+        self.close()
+
+    def separate(self) -> None:
+        """In a forked child: channels of the parent are neither used nor destroyed here."""
+        self._lock = threading.Lock()
+        self._inherited = (self._channels, self._methods)
+        self._channels, self._methods = {}, {}
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            channels = list(self._channels.values())
+            self._channels.clear()
+            self._methods.clear()
+        for channel in channels:
+            channel.close()

@@ -1,0 +1,438 @@
+"""One call of Normalize: what the caller asked for, its encoding, and its results.
+
+In the path: between the arrays of the caller and the bytes of the wire, for both clients. No gRPC.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+
+import numpy as np
+
+from normd import _arrays, _wire
+from normd._arrays import Operand
+from normd._proto import norm_pb2, normalizer_pb2, tensor_pb2
+from normd.errors import InvalidArgument, Internal
+from normd.specs import RMSNorm, Spec, encode, enum_number
+
+if TYPE_CHECKING:
+    from normd._core import Moments
+
+OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
+Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
+LIKE_X = (Y, H)  # outputs with the dtype and shape of x
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
+
+    client_id: str
+    sequence: int
+
+
+class CallOptions(TypedDict, total=False):
+    """Keywords of every call.
+
+    out: an array of x's dtype and shape that y is written into; it is also what is returned. x itself: in place.
+    residual: an array r of x's shape; h = x + residual_scale * r is normalised instead of x (a post-norm block).
+    residual_scale: 1 if absent.
+    residual_rounding: "round_first" (default; h is rounded to x's dtype first) or "keep_wide".
+    residual_out: an array that h is written into, which may be `residual` itself (a pre-norm block keeps its stream
+        there).
+    mask: BatchNorm and PowerNorm: booleans or bytes, in the shape of x without the channel axis; where they are False,
+        positions are left out of the statistics, but are normalised, too.
+    precision: "exact" (default: within 1 ulp, equal bits on every device) or "fast".
+    device: "auto" (default), "cpu" or "cuda".
+    timeout: seconds for this call and its retries, instead of the client's deadline.
+    """
+
+    out: Any
+    residual: Any
+    residual_scale: float
+    residual_rounding: str
+    residual_out: Any
+    mask: Any
+    precision: str
+    device: str
+    timeout: float
+
+
+class ResultOptions(CallOptions, total=False):
+    """Keywords of calls that return a Result.
+
+    outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent.
+    validate_only: checks everything, computes nothing.
+    want_timings: fills Result.timings.
+    """
+
+    outputs: Union[str, Sequence[str]]
+    validate_only: bool
+    want_timings: bool
+
+
+class SpecOptions(ResultOptions, total=False):
+    """Keywords of `Client.normalize`.
+
+    running_mean, running_var: [C], for BatchNorm inference; phi as running_var for PowerNorm inference.
+    training: BatchNorm and PowerNorm: the statistics of x are used.
+    """
+
+    running_mean: Any
+    running_var: Any
+    training: bool
+
+
+class SessionOptions(ResultOptions, total=False):
+    """Keywords of `Session.normalize`.
+
+    step: an id of the caller's for this training step; by default the session's object numbers its steps.
+    expected_version: Aborted if the session has another version.
+    max_staleness: seconds; inference may use a version that is up to so old.
+    """
+
+    step: Optional[Step]
+    expected_version: Optional[int]
+    max_staleness: Optional[float]
+
+
+class Options(CallOptions, total=False):
+    """Keywords of every operator: those of a call, and the attributes that torch.nn.functional does not have.
+
+    eps_mode: "inside_sqrt", "add_to_root" or "clamp_root": where eps enters the divisor.
+    cast_order: "affine_then_cast" (default) or "cast_then_affine" (LLaMA, ONNX), for float16 and bfloat16.
+    weight_offset: 1 adds one to the weight (Gemma).
+    """
+
+    eps_mode: Optional[str]
+    cast_order: Optional[str]
+    weight_offset: float
+
+
+SPEC_OPTIONS = ("eps_mode", "cast_order", "weight_offset")
+
+
+def split_options(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """The attributes of the spec, and the options of the call."""
+    of_spec = {name: options[name] for name in SPEC_OPTIONS if name in options}
+    return of_spec, {name: value for name, value in options.items() if name not in SPEC_OPTIONS}
+
+
+@functools.lru_cache(maxsize=256)
+def _tail(precision: str, device: str, validate_only: bool, want_timings: bool) -> bytes:
+    message = normalizer_pb2.NormalizeRequest(validate_only=validate_only, want_timings=want_timings)
+    if precision:
+        message.precision = enum_number(normalizer_pb2.Precision, "PRECISION", precision, "precision")  # type: ignore
+    if device:
+        message.device = enum_number(normalizer_pb2.Device, "DEVICE", device, "device")  # type: ignore
+    return message.SerializeToString()
+
+
+@functools.lru_cache(maxsize=64)
+def _residual_tail(scale: float, rounding: str) -> bytes:
+    message = normalizer_pb2.Residual()
+    if scale != 1:
+        message.scale = scale
+    if rounding:
+        message.rounding = enum_number(  # type: ignore[assignment]
+            normalizer_pb2.ResidualRounding, "RESIDUAL_ROUNDING", rounding, "residual_rounding"
+        )
+    return message.SerializeToString()
+
+
+@dataclasses.dataclass
+class Target:
+    """What to compute: a spec, or a session's name."""
+
+    spec: Optional[Spec] = None
+    session: str = ""
+
+    def encode(self, dtype: int) -> bytes:
+        if self.session:
+            name = self.session.encode()
+            return b"\x12" + _wire.varint(len(name)) + name
+        assert self.spec is not None
+        return _spec_field(resolve_eps(self.spec, dtype))
+
+
+def resolve_eps(spec: Spec, dtype: int) -> Spec:
+    """RMSNorm's eps None is the machine epsilon of x's dtype, as in torch."""
+    if isinstance(spec, RMSNorm) and spec.eps is None:
+        return dataclasses.replace(spec, eps=_EPSILON[dtype])
+    return spec
+
+
+_EPSILON = {_arrays.F32: 2.0**-23, _arrays.F16: 2.0**-10, _arrays.BF16: 2.0**-7, _arrays.F64: 2.0**-52}
+
+
+@functools.lru_cache(maxsize=1024)
+def _spec_field(spec: Spec) -> bytes:
+    content = encode(spec)
+    return b"\x0a" + _wire.varint(len(content)) + content
+
+
+@dataclasses.dataclass
+class Place:
+    """Where the large tensors of one attempt lie: each in shared memory, in chunks, or (absent) in the message."""
+
+    x: Optional[_wire.SharedRange] = None
+    residual: Optional[_wire.SharedRange] = None
+    outputs: Dict[int, _wire.SharedRange] = dataclasses.field(default_factory=dict)
+    chunked: bool = False
+
+
+INLINE = Place()
+
+
+@dataclasses.dataclass
+class NormalizeCall:
+    """One call with its arrays."""
+
+    target: Target
+    x: Operand
+    training: bool = False
+    parameters: Tuple[Optional[Operand], ...] = ()  # weight, bias, running_mean, running_var
+    residual: Optional[Operand] = None
+    residual_scale: float = 1.0
+    residual_rounding: str = ""
+    mask: Optional[Operand] = None
+    outputs: Tuple[int, ...] = (Y,)
+    precision: str = ""
+    device: str = ""
+    step: Optional[Step] = None
+    expected_version: Optional[int] = None
+    max_staleness: Optional[float] = None
+    validate_only: bool = False
+    want_timings: bool = False
+    timeout: Optional[float] = None
+    # Called with the rows that are done and their number, where a call is made in pieces.
+    progress: Optional[Callable[[int, int], None]] = None
+    # The caller's arrays that outputs are written into, and what the caller gets for them.
+    destinations: Dict[int, np.ndarray[Any, np.dtype[Any]]] = dataclasses.field(default_factory=dict)
+    returned: Dict[int, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def safe(self) -> bool:
+        """True if sending it twice changes nothing more than sending it once."""
+        return not (self.training and self.target.session and self.step is None and not self.validate_only)
+
+    def encode(self, place: Place = INLINE) -> List[_wire.Piece]:
+        """The fields of the NormalizeRequest, in their order."""
+        head = self.target.encode(self.x.dtype)
+        pieces = [_wire.piece(head + b"\x18\x02" if self.training else head)]
+        if self.parameters:
+            pieces.append(self._encode_parameters())
+        if self.residual is not None:
+            pieces.append(self._encode_residual(self.residual, place))
+        if self.mask is not None:
+            pieces.append(_wire.wrap(6, self.mask.inline()))
+        pieces.append(_wire.piece(*self._encode_outputs(place), self._encode_tail()))
+        pieces.append(_wire.wrap(15, _tensor(self.x, place.x, place.chunked)))
+        return pieces
+
+    def _encode_parameters(self) -> _wire.Piece:
+        given = [
+            _wire.wrap(field, one.inline()) for field, one in enumerate(self.parameters, 1) if one is not None
+        ]
+        return _wire.wrap(4, _wire.concatenate(given)) if given else _wire.piece()
+
+    def _encode_residual(self, residual: Operand, place: Place) -> _wire.Piece:
+        tensor = _wire.wrap(1, _tensor(residual, place.residual, place.chunked))
+        tail = _wire.piece(_residual_tail(self.residual_scale, self.residual_rounding))
+        return _wire.wrap(5, _wire.concatenate([tensor, tail]))
+
+    def _encode_outputs(self, place: Place) -> List[bytes]:
+        if self.outputs == (Y,) and not place.outputs:
+            return []  # y alone is what the server sends unasked
+        requests = [_wire.output_request(kind, place.outputs.get(kind)) for kind in self.outputs]
+        return [part for one in requests for part in _wire.wrap(7, one).parts]  # type: ignore[misc]
+
+    def _encode_tail(self) -> bytes:
+        tail = _tail(self.precision, self.device, self.validate_only, self.want_timings)
+        if self.step is None and self.expected_version is None and self.max_staleness is None:
+            return tail
+        message = normalizer_pb2.NormalizeRequest.FromString(tail)
+        if self.step is not None:
+            message.step.client_id, message.step.sequence = self.step.client_id, self.step.sequence
+        if self.expected_version is not None:
+            message.expected_version = self.expected_version
+        if self.max_staleness is not None:
+            message.max_staleness.FromNanoseconds(round(self.max_staleness * 1e9))
+        return message.SerializeToString()
+
+
+def _tensor(tensor: Operand, where: Optional[_wire.SharedRange], chunked: bool) -> _wire.Piece:
+    if where is not None:
+        return _wire.shared_tensor(tensor.dtype, tensor.shape, where)
+    if chunked:
+        return _wire.chunked_tensor(tensor.dtype, tensor.shape, tensor.size)
+    return tensor.inline()
+
+
+def make_call(
+    target: Target,
+    x: Any,
+    parameters: Sequence[Any] = (),
+    *,
+    training: bool = False,
+    outputs: Union[str, Sequence[str]] = ("y",),
+    out: Any = None,
+    residual: Any = None,
+    residual_scale: float = 1.0,
+    residual_rounding: str = "",
+    residual_out: Any = None,
+    mask: Any = None,
+    precision: str = "",
+    device: str = "",
+    timeout: Optional[float] = None,
+    **rest: Any,
+) -> NormalizeCall:
+    """Checks what needs no server, and takes the arrays."""
+    operand = _arrays.operand(x, "x")
+    _arrays.check_rank(operand, "x")
+    call = NormalizeCall(target, operand, training, timeout=timeout, precision=precision, device=device, **rest)
+    names = ("weight", "bias", "running_mean", "running_var")
+    if any(one is not None for one in parameters):
+        call.parameters = tuple(_arrays.parameter(one, name) for one, name in zip(parameters, names))
+    if residual is not None:
+        call.residual = _arrays.operand(residual, "residual")
+        call.residual_scale, call.residual_rounding = residual_scale, residual_rounding
+    if mask is not None:
+        call.mask = _arrays.mask_operand(mask)
+    _choose_outputs(call, (outputs,) if isinstance(outputs, str) else outputs, out, residual_out)
+    return call
+
+
+def _choose_outputs(call: NormalizeCall, outputs: Sequence[str], out: Any, residual_out: Any) -> None:
+    unknown = [name for name in outputs if name not in OUTPUTS]
+    if unknown or not outputs:
+        raise InvalidArgument(
+            f"outputs has {unknown[0]!r}; {', '.join(OUTPUTS)} are possible" if unknown else "outputs is empty",
+            field="outputs",
+            value=str(unknown[0]) if unknown else "",
+            limit=", ".join(OUTPUTS),
+        )
+    kinds = [OUTPUTS[name] for name in outputs]
+    if residual_out is not None and call.residual is None:
+        raise InvalidArgument("residual_out needs a residual", field="residual_out", limit="with residual alone")
+    for kind, array, name in ((Y, out, "out"), (H, residual_out, "residual_out")):
+        if array is None:
+            continue
+        call.destinations[kind] = _arrays.output_words(array, call.x, name)
+        call.returned[kind] = array
+        if kind not in kinds:
+            kinds.append(kind)
+    call.outputs = tuple(kinds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """How a call was computed: the attributes that were used, with defaults resolved."""
+
+    method: str
+    eps: float
+    eps_mode: str
+    cast_order: str
+    mode: str
+    precision: str
+    device: str
+    kernel: str
+    numerics: str
+    session_version: int
+    k: int
+    layout: str
+    momentum_of: str
+    momentum: float
+    variance: str
+    residual_rounding: str
+    weight_offset: float
+    k_rounding: str
+    device_fallback: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class StateResult:
+    """What a call did to a session.
+
+    applied is False, and the state unchanged, for reason "non_finite" (the batch's statistics hold NaN or Inf),
+    "inference" and "validate_only". replayed: this step was applied before, and nothing was applied now.
+    """
+
+    version: int
+    epoch: str
+    applied: bool
+    reason: str
+    replayed: bool
+    durability: str
+    num_batches: int
+    output_available: bool
+
+
+def to_dataclass(kind: Any, message: Any) -> Any:
+    """A message as the dataclass of the same fields; enums become the lower-case end of their names."""
+    values: Dict[str, Any] = {}
+    fields = message.DESCRIPTOR.fields_by_name
+    for field in dataclasses.fields(kind):
+        value = getattr(message, field.name)
+        enum = fields[field.name].enum_type
+        values[field.name] = value if enum is None else enum_name(enum, value)
+    return kind(**values)
+
+
+def enum_name(enum: Any, number: int) -> str:
+    """ "inside_sqrt" for EPS_MODE_INSIDE_SQRT: the name without the prefix that all of the enum's names have."""
+    prefix = enum.values_by_number[0].name[: -len("UNSPECIFIED")]
+    value = enum.values_by_number.get(number)
+    return str(number) if value is None else value.name[len(prefix) :].lower()
+
+
+class Result:
+    """What a call returned; an output that was not asked for is None.
+
+    y, h: as x. mean, inv_std: one number for each statistics group, float32 (float64 for float64). moments: a
+    `normd.Moments`. applied: how it was computed. state: what became of the session, None without one.
+    """
+
+    def __init__(self, call: NormalizeCall, reply: _wire.Reply, arrays: Dict[int, Any], moments: Any) -> None:
+        self._call, self.reply, self._arrays = call, reply, arrays
+        self.moments: Optional[Moments] = moments
+
+    @property
+    def y(self) -> Any:
+        """The normalised array: `out` where it was given."""
+        return self._arrays.get(Y)
+
+    @property
+    def h(self) -> Any:
+        """x + residual_scale * residual."""
+        return self._arrays.get(H)
+
+    @property
+    def mean(self) -> Any:
+        return self._arrays.get(OUTPUTS["mean"])
+
+    @property
+    def inv_std(self) -> Any:
+        """1 / D, the reciprocal of the divisor."""
+        return self._arrays.get(OUTPUTS["inv_std"])
+
+    @property
+    def applied(self) -> Applied:
+        applied: Applied = to_dataclass(Applied, self.reply.read_applied())
+        return applied
+
+    @property
+    def state(self) -> Optional[StateResult]:
+        state = self.reply.read_state()
+        return None if state is None else to_dataclass(StateResult, state)
+
+    @property
+    def timings(self) -> normalizer_pb2.Timings:
+        """Nanoseconds on the server by phase; zeros unless want_timings was given."""
+        return self.reply.read_timings()
+
+    def __repr__(self) -> str:
+        applied = self.applied
+        return f"<normd.Result of {applied.method} by {applied.kernel}>"

@@ -1,0 +1,207 @@
+"""Errors of this package: one class for each kind of failure, with the field, value and limit that the server named.
+
+    try:
+        normd.layer_norm(x, (768,))
+    except normd.InvalidArgument as error:
+        print(error.field, error.value, error.limit)
+
+Every class derives from `Error` and, where Python has a fitting class, from that one too: `except ValueError` catches
+`InvalidArgument`, `except TimeoutError` catches `DeadlineExceeded`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Optional, Tuple, Type
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class Error(Exception):
+    """Base of all errors of this package."""
+
+    #: The name of the gRPC status code, for example "INVALID_ARGUMENT".
+    code: str = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str = "",
+        value: str = "",
+        limit: str = "",
+        reason: str = "",
+        retry_after: Optional[float] = None,
+        has_details: bool = False,
+    ) -> None:
+        super().__init__(message)
+        #: What was said, in one sentence.
+        self.message = message
+        #: The path of the request's field that is wrong, for example "spec.layer_norm.eps"; "" if there is none.
+        self.field = field
+        #: The value of that field, as text.
+        self.value = value
+        #: What is possible, as text.
+        self.limit = limit
+        #: The reason as a constant, for example "OUT_OF_RANGE".
+        self.reason = reason
+        #: Seconds after which the server asks to be called again; None if it does not.
+        self.retry_after = retry_after
+        #: True if the server itself wrote the error: it was done with the request then.
+        self.has_details = has_details
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidArgument(Error, ValueError):
+    """The request is wrong, and will be wrong again: `field`, `value` and `limit` say how."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class OutOfRange(Error, ValueError):
+    """A value is outside of what the object has."""
+
+    code = "OUT_OF_RANGE"
+
+
+class NotFound(Error, KeyError):
+    """There is no such session or region."""
+
+    code = "NOT_FOUND"
+    __str__ = Error.__str__  # KeyError would print the quoted message
+
+
+class AlreadyExists(Error):
+    """A session with this id exists."""
+
+    code = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(Error):
+    """The server is not in the state that the call needs, for example it has no CUDA device."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class Aborted(Error):
+    """The session has another version than `expected_version`."""
+
+    code = "ABORTED"
+
+
+class PermissionDenied(Error, PermissionError):
+    """The caller may not do this."""
+
+    code = "PERMISSION_DENIED"
+
+
+class Unauthenticated(Error, PermissionError):
+    """The caller is not known: a token or a certificate is missing or wrong."""
+
+    code = "UNAUTHENTICATED"
+
+
+class ResourceExhausted(Error):
+    """The server has no room. With `retry_after` it may have room later; without, a limit was crossed."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(Error, ConnectionError):
+    """No server answered."""
+
+    code = "UNAVAILABLE"
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The answer did not come in time. Whether the call was carried out is not known."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(Error):
+    """The call was cancelled."""
+
+    code = "CANCELLED"
+
+
+class DataLoss(Error):
+    """Stored or sent bytes are damaged."""
+
+    code = "DATA_LOSS"
+
+
+class Unimplemented(Error, NotImplementedError):
+    """The server does not have this call: another program, or an older version."""
+
+    code = "UNIMPLEMENTED"
+
+
+class Internal(Error):
+    """A bug of the server or of this package."""
+
+    code = "INTERNAL"
+
+
+def _subclasses() -> Iterable[Type[Error]]:
+    return Error.__subclasses__()
+
+
+_BY_NUMBER: dict[int, Tuple[str, Type[Error]]] = {
+    code.value[0]: (code.name, next((kind for kind in _subclasses() if kind.code == code.name), Error))
+    for code in grpc.StatusCode
+}
+
+
+def from_status(status: status_pb2.Status) -> Error:
+    """The error that a google.rpc.Status describes."""
+    name, kind = _BY_NUMBER.get(status.code, ("UNKNOWN", Error))
+    found: dict[str, Any] = {"has_details": bool(status.details)}
+    for detail in status.details:
+        found.update(_read_detail(detail))
+    error = kind(status.message or name, **found)
+    error.code = name
+    return error
+
+
+def _read_detail(detail: Any) -> dict[str, Any]:
+    bad, info, retry = error_details_pb2.BadRequest(), error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    if detail.Unpack(bad):
+        return {"field": bad.field_violations[0].field} if bad.field_violations else {}
+    if detail.Unpack(info):
+        return {"reason": info.reason, "value": info.metadata.get("value", ""), "limit": info.metadata.get("limit", "")}
+    if detail.Unpack(retry):
+        return {"retry_after": retry.retry_delay.seconds + retry.retry_delay.nanos * 1e-9}
+    return {}
+
+
+def from_rpc(error: Any, target: str) -> Error:
+    """The error of a call that gRPC ended: `error` is a grpc.RpcError with code(), details() and trailing metadata."""
+    number, text = error.code().value[0], error.details() or ""
+    status = status_pb2.Status(code=number, message=text)
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            try:
+                status = status_pb2.Status.FromString(value)
+            except DecodeError:
+                pass  # the plain message stays
+    if status.code == grpc.StatusCode.UNAVAILABLE.value[0] and not status.details:
+        status.message = _explain_unavailable(text, target)
+    elif number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0] and not status.details:
+        status.message = f"{target} did not answer before the deadline: {text}"
+    return from_status(status)
+
+
+def _explain_unavailable(text: str, target: str) -> str:
+    # What gRPC says when HTTP/1.1 answers a connection of HTTP/2.
+    if "http1.x server" in text:
+        return f"{target} speaks HTTP/1.1: that is normd's admin port, or another program ({text})"
+    return (
+        f"no answer from {target}: is normd running there? Start it, or name another server by target= or "
+        f"NORMD_SERVER ({text})"
+    )

@@ -1,0 +1,345 @@
+"""What to compute: one frozen dataclass for each method, used for sessions and for `Client.normalize`.
+
+Names and defaults are those of torch.nn where torch has the module. kernels/README.md of the repository has the formula
+of every method, and says what `eps_mode`, `cast_order` and `weight_offset` mean.
+
+    bn = client.session("bn1", normd.BatchNorm(64, momentum=0.01))
+    result = client.normalize(normd.LayerNorm(768), x, weight, bias, outputs=("y", "mean", "inv_std"))
+
+"Training" means running statistics: there is no backward pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any, Iterable, Optional, Sequence, Tuple, Union
+
+from normd._proto import norm_pb2
+from normd.errors import InvalidArgument
+
+Shape = Union[int, Sequence[int]]
+
+_LAYOUTS = {"NCHW": "channels_first", "NCL": "channels_first", "NHWC": "channels_last", "NLC": "channels_last"}
+
+
+def enum_number(enum: Any, prefix: str, value: str, field: str) -> int:
+    """The number of "inside_sqrt" in EpsMode, whose names begin with EPS_MODE_."""
+    name = f"{prefix}_{str(value).upper()}"
+    if name not in enum.keys() or name.endswith("_UNSPECIFIED"):
+        possible = ", ".join(key[len(prefix) + 1 :].lower() for key in enum.keys() if not key.endswith("_UNSPECIFIED"))
+        raise InvalidArgument(
+            f"{field} is {value!r}; {possible} are possible", field=field, value=str(value), limit=possible
+        )
+    return int(enum.Value(name))
+
+
+def _layout(value: str) -> int:
+    return enum_number(norm_pb2.Layout, "LAYOUT", _LAYOUTS.get(value, value), "layout")
+
+
+def _extents(shape: Shape) -> Tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, Iterable) else (int(shape),)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Base of all specs."""
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        """The message normd.v1.NormSpec."""
+        raise NotImplementedError
+
+    @property
+    def num_channels(self) -> int:
+        """C of a method with running state, which a session must know; 0 for the others."""
+        return 0
+
+    def _common(self, message: Any) -> None:
+        """Sets the attributes that all methods have."""
+        eps, mode = getattr(self, "eps", None), getattr(self, "eps_mode", None)
+        order, offset = getattr(self, "cast_order", None), getattr(self, "weight_offset", 0.0)
+        if eps is not None:
+            message.eps = eps
+        if mode is not None:
+            message.eps_mode = enum_number(norm_pb2.EpsMode, "EPS_MODE", mode, "eps_mode")
+        if order is not None:
+            message.cast_order = enum_number(norm_pb2.CastOrder, "CAST_ORDER", order, "cast_order")
+        if offset:
+            message.weight_offset = offset
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerNorm(Spec):
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes, or over the listed `axes`.
+
+    weight and bias have the shape `normalized_shape`, or the extents of `axes`.
+    """
+
+    normalized_shape: Optional[Shape] = None
+    eps: float = 1e-5
+    axes: Optional[Sequence[int]] = None
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _freeze(self, "normalized_shape", "axes")
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        out.layer_norm.normalized_shape.extend(self.normalized_shape or ())  # type: ignore[arg-type]
+        out.layer_norm.axes.extend(self.axes or ())
+        out.layer_norm.SetInParent()
+        self._common(out.layer_norm)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSNorm(Spec):
+    """y = x / sqrt(mean(x^2) + eps) * weight over the trailing axes, the listed `axes`, or the last axis.
+
+    eps None is torch's default, the machine epsilon of x's dtype; in a session it is float32's.
+    """
+
+    normalized_shape: Optional[Shape] = None
+    eps: Optional[float] = None
+    axes: Optional[Sequence[int]] = None
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        _freeze(self, "normalized_shape", "axes")
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        out.rms_norm.normalized_shape.extend(self.normalized_shape or ())  # type: ignore[arg-type]
+        out.rms_norm.axes.extend(self.axes or ())
+        out.rms_norm.SetInParent()
+        self._common(out.rms_norm)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupNorm(Spec):
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and group of C / num_groups channels.
+
+    x is [N, C, *] (or [N, *, C] with layout="channels_last"); weight and bias are [C], or [num_groups] with
+    affine_per_group.
+    """
+
+    num_groups: int
+    eps: float = 1e-5
+    layout: str = "channels_first"
+    affine_per_group: bool = False
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        message = out.group_norm
+        message.num_groups, message.layout = self.num_groups, _layout(self.layout)  # type: ignore[assignment]
+        message.affine_per_group = self.affine_per_group
+        self._common(message)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class _Running(Spec):
+    """What BatchNorm and InstanceNorm share: how running statistics move."""
+
+    num_features: int = 0
+    eps: float = 1e-5
+    momentum: Optional[float] = 0.1
+    affine: bool = True
+    track_running_stats: bool = True
+    layout: str = "channels_first"
+    momentum_of: Optional[str] = None
+    running_variance: Optional[str] = None
+    single_value: Optional[str] = None
+    accept_non_finite: bool = False
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    @property
+    def num_channels(self) -> int:
+        return self.num_features if self.track_running_stats else 0
+
+    def _running(self, message: norm_pb2.RunningStatistics) -> None:
+        if self.momentum is None:
+            message.cumulative = True  # as in torch: the plain mean over all batches
+        else:
+            message.momentum = self.momentum
+        if self.momentum_of is not None:
+            message.momentum_of = enum_number(  # type: ignore[assignment]
+                norm_pb2.MomentumOf, "MOMENTUM_OF", self.momentum_of, "momentum_of"
+            )
+        if self.running_variance is not None:
+            message.variance = enum_number(  # type: ignore[assignment]
+                norm_pb2.RunningVariance, "RUNNING_VARIANCE", self.running_variance, "running_variance"
+            )
+        if self.single_value is not None:
+            message.single_value = enum_number(  # type: ignore[assignment]
+                norm_pb2.SingleValue, "SINGLE_VALUE", self.single_value, "single_value"
+            )
+        message.accept_non_finite = self.accept_non_finite
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchNorm(_Running):
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel, as torch.nn.BatchNorm1d to 3d.
+
+    x is [N, C, *] (or [N, *, C] with layout="channels_last"), weight and bias are [C]. In training the statistics are
+    those of the batch, in inference the running ones. `momentum` is the weight of the new value (momentum_of="old":
+    of the old one), None the plain mean over all batches. `affine` only says whether a session is made with a weight of
+    ones and a bias of zeros where none are given. `num_features` is needed for sessions alone.
+    """
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        out.batch_norm.layout = _layout(self.layout)  # type: ignore[assignment]
+        self._running(out.batch_norm.running)
+        self._common(out.batch_norm)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class InstanceNorm(_Running):
+    """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and channel, over the spatial axes.
+
+    x is [N, C, *] (or [N, *, C] with layout="channels_last"), weight and bias are [C]. With track_running_stats, for
+    sessions alone, training moves running statistics and inference uses them.
+    """
+
+    affine: bool = False
+    track_running_stats: bool = False
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        out.instance_norm.layout = _layout(self.layout)  # type: ignore[assignment]
+        out.instance_norm.track_running_statistics = self.track_running_stats
+        if self.track_running_stats:
+            self._running(out.instance_norm.running)
+        self._common(out.instance_norm)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class PRMSNorm(Spec):
+    """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the last axis; exactly one of p and k is given.
+
+    k = p * d, rounded up (k_rounding="floor": down). weight and bias are [d].
+    """
+
+    p: Optional[float] = None
+    k: Optional[int] = None
+    eps: float = 1e-6
+    k_rounding: Optional[str] = None
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        message = out.p_rms_norm
+        if self.p is not None:
+            message.p = self.p
+        if self.k is not None:
+            message.k = self.k
+        if self.k_rounding is not None:
+            message.k_rounding = enum_number(  # type: ignore[assignment]
+                norm_pb2.KRounding, "K_ROUNDING", self.k_rounding, "k_rounding"
+            )
+        self._common(message)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleNorm(Spec):
+    """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm; weight and bias are one number each."""
+
+    eps: float = 1e-5
+    eps_mode: Optional[str] = None
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        self._common(out.scale_norm)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class LpNorm(Spec):
+    """y = x / max(norm, eps) over one axis or several, as torch.nn.functional.normalize. There are no parameters."""
+
+    p: float = 2.0
+    dim: Optional[Shape] = 1
+    eps: float = 1e-12
+    eps_mode: Optional[str] = "clamp_root"
+
+    def __post_init__(self) -> None:
+        if self.dim is not None and not isinstance(self.dim, int):
+            _freeze(self, "dim")
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        message = out.lp_norm
+        if math.isfinite(self.p) and float(self.p).is_integer() and self.p >= 1:
+            message.order = int(self.p)
+        else:
+            message.p = self.p
+        if isinstance(self.dim, int):
+            message.axis = self.dim
+        elif self.dim is not None:
+            message.axes.extend(self.dim)
+        self._common(message)
+        return out
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerNorm(Spec):
+    """PowerNorm of Shen et al. 2020: no mean is subtracted, and phi, a running quadratic mean, divides.
+
+    x is [T, B, C] or [B, C]; weight, bias and phi are [C]. `num_features` is needed for sessions alone.
+    """
+
+    num_features: int = 0
+    eps: float = 1e-5
+    alpha_fwd: float = 0.9
+    warmup_iters: int = 10000
+    num_groups: int = 1
+    affine: bool = True
+    accept_non_finite: bool = False
+    cast_order: Optional[str] = None
+    weight_offset: float = 0.0
+
+    @property
+    def num_channels(self) -> int:
+        return self.num_features
+
+    def to_proto(self) -> norm_pb2.NormSpec:
+        out = norm_pb2.NormSpec()
+        message = out.power_norm
+        message.alpha_fwd, message.warmup_iters, message.num_groups = self.alpha_fwd, self.warmup_iters, self.num_groups
+        message.accept_non_finite = self.accept_non_finite
+        self._common(message)
+        return out
+
+
+def _freeze(spec: Spec, *names: str) -> None:
+    """Makes shapes tuples, so that a spec can be hashed."""
+    for name in names:
+        value = getattr(spec, name)
+        if value is not None:
+            object.__setattr__(spec, name, _extents(value))
+
+
+@functools.lru_cache(maxsize=1024)
+def encode(spec: Spec) -> bytes:
+    """The bytes of the spec's NormSpec."""
+    return spec.to_proto().SerializeToString(deterministic=True)
