@@ -48,7 +48,9 @@ void PrintDetails(const ErrorInfo& info, std::ostream& err) {
 
 }  // namespace
 
-Terminal ProcessTerminal() { return {std::cout, std::cerr, TerminalWidth(STDOUT_FILENO), isatty(STDERR_FILENO) == 1}; }
+Terminal ProcessTerminal() {
+  return {std::cout, std::cerr, TerminalWidth(STDOUT_FILENO), isatty(STDERR_FILENO) == 1, isatty(STDOUT_FILENO) == 1};
+}
 
 std::vector<FlagSpec> ServerFlags() {
   return {{"server", 's', "TARGET", "host:port or unix:/path; default $NORMD_SERVER or 127.0.0.1:8001"},

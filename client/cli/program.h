@@ -27,8 +27,9 @@ enum ExitCode { kExitOk = 0, kExitError = 1, kExitUsage = 2 };
 struct Terminal {
   std::ostream& out;
   std::ostream& err;
-  int width;        // of out, in columns
-  bool err_is_tty;  // a person is watching, so progress is shown
+  int width;                // of out, in columns
+  bool err_is_tty;          // a person is watching, so progress is shown
+  bool out_is_tty = false;  // out is read by a person, not by a program
 };
 
 // The terminal of this process.
