@@ -16,7 +16,7 @@ constexpr AttributeInfo kAttributes[] = {
 
 absl::Status Validate(const NormSpec& spec) {
   if (spec.normalized_shape().empty() && spec.axes().empty()) {
-    return MissingError(SpecPath(spec, "normalized_shape"), "given, or axes");
+    return MissingError(SpecPath(spec, "normalized_shape"), "normalized_shape or axes");
   }
   return CheckShapeOrAxes(spec);
 }
