@@ -111,8 +111,9 @@ int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal
     words.erase(words.begin());
   }
   words.insert(words.begin(), flags.begin(), flags.end());
-  return RunCommand(kProgram, command->spec, words, terminal,
-                    [&](const ParsedArgs& args) { return command->run(command->spec, args, terminal); });
+  return RunCommand(kProgram, command->spec, words, terminal, [&](const ParsedArgs& args, const Terminal& colored) {
+    return command->run(command->spec, args, colored);
+  });
 }
 
 }  // namespace normd::client

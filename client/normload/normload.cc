@@ -119,7 +119,7 @@ absl::Status Measure(const ParsedArgs& args, const Terminal& terminal) {
 
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal) {
   return RunCommand("normload", NormloadSpec(), arguments, terminal,
-                    [&](const ParsedArgs& args) { return Measure(args, terminal); });
+                    [](const ParsedArgs& args, const Terminal& colored) { return Measure(args, colored); });
 }
 
 }  // namespace normd::client
