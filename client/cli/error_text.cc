@@ -105,7 +105,7 @@ std::string FlagOf(absl::string_view field, const ErrorContext& context) {
   for (size_t last = parts.size(); last-- > 0;) {
     if (HasFlag(context, parts[last])) return parts[last];
     if (last == 0) break;
-    const std::string joined = absl::StrCat(parts[last - 1], "-", parts[last]);
+    std::string joined = absl::StrCat(parts[last - 1], "-", parts[last]);
     if (HasFlag(context, joined)) return joined;
   }
   return "";
