@@ -158,6 +158,20 @@ class ProgramsTest(ServerTest):
         self.succeed(NORMCTL, "health", f"--server=unix:{self.server.socket}")
         self.succeed(NORMCTL, "-s", self.server.address, "health")
 
+    def test_the_admin_port_is_told_from_the_grpc_port(self):
+        self.assertEqual(self.refuse(NORMCTL, "health", f"--server={self.server.admin}"),
+                         f"normctl health: {self.server.admin} answers HTTP/1: that is the admin port; calls go to the "
+                         "gRPC port (8001 by default)\n")
+
+    def test_an_answer_that_does_not_come_in_time_is_told_with_the_time(self):
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(self.refuse(NORMCTL, "health", self.at, "--deadline=300ms"),
+                             f"normctl health: {self.server.address} did not answer within 300ms; --deadline allows "
+                             "more\n")
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+
     def test_the_demo_holds(self):
         out = self.succeed(NORMCTL, "demo", self.at)
         for part in ("5.8433", "3.0573", "3.7580", "1.1993"):
@@ -347,7 +361,7 @@ class ProgramsTest(ServerTest):
         self.assertEqual(int(session["version"]), entries[3]["calls"] + 1)  # and the one before time is taken
         said = run(NORMLOAD, self.at, "--mix=method=rms-norm,transport=shared")
         self.assertEqual(said.returncode, 2)
-        self.assertIn("must be unix:/path", said.stderr)
+        self.assertIn("it must be unix:/path", said.stderr)
 
     def test_a_sweep_writes_one_page_that_needs_no_other(self):
         page = self.path("report.html")
@@ -406,7 +420,7 @@ class SessionsTest(ServerTest):
         self.assertEqual((first["version"], first["applied"], first["replayed"]), (1, True, False))
         again = json.loads(self.session(*step))["state"]
         self.assertEqual((again["version"], again["replayed"]), (1, True))
-        self.assertIn("ABORTED", self.refuse(NORMCTL, "session", "commit", "pool", *files, "--expected-version", "0",
+        self.assertIn("moved on to version", self.refuse(NORMCTL, "session", "commit", "pool", *files, "--expected-version", "0",
                                              self.at))
         # As if one caller had seen all rows.
         write_npy(self.path("whole.npy"), (6, 2), values)
@@ -759,8 +773,10 @@ class LifecycleTest(unittest.TestCase):
 
     def test_a_server_that_is_not_there_is_said_to_be_unavailable(self):
         result = run(NORMCTL, "health", "--server=unix:/nonexistent/normd.sock")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertTrue(result.stderr)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "normctl health: cannot reach normd at unix:/nonexistent/normd.sock (no such "
+                         "file or directory); is it running there? start it, or name the server with -s HOST:PORT or "
+                         "NORMD_SERVER\n")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,6 @@ namespace {
 constexpr absl::string_view kUsageUrl = "normd.usage";
 constexpr size_t kHelpWidth = 80;
 
-absl::Status BadValue(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
-  return UsageError(absl::StrCat("--", flag, " ", value, ": must be ", wanted));
-}
-
 void Declare(const FlagSpec& flag, CLI::App& app) {
   std::string names = absl::StrCat("--", flag.name);
   if (flag.letter != '\0') absl::StrAppend(&names, ",-", std::string(1, flag.letter));
@@ -124,6 +120,10 @@ absl::Status UsageError(absl::string_view message) {
   return status;
 }
 
+absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
+  return UsageError(absl::StrCat("--", flag, " is ", value.empty() ? "empty" : value, "; it must be ", wanted));
+}
+
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsageUrl).has_value(); }
 
 std::optional<std::string> ParsedArgs::Get(absl::string_view flag) const {
@@ -146,7 +146,7 @@ absl::StatusOr<std::optional<T>> ParsedArgs::Read(absl::string_view flag, absl::
   const std::optional<std::string> text = Get(flag);
   if (!text.has_value()) return std::optional<T>();
   T value;
-  if (!parse(*text, &value)) return BadValue(flag, *text, wanted);
+  if (!parse(*text, &value)) return BadValueError(flag, *text, wanted);
   return std::optional<T>(std::move(value));
 }
 

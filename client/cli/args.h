@@ -47,6 +47,8 @@ std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>&
 
 // An error for a program that was called wrongly: exit code 2.
 absl::Status UsageError(absl::string_view message);
+// UsageError "--eps is small; it must be a number": the value of `flag` is not what is `wanted`.
+absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted);
 bool IsUsageError(const absl::Status& status);
 
 class ParsedArgs {

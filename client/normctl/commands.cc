@@ -149,8 +149,9 @@ int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal
   const bool help = args.ok() && args->Has("help");
   const CommandSpec spec =
       help ? ShownCommand(command->spec, MethodOfCommand(command->spec, args->operands())) : command->spec;
-  return RunCommand(kProgram, spec, help ? std::vector<std::string>{"--help"} : words, terminal,
-                    [&](const ParsedArgs& parsed) { return command->run(command->spec, parsed, terminal); });
+  return RunCommand(
+      kProgram, spec, help ? std::vector<std::string>{"--help"} : words, terminal,
+      [&](const ParsedArgs& parsed, const Terminal& colored) { return command->run(command->spec, parsed, colored); });
 }
 
 }  // namespace normd::client

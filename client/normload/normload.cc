@@ -123,14 +123,17 @@ int RunNormload(absl::Span<const std::string> arguments, const Terminal& termina
   const std::string first = arguments.empty() ? "" : arguments[0];
   if (first == "completion") {
     return RunCommand("normload", commands[1], arguments.subspan(1), terminal,
-                      [&](const ParsedArgs& args) { return RunCompletion("normload", commands, args, terminal); });
+                      [&](const ParsedArgs& args, const Terminal& colored) {
+                        return RunCompletion("normload", commands, args, colored);
+                      });
   }
   if (first == "man") {
-    return RunCommand("normload", commands[2], arguments.subspan(1), terminal,
-                      [&](const ParsedArgs& args) { return RunMan("normload", commands, args, terminal); });
+    return RunCommand(
+        "normload", commands[2], arguments.subspan(1), terminal,
+        [&](const ParsedArgs& args, const Terminal& colored) { return RunMan("normload", commands, args, colored); });
   }
   return RunCommand("normload", commands[0], arguments, terminal,
-                    [&](const ParsedArgs& args) { return Measure(args, terminal); });
+                    [](const ParsedArgs& args, const Terminal& colored) { return Measure(args, colored); });
 }
 
 }  // namespace normd::client

@@ -16,7 +16,7 @@ constexpr AttributeInfo kLayerNormAttributes[] = {
 
 absl::Status ValidateLayerNorm(const NormSpec& spec) {
   if (spec.normalized_shape().empty() && spec.axes().empty()) {
-    return MissingError(SpecPath(spec, "normalized_shape"), "given, or axes");
+    return MissingError(SpecPath(spec, "normalized_shape"), "normalized_shape or axes");
   }
   return CheckShapeOrAxes(spec);
 }

@@ -18,9 +18,9 @@ constexpr AttributeInfo kPRmsNormAttributes[] = {
 
 absl::Status ValidatePRmsNorm(const NormSpec& spec) {
   const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
-  if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "given, or k");
+  if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "p or k");
   if (p.has_value() && k.has_value()) {
-    return NotAllowedError(SpecPath(spec, "k"), "p and k exclude each other");
+    return ExclusiveError(SpecPath(spec, "k"), "p");
   }
   if (p.has_value() && !(*p > 0 && *p <= 1)) {
     return OutOfRangeError(SpecPath(spec, "p"), NumberText(*p), "above 0 and at most 1",

@@ -116,9 +116,9 @@ TEST(Args, RefusesWhatItDoesNotKnow) {
 TEST(Args, NamesTheFlagWhoseValueIsWrong) {
   const auto args = ParseArgs(Spec(), {"in", "--eps", "small", "--axes", "1,,2", "--ttl", "-5s"});
   ASSERT_TRUE(args.ok());
-  ExpectUsage(args->Double("eps").status(), "--eps small: must be a number");
-  ExpectUsage(args->Ints("axes").status(), "--axes 1,,2");
-  ExpectUsage(args->Duration("ttl").status(), "--ttl -5s");
+  ExpectUsage(args->Double("eps").status(), "--eps is small; it must be a number");
+  ExpectUsage(args->Ints("axes").status(), "--axes is 1,,2; it must be integers joined by ','");
+  ExpectUsage(args->Duration("ttl").status(), "--ttl is -5s; it must be a duration");
   ExpectUsage(args->Int("eps").status(), "an integer");
 }
 
