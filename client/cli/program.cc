@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/cpp/local_server.h"
 
 namespace normd::client {
 namespace {
@@ -48,21 +49,24 @@ void PrintDetails(const ErrorInfo& info, std::ostream& err) {
 
 }  // namespace
 
-Terminal ProcessTerminal() { return {std::cout, std::cerr, TerminalWidth(STDOUT_FILENO), isatty(STDERR_FILENO) == 1}; }
+Terminal ProcessTerminal() {
+  return {std::cout, std::cerr, TerminalWidth(STDOUT_FILENO), isatty(STDERR_FILENO) == 1, isatty(STDOUT_FILENO) == 1};
+}
 
 std::vector<FlagSpec> ServerFlags() {
-  return {{"server", 's', "TARGET", "host:port or unix:/path; default $NORMD_SERVER or 127.0.0.1:8001"},
+  return {{"server", 's', "TARGET",
+           "host:port or unix:/path; default: $NORMD_SERVER, your server's Unix socket, 127.0.0.1:8001"},
           {"deadline", '\0', "TIME", "for each call, retries included (default 30s)"},
           {"json", '\0', "", "print JSON for programs"}};
 }
 
 std::string ServerTarget(const ParsedArgs& args) {
   const std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
-  return server.empty() ? std::string(kDefaultServer) : server;
+  if (!server.empty()) return server;
+  return FindUnixSocket(Environment("XDG_RUNTIME_DIR").value_or("")).value_or(std::string(kDefaultServer));
 }
 
-absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args) {
-  ClientOptions options;
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options) {
   const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
   if (!deadline.ok()) return deadline.status();
   if (deadline->has_value()) options.deadline = **deadline;

@@ -29,6 +29,7 @@ struct Terminal {
   std::ostream& err;
   int width;        // of out, in columns
   bool err_is_tty;  // a person is watching, so progress is shown
+  bool out_is_tty = false;
 };
 
 // The terminal of this process.
@@ -40,9 +41,10 @@ inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version
 // --server, --deadline and --json, which every command that talks to a server has.
 std::vector<FlagSpec> ServerFlags();
 
-// --server, else $NORMD_SERVER, else 127.0.0.1:8001.
+// --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001.
 std::string ServerTarget(const ParsedArgs& args);
-absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args);
+// `options` but for the deadline, which is a flag.
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 
 // Marks an error whose command has already printed its own report, JSON included: exit code 1, and the message goes to
 // `err` alone.

@@ -73,7 +73,7 @@ absl::Status AddShape(const ParsedArgs& args, MixEntry& entry) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   entry.dtype = dtype->value_or(v1::DTYPE_F32);
-  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape", 'x');
+  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape");
   if (!shape.ok()) return shape.status();
   if (!shape->empty()) entry.shape = *shape;
   const std::string text = absl::StrJoin(entry.shape, "x");
