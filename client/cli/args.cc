@@ -158,14 +158,14 @@ absl::StatusOr<std::optional<int64_t>> ParsedArgs::Int(absl::string_view flag) c
   return Read<int64_t>(flag, "an integer", &absl::SimpleAtoi<int64_t>);
 }
 
-absl::StatusOr<std::vector<int64_t>> ParsedArgs::Ints(absl::string_view flag, char separator) const {
-  const std::string wanted = absl::StrCat("integers joined by '", std::string(1, separator), "'");
-  const auto parse = [separator](absl::string_view text, std::vector<int64_t>* out) {
-    const std::vector<absl::string_view> pieces = absl::StrSplit(text, separator);
+absl::StatusOr<std::vector<int64_t>> ParsedArgs::Ints(absl::string_view flag) const {
+  const auto parse = [](absl::string_view text, std::vector<int64_t>* out) {
+    const std::vector<absl::string_view> pieces = absl::StrSplit(text, absl::ByAnyChar(",x"));
     return std::all_of(pieces.begin(), pieces.end(),
                        [out](absl::string_view piece) { return absl::SimpleAtoi(piece, &out->emplace_back()); });
   };
-  absl::StatusOr<std::optional<std::vector<int64_t>>> values = Read<std::vector<int64_t>>(flag, wanted, parse);
+  absl::StatusOr<std::optional<std::vector<int64_t>>> values =
+      Read<std::vector<int64_t>>(flag, "integers joined by ',' or 'x'", parse);
   if (!values.ok()) return values.status();
   return (*std::move(values)).value_or(std::vector<int64_t>());
 }

@@ -63,7 +63,8 @@ class ParsedArgs {
   // The value of `flag`, parsed. UsageError, naming the flag, if the value has another form.
   absl::StatusOr<std::optional<double>> Double(absl::string_view flag) const;
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view flag) const;
-  absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view flag, char separator = ',') const;
+  // Integers joined by ',' or, as shapes are written, by 'x': "4,8" and "4x8".
+  absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view flag) const;
   absl::StatusOr<std::optional<absl::Duration>> Duration(absl::string_view flag) const;  // "10s", "500ms", "2" seconds
 
  private:

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/error_text.h"
+#include "client/cpp/local_server.h"
 
 namespace normd::client {
 namespace {
@@ -90,7 +91,8 @@ std::string Painted(Paint paint, absl::string_view text, bool color) {
 }
 
 std::vector<FlagSpec> ServerFlags() {
-  return {{"server", 's', "TARGET", "host:port or unix:/path; default $NORMD_SERVER or 127.0.0.1:8001"},
+  return {{"server", 's', "TARGET",
+           "host:port or unix:/path; default: $NORMD_SERVER, your server's Unix socket, 127.0.0.1:8001"},
           {"deadline", '\0', "TIME", "for each call, retries included (default 30s)"},
           {"json", '\0', "", "print JSON for programs"},
           {"verbose", 'v', "", "print the code, field, reason, value and limit of an error, too"},
@@ -99,11 +101,11 @@ std::vector<FlagSpec> ServerFlags() {
 
 std::string ServerTarget(const ParsedArgs& args) {
   const std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
-  return server.empty() ? std::string(kDefaultServer) : server;
+  if (!server.empty()) return server;
+  return FindUnixSocket(Environment("XDG_RUNTIME_DIR").value_or("")).value_or(std::string(kDefaultServer));
 }
 
-absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args) {
-  ClientOptions options;
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options) {
   const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
   if (!deadline.ok()) return deadline.status();
   if (deadline->has_value()) options.deadline = **deadline;

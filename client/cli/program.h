@@ -48,9 +48,10 @@ inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version
 // --server, --deadline, --json, --verbose and --color, which every command that talks to a server has.
 std::vector<FlagSpec> ServerFlags();
 
-// --server, else $NORMD_SERVER, else 127.0.0.1:8001.
+// --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001.
 std::string ServerTarget(const ParsedArgs& args);
-absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args);
+// `options` but for the deadline, which is a flag.
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 
 // Marks an error whose command has already printed its own report, JSON included: exit code 1, and the message goes to
 // `err` alone.

@@ -72,9 +72,7 @@ absl::Status AddShape(const ParsedArgs& args, MixEntry& entry) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   entry.dtype = dtype->value_or(v1::DTYPE_F32);
-  // "4x8" is how people write sizes, and "4,8" how the other flags take lists.
-  const bool by_comma = absl::StrContains(args.GetOr("shape", ""), ',');
-  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape", by_comma ? ',' : 'x');
+  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape");
   if (!shape.ok()) return shape.status();
   if (!shape->empty()) entry.shape = *shape;
   const std::string text = absl::StrJoin(entry.shape, "x");

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/program.h"
+#include "client/cpp/local_server.h"
 
 namespace normd::client {
 namespace {

@@ -39,6 +39,7 @@ TEST(Args, ValuesMayStartWithADash) {
   const auto args = ParseArgs(Spec(), {"in", "--axes", "-1,-2", "--eps", "-3"});
   ASSERT_TRUE(args.ok()) << args.status();
   EXPECT_EQ(*args->Ints("axes"), (std::vector<int64_t>{-1, -2}));
+  EXPECT_EQ(*ParseArgs(Spec(), {"in", "--axes", "4x8"})->Ints("axes"), (std::vector<int64_t>{4, 8}));
   EXPECT_EQ(**args->Double("eps"), -3);
   const auto ended = ParseArgs(Spec(), {"--", "--eps"});
   ASSERT_TRUE(ended.ok());
