@@ -6,12 +6,13 @@ are computed here, by PyTorch, from the saved x: autograd differentiates PyTorch
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+T = TypeVar("T")
 Operand = Optional[Tensor]
 # y of (x, weight, bias).
 Norm = Callable[[Tensor, Operand, Operand], Tensor]
@@ -25,13 +26,37 @@ def apply(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -
     Raises:
       TypeError: x is no tensor of a floating-point dtype that normd has, or is sparse, quantised or nested.
       ValueError: a tensor is not on the CPU.
-      RuntimeError: torch.jit.trace is running, which would record this call's y as a constant.
+      RuntimeError: torch.jit.trace or torch.export is running, which would record this call's y as a constant.
     """
+    return outside_of_graphs(_apply, serve, local, x, weight, bias)
+
+
+def _apply(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -> Tensor:
     _check(x, weight, bias)
     if torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, bias)):
         y: Tensor = _Served.apply(serve, local, x, weight, bias)
         return y
     return serve(x, weight, bias)
+
+
+def _call(function: Callable[..., T], *args: Any) -> T:
+    return function(*args)
+
+
+# torch.compiler.disable would import the compiler here, two seconds for everybody; this imports it when it is called,
+# and then it is there already. PyTorch before 2.0 has no compiler.
+_call_uncompiled: Callable[..., Any] = getattr(torch, "_disable_dynamo", lambda function: function)(_call)
+_compiler = getattr(torch, "compiler", None)
+_is_compiling: Callable[[], bool] = getattr(_compiler, "is_compiling", lambda: False)
+_is_exporting: Callable[[], bool] = getattr(_compiler, "is_exporting", lambda: False)
+
+
+def outside_of_graphs(function: Callable[..., T], *args: Any) -> T:
+    """function(*args); torch.compile breaks its graph there instead of tracing the client."""
+    if _is_compiling():
+        result: T = _call_uncompiled(function, *args)
+        return result
+    return function(*args)
 
 
 def _check(x: Tensor, weight: Operand, bias: Operand) -> None:
@@ -40,9 +65,9 @@ def _check(x: Tensor, weight: Operand, bias: Operand) -> None:
             f"normd.torch normalises tensors, not {type(x).__name__} (symbolic tracing cannot go through a call of a "
             "service: trace the model that normd.torch.restore returns it to)"
         )
-    if torch.jit.is_tracing():
+    if torch.jit.is_tracing() or _is_exporting():
         raise RuntimeError(
-            "torch.jit.trace would record what the service answers now as a constant: trace the model after "
+            "torch.jit.trace and torch.export would record what the service answers now as a constant: use them after "
             "normd.torch.restore(model)"
         )
     for name, one in (("x", x), ("weight", weight), ("bias", bias)):

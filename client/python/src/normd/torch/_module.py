@@ -8,6 +8,10 @@ from __future__ import annotations
 import copy
 from typing import Any, Dict
 
+from torch import Tensor
+
+from normd.torch._autograd import outside_of_graphs
+
 
 class Served:
     """Base, beside a class of torch.nn, of a module whose forward calls the service.
@@ -24,6 +28,13 @@ class Served:
     def __init__(self, *args: Any, client: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.client = client
+
+    def forward(self, input: Tensor) -> Tensor:
+        return outside_of_graphs(self._serve, input)
+
+    def _serve(self, input: Tensor) -> Tensor:
+        """y, by calls of the service."""
+        raise NotImplementedError
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
         clone = type(self).__new__(type(self))

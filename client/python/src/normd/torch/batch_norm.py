@@ -77,7 +77,7 @@ class SessionBatchNorm(Served):
 
     # ---- Forward
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _serve(self, input: Tensor) -> Tensor:
         module: Any = self
         module._check_input_dim(input)
         if input.size(1) != module.num_features:

@@ -141,7 +141,8 @@ def instance_norm(
     y = _autograd.apply(_by_layout(client, spec, moments if tracked else None), local, input, weight, bias)
     if running_mean is not None and running_var is not None and input.numel():
         # As PyTorch: the running statistics move by the means of those of the instances.
-        count, mean, m2 = (one.reshape(tuple(input.shape[:2])).mean(0) for one in (moments[0].count, moments[0].mean, moments[0].m2))
+        own = moments[0]
+        count, mean, m2 = (one.reshape(input.shape[:2]).mean(0) for one in (own.count, own.mean, own.m2))
         move_running(running_mean, running_var, Moments(count, mean, m2), momentum)
     return y
 
@@ -283,14 +284,9 @@ def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, weig
 
     A batch without elements moves nothing.
     """
-    count, mean, m2 = _fields(batch)
-    if float(count.max()) == 0:
+    if not batch.count.any():
         return
+    count, mean, m2 = (torch.as_tensor(one) for one in (batch.count, batch.mean, batch.m2))
     with torch.no_grad():
         for running, new in ((running_mean, mean), (running_var, m2 / (count - 1))):
             running.copy_(running.double() + (new - running.double()) * weight)
-
-
-def _fields(moments: Moments) -> Tuple[Tensor, Tensor, Tensor]:
-    count, mean, m2 = (torch.from_numpy(one) for one in (moments.count, moments.mean, moments.m2))
-    return count, mean, m2

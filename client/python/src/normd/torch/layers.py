@@ -25,7 +25,7 @@ class LayerNorm(Served, torch.nn.LayerNorm):
         y = norm(torch.randn(8, 128, 768))
     """
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _serve(self, input: Tensor) -> Tensor:
         return functional.layer_norm(
             input, self.normalized_shape, self.weight, self.bias, self.eps, client=self.client
         )
@@ -74,8 +74,8 @@ class RMSNorm(Served, LocalRMSNorm):  # type: ignore[misc]
         y = norm(torch.randn(8, 4096, dtype=torch.bfloat16))
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps, client=self.client)
+    def _serve(self, input: Tensor) -> Tensor:
+        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps, client=self.client)
 
 
 class GroupNorm(Served, torch.nn.GroupNorm):
@@ -87,12 +87,12 @@ class GroupNorm(Served, torch.nn.GroupNorm):
         y = norm(torch.randn(4, 64, 16, 16))
     """
 
-    def forward(self, input: Tensor) -> Tensor:
+    def _serve(self, input: Tensor) -> Tensor:
         return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps, client=self.client)
 
 
 class _InstanceNorm(Served):
-    def forward(self, input: Tensor) -> Tensor:
+    def _serve(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)  # type: ignore[attr-defined]
         if input.dim() == self._get_no_batch_dim():  # type: ignore[attr-defined]
             return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
