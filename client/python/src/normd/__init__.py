@@ -8,8 +8,19 @@ Operators have the names, arguments and defaults of torch.nn.functional. `connec
 backward pass and computes no gradients.
 """
 
+from normd import aio
 from normd._core import Moments
-from normd._request import Applied, CallOptions, NormalizeCall, Options, Result, StateResult, Step
+from normd._request import (
+    Applied,
+    CallOptions,
+    NormalizeCall,
+    Options,
+    Result,
+    SessionOptions,
+    SpecOptions,
+    StateResult,
+    Step,
+)
 from normd._retry import RetryOptions
 from normd._sessions import SessionInfo
 from normd.client import Client, connect
@@ -58,4 +69,58 @@ from normd.specs import (
     Spec,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "Aborted",
+    "aio",
+    "AlreadyExists",
+    "Applied",
+    "batch_norm",
+    "BatchNorm",
+    "CallOptions",
+    "Cancelled",
+    "Client",
+    "connect",
+    "DataLoss",
+    "DeadlineExceeded",
+    "default_client",
+    "Error",
+    "FailedPrecondition",
+    "group_norm",
+    "GroupNorm",
+    "instance_norm",
+    "InstanceNorm",
+    "Internal",
+    "InvalidArgument",
+    "layer_norm",
+    "LayerNorm",
+    "lp_norm",
+    "LpNorm",
+    "Moments",
+    "NormalizeCall",
+    "NotFound",
+    "Options",
+    "OutOfRange",
+    "p_rms_norm",
+    "PermissionDenied",
+    "power_norm",
+    "PowerNorm",
+    "PRMSNorm",
+    "ResourceExhausted",
+    "Result",
+    "RetryOptions",
+    "rms_norm",
+    "RMSNorm",
+    "scale_norm",
+    "ScaleNorm",
+    "Session",
+    "SessionInfo",
+    "SessionOptions",
+    "set_default_client",
+    "Spec",
+    "SpecOptions",
+    "StateResult",
+    "Step",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+]

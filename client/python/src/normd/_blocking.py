@@ -19,6 +19,8 @@ MESSAGE_BYTES_KEY = "normd-message-bytes"
 
 
 def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[str, str], ...]]:
+    if token is None and len(request) < LARGE_BYTES:
+        return None
     entries = []
     if token is not None:
         entries.append(("authorization", f"Bearer {token}"))
@@ -40,6 +42,7 @@ class BlockingTransport:
         self.target = target
         self._token = token
         self._credentials = credentials
+        self._extra = options
         self._options = _channel.channel_options(options)
         self._lock = threading.Lock()
         self._channels: Dict[bool, grpc.Channel] = {}
@@ -58,15 +61,14 @@ class BlockingTransport:
         return self._channels[large]
 
     def _method(self, path: str, large: bool) -> Any:
-        found = self._methods.get((path, large))
-        if found is None:
-            with self._lock:
-                # No serialisers: messages are bytes already (see _wire.py).
-                found = self._methods[path, large] = self._channel(large).unary_unary(path)
-        return found
+        with self._lock:
+            # No serialisers: messages are bytes already (see _wire.py).
+            made = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
+        return made
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
-        call = self._method(method, len(request) >= LARGE_BYTES)
+        large = len(request) >= LARGE_BYTES
+        call = self._methods.get((method, large)) or self._method(method, large)
         try:
             reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._token))
             return reply
@@ -77,7 +79,7 @@ class BlockingTransport:
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         with self._lock:
-            call = self._channel(True).stream_stream(method)(
+            call = self._channel(True).stream_stream(method, None, None)(
                 iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
             )
         try:
@@ -86,13 +88,25 @@ class BlockingTransport:
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         finally:
-            call.cancel()
+            call.cancel()  # type: ignore[no-untyped-call]
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
+
+    def sibling(self, target: str) -> "BlockingTransport":
+        return BlockingTransport(target, None, self._token, self._extra)
+
+    def close_soon(self) -> None:
+        self.close()
+
+    def separate(self) -> None:
+        """In a forked child: channels of the parent are neither used nor destroyed here."""
+        self._lock = threading.Lock()
+        self._inherited = (self._channels, self._methods)
+        self._channels, self._methods = {}, {}
 
     def close(self) -> None:
         with self._lock:

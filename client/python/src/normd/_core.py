@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 import time
 from typing import (
     Any,
     AsyncIterator,
+    Awaitable,
     Callable,
+    Container,
     Coroutine,
     Dict,
     Iterable,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
+    Tuple,
     Type,
     TypeVar,
 )
@@ -29,15 +34,28 @@ from typing import (
 import numpy as np
 from google.rpc import status_pb2
 
-from normd import _arrays, _wire
+from normd import _arrays, _chunks, _wire
 from normd._proto import normalizer_pb2, tensor_pb2
-from normd._request import LIKE_X, NormalizeCall, Place, Result, Target
+from normd._channel import is_loopback, unix_path
+from normd._request import LIKE_X, NormalizeCall, Result, Target
 from normd._retry import RetryBudget, RetryOptions, next_wait
-from normd.errors import Error, Internal, InvalidArgument, from_status
+from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
+from normd._templates import Template, Templates
+from normd.errors import (
+    DataLoss,
+    Error,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+    from_status,
+)
 
 
 
 NORMALIZER = "/normd.v1.Normalizer/"
+NORMALIZE = NORMALIZER + "Normalize"
 SESSIONS = "/normd.v1.Sessions/"
 
 # Requests of at least this size use the connection for large messages, and say how large they are.
@@ -45,7 +63,13 @@ LARGE_BYTES = 256 << 10
 # Requests up to this size are sent without asking for the server's limit: gRPC's own default, few servers set less.
 UNASKED_BYTES = 4 << 20
 
+# Larger arrays are normalised some rows at a time, where rows are independent: a piece neither needs a large region nor
+# blocks a connection for long.
+PIECES_BYTES = 64 << 20
+PIECE_BYTES = 16 << 20
+
 T = TypeVar("T")
+MakeCall = Callable[[Any, Tuple[Any, ...], Any, Mapping[str, Any]], NormalizeCall]
 
 
 class Transport(Protocol):
@@ -63,6 +87,12 @@ class Transport(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Runs what blocks."""
+
+    def sibling(self, target: str) -> "Transport":
+        """The same kind of transport to another target, which is on this host."""
+
+    def close_soon(self) -> None:
+        """Closes it, without waiting."""
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -109,11 +139,31 @@ def from_tensor(message: tensor_pb2.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return words.copy()
 
 
+class Local(NamedTuple):
+    """A way to a server on this host, and the memory shared with it."""
+
+    sharing: Sharing
+    transport: Transport
+
+
 class Core:
     """Calls to one server. Safe from any thread, or for any task of one event loop, as its transport is."""
 
-    def __init__(self, transport: Transport, deadline: float, retry: RetryOptions) -> None:
+    def __init__(self, transport: Transport, deadline: float, retry: RetryOptions, shared_memory: str) -> None:
+        if shared_memory not in ("auto", "on", "off"):
+            raise InvalidArgument(
+                f"shared_memory is {shared_memory!r}; auto, on and off are possible",
+                field="shared_memory",
+                value=str(shared_memory),
+                limit="auto, on, off",
+            )
         self.transport = transport
+        self.shared_memory = shared_memory
+        self._lock = threading.Lock()
+        self._local: Optional[Local] = None
+        self._is_remote = False  # True: the server shares no memory with this process
+        self._has_arrays = False  # True once the caller may have arrays in shared memory
+        self._templates = Templates()
         self.deadline = deadline
         self.retry = retry
         self.budget = RetryBudget(retry)
@@ -121,11 +171,14 @@ class Core:
 
     async def call(self, method: str, request: bytes, safe: bool, timeout: Optional[float] = None) -> bytes:
         """The reply's bytes, after retries if `safe`."""
+        return await self._retry(lambda left: self.transport.unary(method, request, left), safe, timeout)
+
+    async def _retry(self, send: Callable[[float], Awaitable[T]], safe: bool, timeout: Optional[float]) -> T:
         end = time.monotonic() + (self.deadline if timeout is None else timeout)
         attempt = 1
         while True:
             try:
-                reply = await self.transport.unary(method, request, end - time.monotonic())
+                reply = await send(end - time.monotonic())
             except Error as error:
                 if not safe:
                     raise
@@ -155,10 +208,193 @@ class Core:
         """Asked for once."""
         return (self._describe or await self.describe()).limits
 
+    async def operate(
+        self, make: MakeCall, x: Any, parameters: Tuple[Any, ...], attributes: Any, options: Mapping[str, Any]
+    ) -> Any:
+        """y of an operator: make(x, parameters, attributes, options) is its call."""
+        key = None if options else Templates.key(make, x, parameters, attributes)
+        template = None if key is None else self._templates.get(key)
+        if template is not None and self._is_sent(x.nbytes):
+            try:
+                data = await self.transport.unary(NORMALIZE, template.encode(x, parameters), self.deadline)
+            except (Unavailable, ResourceExhausted):
+                pass  # the long way sends it again, as often as is allowed
+            else:
+                y = template.decode(data)
+                if y is not None:
+                    return y
+        call = make(x, parameters, attributes, options)
+        result = await self.normalize(call)
+        if key is not None and self._is_sent(x.nbytes):
+            if template is None:
+                template = Template(call, x, parameters)
+                self._templates.add(key, template)
+            template.learn(result.reply)
+        return result.y
+
+    def _is_sent(self, size: int) -> bool:
+        """True if a tensor of this size goes in one message, whatever the server's limits are."""
+        if self._has_arrays:
+            return False
+        return size < SHARED_BYTES or (size < UNASKED_BYTES // 2 and (self._is_remote or self.shared_memory == "off"))
+
     async def normalize(self, call: NormalizeCall) -> Result:
+        """The call by the way that suits its size and the server: see _sharing.py and _chunks.py."""
+        if call.x.size > PIECES_BYTES and _chunks.can_be_cut(call) and not self._is_in_shared_memory(call):
+            return await self._normalize_in_pieces(call, PIECE_BYTES)
+        return await self._normalize_whole(call)
+
+    def _is_in_shared_memory(self, call: NormalizeCall) -> bool:
+        return self._local is not None and self._local.sharing.has(call.x)
+
+    async def _normalize_in_pieces(self, call: NormalizeCall, piece_bytes: int) -> Result:
+        _chunks.prepare_destinations(call)
+        total = call.x.shape[0]
+        rows = _chunks.rows_per_piece(call, piece_bytes)
+        for start in range(0, total, rows):
+            result = await self._normalize_whole(_chunks.cut(call, start, min(start + rows, total)))
+            if call.progress is not None:
+                call.progress(min(start + rows, total), total)
+        return Result(call, result.reply, dict(call.returned), None)
+
+    async def _normalize_whole(self, call: NormalizeCall) -> Result:
+        if call.x.size >= SHARED_BYTES or self._has_arrays:
+            result = await self._normalize_shared(call)
+            if result is not None:
+                return result
+        size = _chunks.message_bytes(call)
+        if size > UNASKED_BYTES:
+            limits = await self.limits()
+            if size > limits.max_message_bytes > 0:
+                if _chunks.can_be_cut(call) and call.x.shape[0] > 1:
+                    return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes))
+                return await self._normalize_in_chunks(call, limits)
         request = _wire.join(call.encode())
-        data = await self.call(NORMALIZER + "Normalize", request, call.safe, call.timeout)
+        data = await self.call(NORMALIZE, request, call.safe, call.timeout)
         return make_result(call, _wire.read_reply(data))
+
+    async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits) -> Result:
+        """One call on a stream of its own."""
+        size = _chunks.chunk_bytes(limits)
+
+        async def attempt(timeout: float) -> Result:
+            joiner = _chunks.Joiner(call)
+            requests = _chunks.messages(call, size)
+            async for message in self.transport.stream(NORMALIZER + "NormalizeStream", requests, timeout):
+                joiner.take(message)
+            if not joiner.complete or joiner.reply is None:
+                raise DataLoss("reply in chunks: the stream ended before the last one")
+            return make_result(call, joiner.reply, joiner.outputs, LIKE_X)
+
+        return await self._retry(attempt, call.safe, call.timeout)
+
+    async def _normalize_shared(self, call: NormalizeCall) -> Optional[Result]:
+        """The call with its tensors in shared memory; None if they are to be sent."""
+        local = await self.local()
+        if local is None:
+            return None
+        shared = await self.transport.run(lambda: local.sharing.begin(call))
+        if shared is None:
+            return None
+        request = _wire.join(call.encode(shared.place))
+        timeout = self.deadline if call.timeout is None else call.timeout
+        try:
+            data = await local.transport.unary(NORMALIZE, request, timeout)
+        except BaseException as error:
+            shared.note(error)
+            if not isinstance(error, Error) or not self._may_be_sent(call, shared, local, error):
+                raise
+            return None
+        finally:
+            local.sharing.end(shared)
+        self.budget.note_success()
+        return make_result(call, _wire.read_reply(data), shared.outputs, shared.kept)
+
+    def _may_be_sent(self, call: NormalizeCall, shared: SharedCall, local: Local, error: Error) -> bool:
+        """After a failure: whether the tensors may be sent instead. x may be gone where y replaces it."""
+        if shared.is_to_be_sent(error):
+            return True
+        if isinstance(error, Unavailable) and local.transport is not self.transport:
+            self._forget(local)
+        has_room_later = isinstance(error, ResourceExhausted) and error.retry_after is not None
+        return (isinstance(error, Unavailable) or has_room_later) and call.safe and not shared.in_place
+
+    async def local(self) -> Optional[Local]:
+        """The way to the server that shares memory; None if it is on another host, or does not share."""
+        if self.shared_memory == "off" or self._is_remote or not is_supported():
+            return None
+        if self._local is None:
+            found = await self._find_local()
+            with self._lock:
+                if self._local is None:
+                    self._local = found
+                elif found is not None and found.transport is not self.transport:
+                    found.transport.close_soon()
+        return self._local
+
+    async def _find_local(self) -> Optional[Local]:
+        target = self.transport.target
+        path = unix_path(target)
+        if path:
+            return Local(Sharing(path), self.transport)
+        if is_loopback(target):
+            # A server that is reached over TCP says where its Unix socket is. The same process must answer there.
+            described = await self.describe()
+            if described.unix_socket and described.server_uid:
+                transport = self.transport.sibling(f"unix:{described.unix_socket}")
+                if await self._has_uid(transport, described.server_uid):
+                    return Local(Sharing(described.unix_socket), transport)
+                transport.close_soon()
+        self._is_remote = True
+        return None
+
+    async def _has_uid(self, transport: Transport, uid: str) -> bool:
+        try:
+            reply = await transport.unary(NORMALIZER + "Describe", b"", self.deadline)
+        except Error:
+            return False
+        return normalizer_pb2.DescribeResponse.FromString(reply).server_uid == uid
+
+    def _forget(self, local: Local) -> None:
+        with self._lock:
+            if self._local is local:
+                self._local = None
+        local.sharing.close()
+        local.transport.close_soon()
+
+    async def empty(self, shape: Tuple[int, ...], dtype: int) -> np.ndarray[Any, np.dtype[Any]]:
+        """Words in shared memory; ordinary ones where there is none, unless it must be."""
+        words = _arrays.WORDS[dtype]
+        local = await self.local()
+        if local is not None:
+            self._has_arrays = True
+            try:
+                return await self.transport.run(lambda: local.sharing.empty(shape, words))
+            except Error:
+                if self.shared_memory == "on":
+                    raise
+        elif self.shared_memory == "on":
+            raise FailedPrecondition(
+                f"shared memory: {self.transport.target} is not a server on this host that shares memory",
+                field="shared_memory",
+                value="on",
+                limit="a server of this host, with a Unix socket",
+            )
+        return np.empty(shape, words)
+
+    def close(self) -> None:
+        """Gives up the regions. Arrays in them stay as they are."""
+        local = self._local
+        if local is not None:
+            self._forget(local)
+
+    def separate(self) -> None:
+        """In a forked child: see Sharing.separate."""
+        self._lock = threading.Lock()
+        local, self._local = self._local, None
+        if local is not None:
+            local.sharing.separate()
+            self._inherited = local  # gRPC's objects of the parent are neither used nor destroyed here
 
     async def batch(self, calls: Sequence[NormalizeCall], timeout: Optional[float]) -> List[Any]:
         """A Result or an Error for each call."""
@@ -195,16 +431,23 @@ def make_result(
     call: NormalizeCall,
     reply: _wire.Reply,
     elsewhere: Mapping[int, np.ndarray[Any, np.dtype[Any]]] = {},
+    kept: Container[int] = (),
 ) -> Result:
-    """The result of a reply; `elsewhere` has the outputs that came outside of its bytes."""
+    """The result of a reply.
+
+    `elsewhere` has the outputs that came outside of its bytes. Those in `kept` are the caller's from now on, the others
+    are copied.
+    """
     arrays: Dict[int, Any] = {}
     for output in reply.outputs:
         words = elsewhere.get(output.kind)
         if words is None:
             words = _arrays.take_output(reply.data, output.offset, output.dtype, output.shape)
+        elif output.kind not in call.destinations and output.kind not in kept:
+            words = words.copy()
         if output.kind in call.destinations:
             if words is not call.destinations[output.kind]:
-                np.copyto(call.destinations[output.kind].view(words.dtype), words)
+                np.copyto(call.destinations[output.kind], words)
             arrays[output.kind] = call.returned[output.kind]
         elif output.kind in LIKE_X or output.dtype == call.x.dtype:
             arrays[output.kind] = call.x.restore(words)

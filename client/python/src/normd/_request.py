@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 import numpy as np
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
 Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
 LIKE_X = (Y, H)  # outputs with the dtype and shape of x
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
+
+    client_id: str
+    sequence: int
 
 
 class CallOptions(TypedDict, total=False):
@@ -52,6 +60,44 @@ class CallOptions(TypedDict, total=False):
     timeout: float
 
 
+class ResultOptions(CallOptions, total=False):
+    """Keywords of calls that return a Result.
+
+    outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent.
+    validate_only: checks everything, computes nothing.
+    want_timings: fills Result.timings.
+    """
+
+    outputs: Union[str, Sequence[str]]
+    validate_only: bool
+    want_timings: bool
+
+
+class SpecOptions(ResultOptions, total=False):
+    """Keywords of `Client.normalize`.
+
+    running_mean, running_var: [C], for BatchNorm inference; phi as running_var for PowerNorm inference.
+    training: BatchNorm and PowerNorm: the statistics of x are used.
+    """
+
+    running_mean: Any
+    running_var: Any
+    training: bool
+
+
+class SessionOptions(ResultOptions, total=False):
+    """Keywords of `Session.normalize`.
+
+    step: an id of the caller's for this training step; by default the session's object numbers its steps.
+    expected_version: Aborted if the session has another version.
+    max_staleness: seconds; inference may use a version that is up to so old.
+    """
+
+    step: Optional[Step]
+    expected_version: Optional[int]
+    max_staleness: Optional[float]
+
+
 class Options(CallOptions, total=False):
     """Keywords of every operator: those of a call, and the attributes that torch.nn.functional does not have.
 
@@ -72,14 +118,6 @@ def split_options(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str,
     """The attributes of the spec, and the options of the call."""
     of_spec = {name: options[name] for name in SPEC_OPTIONS if name in options}
     return of_spec, {name: value for name, value in options.items() if name not in SPEC_OPTIONS}
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
-
-    client_id: str
-    sequence: int
 
 
 @functools.lru_cache(maxsize=256)
@@ -169,6 +207,8 @@ class NormalizeCall:
     validate_only: bool = False
     want_timings: bool = False
     timeout: Optional[float] = None
+    # Called with the rows that are done and their number, where a call is made in pieces.
+    progress: Optional[Callable[[int, int], None]] = None
     # The caller's arrays that outputs are written into, and what the caller gets for them.
     destinations: Dict[int, np.ndarray[Any, np.dtype[Any]]] = dataclasses.field(default_factory=dict)
     returned: Dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -356,7 +396,7 @@ class Result:
     """
 
     def __init__(self, call: NormalizeCall, reply: _wire.Reply, arrays: Dict[int, Any], moments: Any) -> None:
-        self._call, self._reply, self._arrays = call, reply, arrays
+        self._call, self.reply, self._arrays = call, reply, arrays
         self.moments: Optional[Moments] = moments
 
     @property
@@ -380,18 +420,18 @@ class Result:
 
     @property
     def applied(self) -> Applied:
-        applied: Applied = to_dataclass(Applied, self._reply.read_applied())
+        applied: Applied = to_dataclass(Applied, self.reply.read_applied())
         return applied
 
     @property
     def state(self) -> Optional[StateResult]:
-        state = self._reply.read_state()
+        state = self.reply.read_state()
         return None if state is None else to_dataclass(StateResult, state)
 
     @property
     def timings(self) -> normalizer_pb2.Timings:
         """Nanoseconds on the server by phase; zeros unless want_timings was given."""
-        return self._reply.read_timings()
+        return self.reply.read_timings()
 
     def __repr__(self) -> str:
         applied = self.applied

@@ -123,7 +123,7 @@ def output_request(kind: int, where: Optional[SharedRange]) -> Piece:
 
 def join(pieces: Sequence[Piece]) -> bytes:
     """All of it in one string: the one copy of a tensor that this package makes on its way out."""
-    return b"".join([part for one in pieces for part in one.parts])
+    return b"".join(part for one in pieces for part in one.parts)  # type: ignore[misc]  # ndarray is a buffer
 
 
 # ---- Replies

@@ -11,16 +11,20 @@ subclasses of `normd.Error`, which name field, value and limit.
 
 from __future__ import annotations
 
+import os
+import weakref
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
+import numpy as np
 
 from normd import _calls, _channel
 from normd._arrays import A
 from normd._blocking import BlockingTransport
+from normd._files import Path, Progress, normalize_file
 from normd._core import Core, Moments, run
 from normd._proto import normalizer_pb2
-from normd._request import NormalizeCall, Options, Result, Target, make_call
+from normd._request import NormalizeCall, Options, Result, SpecOptions, Target
 from normd._retry import RetryOptions
 from normd._sessions import SessionInfo, SessionService
 from normd.errors import Error
@@ -42,14 +46,16 @@ class Client:
         target: Optional[str] = None,
         *,
         deadline: float = 30.0,
+        shared_memory: str = "auto",
         token: Optional[str] = None,
         credentials: Optional[grpc.ChannelCredentials] = None,
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
     ) -> None:
         self._transport = BlockingTransport(_channel.resolve_target(target), credentials, token, options)
-        self._core = Core(self._transport, deadline, retry)
+        self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
+        _separate_after_fork(self)
 
     @property
     def target(self) -> str:
@@ -63,7 +69,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. Calls after it raise `Unavailable`."""
+        """Closes the connections and gives up shared memory; arrays in it stay. Calls after it raise `Unavailable`."""
+        self._core.close()
         self._transport.close()
 
     def __repr__(self) -> str:
@@ -85,7 +92,7 @@ class Client:
         x: [*, *normalized_shape]; weight, bias: normalized_shape. `Options` has the other keywords.
         InvalidArgument where shapes or dtypes do not fit.
         """
-        return self._y(_calls.layer_norm(x, normalized_shape, weight, bias, eps, options))
+        return run(self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options))
 
     def rms_norm(
         self,
@@ -99,7 +106,7 @@ class Client:
 
         x: [*, *normalized_shape]; weight: normalized_shape. eps None: the machine epsilon of x's dtype, as in torch.
         """
-        return self._y(_calls.rms_norm(x, normalized_shape, weight, eps, options))
+        return run(self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options))
 
     def group_norm(
         self,
@@ -116,7 +123,7 @@ class Client:
 
         x: [N, C, *] (layout="channels_last": [N, *, C]); weight, bias: [C].
         """
-        return self._y(_calls.group_norm(x, num_groups, weight, bias, eps, layout, options))
+        return run(self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options))
 
     def instance_norm(
         self,
@@ -138,11 +145,8 @@ class Client:
         of x. Running statistics that move with x are kept by a session: InvalidArgument where they are given together
         with use_input_stats=True, and `momentum` has no effect.
         """
-        return self._y(
-            _calls.instance_norm(
-                x, running_mean, running_var, weight, bias, use_input_stats, eps, layout, options
-            )
-        )
+        parameters = (weight, bias, running_mean, running_var)
+        return run(self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options))
 
     def batch_norm(
         self,
@@ -165,12 +169,10 @@ class Client:
         running_var, where given, in place, as torch does: (1 - momentum) * old + momentum * new, the variance unbiased.
         A `session` keeps them on the server instead, where every step counts once.
         """
-        return self._batch_norm(
-            _calls.batch_norm(x, running_mean, running_var, weight, bias, training, eps, layout, options),
-            running_mean if training else None,
-            running_var if training else None,
-            momentum,
-        )
+        parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
+        if training:
+            return run(_calls.batch_norm_step(self._core, x, parameters, attributes, momentum, options))
+        return run(self._core.operate(_calls.batch_norm, x, parameters, attributes, options))
 
     def p_rms_norm(
         self,
@@ -187,13 +189,13 @@ class Client:
 
         x: [*, d]; weight, bias: [d]. Either p in (0, 1], for k = p * d rounded up, or k itself.
         """
-        return self._y(_calls.p_rms_norm(x, p, weight, bias, eps, k, options))
+        return run(self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options))
 
     def scale_norm(
         self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
     ) -> A:
         """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm; weight and bias: one number each."""
-        return self._y(_calls.scale_norm(x, weight, bias, eps, options))
+        return run(self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options))
 
     def lp_norm(
         self, x: A, p: float = 2.0, dim: Union[int, Sequence[int], None] = 1, eps: float = 1e-12, **options: Unpack[Options]
@@ -202,7 +204,7 @@ class Client:
 
         p: from 1 on; math.inf divides by the largest |x|.
         """
-        return self._y(_calls.lp_norm(x, p, dim, eps, options))
+        return run(self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options))
 
     def power_norm(
         self,
@@ -220,26 +222,19 @@ class Client:
 
         Inference divides by running_phi (phi of a session); training=True is the first step of a new state.
         """
-        return self._y(_calls.power_norm(x, running_phi, weight, bias, training, eps, num_groups, options))
-
-    def _y(self, call: NormalizeCall) -> Any:
-        return run(self._core.normalize(call)).y
-
-    def _batch_norm(self, call: NormalizeCall, mean: Any, var: Any, momentum: float) -> Any:
-        return run(_calls.batch_norm_step(self._core, call, mean, var, momentum))
+        return run(self._core.operate(_calls.power_norm, x, (weight, bias, None, running_phi), (training, eps, num_groups), options))
 
     # ---- Any spec, batches, moments
 
-    def normalize(self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Any) -> Result:
-        """Normalises x as `spec` says, and returns all that was asked for.
-
-        outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent. running_mean, running_var, training: for
-        BatchNorm and PowerNorm. validate_only: computes nothing. want_timings: fills Result.timings. CallOptions has
-        the other keywords.
-        """
+    def normalize(
+        self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Unpack[SpecOptions]
+    ) -> Result:
+        """Normalises x as `spec` says, and returns all that was asked for: `SpecOptions` has the keywords."""
         return run(self._core.normalize(_calls.normalize(spec, x, weight, bias, **options)))
 
-    def prepare(self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Any) -> NormalizeCall:
+    def prepare(
+        self, spec: Spec, x: Any, weight: Any = None, bias: Any = None, **options: Unpack[SpecOptions]
+    ) -> NormalizeCall:
         """A call for `batch`: the arguments of `normalize`."""
         return _calls.normalize(spec, x, weight, bias, **options)
 
@@ -255,9 +250,43 @@ class Client:
         """Count, mean and M2 of the statistics groups of x."""
         return run(self._core.moments(Target(spec), x, mask, timeout))
 
+    def normalize_file(
+        self,
+        source: Path,
+        target: Path,
+        spec: Spec,
+        weight: Any = None,
+        bias: Any = None,
+        *,
+        progress: Progress = False,
+        **options: Unpack[SpecOptions],
+    ) -> Result:
+        """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
+
+        Methods whose rows (axis 0) are independent go a few rows at a time, and so take files of any size; others up to
+        the server's max_tensor_bytes. progress: True shows a bar (of tqdm, where that is installed); a function is
+        called with the rows that are done and their number. `target` appears when it is whole. Options of `normalize`.
+        """
+        return run(normalize_file(self._core, source, target, spec, weight, bias, progress, options))
+
     def describe(self) -> normalizer_pb2.DescribeResponse:
         """The methods, devices, limits and numerics of the server."""
         return run(self._core.describe())
+
+    # ---- Shared memory
+
+    def empty(self, shape: Shape, dtype: Any = "float32") -> np.ndarray[Any, np.dtype[Any]]:
+        """An array in memory that the server shares, with whatever values are there: calls neither send nor copy it.
+
+        dtype: float32, float16, float64 or bfloat16 (ml_dtypes). The results of calls with such an x are such arrays,
+        too. Where memory cannot be shared the array is an ordinary one (shared_memory="on": FailedPrecondition). For
+        torch: torch.from_numpy(client.empty(shape)). While a call uses an array, leave it alone.
+        """
+        return run(_calls.empty(self._core, shape, dtype))
+
+    def shared_array(self, x: Any) -> np.ndarray[Any, np.dtype[Any]]:
+        """A copy of x in memory that the server shares: see `empty`."""
+        return run(_calls.shared_array(self._core, x))
 
     # ---- Sessions
 
@@ -279,7 +308,7 @@ class Client:
         client_id names this trainer in the ids of its training steps; by default it is random, and new for each call.
         """
         opened = run(self._sessions.open(name, spec, weight=weight, bias=bias, labels=labels, ttl=ttl))
-        return Session(self, self._sessions, opened, client_id)
+        return Session(self.target, self._sessions, opened, client_id)
 
     def sessions(self, filter: str = "") -> Iterator[SessionInfo]:
         """The sessions of the server in the order of their names; filter: 'key=value AND key=value' on labels."""
@@ -291,10 +320,25 @@ class Client:
                 return
 
 
+def _separate_after_fork(client: Client) -> None:
+    """A forked child of this process gets connections of its own, and memory that it does not share."""
+    reference = weakref.ref(client)
+
+    def separate() -> None:
+        found = reference()
+        if found is not None:
+            found._transport.separate()
+            found._core.separate()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=separate)
+
+
 def connect(
     target: Optional[str] = None,
     *,
     deadline: float = 30.0,
+    shared_memory: str = "auto",
     token: Optional[str] = None,
     credentials: Optional[grpc.ChannelCredentials] = None,
     options: Sequence[Tuple[str, Any]] = (),
@@ -305,6 +349,9 @@ def connect(
     target: "host:port", "unix:/path" or "/path". None: $NORMD_SERVER, else the local Unix socket of this user's server
         ($XDG_RUNTIME_DIR/normd.sock or /tmp/normd-<uid>/normd.sock) if one answers there, else 127.0.0.1:8001.
     deadline: seconds for each call, its retries included.
+    shared_memory: "auto" passes large tensors through memory shared with a server on this host: one that is called by
+        its Unix socket, or one on the loopback interface that says where its socket is. "off" sends all tensors; "on"
+        is "auto", but `Client.empty` raises where memory cannot be shared.
     token, credentials: a bearer token, and TLS as grpc.ssl_channel_credentials() makes it, for a proxy in front of
         normd: normd itself has neither yet. Do not send a token without TLS over a network.
     options: further options of the gRPC channel.
@@ -312,4 +359,12 @@ def connect(
 
     Connecting is left to the first call, so a server that is not there shows then (Unavailable).
     """
-    return Client(target, deadline=deadline, token=token, credentials=credentials, options=options, retry=retry)
+    return Client(
+        target,
+        deadline=deadline,
+        shared_memory=shared_memory,
+        token=token,
+        credentials=credentials,
+        options=options,
+        retry=retry,
+    )

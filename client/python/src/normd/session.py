@@ -13,34 +13,27 @@ Training moves running statistics; there is no backward pass.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from normd._arrays import A
 from normd._core import Moments, run
-from normd._request import CallOptions, Result, StateResult, Step, Target, make_call
+from normd._request import CallOptions, NormalizeCall, Result, SessionOptions, StateResult, Step, Target, make_call
 from normd._sessions import Array, SessionInfo, SessionService, Trainer, resource_name, state_dict
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from normd.client import Client
+    from typing_extensions import Self, Unpack
 
 
-class Session:
-    """One session of a server. Safe from any thread; training steps of one object go one after another.
-
-    Each training step has an id, so that it is sent again after a lost reply and counts once.
-    """
+class SessionBase:
+    """What the blocking and the asyncio Session share."""
 
     def __init__(
-        self, client: "Client", service: SessionService, info: SessionInfo, client_id: Optional[str] = None
+        self, target: str, service: SessionService, info: SessionInfo, client_id: Optional[str] = None
     ) -> None:
-        self._client = client
+        self._target = target
         self._service = service
         self._info = info
         self._trainer = Trainer(client_id)
-        # The server takes the steps of one client in the order of their numbers.
-        self._order = threading.Lock()
         #: True after train(): calls are training steps. A new object is in training, as a module of torch is.
         self.training = True
         #: What the latest training step or commit of this object did; None before.
@@ -57,16 +50,36 @@ class Session:
         return self._trainer.client_id
 
     def __repr__(self) -> str:
-        return f"<normd.Session {self.name}: {self._info.method} at {self._client.target}>"
+        return f"<{type(self).__module__}.Session {self.name}: {self._info.method} at {self._target}>"
 
-    def train(self, mode: bool = True) -> "Session":
+    def train(self, mode: bool = True) -> Self:
         """Makes later calls training steps (mode False: inference). Returns the session."""
         self.training = mode
         return self
 
-    def eval(self) -> "Session":
+    def eval(self) -> Self:
         """Makes later calls inference, from the running statistics. Returns the session."""
         return self.train(False)
+
+    def _make_call(self, x: Any, options: Mapping[str, Any]) -> NormalizeCall:
+        return make_call(self._as_target(), x, training=self.training, **options)
+
+    def _as_target(self) -> Target:
+        return Target(session=resource_name(self.name))
+
+
+class Session(SessionBase):
+    """One session of a server. Safe from any thread; training steps of one object go one after another.
+
+    Each training step has an id, so that it is sent again after a lost reply and counts once.
+    """
+
+    def __init__(
+        self, target: str, service: SessionService, info: SessionInfo, client_id: Optional[str] = None
+    ) -> None:
+        super().__init__(target, service, info, client_id)
+        # The server takes the steps of one client in the order of their numbers.
+        self._order = threading.Lock()
 
     def __call__(self, x: A, **options: Unpack[CallOptions]) -> A:
         """y of x, [N, C, *] for a session with channels first.
@@ -77,38 +90,14 @@ class Session:
         y: A = self.normalize(x, **options).y
         return y
 
-    def normalize(
-        self,
-        x: Any,
-        *,
-        outputs: Union[str, Sequence[str]] = ("y",),
-        step: Optional[Step] = None,
-        expected_version: Optional[int] = None,
-        max_staleness: Optional[float] = None,
-        validate_only: bool = False,
-        **options: Any,
-    ) -> Result:
-        """As a call of the session, with all that was asked for: `Result.state` says what became of the session.
-
-        step: an id of the caller's for this training step. expected_version: Aborted if the session has another.
-        max_staleness: seconds; inference may use a version that is up to so old. `Client.normalize` has the rest.
-        """
-        target = Target(session=resource_name(self.name))
-        call = make_call(
-            target,
-            x,
-            training=self.training,
-            outputs=outputs,
-            expected_version=expected_version,
-            max_staleness=max_staleness,
-            validate_only=validate_only,
-            **options,
-        )
+    def normalize(self, x: Any, **options: Unpack[SessionOptions]) -> Result:
+        """A call of the session with all that was asked for: `Result.state` says what became of the session."""
+        call = self._make_call(x, options)
         core = self._service.core
-        if not self.training or validate_only:
+        if call.safe:  # inference, or a step that has an id already
             return run(core.normalize(call))
         with self._order:
-            call.step = step or self._trainer.next()
+            call.step = self._trainer.next()
             result = run(core.normalize(call))
             self.last_state = result.state
         return result
@@ -117,8 +106,7 @@ class Session:
 
     def moments(self, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
         """Count, mean and M2 of each channel of x, for `commit`. Nothing is applied."""
-        target = Target(session=resource_name(self.name))
-        return run(self._service.core.moments(target, x, mask, timeout))
+        return run(self._service.core.moments(self._as_target(), x, mask, timeout))
 
     def commit(
         self,
@@ -203,7 +191,7 @@ class Session:
 
     def fork(self, name: str) -> "Session":
         """A new session with the spec, parameters, labels and state of this one, at version 0."""
-        return Session(self._client, self._service, run(self._service.fork(self.name, name)))
+        return Session(self._target, self._service, run(self._service.fork(self.name, name)))
 
     def delete(self) -> None:
         """Deletes the session on the server."""

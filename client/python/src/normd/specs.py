@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, Optional, Sequence, Tuple, Union
 
 from normd._proto import norm_pb2
 from normd.errors import InvalidArgument
@@ -40,7 +40,7 @@ def _layout(value: str) -> int:
 
 
 def _extents(shape: Shape) -> Tuple[int, ...]:
-    return (int(shape),) if not isinstance(shape, (tuple, list)) and not hasattr(shape, "__iter__") else tuple(shape)  # type: ignore[arg-type]
+    return tuple(shape) if isinstance(shape, Iterable) else (int(shape),)
 
 
 @dataclasses.dataclass(frozen=True)
