@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+os.environ["OMP_NUM_THREADS"] = "1"  # read by OpenMP and OpenBLAS when PyTorch is loaded; each process computes alone
+
 import digits_model
 import torch
 from normd_server import Server
@@ -32,7 +34,6 @@ LIMIT = 300.0  # seconds; no more than a guard against a hang
 
 def train_plain(dtype: torch.dtype):
     """The accuracy, the state_dict, and the number of steps."""
-    torch.set_num_threads(1)
     (images, labels), test = digits_model.data(dtype)
     model = digits_model.network(dtype)
     optimizer = digits_model.optimizer(model)
@@ -48,7 +49,7 @@ def train_plain(dtype: torch.dtype):
 def train_served(server: Server, folder: pathlib.Path, steps: int, dtype: torch.dtype):
     """Runs the workers and kills the server; returns what worker 0 wrote and the steps before and after each kill."""
     program = pathlib.Path(__file__).parent / "digits_worker.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     rest = [str(WORKERS), server.address, str(folder), str(dtype)[len("torch.") :]]
     workers = [
         subprocess.Popen([sys.executable, str(program), str(rank), *rest], env=environment) for rank in range(WORKERS)

@@ -35,7 +35,6 @@ def train(model, rank, workers, images, labels, reached) -> None:
 def main() -> None:
     rank, workers = int(sys.argv[1]), int(sys.argv[2])
     address, folder, dtype = sys.argv[3], pathlib.Path(sys.argv[4]), getattr(torch, sys.argv[5])
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=workers)
     (images, labels), test = digits_model.data(dtype)
     model = digits_model.network(dtype)

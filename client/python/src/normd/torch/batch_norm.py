@@ -47,6 +47,7 @@ class SessionBatchNorm(Served):
         "session": None,
         "process_group": None,
         "_opened": None,
+        "_opened_with": None,
         "_fetch_needed": False,
         "_store_needed": False,
         "_given": None,
@@ -55,6 +56,7 @@ class SessionBatchNorm(Served):
     session: Optional[str] = None
     process_group: Any = None
     _opened: Optional[Session] = None
+    _opened_with: Any = None
     # The session has moved since the buffers were read; the buffers have moved since the session was written.
     _fetch_needed = False
     _store_needed = False
@@ -133,8 +135,9 @@ class SessionBatchNorm(Served):
         """The session, with the buffers' values if they are newer."""
         assert self.session is not None
         client = functional.resolve(self.client)
-        if self._opened is None or self._opened._client is not client:
+        if self._opened is None or self._opened_with != (client, self.session):
             self._opened = self._create_or_open(client, self.session)
+            self._opened_with, self._given = (client, self.session), None
         if self._store_needed:
             self._opened.load_state_dict(self._values())
             self._store_needed, self._given = False, None
