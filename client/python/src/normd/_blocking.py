@@ -10,6 +10,7 @@ import grpc
 
 from normd import _channel
 from normd._core import LARGE_BYTES
+from normd._retry import CLOSED
 from normd.errors import Unavailable, from_rpc
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class BlockingTransport:
     def _channel(self, large: bool) -> grpc.Channel:
         """Call with the lock held."""
         if self._closed:
-            raise Unavailable(f"the client of {self.target} is closed")
+            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
             if self._credentials is None:
                 self._channels[large] = grpc.insecure_channel(self.target, self._options)
@@ -75,7 +76,7 @@ class BlockingTransport:
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         except ValueError as error:  # gRPC's word for a channel that was closed under the call
-            raise Unavailable(f"the client of {self.target} is closed: {error}") from None
+            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         with self._lock:

@@ -39,7 +39,7 @@ from normd._core import LARGE_BYTES, Core, Moments
 from normd._files import Path, Progress, normalize_file
 from normd._proto import normalizer_pb2
 from normd._request import CallOptions, NormalizeCall, Options, Result, SessionOptions, SpecOptions, StateResult, Step, Target
-from normd._retry import RetryOptions
+from normd._retry import CLOSED, RetryOptions
 from normd._sessions import SessionInfo, SessionService, state_dict
 from normd.errors import Error, Unavailable, from_rpc
 from normd.session import SessionBase
@@ -73,7 +73,7 @@ class AioTransport:
 
     def _channel(self, large: bool) -> grpc.aio.Channel:
         if self._closed:
-            raise Unavailable(f"the client of {self.target} is closed")
+            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
             if self._credentials is None:
                 self._channels[large] = grpc.aio.insecure_channel(self.target, self._options)
@@ -92,7 +92,7 @@ class AioTransport:
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         except grpc.aio.UsageError as error:  # the channel was closed under the call
-            raise Unavailable(f"the client of {self.target} is closed: {error}") from None
+            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         call = self._channel(True).stream_stream(method, None, None)(
