@@ -53,7 +53,7 @@ measure package install_package
 normd=$(realpath "$build/normd")
 export PYTHONDONTWRITEBYTECODE=1
 status=0
-measure tests env NORMD="$normd" "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/torch ||
+measure tests env NORMD_PROGRAM="$normd" "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/torch ||
   status=1
 measure sentences "$venv/bin/python" tests/e2e/real_models/sentence_embeddings.py "$normd" || status=1
 measure digits "$venv/bin/python" tests/e2e/real_models/digits.py "$normd" || status=1

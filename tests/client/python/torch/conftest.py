@@ -1,6 +1,6 @@
-"""The server that these tests ask: the program named by NORMD in the environment, started here.
+"""The server that these tests ask: the program named by NORMD_PROGRAM in the environment, started here.
 
-    NORMD=build/release/normd python -m pytest tests/client/python/torch
+    NORMD_PROGRAM=build/release/normd python -m pytest tests/client/python/torch
 """
 
 import os
@@ -18,9 +18,9 @@ import normd  # noqa: E402
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    program = os.environ.get("NORMD")
+    program = os.environ.get("NORMD_PROGRAM")
     if program is None:
-        pytest.exit("NORMD=... must name the program to test", returncode=2)
+        pytest.exit("NORMD_PROGRAM=... must name the program to test", returncode=2)
     with Server(os.path.abspath(program), str(tmp_path_factory.mktemp("normd"))) as started:
         yield started
 

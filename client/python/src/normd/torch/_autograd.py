@@ -46,6 +46,7 @@ def _call(function: Callable[..., T], *args: Any) -> T:
 # torch.compiler.disable would import the compiler here, two seconds for everybody; this imports it when it is called,
 # and then it is there already. PyTorch before 2.0 has no compiler.
 _call_uncompiled: Callable[..., Any] = getattr(torch, "_disable_dynamo", lambda function: function)(_call)
+_is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing")  # not among the names that torch.jit declares
 _compiler = getattr(torch, "compiler", None)
 _is_compiling: Callable[[], bool] = getattr(_compiler, "is_compiling", lambda: False)
 _is_exporting: Callable[[], bool] = getattr(_compiler, "is_exporting", lambda: False)
@@ -65,7 +66,7 @@ def _check(x: Tensor, weight: Operand, bias: Operand) -> None:
             f"normd.torch normalises tensors, not {type(x).__name__} (symbolic tracing cannot go through a call of a "
             "service: trace the model that normd.torch.restore returns it to)"
         )
-    if torch.jit.is_tracing() or _is_exporting():
+    if _is_tracing() or _is_exporting():
         raise RuntimeError(
             "torch.jit.trace and torch.export would record what the service answers now as a constant: use them after "
             "normd.torch.restore(model)"
@@ -96,8 +97,7 @@ class _Served(torch.autograd.Function):
                 None if one is None else one.detach().to(wide).requires_grad_(need) for one, need in zip(saved, needs)
             ]
             y = ctx.local(*inputs)
-        wanted = [one for one, need in zip(inputs, needs) if need]
+        wanted = [one for one, need in zip(inputs, needs) if need and one is not None]
         found = iter(torch.autograd.grad(y, wanted, dy.to(wide)))
-        # The copies above hide from autograd in which dtype the caller has each of them.
         grads = [next(found).to(one.dtype) if need else None for one, need in zip(saved, needs)]
         return (None, None, *grads)

@@ -156,10 +156,10 @@ class SessionBatchNorm(Served):
             self._store_needed = False
         except normd.AlreadyExists:
             self._fetch_needed = True
-        return client.session(name, spec)  # type: ignore[no-any-return]
+        return client.session(name, spec)
 
     def _values(self) -> Dict[str, Any]:
-        mean, var, count = (self._buffers[name] for name in _STATISTICS)  # type: ignore[attr-defined]
+        mean, var, count = (self._buffers[name] for name in _STATISTICS)
         return {
             "running_mean": mean.double().numpy(),
             "running_var": var.double().numpy(),
@@ -168,7 +168,7 @@ class SessionBatchNorm(Served):
 
     def _give_parameters(self, session: Session) -> None:
         """Gives the session weight and bias where they are not those that it was given last."""
-        now = [self.weight, self.bias]  # type: ignore[attr-defined]
+        now = [self.weight, self.bias]
         if self._given is not None and all(
             (old is None and new is None) or (old is not None and new is not None and torch.equal(old, new))
             for old, new in zip(self._given, now)
@@ -180,10 +180,10 @@ class SessionBatchNorm(Served):
 
     def fetch(self) -> None:
         """Copies the session's running statistics into the buffers; does nothing without a session."""
-        if self.session is None or not self.track_running_stats:  # type: ignore[attr-defined]
+        if self.session is None or not self.track_running_stats:
             return
         info = self._open().info()
-        buffers = self._buffers  # type: ignore[attr-defined]
+        buffers = self._buffers
         buffers["running_mean"].copy_(torch.from_numpy(info.running_mean))
         buffers["running_var"].copy_(torch.from_numpy(info.running_var))
         buffers["num_batches_tracked"].fill_(info.num_batches)

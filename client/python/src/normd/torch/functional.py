@@ -272,11 +272,10 @@ def merge(parts: Sequence[Moments]) -> Moments:
     """The moments of all parts together."""
     if len(parts) == 1:
         return parts[0]
-    count = sum(one.count for one in parts)
-    weights = [one.count / np.maximum(count, 1) for one in parts]
-    mean = sum(weight * one.mean for weight, one in zip(weights, parts))
-    m2 = sum(one.m2 + one.count * (one.mean - mean) ** 2 for one in parts)
-    return Moments(count, mean, m2)
+    counts, means, m2s = (np.stack(rows) for rows in zip(*((one.count, one.mean, one.m2) for one in parts)))
+    count = counts.sum(0)
+    mean = (counts * means).sum(0) / np.maximum(count, 1)
+    return Moments(count, mean, (m2s + counts * (means - mean) ** 2).sum(0))
 
 
 def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, weight: float) -> None:

@@ -34,6 +34,8 @@ class LayerNorm(Served, torch.nn.LayerNorm):
 class _RMSNorm(torch.nn.Module):
     """torch.nn.RMSNorm for PyTorch before 2.4, which has none."""
 
+    weight: Optional[torch.nn.Parameter]
+
     def __init__(
         self,
         normalized_shape: Shape,
