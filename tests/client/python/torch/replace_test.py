@@ -76,8 +76,23 @@ def test_every_norm_of_a_transformer_is_served_with_and_without_gradients(client
     assert torch.equal(model(x), expected) and counter.calls == 10
 
 
+def test_a_padded_batch_goes_through_an_encoder_as_dense_tensors(client):
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()  # nested tensors where rows are padded
+    x, padding = torch.randn(3, 7, 16), torch.zeros(3, 7, dtype=torch.bool)
+    padding[1, 5:] = True
+    with torch.no_grad():
+        expected = model(x, src_key_padding_mask=padding)
+        counter = Counter(client)
+        normd.torch.replace(model, counter)
+        assert_near(model(x, src_key_padding_mask=padding)[~padding], expected[~padding], 1e-5)
+        assert counter.calls == 4
+        normd.torch.restore(model)
+        assert torch.equal(model(x, src_key_padding_mask=padding), expected) and counter.calls == 4
+
+
 def test_a_resnet_trains_as_with_pytorch():
-    plain, model = resnet(), None
+    plain = resnet()
     model = copy.deepcopy(plain)
     names = normd.torch.replace(model)
     assert names == ["1", "3.bn1", "3.bn2", "4.bn1", "4.bn2"]
@@ -89,7 +104,8 @@ def test_a_resnet_trains_as_with_pytorch():
             torch.nn.functional.cross_entropy(one(x), labels).backward()
             optimizer.step()
     for (key, one), other in zip(model.state_dict().items(), plain.state_dict().values()):
-        assert_near(one, other, 1e-4), key
+        assert one.dtype == other.dtype, key
+        assert_near(one, other, 1e-4)
     x = torch.randn(2, 3, 8, 8)
     assert_near(model.eval()(x), plain.eval()(x), 1e-4)
     served = model(x)

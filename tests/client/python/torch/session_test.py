@@ -120,6 +120,22 @@ def test_load_state_dict_and_reset_set_the_session(client, name):
     assert_same_state(norm, plain)
 
 
+def test_a_state_dict_without_statistics_leaves_those_of_the_session(client, name):
+    norm = normd.torch.BatchNorm2d(3, session=name)
+    norm(batches(1)[0])
+    before = client.session(name).info()
+    norm.load_state_dict({"weight": torch.full((3,), 2.0)}, strict=False)
+    assert client.session(name).info().uid == before.uid and int(norm.num_batches_tracked) == 1
+    state = torch.nn.BatchNorm2d(3).state_dict()  # an OrderedDict that says its version
+    for key in ("weight", "bias", "running_var", "num_batches_tracked"):
+        del state[key]
+    state["running_mean"].fill_(5.0)
+    norm.load_state_dict(state, strict=False)
+    after = client.session(name).info()
+    assert after.running_mean.tolist() == [5.0] * 3 and after.num_batches == 1
+    assert_near(torch.from_numpy(after.running_var), torch.from_numpy(before.running_var), 1e-6)
+
+
 def test_a_copy_has_statistics_of_its_own_and_a_pickle_the_session(client, name):
     norm = normd.torch.BatchNorm2d(3, session=name)
     norm(batches(1)[0])

@@ -32,8 +32,8 @@ class SessionBatchNorm(Served):
         exists keeps its own, and must have the same eps, momentum and number of features (FailedPrecondition).
       - A forward in training computes y and the batch's moments, then commits the moments as one training step. The step
         has an id: it is sent again after a lost reply, and counts once. With a process_group the first process commits
-        the moments of all of them. A batch whose statistics hold NaN or Inf moves nothing (torch.nn's statistics would
-        hold NaN from then on).
+        the moments of all of them, and the others see the step when its forward has returned. A batch whose statistics
+        hold NaN or Inf moves nothing (torch.nn's statistics would hold NaN from then on).
       - A forward in eval uses the session's newest statistics, whoever trained them; weight and bias are given to the
         session when they have changed. Where x, weight or bias requires a gradient, the statistics are fetched instead.
       - running_mean, running_var, num_batches_tracked and state_dict() fetch the session's values if this module has
@@ -206,8 +206,14 @@ class SessionBatchNorm(Served):
         super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[misc]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        given = any(prefix + name in state_dict for name in _STATISTICS)
+        if given:
+            self._fetch_if_needed()  # what the state_dict does not have stays as it is now
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
-        self._replace_session()
+        if given:
+            self._replace_session()
+        else:
+            self._fetch_needed = self.session is not None  # torch.nn has set num_batches_tracked to 0, perhaps
 
     def reset_running_stats(self) -> None:
         super().reset_running_stats()  # type: ignore[misc]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, List
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -33,7 +34,7 @@ def train_batch_norm(
     merged = functional.merge(moments)
     if float(merged.count.max()) == 1:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(input.shape)}")
-    mean, var = torch.from_numpy(merged.mean), torch.from_numpy(merged.m2 / merged.count)
+    mean, var = torch.from_numpy(merged.mean), torch.from_numpy(merged.m2 / np.maximum(merged.count, 1))
     needs_grad = any(one is not None and one.requires_grad for one in (input, weight, bias))
     if not (torch.is_grad_enabled() and needs_grad):
         return functional.batch_norm(input, mean, var, weight, bias, False, 0.0, eps, client=client)

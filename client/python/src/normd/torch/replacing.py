@@ -29,10 +29,13 @@ _SERVED: Dict[Type[Module], Type[Any]] = {
 }
 _LOCAL = {served: local for local, served in _SERVED.items()}
 
-# TransformerEncoderLayer in eval computes everything in one function, its norms with it, if this attribute is true. It
-# is used for nothing else.
-_FAST_PATH = "activation_relu_or_gelu"
-_SAVED_FAST_PATH = "_normd_activation_relu_or_gelu"
+# In eval without gradients, a TransformerEncoderLayer computes everything in one function, its norms with it, and a
+# TransformerEncoder hands its layers nested tensors, if these attributes are true. They are used for nothing else.
+_FAST_PATHS = (
+    (torch.nn.TransformerEncoderLayer, "activation_relu_or_gelu"),
+    (torch.nn.TransformerEncoder, "use_nested_tensor"),
+)
+_SAVED = "_normd_saved_fast_path"
 
 
 def replace(
@@ -47,8 +50,8 @@ def replace(
     """Serves the norms of `model`, in place; returns their names, in the order of model.named_modules().
 
     Modules whose class is exactly LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d to 3d or BatchNorm1d to 3d of torch.nn
-    are served; subclasses are not, because their forward may differ. TransformerEncoderLayers of served norms leave
-    PyTorch's fast path, which would compute the norms itself.
+    are served; subclasses are not, because their forward may differ. TransformerEncoders of served norms leave PyTorch's
+    fast path, which would compute the norms itself.
 
     Args:
       client: the normd.Client that is called; None is the default one.
@@ -104,20 +107,27 @@ def restore(model: Module) -> List[str]:
         module.__class__ = _LOCAL[type(module)]
         restored.append(name)
     for module in model.modules():
-        if _SAVED_FAST_PATH in module.__dict__ and not _has_served_norm(module):
-            setattr(module, _FAST_PATH, module.__dict__.pop(_SAVED_FAST_PATH))
+        _take_fast_path(module)
     return restored
 
 
 def _leave_fast_path(module: Module) -> None:
-    encoder = isinstance(module, torch.nn.TransformerEncoderLayer)
-    if encoder and _SAVED_FAST_PATH not in module.__dict__ and _has_served_norm(module):
-        setattr(module, _SAVED_FAST_PATH, getattr(module, _FAST_PATH))
-        setattr(module, _FAST_PATH, 0)
+    for kind, attribute in _FAST_PATHS:
+        # PyTorch before 2.0 has no use_nested_tensor: there the encoder asks its first layer.
+        if isinstance(module, kind) and hasattr(module, attribute) and _has_served_norm(module):
+            if _SAVED not in module.__dict__:
+                setattr(module, _SAVED, getattr(module, attribute))
+                setattr(module, attribute, 0)
+
+
+def _take_fast_path(module: Module) -> None:
+    for kind, attribute in _FAST_PATHS:
+        if isinstance(module, kind) and _SAVED in module.__dict__ and not _has_served_norm(module):
+            setattr(module, attribute, module.__dict__.pop(_SAVED))
 
 
 def _has_served_norm(module: Module) -> bool:
-    return any(type(child) in _LOCAL for child in module.children())
+    return any(type(inside) in _LOCAL for inside in module.modules())
 
 
 def _session_names(names: List[str], sessions: Union[str, Callable[[str], str]]) -> Dict[str, str]:
