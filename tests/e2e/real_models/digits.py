@@ -76,7 +76,7 @@ def wait_for_step(folder: pathlib.Path, workers, step: int) -> int:
     deadline = time.monotonic() + LIMIT
     while True:
         try:
-            reached = int((folder / "step").read_text() or 0)
+            reached = int((folder / "step").read_text())
         except FileNotFoundError:
             reached = 0
         if reached >= step:

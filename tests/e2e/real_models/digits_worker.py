@@ -42,7 +42,8 @@ def main() -> None:
         norms = normd.torch.replace(model, client, sessions="digits", process_group=dist.group.WORLD)
         def reached(step):
             if rank == 0:
-                (folder / "step").write_text(str(step))
+                (folder / "step.new").write_text(str(step))
+                (folder / "step.new").replace(folder / "step")  # at once: whoever reads sees the old or the new number
 
         train(model, rank, workers, images, labels, reached)
         dist.barrier()
