@@ -2,7 +2,8 @@
 
 Plain PyTorch trains on full batches. Two worker processes train the same network, from the same weights and on the same
 batches, each on its half: the service computes the moments of each half and normalises it by both together, and every
-step is committed to the sessions once. Meanwhile the server is killed with SIGKILL and started again, several times.
+step is committed to the sessions once. Meanwhile the server is killed with SIGKILL and started again, several times,
+and the answers to some commits are lost, so that the commits are sent again.
 No step may be lost or counted twice, the running statistics must be those of plain PyTorch, and the accuracy on images
 that were not trained on must be within 0.5 points of plain PyTorch's. Once in float32, as people train; once in
 float64, where rounding does not grow to anything visible, so that the statistics must be equal to many digits.
@@ -106,10 +107,12 @@ def compare(dtype: torch.dtype) -> bool:
     print(f"digits, {dtype}: {steps} steps of {digits_model.BATCH} images, {WORKERS} workers, server killed after steps {kills}")
     for session in result["sessions"]:
         print(f"  session {session['name']:<12} version {session['version']}, {session['num_batches']} batches")
+    print(f"  commits that were sent again and were there already: {result['replayed']}")
     print(f"  accuracy on {digits_model.TEST_IMAGES} test images: plain {plain_accuracy:.2f} %, served {result['accuracy']:.2f} %")
     print(f"  running statistics: largest difference {drift:.1e} of a channel's deviation (at most {STATISTICS[dtype]:.0e})")
     print(f"  plain {plain_seconds:.1f} s, served {served_seconds:.1f} s with the restarts")
     ok = {
+        "some commits were sent again although they had been made": result["replayed"] > 0,
         "every step is in every session once": all(
             session["version"] == session["num_batches"] == steps for session in result["sessions"]
         )

@@ -19,6 +19,25 @@ import normd.torch
 PATIENT = normd.RetryOptions(max_attempts=60, max_backoff=0.5, budget_tokens=1000)
 
 
+# Every 20th answer to a commit is lost on the way, as when a connection breaks: the commit is made and sent again.
+LOST_EVERY = 20
+
+
+def lose_answers(client) -> None:
+    unary, commits = client._transport.unary, 0
+
+    async def lossy(method, request, timeout):
+        nonlocal commits
+        reply = await unary(method, request, timeout)
+        if method.endswith("/CommitMoments"):
+            commits += 1
+            if commits % LOST_EVERY == 0:
+                raise normd.Unavailable("the answer is lost")
+        return reply
+
+    client._transport.unary = lossy
+
+
 def train(model, rank, workers, images, labels, reached) -> None:
     """Calls reached(step) after each step."""
     parallel = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
@@ -39,9 +58,14 @@ def main() -> None:
     (images, labels), test = digits_model.data(dtype)
     model = digits_model.network(dtype)
     with normd.connect(address, deadline=120, retry=PATIENT) as client:
+        lose_answers(client)
         norms = normd.torch.replace(model, client, sessions="digits", process_group=dist.group.WORLD)
+        replayed = 0
+
         def reached(step):
+            nonlocal replayed
             if rank == 0:
+                replayed += sum(module.last_state.replayed for module in model if hasattr(module, "last_state"))
                 (folder / "step.new").write_text(str(step))
                 (folder / "step.new").replace(folder / "step")  # at once: whoever reads sees the old or the new number
 
@@ -51,6 +75,7 @@ def main() -> None:
             infos = [client.session(f"digits.{name}").info() for name in norms]
             result = {
                 "sessions": [{"name": one.name, "version": one.version, "num_batches": one.num_batches} for one in infos],
+                "replayed": replayed,
                 "accuracy": digits_model.accuracy(model, *test),
             }
             normd.torch.restore(model)

@@ -152,6 +152,7 @@ def test_a_batch_with_a_nan_moves_nothing(client, name):
     x = batches(1)[0]
     x[0, 1, 0, 0] = float("nan")
     y = norm(x)
+    assert not norm.last_state.applied and norm.last_state.reason == "non_finite"
     assert y[:, 1].isnan().all() and not y[:, 0].isnan().any()
     assert client.session(name).num_batches_tracked == 0
     assert torch.equal(norm.running_mean, torch.zeros(3))
@@ -185,5 +186,5 @@ def test_a_step_whose_answer_is_lost_counts_once(client, name, monkeypatch):
 
     monkeypatch.setattr(client._transport, "unary", lose_the_first_answer)
     norm(batches(1)[0])
-    assert lost and norm._opened.last_state.replayed
+    assert lost and norm.last_state.replayed
     assert client.session(name).num_batches_tracked == 2

@@ -178,6 +178,14 @@ class SessionBatchNorm(Served):
         session.set_parameters(weight=now[0], bias=now[1])
         self._given = now
 
+    @property
+    def last_state(self) -> Optional[normd.StateResult]:
+        """What this module's latest training step did to the session: version, applied, reason, replayed.
+
+        None before the first one, without a session, and in a process that does not commit.
+        """
+        return None if self._opened is None else self._opened.last_state
+
     def fetch(self) -> None:
         """Copies the session's running statistics into the buffers; does nothing without a session."""
         if self.session is None or not self.track_running_stats:
