@@ -76,9 +76,9 @@ class Sharing:
 
     def begin(self, call: NormalizeCall) -> Optional[SharedCall]:
         """Puts the call's tensors into shared memory; None if they are to be sent. May block to register a region."""
-        found = self._find(call.x)
-        if call.validate_only or (found is None and call.x.size < SHARED_BYTES):
+        if call.validate_only or call.x.size < SHARED_BYTES:
             return None
+        found = self._find(call.x)
         if time.monotonic() < self._next_try or (found is None and call.x.size > MAX_SHARED_BYTES):
             return None
         try:
