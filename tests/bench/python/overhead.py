@@ -3,13 +3,14 @@
 
     tests/bench/python/overhead.py [--normd=build/release/normd] [--normload=build/release/normload] [--rounds=31]
 
-Starts a server of its own and calls LayerNorm over rows of 1024 float32. Every size has a process of its own: what an
-allocation costs depends on the largest array that the process ever freed (glibc raises its mmap threshold then), and so
-does everything that copies; "1 MiB after 8 MiB" is a process that called with 8 MiB before. In each round every variant
-is timed once, in turn, so that all of them meet the same machine. Medians of the rounds are printed, and how many times
-faster than the stubs of the same transport a variant is: the median of the rounds' quotients. "stubs" is what a user
-writes with generated code: tobytes, a NormalizeRequest, frombuffer. The C++ figures are normload's p50 with one worker,
-medians of three runs. Needs numpy and the package normd.
+Starts a server of its own and calls LayerNorm over rows of 1024 float32. Every variant has a process of its own for
+every size, because what an allocation costs depends on what else a process has allocated: glibc maps and unmaps large
+blocks anew until one of that size was freed, and 1 MiB can so cost hundreds of page faults a call or none. "1 MiB after
+8 MiB" is a process that called with 8 MiB before, where such blocks stay mapped. In each round the variants are timed
+once each, in turn, so that all of them meet the same machine. Medians of the rounds are printed, and how many times
+faster than the stubs of the same transport a variant is (over shared memory: than the stubs over TCP): the median of
+the rounds' quotients. "stubs" is what a user writes with generated code: tobytes, a NormalizeRequest, frombuffer. The
+C++ figures are normload's p50 with one worker, medians of three runs. Needs numpy and the package normd.
 """
 
 import argparse
@@ -107,34 +108,55 @@ def normload_p50(program, target, size, transport):
     return report["latency_ns"]["p50"] * 1e-9
 
 
-def measure_size(size, rounds, tcp, unix):
-    """Variant -> seconds of each round."""
-    variants = {
-        "stubs, TCP": stub_call(tcp),
-        "normd, TCP": package_call(normd.connect(tcp, shared_memory="off")),
-        "stubs, Unix socket": stub_call(unix),
-        "normd, Unix socket": package_call(normd.connect(unix, shared_memory="off")),
-        "normd, shared": package_call(normd.connect(unix)),
-        "normd, shared, no copy": without_copies(normd.connect(unix)),
-    }
-    random = np.random.default_rng(0)
-    rows = SIZES[size]
+VARIANTS = {
+    "stubs, TCP": lambda tcp, unix: stub_call(tcp),
+    "normd, TCP": lambda tcp, unix: package_call(normd.connect(tcp, shared_memory="off")),
+    "stubs, Unix socket": lambda tcp, unix: stub_call(unix),
+    "normd, Unix socket": lambda tcp, unix: package_call(normd.connect(unix, shared_memory="off")),
+    "normd, shared": lambda tcp, unix: package_call(normd.connect(unix)),
+    "normd, shared, no copy": lambda tcp, unix: without_copies(normd.connect(unix)),
+}
+
+
+def work(variant, size, tcp, unix):
+    """The process of one variant and size: prints the seconds of a call for each line that it reads."""
+    call, random, rows = VARIANTS[variant](tcp, unix), np.random.default_rng(0), SIZES[size]
+    if "after" in size:
+        time_call(call, random.standard_normal((2048, COLUMNS), dtype=np.float32), 5)
     x = random.standard_normal((rows, COLUMNS), dtype=np.float32)
-    before = [random.standard_normal((2048, COLUMNS), dtype=np.float32)] if "after" in size else []
-    for call in variants.values():
-        for array in (*before, x):
-            time_call(call, array, 5)  # connections, regions, caches, the allocator's thresholds
+    time_call(call, x, 10)  # connections, regions, caches
+    for _ in sys.stdin:
+        print(time_call(call, x, REPEATS[rows]), flush=True)
+
+
+class Worker:
+    def __init__(self, variant, size, server):
+        command = [sys.executable, __file__, f"--work={variant}", f"--size={size}", server.tcp, f"unix:{server.socket}"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def time(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def stop(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure_size(size, rounds, server):
+    """Variant -> seconds of each round."""
+    workers = {variant: Worker(variant, size, server) for variant in VARIANTS}
     times = collections.defaultdict(list)
+    for worker in workers.values():
+        worker.time()
     for number in range(rounds):
-        order = list(variants.items())
-        for name, call in order[number % len(order):] + order[:number % len(order)]:
-            times[name].append(time_call(call, x, REPEATS[rows]))
+        order = list(workers.items())
+        for variant, worker in order[number % len(order):] + order[:number % len(order)]:
+            times[variant].append(worker.time())
+    for worker in workers.values():
+        worker.stop()
     return times
-
-
-def in_a_process_of_its_own(size, rounds, server):
-    command = [sys.executable, __file__, f"--rounds={rounds}", f"--size={size}", server.tcp, f"unix:{server.socket}"]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def machine():
@@ -168,15 +190,16 @@ def main():
     parser.add_argument("--normd", default="build/release/normd")
     parser.add_argument("--normload", default="build/release/normload")
     parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--size", help="of the process that measures this size; with the two targets")
+    parser.add_argument("--work", help="the variant of a process that this program starts; with size and targets")
+    parser.add_argument("--size")
     parser.add_argument("targets", nargs="*")
     options = parser.parse_args()
-    if options.size:
-        print(json.dumps(measure_size(options.size, options.rounds, *options.targets)))
+    if options.work:
+        work(options.work, options.size, *options.targets)
         return 0
     server = Server(options.normd)
     try:
-        table = {size: in_a_process_of_its_own(size, options.rounds, server) for size in SIZES}
+        table = {size: measure_size(size, options.rounds, server) for size in SIZES}
         transports = (("C++, TCP", server.tcp, "unary"), ("C++, Unix socket", f"unix:{server.socket}", "unary"),
                       ("C++, shared", f"unix:{server.socket}", "shared"))
         for size in LOAD_SIZES:
