@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""From which size on a normalisation by normd takes no longer than one in this process, on one machine.
+
+    tests/bench/python/break_even.py [--normd=build/release/normd] [--rounds=9] [--markdown]
+
+Starts a server of its own and normalises float32 tensors of 1 KiB to 64 MiB: LayerNorm over rows of 256 with weight and
+bias, and BatchNorm inference of 64 channels. Each is done by numpy, by torch on the CPU where that can be imported, and
+by normd: sent over TCP on the loopback interface and over a Unix socket, in shared memory with copies (ordinary
+arrays), and in shared memory without (arrays of client.empty). In each round every way is timed once for each size, in
+turn, so that all of them meet the same machine; medians of the rounds are printed. The break-even size of two ways is
+where the lines through their medians cross for the last time, on logarithmic axes. The loopback interface is no
+network: add bytes / bandwidth and a round trip for one. Needs numpy and the package normd.
+"""
+
+import argparse
+import importlib.util
+import math
+import statistics
+import sys
+
+import numpy as np
+
+import normd
+from overhead import Server, machine, time_call
+
+KIB = 1 << 10
+SIZES = [KIB * 4**power for power in range(9)]  # 1 KiB to 64 MiB
+COLUMNS, CHANNELS = 256, 64
+EPS = 1e-5
+BYTES_OF_A_TIMING = 4 << 20  # small calls are repeated up to about so many bytes, at most MOST_REPEATS times
+MOST_REPEATS = 50
+
+
+def tensor(shape):
+    """Numbers of both signs, the same in every run."""
+    return ((np.arange(math.prod(shape), dtype=np.int64) * 7919 % 1009 - 504) / 256).astype(np.float32).reshape(shape)
+
+
+class LayerNorm:
+    """Rows of COLUMNS numbers."""
+
+    name = "LayerNorm"
+
+    def __init__(self):
+        self.weight, self.bias = 1 + tensor((COLUMNS,)) / 8, tensor((COLUMNS,))
+
+    def shape(self, size):
+        return (size // (4 * COLUMNS), COLUMNS)
+
+    def numpy(self, x):
+        mean = x.mean(-1, keepdims=True)
+        return (x - mean) / np.sqrt(x.var(-1, keepdims=True) + EPS) * self.weight + self.bias
+
+    def torch(self):
+        from torch import from_numpy
+        from torch.nn.functional import layer_norm
+
+        weight, bias = from_numpy(self.weight), from_numpy(self.bias)
+        return lambda x: layer_norm(x, (COLUMNS,), weight, bias, EPS)
+
+    def normd(self, client):
+        return lambda x, **options: client.layer_norm(x, COLUMNS, self.weight, self.bias, EPS, **options)
+
+
+class BatchNormInference:
+    """Samples of CHANNELS channels, each 64 positions or what is left of them."""
+
+    name = "BatchNorm inference"
+
+    def __init__(self):
+        self.weight, self.bias, self.mean = (tensor((3, CHANNELS)) + [[2], [0], [0]]).astype(np.float32)
+        self.var = 1 + abs(self.bias)
+
+    def shape(self, size):
+        positions = min(64, size // (4 * CHANNELS))
+        return (size // (4 * CHANNELS * positions), CHANNELS, positions)
+
+    def numpy(self, x):
+        mean, var, weight, bias = (one[:, None] for one in (self.mean, self.var, self.weight, self.bias))
+        return (x - mean) / np.sqrt(var + EPS) * weight + bias
+
+    def torch(self):
+        from torch import from_numpy
+        from torch.nn.functional import batch_norm
+
+        mean, var, weight, bias = (from_numpy(one) for one in (self.mean, self.var, self.weight, self.bias))
+        return lambda x: batch_norm(x, mean, var, weight, bias, eps=EPS)
+
+    def normd(self, client):
+        return lambda x, **options: client.batch_norm(
+            x, self.mean, self.var, self.weight, self.bias, eps=EPS, **options)
+
+
+LOCAL = ("numpy", "torch, CPU")
+
+
+def ways(operation, x, tcp, unix, shared):
+    """name -> a function without arguments that returns y, as numpy or torch has it."""
+    shared_x, y = shared.shared_array(x), shared.empty(x.shape)
+    found = {
+        "numpy": lambda: operation.numpy(x),
+        "normd, TCP loopback": lambda: operation.normd(tcp)(x),
+        "normd, Unix socket": lambda: operation.normd(unix)(x),
+        "normd, shared, copied": lambda: operation.normd(shared)(x),
+        "normd, shared, in place": lambda: operation.normd(shared)(shared_x, out=y),
+    }
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        call, torch_x = operation.torch(), torch.from_numpy(x)
+        found["torch, CPU"] = lambda: call(torch_x)
+    return {name: found[name] for name in (*LOCAL, *found) if name in found}
+
+
+def check(found):
+    """All ways compute the same."""
+    expected = None
+    for name, call in found.items():
+        y = np.asarray(call())
+        expected = y if expected is None else expected
+        if not np.allclose(y, expected, rtol=1e-4, atol=1e-4):
+            raise SystemExit(f"{name} differs from numpy by {abs(y - expected).max()}")
+
+
+def measure(operation, clients, rounds):
+    """(way, size) -> seconds, one for each round."""
+    times = {}
+    for size in SIZES:  # the tensors of one size at a time, so that 64 MiB are not held six times over
+        found = ways(operation, tensor(operation.shape(size)), *clients)
+        check(found)
+        repeats = max(1, min(MOST_REPEATS, BYTES_OF_A_TIMING // size))
+        order = list(found.items())
+        for number in range(rounds + 1):
+            turn = number % len(order)
+            for name, call in order[turn:] + order[:turn]:
+                seconds = time_call(lambda _, call=call: call(), None, repeats)
+                if number > 0:  # the first round makes connections, regions and caches
+                    times.setdefault((name, size), []).append(seconds)
+    return {key: statistics.median(seconds) for key, seconds in times.items()}
+
+
+def break_even(times, way, local):
+    """The size in bytes from which on `way` takes no longer than `local`; 0: for all sizes, None: not for the last."""
+    gains = [math.log(times[local, size] / times[way, size]) for size in SIZES]
+    if gains[-1] < 0:
+        return None
+    worse = max((i for i, gain in enumerate(gains) if gain < 0), default=-1)
+    if worse < 0:
+        return 0
+    part = -gains[worse] / (gains[worse + 1] - gains[worse])
+    return SIZES[worse] * (SIZES[worse + 1] / SIZES[worse]) ** part
+
+
+def bytes_text(size):
+    return f"{size / KIB:.3g} KiB" if size < 1000 * KIB else f"{size / KIB**2:.3g} MiB"
+
+
+def break_even_text(times, way, local):
+    found = break_even(times, way, local)
+    if found is None:
+        return "not up to " + bytes_text(SIZES[-1])
+    return "from " + bytes_text(found or SIZES[0])
+
+
+def seconds_text(seconds):
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1000:
+            break
+    return f"{seconds * factor:.3g} {unit}"
+
+
+def rows(operation, times):
+    """The table of an operation: a line for each way, then the break-even sizes."""
+    names = list(dict.fromkeys(name for name, _ in times))
+    yield [operation.name, *map(bytes_text, SIZES)]
+    for name in names:
+        yield [name, *(seconds_text(times[name, size]) for size in SIZES)]
+    yield []
+    local = [name for name in LOCAL if name in names]
+    yield [operation.name + ", break-even with", *local]
+    for name in names:
+        if name not in LOCAL:
+            yield [name, *(break_even_text(times, name, one) for one in local)]
+    yield []
+
+
+def print_table(lines, markdown):
+    header = True
+    for line in lines:
+        if not markdown:
+            print("".join(f"{cell:{34 if i == 0 else 18 if len(line) < 5 else 10}}" for i, cell in enumerate(line)))
+            continue
+        print("| " + " | ".join(line) + " |" if line else "")
+        if header and line:
+            print("|---" * len(line) + "|")
+        header = not line
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--normd", default="build/release/normd")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    server = Server(options.normd)
+    try:
+        unix = f"unix:{server.socket}"
+        clients = [normd.connect(server.tcp, shared_memory="off"), normd.connect(unix, shared_memory="off"),
+                   normd.connect(unix, shared_memory="on")]
+        print(machine())
+        if not importlib.util.find_spec("torch"):
+            print("torch cannot be imported: its lines are left out")
+        print(f"medians of {options.rounds} rounds\n")
+        for operation in (LayerNorm(), BatchNormInference()):
+            print_table(rows(operation, measure(operation, clients, options.rounds)), options.markdown)
+        for client in clients:
+            client.close()
+    finally:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
