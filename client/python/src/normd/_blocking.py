@@ -10,6 +10,7 @@ import grpc
 
 from normd import _channel
 from normd._core import LARGE_BYTES
+from normd._retry import CLOSED
 from normd.errors import Unavailable, from_rpc
 
 T = TypeVar("T")
@@ -19,6 +20,8 @@ MESSAGE_BYTES_KEY = "normd-message-bytes"
 
 
 def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[str, str], ...]]:
+    if token is None and len(request) < LARGE_BYTES:
+        return None
     entries = []
     if token is not None:
         entries.append(("authorization", f"Bearer {token}"))
@@ -50,7 +53,7 @@ class BlockingTransport:
     def _channel(self, large: bool) -> grpc.Channel:
         """Call with the lock held."""
         if self._closed:
-            raise Unavailable(f"the client of {self.target} is closed")
+            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
             if self._credentials is None:
                 self._channels[large] = grpc.insecure_channel(self.target, self._options)
@@ -59,22 +62,21 @@ class BlockingTransport:
         return self._channels[large]
 
     def _method(self, path: str, large: bool) -> Any:
-        found = self._methods.get((path, large))
-        if found is None:
-            with self._lock:
-                # No serialisers: messages are bytes already (see _wire.py).
-                found = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
-        return found
+        with self._lock:
+            # No serialisers: messages are bytes already (see _wire.py).
+            made = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
+        return made
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
-        call = self._method(method, len(request) >= LARGE_BYTES)
+        large = len(request) >= LARGE_BYTES
+        call = self._methods.get((method, large)) or self._method(method, large)
         try:
             reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._token))
             return reply
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         except ValueError as error:  # gRPC's word for a channel that was closed under the call
-            raise Unavailable(f"the client of {self.target} is closed: {error}") from None
+            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         with self._lock:

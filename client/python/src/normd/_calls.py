@@ -15,41 +15,42 @@ from normd.specs import Shape, Spec
 Given = Mapping[str, Any]
 
 
+Parameters = Tuple[Any, ...]
+
+
 def _make(spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any) -> NormalizeCall:
     of_spec, of_call = split_options(options)
     return make_call(Target(spec(**attributes, **of_spec)), x, parameters, **of_call, **rest)
 
 
-def layer_norm(x: Any, shape: Shape, weight: Any, bias: Any, eps: float, options: Given) -> NormalizeCall:
-    return _make(specs.LayerNorm, {"normalized_shape": shape, "eps": eps}, x, (weight, bias), options)
+# Each operator takes x, the arrays beside it, its other arguments as a tuple, and the keywords of every operator.
 
 
-def rms_norm(x: Any, shape: Shape, weight: Any, eps: Optional[float], options: Given) -> NormalizeCall:
-    return _make(specs.RMSNorm, {"normalized_shape": shape, "eps": eps}, x, (weight,), options)
+def layer_norm(x: Any, parameters: Parameters, attributes: Tuple[Shape, float], options: Given) -> NormalizeCall:
+    shape, eps = attributes
+    return _make(specs.LayerNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
 
 
-def group_norm(
-    x: Any, num_groups: int, weight: Any, bias: Any, eps: float, layout: str, options: Given
+def rms_norm(
+    x: Any, parameters: Parameters, attributes: Tuple[Shape, Optional[float]], options: Given
 ) -> NormalizeCall:
-    attributes = {"num_groups": num_groups, "eps": eps, "layout": layout}
-    return _make(specs.GroupNorm, attributes, x, (weight, bias), options)
+    shape, eps = attributes
+    return _make(specs.RMSNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
+
+
+def group_norm(x: Any, parameters: Parameters, attributes: Tuple[int, float, str], options: Given) -> NormalizeCall:
+    num_groups, eps, layout = attributes
+    return _make(specs.GroupNorm, {"num_groups": num_groups, "eps": eps, "layout": layout}, x, parameters, options)
 
 
 def instance_norm(
-    x: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    use_input_stats: bool,
-    eps: float,
-    layout: str,
-    options: Given,
+    x: Any, parameters: Parameters, attributes: Tuple[bool, float, str], options: Given
 ) -> NormalizeCall:
+    use_input_stats, eps, layout = attributes
     if not use_input_stats:
         # With given statistics InstanceNorm and BatchNorm are the same formula.
-        return batch_norm(x, running_mean, running_var, weight, bias, False, eps, layout, options)
-    if running_mean is not None or running_var is not None:
+        return batch_norm(x, parameters, (False, eps, layout), options)
+    if parameters[2] is not None or parameters[3] is not None:
         raise InvalidArgument(
             "running_mean and running_var are given with use_input_stats=True: running statistics that move with x are "
             'kept by a session, client.session("name", normd.InstanceNorm(C, track_running_stats=True))',
@@ -57,36 +58,29 @@ def instance_norm(
             value="given",
             limit="absent with use_input_stats=True",
         )
-    return _make(specs.InstanceNorm, {"eps": eps, "layout": layout}, x, (weight, bias), options)
+    return _make(specs.InstanceNorm, {"eps": eps, "layout": layout}, x, parameters, options)
 
 
-def batch_norm(
-    x: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    training: bool,
-    eps: float,
-    layout: str,
-    options: Given,
-) -> NormalizeCall:
-    statistics = (None, None) if training else (running_mean, running_var)
-    moves = training and (running_mean is not None or running_var is not None)
+def batch_norm(x: Any, parameters: Parameters, attributes: Tuple[bool, float, str], options: Given) -> NormalizeCall:
+    training, eps, layout = attributes
+    moves = training and (parameters[2] is not None or parameters[3] is not None)
     return _make(
         specs.BatchNorm,
         {"eps": eps, "layout": layout},
         x,
-        (weight, bias, *statistics),
+        parameters[:2] if training else parameters,
         options,
         training=training,
         outputs=("y", "moments") if moves else ("y",),
     )
 
 
-async def batch_norm_step(core: Core, call: NormalizeCall, mean: Any, var: Any, momentum: float) -> Any:
-    """The y of `call`; then moves running statistics of the caller's as torch does."""
-    result = await core.normalize(call)
+async def batch_norm_step(
+    core: Core, x: Any, parameters: Parameters, attributes: Tuple[bool, float, str], momentum: float, options: Given
+) -> Any:
+    """batch_norm in training: y, after which running statistics of the caller's move as in torch."""
+    result = await core.normalize(batch_norm(x, parameters, attributes, options))
+    mean, var = parameters[2:]
     if result.moments is not None:
         n = np.maximum(result.moments.count, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -105,27 +99,30 @@ def _move(running: Any, new: np.ndarray[Any, np.dtype[Any]], momentum: float) ->
 
 
 def p_rms_norm(
-    x: Any, p: Optional[float], weight: Any, bias: Any, eps: float, k: Optional[int], options: Given
+    x: Any, parameters: Parameters, attributes: Tuple[Optional[float], Optional[int], float], options: Given
 ) -> NormalizeCall:
-    return _make(specs.PRMSNorm, {"p": p, "k": k, "eps": eps}, x, (weight, bias), options)
+    p, k, eps = attributes
+    return _make(specs.PRMSNorm, {"p": p, "k": k, "eps": eps}, x, parameters, options)
 
 
-def scale_norm(x: Any, weight: Any, bias: Any, eps: float, options: Given) -> NormalizeCall:
-    return _make(specs.ScaleNorm, {"eps": eps}, x, (weight, bias), options)
+def scale_norm(x: Any, parameters: Parameters, attributes: Tuple[float], options: Given) -> NormalizeCall:
+    return _make(specs.ScaleNorm, {"eps": attributes[0]}, x, parameters, options)
 
 
-def lp_norm(x: Any, p: float, dim: Union[int, Sequence[int], None], eps: float, options: Given) -> NormalizeCall:
-    return _make(specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, (), options)
-
-
-def power_norm(
-    x: Any, running_phi: Any, weight: Any, bias: Any, training: bool, eps: float, num_groups: int, options: Given
+def lp_norm(
+    x: Any, parameters: Parameters, attributes: Tuple[float, Union[int, Sequence[int], None], float], options: Given
 ) -> NormalizeCall:
+    p, dim, eps = attributes
+    return _make(specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, parameters, options)
+
+
+def power_norm(x: Any, parameters: Parameters, attributes: Tuple[bool, float, int], options: Given) -> NormalizeCall:
+    training, eps, num_groups = attributes
     return _make(
         specs.PowerNorm,
         {"eps": eps, "num_groups": num_groups},
         x,
-        (weight, bias, None, None if training else running_phi),
+        parameters[:2] if training else parameters,
         options,
         training=training,
     )

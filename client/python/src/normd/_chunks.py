@@ -72,7 +72,11 @@ class Joiner:
         """Takes one StreamResponse. Raises the server's error, or DataLoss."""
         message = normalizer_pb2.StreamResponse.FromString(data)
         if message.HasField("error"):
-            raise from_status(message.error)
+            # Fields are named from the stream's message; the caller made a call.
+            message.error.message = message.error.message.removeprefix("call.")
+            error = from_status(message.error)
+            error.field = error.field.removeprefix("call.")
+            raise error
         if message.sequence != SEQUENCE or self.complete:
             raise DataLoss("reply in chunks: a message that belongs to no call")
         if message.HasField("reply"):

@@ -40,6 +40,7 @@ from normd._channel import is_loopback, unix_path
 from normd._request import LIKE_X, NormalizeCall, Result, Target
 from normd._retry import RetryBudget, RetryOptions, next_wait
 from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
+from normd._templates import Template, Templates
 from normd.errors import (
     DataLoss,
     Error,
@@ -54,6 +55,7 @@ from normd.errors import (
 
 
 NORMALIZER = "/normd.v1.Normalizer/"
+NORMALIZE = NORMALIZER + "Normalize"
 SESSIONS = "/normd.v1.Sessions/"
 
 # Requests of at least this size use the connection for large messages, and say how large they are.
@@ -67,6 +69,7 @@ PIECES_BYTES = 64 << 20
 PIECE_BYTES = 16 << 20
 
 T = TypeVar("T")
+MakeCall = Callable[[Any, Tuple[Any, ...], Any, Mapping[str, Any]], NormalizeCall]
 
 
 class Transport(Protocol):
@@ -158,7 +161,9 @@ class Core:
         self.shared_memory = shared_memory
         self._lock = threading.Lock()
         self._local: Optional[Local] = None
-        self._is_remote = False
+        self._is_remote = False  # True: the server shares no memory with this process
+        self._has_arrays = False  # True once the caller may have arrays in shared memory
+        self._templates = Templates()
         self.deadline = deadline
         self.retry = retry
         self.budget = RetryBudget(retry)
@@ -203,6 +208,36 @@ class Core:
         """Asked for once."""
         return (self._describe or await self.describe()).limits
 
+    async def operate(
+        self, make: MakeCall, x: Any, parameters: Tuple[Any, ...], attributes: Any, options: Mapping[str, Any]
+    ) -> Any:
+        """y of an operator: make(x, parameters, attributes, options) is its call."""
+        key = None if options else Templates.key(make, x, parameters, attributes)
+        template = None if key is None else self._templates.get(key)
+        if template is not None and self._is_sent(x.nbytes):
+            try:
+                data = await self.transport.unary(NORMALIZE, template.encode(x, parameters), self.deadline)
+            except (Unavailable, ResourceExhausted):
+                pass  # the long way sends it again, as often as is allowed
+            else:
+                y = template.decode(data)
+                if y is not None:
+                    return y
+        call = make(x, parameters, attributes, options)
+        result = await self.normalize(call)
+        if key is not None and self._is_sent(x.nbytes):
+            if template is None:
+                template = Template(call, x, parameters)
+                self._templates.add(key, template)
+            template.learn(result.reply)
+        return result.y
+
+    def _is_sent(self, size: int) -> bool:
+        """True if a tensor of this size goes in one message, whatever the server's limits are."""
+        if self._has_arrays:
+            return False
+        return size < SHARED_BYTES or (size < UNASKED_BYTES // 2 and (self._is_remote or self.shared_memory == "off"))
+
     async def normalize(self, call: NormalizeCall) -> Result:
         """The call by the way that suits its size and the server: see _sharing.py and _chunks.py."""
         if call.x.size > PIECES_BYTES and _chunks.can_be_cut(call) and not self._is_in_shared_memory(call):
@@ -223,7 +258,7 @@ class Core:
         return Result(call, result.reply, dict(call.returned), None)
 
     async def _normalize_whole(self, call: NormalizeCall) -> Result:
-        if call.x.size >= SHARED_BYTES or self.has_arrays:
+        if call.x.size >= SHARED_BYTES or self._has_arrays:
             result = await self._normalize_shared(call)
             if result is not None:
                 return result
@@ -235,7 +270,7 @@ class Core:
                     return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes))
                 return await self._normalize_in_chunks(call, limits)
         request = _wire.join(call.encode())
-        data = await self.call(NORMALIZER + "Normalize", request, call.safe, call.timeout)
+        data = await self.call(NORMALIZE, request, call.safe, call.timeout)
         return make_result(call, _wire.read_reply(data))
 
     async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits) -> Result:
@@ -253,11 +288,6 @@ class Core:
 
         return await self._retry(attempt, call.safe, call.timeout)
 
-    @property
-    def has_arrays(self) -> bool:
-        """Whether the caller may have arrays in shared memory."""
-        return self._local is not None and self._local.sharing.arrays.mapped_bytes > 0
-
     async def _normalize_shared(self, call: NormalizeCall) -> Optional[Result]:
         """The call with its tensors in shared memory; None if they are to be sent."""
         local = await self.local()
@@ -269,7 +299,7 @@ class Core:
         request = _wire.join(call.encode(shared.place))
         timeout = self.deadline if call.timeout is None else call.timeout
         try:
-            data = await local.transport.unary(NORMALIZER + "Normalize", request, timeout)
+            data = await local.transport.unary(NORMALIZE, request, timeout)
         except BaseException as error:
             shared.note(error)
             if not isinstance(error, Error) or not self._may_be_sent(call, shared, local, error):
@@ -337,6 +367,7 @@ class Core:
         words = _arrays.WORDS[dtype]
         local = await self.local()
         if local is not None:
+            self._has_arrays = True
             try:
                 return await self.transport.run(lambda: local.sharing.empty(shape, words))
             except Error:

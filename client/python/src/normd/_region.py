@@ -43,7 +43,9 @@ class Region:
 
     def __init__(self, socket_path: str, size: int, timeout: float) -> None:
         self.size = _round_up(size, _PAGE)
-        self._connection: Optional[socket.socket] = _connect(socket_path, timeout)
+        self._object = -1
+        self._connection: Optional[socket.socket] = None
+        self._connection = _connect(socket_path, timeout)
         self._object = _make_object(self.size)
         try:
             self._map = mmap.mmap(self._object, self.size)
@@ -82,7 +84,7 @@ class Region:
 
     def give_up(self) -> None:
         """Ends the registration. The memory stays as it is, and may still be written by requests under way."""
-        connection, self._connection = getattr(self, "_connection", None), None
+        connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 

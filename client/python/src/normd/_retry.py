@@ -12,6 +12,10 @@ from typing import Optional
 from normd.errors import Error, ResourceExhausted, Unavailable
 
 
+# The reason of errors about a client that was closed, which no retry opens.
+CLOSED = "CLIENT_CLOSED"
+
+
 @dataclasses.dataclass(frozen=True)
 class RetryOptions:
     """When a call that is safe to repeat is sent again; `max_attempts=1` never does."""
@@ -66,7 +70,7 @@ def next_wait(
     attempts = options.max_attempts
     if has_room_later and attempts > 1:
         attempts = max(attempts, options.max_attempts_for_room)
-    if attempt >= attempts or not (has_room_later or isinstance(error, Unavailable)):
+    if error.reason == CLOSED or attempt >= attempts or not (has_room_later or isinstance(error, Unavailable)):
         return None
     backoff = min(options.initial_backoff * options.multiplier ** (attempt - 1), options.max_backoff)
     wait = backoff * (1 - options.jitter + 2 * options.jitter * uniform)

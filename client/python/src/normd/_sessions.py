@@ -24,7 +24,7 @@ from normd.specs import BatchNorm, InstanceNorm, PowerNorm, Spec
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SessionInfo:
     """A session as the server has it. Tensors are None in lists, and where the method does not have them."""
 
@@ -105,9 +105,10 @@ def resolved(spec: norm_pb2.NormSpec) -> norm_pb2.NormSpec:
     if not message.HasField("eps"):
         message.eps = eps
     message.eps_mode = message.eps_mode or mode
-    message.cast_order = message.cast_order or norm_pb2.CAST_ORDER_AFFINE_THEN_CAST
-    if method != "lp_norm" and not message.HasField("weight_offset"):
-        message.weight_offset = 0
+    if method != "lp_norm":
+        message.cast_order = message.cast_order or norm_pb2.CAST_ORDER_AFFINE_THEN_CAST
+        if not message.HasField("weight_offset"):
+            message.weight_offset = 0
     if method == "batch_norm" or (method == "instance_norm" and message.track_running_statistics):
         _resolve_running(message.running)
     if method == "power_norm":
@@ -127,8 +128,28 @@ def _resolve_running(running: norm_pb2.RunningStatistics) -> None:
         running.momentum = 0.1 if running.momentum_of == norm_pb2.MOMENTUM_OF_NEW else 0.9
 
 
-def _one_line(spec: norm_pb2.NormSpec) -> str:
-    return " ".join(str(spec).split())
+def differing(there: SessionInfo, here: sessions_pb2.Session) -> List[Tuple[str, str, str]]:
+    """The attributes in which a session and one that is asked for differ: name, value there, value here."""
+    if there.method != here.spec.WhichOneof("method"):
+        return [("method", there.method, here.spec.WhichOneof("method") or "")]
+    ours, theirs = (_flat(getattr(resolved(spec), there.method)) for spec in (here.spec, there.spec))
+    ours["num_channels"], theirs["num_channels"] = str(here.num_channels), str(there.num_channels)
+    names = sorted(ours.keys() | theirs.keys())
+    pairs = [(name, theirs.get(name, "absent"), ours.get(name, "absent")) for name in names]
+    return [one for one in pairs if one[1] != one[2]]
+
+
+def _flat(message: Any) -> Dict[str, str]:
+    """The fields that are set, by name, as text; enums as this package names them."""
+    out: Dict[str, str] = {}
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            out.update(_flat(value))
+        elif field.enum_type is not None:
+            out[field.name] = enum_name(field.enum_type, value)
+        else:
+            out[field.name] = str(list(value)) if isinstance(value, Sequence) else str(value)
+    return out
 
 
 class SessionService:
@@ -155,15 +176,15 @@ class SessionService:
             return await self.create(name, message)
         except AlreadyExists:
             found = await self.get(name)
-        wanted, there = resolved(message.spec), resolved(found.spec)
-        if wanted != there or message.num_channels != found.num_channels:
+        differences = differing(found, message)
+        if differences:
+            text = "; ".join(f"{name} is {there} there, and {here} here" for name, there, here in differences)
             raise FailedPrecondition(
-                f"{resource_name(name)} exists with another spec: it is {_one_line(there)} with {found.num_channels} "
-                f"channels, and {_one_line(wanted)} with {message.num_channels} channels was asked for. Open it without "
-                "a spec, delete it, or choose another name",
-                field="spec",
-                value=_one_line(wanted),
-                limit=_one_line(there),
+                f"{resource_name(name)} exists with another spec: {text}. Open it without a spec, delete it, or choose "
+                "another name",
+                field=differences[0][0],
+                value=differences[0][2],
+                limit=differences[0][1],
                 reason="SPEC_DIFFERS",
             )
         return found
@@ -229,17 +250,37 @@ class SessionService:
     async def load(self, name: str, info: SessionInfo, state: Mapping[str, Any]) -> SessionInfo:
         """Replaces the session by one with this state_dict: the contract has no change of a running state."""
         message = sessions_pb2.Session(spec=info.spec, num_channels=info.num_channels, labels=dict(info.labels))
-        for key in ("weight", "bias"):
-            if state.get(key) is not None:
-                getattr(message.parameters, key).CopyFrom(to_tensor(state[key], key))
-        for key, field in (("running_mean", "mean"), ("running_var", "var"), ("running_phi", "phi")):
-            if state.get(key) is not None:
-                getattr(message.state, field).CopyFrom(to_tensor(np.asarray(state[key], np.float64), key))
-        message.state.num_batches = int(state.get("num_batches_tracked", 0))
-        if not info.num_channels:
-            message.ClearField("state")
+        if info.expire_time is not None:
+            message.ttl.FromTimedelta(info.expire_time - info.update_time)
+        _set_state(message, state)
+        # A state that the server refuses must not cost the session: it is tried under another name first.
+        trial = f"{info.name[:40].rstrip('._-')}-{uuid.uuid4().hex[:12]}"
+        await self.create(trial, message)
+        await self.delete(trial)
         await self.delete(name)
         return await self.create(name, message)
+
+
+STATE_KEYS = ("weight", "bias", "running_mean", "running_var", "running_phi", "num_batches_tracked")
+
+
+def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
+    unknown = [key for key in state if key not in STATE_KEYS]
+    if unknown:
+        raise InvalidArgument(
+            f"the state_dict has {unknown[0]!r}; {', '.join(STATE_KEYS)} are possible",
+            field="state_dict",
+            value=str(unknown[0]),
+            limit=", ".join(STATE_KEYS),
+        )
+    for key in ("weight", "bias"):
+        if state.get(key) is not None:
+            getattr(message.parameters, key).CopyFrom(to_tensor(state[key], key))
+    for key, field in (("running_mean", "mean"), ("running_var", "var"), ("running_phi", "phi")):
+        if state.get(key) is not None:
+            getattr(message.state, field).CopyFrom(to_tensor(np.asarray(state[key], np.float64), key))
+    if message.HasField("state"):
+        message.state.num_batches = int(state.get("num_batches_tracked", 0))
 
 
 def new_session(

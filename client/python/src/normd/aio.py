@@ -39,7 +39,7 @@ from normd._core import LARGE_BYTES, Core, Moments
 from normd._files import Path, Progress, normalize_file
 from normd._proto import normalizer_pb2
 from normd._request import CallOptions, NormalizeCall, Options, Result, SessionOptions, SpecOptions, StateResult, Step, Target
-from normd._retry import RetryOptions
+from normd._retry import CLOSED, RetryOptions
 from normd._sessions import SessionInfo, SessionService, state_dict
 from normd.errors import Error, Unavailable, from_rpc
 from normd.session import SessionBase
@@ -73,7 +73,7 @@ class AioTransport:
 
     def _channel(self, large: bool) -> grpc.aio.Channel:
         if self._closed:
-            raise Unavailable(f"the client of {self.target} is closed")
+            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
             if self._credentials is None:
                 self._channels[large] = grpc.aio.insecure_channel(self.target, self._options)
@@ -92,7 +92,7 @@ class AioTransport:
         except grpc.RpcError as error:
             raise from_rpc(error, self.target) from None
         except grpc.aio.UsageError as error:  # the channel was closed under the call
-            raise Unavailable(f"the client of {self.target} is closed: {error}") from None
+            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         call = self._channel(True).stream_stream(method, None, None)(
@@ -173,7 +173,7 @@ class Client:
         eps: float = 1e-5,
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.layer_norm(x, normalized_shape, weight, bias, eps, options))
+        return await self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options)
 
     async def rms_norm(
         self,
@@ -183,7 +183,7 @@ class Client:
         eps: Optional[float] = None,
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.rms_norm(x, normalized_shape, weight, eps, options))
+        return await self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options)
 
     async def group_norm(
         self,
@@ -196,7 +196,7 @@ class Client:
         layout: str = "channels_first",
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.group_norm(x, num_groups, weight, bias, eps, layout, options))
+        return await self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options)
 
     async def instance_norm(
         self,
@@ -212,9 +212,8 @@ class Client:
         layout: str = "channels_first",
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(
-            _calls.instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, eps, layout, options)
-        )
+        parameters = (weight, bias, running_mean, running_var)
+        return await self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options)
 
     async def batch_norm(
         self,
@@ -230,9 +229,10 @@ class Client:
         layout: str = "channels_first",
         **options: Unpack[Options],
     ) -> A:
-        call = _calls.batch_norm(x, running_mean, running_var, weight, bias, training, eps, layout, options)
-        moved = (running_mean, running_var) if training else (None, None)
-        return await _calls.batch_norm_step(self._core, call, moved[0], moved[1], momentum)
+        parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
+        if training:
+            return await _calls.batch_norm_step(self._core, x, parameters, attributes, momentum, options)
+        return await self._core.operate(_calls.batch_norm, x, parameters, attributes, options)
 
     async def p_rms_norm(
         self,
@@ -245,12 +245,12 @@ class Client:
         k: Optional[int] = None,
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.p_rms_norm(x, p, weight, bias, eps, k, options))
+        return await self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options)
 
     async def scale_norm(
         self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
     ) -> A:
-        return await self._y(_calls.scale_norm(x, weight, bias, eps, options))
+        return await self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options)
 
     async def lp_norm(
         self,
@@ -260,7 +260,7 @@ class Client:
         eps: float = 1e-12,
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.lp_norm(x, p, dim, eps, options))
+        return await self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options)
 
     async def power_norm(
         self,
@@ -274,10 +274,7 @@ class Client:
         num_groups: int = 1,
         **options: Unpack[Options],
     ) -> A:
-        return await self._y(_calls.power_norm(x, running_phi, weight, bias, training, eps, num_groups, options))
-
-    async def _y(self, call: NormalizeCall) -> Any:
-        return (await self._core.normalize(call)).y
+        return await self._core.operate(_calls.power_norm, x, (weight, bias, None, running_phi), (training, eps, num_groups), options)
 
     # ---- Any spec, batches, moments, files
 

@@ -92,7 +92,7 @@ class Client:
         x: [*, *normalized_shape]; weight, bias: normalized_shape. `Options` has the other keywords.
         InvalidArgument where shapes or dtypes do not fit.
         """
-        return self._y(_calls.layer_norm(x, normalized_shape, weight, bias, eps, options))
+        return run(self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options))
 
     def rms_norm(
         self,
@@ -106,7 +106,7 @@ class Client:
 
         x: [*, *normalized_shape]; weight: normalized_shape. eps None: the machine epsilon of x's dtype, as in torch.
         """
-        return self._y(_calls.rms_norm(x, normalized_shape, weight, eps, options))
+        return run(self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options))
 
     def group_norm(
         self,
@@ -123,7 +123,7 @@ class Client:
 
         x: [N, C, *] (layout="channels_last": [N, *, C]); weight, bias: [C].
         """
-        return self._y(_calls.group_norm(x, num_groups, weight, bias, eps, layout, options))
+        return run(self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options))
 
     def instance_norm(
         self,
@@ -145,11 +145,8 @@ class Client:
         of x. Running statistics that move with x are kept by a session: InvalidArgument where they are given together
         with use_input_stats=True, and `momentum` has no effect.
         """
-        return self._y(
-            _calls.instance_norm(
-                x, running_mean, running_var, weight, bias, use_input_stats, eps, layout, options
-            )
-        )
+        parameters = (weight, bias, running_mean, running_var)
+        return run(self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options))
 
     def batch_norm(
         self,
@@ -172,12 +169,10 @@ class Client:
         running_var, where given, in place, as torch does: (1 - momentum) * old + momentum * new, the variance unbiased.
         A `session` keeps them on the server instead, where every step counts once.
         """
-        return self._batch_norm(
-            _calls.batch_norm(x, running_mean, running_var, weight, bias, training, eps, layout, options),
-            running_mean if training else None,
-            running_var if training else None,
-            momentum,
-        )
+        parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
+        if training:
+            return run(_calls.batch_norm_step(self._core, x, parameters, attributes, momentum, options))
+        return run(self._core.operate(_calls.batch_norm, x, parameters, attributes, options))
 
     def p_rms_norm(
         self,
@@ -194,13 +189,13 @@ class Client:
 
         x: [*, d]; weight, bias: [d]. Either p in (0, 1], for k = p * d rounded up, or k itself.
         """
-        return self._y(_calls.p_rms_norm(x, p, weight, bias, eps, k, options))
+        return run(self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options))
 
     def scale_norm(
         self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
     ) -> A:
         """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm; weight and bias: one number each."""
-        return self._y(_calls.scale_norm(x, weight, bias, eps, options))
+        return run(self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options))
 
     def lp_norm(
         self, x: A, p: float = 2.0, dim: Union[int, Sequence[int], None] = 1, eps: float = 1e-12, **options: Unpack[Options]
@@ -209,7 +204,7 @@ class Client:
 
         p: from 1 on; math.inf divides by the largest |x|.
         """
-        return self._y(_calls.lp_norm(x, p, dim, eps, options))
+        return run(self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options))
 
     def power_norm(
         self,
@@ -227,13 +222,7 @@ class Client:
 
         Inference divides by running_phi (phi of a session); training=True is the first step of a new state.
         """
-        return self._y(_calls.power_norm(x, running_phi, weight, bias, training, eps, num_groups, options))
-
-    def _y(self, call: NormalizeCall) -> Any:
-        return run(self._core.normalize(call)).y
-
-    def _batch_norm(self, call: NormalizeCall, mean: Any, var: Any, momentum: float) -> Any:
-        return run(_calls.batch_norm_step(self._core, call, mean, var, momentum))
+        return run(self._core.operate(_calls.power_norm, x, (weight, bias, None, running_phi), (training, eps, num_groups), options))
 
     # ---- Any spec, batches, moments
 

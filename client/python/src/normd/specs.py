@@ -281,7 +281,6 @@ class LpNorm(Spec):
     dim: Optional[Shape] = 1
     eps: float = 1e-12
     eps_mode: Optional[str] = "clamp_root"
-    cast_order: Optional[str] = None
 
     def __post_init__(self) -> None:
         if self.dim is not None and not isinstance(self.dim, int):

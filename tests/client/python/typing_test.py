@@ -1,0 +1,56 @@
+"""The package is typed: mypy --strict passes over it, and over what a user writes."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+USER = '''
+import numpy as np
+import numpy.typing as npt
+
+import normd
+
+x: npt.NDArray[np.float32] = np.ones((4, 8), np.float32)
+with normd.connect("127.0.0.1:8001", deadline=5.0) as client:
+    reveal_type(client.layer_norm(x, (8,), eps=1e-6, precision="fast"))
+    reveal_type(normd.rms_norm(x, 8, out=x))
+    session = client.session("bn", normd.BatchNorm(8)).train()
+    reveal_type(session)
+    reveal_type(session(x))
+    reveal_type(client.normalize(normd.LayerNorm(8), x, outputs=("y", "mean")).applied.eps)
+
+
+async def use() -> None:
+    async with normd.aio.connect() as there:
+        reveal_type(await there.layer_norm(x, 8))
+'''
+
+
+def check(path: pathlib.Path, *flags: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "mypy", "--strict", *flags, str(path)], capture_output=True, text=True)
+
+
+def test_the_package_is_typed_strictly():
+    result = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT / "client" / "python", capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_what_a_user_writes_has_types(tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    result = check(tmp_path / "user.py")
+    assert result.returncode == 0, result.stdout
+    array, revealed = "numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.floating[numpy._typing._32Bit]]]", result.stdout
+    assert revealed.count(array) == 4, revealed
+    assert '"normd.session.Session"' in revealed and '"float"' in revealed, revealed
+
+
+@pytest.mark.parametrize("wrong, error", [
+    ("normd.layer_norm(x, 8, presicion='fast')", "Unexpected keyword"), ("normd.layer_norm('x', 8)", "type-var"),
+    ("normd.BatchNorm(8, moment=0.1)", "Unexpected keyword"), ("normd.connect(8001)", "arg-type")])
+def test_mistakes_are_found_before_they_run(tmp_path, wrong, error):
+    (tmp_path / "user.py").write_text(f"import numpy as np, normd\nx = np.ones(8)\n{wrong}\n")
+    result = check(tmp_path / "user.py")
+    assert result.returncode == 1 and error in result.stdout, result.stdout
