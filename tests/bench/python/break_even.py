@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """From which size on a normalisation by normd takes no longer than one in this process, on one machine.
 
-    tests/bench/python/break_even.py [--normd=build/release/normd] [--rounds=9] [--markdown]
+    tests/bench/python/break_even.py [--normd=build/release/normd] [--rounds=9] [--markdown] [--most-bytes=67108864]
 
 Starts a server of its own and normalises float32 tensors of 1 KiB to 64 MiB: LayerNorm over rows of 256 with weight and
 bias, and BatchNorm inference of 64 channels. Each is done by numpy, by torch on the CPU where that can be imported, and
 by normd: sent over TCP on the loopback interface and over a Unix socket, in shared memory with copies (ordinary
-arrays), and in shared memory without (arrays of client.empty). In each round every way is timed once for each size, in
+arrays), and in shared memory without (x and y are arrays of client.empty). In each round every way is timed once for each size, in
 turn, so that all of them meet the same machine; medians of the rounds are printed. The break-even size of two ways is
 where the lines through their medians cross for the last time, on logarithmic axes. The loopback interface is no
 network: add bytes / bandwidth and a round trip for one. Needs numpy and the package normd.
@@ -96,20 +96,19 @@ LOCAL = ("numpy", "torch, CPU")
 
 def ways(operation, x, tcp, unix, shared):
     """name -> a function without arguments that returns y, as numpy or torch has it."""
-    shared_x, y = shared.shared_array(x), shared.empty(x.shape)
-    found = {
-        "numpy": lambda: operation.numpy(x),
-        "normd, TCP loopback": lambda: operation.normd(tcp)(x),
-        "normd, Unix socket": lambda: operation.normd(unix)(x),
-        "normd, shared, copied": lambda: operation.normd(shared)(x),
-        "normd, shared, in place": lambda: operation.normd(shared)(shared_x, out=y),
-    }
+    found = {"numpy": lambda: operation.numpy(x)}
     if importlib.util.find_spec("torch"):
         import torch
 
         call, torch_x = operation.torch(), torch.from_numpy(x)
         found["torch, CPU"] = lambda: call(torch_x)
-    return {name: found[name] for name in (*LOCAL, *found) if name in found}
+    shared_x, y = shared.shared_array(x), shared.empty(x.shape)
+    over_tcp, over_unix, by_memory = (operation.normd(client) for client in (tcp, unix, shared))
+    found["normd, TCP loopback"] = lambda: over_tcp(x)
+    found["normd, Unix socket"] = lambda: over_unix(x)
+    found["normd, shared, copied"] = lambda: by_memory(x)
+    found["normd, shared, no copy"] = lambda: by_memory(shared_x, out=y)
+    return found
 
 
 def check(found):
@@ -122,10 +121,10 @@ def check(found):
             raise SystemExit(f"{name} differs from numpy by {abs(y - expected).max()}")
 
 
-def measure(operation, clients, rounds):
-    """(way, size) -> seconds, one for each round."""
+def measure(operation, clients, rounds, sizes):
+    """(way, size) -> the median of the seconds of all rounds."""
     times = {}
-    for size in SIZES:  # the tensors of one size at a time, so that 64 MiB are not held six times over
+    for size in sizes:  # the tensors of one size at a time, so that 64 MiB are not held six times over
         found = ways(operation, tensor(operation.shape(size)), *clients)
         check(found)
         repeats = max(1, min(MOST_REPEATS, BYTES_OF_A_TIMING // size))
@@ -133,22 +132,27 @@ def measure(operation, clients, rounds):
         for number in range(rounds + 1):
             turn = number % len(order)
             for name, call in order[turn:] + order[:turn]:
-                seconds = time_call(lambda _, call=call: call(), None, repeats)
-                if number > 0:  # the first round makes connections, regions and caches
-                    times.setdefault((name, size), []).append(seconds)
-    return {key: statistics.median(seconds) for key, seconds in times.items()}
+                seconds = time_call(lambda _: call(), None, repeats)
+                times.setdefault((name, size), []).append(seconds)
+    # The first round makes connections, regions and caches, and does not count.
+    return {key: statistics.median(seconds[1:]) for key, seconds in times.items()}
+
+
+def sizes_of(times):
+    return sorted({size for _, size in times})
 
 
 def break_even(times, way, local):
     """The size in bytes from which on `way` takes no longer than `local`; 0: for all sizes, None: not for the last."""
-    gains = [math.log(times[local, size] / times[way, size]) for size in SIZES]
+    sizes = sizes_of(times)
+    gains = [math.log(times[local, size] / times[way, size]) for size in sizes]
     if gains[-1] < 0:
         return None
     worse = max((i for i, gain in enumerate(gains) if gain < 0), default=-1)
     if worse < 0:
         return 0
     part = -gains[worse] / (gains[worse + 1] - gains[worse])
-    return SIZES[worse] * (SIZES[worse + 1] / SIZES[worse]) ** part
+    return sizes[worse] * (sizes[worse + 1] / sizes[worse]) ** part
 
 
 def bytes_text(size):
@@ -156,10 +160,10 @@ def bytes_text(size):
 
 
 def break_even_text(times, way, local):
-    found = break_even(times, way, local)
+    found, sizes = break_even(times, way, local), sizes_of(times)
     if found is None:
-        return "not up to " + bytes_text(SIZES[-1])
-    return "from " + bytes_text(found or SIZES[0])
+        return "not up to " + bytes_text(sizes[-1])
+    return "from " + bytes_text(found or sizes[0])
 
 
 def seconds_text(seconds):
@@ -172,9 +176,9 @@ def seconds_text(seconds):
 def rows(operation, times):
     """The table of an operation: a line for each way, then the break-even sizes."""
     names = list(dict.fromkeys(name for name, _ in times))
-    yield [operation.name, *map(bytes_text, SIZES)]
+    yield [operation.name, *map(bytes_text, sizes_of(times))]
     for name in names:
-        yield [name, *(seconds_text(times[name, size]) for size in SIZES)]
+        yield [name, *(seconds_text(times[name, size]) for size in sizes_of(times))]
     yield []
     local = [name for name in LOCAL if name in names]
     yield [operation.name + ", break-even with", *local]
@@ -200,6 +204,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--normd", default="build/release/normd")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--most-bytes", type=int, default=SIZES[-1])
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     server = Server(options.normd)
@@ -211,8 +216,9 @@ def main():
         if not importlib.util.find_spec("torch"):
             print("torch cannot be imported: its lines are left out")
         print(f"medians of {options.rounds} rounds\n")
+        sizes = [size for size in SIZES if size <= options.most_bytes]
         for operation in (LayerNorm(), BatchNormInference()):
-            print_table(rows(operation, measure(operation, clients, options.rounds)), options.markdown)
+            print_table(rows(operation, measure(operation, clients, options.rounds, sizes)), options.markdown)
         for client in clients:
             client.close()
     finally:
