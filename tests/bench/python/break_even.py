@@ -1,34 +1,38 @@
 #!/usr/bin/env python3
 """From which size on a normalisation by normd takes no longer than one in this process, on one machine.
 
-    tests/bench/python/break_even.py [--normd=build/release/normd] [--rounds=9] [--markdown] [--most-bytes=67108864]
+    tests/bench/python/break_even.py [--normd=build/release/normd] [--rounds=9] [--seconds=10] [--torch-threads=1]
+                                     [--most-bytes=67108864] [--markdown]
 
 Starts a server of its own and normalises float32 tensors of 1 KiB to 64 MiB: LayerNorm over rows of 256 with weight and
 bias, and BatchNorm inference of 64 channels. Each is done by numpy, by torch on the CPU where that can be imported, and
 by normd: sent over TCP on the loopback interface and over a Unix socket, in shared memory with copies (ordinary
-arrays), and in shared memory without (x and y are arrays of client.empty). In each round every way is timed once for each size, in
-turn, so that all of them meet the same machine; medians of the rounds are printed. The break-even size of two ways is
-where the lines through their medians cross for the last time, on logarithmic axes. The loopback interface is no
-network: add bytes / bandwidth and a round trip for one. Needs numpy and the package normd.
+arrays), and in shared memory without (x and y are arrays of client.empty).
+
+In each round every way is called twice, in turn, so that all of them meet the same machine; the second call is timed.
+Each size has --rounds rounds, and as many more as --seconds allow. Printed are the medians of the rounds and, because
+other programs on the machine make calls slower and never faster, the times that one round in ten stays below. torch has
+one thread, as numpy has: threads that wait for each other would measure those other programs. The break-even size of
+two ways is where the lines through their times cross for the last time, on logarithmic axes. The loopback interface is
+no network: add bytes / bandwidth and a round trip for one. Needs numpy and the package normd.
 """
 
 import argparse
 import importlib.util
 import math
-import statistics
 import sys
+import time
 
 import numpy as np
 
 import normd
-from overhead import Server, machine, time_call
+from overhead import Server, machine
 
 KIB = 1 << 10
 SIZES = [KIB * 4**power for power in range(9)]  # 1 KiB to 64 MiB
 COLUMNS, CHANNELS = 256, 64
 EPS = 1e-5
-BYTES_OF_A_TIMING = 4 << 20  # small calls are repeated up to about so many bytes, at most MOST_REPEATS times
-MOST_REPEATS = 50
+MOST_ROUNDS = 1001
 
 
 def tensor(shape):
@@ -114,28 +118,35 @@ def ways(operation, x, tcp, unix, shared):
 def check(found):
     """All ways compute the same."""
     expected = None
-    for name, call in found.items():
+    for name, call in found:
         y = np.asarray(call())
         expected = y if expected is None else expected
         if not np.allclose(y, expected, rtol=1e-4, atol=1e-4):
             raise SystemExit(f"{name} differs from numpy by {abs(y - expected).max()}")
 
 
-def measure(operation, clients, rounds, sizes):
-    """(way, size) -> the median of the seconds of all rounds."""
+def measure(operation, clients, rounds, seconds, sizes):
+    """(way, size) -> seconds, one for each round."""
     times = {}
     for size in sizes:  # the tensors of one size at a time, so that 64 MiB are not held six times over
-        found = ways(operation, tensor(operation.shape(size)), *clients)
-        check(found)
-        repeats = max(1, min(MOST_REPEATS, BYTES_OF_A_TIMING // size))
-        order = list(found.items())
-        for number in range(rounds + 1):
-            turn = number % len(order)
-            for name, call in order[turn:] + order[:turn]:
-                seconds = time_call(lambda _: call(), None, repeats)
-                times.setdefault((name, size), []).append(seconds)
-    # The first round makes connections, regions and caches, and does not count.
-    return {key: statistics.median(seconds[1:]) for key, seconds in times.items()}
+        found = list(ways(operation, tensor(operation.shape(size)), *clients).items())
+        check(found)  # makes connections, regions and caches, too
+        end = time.perf_counter() + seconds
+        for number in range(MOST_ROUNDS):
+            if number >= rounds and time.perf_counter() > end:
+                break
+            turn = number % len(found)
+            for name, call in found[turn:] + found[:turn]:
+                call()
+                start = time.perf_counter()
+                call()
+                times.setdefault((name, size), []).append(time.perf_counter() - start)
+    return times
+
+
+def quantile(times, part):
+    """(way, size) -> the time that `part` of the rounds stay below."""
+    return {key: float(np.quantile(seconds, part)) for key, seconds in times.items()}
 
 
 def sizes_of(times):
@@ -173,15 +184,15 @@ def seconds_text(seconds):
     return f"{seconds * factor:.3g} {unit}"
 
 
-def rows(operation, times):
+def rows(title, times):
     """The table of an operation: a line for each way, then the break-even sizes."""
     names = list(dict.fromkeys(name for name, _ in times))
-    yield [operation.name, *map(bytes_text, sizes_of(times))]
+    yield [title, *map(bytes_text, sizes_of(times))]
     for name in names:
         yield [name, *(seconds_text(times[name, size]) for size in sizes_of(times))]
     yield []
     local = [name for name in LOCAL if name in names]
-    yield [operation.name + ", break-even with", *local]
+    yield [title + ", break-even with", *local]
     for name in names:
         if name not in LOCAL:
             yield [name, *(break_even_text(times, name, one) for one in local)]
@@ -192,7 +203,7 @@ def print_table(lines, markdown):
     header = True
     for line in lines:
         if not markdown:
-            print("".join(f"{cell:{34 if i == 0 else 18 if len(line) < 5 else 10}}" for i, cell in enumerate(line)))
+            print("".join(f"{cell:{52 if i == 0 else 18 if len(line) < 5 else 10}}" for i, cell in enumerate(line)))
             continue
         print("| " + " | ".join(line) + " |" if line else "")
         if header and line:
@@ -204,6 +215,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--normd", default="build/release/normd")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--torch-threads", type=int, default=1)
     parser.add_argument("--most-bytes", type=int, default=SIZES[-1])
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
@@ -213,12 +226,19 @@ def main():
         clients = [normd.connect(server.tcp, shared_memory="off"), normd.connect(unix, shared_memory="off"),
                    normd.connect(unix, shared_memory="on")]
         print(machine())
-        if not importlib.util.find_spec("torch"):
+        if importlib.util.find_spec("torch"):
+            import torch
+
+            torch.set_num_threads(options.torch_threads)
+            print(f"torch {torch.__version__}, {options.torch_threads} thread(s)")
+        else:
             print("torch cannot be imported: its lines are left out")
-        print(f"medians of {options.rounds} rounds\n")
+        print(f"{options.rounds} rounds and more, up to {MOST_ROUNDS} in {options.seconds:g} s for each size\n")
         sizes = [size for size in SIZES if size <= options.most_bytes]
         for operation in (LayerNorm(), BatchNormInference()):
-            print_table(rows(operation, measure(operation, clients, options.rounds, sizes)), options.markdown)
+            times = measure(operation, clients, options.rounds, options.seconds, sizes)
+            for words, part in (("median", 0.5), ("one in ten below", 0.1)):
+                print_table(rows(f"{operation.name}, {words}", quantile(times, part)), options.markdown)
         for client in clients:
             client.close()
     finally:
