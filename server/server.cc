@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/plan.h"
+#include "server/base/random_hex.h"
 #include "server/base/version.h"
 #include "server/make_store.h"
 #include "server/obs/process.h"
@@ -151,6 +153,10 @@ absl::Status Server::ServeGrpc() {
   options.shared_memory_anywhere = config_.shared_memory == "all";
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
+  options.server_uid = RandomHex(4);
+  if (shared_memory_ != nullptr && !unix_paths_.empty()) {
+    options.unix_socket = std::filesystem::absolute(unix_paths_.front()).string();
+  }
   options.devices = backend_.devices;
   options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_);

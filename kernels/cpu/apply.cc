@@ -135,6 +135,10 @@ void ApplyOrdered(TIn in, TOut out, const ApplySpan& span) {
   }
 }
 
+template ApplyElementsFunction<F32> ApplyElements<F32>;
+template ApplyElementsFunction<F16> ApplyElements<F16>;
+template ApplyElementsFunction<BF16> ApplyElements<BF16>;
+
 template <typename T>
 void ApplyNarrow(T tag, const ApplySpan& span) {
   if (span.statistics_per_column) {

@@ -257,14 +257,26 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
   return sums[0];
 }
 
+// What SumsOfRow returns, by SumChunks: such rows are few, and a second copy of the loops would take the compiler as
+// long as the first.
+template <Statistic kStatistic, typename Real, typename T>
+PairSums SumsOfCarefulRow(T tag, const RowBlock& block, int64_t row, double shift) {
+  PairSums sums[RowBlock::kMaxChunks];
+  const int64_t chunks = order::RowChunks(block.counted);
+  const RowChunks whole = {.x = block.x.At(row * block.n), .n = block.counted};
+  SumChunks<kStatistic>(tag, TypeTag<NarrowSums<Real>>(), whole, 0, chunks, shift, 1, sums);
+  order::PairwiseFold(sums, chunks, 1, AddPlain);
+  return sums[0];
+}
+
 // The statistics of a row in as many rounds as it needs; most rows need only one, which ReduceRows makes.
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t row) {
   const auto shift_of = [&](Precision precision)
                             HWY_ATTR { return ShiftOfRow<kStatistic>(tag, precision, block, row); };
   const auto sums_of = [&](Precision precision, double shift) HWY_ATTR {
-    return precision == Precision::kFast ? SumsOfRow<kStatistic>(tag, TypeTag<float>(), block, row, shift)
-                                         : SumsOfRow<kStatistic>(tag, TypeTag<double>(), block, row, shift);
+    return precision == Precision::kFast ? SumsOfCarefulRow<kStatistic, float>(tag, block, row, shift)
+                                         : SumsOfCarefulRow<kStatistic, double>(tag, block, row, shift);
   };
   return FinishNarrowGroup(block.statistic, block.rule, block.precision, static_cast<double>(block.counted), shift_of,
                            sums_of);

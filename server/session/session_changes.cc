@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
+#include "server/base/random_hex.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -17,14 +16,6 @@ namespace normd {
 namespace {
 
 constexpr int64_t kQuotaBytesPerSession = 1024;
-
-// `words` times 32 random bits in hex, from the system's source: a uid must never come back after a restart.
-std::string RandomHex(int words) {
-  std::random_device random;
-  std::string hex;
-  for (int i = 0; i < words; ++i) hex += absl::StrFormat("%08x", random());
-  return hex;
-}
 
 int64_t ParameterBytes(const OwnedParameters& parameters) {
   int64_t bytes = 0;

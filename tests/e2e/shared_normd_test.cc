@@ -1,6 +1,7 @@
 // The server as main starts it, with its own registrar, table and limits.
 #include <sstream>
 
+#include "absl/strings/strip.h"
 #include "server/server.h"
 #include "tests/e2e/shared_server.h"
 
@@ -9,8 +10,8 @@ namespace {
 
 class SharedNormdTest : public testing::Test {
  protected:
-  std::unique_ptr<Server> StartNormd(std::vector<std::string> args) {
-    args.insert(args.end(), {"--listen=" + target(), "--admin_listen=", "--session_store=memory"});
+  std::unique_ptr<Server> StartNormd(std::vector<std::string> args, const std::string& other_listener = "") {
+    args.insert(args.end(), {"--listen=" + other_listener + target(), "--admin_listen=", "--session_store=memory"});
     return Server::Start(ParseConfig(args, {}).value(), &log_).value();
   }
   std::string target() const { return "unix:" + folder_.path() + "/s"; }
@@ -51,6 +52,30 @@ TEST_F(SharedNormdTest, IsOffWhenToldAndSaysSo) {
   request.mutable_x()->mutable_shared()->set_region("r");
   EXPECT_EQ(client::GetErrorInfo(client->Normalize(request).status())->field, "x.shared");
   EXPECT_NE(out_.str().find("for=off"), std::string::npos) << out_.str();
+}
+
+TEST_F(SharedNormdTest, TellsCallersOverLoopbackWhereItsUnixSocketIs) {
+  const std::unique_ptr<Server> server = StartNormd({}, "127.0.0.1:0,");
+  const std::string tcp(absl::StripPrefix(server->listeners().front(), "grpc="));
+  const v1::DescribeResponse over_tcp = Client::Connect(tcp).value()->Describe().value();
+  EXPECT_EQ("unix:" + over_tcp.unix_socket(), target());
+  const v1::DescribeResponse over_unix = Client::Connect("unix:" + over_tcp.unix_socket()).value()->Describe().value();
+  EXPECT_EQ(over_tcp.server_uid(), over_unix.server_uid());
+  EXPECT_EQ(over_tcp.server_uid().size(), 32);
+}
+
+TEST_F(SharedNormdTest, EveryProcessHasAUidOfItsOwn) {
+  const auto uid = [&] { return Client::Connect(target()).value()->Describe()->server_uid(); };
+  std::unique_ptr<Server> server = StartNormd({});
+  const std::string first = uid();
+  server.reset();
+  server = StartNormd({});
+  EXPECT_NE(uid(), first);
+}
+
+TEST_F(SharedNormdTest, NamesNoSocketWhereSharedMemoryIsOff) {
+  const std::unique_ptr<Server> server = StartNormd({"--shared_memory=off"});
+  EXPECT_EQ(Client::Connect(target()).value()->Describe()->unix_socket(), "");
 }
 
 }  // namespace

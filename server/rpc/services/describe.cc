@@ -65,6 +65,8 @@ v1::DescribeResponse Describe(const GrpcServerOptions& options, const Engine& en
   DescribeLimits(options, engine.session_limits(), response.mutable_limits());
   response.set_durability(static_cast<v1::Durability>(engine.durability()));
   response.set_calibration(options.calibration == nullptr ? "AUTO runs on the CPU" : options.calibration());
+  response.set_server_uid(options.server_uid);
+  response.set_unix_socket(options.unix_socket);
   return response;
 }
 

@@ -57,6 +57,8 @@ struct GrpcServerOptions {
   bool shared_memory_anywhere = false;              // true: callers over loopback may use it, too
   bool reflection = true;
   std::string server_version = {};
+  std::string server_uid = {};   // for Describe: names this process
+  std::string unix_socket = {};  // for Describe: the path of a listener that takes shared memory; empty: none
   std::vector<DeviceInfo> devices = {};
   std::function<std::string()> calibration = {};  // for Describe: how AUTO chooses devices; null: always the CPU
   RpcObserver observer = {};

@@ -22,6 +22,11 @@ PROGRAM = os.environ.get("NORMD_PROGRAM", str(ROOT / "build" / "release" / "norm
 PATIENCE = 30  # seconds for a server to start or end, on a busy machine
 
 
+def pytest_configure():
+    if not os.access(PROGRAM, os.X_OK):
+        pytest.exit(f"no server at {PROGRAM}: build it, or name another one by NORMD_PROGRAM", returncode=2)
+
+
 class Server:
     """A normd with a Unix socket and a port on the loopback interface, which may be killed and started again."""
 
@@ -59,6 +64,7 @@ class Server:
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # until all of its threads have stopped
 
     def resume(self):
         self.process.send_signal(signal.SIGCONT)

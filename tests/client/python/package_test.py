@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -23,7 +24,7 @@ def test_everything_that_is_installed_lies_in_one_package():
 
 
 def test_the_requirements_are_few_and_torch_is_not_among_them():
-    required = {line.split(">")[0].split(";")[0].strip() for line in importlib.metadata.requires("normd")
+    required = {re.match(r"[\w-]+", line).group() for line in importlib.metadata.requires("normd")
                 if "extra ==" not in line}
     assert required == {"numpy", "grpcio", "googleapis-common-protos", "protobuf"}
 

@@ -1,6 +1,7 @@
 """The package is typed: mypy --strict passes over it, and over what a user writes."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -42,8 +43,8 @@ def test_what_a_user_writes_has_types(tmp_path):
     (tmp_path / "user.py").write_text(USER)
     result = check(tmp_path / "user.py")
     assert result.returncode == 0, result.stdout
-    array, revealed = "numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.floating[numpy._typing._32Bit]]]", result.stdout
-    assert revealed.count(array) == 4, revealed
+    revealed = result.stdout
+    assert len(re.findall(r"numpy\.ndarray\[.*_32Bit]", revealed)) == 4, revealed
     assert '"normd.session.Session"' in revealed and '"float"' in revealed, revealed
 
 
