@@ -75,11 +75,6 @@ NOT_RUN = {
     "pip install": "takes packages from the network",
     "python3 -m venv": "needs python3-venv, for the pip that is not run either",
 }
-# Pages whose Python needs the package normd -> the test that runs it with the package, and how it names the page.
-PACKAGE_PAGES = {
-    "client/guide/README.md": ("tests/client/python/guide_test.py", '"client/guide/README.md"'),
-    "client/python/README.md": ("tests/client/python/readme_test.py", '"client" / "python" / "README.md"'),
-}
 # Run here with another word at their ends: what has no end, or takes longer than a test may.
 SHORTENED = {
     "normctl session watch": {"--count": "--count=1"},
@@ -310,11 +305,6 @@ def run_command(command, site, report):
 def run_python(block, site, report):
     """A complete program begins with an import; what does not is a part of one, and only has to be Python."""
     body = ast.parse(block.text).body
-    if block.page in PACKAGE_PAGES:
-        path, said = PACKAGE_PAGES[block.page]
-        if not says(path, said):
-            return report.fail(block.at, "the Python of this page", f"{path} does not say `{said}`")
-        return report.note("covered", block.at, "the Python of this page", path)
     if not isinstance(body[0], (ast.Import, ast.ImportFrom)):
         return report.note("not run", block.at, "a part of a Python program", "compiled alone")
     names = {name.name for node in body if isinstance(node, ast.Import) for name in node.names}

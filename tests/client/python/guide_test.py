@@ -1,4 +1,4 @@
-"""The Python of a page is one program: it runs as printed, from top to bottom, and prints what its comments say."""
+"""The Python of the guide is one program: it runs as printed, from top to bottom, and prints what its comments say."""
 
 import contextlib
 import io
@@ -31,7 +31,8 @@ def printed(source):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_python_of_a_page_prints_what_its_comments_say(page, server, tmp_path, monkeypatch):
+def test_the_python_of_a_page_prints_what_its_comments_say(page, server, client, tmp_path, monkeypatch):
+    sessions = [session.name for session in client.sessions()]
     monkeypatch.setenv("NORMD_SERVER", server.unix)
     monkeypatch.chdir(tmp_path)
     found = blocks((ROOT / page).read_text(encoding="utf-8"))
@@ -42,6 +43,7 @@ def test_the_python_of_a_page_prints_what_its_comments_say(page, server, tmp_pat
         with contextlib.redirect_stdout(out):
             exec(compile("\n" * (line - 1) + source, page, "exec"), names)
         assert out.getvalue().splitlines() == printed(source), f"{page}:{line}"
+    assert [session.name for session in client.sessions()] == sessions, "the page leaves sessions behind"
 
 
 @pytest.mark.parametrize("source, lines", [
