@@ -3,11 +3,14 @@
 
     tests/bench/python/overhead.py [--normd=build/release/normd] [--normload=build/release/normload] [--rounds=31]
 
-Starts a server of its own and calls LayerNorm over rows of 1024 float32. In each round every variant is timed once for
-each size, in turn, so that all of them meet the same machine; medians of the rounds are printed, and how many times
-faster than the stubs a variant is (the median of the rounds' quotients). "stubs" is what a user writes with generated
-code: tobytes, a NormalizeRequest, frombuffer. The C++ figures are normload's p50 with one worker, one run in each of
-three turns between the rounds. Needs numpy and the package normd.
+Starts a server of its own and calls LayerNorm over rows of 1024 float32. Every variant has a process of its own for
+every size, because what an allocation costs depends on what else a process has allocated: glibc maps and unmaps large
+blocks anew until one of that size was freed, and 1 MiB can so cost hundreds of page faults a call or none. "1 MiB after
+8 MiB" is a process that called with 8 MiB before, where such blocks stay mapped. In each round the variants are timed
+once each, in turn, so that all of them meet the same machine. Medians of the rounds are printed, and how many times
+faster than the stubs of the same transport a variant is (over shared memory: than the stubs over TCP): the median of
+the rounds' quotients. "stubs" is what a user writes with generated code: tobytes, a NormalizeRequest, frombuffer. The
+C++ figures are normload's p50 with one worker, medians of three runs. Needs numpy and the package normd.
 """
 
 import argparse
@@ -29,10 +32,11 @@ import normd
 from normd._proto import norm_pb2, normalizer_pb2, tensor_pb2
 
 COLUMNS = 1024
-SIZES = {"4 KiB": 1, "64 KiB": 16, "256 KiB": 64, "1 MiB": 256, "8 MiB": 2048}  # rows
-REPEATS = {"4 KiB": 50, "64 KiB": 20, "256 KiB": 10, "1 MiB": 4, "8 MiB": 1}  # calls of one timing
-NORMLOAD_SIZES = ("4 KiB", "1 MiB", "8 MiB")
-TURNS = 3  # of normload
+SIZES = {"4 KiB": 1, "64 KiB": 16, "256 KiB": 64, "1 MiB": 256, "1 MiB after 8 MiB": 256, "8 MiB": 2048}  # rows
+REPEATS = {1: 50, 16: 20, 64: 10, 256: 4, 2048: 1}  # calls of one timing, by rows
+LOAD_SIZES = ("4 KiB", "1 MiB", "8 MiB")  # of normload
+LOAD_RUNS = 3
+BASELINES = {"TCP": "stubs, TCP", "Unix": "stubs, Unix socket", "shared": "stubs, TCP"}
 
 
 class Server:
@@ -97,69 +101,88 @@ def time_call(call, x, repeats):
 
 
 def normload_p50(program, target, size, transport):
-    command = [program, f"--server={target}", "-d", "1s", "-c", "1", "--shape", f"{SIZES[size]}x{COLUMNS}", "--method",
-               "layer-norm", "--transport", transport, "--json"]
+    """Seconds."""
+    command = [program, f"--server={target}", "-d", "500ms", "--warmup", "200ms", "-c", "1", "--shape",
+               f"{SIZES[size]}x{COLUMNS}", "--method", "layer-norm", "--transport", transport, "--json"]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return find_p50(report) * 1e-6
+    return report["latency_ns"]["p50"] * 1e-9
 
 
-def find_p50(report):
-    """p50 in microseconds, wherever the report has its latencies."""
-    found = []
-
-    def visit(node):
-        if isinstance(node, dict):
-            for key, value in node.items():
-                if key.startswith("p50") and isinstance(value, (int, float)):
-                    found.append(value)
-                visit(value)
-        elif isinstance(node, list):
-            for value in node:
-                visit(value)
-
-    visit(report)
-    return found[0]
+VARIANTS = {
+    "stubs, TCP": lambda tcp, unix: stub_call(tcp),
+    "normd, TCP": lambda tcp, unix: package_call(normd.connect(tcp, shared_memory="off")),
+    "stubs, Unix socket": lambda tcp, unix: stub_call(unix),
+    "normd, Unix socket": lambda tcp, unix: package_call(normd.connect(unix, shared_memory="off")),
+    "normd, shared": lambda tcp, unix: package_call(normd.connect(unix)),
+    "normd, shared, no copy": lambda tcp, unix: without_copies(normd.connect(unix)),
+}
 
 
-def measure(variants, arrays, rounds, between):
+def work(variant, size, tcp, unix):
+    """The process of one variant and size: prints the seconds of a call for each line that it reads."""
+    call, random, rows = VARIANTS[variant](tcp, unix), np.random.default_rng(0), SIZES[size]
+    if "after" in size:
+        time_call(call, random.standard_normal((2048, COLUMNS), dtype=np.float32), 5)
+    x = random.standard_normal((rows, COLUMNS), dtype=np.float32)
+    time_call(call, x, 10)  # connections, regions, caches
+    for _ in sys.stdin:
+        print(time_call(call, x, REPEATS[rows]), flush=True)
+
+
+class Worker:
+    def __init__(self, variant, size, server):
+        command = [sys.executable, __file__, f"--work={variant}", f"--size={size}", server.tcp, f"unix:{server.socket}"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def time(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def stop(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measure_size(size, rounds, server):
+    """Variant -> seconds of each round."""
+    workers = {variant: Worker(variant, size, server) for variant in VARIANTS}
     times = collections.defaultdict(list)
-    for name, call in variants.items():
-        for size, x in arrays.items():
-            time_call(call, x, 3)  # connections, regions, caches
+    for worker in workers.values():
+        worker.time()
     for number in range(rounds):
-        for size, x in arrays.items():
-            order = list(variants.items())
-            for name, call in order[number % len(order):] + order[:number % len(order)]:
-                times[name, size].append(time_call(call, x, REPEATS[size]))
-        if number % max(1, rounds // TURNS) == 0:
-            between(times)
+        order = list(workers.items())
+        for variant, worker in order[number % len(order):] + order[:number % len(order)]:
+            times[variant].append(worker.time())
+    for worker in workers.values():
+        worker.stop()
     return times
 
 
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "?")
-    load = os.getloadavg()[0]
-    return (f"{model}, {os.cpu_count()} cores; Linux {platform.release()}; Python {platform.python_version()}, grpcio "
-            f"{grpc.__version__}; load {load:.1f}; {datetime.date.today()}")
+    return (f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, grpcio "
+            f"{grpc.__version__}, load {os.getloadavg()[0]:.1f}, {datetime.date.today()}")
 
 
-def print_table(times, sizes, baseline):
+def cell(name, times):
+    """The median in us, and against the stubs."""
+    own = times.get(name)
+    if not own:
+        return ""
+    text = f"{statistics.median(own) * 1e6:,.0f}"
+    stubs = times[next(stubs for key, stubs in BASELINES.items() if key in name)]
+    if name.startswith("normd"):
+        text += f" ({statistics.median(theirs / ours for theirs, ours in zip(stubs, own)):.2f}x)"
+    return text
+
+
+def print_table(table):
     print(machine())
-    print(f"{'':24}" + "".join(f"{size:>20}" for size in sizes))
-    for name in dict.fromkeys(name for name, _ in times):
-        cells = []
-        for size in sizes:
-            own = times.get((name, size))
-            if not own:
-                cells.append("")
-                continue
-            cell = f"{statistics.median(own) * 1e6:,.0f} us"
-            stubs = times[baseline, size]
-            if name != baseline and len(own) == len(stubs):
-                cell += f" ({statistics.median(s / o for s, o in zip(stubs, own)):.2f}x)"
-            cells.append(cell)
-        print(f"{name:24}" + "".join(f"{cell:>20}" for cell in cells))
+    print("| us a call | " + " | ".join(SIZES) + " |\n|---" + "|---:" * len(SIZES) + "|")
+    for name in dict.fromkeys(name for times in table.values() for name in times):
+        print(f"| {name} | " + " | ".join(cell(name, table[size]) for size in SIZES) + " |")
 
 
 def main():
@@ -167,29 +190,22 @@ def main():
     parser.add_argument("--normd", default="build/release/normd")
     parser.add_argument("--normload", default="build/release/normload")
     parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--work", help="the variant of a process that this program starts; with size and targets")
+    parser.add_argument("--size")
+    parser.add_argument("targets", nargs="*")
     options = parser.parse_args()
+    if options.work:
+        work(options.work, options.size, *options.targets)
+        return 0
     server = Server(options.normd)
     try:
-        unix = f"unix:{server.socket}"
-        variants = {
-            "stubs, TCP": stub_call(server.tcp),
-            "normd, TCP": package_call(normd.connect(server.tcp, shared_memory="off")),
-            "stubs, Unix socket": stub_call(unix),
-            "normd, Unix socket": package_call(normd.connect(unix, shared_memory="off")),
-            "normd, shared": package_call(normd.connect(unix)),
-            "normd, shared, no copy": without_copies(normd.connect(unix)),
-        }
-        random = np.random.default_rng(0)
-        arrays = {size: random.standard_normal((rows, COLUMNS), dtype=np.float32) for size, rows in SIZES.items()}
-
-        def run_normload(times):
-            for size in NORMLOAD_SIZES:
-                for name, target, transport in (("C++, TCP", server.tcp, "unary"), ("C++, Unix socket", unix, "unary"),
-                                                ("C++, shared", unix, "shared")):
-                    times[name, size].append(normload_p50(options.normload, target, size, transport))
-
-        times = measure(variants, arrays, options.rounds, run_normload if options.normload else lambda times: None)
-        print_table(times, SIZES, "stubs, TCP")
+        table = {size: measure_size(size, options.rounds, server) for size in SIZES}
+        transports = (("C++, TCP", server.tcp, "unary"), ("C++, Unix socket", f"unix:{server.socket}", "unary"),
+                      ("C++, shared", f"unix:{server.socket}", "shared"))
+        for size in LOAD_SIZES:
+            for name, target, transport in transports:
+                table[size][name] = [normload_p50(options.normload, target, size, transport) for _ in range(LOAD_RUNS)]
+        print_table(table)
     finally:
         server.stop()
     return 0

@@ -119,12 +119,16 @@ def test_a_result_of_a_shared_array_is_a_shared_array_that_keeps_its_memory(shar
     np.testing.assert_array_equal(kept, expected)
 
 
-def test_small_shared_arrays_are_not_sent_either(sharing_client, random, monkeypatch):
-    x = sharing_client.shared_array(random.standard_normal((2, 8)).astype(np.float32))
+def test_small_arrays_are_sent_wherever_they_lie(sharing_client, random, monkeypatch):
+    x = random.standard_normal((2, 8)).astype(np.float32)
+    expected = sharing_client.layer_norm(x, 8)
+    shared, out = sharing_client.shared_array(x), sharing_client.empty(x.shape)
     requests = Requests(sharing_client, monkeypatch)
     for _ in range(2):
-        sharing_client.layer_norm(x, 8)
-    assert [request.x.WhichOneof("payload") for request in requests.seen] == ["shared", "shared"]
+        assert sharing_client.layer_norm(shared, 8, out=out) is out
+        np.testing.assert_array_equal(out, expected)
+        out[:] = 0
+    assert [request.x.WhichOneof("payload") for request in requests.seen] == ["data", "data"]
 
 
 def test_y_may_replace_x(sharing_client, sending_client, x):

@@ -162,7 +162,6 @@ class Core:
         self._lock = threading.Lock()
         self._local: Optional[Local] = None
         self._is_remote = False  # True: the server shares no memory with this process
-        self._has_arrays = False  # True once the caller may have arrays in shared memory
         self._templates = Templates()
         self.deadline = deadline
         self.retry = retry
@@ -212,7 +211,9 @@ class Core:
         self, make: MakeCall, x: Any, parameters: Tuple[Any, ...], attributes: Any, options: Mapping[str, Any]
     ) -> Any:
         """y of an operator: make(x, parameters, attributes, options) is its call."""
-        key = None if options else Templates.key(make, x, parameters, attributes)
+        out = options.get("out")
+        is_plain = not options or (len(options) == 1 and Templates.is_like(out, x))
+        key = Templates.key(make, x, parameters, attributes) if is_plain else None
         template = None if key is None else self._templates.get(key)
         if template is not None and self._is_sent(x.nbytes):
             try:
@@ -220,7 +221,7 @@ class Core:
             except (Unavailable, ResourceExhausted):
                 pass  # the long way sends it again, as often as is allowed
             else:
-                y = template.decode(data)
+                y = template.decode(data, out)
                 if y is not None:
                     return y
         call = make(x, parameters, attributes, options)
@@ -234,8 +235,6 @@ class Core:
 
     def _is_sent(self, size: int) -> bool:
         """True if a tensor of this size goes in one message, whatever the server's limits are."""
-        if self._has_arrays:
-            return False
         return size < SHARED_BYTES or (size < UNASKED_BYTES // 2 and (self._is_remote or self.shared_memory == "off"))
 
     async def normalize(self, call: NormalizeCall) -> Result:
@@ -258,7 +257,7 @@ class Core:
         return Result(call, result.reply, dict(call.returned), None)
 
     async def _normalize_whole(self, call: NormalizeCall) -> Result:
-        if call.x.size >= SHARED_BYTES or self._has_arrays:
+        if call.x.size >= SHARED_BYTES:
             result = await self._normalize_shared(call)
             if result is not None:
                 return result
@@ -367,7 +366,6 @@ class Core:
         words = _arrays.WORDS[dtype]
         local = await self.local()
         if local is not None:
-            self._has_arrays = True
             try:
                 return await self.transport.run(lambda: local.sharing.empty(shape, words))
             except Error:

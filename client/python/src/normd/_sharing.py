@@ -1,6 +1,6 @@
 """Which tensors of a call lie in shared memory: chosen by itself for a server on the same host.
 
-Ordinary arrays of SHARED_BYTES and more are copied once into a region and their results once out of it; arrays from
+Ordinary arrays of COPIED_BYTES and more are copied once into a region and their results once out of it; arrays from
 `Client.empty` are not copied at all. Where shared memory cannot be had, tensors are sent. After a call that ended
 without the server's word the regions that it named are given up, because the server may still be writing there.
 In the path: between Core.normalize and the regions of _region.py.
@@ -21,11 +21,14 @@ from normd._request import LIKE_X, Y, NormalizeCall, Place
 from normd._wire import SharedRange
 from normd.errors import Cancelled, DeadlineExceeded, Error, InvalidArgument, NotFound, Unavailable
 
-# Tensors of at least this size are shared. tests/bench/python/overhead.py measures it: see README.md.
-SHARED_BYTES = 64 << 10
+# Below COPIED_BYTES it is faster to send a tensor than to copy it, below SHARED_BYTES even than to leave it where it
+# lies. Median us of a LayerNorm over the Unix socket, sent, copied, and neither, on two cores of an EPYC: 64 KiB 616,
+# 733 and 632; 128 KiB 668, 774 and 630; 192 KiB 684, 739 and 556; 256 KiB 623, 552 and 496.
+SHARED_BYTES = 128 << 10
+COPIED_BYTES = 256 << 10
 REGION_BYTES = 32 << 20
 MAX_TOTAL_BYTES = 1 << 30  # of each arena
-MAX_SHARED_BYTES = MAX_TOTAL_BYTES // 4  # of one tensor that is copied in: x, residual, y and h must fit
+MAX_COPIED_BYTES = MAX_TOTAL_BYTES // 4  # of one tensor that is copied in: x, residual, y and h must fit
 PATIENCE = 1.0  # seconds that a call waits for a region, which it can do without
 _FIRST_BACKOFF, _LAST_BACKOFF = 0.1, 10.0
 
@@ -76,10 +79,12 @@ class Sharing:
 
     def begin(self, call: NormalizeCall) -> Optional[SharedCall]:
         """Puts the call's tensors into shared memory; None if they are to be sent. May block to register a region."""
-        found = self._find(call.x)
-        if call.validate_only or (found is None and call.x.size < SHARED_BYTES):
+        if call.validate_only or call.x.size < SHARED_BYTES:
             return None
-        if time.monotonic() < self._next_try or (found is None and call.x.size > MAX_SHARED_BYTES):
+        found = self._find(call.x)
+        if found is None and not COPIED_BYTES <= call.x.size <= MAX_COPIED_BYTES:
+            return None
+        if time.monotonic() < self._next_try:
             return None
         try:
             return self._place(call, found)
@@ -99,7 +104,7 @@ class Sharing:
             place.residual = self._find(residual)
             if place.residual is not None:
                 self._name(shared, residual.words)
-            elif residual.size >= SHARED_BYTES:
+            elif residual.size >= COPIED_BYTES:
                 place.residual = self._copy_in(residual, shared)
         for kind in call.outputs:
             if kind in LIKE_X:

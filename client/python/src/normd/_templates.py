@@ -61,11 +61,15 @@ class Template:
             if y.shape == self._shape and y.offset >= 0 and y.offset + y.size == len(reply.data):
                 self._reply_head, self._reply_size = reply.data[: y.offset], len(reply.data)
 
-    def decode(self, data: bytes) -> Optional[Array]:
-        """y; None if the reply does not begin as the last one did."""
+    def decode(self, data: bytes, out: Optional[Array]) -> Optional[Array]:
+        """y, in `out` if that is given; None if the reply does not begin as the last one did."""
         if len(data) != self._reply_size or not data.startswith(self._reply_head):
             return None
-        return np.ndarray(self._shape, self._dtype, data, len(self._reply_head)).copy()
+        y = np.ndarray(self._shape, self._dtype, data, len(self._reply_head))
+        if out is None:
+            return y.copy()
+        np.copyto(out, y)
+        return out
 
 
 class Templates:
@@ -73,6 +77,13 @@ class Templates:
 
     def __init__(self) -> None:
         self._by_key: Dict[Hashable, Template] = {}
+
+    @staticmethod
+    def is_like(out: Any, x: Any) -> bool:
+        """Whether y may be written into `out` without a further look."""
+        if type(out) is not np.ndarray or type(x) is not np.ndarray:
+            return False
+        return out.dtype == x.dtype and out.shape == x.shape and out.flags.writeable
 
     @staticmethod
     def key(make: Any, x: Any, parameters: Tuple[Any, ...], attributes: Hashable) -> Optional[Hashable]:

@@ -279,7 +279,7 @@ class Client:
         """An array in memory that the server shares, with whatever values are there: calls neither send nor copy it.
 
         dtype: float32, float16, float64 or bfloat16 (ml_dtypes). The results of calls with such an x are such arrays,
-        too. Where memory cannot be shared the array is an ordinary one (shared_memory="on": FailedPrecondition). For
+        too. Arrays below 128 KiB are sent nevertheless, which is faster. Where memory cannot be shared the array is an ordinary one (shared_memory="on": FailedPrecondition). For
         torch: torch.from_numpy(client.empty(shape)). While a call uses an array, leave it alone.
         """
         return run(_calls.empty(self._core, shape, dtype))
