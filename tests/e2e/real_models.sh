@@ -33,6 +33,8 @@ measure packages ./deploy/install-packages.sh torch
 requirements=tests/e2e/real_models/requirements.txt
 if [[ $torch == pypi ]]; then requirements=tests/e2e/real_models/requirements-pypi.txt; fi
 venv=$build/torch-venv-$torch
+# All that is needed is in the list, each at one version: nothing is resolved, so nothing can drift.
+quietly=(--quiet --disable-pip-version-check --no-deps)
 make_environment() {
   rm -rf "$venv"
   if [[ $torch == debian ]]; then
@@ -40,21 +42,20 @@ make_environment() {
   else
     /usr/bin/python3 -m venv "$venv"
   fi
-  # All that is needed is in the list, each at one version: nothing is resolved, so nothing can drift.
-  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --ignore-installed -r "$requirements"
+  "$venv/bin/pip" install "${quietly[@]}" --ignore-installed -r "$requirements"
   cp "$requirements" "$venv/installed.txt"
 }
 if ! cmp -s "$requirements" "$venv/installed.txt"; then measure environment make_environment; fi
 install_package() {
-  "$venv/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall ./client/python
+  "$venv/bin/pip" install "${quietly[@]}" --no-build-isolation --force-reinstall ./client/python
 }
 measure package install_package
 
 normd=$(realpath "$build/normd")
 export PYTHONDONTWRITEBYTECODE=1
+export NORMD_PROGRAM=$normd
 status=0
-measure tests env NORMD_PROGRAM="$normd" "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/torch ||
-  status=1
+measure tests "$venv/bin/python" -m pytest -q -rs -p no:cacheprovider tests/client/python/torch || status=1
 measure sentences "$venv/bin/python" tests/e2e/real_models/sentence_embeddings.py "$normd" || status=1
 measure digits "$venv/bin/python" tests/e2e/real_models/digits.py "$normd" || status=1
 echo

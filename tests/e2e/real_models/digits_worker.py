@@ -74,7 +74,7 @@ def main() -> None:
         if rank == 0:
             infos = [client.session(f"digits.{name}").info() for name in norms]
             result = {
-                "sessions": [{"name": one.name, "version": one.version, "num_batches": one.num_batches} for one in infos],
+                "sessions": [{key: getattr(one, key) for key in ("name", "version", "num_batches")} for one in infos],
                 "replayed": replayed,
                 "accuracy": digits_model.accuracy(model, *test),
             }

@@ -86,7 +86,7 @@ def main() -> int:
     print(f"  calls counted by the server  {calls} in {ROUNDS} rounds")
     print(f"  largest difference           {difference:.2e} (at most {TOLERANCE:.0e})")
     print(f"  same nearest neighbour       {same} of {len(sentences)} (smallest margin {float(margin.min()):.1e})")
-    print(f"  original {statistics.median(local):.2f} s, served {statistics.median(remote):.2f} s (medians of {ROUNDS})")
+    print(f"  original {statistics.median(local):.2f} s, served {statistics.median(remote):.2f} s, medians of {ROUNDS}")
     ok = {
         "every LayerNorm is served": len(sentences) == 100 and norms == len(replaced) > 0,
         "the server computed all of them": calls == wanted_calls,

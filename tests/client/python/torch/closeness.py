@@ -2,7 +2,8 @@
 
 y of the service is within 1 ulp of the exact value (4 ulp in float64), the ulp taken at the largest of |y|, |weight|
 and |bias|, all of which are below 4 here. PyTorch's value in float64 stands for the exact one: its own error, some
-1e-15 times the condition of the sums, is far below an ulp of the other types, and in float64 the tolerance is PyTorch's.
+1e-15 times the condition of the sums, is far below an ulp of the other types, and in float64 the tolerance is its
+own.
 """
 
 import torch

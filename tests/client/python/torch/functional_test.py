@@ -85,7 +85,8 @@ def operands(name, dtype, affine=True):
     x = (torch.randn(shape) * 1.5 + 0.5).to(dtype).requires_grad_()
     if not affine:
         return x, None, None
-    return x, torch.rand(parameters).add(0.5).to(dtype).requires_grad_(), torch.randn(parameters).to(dtype).requires_grad_()
+    weight, bias = torch.rand(parameters) + 0.5, torch.randn(parameters)
+    return x, weight.to(dtype).requires_grad_(), bias.to(dtype).requires_grad_()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -29,7 +29,8 @@ def assert_same_state(ours, theirs):
 
 @pytest.mark.parametrize("momentum", [0.1, 0.7, None])
 def test_running_statistics_are_torch_nns_and_live_on_the_server(client, name, momentum):
-    ours, theirs = normd.torch.BatchNorm2d(3, momentum=momentum, session=name), torch.nn.BatchNorm2d(3, momentum=momentum)
+    ours = normd.torch.BatchNorm2d(3, momentum=momentum, session=name)
+    theirs = torch.nn.BatchNorm2d(3, momentum=momentum)
     for x in batches():
         assert_near(ours(x), theirs(x), 1e-5)
     info = client.session(name).info()

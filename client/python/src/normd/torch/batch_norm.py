@@ -25,21 +25,23 @@ class SessionBatchNorm(Served):
     """What BatchNorm1d, 2d and 3d share; beside the arguments of torch.nn's they take
 
     client: the normd.Client that is called; None is the default one.
-    session: the name of the session that keeps the running statistics; None keeps them in the buffers, as torch.nn does.
+    session: the name of the session that keeps the running statistics; None: the buffers keep them, as in torch.nn.
     process_group: of torch.distributed; training then uses the statistics of the batches of all its processes together.
 
     With a session:
       - The session is opened at the first use. It is created, with the buffers' values, if it does not exist; one that
         exists keeps its own, and must have the same eps, momentum and number of features (FailedPrecondition).
-      - A forward in training computes y and the batch's moments, then commits the moments as one training step. The step
-        has an id: it is sent again after a lost reply, and counts once. With a process_group the first process commits
-        the moments of all of them, and the others see the step when its forward has returned. A batch whose statistics
-        hold NaN or Inf moves nothing (torch.nn's statistics would hold NaN from then on).
+      - A forward in training computes y and the batch's moments, then commits the moments as one training step. The
+        step has an id: it is sent again after a lost reply, and counts once. Where all retries fail, Unavailable is
+        raised, and whether the step counted is seen from num_batches_tracked later. With a process_group the first
+        process commits the moments of all of them, and the others see the step when its forward has returned. A batch
+        whose statistics hold NaN or Inf moves nothing (torch.nn's would hold NaN from then on): see last_state.
       - A forward in eval uses the session's newest statistics, whoever trained them; weight and bias are given to the
         session when they have changed. Where x, weight or bias requires a gradient, the statistics are fetched instead.
       - running_mean, running_var, num_batches_tracked and state_dict() fetch the session's values if this module has
-        trained since; fetch() fetches always, as does buffers() after it. load_state_dict() and reset_running_stats()
-        replace the session by one with the new values: do not call them while others train.
+        trained since; fetch() always does. buffers() alone does not: call fetch() before it.
+      - load_state_dict() and reset_running_stats() replace the session by one with the new values: do not call them
+        while others train.
       - copy.deepcopy gives a module without a session, with the values of this moment in its buffers.
     """
 
@@ -88,7 +90,7 @@ class SessionBatchNorm(Served):
         if not module.training and module.track_running_stats:
             return self._infer(input)
         moments: List[Moments] = []
-        if self.process_group is None:
+        if self.process_group is None or not module.training:
             y = functional.train_batch_norm(input, module.weight, module.bias, module.eps, self.client, moments)
         else:
             y = pooled.train_batch_norm(

@@ -45,7 +45,7 @@ class _RMSNorm(torch.nn.Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = tuple(normalized_shape) if hasattr(normalized_shape, "__iter__") else (normalized_shape,)
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
         weight = torch.ones(self.normalized_shape, device=device, dtype=dtype) if elementwise_affine else None

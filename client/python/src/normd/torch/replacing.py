@@ -50,8 +50,8 @@ def replace(
     """Serves the norms of `model`, in place; returns their names, in the order of model.named_modules().
 
     Modules whose class is exactly LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d to 3d or BatchNorm1d to 3d of torch.nn
-    are served; subclasses are not, because their forward may differ. TransformerEncoders of served norms leave PyTorch's
-    fast path, which would compute the norms itself.
+    are served; subclasses are not, because their forward may differ. TransformerEncoders of served norms leave
+    PyTorch's fast path, which would compute the norms itself.
 
     Args:
       client: the normd.Client that is called; None is the default one.
