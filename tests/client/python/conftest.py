@@ -1,7 +1,7 @@
 """Fixtures: real servers in temporary folders, and clients of them.
 
-The program is $NORMD_PROGRAM, else build/release/normd. Seeds are fixed, ports are free ones, and every server ends with
-its test.
+The program is $NORMD_PROGRAM, else build/release/normd. Seeds are fixed, ports are free ones, and every server ends
+with its test.
 """
 
 import os
@@ -19,6 +19,7 @@ import normd
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAM = os.environ.get("NORMD_PROGRAM", str(ROOT / "build" / "release" / "normd"))
+collect_ignore = ["torch"]  # needs torch: tests/e2e/real_models.sh runs it in an environment of its own
 PATIENCE = 30  # seconds for a server to start or end, on a busy machine
 
 

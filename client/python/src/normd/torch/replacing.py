@@ -1,0 +1,150 @@
+"""Serves the norms of a model of torch.nn, in place, and takes it back.
+
+A norm is not exchanged for another object: its class is. So parameters, buffers, hooks, the training flag, optimizers
+that hold its parameters and modules that are used in two places stay what they are, and nothing is copied.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import Any, Callable, Dict, Iterable, List, Optional, Type, Union
+
+import torch
+from torch.nn import Module
+
+from normd.torch import batch_norm, layers
+
+# torch.nn's class, and the one that serves it.
+_SERVED: Dict[Type[Module], Type[Any]] = {
+    torch.nn.LayerNorm: layers.LayerNorm,
+    torch.nn.GroupNorm: layers.GroupNorm,
+    torch.nn.InstanceNorm1d: layers.InstanceNorm1d,
+    torch.nn.InstanceNorm2d: layers.InstanceNorm2d,
+    torch.nn.InstanceNorm3d: layers.InstanceNorm3d,
+    torch.nn.BatchNorm1d: batch_norm.BatchNorm1d,
+    torch.nn.BatchNorm2d: batch_norm.BatchNorm2d,
+    torch.nn.BatchNorm3d: batch_norm.BatchNorm3d,
+    layers.LocalRMSNorm: layers.RMSNorm,
+}
+_LOCAL = {served: local for local, served in _SERVED.items()}
+
+# In eval without gradients, a TransformerEncoderLayer computes everything in one function, its norms with it, and a
+# TransformerEncoder hands its layers nested tensors, if these attributes are true. They are used for nothing else.
+_FAST_PATHS = (
+    (torch.nn.TransformerEncoderLayer, "activation_relu_or_gelu"),
+    (torch.nn.TransformerEncoder, "use_nested_tensor"),
+)
+_SAVED = "_normd_saved_fast_path"
+
+
+def replace(
+    model: Module,
+    client: Any = None,
+    *,
+    names: Optional[Iterable[str]] = None,
+    filter: Optional[Callable[[str, Module], bool]] = None,
+    sessions: Union[None, str, Callable[[str], str]] = None,
+    process_group: Any = None,
+) -> List[str]:
+    """Serves the norms of `model`, in place; returns their names, in the order of model.named_modules().
+
+    Modules whose class is exactly LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d to 3d or BatchNorm1d to 3d of torch.nn
+    are served; subclasses are not, because their forward may differ. TransformerEncoders of served norms leave PyTorch's
+    fast path, which would compute the norms itself.
+
+    Args:
+      client: the normd.Client that is called; None is the default one.
+      names: only modules whose names match one of these patterns (fnmatch: "encoder.layer.*.LayerNorm").
+      filter: only modules for which filter(name, module) is true.
+      sessions: where the running statistics of BatchNorm modules are. None: in the buffers of the modules. A prefix, or
+        a function of the module's name: in sessions of the server, called "<prefix>.<name>", or what the function
+        returns. A session that does not exist is created with the buffers' values; one that exists keeps its own.
+      process_group: of torch.distributed; BatchNorm modules in training pool the statistics of all its processes.
+
+    Raises ValueError if a session's name would be invalid or that of two modules; nothing is replaced then.
+
+        replace(model, sessions="resnet")
+        optimizer.step(); ...
+        restore(model)
+    """
+    patterns = None if names is None else [names] if isinstance(names, str) else list(names)
+    chosen = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) in _SERVED
+        and (patterns is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
+        and (filter is None or filter(name, module))
+    }
+    tracked = [name for name, module in chosen.items() if getattr(module, "track_running_stats", False)]
+    tracked = [name for name in tracked if issubclass(_SERVED[type(chosen[name])], batch_norm.SessionBatchNorm)]
+    session_of = {} if sessions is None else _session_names(tracked, sessions)
+    for name, module in chosen.items():
+        module.__class__ = _SERVED[type(module)]
+        module.client = client
+        if isinstance(module, batch_norm.SessionBatchNorm):
+            module.session = session_of.get(name)
+            module.process_group = process_group
+    for module in model.modules():
+        _leave_fast_path(module)
+    return list(chosen)
+
+
+def restore(model: Module) -> List[str]:
+    """Makes the served norms of `model` torch.nn's own again, in place; returns their names.
+
+    The running statistics of sessions are fetched into the buffers first; the sessions stay. On an error of the server
+    the norms that are not restored yet stay served.
+    """
+    restored = []
+    for name, module in model.named_modules():
+        if type(module) not in _LOCAL:
+            continue
+        if isinstance(module, batch_norm.SessionBatchNorm):
+            module.fetch()
+        for attribute in module.SERVED:
+            module.__dict__.pop(attribute, None)
+        module.__class__ = _LOCAL[type(module)]
+        restored.append(name)
+    for module in model.modules():
+        _take_fast_path(module)
+    return restored
+
+
+def _leave_fast_path(module: Module) -> None:
+    for kind, attribute in _FAST_PATHS:
+        # PyTorch before 2.0 has no use_nested_tensor: there the encoder asks its first layer.
+        if isinstance(module, kind) and hasattr(module, attribute) and _has_served_norm(module):
+            if _SAVED not in module.__dict__:
+                setattr(module, _SAVED, getattr(module, attribute))
+                setattr(module, attribute, 0)
+
+
+def _take_fast_path(module: Module) -> None:
+    for kind, attribute in _FAST_PATHS:
+        if isinstance(module, kind) and _SAVED in module.__dict__ and not _has_served_norm(module):
+            setattr(module, attribute, module.__dict__.pop(_SAVED))
+
+
+def _has_served_norm(module: Module) -> bool:
+    return any(type(inside) in _LOCAL for inside in module.modules())
+
+
+def _session_names(names: List[str], sessions: Union[str, Callable[[str], str]]) -> Dict[str, str]:
+    found: Dict[str, str] = {}
+    taken: Dict[str, str] = {}
+    for name in names:
+        if callable(sessions):
+            session = sessions(name)
+        else:
+            session = re.sub(r"[^a-z0-9._-]", "-", f"{sessions}.{name}".rstrip(".").lower())
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", session):
+            raise ValueError(
+                f"the session of {name!r} would be {session!r}, which is not of the form "
+                "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?: pass a function as sessions="
+            )
+        if session in taken:
+            raise ValueError(f"{taken[session]!r} and {name!r} would have the same session, {session!r}")
+        found[name] = session
+        taken[session] = name
+    return found
