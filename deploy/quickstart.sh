@@ -42,7 +42,7 @@ if [[ -z $cuda_arch ]]; then
 fi
 options=(-G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Release -DNORMD_TESTS=OFF
   # Sources are compiled in batches that read the headers once: a third of the time.
-  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
+  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=24)
 if [[ $cuda_arch == none ]]; then
   options+=(-DNORMD_CUDA=OFF)
 else

@@ -29,6 +29,8 @@ struct MethodInfo {
   Method method;
   std::string_view name;   // "layer_norm": the field of NormSpec on the wire, and the name in replies
   std::string_view title;  // "LayerNorm"
+  // y, in one line of plain text whose parts are joined by "; ". D is written out with the default eps mode.
+  std::string_view formula;
   double default_eps;
   EpsMode default_eps_mode;
   bool subtracts_mean;

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/listen.h"
 #include "server/option_list.h"
@@ -47,11 +48,13 @@ std::string LimitText(const Option& option) {
   return absl::StrReplaceAll(std::string(option.choices), {{"|", ", "}});
 }
 
+// `what` says what the value is not, such as "a whole number"; it is empty if only the value's range is wrong.
 absl::Status ValueError(const Option& option, std::string_view value, std::string_view what) {
+  const std::string quoted = Concat("\"", value, "\"");
+  const std::string limit = LimitText(option);
   return MakeError(
-      ServerReason("BAD_OPTION"),
-      {.field = OptionName(option), .value = absl::StrCat("\"", std::string(value), "\""), .limit = LimitText(option)},
-      what);
+      ServerReason("BAD_OPTION"), {.field = OptionName(option), .value = quoted, .limit = limit},
+      Concat("is ", quoted, what.empty() ? "" : ", which is not ", what, limit.empty() ? "" : "; it must be ", limit));
 }
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
@@ -79,26 +82,26 @@ struct ValueReader {
 
   absl::Status operator()(bool Config::*field) const {
     if (absl::SimpleAtob(text, &(config.*field))) return absl::OkStatus();
-    return ValueError(option, text, "not a truth value");
+    return ValueError(option, text, "");
   }
   absl::Status operator()(int64_t Config::*field) const {
     int64_t value = 0;
     if (option.bytes) {
       const std::optional<int64_t> bytes = ParseBytes(text);
-      if (!bytes.has_value()) return ValueError(option, text, "not a number of bytes");
+      if (!bytes.has_value()) return ValueError(option, text, "a number of bytes");
       value = *bytes;
     } else if (!absl::SimpleAtoi(text, &value)) {
-      return ValueError(option, text, "not a whole number");
+      return ValueError(option, text, "a whole number");
     }
-    if (value < option.min || value > option.max) return ValueError(option, text, "out of range");
+    if (value < option.min || value > option.max) return ValueError(option, text, "");
     config.*field = value;
     return absl::OkStatus();
   }
   absl::Status operator()(absl::Duration Config::*field) const {
     absl::Duration value;
-    if (!absl::ParseDuration(text, &value)) return ValueError(option, text, "not a duration like 500ms or 30s");
+    if (!absl::ParseDuration(text, &value)) return ValueError(option, text, "a duration like 500ms or 30s");
     if (value < absl::Seconds(option.min) || value > absl::Seconds(option.max)) {
-      return ValueError(option, text, "out of range");
+      return ValueError(option, text, "");
     }
     config.*field = value;
     return absl::OkStatus();
@@ -107,7 +110,7 @@ struct ValueReader {
     if (!option.choices.empty() && !text.empty()) {
       const std::vector<std::string> choices = absl::StrSplit(std::string(option.choices), '|');
       if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-        return ValueError(option, text, "unknown value");
+        return ValueError(option, text, "");
       }
     }
     config.*field = text;
@@ -151,7 +154,7 @@ absl::Status CheckStore(const Config& config) {
     return OutOfRangeError("--durability", "memory", "process or power with PostgreSQL", ServerReason("BAD_OPTION"));
   }
   if (!config.backup.empty() && kind != "sqlite") {
-    return NotAllowedError("--backup", "it copies the sqlite store; PostgreSQL has pg_dump");
+    return NotAllowedError("--backup", "it copies only the sqlite store (PostgreSQL has pg_dump)");
   }
   return absl::OkStatus();
 }
@@ -176,11 +179,10 @@ absl::Status CheckSharedMemory(const Config& config) {
 absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
   if (address.IsLocal() || plaintext) return absl::OkStatus();
+  constexpr std::string_view kLimit = "a loopback address or a Unix socket, or given together with --plaintext";
   return MakeError(ServerReason("PLAINTEXT_NOT_ALLOWED"),
-                   {.field = std::string(option),
-                    .value = text,
-                    .limit = "a loopback address or a Unix socket, or given together with --plaintext"},
-                   "other machines could reach this listener and it has no TLS");
+                   {.field = std::string(option), .value = text, .limit = std::string(kLimit)},
+                   Concat("is ", text, ", which other machines could reach without TLS; it must be ", kLimit));
 }
 
 absl::Status CheckCudaDevices(const Config& config) {
@@ -191,11 +193,11 @@ absl::Status CheckCudaDevices(const Config& config) {
   for (const std::string& text : config.cuda_device) {
     int number = 0;
     if (!absl::SimpleAtoi(text, &number) || number < 0 || number > kMostDevice) {
-      return OutOfRangeError("--cuda_device", text, absl::StrCat("integers from 0 to ", kMostDevice),
-                             ServerReason("BAD_OPTION"));
+      return FormError("--cuda_device", text, absl::StrCat("integers from 0 to ", kMostDevice),
+                       ServerReason("BAD_OPTION"));
     }
     if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
-      return OutOfRangeError("--cuda_device", text, "each device once", ServerReason("BAD_OPTION"));
+      return FormError("--cuda_device", text, "each device once", ServerReason("BAD_OPTION"));
     }
     numbers.push_back(number);
   }
@@ -209,7 +211,7 @@ absl::Status CheckConfig(const Config& config) {
   if (!config.admin_listen.empty()) {
     NORMD_RETURN_IF_ERROR(CheckReach("--admin_listen", config.admin_listen, config.plaintext));
     if (config.admin_listen.starts_with("unix:")) {
-      return OutOfRangeError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
+      return FormError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
     }
   }
   NORMD_RETURN_IF_ERROR(CheckStore(config));

@@ -22,11 +22,8 @@ namespace normd {
 namespace {
 
 absl::Status AddressError(std::string_view option, std::string_view text) {
-  return MakeError(ServerReason("BAD_ADDRESS"),
-                   {.field = std::string(option),
-                    .value = std::string(text),
-                    .limit = "host:port, [v6]:port or unix:/absolute/path, port 0 to 65535"},
-                   "not an address to listen on");
+  return FormError(option, text, "host:port, [v6]:port or unix:/absolute/path, port 0 to 65535",
+                   ServerReason("BAD_ADDRESS"));
 }
 
 absl::Status SystemError(absl::StatusCode code, std::string_view what, const std::string& path) {
@@ -62,7 +59,7 @@ absl::Status PrepareFolder(const std::string& folder) {
   const bool ours = info.st_uid == geteuid() || info.st_uid == 0;
   if (!S_ISDIR(info.st_mode) || !ours || shared) {
     return absl::FailedPreconditionError(absl::StrCat(
-        folder, ": not a safe folder for the Unix socket: must be a folder of this user that others cannot write to"));
+        folder, " is not safe for the Unix socket: it must be a folder of this user that others cannot write to"));
   }
   return absl::OkStatus();
 }

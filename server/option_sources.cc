@@ -52,7 +52,8 @@ absl::Status UnknownArgumentError(const std::string& argument) {
   return MakeError(
       ServerReason("UNKNOWN_OPTION"),
       {.field = "command line", .value = Concat("\"", argument, "\""), .limit = "one of the options that --help lists"},
-      nearest.empty() ? "unknown option" : Concat("unknown option, did you mean --", nearest, "?"));
+      Concat("has \"", argument, "\", which is no option; ",
+             nearest.empty() ? "--help lists the options" : Concat("did you mean --", nearest, "?")));
 }
 
 // Does the work of ReadCommandLine, but lets CLI11's exceptions through. REQUIRES: no argument holds a NUL.
@@ -80,11 +81,12 @@ absl::StatusOr<OptionTexts> ReadCommandLine(absl::Span<const std::string> args) 
   try {
     return ParseWithCli11(args);
   } catch (const CLI::ArgumentMismatch&) {  // An option lacks its value, which only the last argument can.
-    return MissingError(args.back(), "a value");
+    return MakeError(KernelReason("MISSING_FIELD"), {.field = args.back(), .value = "", .limit = "a value"},
+                     "needs a value");
   } catch (const std::exception& error) {  // For example, std::stoll throws inside CLI11.
     return MakeError(ServerReason("BAD_OPTION"),
                      {.field = "command line", .value = error.what(), .limit = "options as --help lists them"},
-                     "not understood");
+                     Concat("cannot be read (", error.what(), "); --help lists the options"));
   }
 }
 

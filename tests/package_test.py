@@ -41,7 +41,7 @@ EXPECTED = {
     "moments": "version 1: mean 4.5, var 6\n",
     "errors": ".+\n  code: INVALID_ARGUMENT\n  field: spec.rms_norm.eps\n  value: -1\n  limit: .+\n"
               "  reason: EPS_OUT_OF_RANGE\n"
-              ".+\n  code: NOT_FOUND\n(  value: .+\n  limit: .+\n)?  resource: sessions/nobody\n"
+              ".+\n  code: NOT_FOUND\n(  field: session\n  value: .+\n  limit: .+\n)?  resource: sessions/nobody\n"
               "  reason: SESSION_NOT_FOUND\n",
 }
 # What only the server, the programs and the tests need.

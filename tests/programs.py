@@ -158,6 +158,20 @@ class ProgramsTest(ServerTest):
         self.succeed(NORMCTL, "health", f"--server=unix:{self.server.socket}")
         self.succeed(NORMCTL, "-s", self.server.address, "health")
 
+    def test_the_admin_port_is_told_from_the_grpc_port(self):
+        self.assertEqual(self.refuse(NORMCTL, "health", f"--server={self.server.admin}"),
+                         f"normctl health: {self.server.admin} answers HTTP/1: that is the admin port; calls go to the "
+                         "gRPC port (8001 by default)\n")
+
+    def test_an_answer_that_does_not_come_in_time_is_told_with_the_time(self):
+        self.server.process.send_signal(signal.SIGSTOP)
+        try:
+            self.assertEqual(self.refuse(NORMCTL, "health", self.at, "--deadline=300ms"),
+                             f"normctl health: {self.server.address} did not answer within 300ms; --deadline allows "
+                             "more\n")
+        finally:
+            self.server.process.send_signal(signal.SIGCONT)
+
     def test_the_demo_holds(self):
         out = self.succeed(NORMCTL, "demo", self.at)
         for part in ("5.8433", "3.0573", "3.7580", "1.1993"):
@@ -190,7 +204,81 @@ class ProgramsTest(ServerTest):
 
     def test_json_for_programs(self):
         described = json.loads(self.succeed(NORMCTL, "describe", "--json", self.at))
-        self.assertTrue(described)
+        self.assertIsInstance(described["limits"]["max_tensor_bytes"], int)
+        self.assertEqual(described["durability"], described["durability"].lower())
+        self.assertEqual(json.loads(self.succeed(NORMCTL, "health", "--json", self.at)), {"status": "serving"})
+
+    def test_what_the_client_says_of_a_method_is_what_the_server_says(self):
+        for method in json.loads(self.succeed(NORMCTL, "methods", "--json", self.at))["methods"]:
+            name = method["name"].replace("_", "-")
+            text = " ".join(run(NORMCTL, name, "--help").stdout.split())
+            self.assertIn("y = ", method["formula"])
+            self.assertIn(" ".join(method["formula"].replace("; ", " ").split()), text)
+            self.assertIn(f"(default {method['default_eps_mode'].replace('_', '-')})", text)
+            eps = text.split("0 means none (default ")[1].split(")")[0]
+            self.assertEqual(float(eps), method["default_eps"], name)
+            self.assertEqual("--mask" in text, name in ("batch-norm", "power-norm"))
+            page = self.succeed(NORMCTL, "methods", name, self.at)
+            self.assertIn(f"normctl {name} x.npy", page)
+            self.assertEqual(page, self.succeed(NORMCTL, "describe", method["name"], self.at))
+            self.assertEqual(method, json.loads(self.succeed(NORMCTL, "methods", name, "--json", self.at)))
+        said = run(NORMCTL, "methods", "layernorm", self.at)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("did you mean layer-norm?", said.stderr)
+
+    def verify(self, *arguments):
+        result = run(NORMCTL, "verify", *arguments, "--json", self.at)
+        return result.returncode, json.loads(result.stdout)
+
+    def test_verify_counts_the_ulps_that_a_result_is_off(self):
+        values = [math.sin(3.7 * i) * 2 ** (i % 20 - 10) for i in range(4 * 64)]
+        write_npy(self.path("v.npy"), (4, 64), values)
+        x, y, w = (self.path(name) for name in ("v.npy", "vy.npy", "vw.npy"))
+        write_npy(w, (64,), [1.5 + i / 64 for i in range(64)])
+        flags = ("layer-norm", x, f"--weight={w}", "--eps=1e-7")
+        self.succeed(NORMCTL, *flags, "-o", y, self.at)
+        code, said = self.verify(*flags, f"--with={y}", "--max-ulp=0.5")
+        self.assertEqual((code, said["passed"], said["correctly_rounded"], said["mismatches"]), (0, True, 256, 0))
+        self.assertEqual(sum(bucket["elements"] for bucket in said["histogram"]), 256)
+
+        # An error of 5 ulp of f32, in the direction of the rest that rounding left.
+        _, result = read_npy(y)
+        step = 2.0 ** (math.frexp(result[70])[1] - 24)
+        write_npy(y, (4, 64), [v + 5 * step * (i == 70) for i, v in enumerate(result)])
+        code, said = self.verify(*flags, f"--with={y}")
+        worst = said["worst"][0]
+        self.assertEqual((code, said["passed"], said["correctly_rounded"], worst["index"]), (1, False, 255, [1, 6]))
+        self.assertAlmostEqual(worst["ulps"], 5, delta=0.5)
+        self.assertEqual(worst["x"], struct.unpack("<f", struct.pack("<f", values[70]))[0])
+        self.assertEqual(self.verify(*flags, f"--with={y}", "--max-ulp=6")[0], 0)
+
+    def test_verify_knows_the_exact_answer(self):
+        # The mean is 1e6 standard deviations away; y was computed by hand: -1.5, -0.5, 0.5, 1.5 over sqrt(1.25).
+        write_npy(self.path("far.npy"), (1, 4), [1e8, 1e8 + 8, 1e8 + 16, 1e8 + 24])
+        write_npy(self.path("far-y.npy"), (1, 4), [-1.3416407, -0.4472136, 0.4472136, 1.3416407])
+        code, said = self.verify("layer-norm", self.path("far.npy"), "--eps=0", f"--with={self.path('far-y.npy')}")
+        self.assertEqual(code, 0, said)
+        for value, error in zip((-1.5, -0.5, 0.5, 1.5), said["worst"]):
+            self.assertAlmostEqual(abs(error["exact"]), abs(error["candidate"]), delta=1e-7)
+        text = self.succeed(NORMCTL, "verify", "layer-norm", self.path("far.npy"), "--eps=0", self.at,
+                            f"--with={self.path('far-y.npy')}")
+        self.assertIn("ok: every error is within 1 ulp", text)
+
+    def test_verify_takes_training_residuals_and_sessions(self):
+        write_npy(self.path("b.npy"), (6, 2), [1.5, -2.0, 0.25, 8.0, 3.0, 1.0, -7.5, 2.0, 4.0, 0.125, 6.0, 5.0])
+        write_npy(self.path("r.npy"), (6, 2), [0.1 * i for i in range(12)])
+        x, r, y = (self.path(name) for name in ("b.npy", "r.npy", "b-y.npy"))
+        self.succeed(NORMCTL, "session", "create", "batch-norm", "--channels=2", "--layout=channels-last",
+                     "--id=verified", self.at)
+        self.succeed(NORMCTL, "normalize", x, "--session=verified", "--training", "-o", y, self.at)
+        session = self.succeed(NORMCTL, "session", "get", "verified", "--json", self.at)
+        for flags in (("batch-norm", x, "--training"), ("rms-norm", x, f"--residual={r}", "--residual-scale=0.3"),
+                      ("rms-norm", x, f"--residual={r}", "--residual-rounding=keep-wide"),
+                      ("batch-norm", x, "--session=verified")):
+            self.succeed(NORMCTL, *flags, "-o", y, self.at)
+            code, said = self.verify(*flags, f"--with={y}", "--max-ulp=0.5")
+            self.assertEqual((code, said["correctly_rounded"]), (0, 12), (flags, said))
+        self.assertEqual(session, self.succeed(NORMCTL, "session", "get", "verified", "--json", self.at))
 
     def test_a_bad_request_names_the_field_and_the_next_one_is_served(self):
         write_npy(self.path("bad.npy"), (2, 3), [1.0] * 6)
@@ -273,7 +361,7 @@ class ProgramsTest(ServerTest):
         self.assertEqual(int(session["version"]), entries[3]["calls"] + 1)  # and the one before time is taken
         said = run(NORMLOAD, self.at, "--mix=method=rms-norm,transport=shared")
         self.assertEqual(said.returncode, 2)
-        self.assertIn("must be unix:/path", said.stderr)
+        self.assertIn("it must be unix:/path", said.stderr)
 
     def test_a_sweep_writes_one_page_that_needs_no_other(self):
         page = self.path("report.html")
@@ -332,7 +420,7 @@ class SessionsTest(ServerTest):
         self.assertEqual((first["version"], first["applied"], first["replayed"]), (1, True, False))
         again = json.loads(self.session(*step))["state"]
         self.assertEqual((again["version"], again["replayed"]), (1, True))
-        self.assertIn("ABORTED", self.refuse(NORMCTL, "session", "commit", "pool", *files, "--expected-version", "0",
+        self.assertIn("moved on to version", self.refuse(NORMCTL, "session", "commit", "pool", *files, "--expected-version", "0",
                                              self.at))
         # As if one caller had seen all rows.
         write_npy(self.path("whole.npy"), (6, 2), values)
@@ -441,10 +529,16 @@ class SessionsTest(ServerTest):
         state = self.state("torch")
         self.assertEqual(state["mean"]["values"], list(struct.unpack("<3f", mean)))
         self.assertEqual(state["var"]["values"], list(struct.unpack("<3f", var)))
-        self.assertEqual(state["num_batches"], "41")
+        self.assertEqual(state["num_batches"], 41)
         self.session("export", "torch", "--f32", "--prefix=bn1.", "-o", self.path("back.safetensors"))
         back, _ = read_safetensors(self.path("back.safetensors"))
         self.assertEqual(back, {name: tensor for name, tensor in torch.items() if name != "conv.weight"})
+
+        write_npy(self.path("tensor.npy"), (2,), [1.0, 2.0])
+        said = run(NORMCTL, "session", "import", self.path("tensor.npy"), self.at)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("is a .npy tensor", said.stderr)
+        self.assertNotIn("DATA_LOSS", self.server.text())
 
         said = run(NORMCTL, "session", "import", path, "--prefix=bn1.", self.at)
         self.assertEqual(said.returncode, 2)
@@ -679,8 +773,10 @@ class LifecycleTest(unittest.TestCase):
 
     def test_a_server_that_is_not_there_is_said_to_be_unavailable(self):
         result = run(NORMCTL, "health", "--server=unix:/nonexistent/normd.sock")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertTrue(result.stderr)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "normctl health: cannot reach normd at unix:/nonexistent/normd.sock (no such "
+                         "file or directory); is it running there? start it, or name the server with -s HOST:PORT or "
+                         "NORMD_SERVER\n")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ done
 source tests/support/cost.sh
 measure packages ./deploy/install-packages.sh build test
 
-options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=12)
+options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24)
 case $sanitize in
   address)
     build=${build:-build/asan}

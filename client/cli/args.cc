@@ -18,14 +18,7 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kUsageUrl = "normd.usage";
-
-std::vector<FlagSpec> WithHelp(const CommandSpec& command) {
-  return Join(command.flags, {{"help", 'h', "", "this text"}});
-}
-
-absl::Status BadValue(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
-  return UsageError(absl::StrCat("--", flag, " ", value, ": must be ", wanted));
-}
+constexpr size_t kHelpWidth = 80;
 
 void Declare(const FlagSpec& flag, CLI::App& app) {
   std::string names = absl::StrCat("--", flag.name);
@@ -64,7 +57,7 @@ absl::Status Parse(const CommandSpec& command, absl::Span<const std::string> arg
     app.set_help_flag();  // --help is declared like any other flag
     app.allow_extras();   // UnknownFlag reports extras, and says more than CLI11
     app.positionals_at_end(command.flags_first);
-    for (const FlagSpec& flag : WithHelp(command)) Declare(flag, app);
+    for (const FlagSpec& flag : AllFlags(command)) Declare(flag, app);
     app.add_option(kOperands)
         ->expected(static_cast<int>(arguments.size()))
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -79,7 +72,7 @@ absl::Status Parse(const CommandSpec& command, absl::Span<const std::string> arg
 absl::Status UnknownFlag(const CommandSpec& command, absl::string_view written) {
   const absl::string_view name = written.substr(0, written.find('='));
   std::vector<std::string> names;
-  for (const FlagSpec& flag : WithHelp(command)) names.push_back(absl::StrCat("--", flag.name));
+  for (const FlagSpec& flag : AllFlags(command)) names.push_back(absl::StrCat("--", flag.name));
   return UsageError(absl::StrCat("unknown flag ", name, DidYouMean(name, names)));
 }
 
@@ -88,6 +81,30 @@ absl::Status CheckOperands(const CommandSpec& command, const std::vector<std::st
   if (count < command.min_operands) return UsageError(absl::StrCat("needs ", command.operands));
   if (count <= command.max_operands) return absl::OkStatus();
   return UsageError(absl::StrCat("unexpected operand ", operands[command.max_operands]));
+}
+
+// The headings of the command's flags, in the order of their first flags.
+std::vector<absl::string_view> GroupsOf(const CommandSpec& command) {
+  std::vector<absl::string_view> out;
+  for (const FlagSpec& flag : AllFlags(command)) {
+    if (std::find(out.begin(), out.end(), flag.group) == out.end()) out.push_back(flag.group);
+  }
+  return out;
+}
+
+void AppendFlag(const CommandSpec& command, const FlagSpec& flag, std::string& out) {
+  constexpr size_t kHelpColumn = 32;
+  std::string line =
+      absl::StrCat("  ", flag.letter == '\0' ? "    " : absl::StrCat("-", std::string(1, flag.letter), ", "), "--",
+                   flag.name, flag.value.empty() ? "" : " ", flag.value);
+  const std::string indent(kHelpColumn, ' ');
+  if (line.size() + 2 > kHelpColumn) {  // the text begins on a line of its own
+    absl::StrAppend(&out, line, "\n");
+    line.clear();
+  }
+  line.resize(kHelpColumn, ' ');
+  const std::vector<std::string> lines = WrapText(FlagHelp(command, flag), kHelpWidth - kHelpColumn);
+  for (size_t i = 0; i < lines.size(); ++i) absl::StrAppend(&out, i == 0 ? line : indent, lines[i], "\n");
 }
 
 }  // namespace
@@ -101,6 +118,10 @@ absl::Status UsageError(absl::string_view message) {
   absl::Status status = absl::InvalidArgumentError(message);
   status.SetPayload(kUsageUrl, absl::Cord());
   return status;
+}
+
+absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted) {
+  return UsageError(absl::StrCat("--", flag, " is ", value.empty() ? "empty" : value, "; it must be ", wanted));
 }
 
 bool IsUsageError(const absl::Status& status) { return status.GetPayload(kUsageUrl).has_value(); }
@@ -125,7 +146,7 @@ absl::StatusOr<std::optional<T>> ParsedArgs::Read(absl::string_view flag, absl::
   const std::optional<std::string> text = Get(flag);
   if (!text.has_value()) return std::optional<T>();
   T value;
-  if (!parse(*text, &value)) return BadValue(flag, *text, wanted);
+  if (!parse(*text, &value)) return BadValueError(flag, *text, wanted);
   return std::optional<T>(std::move(value));
 }
 
@@ -137,14 +158,14 @@ absl::StatusOr<std::optional<int64_t>> ParsedArgs::Int(absl::string_view flag) c
   return Read<int64_t>(flag, "an integer", &absl::SimpleAtoi<int64_t>);
 }
 
-absl::StatusOr<std::vector<int64_t>> ParsedArgs::Ints(absl::string_view flag, char separator) const {
-  const std::string wanted = absl::StrCat("integers joined by '", std::string(1, separator), "'");
-  const auto parse = [separator](absl::string_view text, std::vector<int64_t>* out) {
-    const std::vector<absl::string_view> pieces = absl::StrSplit(text, separator);
+absl::StatusOr<std::vector<int64_t>> ParsedArgs::Ints(absl::string_view flag) const {
+  const auto parse = [](absl::string_view text, std::vector<int64_t>* out) {
+    const std::vector<absl::string_view> pieces = absl::StrSplit(text, absl::ByAnyChar(",x"));
     return std::all_of(pieces.begin(), pieces.end(),
                        [out](absl::string_view piece) { return absl::SimpleAtoi(piece, &out->emplace_back()); });
   };
-  absl::StatusOr<std::optional<std::vector<int64_t>>> values = Read<std::vector<int64_t>>(flag, wanted, parse);
+  absl::StatusOr<std::optional<std::vector<int64_t>>> values =
+      Read<std::vector<int64_t>>(flag, "integers joined by ',' or 'x'", parse);
   if (!values.ok()) return values.status();
   return (*std::move(values)).value_or(std::vector<int64_t>());
 }
@@ -166,7 +187,7 @@ absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<cons
     if (unknown != "--") return UnknownFlag(command, unknown);
   }
   ParsedArgs out;
-  for (const FlagSpec& flag : WithHelp(command)) {
+  for (const FlagSpec& flag : AllFlags(command)) {
     const std::vector<std::string>& values = app.get_option_no_throw(absl::StrCat("--", flag.name))->results();
     if (values.empty()) continue;
     const auto is_given = [](const std::string& value) { return value != "true"; };  // CLI11's value for none
@@ -181,21 +202,27 @@ absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<cons
   return out;
 }
 
+std::vector<FlagSpec> AllFlags(const CommandSpec& command) {
+  const bool grouped =
+      std::any_of(command.flags.begin(), command.flags.end(), [](const FlagSpec& flag) { return !flag.group.empty(); });
+  return Join(command.flags, {{"help", 'h', "", "this text", grouped ? "Other" : ""}});
+}
+
+std::string FlagHelp(const CommandSpec& command, const FlagSpec& flag) {
+  const auto it = command.defaults.find(flag.name);
+  return it == command.defaults.end() ? std::string(flag.help) : absl::StrCat(flag.help, " (default ", it->second, ")");
+}
+
 std::string HelpText(absl::string_view program, const CommandSpec& command) {
   std::string out =
       absl::StrCat("Usage: ", program, command.name.empty() ? "" : " ", command.name,
                    command.operands.empty() ? "" : " ", command.operands, " [flags]\n\n", command.summary, "\n");
-  if (!command.details.empty()) absl::StrAppend(&out, "\n", command.details, "\n");
-  absl::StrAppend(&out, "\nFlags:\n");
-  constexpr size_t kHelpColumn = 34;
-  for (const FlagSpec& flag : WithHelp(command)) {
-    std::string line =
-        absl::StrCat("  ", flag.letter == '\0' ? "" : absl::StrCat("-", std::string(1, flag.letter), ", "), "--",
-                     flag.name, flag.value.empty() ? "" : " ", flag.value);
-    line.resize(std::max(kHelpColumn - 2, line.size()), ' ');
-    const std::string indent(kHelpColumn, ' ');
-    const std::vector<std::string> lines = WrapText(flag.help, 100 - kHelpColumn);
-    for (size_t i = 0; i < lines.size(); ++i) absl::StrAppend(&out, i == 0 ? line + "  " : indent, lines[i], "\n");
+  if (!command.details.empty()) absl::StrAppend(&out, "\n", ReflowText(command.details, kHelpWidth), "\n");
+  for (const absl::string_view group : GroupsOf(command)) {
+    absl::StrAppend(&out, "\n", group.empty() ? "Flags" : group, ":\n");
+    for (const FlagSpec& flag : AllFlags(command)) {
+      if (flag.group == group) AppendFlag(command, flag, out);
+    }
   }
   return out;
 }

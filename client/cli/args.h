@@ -24,6 +24,8 @@ struct FlagSpec {
   char letter;              // the short form; '\0': none
   absl::string_view value;  // the placeholder in the help; empty: the flag is a switch and takes no value
   absl::string_view help;
+  absl::string_view group = "";    // the heading of the flag in the help; flags without one come first
+  absl::string_view choices = "";  // the values, joined by '|', if there are only these
 };
 
 struct CommandSpec {
@@ -32,10 +34,12 @@ struct CommandSpec {
   int min_operands = 0;
   int max_operands = 0;
   std::string summary;          // one line
-  std::string details;          // more text, for --help
+  std::string details;          // more text, for --help: paragraphs; lines that start with two blanks stay as they are
   std::vector<FlagSpec> flags;  // all flags but --help, which every command has
   // If true, everything after the first operand is an operand, even if it looks like a flag.
   bool flags_first = false;
+  // The values that flags have where they are not given, by name, if the help of the flag does not say it.
+  std::map<std::string, std::string, std::less<>> defaults;
 };
 
 // Concatenates: {"a", "b"} and {"c"} give {"a", "b", "c"}.
@@ -43,6 +47,8 @@ std::vector<FlagSpec> Join(std::vector<FlagSpec> a, const std::vector<FlagSpec>&
 
 // An error for a program that was called wrongly: exit code 2.
 absl::Status UsageError(absl::string_view message);
+// UsageError "--eps is small; it must be a number": the value of `flag` is not what is `wanted`.
+absl::Status BadValueError(absl::string_view flag, absl::string_view value, absl::string_view wanted);
 bool IsUsageError(const absl::Status& status);
 
 class ParsedArgs {
@@ -57,7 +63,8 @@ class ParsedArgs {
   // The value of `flag`, parsed. UsageError, naming the flag, if the value has another form.
   absl::StatusOr<std::optional<double>> Double(absl::string_view flag) const;
   absl::StatusOr<std::optional<int64_t>> Int(absl::string_view flag) const;
-  absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view flag, char separator = ',') const;
+  // Integers joined by ',' or, as shapes are written, by 'x': "4,8" and "4x8".
+  absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view flag) const;
   absl::StatusOr<std::optional<absl::Duration>> Duration(absl::string_view flag) const;  // "10s", "500ms", "2" seconds
 
  private:
@@ -75,7 +82,12 @@ class ParsedArgs {
 // of operands (not checked if --help is given).
 absl::StatusOr<ParsedArgs> ParseArgs(const CommandSpec& command, absl::Span<const std::string> arguments);
 
-// "Usage: PROGRAM ...", the details, and one line for each flag.
+// The flags of the command with --help. What --help and everything made from it list.
+std::vector<FlagSpec> AllFlags(const CommandSpec& command);
+// The flag's help with its default: "0 means none (default 1e-5)".
+std::string FlagHelp(const CommandSpec& command, const FlagSpec& flag);
+
+// "Usage: PROGRAM ...", the details, and the flags by group, in lines of at most 80 characters.
 std::string HelpText(absl::string_view program, const CommandSpec& command);
 
 }  // namespace normd::client

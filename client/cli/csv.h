@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/cpp/tensor.h"
 
 namespace normd::client {
@@ -19,12 +20,18 @@ struct CsvTable {
   std::vector<double> values;  // row-major
 };
 
-// Parses `text`. Fields may be quoted, blank lines are skipped, and "nan" and "inf" are numbers. The first line is a
-// header if one of its fields is not a number. INVALID_ARGUMENT names the line and column of the mistake.
-absl::StatusOr<CsvTable> ParseCsv(absl::string_view text);
+// What the first line is. kDetect takes the line as a header if every field is text: neither empty, nor a number, nor a
+// usual mark of a missing value ("NA"). A first line of numbers and other fields is an error, because the line is as
+// likely a row with a mistake as a header, and a row must never be lost.
+enum class CsvHeader { kDetect, kYes, kNo };
 
-// Writes one line for each run of the last axis, and each value as the shortest text that reads back the same.
-std::string WriteCsv(const Tensor& tensor);
+// Parses `text`. Fields may be quoted, a UTF-8 byte order mark and blank lines are skipped, and "nan" and "inf" are
+// numbers. INVALID_ARGUMENT names the line and column of the mistake.
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, CsvHeader header = CsvHeader::kDetect);
+
+// Writes `header`, if there is one, then one line for each run of the last axis, and each value as the shortest text
+// that reads back the same.
+std::string WriteCsv(const Tensor& tensor, absl::Span<const std::string> header = {});
 
 }  // namespace normd::client
 

@@ -19,7 +19,7 @@ constexpr absl::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMaxNpyHeaderBytes = 64 << 10;  // NumPy's own headers are shorter than 200 bytes
 constexpr size_t kMaxRank = 32;
 
-absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat(".npy: ", what)); }
+absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
 // The text after `'key':` in the header's dict, without leading blanks; nullopt if the key is missing.
 std::optional<absl::string_view> ValueOf(absl::string_view header, absl::string_view key) {
@@ -33,22 +33,38 @@ std::optional<absl::string_view> ValueOf(absl::string_view header, absl::string_
   return std::nullopt;
 }
 
+// An error that says what an array of NumPy's type `descr` holds, and what to save instead.
+absl::Status NoNumbers(absl::string_view descr) {
+  const char kind = descr.size() < 2 ? '\0' : descr[1];
+  if (kind == 'O') return Bad("holds Python objects, not numbers: save a.astype('float32') instead of the array a");
+  if (kind == 'U' || kind == 'S')
+    return Bad("holds text, not numbers: save a.astype('float32') instead of the array a");
+  if (kind == 'c') return Bad("holds complex numbers: save a.real and a.imag, each by itself, instead of the array a");
+  if (kind == 'M' || kind == 'm') return Bad("holds dates or times, not numbers");
+  if (kind == 'f') {
+    return Bad(absl::StrCat("holds floats of ", descr.substr(2, 30), " bytes; at most 8: save a.astype('float64')"));
+  }
+  return Bad(absl::StrCat("dtype '", descr.substr(0, 32), "' is not understood"));
+}
+
 absl::Status ParseDescr(absl::string_view header, NpyArray& out) {
   const std::optional<absl::string_view> value = ValueOf(header, "descr");
   if (!value || value->empty()) return Bad("the header has no 'descr'");
-  if (value->front() != '\'' && value->front() != '"') return Bad("structured arrays are not supported");
+  if (value->front() != '\'' && value->front() != '"') {
+    return Bad("holds records (a structured dtype): save one of its fields, a['NAME']");
+  }
   const size_t end = value->find(value->front(), 1);
   const absl::string_view descr = value->substr(1, end == absl::string_view::npos ? end : end - 1);
   int bytes = 0;
   if (end == absl::string_view::npos || descr.size() < 3 || !absl::SimpleAtoi(descr.substr(2), &bytes)) {
-    return Bad(absl::StrCat("dtype '", descr.substr(0, 32), "' is not understood"));
+    return NoNumbers(descr);
   }
-  if (descr[0] == '>' && bytes > 1) return Bad("big-endian arrays are not supported: convert with astype('<f4')");
+  if (descr[0] == '>' && bytes > 1) return Bad("holds big-endian numbers: save a.astype('<f4') instead of the array a");
   const bool known =
       absl::StrContains("<|=>", descr[0]) &&
       ((descr[1] == 'f' && (bytes == 2 || bytes == 4 || bytes == 8)) || (descr[1] == 'b' && bytes == 1) ||
        (absl::StrContains("iu", descr[1]) && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)));
-  if (!known) return Bad(absl::StrCat("dtype '", descr.substr(0, 32), "' is not supported"));
+  if (!known) return NoNumbers(descr);
   out.kind = descr[1];
   out.item_bytes = bytes;
   return absl::OkStatus();
@@ -92,7 +108,7 @@ std::string ToCOrder(const NpyArray& array, absl::string_view from) {
 
 // Finds the header's text: {offset, length}.
 absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) {
-  if (!absl::StartsWith(file, kMagic)) return Bad("the magic bytes are missing: not a .npy file");
+  if (!IsNpy(file)) return Bad("the magic bytes are missing: not a .npy file");
   if (file.size() < 10) return Bad("the file ends inside its header");
   const int major = static_cast<unsigned char>(file[6]);
   if (major < 1 || major > 3) return Bad(absl::StrCat("format version ", major, " is not known"));
@@ -107,6 +123,8 @@ absl::StatusOr<std::pair<size_t, size_t>> FindNpyHeader(absl::string_view file) 
 }
 
 }  // namespace
+
+bool IsNpy(absl::string_view file) { return absl::StartsWith(file, kMagic); }
 
 absl::StatusOr<NpyArray> ParseNpy(std::string file) {
   const absl::StatusOr<std::pair<size_t, size_t>> place = FindNpyHeader(file);

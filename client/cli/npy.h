@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace normd::client {
 
@@ -20,6 +20,9 @@ struct NpyArray {
   std::vector<int64_t> shape;
   std::string data;
 };
+
+// True if `file` starts as every .npy file does.
+bool IsNpy(absl::string_view file);
 
 // Parses `file` and takes over its bytes. Arrays in Fortran order are transposed. INVALID_ARGUMENT for anything but a
 // whole file of little-endian (or one-byte) booleans, integers or floats of up to 8 bytes.

@@ -27,38 +27,51 @@ enum ExitCode { kExitOk = 0, kExitError = 1, kExitUsage = 2 };
 struct Terminal {
   std::ostream& out;
   std::ostream& err;
-  int width;        // of out, in columns
-  bool err_is_tty;  // a person is watching, so progress is shown
+  int width;                // of out, in columns
+  bool err_is_tty;          // a person is watching, so progress is shown
+  bool out_is_tty = false;  // out is read by a person, not by a program
+  bool color = false;       // out shows colour
+  bool err_color = false;   // err shows colour
 };
 
-// The terminal of this process.
+// The terminal of this process. A terminal shows colour unless $NO_COLOR is set or $TERM is "dumb".
 Terminal ProcessTerminal();
+
+// How a word stands out: kError in bold red, kBold in bold.
+enum class Paint { kError, kBold };
+// `text` in colour, or as it is if `color` is false: Painted(Paint::kBold, "applied", terminal.color).
+std::string Painted(Paint paint, absl::string_view text, bool color);
 
 // --version, a flag of the program as a whole.
 inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version"};
 
-// --server, --deadline and --json, which every command that talks to a server has.
+// --server, --deadline, --json, --verbose and --color, which every command that talks to a server has.
 std::vector<FlagSpec> ServerFlags();
 
-// --server, else $NORMD_SERVER, else 127.0.0.1:8001.
+// --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001.
 std::string ServerTarget(const ParsedArgs& args);
-absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args);
+// `options` but for the deadline, which is a flag.
+absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 
 // Marks an error whose command has already printed its own report, JSON included: exit code 1, and the message goes to
 // `err` alone.
 absl::Status ReportedError(absl::string_view message);
 absl::Status Reported(absl::Status status);
 
-// {"error": {"code", "message", ...}}: the object that Finish prints for --json.
+// {"error": {"code", "message", ...}}: the object that Finish prints for --json. The message is that of the status, or
+// `text`.
 nlohmann::json ErrorJson(const absl::Status& status);
+nlohmann::json ErrorJson(const absl::Status& status, absl::string_view text);
 
-// Reports `status` and returns its exit code. Errors go to `err` with field, reason and limit and, for --json, to `out`
-// as an object.
+// Reports `status` and returns its exit code. Errors go to `err` as one line and, for --json, to `out` as an object.
 int Finish(const absl::Status& status, absl::string_view program, bool json, const Terminal& terminal);
 
-// Runs a whole command: parses `arguments`, answers --help and --version, calls `run`, and reports as Finish does.
+// Runs a whole command: parses `arguments`, answers --help and --version, calls `run`, and reports as Finish does, in
+// the words of the command's flags (error_text.h) and, with --verbose, in detail. `run` gets the terminal as --color
+// wants it.
 int RunCommand(absl::string_view program, const CommandSpec& spec, absl::Span<const std::string> arguments,
-               const Terminal& terminal, absl::FunctionRef<absl::Status(const ParsedArgs&)> run);
+               const Terminal& terminal,
+               absl::FunctionRef<absl::Status(const ParsedArgs&, const Terminal& terminal)> run);
 
 // Indented JSON text that ends with a line break. Bytes that are not UTF-8 are replaced.
 std::string JsonText(const nlohmann::json& json);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/cli/table.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
@@ -21,10 +22,11 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr FlagSpec kSpecFlags[] = {
-    {"eps", '\0', "E", "added to the divisor; the method's default where absent, 0 means none"},
+    {"eps", '\0', "E", "added to the divisor; 0 means none"},
     {"eps-mode", '\0', "MODE", "inside (sqrt(S + E)), add (sqrt(S) + E) or clamp (max(sqrt(S), E))"},
     {"cast-order", '\0', "ORDER", "affine-then-cast (default) or cast-then-affine (LLaMA, ONNX)"},
-    {"layout", '\0', "LAYOUT", "channels-first [N,C,*] or channels-last [N,*,C]; rank 2 needs none"},
+    {"layout", '\0', "LAYOUT",
+     "channels-first (NCL, NCHW, NCDHW) or channels-last (NLC, NHWC, NDHWC); rank 2 needs none"},
     {"normalized-shape", '\0', "N,N", "trailing extents that are normalised together; default: the last one"},
     {"axes", '\0', "A,A", "axes that are normalised together; negative ones count from the end"},
     {"num-groups", '\0', "G", "groups of channels (also --groups)"},
@@ -110,6 +112,29 @@ absl::Status SetField(const ParsedArgs& args, absl::string_view flag, const Plac
   }
 }
 
+// The usual names of layouts; their letters count the axes.
+struct LayoutName {
+  absl::string_view name;
+  v1::Layout layout;
+};
+constexpr LayoutName kLayoutNames[] = {{"NCL", v1::LAYOUT_CHANNELS_FIRST},   {"NLC", v1::LAYOUT_CHANNELS_LAST},
+                                       {"NCHW", v1::LAYOUT_CHANNELS_FIRST},  {"NHWC", v1::LAYOUT_CHANNELS_LAST},
+                                       {"NCDHW", v1::LAYOUT_CHANNELS_FIRST}, {"NDHWC", v1::LAYOUT_CHANNELS_LAST}};
+
+const LayoutName* FindLayoutName(absl::string_view text) {
+  const auto* found = std::find_if(std::begin(kLayoutNames), std::end(kLayoutNames),
+                                   [&](const LayoutName& name) { return absl::EqualsIgnoreCase(name.name, text); });
+  return found == std::end(kLayoutNames) ? nullptr : found;
+}
+
+// A name such as NCHW says the rank, too, so that another rank is a mistake.
+absl::Status CheckLayoutRank(const ParsedArgs& args, const std::optional<std::vector<int64_t>>& shape) {
+  const LayoutName* layout = FindLayoutName(args.GetOr("layout", ""));
+  if (layout == nullptr || !shape.has_value() || shape->size() == layout->name.size()) return absl::OkStatus();
+  return UsageError(absl::StrCat("--layout ", *args.Get("layout"), " is of ", layout->name.size(), " axes, and x has ",
+                                 shape->size(), " (shape ", ShapeText(*shape), ")"));
+}
+
 void AddDefaults(const std::vector<int64_t>& shape, v1::NormSpec& spec) {
   if (spec.has_layer_norm() && !shape.empty() && spec.layer_norm().axes().empty() &&
       spec.layer_norm().normalized_shape().empty()) {
@@ -173,11 +198,14 @@ absl::StatusOr<v1::NormSpec> BuildSpec(absl::string_view method, const ParsedArg
     }
     if (absl::Status status = SetField(args, flag.name, FindPlace(message, flag.name)); !status.ok()) return status;
   }
+  if (absl::Status status = CheckLayoutRank(args, shape); !status.ok()) return status;
   AddDefaults(shape.value_or(std::vector<int64_t>()), spec);
   return spec;
 }
 
 absl::StatusOr<int> ParseEnum(const EnumDescriptor& descriptor, absl::string_view flag, absl::string_view text) {
+  const bool is_layout = &descriptor == v1::Layout_descriptor();
+  if (const LayoutName* layout = FindLayoutName(text); is_layout && layout != nullptr) return layout->layout;
   const std::string wanted =
       absl::StrCat(EnumPrefix(descriptor), absl::AsciiStrToUpper(absl::StrReplaceAll(text, {{"-", "_"}})));
   std::vector<std::string> names;
@@ -187,7 +215,8 @@ absl::StatusOr<int> ParseEnum(const EnumDescriptor& descriptor, absl::string_vie
     if (!text.empty() && absl::StartsWith(descriptor.value(i)->name(), wanted)) return number;
     names.push_back(absl::StrReplaceAll(EnumText(descriptor, number), {{"_", "-"}}));
   }
-  return UsageError(absl::StrCat("--", flag, " ", text, ": must be ", absl::StrJoin(names, " or ")));
+  return UsageError(absl::StrCat("--", flag, " ", text, ": must be ", absl::StrJoin(names, " or "),
+                                 is_layout ? ", or a name such as NCHW and NHWC" : ""));
 }
 
 std::string EnumText(const EnumDescriptor& descriptor, int number) {

@@ -80,6 +80,27 @@ std::vector<std::string> WrapText(absl::string_view text, size_t width) {
   return lines;
 }
 
+std::string ReflowText(absl::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  std::string paragraph;
+  const auto end_paragraph = [&] {
+    if (paragraph.empty()) return;
+    for (std::string& line : WrapText(paragraph, width)) lines.push_back(std::move(line));
+    paragraph.clear();
+  };
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const bool kept = line.empty() || line.substr(0, 2) == "  ";
+    if (kept) {
+      end_paragraph();
+      lines.emplace_back(line);
+    } else {
+      absl::StrAppend(&paragraph, paragraph.empty() ? "" : " ", line);
+    }
+  }
+  end_paragraph();
+  return absl::StrJoin(lines, "\n");
+}
+
 std::vector<int> Table::Widths(int width) const {
   std::vector<int> widths, floors;
   for (size_t column = 0; column < columns_.size(); ++column) {

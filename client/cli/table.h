@@ -41,6 +41,10 @@ class Table {
 // Breaks `text` at spaces, and inside words that are longer than `width`. The result has at least one line.
 std::vector<std::string> WrapText(absl::string_view text, size_t width);
 
+// Wraps the paragraphs of `text`, which blank lines and lines that start with two blanks end. The latter are kept as
+// they are. Without a line break at the end.
+std::string ReflowText(absl::string_view text, size_t width);
+
 // The columns that `text` takes on a terminal: its UTF-8 code points. Wide and combining characters are not considered.
 size_t DisplayWidth(absl::string_view text);
 

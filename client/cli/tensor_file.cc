@@ -1,29 +1,41 @@
 #include "client/cli/tensor_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/csv.h"
+#include "client/cli/npz.h"
 
 namespace normd::client {
 namespace {
 
+constexpr absl::string_view kStandardInput = "-";
+constexpr size_t kMaxRank = 8;  // of normd's contract
+
+// Does not close standard input.
 struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
+  void operator()(std::FILE* file) const {
+    if (file != stdin) std::fclose(file);
+  }
 };
 
+// `path` as messages name the file.
+absl::string_view NameOf(absl::string_view path) { return path == kStandardInput ? "standard input" : path; }
+
 absl::Status FileError(absl::string_view path, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", what, ": ", std::generic_category().message(errno)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(NameOf(path), ": ", what, ": ", std::generic_category().message(errno)));
 }
 
-absl::Status WithPath(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+absl::Status WithPath(absl::string_view path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(NameOf(path), ": ", status.message()));
 }
 
 template <typename T>
@@ -63,20 +75,57 @@ DType FloatType(int item_bytes) {
   return item_bytes == 2 ? v1::DTYPE_F16 : item_bytes == 4 ? v1::DTYPE_F32 : v1::DTYPE_F64;
 }
 
-absl::StatusOr<NpyArray> LoadNpy(const std::string& path) {
-  absl::StatusOr<std::string> file = ReadFile(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<NpyArray> array = ParseNpy(*std::move(file));
-  if (!array.ok()) return WithPath(path, array.status());
-  return array;
+// "int64", as NumPy names the type of the elements.
+std::string NumpyName(const NpyArray& array) {
+  if (array.kind == 'b') return "bool";
+  return absl::StrCat(array.kind == 'i' ? "int" : array.kind == 'u' ? "uint" : "float", 8 * array.item_bytes);
 }
 
-absl::StatusOr<CsvTable> LoadCsv(const std::string& path) {
-  const absl::StatusOr<std::string> file = ReadFile(path);
+// True if the beginning of `file` has no byte that text never has.
+bool LooksLikeText(absl::string_view file) {
+  constexpr size_t kLookedAt = 4096;
+  const absl::string_view start = file.substr(0, kLookedAt);
+  return std::all_of(start.begin(), start.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= ' ' || (byte >= '\t' && byte <= '\r');
+  });
+}
+
+// What a file holds: a table from text, an array from everything else.
+struct FileContent {
+  std::optional<CsvTable> table;
+  NpyArray array;
+};
+
+absl::StatusOr<FileContent> ParseContent(std::string file, bool is_named_npy, CsvHeader header) {
+  FileContent out;
+  if (file.empty()) return absl::InvalidArgumentError("is empty");
+  if (IsZip(file)) {
+    absl::StatusOr<std::string> npy = NpyInNpz(file);
+    if (!npy.ok()) return npy.status();
+    file = *std::move(npy);
+  } else if (!IsNpy(file) && !is_named_npy) {
+    if (!LooksLikeText(file)) {
+      return absl::InvalidArgumentError("is neither .npy nor .npz nor .csv: save it with np.save(FILE, array)");
+    }
+    absl::StatusOr<CsvTable> table = ParseCsv(file, header);
+    if (!table.ok()) return table.status();
+    out.table = *std::move(table);
+    return out;
+  }
+  absl::StatusOr<NpyArray> array = ParseNpy(std::move(file));
+  if (!array.ok()) return array.status();
+  out.array = *std::move(array);
+  return out;
+}
+
+absl::StatusOr<FileContent> LoadContent(const std::string& path, CsvHeader header) {
+  absl::StatusOr<std::string> file = ReadFile(path);
   if (!file.ok()) return file.status();
-  absl::StatusOr<CsvTable> table = ParseCsv(*file);
-  if (!table.ok()) return WithPath(path, table.status());
-  return table;
+  absl::StatusOr<FileContent> content =
+      ParseContent(*std::move(file), FormatOfEnding(path) == FileFormat::kNpy, header);
+  if (!content.ok()) return WithPath(path, content.status());
+  return content;
 }
 
 }  // namespace
@@ -99,56 +148,60 @@ absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args) {
 
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype) {
   if (array.kind == 'u' && array.item_bytes == 2 && dtype == v1::DTYPE_BF16) {
-    return LoadedTensor{{v1::DTYPE_BF16, std::move(array.shape), std::move(array.data)}, true};
+    return LoadedTensor{{v1::DTYPE_BF16, std::move(array.shape), std::move(array.data)}, {.raw_bf16 = true}};
   }
   if (array.kind == 'f' && (!dtype.has_value() || *dtype == FloatType(array.item_bytes))) {
-    return LoadedTensor{{FloatType(array.item_bytes), std::move(array.shape), std::move(array.data)}, false};
+    return LoadedTensor{{FloatType(array.item_bytes), std::move(array.shape), std::move(array.data)}};
   }
   if (!dtype.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("holds '", std::string(1, array.kind), array.item_bytes,
-                     "', which is no float: convert it with --dtype f32 (bf16 bits stored as u2: --dtype bf16)"));
+    const bool may_be_bf16 = array.kind == 'u' && array.item_bytes == 2;
+    return absl::InvalidArgumentError(absl::StrCat("holds ", NumpyName(array),
+                                                   ", and only floats are normalised: --dtype f32 converts x",
+                                                   may_be_bf16 ? " (--dtype bf16, if these are the bits of bf16)" : "",
+                                                   ", a.astype('float32') an array a in Python"));
   }
-  return LoadedTensor{Tensor::Rounded(*dtype, array.shape, AllElements(array)), false};
+  return LoadedTensor{Tensor::Rounded(*dtype, array.shape, AllElements(array))};
 }
 
-absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype) {
-  if (absl::Status status = CheckEnding(path); !status.ok()) return status;
-  if (absl::EndsWith(path, ".csv")) {
-    const absl::StatusOr<CsvTable> table = LoadCsv(path);
-    if (!table.ok()) return table.status();
-    return LoadedTensor{Tensor::Rounded(dtype.value_or(v1::DTYPE_F32), {table->rows, table->columns}, table->values),
-                        false};
+absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype, CsvHeader header) {
+  absl::StatusOr<FileContent> content = LoadContent(path, header);
+  if (!content.ok()) return content.status();
+  if (content->table.has_value()) {
+    CsvTable& table = *content->table;
+    return LoadedTensor{Tensor::Rounded(dtype.value_or(v1::DTYPE_F32), {table.rows, table.columns}, table.values),
+                        {.format = FileFormat::kCsv, .header = std::move(table.header)}};
   }
-  absl::StatusOr<NpyArray> array = LoadNpy(path);
-  if (!array.ok()) return array.status();
-  absl::StatusOr<LoadedTensor> tensor = ToTensor(*std::move(array), dtype);
+  absl::StatusOr<LoadedTensor> tensor = ToTensor(std::move(content->array), dtype);
   if (!tensor.ok()) return WithPath(path, tensor.status());
   return tensor;
+}
+
+absl::Status CheckRank(absl::string_view what, size_t rank) {
+  if (rank >= 1 && rank <= kMaxRank) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has rank ", rank, rank == 0 ? " (one number)" : "", "; 1 to ", kMaxRank, " are possible"));
 }
 
 absl::StatusOr<Tensor> LoadParameter(const std::string& path) {
   absl::StatusOr<LoadedTensor> loaded = LoadTensor(path, std::nullopt);
   if (!loaded.ok()) return loaded.status();
   std::vector<int64_t>& shape = loaded->tensor.shape;
-  if (absl::EndsWith(path, ".csv") && (shape[0] == 1 || shape[1] == 1)) shape = {shape[0] * shape[1]};
+  const bool is_table = loaded->format.format == FileFormat::kCsv;
+  if (is_table && (shape[0] == 1 || shape[1] == 1)) shape = {shape[0] * shape[1]};
   return std::move(loaded->tensor);
 }
 
 absl::StatusOr<Tensor> LoadMask(const std::string& path) {
-  if (absl::Status status = CheckEnding(path); !status.ok()) return status;
+  absl::StatusOr<FileContent> content = LoadContent(path, CsvHeader::kDetect);
+  if (!content.ok()) return content.status();
   Tensor out;
   std::vector<double> values;
-  if (absl::EndsWith(path, ".csv")) {
-    absl::StatusOr<CsvTable> table = LoadCsv(path);
-    if (!table.ok()) return table.status();
-    out.shape = {table->rows, table->columns};
-    values = std::move(table->values);
+  if (content->table.has_value()) {
+    out.shape = {content->table->rows, content->table->columns};
+    values = std::move(content->table->values);
   } else {
-    absl::StatusOr<NpyArray> array = LoadNpy(path);
-    if (!array.ok()) return array.status();
-    out.shape = array->shape;
-    values = AllElements(*array);
+    out.shape = content->array.shape;
+    values = AllElements(content->array);
   }
   out.data.resize(values.size());
   for (size_t i = 0; i < values.size(); ++i) out.data[i] = values[i] != 0 ? 1 : 0;
@@ -169,15 +222,44 @@ NpyArray ToNpy(Tensor tensor, bool raw_bf16) {
   return out;
 }
 
-absl::Status SaveTensor(const std::string& path, Tensor tensor, bool raw_bf16) {
-  if (absl::Status status = CheckEnding(path); !status.ok()) return status;
-  if (absl::EndsWith(path, ".csv")) return WriteFile(path, WriteCsv(tensor));
-  const NpyArray array = ToNpy(std::move(tensor), raw_bf16);
-  return WriteFile(path, NpyHeader(array), array.data);
+FileBytes EncodeTensor(Tensor tensor, const TensorFormat& format) {
+  if (format.format == FileFormat::kCsv) return {WriteCsv(tensor, format.header), ""};
+  NpyArray array = ToNpy(std::move(tensor), format.raw_bf16);
+  return {NpyHeader(array), std::move(array.data)};
+}
+
+absl::Status SaveTensor(const std::string& path, Tensor tensor, const TensorFormat& format) {
+  const FileBytes file = EncodeTensor(std::move(tensor), format);
+  return WriteFile(path, file.head, file.body);
+}
+
+absl::StatusOr<FileFormat> ParseFileFormat(absl::string_view text) {
+  if (text == "npy") return FileFormat::kNpy;
+  if (text == "csv") return FileFormat::kCsv;
+  return UsageError(absl::StrCat("--format ", text, ": must be npy or csv"));
+}
+
+std::optional<FileFormat> FormatOfEnding(absl::string_view path) {
+  if (absl::EndsWithIgnoreCase(path, ".npy")) return FileFormat::kNpy;
+  if (absl::EndsWithIgnoreCase(path, ".csv")) return FileFormat::kCsv;
+  return std::nullopt;
+}
+
+absl::StatusOr<FileFormat> OutputFormat(const std::string& path, std::optional<FileFormat> chosen,
+                                        FileFormat of_input) {
+  if (const std::optional<FileFormat> named = FormatOfEnding(path)) return *named;
+  if (chosen.has_value()) return *chosen;
+  std::error_code error;
+  const bool is_pipe_or_device = std::filesystem::is_other(std::filesystem::status(path, error));
+  if (path == "-" || absl::StartsWith(path, "/dev/") || is_pipe_or_device) return of_input;
+  return UsageError(absl::StrCat(path,
+                                 ": results are .npy or .csv: end the name in one of them, or say --format npy "
+                                 "or --format csv"));
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "rb"));
+  const bool is_input = path == kStandardInput;
+  const std::unique_ptr<std::FILE, CloseFile> file(is_input ? stdin : std::fopen(path.c_str(), "rb"));
   if (file == nullptr) return FileError(path, "cannot open");
   std::string out;
   constexpr size_t kStep = 1 << 20;
@@ -199,11 +281,6 @@ absl::Status WriteFile(const std::string& path, absl::string_view head, absl::st
                        std::fwrite(body.data(), 1, body.size(), file.get()) == body.size();
   if (std::fclose(file.release()) != 0 || !written) return FileError(path, "cannot write");
   return absl::OkStatus();
-}
-
-absl::Status CheckEnding(const std::string& path) {
-  if (absl::EndsWith(path, ".npy") || absl::EndsWith(path, ".csv")) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": must end in .npy or .csv"));
 }
 
 }  // namespace normd::client

@@ -1,24 +1,36 @@
-// Reads tensors from files and writes them: .npy and .csv, told apart by the file's ending. All rules of dtype
-// conversion are in this one place.
+// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. The
+// path
+// "-" is standard input. All rules of dtype conversion are in this one place.
 #ifndef NORMD_CLIENT_CLI_TENSOR_FILE_H_
 #define NORMD_CLIENT_CLI_TENSOR_FILE_H_
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/args.h"
+#include "client/cli/csv.h"
 #include "client/cli/npy.h"
 #include "client/cpp/tensor.h"
 
 namespace normd::client {
 
-// A tensor read from a file. `raw_bf16`: the file held bf16 bits as uint16, so results are written as uint16, too.
+enum class FileFormat { kNpy, kCsv };
+
+// How a tensor was, or will be, written. `raw_bf16`: bf16 is bits in uint16. `header`: the first line of a .csv.
+struct TensorFormat {
+  FileFormat format = FileFormat::kNpy;
+  bool raw_bf16 = false;
+  std::vector<std::string> header = {};
+};
+
+// A tensor read from a file, and the format to write results in that should be like the file.
 struct LoadedTensor {
   Tensor tensor;
-  bool raw_bf16 = false;
+  TensorFormat format = {};
 };
 
 // Parses "f32", "float32", "bf16", ...
@@ -31,7 +43,11 @@ absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args);
 // without `dtype`. Integers and booleans need `dtype`. With `dtype` bf16, uint16 values are taken as bf16 bits, because
 // NumPy has no bf16.
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype);
-absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype);
+absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype,
+                                        CsvHeader header = CsvHeader::kDetect);
+
+// OK if rank `rank` may be normalised. `what` names the tensor.
+absl::Status CheckRank(absl::string_view what, size_t rank);
 
 // Loads a weight or a bias with the dtype of the file. A .csv of one row or one column is a vector.
 absl::StatusOr<Tensor> LoadParameter(const std::string& path);
@@ -42,14 +58,25 @@ absl::StatusOr<Tensor> LoadMask(const std::string& path);
 
 // Converts to an array. bf16 is widened to float32, exactly, or kept as uint16 bits if `raw_bf16`.
 NpyArray ToNpy(Tensor tensor, bool raw_bf16);
-absl::Status SaveTensor(const std::string& path, Tensor tensor, bool raw_bf16);
 
-// Read and write whole files. Errors name the path.
+// The bytes of a file, in two parts that follow each other, so that a large tensor is not copied behind its header.
+struct FileBytes {
+  std::string head, body;
+};
+FileBytes EncodeTensor(Tensor tensor, const TensorFormat& format);
+absl::Status SaveTensor(const std::string& path, Tensor tensor, const TensorFormat& format);
+
+// Parses the value of --format: "npy" or "csv".
+absl::StatusOr<FileFormat> ParseFileFormat(absl::string_view text);
+// The format that the ending of `path` names; nullopt for other endings.
+std::optional<FileFormat> FormatOfEnding(absl::string_view path);
+// The format for results at `path`: that of its ending, else `chosen`, else `of_input` for "-" and for what is no
+// regular file (/dev/stdout, a FIFO). UsageError for other paths, with what is possible.
+absl::StatusOr<FileFormat> OutputFormat(const std::string& path, std::optional<FileFormat> chosen, FileFormat of_input);
+
+// Read and write whole files. Errors name the path. ReadFile takes "-" for standard input.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 absl::Status WriteFile(const std::string& path, absl::string_view head, absl::string_view body = "");
-
-// An error unless `path` ends in .npy or .csv, the endings that LoadTensor and SaveTensor accept.
-absl::Status CheckEnding(const std::string& path);
 
 }  // namespace normd::client
 

@@ -87,15 +87,15 @@ grpc::Status CallInChunks(v1::Normalizer::Stub& stub, grpc::ClientContext* conte
 
 }  // namespace
 
+std::optional<v1::Limits> Client::KnownLimits() const {
+  const std::lock_guard<std::mutex> lock(channels_->mu);
+  return channels_->limits;
+}
+
 absl::StatusOr<v1::Limits> Client::GetLimits() {
-  {
-    const std::lock_guard<std::mutex> lock(channels_->mu);
-    if (channels_->limits.has_value()) return *channels_->limits;
-  }
+  if (std::optional<v1::Limits> known = KnownLimits()) return *std::move(known);
   const absl::StatusOr<v1::DescribeResponse> describe = Describe();
   if (!describe.ok()) return describe.status();
-  const std::lock_guard<std::mutex> lock(channels_->mu);
-  channels_->limits = describe->limits();
   return describe->limits();
 }
 

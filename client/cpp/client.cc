@@ -2,9 +2,11 @@
 
 #include <grpcpp/impl/client_unary_call.h>
 
+#include <atomic>
 #include <limits>
 
 #include "client/cpp/channels.h"
+#include "client/cpp/local_server.h"
 #include "client/cpp/normalize_stream.h"
 #include "client/cpp/slices.h"
 
@@ -17,6 +19,9 @@ using client::RunUnary;
 // less.
 constexpr size_t kUnaskedBytes = 4 << 20;
 
+constexpr int64_t kMinRegionBytes = 4096;
+constexpr int64_t kMaxRegionBytes = int64_t{1} << 30;
+
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
   constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
   if (target.empty()) return absl::InvalidArgumentError("target: empty; must be host:port or unix:/path");
@@ -24,6 +29,9 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
   if (options.max_receive_bytes < -1 || options.max_receive_bytes > kMaxBytes || options.max_send_bytes < -1 ||
       options.max_send_bytes > kMaxBytes) {
     return absl::InvalidArgumentError("max_receive_bytes, max_send_bytes: must be -1 or at most 2^31 - 1");
+  }
+  if (options.shared_region_bytes < kMinRegionBytes || options.shared_region_bytes > kMaxRegionBytes) {
+    return absl::InvalidArgumentError("shared_region_bytes: must be 4096 to 1 GiB");
   }
   if (options.retry.max_attempts < 1 || options.retry.jitter < 0 || options.retry.jitter > 1 ||
       options.retry.multiplier < 1) {
@@ -39,26 +47,36 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  auto channels = std::make_unique<Channels>(options, client::MakeChannel(target, options, 0),
-                                             client::MakeChannel(target, options, 1));
-  return std::unique_ptr<Client>(new Client(target, options, std::move(channels)));
+  std::string to = target;
+  if (options.prefer_unix_socket) to = client::FindUnixSocketOf(target, options).value_or(target);
+  auto channels =
+      std::make_unique<Channels>(options, client::MakeChannel(to, options, 0), client::MakeChannel(to, options, 1));
+  return std::unique_ptr<Client>(new Client(to, options, std::move(channels)));
 }
 
 // Blocks of callers and blocks of calls come from separate arenas, because the arena of calls may be abandoned at any
 // time.
 struct Client::Sharing {
-  explicit Sharing(const std::string& target)
-      : blocks(target, {}), call_blocks(target, {.timeout = kPatience}), calls(&call_blocks) {}
+  Sharing(const std::string& target, int64_t region_bytes)
+      : blocks(target, {}),
+        call_blocks(target, {.region_bytes = region_bytes, .timeout = kPatience}),
+        calls(&call_blocks) {}
 
   // How long a call waits for shared memory, which it can do without.
   static constexpr absl::Duration kPatience = absl::Seconds(1);
   client::SharedMemory blocks, call_blocks;
   client::SharedCalls calls;
+  std::atomic<int64_t> answered{0};  // calls that ended well over shared memory
 };
 
 Client::Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels)
-    : target_(target), options_(options), channels_(std::move(channels)), sharing_(std::make_unique<Sharing>(target)) {}
+    : target_(target),
+      options_(options),
+      channels_(std::move(channels)),
+      sharing_(std::make_unique<Sharing>(target, options.shared_region_bytes)) {}
 Client::~Client() = default;
+
+int64_t Client::shared_calls() const { return sharing_->answered.load(std::memory_order_relaxed); }
 
 absl::StatusOr<client::SharedBlock> Client::AllocateShared(int64_t size_bytes) {
   return sharing_->blocks.Allocate(size_bytes);
@@ -86,7 +104,10 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendShared(const ClientOptions& op
                                         call.Note(client::FromGrpc(status));
                                         return status;
                                       });
-  if (response.ok()) call.TakeResults(&*response);
+  if (response.ok()) {
+    call.TakeResults(&*response);
+    sharing_->answered.fetch_add(1, std::memory_order_relaxed);
+  }
   sharing_->calls.End(std::move(call));
   return response;
 }
@@ -120,7 +141,8 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions&
 }
 
 bool Client::MustGoInChunks(size_t request_bytes) {
-  if (request_bytes <= kUnaskedBytes) return false;
+  if (static_cast<int64_t>(request_bytes) < options_.large_message_bytes) return false;
+  if (request_bytes <= kUnaskedBytes && !KnownLimits().has_value()) return false;
   // If the server does not tell its limits, the message is sent; the server takes or refuses it.
   const absl::StatusOr<v1::Limits> limits = GetLimits();
   const bool fits = !limits.ok() || static_cast<int64_t>(request_bytes) <= limits->max_message_bytes();
@@ -159,10 +181,15 @@ absl::StatusOr<v1::ComputeMomentsResponse> Client::ComputeMoments(const v1::Comp
 }
 
 absl::StatusOr<v1::DescribeResponse> Client::Describe() {
-  return RunUnary<v1::DescribeResponse>(
+  absl::StatusOr<v1::DescribeResponse> describe = RunUnary<v1::DescribeResponse>(
       {options_, channels_->budget}, true, [&](grpc::ClientContext* context, auto* response) {
         return channels_->small.normalizer->Describe(context, v1::DescribeRequest(), response);
       });
+  if (describe.ok()) {
+    const std::lock_guard<std::mutex> lock(channels_->mu);
+    channels_->limits = describe->limits();
+  }
+  return describe;
 }
 
 std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {

@@ -59,9 +59,15 @@ struct ClientOptions {
   // Which failed calls are sent again, and when.
   client::RetryOptions retry;
   // Makes Normalize and NormalizeTensor pass tensors of 64 KiB and more through memory shared with the server, if the
-  // target is "unix:". Responses are the same; where shared memory is unavailable, tensors are sent. Takes 64 MiB of
-  // memory, and up to 1 GiB if the calls in progress need more.
+  // target is "unix:". Responses are the same; where shared memory is unavailable, tensors are sent. Takes
+  // shared_region_bytes of memory, and up to 1 GiB if the calls in progress need more.
   bool shared_memory = false;
+  // The memory that shared_memory takes at a time, from one page to 1 GiB. A process that makes few calls saves time by
+  // taking no more than x and y need, because the system clears every page.
+  int64_t shared_region_bytes = int64_t{64} << 20;
+  // Makes Connect look for the Unix socket of a server at a loopback address, and use the socket if it leads to the
+  // same process: for shared memory, and for speed. Connect then asks the server, for at most two seconds.
+  bool prefer_unix_socket = false;
 };
 
 // The server's answer from the standard health service (grpc.health.v1). kUnknown is any other answer than SERVING and
@@ -132,12 +138,16 @@ class NormalizeStream {
 // budget is used up, the first failure is returned.
 class Client {
  public:
-  // `target` is "host:port" or "unix:/path". Connects lazily: an unreachable server is UNAVAILABLE on the first call.
-  // INVALID_ARGUMENT for an empty target and for options out of range.
+  // `target` is "host:port" or "unix:/path" (<normd/local_server.h> finds the socket of a server of this user).
+  // Connects lazily: an unreachable server is UNAVAILABLE on the first call. INVALID_ARGUMENT for an empty target and
+  // for options out of range.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, ClientOptions options = {});
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
+
+  // Where the Client connects: the `target` of Connect, or the Unix socket that was preferred.
+  const std::string& target() const { return target_; }
 
   // Normalises one tensor. A request over the server's message limit is sent in chunks (see NormalizeChunked). The
   // Client asks for that limit once, before its first request over 4 MiB, under a deadline of its own.
@@ -173,6 +183,8 @@ class Client {
   std::unique_ptr<NormalizeStream> OpenStream(absl::Duration deadline = absl::InfiniteDuration());
   // The reduce pass alone: count, mean and M2 of each statistics group, to be merged by CommitMoments.
   absl::StatusOr<v1::ComputeMomentsResponse> ComputeMoments(const v1::ComputeMomentsRequest& request);
+  // The calls of Normalize so far whose tensors went through shared memory by ClientOptions::shared_memory.
+  int64_t shared_calls() const;
   // What the server offers: version, methods and their attributes, dtypes, devices, limits.
   absl::StatusOr<v1::DescribeResponse> Describe();
 
@@ -224,6 +236,7 @@ class Client {
   Client(ClientOptions options, std::unique_ptr<Channels> channels);
   // The server's limits: asked for once, then remembered.
   absl::StatusOr<v1::Limits> GetLimits();
+  std::optional<v1::Limits> KnownLimits() const;
   // True if `request_bytes` is over the server's message limit and the server takes tensors in chunks.
   bool MustGoInChunks(size_t request_bytes);
   template <typename Create, typename IsOurs>

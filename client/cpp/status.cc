@@ -16,6 +16,7 @@ void ReadDetail(const google::protobuf::Any& any, ErrorInfo& out) {
     out.description = bad.field_violations(0).description();
   } else if (google::rpc::ErrorInfo info; any.Is<google::rpc::ErrorInfo>() && any.UnpackTo(&info)) {
     out.reason = info.reason();
+    if (const auto it = info.metadata().find("field"); it != info.metadata().end()) out.field = it->second;
     if (const auto it = info.metadata().find("value"); it != info.metadata().end()) out.value = it->second;
     if (const auto it = info.metadata().find("limit"); it != info.metadata().end()) out.limit = it->second;
   } else if (google::rpc::RetryInfo retry; any.Is<google::rpc::RetryInfo>() && any.UnpackTo(&retry)) {

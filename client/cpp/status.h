@@ -3,7 +3,7 @@
 //
 //   const absl::StatusOr<normd::v1::NormalizeResponse> response = client->Normalize(request);
 //   if (const auto info = normd::client::GetErrorInfo(response.status())) {
-//     if (info->reason == "EPS_OUT_OF_RANGE") std::cerr << info->field << ": must be " << info->limit << "\n";
+//     if (info->reason == "EPS_OUT_OF_RANGE") std::cerr << info->field << " must be " << info->limit << "\n";
 //   }
 //
 // Pure functions, safe from any thread.
@@ -23,7 +23,7 @@ namespace normd::client {
 
 // The parts of an error next to its code and message. Absent parts are empty.
 struct ErrorInfo {
-  std::string field;                          // the path in the .proto: "spec.layer_norm.eps"
+  std::string field;                          // the path in the .proto, "spec.layer_norm.eps", or a limit's name
   std::string description;                    // what is wrong with the field
   std::string reason;                         // UPPER_SNAKE, stable, for programs to compare: "EPS_OUT_OF_RANGE"
   std::string value;                          // the value that was sent

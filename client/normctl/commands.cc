@@ -6,10 +6,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/did_you_mean.h"
+#include "client/cli/shell_commands.h"
+#include "client/cli/table.h"
+#include "client/normctl/help.h"
 
 namespace normd::client {
 namespace {
@@ -30,7 +34,7 @@ std::string Prefix(const CommandSpec& group) { return absl::StrCat(group.name, g
 // Runs a group that is not followed by one of its commands: always an error.
 absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Terminal& terminal) {
   if (args.operands().empty()) {
-    terminal.err << HelpText(kProgram, group) << "\n";
+    terminal.err << HelpText(kProgram, ShownCommand(group, "")) << "\n";
     return UsageError("needs COMMAND");
   }
   const std::string& written = args.operands()[0];
@@ -42,20 +46,38 @@ absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Te
   return UsageError(absl::StrCat("unknown command ", written, DidYouMean(written, names)));
 }
 
+// "  session get NAME          show a session": a line of a group's help, wrapped to its width.
+std::string SummaryLine(const CommandSpec& command) {
+  constexpr size_t kSummaryColumn = 30, kWidth = 80;
+  std::string out = absl::StrCat("  ", command.name, command.operands.empty() ? "" : " ", command.operands, " ");
+  const std::string indent(kSummaryColumn, ' ');
+  if (out.size() > kSummaryColumn) absl::StrAppend(&out, "\n", indent);
+  out.resize(std::max(out.size(), kSummaryColumn), ' ');
+  return absl::StrCat(out, absl::StrJoin(WrapText(command.summary, kWidth - kSummaryColumn), "\n" + indent));
+}
+
 // Makes a group whose help lists the commands of the group among `commands`.
 Command Group(absl::string_view name, absl::string_view summary, const std::vector<Command>& commands) {
-  constexpr size_t kSummaryColumn = 32;
   Command group;
   group.spec = {std::string(name), "COMMAND", 0, std::numeric_limits<int>::max(), std::string(summary), "Commands:"};
   group.spec.flags_first = true;
   group.run = &RunGroup;
   for (const Command& command : commands) {
     if (!absl::StartsWith(command.spec.name, Prefix(group.spec))) continue;
-    std::string line = absl::StrCat("\n  ", command.spec.name, " ", command.spec.operands);
-    line.resize(std::max(line.size(), kSummaryColumn), ' ');
-    absl::StrAppend(&group.spec.details, line, " ", command.spec.summary);
+    absl::StrAppend(&group.spec.details, "\n", SummaryLine(command.spec));
   }
   return group;
+}
+
+// completion and man, which are about the list itself and talk to no server.
+std::vector<Command> ShellCommands() {
+  return {{CompletionSpec(),
+           [](const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+             return RunCompletion(kProgram, ShownCommands(), args, terminal);
+           }},
+          {ManSpec(), [](const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+             return RunMan(kProgram, ShownCommands(), args, terminal);
+           }}};
 }
 
 // Replaces aliases: `help COMMAND` is `COMMAND --help`, `version` is --version, and `sessions`, as in sessions/bn, is
@@ -79,17 +101,28 @@ const Command* FindCommand(const std::vector<Command>& commands, absl::string_vi
 
 std::vector<Command> AllCommands() {
   std::vector<Command> out;
-  for (const auto& part : {NormalizeCommands(), MomentsCommands(), SessionCommands(), SessionCommitCommands(),
-                           SessionTransferCommands(), SessionWatchCommands(), DescribeCommands(), DemoCommands()}) {
+  for (const auto& part :
+       {NormalizeCommands(), MomentsCommands(), SessionCommands(), SessionCommitCommands(), SessionTransferCommands(),
+        SessionWatchCommands(), VerifyCommands(), DescribeCommands(), DemoCommands()}) {
     out.insert(out.end(), part.begin(), part.end());
   }
+  for (Command& command : out) command.spec.flags = Join(std::move(command.spec.flags), ServerFlags());
+  for (Command& command : ShellCommands()) out.push_back(std::move(command));
   Command session = Group("session", "Layers that live on the server, with their state.", out);
   Command normctl = Group("", "Normalises tensors through a normd server.", out);
   normctl.spec.details = absl::StrCat(kExamples, normctl.spec.details, kExitCodes);
   normctl.spec.flags.push_back(kVersionFlag);
-  out.push_back(std::move(session));
-  out.push_back(std::move(normctl));
-  for (Command& command : out) command.spec.flags = Join(std::move(command.spec.flags), ServerFlags());
+  for (Command* group : {&session, &normctl}) {
+    group->spec.flags = Join(std::move(group->spec.flags), ServerFlags());
+    out.push_back(std::move(*group));
+  }
+  return out;
+}
+
+std::vector<CommandSpec> ShownCommands() {
+  std::vector<CommandSpec> out;
+  for (const Command& command : AllCommands())
+    out.push_back(ShownCommand(command.spec, MethodOfCommand(command.spec, {})));
   return out;
 }
 
@@ -111,8 +144,14 @@ int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal
     words.erase(words.begin());
   }
   words.insert(words.begin(), flags.begin(), flags.end());
-  return RunCommand(kProgram, command->spec, words, terminal,
-                    [&](const ParsedArgs& args) { return command->run(command->spec, args, terminal); });
+  // Flags that cannot apply are accepted, and refused with a reason where they say something; the help leaves them out.
+  const absl::StatusOr<ParsedArgs> args = ParseArgs(command->spec, words);
+  const bool help = args.ok() && args->Has("help");
+  const CommandSpec spec =
+      help ? ShownCommand(command->spec, MethodOfCommand(command->spec, args->operands())) : command->spec;
+  return RunCommand(
+      kProgram, spec, help ? std::vector<std::string>{"--help"} : words, terminal,
+      [&](const ParsedArgs& parsed, const Terminal& colored) { return command->run(command->spec, parsed, colored); });
 }
 
 }  // namespace normd::client

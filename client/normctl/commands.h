@@ -27,9 +27,14 @@ std::vector<Command> SessionWatchCommands();
 std::vector<Command> DescribeCommands();  // methods, describe, health
 std::vector<Command> MomentsCommands();
 std::vector<Command> DemoCommands();
+std::vector<Command> VerifyCommands();
 
-// The whole list. Every command has the server's flags. The last two are groups: "session", and "" for normctl itself.
+// The whole list. All commands but completion and man have the server's flags. The last two are groups: "session", and
+// "" for normctl itself.
 std::vector<Command> AllCommands();
+
+// The list as --help, completion and man pages show it (client/normctl/help.h).
+std::vector<CommandSpec> ShownCommands();
 
 // Runs normctl: finds the command, parses its arguments, runs it and reports. Returns the process's exit code.
 int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal);

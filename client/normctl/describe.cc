@@ -4,13 +4,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "client/cli/did_you_mean.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/json_message.h"
+#include "client/normctl/method_page.h"
 
 namespace normd::client {
 namespace {
@@ -75,9 +79,25 @@ absl::StatusOr<v1::DescribeResponse> AskServer(const ParsedArgs& args) {
   return (*client)->Describe();
 }
 
+// Prints the page of the method that is named `written`.
+absl::Status ShowMethod(const v1::DescribeResponse& describe, const std::string& written, bool json,
+                        const Terminal& terminal) {
+  const std::string name = MethodField(written).value_or(written);
+  std::vector<std::string> names;
+  for (const v1::MethodDescription& method : describe.methods()) {
+    if (method.name() == name) {
+      terminal.out << (json ? JsonText(MessageJson(method)) : MethodPage(method, terminal.width));
+      return absl::OkStatus();
+    }
+    names.push_back(absl::StrReplaceAll(method.name(), {{"_", "-"}}));
+  }
+  return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, names)));
+}
+
 absl::Status RunMethods(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const absl::StatusOr<v1::DescribeResponse> describe = AskServer(args);
   if (!describe.ok()) return describe.status();
+  if (!args.operands().empty()) return ShowMethod(*describe, args.operands()[0], args.Has("json"), terminal);
   if (args.Has("json")) {
     Json methods = Json::array();
     for (const v1::MethodDescription& method : describe->methods()) methods.push_back(MessageJson(method));
@@ -102,21 +122,10 @@ std::string LimitsText(const v1::Limits& limits, int width) {
   return table.Render(width);
 }
 
-std::string AttributesText(const v1::DescribeResponse& describe, int width) {
-  Table table({{"method"}, {"attribute"}, {"type"}, {"default"}, {"limits"}});
-  for (const v1::MethodDescription& method : describe.methods()) {
-    std::string name = method.name();
-    for (const v1::AttributeDescription& attribute : method.attributes()) {
-      table.AddRow({name, attribute.name(), attribute.type(), attribute.default_value(), attribute.limits()});
-      name.clear();
-    }
-  }
-  return table.Render(width);
-}
-
 absl::Status RunDescribe(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const absl::StatusOr<v1::DescribeResponse> describe = AskServer(args);
   if (!describe.ok()) return describe.status();
+  if (!args.operands().empty()) return ShowMethod(*describe, args.operands()[0], args.Has("json"), terminal);
   if (args.Has("json")) {
     terminal.out << JsonText(MessageJson(*describe));
     return absl::OkStatus();
@@ -146,7 +155,7 @@ absl::Status RunHealth(const CommandSpec&, const ParsedArgs& args, const Termina
                            : *health == Health::kNotServing ? "NOT_SERVING"
                                                             : "UNKNOWN";
   if (args.Has("json")) {
-    terminal.out << JsonText({{"status", text}});
+    terminal.out << JsonText({{"status", absl::AsciiStrToLower(text)}});
   } else {
     terminal.out << text << "\n";
   }
@@ -158,14 +167,22 @@ absl::Status RunHealth(const CommandSpec&, const ParsedArgs& args, const Termina
 
 std::vector<Command> DescribeCommands() {
   return {{{"methods",
-            "",
+            "[METHOD]",
             0,
-            0,
-            "the table of methods: what each does and when to choose it",
-            "Two tables where the terminal has fewer than 200 columns.",
+            1,
+            "the table of methods, or all of one: formula, axes, attributes",
+            "Without METHOD: what each method does and when to choose it; two tables where the terminal has fewer than "
+            "200 columns. With METHOD: its formula, a picture of the elements that share their statistics, parameters, "
+            "attributes with defaults, and an example.",
             {}},
            &RunMethods},
-          {{"describe", "", 0, 0, "the server: version, devices, limits, and every attribute with its default", "", {}},
+          {{"describe",
+            "[METHOD]",
+            0,
+            1,
+            "the server: version, devices, limits, attributes of methods",
+            "With METHOD: the page of normctl methods METHOD.",
+            {}},
            &RunDescribe},
           {{"health", "", 0, 0, "ask whether the server serves; exit code 0 only then", "", {}}, &RunHealth}};
 }

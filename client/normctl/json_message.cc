@@ -1,6 +1,6 @@
 #include "client/normctl/json_message.h"
 
-#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/time_util.h>
 
 #include <cmath>
 #include <limits>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/cli/tensor_file.h"
 #include "client/cpp/tensor.h"
@@ -19,6 +20,7 @@ namespace {
 using Json = nlohmann::json;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+using google::protobuf::util::TimeUtil;
 
 Json TensorJson(const v1::Tensor& tensor) {
   const absl::StatusOr<Tensor> parsed = Tensor::FromProto(tensor);
@@ -31,25 +33,74 @@ Json TensorJson(const v1::Tensor& tensor) {
           {"values", std::move(values)}};
 }
 
-// Replaces the form of every tensor in `json`, which was made from `message`.
-void ReplaceTensors(const Message& message, Json& json) {
-  std::vector<const FieldDescriptor*> fields;
-  message.GetReflection()->ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE || field->is_map()) continue;
-    const auto* reflection = message.GetReflection();
-    const int count = field->is_repeated() ? reflection->FieldSize(message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      const Message& child = field->is_repeated() ? reflection->GetRepeatedMessage(message, field, i)
-                                                  : reflection->GetMessage(message, field);
-      Json& place = field->is_repeated() ? json[field->name()][static_cast<size_t>(i)] : json[field->name()];
-      if (const auto* tensor = dynamic_cast<const v1::Tensor*>(&child)) {
-        place = TensorJson(*tensor);
-      } else if (field->message_type()->file()->package() == "normd.v1") {
-        ReplaceTensors(child, place);
-      }
-    }
+Json FieldJson(const Message& message, const FieldDescriptor& field);
+
+Json ChildJson(const Message& child) {
+  if (const auto* tensor = dynamic_cast<const v1::Tensor*>(&child)) return TensorJson(*tensor);
+  if (const auto* time = dynamic_cast<const google::protobuf::Timestamp*>(&child)) return TimeUtil::ToString(*time);
+  if (const auto* duration = dynamic_cast<const google::protobuf::Duration*>(&child)) {
+    return TimeUtil::ToString(*duration);
   }
+  return MessageJson(child);
+}
+
+// The value of a field, or of the element `index` of a repeated field.
+Json ValueJson(const Message& message, const FieldDescriptor& field, int index) {
+  const auto& get = *message.GetReflection();
+  const bool repeated = field.is_repeated();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return repeated ? get.GetRepeatedBool(message, &field, index) : get.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return repeated ? get.GetRepeatedInt32(message, &field, index) : get.GetInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return repeated ? get.GetRepeatedInt64(message, &field, index) : get.GetInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return repeated ? get.GetRepeatedUInt32(message, &field, index) : get.GetUInt32(message, &field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return repeated ? get.GetRepeatedUInt64(message, &field, index) : get.GetUInt64(message, &field);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return NumberJson(repeated ? get.GetRepeatedFloat(message, &field, index) : get.GetFloat(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return NumberJson(repeated ? get.GetRepeatedDouble(message, &field, index) : get.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumText(*field.enum_type(),
+                      repeated ? get.GetRepeatedEnumValue(message, &field, index) : get.GetEnumValue(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return repeated ? get.GetRepeatedString(message, &field, index) : get.GetString(message, &field);
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return ChildJson(repeated ? get.GetRepeatedMessage(message, &field, index) : get.GetMessage(message, &field));
+  }
+  return Json();
+}
+
+// {"key": value}: the contract's maps have keys that are strings.
+Json MapJson(const Message& message, const FieldDescriptor& field) {
+  Json out = Json::object();
+  const auto& get = *message.GetReflection();
+  for (int i = 0; i < get.FieldSize(message, &field); ++i) {
+    const Message& entry = get.GetRepeatedMessage(message, &field, i);
+    const auto& descriptor = *entry.GetDescriptor();
+    out[entry.GetReflection()->GetString(entry, descriptor.map_key())] = FieldJson(entry, *descriptor.map_value());
+  }
+  return out;
+}
+
+Json FieldJson(const Message& message, const FieldDescriptor& field) {
+  if (field.is_map()) return MapJson(message, field);
+  if (!field.is_repeated()) return ValueJson(message, field, 0);
+  Json out = Json::array();
+  const int count = message.GetReflection()->FieldSize(message, &field);
+  for (int i = 0; i < count; ++i) out.push_back(ValueJson(message, field, i));
+  return out;
+}
+
+// Whether a field is left out: one with presence that is not set, and an enum that is the documented default.
+bool IsAbsent(const Message& message, const FieldDescriptor& field) {
+  if (field.is_repeated()) return false;
+  const auto& get = *message.GetReflection();
+  if (field.has_presence()) return !get.HasField(message, &field);
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && get.GetEnumValue(message, &field) == 0;
 }
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {
@@ -108,14 +159,13 @@ absl::StatusOr<v1::Tensor> TensorFromJson(absl::string_view field, const Json& j
 }
 
 Json MessageJson(const Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return Json();
-  Json json = Json::parse(text, nullptr, false);
-  ReplaceTensors(message, json);
-  return json;
+  Json out = Json::object();
+  const auto& descriptor = *message.GetDescriptor();
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (!IsAbsent(message, field)) out[field.name()] = FieldJson(message, field);
+  }
+  return out;
 }
 
 }  // namespace normd::client

@@ -12,7 +12,10 @@
 
 namespace normd::client {
 
-// Protobuf's JSON form with the field names of the .proto. Tensors become {"dtype", "shape", "values"} with all values.
+// The one JSON form of all commands: the field names of the .proto; enums as lower-case words without their prefix
+// ("cpu", "inside_sqrt"); numbers as numbers, 64-bit ones too, except those of NumberJson; times in RFC 3339, durations
+// as "1.5s"; tensors as {"dtype", "shape", "values"} with all values. Left out are fields with presence that are not
+// set, and enums at their zero value, which stands for the documented default.
 nlohmann::json MessageJson(const google::protobuf::Message& message);
 
 // The number, or "NaN", "Infinity" or "-Infinity", which JSON numbers cannot express.

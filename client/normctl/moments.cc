@@ -21,6 +21,7 @@ absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args) {
   if (!method.has_value()) return UsageError(absl::StrCat("unknown method ", args.operands()[0]));
   absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[1], *dtype);
   if (!x.ok()) return x.status();
+  if (absl::Status status = CheckRank("x", x->tensor.shape.size()); !status.ok()) return status;
   const absl::StatusOr<v1::NormSpec> spec = BuildSpec(*method, args, x->tensor.shape);
   if (!spec.ok()) return spec.status();
   *request.mutable_spec() = *spec;
@@ -69,6 +70,10 @@ absl::Status RunMoments(const CommandSpec&, const ParsedArgs& args, const Termin
   if (!response.ok()) return response.status();
   const std::string json = JsonText(MessageJson(*response));
   if (const std::optional<std::string> path = args.Get("output")) {
+    if (*path == "-") {
+      terminal.out << json;
+      return absl::OkStatus();
+    }
     if (absl::Status status = WriteFile(*path, json); !status.ok()) return status;
   }
   if (!args.Has("json")) return PrintText(*response, terminal);
@@ -80,15 +85,16 @@ absl::Status RunMoments(const CommandSpec&, const ParsedArgs& args, const Termin
 
 std::vector<Command> MomentsCommands() {
   Command command;
-  command.spec = {"moments",
-                  "METHOD INPUT",
-                  2,
-                  2,
-                  "count, mean and M2 of each statistics group, mergeable",
-                  "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
-                  Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit"},
-                                       {"dtype", '\0', "T", "convert the input after loading"},
-                                       {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
+  command.spec = {
+      "moments",
+      "METHOD INPUT",
+      2,
+      2,
+      "count, mean and M2 of each statistics group, mergeable",
+      "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
+      Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
+                           {"dtype", '\0', "T", "convert the input after loading"},
+                           {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
   command.run = &RunMoments;
   return {command};
 }

@@ -1,32 +1,41 @@
 #include "client/normctl/normalize_request.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_flags.h"
+#include "client/cli/table.h"
 #include "client/normctl/session_message.h"
 
 namespace normd::client {
 namespace {
 
 std::vector<FlagSpec> FileFlags() {
-  return {{"output", 'o', "FILE", "where y goes: .npy or .csv"},
-          {"dtype", '\0', "T", "f16, bf16, f32 or f64: convert the input after loading"},
-          {"session", '\0', "NAME", "normalise with this session instead of a spec"},
-          {"training", '\0', "", "training mode: statistics of this batch; a session's state moves"},
-          {"residual", '\0', "FILE", "normalise x + scale * this tensor"},
-          {"residual-scale", '\0', "S", "the scale (default 1)"},
-          {"residual-rounding", '\0', "R", "round-first (default) or keep-wide"},
-          {"output-h", '\0', "FILE", "where x + scale * residual goes"},
-          {"mask", '\0', "FILE", "positions that count in the statistics: non-zero ones (batch-norm, power-norm)"},
-          {"mean", '\0', "FILE", "where the means go, one per statistics group"},
-          {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
-          {"precision", '\0', "P", "exact (default) or fast"},
-          {"device", '\0', "D", "auto (default), cpu or cuda"},
-          kExpectedVersionFlag,
-          {"max-staleness", '\0', "TIME",
-           "inference with a session that several servers share: how old the version may be that is read (default 0, "
-           "the newest; at most 1h)"},
-          {"validate-only", '\0', "", "check everything, compute nothing"},
-          {"progress", '\0', "", "show progress even where stderr is no terminal"}};
+  return {
+      {"output", 'o', "FILE", "where y goes: .npy, .csv, or - for standard output; without it y is printed for people"},
+      {"format", '\0', "F", "npy or csv: the format of - and of files with other endings; default: the input's"},
+      {"header", '\0', "", "the first line of a .csv INPUT is a header, whatever it holds"},
+      {"no-header", '\0', "", "the first line of a .csv INPUT is a row, whatever it holds"},
+      {"quiet", 'q', "", "print no summary and no progress"},
+      {"dtype", '\0', "T", "f16, bf16, f32 or f64: convert the input after loading"},
+      {"session", '\0', "NAME", "normalise with this session instead of a spec"},
+      {"training", '\0', "", "training mode: statistics of this batch; a session's state moves"},
+      {"residual", '\0', "FILE", "normalise x + scale * this tensor"},
+      {"residual-scale", '\0', "S", "the scale (default 1)"},
+      {"residual-rounding", '\0', "R", "round-first (default) or keep-wide"},
+      {"output-h", '\0', "FILE", "where x + scale * residual goes"},
+      {"mask", '\0', "FILE", "positions that count in the statistics: non-zero ones (batch-norm, power-norm)"},
+      {"mean", '\0', "FILE", "where the means go, one per statistics group"},
+      {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
+      {"precision", '\0', "P", "exact (default) or fast"},
+      {"device", '\0', "D", "auto (default), cpu or cuda"},
+      kExpectedVersionFlag,
+      {"max-staleness", '\0', "TIME",
+       "inference with a session that several servers share: how old the version may be that is read (default 0, "
+       "the newest; at most 1h)"},
+      {"validate-only", '\0', "", "check everything, compute nothing"},
+      {"progress", '\0', "", "show progress even where stderr is no terminal"}};
 }
 
 std::vector<FlagSpec> ParameterFlags(absl::string_view method) {
@@ -104,18 +113,77 @@ absl::Status AddSessionChoices(const ParsedArgs& args, v1::NormalizeRequest& req
   return absl::OkStatus();
 }
 
-// Adds the outputs to ask for. An error if there is nowhere to write a result.
-absl::Status AddOutputs(const ParsedArgs& args, v1::NormalizeRequest& request) {
-  for (const OutputFile& output : kOutputFiles) {
-    if (!args.Has(output.flag)) continue;
-    if (absl::Status status = CheckEnding(*args.Get(output.flag)); !status.ok()) return UsageError(status.message());
-    request.add_outputs()->set_kind(output.kind);
+// The places of the results, with `of_input` as the format of those that neither their name nor --format decides.
+absl::StatusOr<std::vector<OutputPlace>> Places(const ParsedArgs& args, FileFormat of_input) {
+  std::optional<FileFormat> chosen;
+  if (const std::optional<std::string> text = args.Get("format")) {
+    const absl::StatusOr<FileFormat> format = ParseFileFormat(*text);
+    if (!format.ok()) return format.status();
+    chosen = *format;
   }
-  request.set_validate_only(args.Has("validate-only"));
-  if (request.outputs().empty() && !request.validate_only()) {
-    return UsageError("where do the results go? -o FILE (or --mean, --inv-std, --output-h)");
+  std::vector<OutputPlace> places;
+  for (const OutputFile& output : kOutputFiles) {
+    const std::optional<std::string> path = args.Get(output.flag);
+    if (!path.has_value()) continue;
+    const absl::StatusOr<FileFormat> format = OutputFormat(*path, chosen, of_input);
+    if (!format.ok()) return format.status();
+    places.push_back({output.kind, *path, *format});
+  }
+  const auto is_open = [](const OutputPlace& place) { return !FormatOfEnding(place.path).has_value(); };
+  if (chosen.has_value() && std::none_of(places.begin(), places.end(), is_open)) {
+    return UsageError("--format is for results at - or in a file with another ending than .npy and .csv");
+  }
+  return places;
+}
+
+// Refuses what standard output and standard input cannot do.
+absl::Status CheckStandardStreams(const ParsedArgs& args, const std::vector<OutputPlace>& places) {
+  const auto is_output = [](const OutputPlace& place) { return place.path == "-"; };
+  const auto outputs = std::count_if(places.begin(), places.end(), is_output);
+  if (outputs > 1) return UsageError("standard output (-) takes one result");
+  if (args.Has("json") && outputs > 0) {
+    return UsageError("--json prints its report on standard output, so that no result can go there (-): name a file");
+  }
+  if (args.Has("json") && places.empty() && !args.Has("validate-only")) {
+    return UsageError("--json prints a report without the values of y: name a file for them, -o FILE");
+  }
+  int inputs = args.operands()[0] == "-" ? 1 : 0;
+  for (absl::string_view flag : {"weight", "bias", "running-mean", "running-var", "residual", "mask"}) {
+    if (args.Get(flag) == "-") ++inputs;
+  }
+  return inputs > 1 ? UsageError("standard input (-) can be read once") : absl::OkStatus();
+}
+
+// A .csv has rows and columns and nothing that says a shape. A result of rank 3 read back from it would be another
+// tensor, so that such a file is refused, as numpy.savetxt refuses it.
+absl::Status CheckTables(const v1::Tensor& x, const std::vector<OutputPlace>& places) {
+  for (const OutputPlace& place : places) {
+    const bool like_x = place.kind == v1::OUTPUT_KIND_Y || place.kind == v1::OUTPUT_KIND_H;
+    if (!like_x || place.format != FileFormat::kCsv || x.shape_size() <= 2) continue;
+    return absl::InvalidArgumentError(absl::StrCat(place.path == "-" ? "standard output" : place.path, ": x has shape ",
+                                                   ShapeText({x.shape().begin(), x.shape().end()}),
+                                                   ", and a .csv is a table of rows and columns: write .npy",
+                                                   place.path == "-" ? " (--format npy)" : ""));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args) {
+  if (args.Has("header") && args.Has("no-header")) return UsageError("--header and --no-header exclude each other");
+  return args.Has("header") ? CsvHeader::kYes : args.Has("no-header") ? CsvHeader::kNo : CsvHeader::kDetect;
+}
+
+// Everything that needs no file, so that wrong usage is found before a file is read.
+absl::Status AddFlags(const ParsedArgs& args, v1::NormalizeRequest& request) {
+  const absl::StatusOr<std::vector<OutputPlace>> places = Places(args, FileFormat::kNpy);
+  if (!places.ok()) return places.status();
+  if (absl::Status status = CheckStandardStreams(args, *places); !status.ok()) return status;
+  for (const OutputPlace& place : *places) request.add_outputs()->set_kind(place.kind);
+  request.set_validate_only(args.Has("validate-only"));
+  request.set_mode(args.Has("training") ? v1::MODE_TRAINING : v1::MODE_INFERENCE);
+  request.set_want_timings(true);
+  if (absl::Status status = AddSessionChoices(args, request); !status.ok()) return status;
+  return AddChoices(args, request);
 }
 
 }  // namespace
@@ -131,17 +199,20 @@ absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
   v1::NormalizeRequest& request = input.request;
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
-  if (absl::Status status = AddOutputs(args, request); !status.ok()) return status;
-  if (absl::Status status = AddSessionChoices(args, request); !status.ok()) return status;
-  if (absl::Status status = AddChoices(args, request); !status.ok()) return status;
+  const absl::StatusOr<CsvHeader> header = HeaderFlags(args);
+  if (!header.ok()) return header.status();
+  if (absl::Status status = AddFlags(args, request); !status.ok()) return status;
   if (absl::Status status = AddParameters(args, request); !status.ok()) return status;
   if (absl::Status status = AddTensors(args, request); !status.ok()) return status;
-  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[0], *dtype);
+  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[0], *dtype, *header);
   if (!x.ok()) return x.status();
-  input.raw_bf16 = x->raw_bf16;
+  if (absl::Status status = CheckRank("x", x->tensor.shape.size()); !status.ok()) return status;
+  absl::StatusOr<std::vector<OutputPlace>> places = Places(args, x->format.format);
+  if (!places.ok()) return places.status();
+  input.places = *std::move(places);
+  input.format = std::move(x->format);
   *request.mutable_x() = std::move(x->tensor).ToProto();
-  request.set_mode(args.Has("training") ? v1::MODE_TRAINING : v1::MODE_INFERENCE);
-  request.set_want_timings(true);
+  if (absl::Status status = CheckTables(request.x(), input.places); !status.ok()) return status;
   return input;
 }
 

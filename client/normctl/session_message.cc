@@ -2,8 +2,10 @@
 
 #include <google/protobuf/util/time_util.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,40 +17,77 @@
 #include "client/cli/table.h"
 #include "client/cli/tensor_file.h"
 #include "client/normctl/json_message.h"
+#include "client/normctl/method_notes.h"
 
 namespace normd::client {
 namespace {
 
 using google::protobuf::util::TimeUtil;
 
-// Every field that is set, one a line; tensors show their first values.
-std::string SessionText(const v1::Session& session) {
-  std::string out = absl::StrFormat("%s  %s  version %d  uid %s\n", session.name(), MethodOf(session.spec()),
-                                    session.version(), session.uid());
-  const auto line = [&](absl::string_view name, const std::string& value) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "  %-12s %s\n", name, value);
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+std::string WordsText(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return ShortestText(value.get<double>());
+  if (!value.is_array()) return value.dump();
+  return absl::StrJoin(value, ",",
+                       [](std::string* out, const nlohmann::json& item) { absl::StrAppend(out, item.dump()); });
+}
+
+// The attributes of the spec, those of the running statistics as "running.momentum". Attributes that the session's
+// creator did not give are marked.
+void AddSpec(v1::NormSpec spec, Lines& lines) {
+  const std::vector<std::string> defaulted = FillDefaults(spec);
+  const auto add = [&](const std::string& name, const nlohmann::json& value) {
+    if (value.is_array() && value.empty()) return;
+    const bool is_default = std::find(defaulted.begin(), defaulted.end(), name) != defaulted.end();
+    lines.emplace_back(name, absl::StrCat(WordsText(value), is_default ? " (default)" : ""));
   };
-  const auto tensor = [&](absl::string_view name, const v1::Tensor& proto) {
-    const absl::StatusOr<Tensor> parsed = Tensor::FromProto(proto);
-    if (parsed.ok()) {
-      line(name, absl::StrCat(DTypeName(parsed->dtype), " ", ShapeText(parsed->shape), "  ",
-                              ValuesText(parsed->ToDoubles(), 8)));
+  const nlohmann::json method = MessageJson(spec)[MethodOf(spec)];
+  for (const auto& [name, value] : method.items()) {
+    if (!value.is_object()) {
+      add(name, value);
+      continue;
     }
-  };
-  line("spec", session.spec().ShortDebugString());
-  if (session.num_channels() > 0) line("channels", absl::StrCat(session.num_channels()));
-  line("labels", LabelsText(session));
-  line("created", TimeUtil::ToString(session.create_time()));
-  line("updated", TimeUtil::ToString(session.update_time()));
-  if (session.has_expire_time()) line("expires", TimeUtil::ToString(session.expire_time()));
-  line("numerics", session.numerics());
-  line("durability", EnumText(*v1::Durability_descriptor(), session.durability()));
-  if (session.has_state()) line("batches", absl::StrCat(session.state().num_batches()));
-  if (session.state().has_mean()) tensor("mean", session.state().mean());
-  if (session.state().has_var()) tensor("var", session.state().var());
-  if (session.state().has_phi()) tensor("phi", session.state().phi());
-  if (session.parameters().has_weight()) tensor("weight", session.parameters().weight());
-  if (session.parameters().has_bias()) tensor("bias", session.parameters().bias());
+    for (const auto& [inner, of_inner] : value.items()) add(absl::StrCat(name, ".", inner), of_inner);
+  }
+}
+
+void AddTensor(absl::string_view name, bool has, const v1::Tensor& proto, Lines& lines) {
+  const absl::StatusOr<Tensor> parsed = Tensor::FromProto(proto);
+  if (!has || !parsed.ok()) return;
+  lines.emplace_back(name, absl::StrCat(DTypeName(parsed->dtype), " ", ShapeText(parsed->shape), "  ",
+                                        ValuesText(parsed->ToDoubles(), 8)));
+}
+
+// Every field that is set, one "name value" line each; tensors show their first values.
+std::string SessionText(const v1::Session& session) {
+  Lines lines = {{"name", session.name()},
+                 {"method", MethodOf(session.spec())},
+                 {"version", absl::StrCat(session.version())},
+                 {"uid", session.uid()}};
+  AddSpec(session.spec(), lines);
+  if (session.num_channels() > 0) lines.emplace_back("num_channels", absl::StrCat(session.num_channels()));
+  if (session.default_dtype() != v1::DTYPE_UNSPECIFIED) {
+    lines.emplace_back("default_dtype", DTypeName(session.default_dtype()));
+  }
+  lines.emplace_back("labels", LabelsText(session));
+  lines.emplace_back("create_time", TimeUtil::ToString(session.create_time()));
+  lines.emplace_back("update_time", TimeUtil::ToString(session.update_time()));
+  if (session.has_expire_time()) lines.emplace_back("expire_time", TimeUtil::ToString(session.expire_time()));
+  lines.emplace_back("numerics", session.numerics());
+  lines.emplace_back("durability", EnumText(*v1::Durability_descriptor(), session.durability()));
+  const v1::RunningState& state = session.state();
+  if (session.has_state()) lines.emplace_back("state.num_batches", absl::StrCat(state.num_batches()));
+  AddTensor("state.mean", state.has_mean(), state.mean(), lines);
+  AddTensor("state.var", state.has_var(), state.var(), lines);
+  AddTensor("state.phi", state.has_phi(), state.phi(), lines);
+  AddTensor("weight", session.parameters().has_weight(), session.parameters().weight(), lines);
+  AddTensor("bias", session.parameters().has_bias(), session.parameters().bias(), lines);
+  std::string out;
+  for (const auto& [name, value] : lines) {
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-26s %s\n", name, value);
+  }
   return out;
 }
 
@@ -58,8 +97,15 @@ std::string SessionName(absl::string_view id) { return absl::StrCat("sessions/",
 
 absl::Status ShowSession(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal) {
   if (!session.ok()) return session.status();
-  terminal.out << (args.Has("json") ? JsonText(MessageJson(*session)) : SessionText(*session));
+  terminal.out << (args.Has("json") ? JsonText(SessionJson(*session)) : SessionText(*session));
   return absl::OkStatus();
+}
+
+nlohmann::json SessionJson(v1::Session session) {
+  const std::vector<std::string> defaulted = FillDefaults(*session.mutable_spec());
+  nlohmann::json out = MessageJson(session);
+  out["defaulted"] = defaulted;
+  return out;
 }
 
 std::string LabelsText(const v1::Session& session) {

@@ -25,6 +25,9 @@ std::string SessionName(absl::string_view id);
 // Prints the session, or returns its error.
 absl::Status ShowSession(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal);
 
+// MessageJson with the attributes that are in effect, and "defaulted": the names of those that were not given.
+nlohmann::json SessionJson(v1::Session session);
+
 // The labels: "a=1 b=2".
 std::string LabelsText(const v1::Session& session);
 

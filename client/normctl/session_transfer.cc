@@ -130,6 +130,19 @@ absl::StatusOr<v1::CreateSessionRequest> ReadStateDict(const std::string& bytes,
   return request;
 }
 
+// Refuses files that are no record, which the server would take for a damaged one. A record starts with its schema
+// number: field 1, a varint.
+absl::Status CheckRecord(const std::string& path, absl::string_view bytes) {
+  constexpr char kSchemaTag = 0x08;
+  constexpr size_t kSafetensorsJson = 8;  // after the length of the header
+  if (!bytes.empty() && bytes[0] == kSchemaTag) return absl::OkStatus();
+  if (bytes.size() > kSafetensorsJson && bytes[kSafetensorsJson] == '{') {
+    return UsageError(absl::StrCat(path, ": looks like a .safetensors file: --format safetensors reads it"));
+  }
+  return UsageError(absl::StrCat(path, absl::StartsWith(bytes, "\x93NUMPY") ? ": is a .npy tensor" : ": is no record",
+                                 ": session import reads what session export wrote, or a .safetensors file"));
+}
+
 absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const std::string& path = args.operands()[0];
   const absl::StatusOr<bool> safetensors = IsSafetensors(args, path);
@@ -139,6 +152,7 @@ absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Termina
   }
   const absl::StatusOr<std::string> bytes = ReadFile(path);
   if (!bytes.ok()) return bytes.status();
+  if (absl::Status status = *safetensors ? absl::OkStatus() : CheckRecord(path, *bytes); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   if (!*safetensors) return ShowSession((*client)->ImportSession(*bytes, args.GetOr("id", "")), args, terminal);

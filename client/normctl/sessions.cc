@@ -9,7 +9,6 @@
 #include "client/cli/table.h"
 #include "client/cli/tensor_file.h"
 #include "client/normctl/commands.h"
-#include "client/normctl/json_message.h"
 #include "client/normctl/session_message.h"
 
 namespace normd::client {
@@ -58,7 +57,7 @@ absl::Status RunList(const CommandSpec&, const ParsedArgs& args, const Terminal&
     const absl::StatusOr<v1::ListSessionsResponse> page = (*client)->ListSessions(request);
     if (!page.ok()) return page.status();
     for (const v1::Session& session : page->sessions()) {
-      if (args.Has("json")) all.push_back(MessageJson(session));
+      if (args.Has("json")) all.push_back(SessionJson(session));
       table.AddRow({session.name(), MethodOf(session.spec()), absl::StrCat(session.num_channels()),
                     absl::StrCat(session.version()), TimeUtil::ToString(session.update_time()), LabelsText(session)});
     }
@@ -130,7 +129,7 @@ std::vector<Command> SessionCommands() {
   const std::vector<FlagSpec> create =
       Join(editable, Join({id,
                            {"channels", 'c', "C", "the number of channels; needed by methods with running state"},
-                           {"dtype", '\0', "T", "the dtype the session is meant for"}},
+                           {"dtype", '\0', "T", "the dtype the session is meant for: f16, bf16, f32 or f64"}},
                           SpecFlags("")));
   const std::vector<FlagSpec> update = Join(editable, {kExpectedVersionFlag,
                                                        {"clear-weight", '\0', "", "drop the weight"},

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "client/cli/args.h"
 
 namespace normd::client {
@@ -10,7 +9,7 @@ namespace normd::client {
 absl::StatusOr<ArrivalKind> ParseArrivalKind(absl::string_view name) {
   if (name == "poisson") return ArrivalKind::kPoisson;
   if (name == "constant") return ArrivalKind::kConstant;
-  return UsageError(absl::StrCat("--arrivals ", name, ": must be poisson or constant"));
+  return BadValueError("arrivals", name, "poisson or constant");
 }
 
 absl::string_view ArrivalName(ArrivalKind kind) { return kind == ArrivalKind::kPoisson ? "poisson" : "constant"; }

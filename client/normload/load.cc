@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/normload/socket_watchdog.h"
 
@@ -242,15 +241,6 @@ int64_t EntryResult::failed() const {
   int64_t sum = 0;
   for (const auto& [code, count] : errors) sum += count;
   return sum;
-}
-
-bool IsLocal(const std::string& target) {
-  if (absl::StartsWith(target, "unix:")) return true;
-  std::string host = target.substr(0, target.rfind(':'));
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  // "127." alone would also match "127.example.org": only digits and dots make an address.
-  const bool loopback = absl::StartsWith(host, "127.") && host.find_first_not_of("0123456789.") == std::string::npos;
-  return loopback || host == "localhost" || host == "::1";
 }
 
 absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOptions& options) {

@@ -66,9 +66,6 @@ struct LoadResult {
   int64_t unsent = 0;  // calls that were due but not sent by the end
 };
 
-// True if `target` is on this machine: "unix:...", 127.*, localhost or ::1. Other targets are refused unless allowed.
-bool IsLocal(const std::string& target);
-
 // A connected server and the messages for it, for any number of measurements. Thread-safe, because nothing changes.
 class LoadTarget {
  public:

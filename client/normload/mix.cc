@@ -42,10 +42,9 @@ const FlagSpec* FindKey(const CommandSpec& command, absl::string_view key) {
 }
 
 absl::Status UnknownKey(const CommandSpec& command, absl::string_view key) {
-  return UsageError(absl::StrCat("unknown key ", key, ": must be one of ",
-                                 absl::StrJoin(command.flags, ", ", [](std::string* out, const FlagSpec& flag) {
-                                   absl::StrAppend(out, flag.name);
-                                 })));
+  const auto name = [](std::string* out, const FlagSpec& flag) { absl::StrAppend(out, flag.name); };
+  return UsageError(absl::StrCat(key.empty() ? "an empty key" : key, " is no key of a call; the keys are ",
+                                 absl::StrJoin(command.flags, ", ", name)));
 }
 
 absl::Status AddTransport(const ParsedArgs& args, MixEntry& entry) {
@@ -56,14 +55,14 @@ absl::Status AddTransport(const ParsedArgs& args, MixEntry& entry) {
                                              : name == "shared" ? std::optional(Transport::kShared)
                                                                 : std::nullopt;
   if (!transport.has_value()) {
-    return UsageError(absl::StrCat("--transport ", name, ": must be unary, batch, stream or shared"));
+    return BadValueError("transport", name, "unary, batch, stream or shared");
   }
   entry.transport = *transport;
   const absl::StatusOr<std::optional<int64_t>> items = args.Int("batch-items");
   if (!items.ok()) return items.status();
   const int64_t count = items->value_or(entry.batch_items);
   if (count < 1 || count > kMaxBatchItems) {
-    return UsageError(absl::StrCat("--batch-items ", count, ": must be 1 to ", kMaxBatchItems));
+    return BadValueError("batch-items", absl::StrCat(count), absl::StrCat("1 to ", kMaxBatchItems));
   }
   entry.batch_items = static_cast<int>(count);
   return absl::OkStatus();
@@ -73,16 +72,17 @@ absl::Status AddShape(const ParsedArgs& args, MixEntry& entry) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   entry.dtype = dtype->value_or(v1::DTYPE_F32);
-  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape", 'x');
+  const absl::StatusOr<std::vector<int64_t>> shape = args.Ints("shape");
   if (!shape.ok()) return shape.status();
   if (!shape->empty()) entry.shape = *shape;
   const std::string text = absl::StrJoin(entry.shape, "x");
   int64_t bytes = ElementBytes(entry.dtype) * entry.items();
   for (int64_t extent : entry.shape) {
-    if (extent < 0) return UsageError(absl::StrCat("--shape ", text, ": extents must not be negative"));
+    if (extent < 0) return BadValueError("shape", text, "made of extents of at least 0");
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > kMaxCallBytes) {
-      return UsageError(absl::StrCat("--shape ", text, ": ", entry.items(), " tensor(s) of ", DTypeName(entry.dtype),
-                                     " in one message; must be at most ", kMaxCallBytes, " bytes"));
+      return UsageError(absl::StrCat("--shape is ", text, ", but ", entry.items(),
+                                     entry.items() == 1 ? " tensor of " : " tensors of ", DTypeName(entry.dtype),
+                                     " in one message must have at most ", kMaxCallBytes, " bytes"));
     }
   }
   return absl::OkStatus();
@@ -90,10 +90,11 @@ absl::Status AddShape(const ParsedArgs& args, MixEntry& entry) {
 
 absl::Status AddSession(const ParsedArgs& args, MixEntry& entry) {
   const std::string name = args.GetOr("session", "");
-  if (name.empty()) return UsageError("--session: must be the name of a session");
+  if (name.empty()) return BadValueError("session", name, "the name of a session");
   for (const FlagSpec& flag : Join({{"method", 'm', "METHOD", ""}}, SpecFlags(""))) {
     if (args.Has(flag.name)) {
-      return UsageError(absl::StrCat("--", flag.name, ": not with --session ", name, ", which has its own spec"));
+      return UsageError(
+          absl::StrCat("--", flag.name, " does not go with --session ", name, ", which has its own spec"));
     }
   }
   entry.session = absl::StartsWith(name, "sessions/") ? name : absl::StrCat("sessions/", name);
@@ -117,7 +118,7 @@ absl::Status AddWeight(const ParsedArgs& args, MixEntry& entry) {
   if (!weight.ok()) return weight.status();
   entry.weight = weight->value_or(1);
   if (entry.weight > 0 && entry.weight <= kMaxWeight) return absl::OkStatus();  // also false for NaN
-  return UsageError(absl::StrCat("--weight ", args.GetOr("weight", ""), ": must be above 0 and at most ", kMaxWeight));
+  return BadValueError("weight", args.GetOr("weight", ""), absl::StrCat("above 0 and at most ", kMaxWeight));
 }
 
 // Converts a JSON value to the flag's text.
@@ -127,7 +128,7 @@ absl::StatusOr<std::string> JsonValue(const FlagSpec& flag, const Json& value) {
   const bool integers = value.is_array() && std::all_of(value.begin(), value.end(),
                                                         [](const Json& item) { return item.is_number_integer(); });
   if (!integers) {
-    return UsageError(absl::StrCat(flag.name, " ", value.dump(), ": must be a string, a number or integers"));
+    return UsageError(absl::StrCat(flag.name, " is ", value.dump(), "; it must be a string, a number or integers"));
   }
   return absl::StrJoin(value, flag.name == "shape" ? "x" : ",",
                        [](std::string* out, const Json& item) { absl::StrAppend(out, item.dump()); });
@@ -135,13 +136,13 @@ absl::StatusOr<std::string> JsonValue(const FlagSpec& flag, const Json& value) {
 
 absl::StatusOr<MixEntry> ParseObject(const Json& object) {
   const CommandSpec command = EntryCommand();
-  if (!object.is_object()) return UsageError(absl::StrCat(object.dump(), ": must be an object"));
+  if (!object.is_object()) return UsageError(absl::StrCat(object.dump(), " is no object"));
   std::vector<std::string> arguments;
   for (const auto& [key, value] : object.items()) {
     const FlagSpec* flag = FindKey(command, key);
     if (flag == nullptr) return UnknownKey(command, key);
     if (flag->value.empty()) {
-      if (!value.is_boolean()) return UsageError(absl::StrCat(key, " ", value.dump(), ": must be true or false"));
+      if (!value.is_boolean()) return UsageError(absl::StrCat(key, " is ", value.dump(), "; it must be true or false"));
       if (value.get<bool>()) arguments.push_back(absl::StrCat("--", flag->name));
       continue;
     }
@@ -192,15 +193,16 @@ std::string MixEntry::name() const {
 }
 
 std::vector<FlagSpec> CallFlags() {
-  return Join({{"method", 'm', "METHOD", "layer-norm (default), rms-norm, batch-norm, ..."},
-               {"session", '\0', "NAME", "call this session instead of a method"},
-               {"shape", '\0', "AxB", "of x (default 256x768)"},
-               {"dtype", '\0', "T", "f32 (default), f16, bf16 or f64"},
-               {"training", '\0', "", "training mode"},
-               {"steps", '\0', "", "training steps on --session carry a StepId"},
-               {"transport", 't', "T", "unary (default), batch, stream or shared (memory)"},
-               {"batch-items", '\0', "N", "tensors in one batch call (default 16)"}},
-              SpecFlags(""));
+  return Join(
+      {{"method", 'm', "METHOD", "layer-norm (default), rms-norm, batch-norm, ..."},
+       {"session", '\0', "NAME", "call this session instead of a method"},
+       {"shape", '\0', "AxB", "of x (default 256x768)"},
+       {"dtype", '\0', "T", "f32 (default), f16, bf16 or f64"},
+       {"training", '\0', "", "training mode"},
+       {"steps", '\0', "", "training steps on --session carry a StepId"},
+       {"transport", 't', "T", "unary (default), batch, stream or shared (memory)", "", "unary|batch|stream|shared"},
+       {"batch-items", '\0', "N", "tensors in one batch call (default 16)"}},
+      SpecFlags(""));
 }
 
 absl::StatusOr<MixEntry> MakeEntry(const ParsedArgs& args) {
@@ -213,7 +215,7 @@ absl::StatusOr<MixEntry> MakeEntry(const ParsedArgs& args) {
   absl::Status status = args.Has("session") ? AddSession(args, entry) : AddSpec(args, entry);
   if (!status.ok()) return status;
   if (entry.steps && (entry.session.empty() || !entry.training)) {
-    return UsageError("--steps: only training on a session has steps: --session and --training are needed");
+    return UsageError("--steps needs --session and --training, because only training on a session has steps");
   }
   return entry;
 }
@@ -241,7 +243,7 @@ absl::StatusOr<std::vector<MixEntry>> ParseMixJson(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return UsageError("not valid JSON");
   const Json& list = json.is_object() && json.contains("entries") ? json["entries"] : json;
-  if (!list.is_array() || list.empty()) return UsageError("must be a list of entries, or an object with \"entries\"");
+  if (!list.is_array() || list.empty()) return UsageError("holds no list of entries, and no object with \"entries\"");
   std::vector<MixEntry> out;
   for (const Json& object : list) {
     absl::StatusOr<MixEntry> entry = ParseObject(object);
@@ -266,7 +268,7 @@ absl::StatusOr<std::vector<MixEntry>> ParseMix(absl::Span<const std::string> val
       out.push_back(*std::move(entry));
     }
     if (out.size() > kMaxEntries) {
-      return UsageError(absl::StrCat("--mix: ", out.size(), " entries; must be at most ", kMaxEntries));
+      return UsageError(absl::StrCat("--mix has ", out.size(), " entries; it must have at most ", kMaxEntries));
     }
   }
   return out;
@@ -275,11 +277,11 @@ absl::StatusOr<std::vector<MixEntry>> ParseMix(absl::Span<const std::string> val
 absl::Status CheckShared(absl::Span<const MixEntry> entries, absl::string_view server) {
   if (std::none_of(entries.begin(), entries.end(), IsShared)) return absl::OkStatus();
   if (!absl::StartsWith(server, "unix:")) {
-    return UsageError(absl::StrCat("--transport shared: the server is ", server, "; must be unix:/path"));
+    return UsageError(absl::StrCat("--transport is shared, but the server is ", server, "; it must be unix:/path"));
   }
   const bool unary = std::any_of(entries.begin(), entries.end(),
                                  [](const MixEntry& entry) { return entry.transport == Transport::kUnary; });
-  if (unary) return UsageError("--transport shared: not beside unary calls in one run");
+  if (unary) return UsageError("--transport shared does not go beside unary calls in one run");
   return absl::OkStatus();
 }
 
@@ -290,8 +292,8 @@ absl::Status CheckMemory(absl::Span<const MixEntry> entries, int concurrency) {
     const int64_t copies = entry.steps ? int64_t{concurrency} + 1 : 1;
     int64_t more;
     if (__builtin_mul_overflow(entry.bytes(), copies, &more) || more > kMaxTotalBytes - bytes) {
-      return UsageError(absl::StrCat("--shape, --batch-items, --concurrency: the requests take more than ",
-                                     kMaxTotalBytes, " bytes of memory, which is the limit"));
+      return UsageError(absl::StrCat("the requests take more than ", kMaxTotalBytes,
+                                     " bytes of memory; choose a smaller --shape, --batch-items or --concurrency"));
     }
     bytes += more;
   }

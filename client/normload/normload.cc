@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/cli/shell_commands.h"
 #include "client/cli/tensor_file.h"
 #include "client/normload/background_cpu.h"
 #include "client/normload/load.h"
@@ -118,8 +119,21 @@ absl::Status Measure(const ParsedArgs& args, const Terminal& terminal) {
 }  // namespace
 
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal) {
-  return RunCommand("normload", NormloadSpec(), arguments, terminal,
-                    [&](const ParsedArgs& args) { return Measure(args, terminal); });
+  const std::vector<CommandSpec> commands = {NormloadSpec(), CompletionSpec(), ManSpec()};
+  const std::string first = arguments.empty() ? "" : arguments[0];
+  if (first == "completion") {
+    return RunCommand("normload", commands[1], arguments.subspan(1), terminal,
+                      [&](const ParsedArgs& args, const Terminal& colored) {
+                        return RunCompletion("normload", commands, args, colored);
+                      });
+  }
+  if (first == "man") {
+    return RunCommand(
+        "normload", commands[2], arguments.subspan(1), terminal,
+        [&](const ParsedArgs& args, const Terminal& colored) { return RunMan("normload", commands, args, colored); });
+  }
+  return RunCommand("normload", commands[0], arguments, terminal,
+                    [](const ParsedArgs& args, const Terminal& colored) { return Measure(args, colored); });
 }
 
 }  // namespace normd::client

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/program.h"
+#include "client/cpp/local_server.h"
 
 namespace normd::client {
 namespace {
@@ -25,7 +26,7 @@ absl::StatusOr<int64_t> Whole(const ParsedArgs& args, absl::string_view flag, in
   if (!value.ok()) return value.status();
   const int64_t count = value->value_or(fallback);
   if (count < low || count > high) {
-    return UsageError(absl::StrCat("--", flag, " ", count, ": must be ", low, " to ", high));
+    return BadValueError(flag, absl::StrCat(count), absl::StrCat(low, " to ", high));
   }
   return count;
 }
@@ -36,8 +37,8 @@ absl::Status ReadTime(const ParsedArgs& args, absl::string_view flag, absl::Dura
   if (!value.ok()) return value.status();
   to = value->value_or(to);
   if (to >= low && to <= high) return absl::OkStatus();
-  return UsageError(absl::StrCat("--", flag, " ", absl::FormatDuration(to), ": must be ", absl::FormatDuration(low),
-                                 " to ", absl::FormatDuration(high)));
+  return BadValueError(flag, absl::FormatDuration(to),
+                       absl::StrCat(absl::FormatDuration(low), " to ", absl::FormatDuration(high)));
 }
 
 absl::Status AddCounts(const ParsedArgs& args, NormloadOptions& options) {
@@ -82,7 +83,7 @@ absl::Status AddTimes(const ParsedArgs& args, NormloadOptions& options) {
 
 absl::Status AddRate(const ParsedArgs& args, NormloadOptions& options) {
   if (args.Has("arrivals") && !options.sweep && !args.Has("rate")) {
-    return UsageError("--arrivals: only an open loop has them: --rate or --sweep is needed");
+    return UsageError("--arrivals needs an open loop; give --rate or --sweep, too");
   }
   const absl::StatusOr<ArrivalKind> arrivals = ParseArrivalKind(args.GetOr("arrivals", "poisson"));
   if (!arrivals.ok()) return arrivals.status();
@@ -90,15 +91,16 @@ absl::Status AddRate(const ParsedArgs& args, NormloadOptions& options) {
   const absl::StatusOr<std::optional<double>> rate = args.Double("rate");
   if (!rate.ok()) return rate.status();
   if (!rate->has_value()) return absl::OkStatus();
-  if (options.sweep) return UsageError("--rate: not with --sweep, which chooses its rates");
+  if (options.sweep)
+    return UsageError("--rate does not go with --sweep, which chooses its rates; leave one of them out");
   const std::string text = args.GetOr("rate", "");
   if (!(**rate >= kMinRate && **rate <= kMaxRate)) {
-    return UsageError(absl::StrCat("--rate ", text, ": must be ", kMinRate, " to ", kMaxRate, " calls a second"));
+    return BadValueError("rate", text, absl::StrCat(kMinRate, " to ", kMaxRate, " calls a second"));
   }
   const absl::Duration time = options.load.warmup + options.load.duration;
   if (**rate * absl::ToDoubleSeconds(time) > kMaxCalls) {
-    return UsageError(
-        absl::StrCat("--rate ", text, " for ", absl::FormatDuration(time), ": must be at most ", kMaxCalls, " calls"));
+    return UsageError(absl::StrCat("--rate ", text, " for ", absl::FormatDuration(time), " makes more than ", kMaxCalls,
+                                   " calls; choose a lower rate or a shorter --duration"));
   }
   options.load.rate = **rate;
   return absl::OkStatus();
@@ -107,28 +109,30 @@ absl::Status AddRate(const ParsedArgs& args, NormloadOptions& options) {
 absl::Status AddLoads(const ParsedArgs& args, NormloadOptions& options) {
   if (!options.sweep) {
     for (absl::string_view flag : {"loads", "max-time"}) {
-      if (args.Has(flag)) return UsageError(absl::StrCat("--", flag, ": only with --sweep"));
+      if (args.Has(flag)) return UsageError(absl::StrCat("--", flag, " needs --sweep"));
     }
     return absl::OkStatus();
   }
-  if (args.Has("requests")) return UsageError("--requests: not with --sweep, whose steps are timed");
+  if (args.Has("requests"))
+    return UsageError("--requests does not go with --sweep, whose steps are timed; leave one of them out");
   const std::string text = args.GetOr("loads", kDefaultLoads);
   for (absl::string_view piece : absl::StrSplit(text, ',')) {
     double percent;
     if (!absl::SimpleAtod(piece, &percent) || !(percent > 0 && percent <= kMaxLoad) ||
         options.loads.size() == kMaxLoads) {
-      return UsageError(absl::StrCat("--loads ", text, ": must be at most ", kMaxLoads,
-                                     " percentages, above 0 and at most ", kMaxLoad));
+      return BadValueError("loads", text,
+                           absl::StrCat("at most ", kMaxLoads, " percentages, above 0 and at most ", kMaxLoad));
     }
     options.loads.push_back(percent);
   }
   std::sort(options.loads.begin(), options.loads.end());
   options.loads.erase(std::unique(options.loads.begin(), options.loads.end()), options.loads.end());
   if (options.expected_time() > options.max_time) {
-    return UsageError(absl::StrCat("--sweep: ", options.loads.size() + 1, " measurements of ",
+    return UsageError(absl::StrCat("--sweep makes ", options.loads.size() + 1, " measurements of ",
                                    absl::FormatDuration(options.load.warmup + options.load.duration), ", ",
-                                   options.repeats, " times each, take ", absl::FormatDuration(options.expected_time()),
-                                   "; --max-time is ", absl::FormatDuration(options.max_time)));
+                                   options.repeats, " times each, which take ",
+                                   absl::FormatDuration(options.expected_time()), "; --max-time allows ",
+                                   absl::FormatDuration(options.max_time)));
   }
   return absl::OkStatus();
 }
@@ -141,7 +145,8 @@ absl::Status AddEntries(const ParsedArgs& args, NormloadOptions& options) {
   } else {
     for (const FlagSpec& flag : CallFlags()) {
       if (args.Has(flag.name)) {
-        return UsageError(absl::StrCat("--", flag.name, ": not with --mix, whose entries say it"));
+        return UsageError(
+            absl::StrCat("--", flag.name, " does not go with --mix, whose entries say it; leave one of them out"));
       }
     }
     absl::StatusOr<std::vector<MixEntry>> entries = ParseMix(args.GetAll("mix"));
@@ -157,7 +162,7 @@ absl::Status AddHtml(const ParsedArgs& args, NormloadOptions& options) {
   if (!args.Has("html")) return absl::OkStatus();
   options.html = args.GetOr("html", "");
   if (std::ofstream(options.html, std::ios::app).is_open()) return absl::OkStatus();
-  return UsageError(absl::StrCat("--html ", options.html, ": cannot be written"));
+  return UsageError(absl::StrCat("--html is ", options.html, ", which cannot be written"));
 }
 
 }  // namespace
@@ -174,10 +179,12 @@ CommandSpec NormloadSpec() {
       "open loop: calls are due whatever the server does, and latency counts from when a call was due. --sweep "
       "measures\n"
       "the capacity, then open loops around it, and names the knee. MB/s are tensor bytes of calls that succeeded,\n"
-      "1 MB = 10^6 bytes. batch-norm and power-norm without a session run in training mode, which needs no state.";
+      "1 MB = 10^6 bytes. batch-norm and power-norm without a session run in training mode, which needs no state.\n"
+      "\n"
+      "normload completion SHELL and normload man print what their names say.";
   spec.flags =
       Join(Join({{"rate", 'r', "R", "open loop: calls due in a second"},
-                 {"arrivals", '\0', "KIND", "of an open loop: poisson (default) or constant"},
+                 {"arrivals", '\0', "KIND", "of an open loop: poisson (default) or constant", "", "poisson|constant"},
                  {"seed", '\0', "N", "of arrivals and of the mix (default 20240607)"},
                  {"mix", '\0', "ENTRY",
                   "weight=3,method=rms-norm,shape=16x1024,...: one of several kinds of calls, "
@@ -206,7 +213,7 @@ absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args) {
   options.load.server = ServerTarget(args);
   if (!IsLocal(options.load.server) && !args.Has("allow-remote")) {
     return UsageError(
-        absl::StrCat(options.load.server, " is not on this machine: --allow-remote loads it all the same"));
+        absl::StrCat(options.load.server, " is not on this machine; --allow-remote loads it all the same"));
   }
   options.sweep = args.Has("sweep");
   using Step = absl::Status (*)(const ParsedArgs&, NormloadOptions&);

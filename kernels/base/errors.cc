@@ -38,10 +38,25 @@ std::optional<std::string> TakeString(std::string_view* encoded) {
   return taken;
 }
 
-absl::Status Invalid(std::string_view field, std::string_view what, std::string_view value, std::string_view limit,
-                     ErrorReason reason) {
-  return MakeError(reason, {.field = std::string(field), .value = std::string(value), .limit = std::string(limit)},
-                   what);
+// An error about `field` whose message is "<subject> <predicate>"; `subject` is the field or a leading part of its
+// path.
+absl::Status MakeErrorAbout(std::string_view subject, ErrorReason reason, const FieldViolation& violation,
+                            std::string_view predicate) {
+  absl::Status status(reason.code(), Concat(subject, " ", predicate));
+  const auto& [field, value, limit] = violation;
+  const ErrorDetail detail = {.field = field, .value = value, .limit = limit, .reason = std::string(reason.name())};
+  status.SetPayload(kDetailUrl, absl::Cord(Encode(detail)));
+  return status;
+}
+
+FieldViolation Violation(std::string_view field, std::string_view value, std::string_view limit) {
+  return {.field = std::string(field), .value = std::string(value), .limit = std::string(limit)};
+}
+
+// `field` without a last part called `leaf`: the tensor "x" for its field "x.shape". Sentences say what the tensor has.
+std::string_view Without(std::string_view leaf, std::string_view field) {
+  if (field.ends_with(leaf)) field.remove_suffix(leaf.size());
+  return field;
 }
 
 std::string JoinPath(std::string_view prefix, std::string_view field) {
@@ -51,12 +66,8 @@ std::string JoinPath(std::string_view prefix, std::string_view field) {
 
 }  // namespace
 
-absl::Status MakeError(ErrorReason reason, const FieldViolation& violation, std::string_view what) {
-  const auto& [field, value, limit] = violation;
-  absl::Status status(reason.code(), Concat(field, ": ", what, ": ", value, "; must be ", limit));
-  const ErrorDetail detail = {.field = field, .value = value, .limit = limit, .reason = std::string(reason.name())};
-  status.SetPayload(kDetailUrl, absl::Cord(Encode(detail)));
-  return status;
+absl::Status MakeError(ErrorReason reason, const FieldViolation& violation, std::string_view predicate) {
+  return MakeErrorAbout(violation.field, reason, violation, predicate);
 }
 
 std::optional<ErrorDetail> GetErrorDetail(const absl::Status& status) {
@@ -76,11 +87,11 @@ std::optional<ErrorDetail> GetErrorDetail(const absl::Status& status) {
 absl::Status PrefixField(const absl::Status& status, std::string_view prefix) {
   std::optional<ErrorDetail> detail = GetErrorDetail(status);
   if (!detail.has_value()) return status;
-  std::string message(status.message());
-  std::string field = JoinPath(prefix, detail->field);
-  if (message.starts_with(detail->field)) message.replace(0, detail->field.size(), field);
-  detail->field = std::move(field);
-  absl::Status result(status.code(), message);
+  const std::string field = JoinPath(prefix, detail->field);
+  const std::string_view added = std::string_view(field).substr(0, field.size() - detail->field.size());
+  // The message begins with the field, or with the leading part of its path.
+  absl::Status result(status.code(), Concat(added, std::string(status.message())));
+  detail->field = field;
   status.ForEachPayload(
       [&result](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
   result.SetPayload(kDetailUrl, absl::Cord(Encode(*detail)));
@@ -88,56 +99,78 @@ absl::Status PrefixField(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status EpsError(std::string_view field, double eps) {
-  return Invalid(field, "eps out of range", NumberText(eps), "finite and at least 0", KernelReason("EPS_OUT_OF_RANGE"));
+  return OutOfRangeError(field, NumberText(eps), "finite and at least 0", KernelReason("EPS_OUT_OF_RANGE"));
 }
 
 absl::Status MomentumError(std::string_view field, double momentum) {
-  return Invalid(field, "momentum out of range", NumberText(momentum), "between 0 and 1",
-                 KernelReason("MOMENTUM_OUT_OF_RANGE"));
+  return OutOfRangeError(field, NumberText(momentum), "between 0 and 1", KernelReason("MOMENTUM_OUT_OF_RANGE"));
 }
 
 absl::Status OutOfRangeError(std::string_view field, std::string_view value, std::string_view limit,
                              ErrorReason reason) {
-  return Invalid(field, "out of range", value, limit, reason);
+  return MakeError(reason, Violation(field, value, limit), Concat("is ", value, "; it must be ", limit));
+}
+
+absl::Status AmountError(std::string_view field, std::string_view value, std::string_view limit, ErrorReason reason) {
+  return MakeError(reason, Violation(field, value, limit), Concat("has ", value, "; it must have ", limit));
+}
+
+absl::Status FormError(std::string_view field, std::string_view text, std::string_view form, ErrorReason reason) {
+  const std::string is = text.empty() ? "empty" : Concat("\"", text, "\"");
+  return MakeError(reason, Violation(field, text, form), Concat("is ", is, "; write ", form));
 }
 
 absl::Status ParameterLengthError(std::string_view field, int64_t got, int64_t want) {
-  return Invalid(field, "wrong number of elements", Concat(got), Concat(want), KernelReason("PARAMETER_LENGTH"));
+  return MakeError(KernelReason("PARAMETER_LENGTH"), Violation(field, Concat(got), Concat(want)),
+                   Concat("has ", got, got == 1 ? " value" : " values", "; it must have ", want));
 }
 
 absl::Status ShapeMismatchError(std::string_view field, std::string_view got, std::string_view want) {
-  return Invalid(field, "wrong shape", got, want, KernelReason("SHAPE_MISMATCH"));
+  return MakeErrorAbout(Without(".shape", field), KernelReason("SHAPE_MISMATCH"), Violation(field, got, want),
+                        Concat("has shape ", got, "; it must have ", want));
 }
 
-absl::Status ByteCountError(std::string_view field, int64_t got, int64_t want) {
-  return Invalid(field, "wrong number of bytes for dtype and shape", Concat(got), Concat(want),
-                 KernelReason("BYTE_COUNT"));
+absl::Status ByteCountError(std::string_view field, int64_t got, int64_t want, std::string_view dtype,
+                            std::string_view shape) {
+  const std::string makes = dtype.empty() ? Concat("shape ", shape, " makes ", want)
+                                          : Concat("dtype ", dtype, " and shape ", shape, " make ", want);
+  return MakeErrorAbout(Without(".size_bytes", field), KernelReason("BYTE_COUNT"),
+                        Violation(field, Concat(got), Concat(want)),
+                        Concat("has ", got, got == 1 ? " byte; " : " bytes; ", makes));
 }
 
 absl::Status RankError(std::string_view field, int64_t rank, int64_t min_rank, int64_t max_rank) {
-  return Invalid(field, "rank out of range", Concat(rank), Concat("between ", min_rank, " and ", max_rank),
-                 KernelReason("RANK_OUT_OF_RANGE"));
+  const std::string limit = Concat("between ", min_rank, " and ", max_rank);
+  return MakeErrorAbout(Without(".shape", field), KernelReason("RANK_OUT_OF_RANGE"),
+                        Violation(field, Concat(rank), limit), Concat("has rank ", rank, "; the rank must be ", limit));
 }
 
 absl::Status DimensionError(std::string_view field, int64_t dimension) {
-  return Invalid(field, "negative dimension", Concat(dimension), "at least 0", KernelReason("NEGATIVE_DIMENSION"));
+  return OutOfRangeError(field, Concat(dimension), "at least 0", KernelReason("NEGATIVE_DIMENSION"));
 }
 
 absl::Status ShapeOverflowError(std::string_view field, std::string_view shape) {
-  return Invalid(field, "shape too large", shape, "a product of its non-zero dimensions below 2^60",
-                 KernelReason("SHAPE_OVERFLOW"));
+  return MakeErrorAbout(Without(".shape", field), KernelReason("SHAPE_OVERFLOW"),
+                        Violation(field, shape, "a product of its non-zero dimensions below 2^60"),
+                        Concat("has shape ", shape, "; the product of its non-zero dimensions must be below 2^60"));
 }
 
 absl::Status DTypeError(std::string_view field, std::string_view value) {
-  return Invalid(field, "unsupported dtype", value, "f32, f16, bf16 or f64", KernelReason("UNSUPPORTED_DTYPE"));
+  return OutOfRangeError(field, value, "f32, f16, bf16 or f64", KernelReason("UNSUPPORTED_DTYPE"));
 }
 
 absl::Status MissingError(std::string_view field, std::string_view needed) {
-  return Invalid(field, "missing", "absent", needed, KernelReason("MISSING_FIELD"));
+  return MakeError(KernelReason("MISSING_FIELD"), Violation(field, "", needed), Concat("is missing; give ", needed));
 }
 
 absl::Status NotAllowedError(std::string_view field, std::string_view why) {
-  return Invalid(field, why, "given", "absent", KernelReason("NOT_ALLOWED"));
+  return MakeError(KernelReason("NOT_ALLOWED"), Violation(field, "", "absent"),
+                   Concat("is given, but ", why, "; leave it out"));
+}
+
+absl::Status ExclusiveError(std::string_view field, std::string_view other) {
+  return MakeError(KernelReason("NOT_ALLOWED"), Violation(field, "", "absent"),
+                   Concat("and ", other, " are both given; give one of them"));
 }
 
 }  // namespace normd

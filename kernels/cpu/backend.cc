@@ -27,7 +27,7 @@ int Threads(const CpuBackendOptions& options) {
 absl::Status InCudaMemory() {
   return MakeError(KernelReason("CUDA_NOT_AVAILABLE"),
                    {.field = "device", .value = "the CPU", .limit = "the CUDA device that the tensors lie on"},
-                   "cannot read CUDA memory");
+                   "is the CPU, which cannot read CUDA memory; it must be the CUDA device that the tensors lie on");
 }
 
 class CpuBackend final : public Backend {

@@ -4,14 +4,14 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kBatchNormAttributes[] = {
     Eps("1e-5"), RootOf("INSIDE_SQRT"), kCastOrder, kLayout, kRunning, kWeightOffset,
 };
 
 // BatchNorm (Ioffe and Szegedy 2015): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default. In training the
 // mean and S, the biased variance, are those of each channel over all other axes; in inference they are the running
 // ones.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerBatchNorm(const NormSpec& spec, NormPlan* plan) {
   LowerChannels(spec.layout(), plan);
   return absl::OkStatus();
 }
@@ -22,6 +22,8 @@ extern constinit const MethodDefinition kBatchNorm = {
     .info = {.method = Method::kBatchNorm,
              .name = "batch_norm",
              .title = "BatchNorm",
+             .formula = "y = (x - mean[c]) / sqrt(var[c] + eps) * w[c] + b[c]; training: mean and biased variance of "
+                        "the batch, inference: the running ones",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,
@@ -36,7 +38,7 @@ extern constinit const MethodDefinition kBatchNorm = {
              .when_to_choose =
                  "convolutional networks trained with batches of 16 or more; costs nothing at inference, where it "
                  "is a fixed map per channel",
-             .attributes = kAttributes},
+             .attributes = kBatchNormAttributes},
     .traits = {.has_channels = true,
                .has_layout = true,
                .takes_mask = true,
@@ -44,7 +46,7 @@ extern constinit const MethodDefinition kBatchNorm = {
                .state = StateKind::kMeanVariance},
     .validate = CheckLayoutAndRunning,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
-    .lower = Lower,
+    .lower = LowerBatchNorm,
 };
 
 }  // namespace normd::methods

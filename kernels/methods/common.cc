@@ -9,8 +9,8 @@ namespace {
 
 absl::Status CheckAxes(const NormSpec& spec) {
   if (spec.axes().size() > kMaxRank) {
-    return OutOfRangeError(SpecPath(spec, "axes"), Concat(spec.axes().size(), " axes"),
-                           Concat("at most ", kMaxRank, " axes"), KernelReason("AXES_OUT_OF_RANGE"));
+    return AmountError(SpecPath(spec, "axes"), Concat(spec.axes().size(), " axes"),
+                       Concat("at most ", kMaxRank, " axes"), KernelReason("AXES_OUT_OF_RANGE"));
   }
   for (size_t i = 0; i < spec.axes().size(); ++i) {
     absl::Status status = CheckAxis(spec, Concat("axes[", i, "]"), spec.axes()[i]);
@@ -39,8 +39,9 @@ absl::StatusOr<Shape> TrailingAxes(const NormSpec& spec, absl::Span<const int64_
   const bool fits = wanted.size() <= shape.size();
   const size_t first = fits ? shape.size() - wanted.size() : 0;
   if (!fits || shape.subspan(first) != wanted) {
-    return ShapeMismatchError(PlanPath(spec, "normalized_shape"), ShapeText(wanted),
-                              Concat("the trailing extents of x, whose shape is ", ShapeText(shape)));
+    return OutOfRangeError(PlanPath(spec, "normalized_shape"), ShapeText(wanted),
+                           Concat("the trailing extents of x, whose shape is ", ShapeText(shape)),
+                           KernelReason("SHAPE_MISMATCH"));
   }
   Shape axes;
   for (size_t axis = first; axis < shape.size(); ++axis) axes.push_back(static_cast<int64_t>(axis));
@@ -71,7 +72,7 @@ absl::Status CheckLayoutAndRunning(const NormSpec& spec) {
     return MomentumError(SpecPath(spec, "running.momentum"), *running.momentum);
   }
   if (running.momentum.has_value() && running.cumulative) {
-    return NotAllowedError(SpecPath(spec, "running.momentum"), "cumulative statistics take no momentum");
+    return ExclusiveError(SpecPath(spec, "running.momentum"), "cumulative");
   }
   status = CheckEnum(spec, "running.momentum_of", running.momentum_of, MomentumOf::kOld,
                      "MOMENTUM_OF_NEW or MOMENTUM_OF_OLD");
@@ -104,7 +105,7 @@ absl::Status CheckAxis(const NormSpec& spec, std::string_view field, int64_t axi
 
 absl::Status CheckShapeOrAxes(const NormSpec& spec) {
   if (!spec.normalized_shape().empty() && !spec.axes().empty()) {
-    return NotAllowedError(SpecPath(spec, "axes"), "normalized_shape and axes exclude each other");
+    return ExclusiveError(SpecPath(spec, "axes"), "normalized_shape");
   }
   if (spec.normalized_shape().size() > kMaxRank) {
     return RankError(SpecPath(spec, "normalized_shape"), static_cast<int64_t>(spec.normalized_shape().size()), 1,

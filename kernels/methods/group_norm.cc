@@ -4,7 +4,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kGroupNormAttributes[] = {
     Eps("1e-5"),
     RootOf("INSIDE_SQRT"),
     kCastOrder,
@@ -14,7 +14,7 @@ constexpr AttributeInfo kAttributes[] = {
     kWeightOffset,
 };
 
-absl::Status Validate(const NormSpec& spec) {
+absl::Status ValidateGroupNorm(const NormSpec& spec) {
   absl::Status status = CheckLayout(spec);
   return status.ok() ? CheckGroups(spec) : status;
 }
@@ -22,7 +22,7 @@ absl::Status Validate(const NormSpec& spec) {
 // GroupNorm (Wu and He 2018): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default; the mean and S, the biased
 // variance, are those of each sample and group of C / num_groups channels, over these channels and the spatial axes. A
 // tensor without channels has no groups and is refused.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerGroupNorm(const NormSpec& spec, NormPlan* plan) {
   const int64_t channels = plan->shape[ChannelAxis(spec.layout(), static_cast<int64_t>(plan->shape.size()))];
   if (absl::Status status = CheckGroupsOf(spec, channels, channels); !status.ok()) return status;
   LowerGroups(spec.layout(), spec.num_groups(), std::get<GroupNormSpec>(spec.attributes).affine_per_group, plan);
@@ -35,6 +35,8 @@ extern constinit const MethodDefinition kGroupNorm = {
     .info = {.method = Method::kGroupNorm,
              .name = "group_norm",
              .title = "GroupNorm",
+             .formula = "y = (x - mean[n,g]) / sqrt(var[n,g] + eps) * w[c] + b[c]; mean and biased variance over the C "
+                        "/ G channels of group g and the spatial axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,
@@ -48,11 +50,11 @@ extern constinit const MethodDefinition kGroupNorm = {
              .used_by = "Stable Diffusion's U-Net and VAE, DETR, Detectron2's Mask R-CNN (GN variant)",
              .when_to_choose =
                  "convolutional networks with small batches: detection, segmentation, diffusion; 32 groups is usual",
-             .attributes = kAttributes},
+             .attributes = kGroupNormAttributes},
     .traits = {.has_channels = true, .has_layout = true},
-    .validate = Validate,
+    .validate = ValidateGroupNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
-    .lower = Lower,
+    .lower = LowerGroupNorm,
 };
 
 }  // namespace normd::methods

@@ -4,7 +4,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kInstanceNormAttributes[] = {
     Eps("1e-5"),
     RootOf("INSIDE_SQRT"),
     kCastOrder,
@@ -17,7 +17,7 @@ constexpr AttributeInfo kAttributes[] = {
 // InstanceNorm (Ulyanov, Vedaldi, Lempitsky 2016): y = (x - mean) / D * w + b with D = sqrt(S + eps) by default; the
 // mean and S, the biased variance, are those of each sample and channel over the spatial axes. Inference with running
 // statistics is the inference of BatchNorm.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerInstanceNorm(const NormSpec& spec, NormPlan* plan) {
   if (plan->given_statistics) {
     LowerChannels(spec.layout(), plan);
   } else {
@@ -32,6 +32,8 @@ extern constinit const MethodDefinition kInstanceNorm = {
     .info = {.method = Method::kInstanceNorm,
              .name = "instance_norm",
              .title = "InstanceNorm",
+             .formula = "y = (x - mean[n,c]) / sqrt(var[n,c] + eps) * w[c] + b[c]; "
+                        "mean and biased variance over the spatial axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,
@@ -46,11 +48,11 @@ extern constinit const MethodDefinition kInstanceNorm = {
              .when_to_choose =
                  "image generation and style transfer, where the contrast of a single image must not matter; "
                  "tracked running values make inference differ from training",
-             .attributes = kAttributes},
+             .attributes = kInstanceNormAttributes},
     .traits = {.has_channels = true, .has_layout = true, .state = StateKind::kMeanVariance, .steps_by_sample = true},
     .validate = CheckLayoutAndRunning,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
-    .lower = Lower,
+    .lower = LowerInstanceNorm,
 };
 
 }  // namespace normd::methods

@@ -4,7 +4,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kLayerNormAttributes[] = {
     Eps("1e-5"),
     RootOf("INSIDE_SQRT"),
     kCastOrder,
@@ -14,9 +14,9 @@ constexpr AttributeInfo kAttributes[] = {
     kWeightOffset,
 };
 
-absl::Status Validate(const NormSpec& spec) {
+absl::Status ValidateLayerNorm(const NormSpec& spec) {
   if (spec.normalized_shape().empty() && spec.axes().empty()) {
-    return MissingError(SpecPath(spec, "normalized_shape"), "given, or axes");
+    return MissingError(SpecPath(spec, "normalized_shape"), "normalized_shape or axes");
   }
   return CheckShapeOrAxes(spec);
 }
@@ -29,6 +29,7 @@ extern constinit const MethodDefinition kLayerNorm = {
     .info = {.method = Method::kLayerNorm,
              .name = "layer_norm",
              .title = "LayerNorm",
+             .formula = "y = (x - mean) / sqrt(var + eps) * w + b; mean and biased variance over the normalised axes",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = true,
@@ -41,9 +42,9 @@ extern constinit const MethodDefinition kLayerNorm = {
              .training_equals_inference = true,
              .used_by = "BERT, GPT-2, GPT-3, ViT, Whisper",
              .when_to_choose = "transformers and recurrent networks; any batch size, sequences of unequal length",
-             .attributes = kAttributes},
+             .attributes = kLayerNormAttributes},
     .traits = {},
-    .validate = Validate,
+    .validate = ValidateLayerNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanVariance; },
     .lower = LowerShapeOrAxes,
 };

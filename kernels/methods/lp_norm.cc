@@ -8,7 +8,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kLpNormAttributes[] = {
     Eps("0"),
     {"eps_mode", "enum EpsMode", "ADD_TO_ROOT",
      "ADD_TO_ROOT: R + eps, CLAMP_ROOT: max(R, eps), INSIDE_SQRT: sqrt(S + eps), for order 2 only"},
@@ -18,7 +18,7 @@ constexpr AttributeInfo kAttributes[] = {
     {"axes", "repeated int64", "axis", "distinct, from -rank to rank - 1: one norm over all of them"},
 };
 
-absl::Status Validate(const NormSpec& spec) {
+absl::Status ValidateLpNorm(const NormSpec& spec) {
   const auto& method = std::get<LpNormSpec>(spec.attributes);
   if (method.p.has_value() && !(*method.p >= 1)) {
     return OutOfRangeError(SpecPath(spec, "p"), NumberText(*method.p), "at least 1", KernelReason("P_OUT_OF_RANGE"));
@@ -46,7 +46,7 @@ Statistic StatisticOf(const NormSpec& spec) {
 
 // LpNorm: y = x / D with D = R + eps by default, R = (sum |x|^p)^(1/p) over the axes (the largest |x| for p =
 // infinity); y = 0 where D is 0. There are no parameters.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerLpNorm(const NormSpec& spec, NormPlan* plan) {
   const auto& method = std::get<LpNormSpec>(spec.attributes);
   if (!method.axes.empty()) {
     if (absl::Status status = LowerShapeOrAxes(spec, plan); !status.ok()) return status;
@@ -71,6 +71,7 @@ extern constinit const MethodDefinition kLpNorm = {
     .info = {.method = Method::kLpNorm,
              .name = "lp_norm",
              .title = "LpNorm",
+             .formula = "y = x / (sum(|x|^p)^(1/p) + eps); 0 where the norm is 0",
              .default_eps = 0,
              .default_eps_mode = EpsMode::kAddToRoot,
              .subtracts_mean = false,
@@ -85,11 +86,11 @@ extern constinit const MethodDefinition kLpNorm = {
              .when_to_choose =
                  "embeddings before a dot product (order 2), non-negative weights into shares (order 1), values "
                  "into [-1, 1] (p = Infinity)",
-             .attributes = kAttributes},
+             .attributes = kLpNormAttributes},
     .traits = {.takes_parameters = false},
-    .validate = Validate,
+    .validate = ValidateLpNorm,
     .statistic = StatisticOf,
-    .lower = Lower,
+    .lower = LowerLpNorm,
 };
 
 }  // namespace normd::methods

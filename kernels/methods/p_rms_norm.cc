@@ -6,7 +6,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kPRmsNormAttributes[] = {
     Eps("1e-6"),
     RootOf("INSIDE_SQRT"),
     kCastOrder,
@@ -16,11 +16,11 @@ constexpr AttributeInfo kAttributes[] = {
     kWeightOffset,
 };
 
-absl::Status Validate(const NormSpec& spec) {
+absl::Status ValidatePRmsNorm(const NormSpec& spec) {
   const auto& [p, k, k_rounding] = std::get<PRmsNormSpec>(spec.attributes);
-  if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "given, or k");
+  if (!p.has_value() && !k.has_value()) return MissingError(SpecPath(spec, "p"), "p or k");
   if (p.has_value() && k.has_value()) {
-    return NotAllowedError(SpecPath(spec, "k"), "p and k exclude each other");
+    return ExclusiveError(SpecPath(spec, "k"), "p");
   }
   if (p.has_value() && !(*p > 0 && *p <= 1)) {
     return OutOfRangeError(SpecPath(spec, "p"), NumberText(*p), "above 0 and at most 1",
@@ -48,7 +48,7 @@ absl::StatusOr<int64_t> PartialCount(const NormSpec& spec, int64_t d) {
 
 // pRMSNorm (Zhang and Sennrich 2019): y = x / D * w + b over the last axis with D = sqrt(S + eps) by default; S is the
 // mean of squares of the first k of its d elements.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerPRmsNorm(const NormSpec& spec, NormPlan* plan) {
   const absl::StatusOr<int64_t> k = PartialCount(spec, plan->shape.back());
   if (!k.ok()) return k.status();
   plan->k = *k;
@@ -63,6 +63,8 @@ extern constinit const MethodDefinition kPRmsNorm = {
     .info = {.method = Method::kPRmsNorm,
              .name = "p_rms_norm",
              .title = "pRMSNorm",
+             .formula =
+                 "y = x / sqrt(mean(x[0]^2 ... x[k-1]^2) + eps) * w + b; k = ceil(p * d) of the d elements of a row",
              .default_eps = 1e-6,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,
@@ -75,11 +77,11 @@ extern constinit const MethodDefinition kPRmsNorm = {
              .training_equals_inference = true,
              .used_by = "the RMSNorm paper (Zhang and Sennrich 2019), p = 6.25 %",
              .when_to_choose = "models trained with it: the statistic is estimated from a part of the row",
-             .attributes = kAttributes},
+             .attributes = kPRmsNormAttributes},
     .traits = {},
-    .validate = Validate,
+    .validate = ValidatePRmsNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },
-    .lower = Lower,
+    .lower = LowerPRmsNorm,
 };
 
 }  // namespace normd::methods

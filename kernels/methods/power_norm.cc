@@ -8,7 +8,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kPowerNormAttributes[] = {
     Eps("1e-5"),
     {"eps_mode", "enum EpsMode", "INSIDE_SQRT", "INSIDE_SQRT only"},
     kCastOrder,
@@ -19,7 +19,7 @@ constexpr AttributeInfo kAttributes[] = {
     {"accept_non_finite", "bool", "false", "true: NaN and Inf enter phi"},
 };
 
-absl::Status Validate(const NormSpec& spec) {
+absl::Status ValidatePowerNorm(const NormSpec& spec) {
   const auto& power = std::get<PowerNormSpec>(spec.attributes);
   if (spec.eps_mode.has_value() && *spec.eps_mode != EpsMode::kInsideSqrt) {
     return OutOfRangeError(SpecPath(spec, "eps_mode"),
@@ -41,7 +41,7 @@ absl::Status Validate(const NormSpec& spec) {
 // scaled: s = x / sqrt(mean(x^2) + eps). Then y = s / sqrt(S + eps) * w + b, where S is the mean of s^2 of each channel
 // over all positions; a session's phi takes the place of S in inference, and in training after warmup_iters steps. A
 // tensor without channels takes one group, which is the default.
-absl::Status Lower(const NormSpec& spec, NormPlan* plan) {
+absl::Status LowerPowerNorm(const NormSpec& spec, NormPlan* plan) {
   const int64_t channels = plan->shape.back();
   const int64_t most = std::max<int64_t>(1, channels);
   if (absl::Status status = CheckGroupsOf(spec, channels, most); !status.ok()) return status;
@@ -55,6 +55,9 @@ extern constinit const MethodDefinition kPowerNorm = {
     .info = {.method = Method::kPowerNorm,
              .name = "power_norm",
              .title = "PowerNorm",
+             .formula =
+                 "s = x / sqrt(mean over a group's channels of x^2 + eps); y = s / sqrt(v[c] + eps) * w[c] + b[c]; "
+                 "v[c] = mean of s^2 over all positions, in inference and after the warm-up the running phi[c]",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,
@@ -67,15 +70,15 @@ extern constinit const MethodDefinition kPowerNorm = {
              .training_equals_inference = false,
              .used_by = "the PowerNorm paper (Shen et al. 2020): machine translation, language models",
              .when_to_choose = "transformers that want BatchNorm's cheap inference without its unstable batch mean",
-             .attributes = kAttributes},
+             .attributes = kPowerNormAttributes},
     .traits = {.has_channels = true,
                .takes_mask = true,
                .has_fast = false,
                .state = StateKind::kQuadraticMean,
                .commit_gives_divisor = true},
-    .validate = Validate,
+    .validate = ValidatePowerNorm,
     .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },
-    .lower = Lower,
+    .lower = LowerPowerNorm,
 };
 
 }  // namespace normd::methods

@@ -3,7 +3,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kRmsNormAttributes[] = {
     Eps("1e-6"),
     RootOf("INSIDE_SQRT"),
     kCastOrder,
@@ -21,6 +21,7 @@ extern constinit const MethodDefinition kRmsNorm = {
     .info = {.method = Method::kRmsNorm,
              .name = "rms_norm",
              .title = "RMSNorm",
+             .formula = "y = x / sqrt(mean(x^2) + eps) * w + b",
              .default_eps = 1e-6,
              .default_eps_mode = EpsMode::kInsideSqrt,
              .subtracts_mean = false,
@@ -33,7 +34,7 @@ extern constinit const MethodDefinition kRmsNorm = {
              .training_equals_inference = true,
              .used_by = "LLaMA, T5, Mistral, Qwen, Gemma (weight_offset 1)",
              .when_to_choose = "large language models: cheaper than LayerNorm, as good where the mean carries nothing",
-             .attributes = kAttributes},
+             .attributes = kRmsNormAttributes},
     .traits = {},
     .validate = CheckShapeOrAxes,
     .statistic = [](const NormSpec&) { return Statistic::kMeanSquare; },

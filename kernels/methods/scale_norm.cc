@@ -4,7 +4,7 @@
 namespace normd::methods {
 namespace {
 
-constexpr AttributeInfo kAttributes[] = {
+constexpr AttributeInfo kScaleNormAttributes[] = {
     Eps("1e-5"),
     RootOf("ADD_TO_ROOT"),
     kCastOrder,
@@ -13,7 +13,7 @@ constexpr AttributeInfo kAttributes[] = {
 
 // ScaleNorm (Nguyen and Salazar 2019): y = x / D * w + b with D = R + eps by default; R is the L2 norm of the last
 // axis, w and b are one number each.
-absl::Status Lower(const NormSpec&, NormPlan* plan) {
+absl::Status LowerScaleNorm(const NormSpec&, NormPlan* plan) {
   LowerLastAxis(plan);
   UseScalarParameter(plan);
   return absl::OkStatus();
@@ -25,6 +25,7 @@ extern constinit const MethodDefinition kScaleNorm = {
     .info = {.method = Method::kScaleNorm,
              .name = "scale_norm",
              .title = "ScaleNorm",
+             .formula = "y = x / (sqrt(sum(x^2)) + eps) * w + b; w and b are one number each",
              .default_eps = 1e-5,
              .default_eps_mode = EpsMode::kAddToRoot,
              .subtracts_mean = false,
@@ -38,11 +39,11 @@ extern constinit const MethodDefinition kScaleNorm = {
              .used_by = "Transformers without Tears (Nguyen and Salazar 2019)",
              .when_to_choose =
                  "translation in low-resource languages and small transformers: one learned length for all rows",
-             .attributes = kAttributes},
+             .attributes = kScaleNormAttributes},
     .traits = {.parameter_shape_rank = 1},
     .validate = [](const NormSpec&) { return absl::OkStatus(); },
     .statistic = [](const NormSpec&) { return Statistic::kSumSquares; },
-    .lower = Lower,
+    .lower = LowerScaleNorm,
 };
 
 }  // namespace normd::methods

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
+#include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 
 namespace normd {
@@ -14,127 +14,134 @@ namespace {
 constexpr ErrorReason kLimitExceeded = ServerReason("LIMIT_EXCEEDED");
 constexpr ErrorReason kStoreFull = ServerReason("STORE_FULL");
 
+// "would be 9, over the limit of 8 (set by --max_sessions)".
+std::string OverLimit(int64_t value, int64_t limit, const LimitNote& note) {
+  std::string text = note.unit.empty() ? Concat("would be ", value) : Concat("would have ", value, " ", note.unit);
+  text += Concat(", over the limit of ", limit);
+  if (!note.option.empty()) text += Concat(" (set by ", note.option, " of the server)");
+  return text;
+}
+
+FieldViolation OverLimitViolation(std::string_view field, int64_t value, int64_t limit) {
+  return {.field = std::string(field), .value = Concat(value), .limit = Concat("at most ", limit)};
+}
+
 }  // namespace
 
 absl::Status SessionNotFoundError(std::string_view id) {
-  return MakeError(
-      ServerReason("SESSION_NOT_FOUND"),
-      {.field = "session", .value = absl::StrCat("sessions/", std::string(id)), .limit = "an existing session"},
-      "no such session");
+  const std::string name = Concat("sessions/", id);
+  return MakeError(ServerReason("SESSION_NOT_FOUND"),
+                   {.field = "session", .value = name, .limit = "an existing session"},
+                   Concat(name, " does not exist"));
 }
 
 absl::Status SessionExistsError(std::string_view id) {
-  return MakeError(
-      ServerReason("SESSION_EXISTS"),
-      {.field = "session_id", .value = absl::StrCat("sessions/", std::string(id)), .limit = "an id not in use"},
-      "session exists");
+  const std::string name = Concat("sessions/", id);
+  return MakeError(ServerReason("SESSION_EXISTS"), {.field = "session_id", .value = name, .limit = "an id not in use"},
+                   Concat("is taken: ", name, " exists already"));
 }
 
 absl::Status VersionMismatchError(uint64_t expected, uint64_t actual) {
-  return MakeError(ServerReason("VERSION_MISMATCH"),
-                   {.field = "expected_version",
-                    .value = absl::StrCat(expected),
-                    .limit = absl::StrCat(actual, ", the session's version")},
-                   "the session has moved on");
+  return MakeError(
+      ServerReason("VERSION_MISMATCH"),
+      {.field = "expected_version", .value = Concat(expected), .limit = Concat(actual, ", the session's version")},
+      Concat("is ", expected, ", but the session has moved on to version ", actual));
 }
 
 absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint64_t last) {
-  return MakeError(
-      ServerReason("STEP_TOO_OLD"),
-      {.field = "step.sequence",
-       .value = absl::StrCat(sequence),
-       .limit = absl::StrCat("above ", last, " or one of the latest steps of client ", std::string(client_id))},
-      "older than the replay window");
+  const std::string limit = Concat("above ", last, " or one of the latest steps of client ", client_id);
+  return MakeError(ServerReason("STEP_TOO_OLD"), {.field = "step.sequence", .value = Concat(sequence), .limit = limit},
+                   Concat("is ", sequence, ", older than the replay window; it must be ", limit));
 }
 
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence) {
-  return MakeError(ServerReason("STEP_REUSED"),
-                   {.field = "step.sequence",
-                    .value = absl::StrCat(sequence),
-                    .limit = absl::StrCat("a new sequence of client ", std::string(client_id), " for new data")},
-                   "this step was applied with other data");
+  const std::string limit = Concat("a new sequence of client ", client_id, " for new data");
+  return MakeError(ServerReason("STEP_REUSED"), {.field = "step.sequence", .value = Concat(sequence), .limit = limit},
+                   Concat("is ", sequence, ", which was applied with other data; it must be ", limit));
 }
 
-absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit) {
-  return MakeError(
-      kLimitExceeded,
-      {.field = std::string(field), .value = absl::StrCat(value), .limit = absl::StrCat("at most ", limit)},
-      "over the limit");
+absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit, const LimitNote& note) {
+  return MakeError(kLimitExceeded, OverLimitViolation(field, value, limit), OverLimit(value, limit, note));
 }
 
-absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit) {
-  return MakeError(
-      ServerReason("NO_ROOM"),
-      {.field = std::string(field), .value = absl::StrCat(value), .limit = absl::StrCat("at most ", limit)},
-      "no room now; nothing was changed");
+absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit, const LimitNote& note) {
+  return MakeError(ServerReason("NO_ROOM"), OverLimitViolation(field, value, limit),
+                   Concat(OverLimit(value, limit, note), ", until other calls are done; nothing was changed"));
 }
 
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit) {
-  return MakeError(ServerReason("QUEUE_AGE"),
-                   {.field = "queue_age",
-                    .value = absl::FormatDuration(age),
-                    .limit = absl::StrCat("at most ", absl::FormatDuration(limit))},
-                   "waited too long; nothing was changed");
+  const std::string waited = absl::FormatDuration(age);
+  const std::string most = Concat("at most ", absl::FormatDuration(limit));
+  return MakeError(ServerReason("QUEUE_AGE"), {.field = "queue_age", .value = waited, .limit = most},
+                   Concat("is ", waited, "; it must be ", most, "; nothing was changed"));
 }
 
 absl::Status DataLossError(std::string_view what) {
   return MakeError(ServerReason("DATA_LOSS"),
                    {.field = "record", .value = std::string(what), .limit = "an intact record"},
-                   "damaged session record");
+                   Concat("is damaged: ", what));
 }
 
 absl::Status UnimplementedError(std::string_view field, std::string_view what) {
   return MakeError(ServerReason("UNIMPLEMENTED"),
-                   {.field = std::string(field), .value = std::string(what), .limit = "absent"}, "not in this version");
+                   {.field = std::string(field), .value = std::string(what), .limit = "absent"},
+                   Concat("asks for ", what, ", which this server does not do"));
+}
+
+absl::Status UnknownMethodError(std::string_view path, std::string_view services) {
+  const std::string_view name = path.starts_with('/') ? path.substr(1) : path;
+  return MakeError(ServerReason("UNIMPLEMENTED"),
+                   {.field = "method", .value = std::string(path), .limit = Concat("one of ", services)},
+                   Concat(name, " is not served here; this server speaks ", services));
 }
 
 absl::Status CallerGoneError() {
   return MakeError(ServerReason("CALLER_GONE"), {.field = "call", .value = "cancelled", .limit = "a caller that waits"},
-                   "nothing was changed");
+                   "was cancelled; nothing was changed");
 }
 
 absl::Status DeadlinePassedError() {
   return MakeError(ServerReason("DEADLINE_PASSED"),
-                   {.field = "call", .value = "late", .limit = "started before its deadline"}, "nothing was changed");
+                   {.field = "call", .value = "late", .limit = "started before its deadline"},
+                   "was late: its deadline passed before the work began; nothing was changed");
 }
 
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second) {
-  return MakeError(ServerReason("MESSAGE_TOO_SLOW"),
-                   {.field = "message",
-                    .value = absl::StrCat("not complete after ", absl::FormatDuration(elapsed)),
-                    .limit = absl::StrCat("at least ", bytes_per_second, " bytes a second")},
-                   "the message came too slowly");
+  const std::string late = Concat("not complete after ", absl::FormatDuration(elapsed));
+  const std::string least = Concat("at least ", bytes_per_second, " bytes a second");
+  return MakeError(ServerReason("MESSAGE_TOO_SLOW"), {.field = "message", .value = late, .limit = least},
+                   Concat("was ", late, "; it must come with ", least));
 }
 
 absl::Status DrainingError() {
   return MakeError(ServerReason("DRAINING"), {.field = "server", .value = "draining", .limit = "serving"},
-                   "no new requests are taken");
+                   "is draining and takes no new requests; try another, or try again when it is back");
 }
 
 absl::Status StoreFullError(std::string_view what) {
   return MakeError(kStoreFull, {.field = "session store", .value = std::string(what), .limit = "a disk with room"},
-                   "the disk is full; nothing was changed");
+                   Concat("has a full disk (", what, "); nothing was changed"));
 }
 
 absl::Status StoreUnavailableError(std::string_view what) {
   return MakeError(
       ServerReason("STORE_UNAVAILABLE"),
       {.field = "session store", .value = std::string(what), .limit = "a store that can be read and written"},
-      "try again");
+      Concat("cannot be used now (", what, "); try again"));
 }
 
 absl::Status StoreFailedError() {
   return MakeError(
       ServerReason("STORE_FAILED"),
       {.field = "session store", .value = "a flush to disk failed", .limit = "a store whose flushes succeed"},
-      "this server takes no more changes");
+      "failed to flush to its disk; this server takes no more changes");
 }
 
 absl::Status RegionNotFoundError() {
   return MakeError(
       ServerReason("REGION_NOT_FOUND"),
       {.field = "region", .value = "an unknown name", .limit = "a region that is registered with this server"},
-      "no such region");
+      "has an unknown name; it must be a region that is registered with this server");
 }
 
 absl::Status RegionTruncatedError() {
@@ -142,18 +149,19 @@ absl::Status RegionTruncatedError() {
                    {.field = "region",
                     .value = "shorter than was registered, or without memory for a page",
                     .limit = "as long as it is registered"},
-                   "the shared-memory region was truncated while in use");
+                   "was truncated while in use, or the system had no memory for one of its pages");
 }
 
 absl::Status CudaNotAvailableError(std::string_view field) {
   return MakeError(KernelReason("CUDA_NOT_AVAILABLE"),
                    {.field = std::string(field), .value = "CUDA memory", .limit = "memory of the host"},
-                   "this server uses no CUDA device");
+                   "is CUDA memory, but this server uses no CUDA device; it must be memory of the host");
 }
 
 absl::Status DeviceNotAvailableError(std::string_view why) {
   return MakeError(ServerReason("DEVICE_NOT_AVAILABLE"),
-                   {.field = "device", .value = "DEVICE_CUDA", .limit = "DEVICE_AUTO or DEVICE_CPU"}, why);
+                   {.field = "device", .value = "DEVICE_CUDA", .limit = "DEVICE_AUTO or DEVICE_CPU"},
+                   Concat("is DEVICE_CUDA, but ", why, "; it must be DEVICE_AUTO or DEVICE_CPU"));
 }
 
 absl::Status InCudaMemoryError(std::string_view field) {
@@ -161,7 +169,7 @@ absl::Status InCudaMemoryError(std::string_view field) {
                    {.field = std::string(field),
                     .value = "a range of a region of a CUDA device",
                     .limit = "in the host's memory; x, residual.tensor, Y and H alone may lie there"},
-                   "cannot lie in CUDA memory");
+                   "lies in CUDA memory, where only x, residual.tensor, Y and H may lie");
 }
 
 bool MayPassLater(const absl::Status& status) {

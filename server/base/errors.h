@@ -1,5 +1,6 @@
-// The server's user-visible errors, each a named function; kernels/base/errors.h has those of tensors and specs. A
-// message names field, value and limit, and the status carries the same three as its ErrorDetail.
+// The server's user-visible errors, each a named function with a sentence of its own; kernels/base/errors.h has those
+// of tensors and specs. A message names field, value and limit, and the status carries the same three as its
+// ErrorDetail.
 // Threads: pure functions.
 #ifndef NORMD_SERVER_BASE_ERRORS_H_
 #define NORMD_SERVER_BASE_ERRORS_H_
@@ -25,16 +26,24 @@ absl::Status StepTooOldError(std::string_view client_id, uint64_t sequence, uint
 absl::Status StepReusedError(std::string_view client_id, uint64_t sequence);
 // RESOURCE_EXHAUSTED, reason QUEUE_AGE: the call waited for `age`, which is over `limit`.
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit);
+// How a message about a limit says it.
+struct LimitNote {
+  std::string_view unit;    // what is counted where the field's name does not say it: "bytes"
+  std::string_view option;  // the server's option that sets the limit: "--max_sessions"
+};
 // RESOURCE_EXHAUSTED, reason LIMIT_EXCEEDED: `value` of `field` is over `limit`, and waiting does not help. For sizes
 // and counts.
-absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit);
+absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t limit, const LimitNote& note = {});
 // RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would exceed `limit` now, but will fit once other calls are
 // done. For budgets and queues.
-absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit);
+absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit, const LimitNote& note = {});
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
 absl::Status DataLossError(std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.
 absl::Status UnimplementedError(std::string_view field, std::string_view what);
+// UNIMPLEMENTED, reason UNIMPLEMENTED: the server has no method of this path ("/package.Service/Method"); it has the
+// `services`, which are joined by commas.
+absl::Status UnknownMethodError(std::string_view path, std::string_view services);
 // CANCELLED, reason CALLER_GONE: the caller cancelled, or its deadline passed, before the store took up the change.
 absl::Status CallerGoneError();
 // DEADLINE_EXCEEDED, reason DEADLINE_PASSED: the caller's deadline passed before the work was started.

@@ -31,7 +31,7 @@ absl::StatusOr<MemorySpace> FindMemorySpace(const Call& call) {
     if (shared.has_value()) NORMD_RETURN_IF_ERROR(Meet(shared->space, Concat("outputs[", i, "].shared"), &space));
   }
   if (!space.is_host() && call.device == Device::kCpu) {
-    return OutOfRangeError("device", "DEVICE_CPU", "DEVICE_AUTO or DEVICE_CUDA: tensors lie in CUDA memory",
+    return OutOfRangeError("device", "DEVICE_CPU", "DEVICE_AUTO or DEVICE_CUDA, because tensors lie in CUDA memory",
                            ServerReason("IN_CUDA_MEMORY"));
   }
   return space;

@@ -74,7 +74,8 @@ absl::Status CheckBytes(const TensorView& view, std::string_view field) {
   if (SizeOf(view.dtype) == 0) return DTypeError(Concat(field, ".dtype"), Concat(static_cast<int>(view.dtype)));
   NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(view.shape, field));
   const int64_t want = elements * SizeOf(view.dtype);
-  return view.size_bytes == want ? absl::OkStatus() : ByteCountError(field, view.size_bytes, want);
+  if (view.size_bytes == want) return absl::OkStatus();
+  return ByteCountError(field, view.size_bytes, want, Name(view.dtype), ShapeText(view.shape));
 }
 
 absl::Status CheckX(const TensorView& x) {
@@ -102,7 +103,8 @@ absl::Status CheckMask(const Task& task) {
   NORMD_ASSIGN_OR_RETURN(const int64_t positions, CheckedElementCount(mask.shape, "mask"));
   const Shape want = WithoutChannels(task.spec(), task.plan().shape);
   if (mask.shape != want) return ShapeMismatchError("mask", ShapeText(mask.shape), ShapeText(want));
-  return mask.size_bytes == positions ? absl::OkStatus() : ByteCountError("mask", mask.size_bytes, positions);
+  if (mask.size_bytes == positions) return absl::OkStatus();
+  return ByteCountError("mask", mask.size_bytes, positions, /*dtype=*/"", ShapeText(mask.shape));
 }
 
 // Checks the bytes of the mask, which differ from call to call.
@@ -111,9 +113,9 @@ absl::Status CheckKept(const Task& task) {
   const bool refuses_one = mask.present() && TraitsOf(task.spec().method()).refuses_single_values &&
                            IsTraining(task.call) && task.spec().running().single_value == SingleValue::kRefuse;
   if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
-  return OutOfRangeError("mask", "1 value per channel left",
-                         "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                         KernelReason("SINGLE_VALUE_PER_CHANNEL"));
+  return AmountError("mask", "1 value per channel left",
+                     "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
+                     KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 
 absl::Status CheckResidual(const Task& task) {
@@ -157,16 +159,16 @@ absl::Status CheckRunningPresence(const Task& task) {
   constexpr std::string_view kMean = "parameters.running_mean";
   constexpr std::string_view kVar = "parameters.running_var";
   if (takes_mean && !call.running_mean.present()) {
-    return MissingError(kMean, "given for inference without a session, one value per channel");
+    return MissingError(kMean, "one value per channel, for inference without a session");
   }
   if (takes && !call.running_var.present()) {
-    return MissingError(kVar, "given for inference without a session, one value per channel");
+    return MissingError(kVar, "one value per channel, for inference without a session");
   }
   if (!takes_mean && call.running_mean.present()) {
-    return NotAllowedError(kMean, Concat("not used by this ", Info(task.spec().method()).name, " call"));
+    return NotAllowedError(kMean, Concat("this ", Info(task.spec().method()).name, " call does not use it"));
   }
   if (!takes && call.running_var.present() && !has_phi) {
-    return NotAllowedError(kVar, Concat("not used by this ", Info(task.spec().method()).name, " call"));
+    return NotAllowedError(kVar, Concat("this ", Info(task.spec().method()).name, " call does not use it"));
   }
   return absl::OkStatus();
 }
@@ -207,22 +209,23 @@ absl::Status CheckOutputs(const Task& task) {
     const std::string field = Concat("outputs[", i, "].kind");
     const bool again = std::any_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i),
                                    [&](const WantedOutput& other) { return other.kind == outputs[i].kind; });
-    if (again) return NotAllowedError(field, "an output asked for twice");
+    if (again) return NotAllowedError(field, "the same output is asked for before");
     if (outputs[i].kind == OutputKind::kH && !task.call.residual.present()) {
-      return NotAllowedError(field, "H is asked for without a residual");
+      return NotAllowedError(field, "H needs a residual");
     }
   }
   NORMD_RETURN_IF_ERROR(CheckSharedOutputs(task.call, task.plan()));
   if (!task.Wants(OutputKind::kMoments)) return absl::OkStatus();
   if (task.plan().given_statistics) {
-    return NotAllowedError("outputs", "MOMENTS are asked for where statistics are given and none are computed");
+    return NotAllowedError("outputs", "MOMENTS need statistics that are computed, and here they are given");
   }
   const Statistic statistic = task.plan().statistic;
   if (statistic == Statistic::kAbsSum || SumsPowers(statistic)) {
     const auto* lp = std::get_if<LpNormSpec>(&task.spec().attributes);
     const bool is_order = lp != nullptr && !lp->p.has_value();
     return OutOfRangeError(is_order ? "spec.lp_norm.order" : "spec.lp_norm.p", NumberText(task.plan().p),
-                           "2 where moments are asked for: other norms have none", ServerReason("MOMENTS_NOT_DEFINED"));
+                           "2 where moments are asked for, because other norms have none",
+                           ServerReason("MOMENTS_NOT_DEFINED"));
   }
   return absl::OkStatus();
 }
@@ -234,7 +237,8 @@ absl::Status CheckEmptyGroups(const Task& task) {
                             task.Wants(OutputKind::kInverseStd) || task.Wants(OutputKind::kMoments);
   if (!fills_groups || task.plan().elements > 0 || task.plan().StatisticsGroups() <= kMaxEmptyGroups)
     return absl::OkStatus();
-  return LimitExceededError("x.shape", task.plan().StatisticsGroups(), kMaxEmptyGroups);
+  return LimitExceededError("x.shape", task.plan().StatisticsGroups(), kMaxEmptyGroups,
+                            {.unit = "statistics groups without a value"});
 }
 
 // What will run the call. Both passes of a two-pass call must be able to run on the device that it asks for.
@@ -274,7 +278,7 @@ absl::Status CheckChannels(const Task& task) {
     return absl::OkStatus();
   }
   return ShapeMismatchError("x", ShapeText(task.plan().shape),
-                            Concat("a shape with the session's ", task.session->num_channels, " channels"));
+                            Concat("the session's ", task.session->num_channels, " channels"));
 }
 
 Applied MakeApplied(const Task& task, Executed chosen) {

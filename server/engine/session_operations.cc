@@ -28,7 +28,7 @@ absl::Status CheckChannels(const Session& session) {
   }
   if (channels != 0 && !TraitsOf(spec.method()).has_channels) {
     return OutOfRangeError("num_channels", Concat(channels),
-                           Concat("0: ", Info(spec.method()).name, " has no channels"),
+                           Concat("0, because ", Info(spec.method()).name, " has no channels"),
                            ServerReason("CHANNELS_OUT_OF_RANGE"));
   }
   return absl::OkStatus();
@@ -53,7 +53,8 @@ absl::Status CheckTensor(const TensorView& view, std::string_view field) {
   if (SizeOf(view.dtype) == 0) return DTypeError(Concat(field, ".dtype"), Concat(static_cast<int>(view.dtype)));
   NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(view.shape, field));
   const int64_t want = elements * SizeOf(view.dtype);
-  return view.size_bytes == want ? absl::OkStatus() : ByteCountError(field, view.size_bytes, want);
+  if (view.size_bytes == want) return absl::OkStatus();
+  return ByteCountError(field, view.size_bytes, want, Name(view.dtype), ShapeText(view.shape));
 }
 
 absl::Status CheckSessionParameters(const Session& session, const std::optional<OwnedTensor>& weight,
@@ -107,7 +108,10 @@ absl::StatusOr<Moments> Pool(Method method, const std::vector<Moments>& parts) {
 
 absl::StatusOr<StateUpdate> UpdateOf(const Session& session, PooledStep step) {
   if (!session.spec.HasState()) {
-    return NotAllowedError("session", Concat(Info(session.spec.method()).name, " has no running state"));
+    const std::string_view method = Info(session.spec.method()).name;
+    return MakeError(KernelReason("NOT_ALLOWED"),
+                     {.field = "session", .value = Concat("a session of ", method), .limit = "one with running state"},
+                     Concat("is of ", method, ", which has no running state; it must be one with running state"));
   }
   NORMD_ASSIGN_OR_RETURN(Moments pooled, Pool(session.spec.method(), step.parts));
   return StateUpdate{.id = std::move(step.session),

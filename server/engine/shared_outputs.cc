@@ -20,8 +20,10 @@ bool Overlap(const SharedBytes& a, const void* data, int64_t size_bytes) {
 }
 
 absl::Status OverlapError(const std::string& field, std::string_view with) {
-  return OutOfRangeError(field, Concat("bytes in common with ", with),
-                         "a range clear of all others; y may be exactly where x is", ServerReason("RANGES_OVERLAP"));
+  constexpr std::string_view kLimit = "a range clear of all others; y may be exactly where x is";
+  return MakeError(ServerReason("RANGES_OVERLAP"),
+                   {.field = field, .value = Concat("bytes in common with ", with), .limit = std::string(kLimit)},
+                   Concat("has bytes in common with ", with, "; it must be ", kLimit));
 }
 
 absl::Status CheckClearOfInputs(const Call& call, const WantedOutput& output, const std::string& field) {
@@ -65,10 +67,11 @@ absl::Status CheckSharedOutputs(const Call& call, const NormPlan& plan) {
     const WantedOutput& output = call.outputs[i];
     if (!output.shared.has_value()) continue;
     const std::string field = Concat("outputs[", i, "].shared");
-    if (output.kind == OutputKind::kMoments) return NotAllowedError(field, "moments are sent back");
+    if (output.kind == OutputKind::kMoments) return NotAllowedError(field, "moments are sent back in the reply");
     const int64_t want = OutputBytes(plan, output.kind);
     if (output.shared->size_bytes != want) {
-      return ByteCountError(Concat(field, ".size_bytes"), output.shared->size_bytes, want);
+      return ByteCountError(Concat(field, ".size_bytes"), output.shared->size_bytes, want,
+                            Name(OutputDType(plan, output.kind)), ShapeText(OutputShape(plan, output.kind)));
     }
     NORMD_RETURN_IF_ERROR(CheckClearOfInputs(call, output, field));
     for (size_t j = 0; j < i; ++j) {

@@ -52,8 +52,8 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
     return groups == channels ? absl::OkStatus() : ParameterLengthError("moments", groups, channels);
   }
   if (groups % channels == 0) return absl::OkStatus();
-  return OutOfRangeError("moments", absl::StrCat(groups), absl::StrCat("a multiple of C = ", channels),
-                         ServerReason("MOMENTS_OUT_OF_RANGE"));
+  return AmountError("moments", absl::StrCat(groups, groups == 1 ? " value" : " values"),
+                     absl::StrCat("a multiple of C = ", channels), ServerReason("MOMENTS_OUT_OF_RANGE"));
 }
 
 bool AllFinite(const Moments& moments) {
@@ -151,8 +151,8 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   const MethodTraits& traits = TraitsOf(spec.method());
   if (traits.refuses_single_values && moments.front().count == 1 &&
       spec.running().single_value == SingleValue::kRefuse) {
-    return OutOfRangeError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
-                           ServerReason("SINGLE_VALUE"));
+    return AmountError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
+                       ServerReason("SINGLE_VALUE"));
   }
   if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;
   ++state->num_batches;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/error_reasons.h"
@@ -29,7 +30,7 @@ int64_t ParameterBytes(const OwnedParameters& parameters) {
 absl::Status SessionReplacedError(const std::string& id) {
   return MakeError(ServerReason("SESSION_REPLACED"),
                    {.field = "session", .value = id, .limit = "the session that was read"},
-                   "it was deleted and created again meanwhile");
+                   absl::StrCat(id, " is not the one that was read: it was deleted and created again; read it again"));
 }
 
 void FillDefaults(Session* session) {
@@ -124,8 +125,10 @@ int64_t QuotaBytes(const Session& session) {
 }
 
 absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits) {
-  if (sessions > limits.max_sessions) return LimitExceededError("sessions", sessions, limits.max_sessions);
-  if (bytes > limits.max_total_bytes) return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes);
+  if (sessions > limits.max_sessions)
+    return LimitExceededError("sessions", sessions, limits.max_sessions, {.option = "--max_sessions"});
+  if (bytes > limits.max_total_bytes)
+    return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes, {.option = "--max_total_bytes"});
   return absl::OkStatus();
 }
 

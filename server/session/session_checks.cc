@@ -52,12 +52,12 @@ absl::Status ValidateSessionId(std::string_view id) {
   // Only the beginning of the id is shown, because it is the caller's text.
   const std::string shown(id.substr(0, kMaxIdBytes + 1));
   if (!HasIdForm(id)) {
-    return OutOfRangeError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?",
-                           ServerReason("SESSION_ID_FORM"));
+    return FormError("session_id", shown, "[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", ServerReason("SESSION_ID_FORM"));
   }
   for (const MethodDefinition* method : AllMethods()) {
     if (method->info.name == id)
-      return OutOfRangeError("session_id", shown, "no method's name", ServerReason("SESSION_ID_RESERVED"));
+      return OutOfRangeError("session_id", shown, "another word than a method's name",
+                             ServerReason("SESSION_ID_RESERVED"));
   }
   return absl::OkStatus();
 }
@@ -65,17 +65,16 @@ absl::Status ValidateSessionId(std::string_view id) {
 absl::Status ValidateStepId(const StepId& step) {
   NORMD_RETURN_IF_ERROR(CheckStepIdSize(step));
   if (HidesText(step.client_id)) {
-    return OutOfRangeError("step.client_id", absl::CHexEscape(step.client_id),
-                           "no control characters and none that turn the direction of text",
-                           ServerReason("CLIENT_ID_FORM"));
+    return FormError("step.client_id", absl::CHexEscape(step.client_id),
+                     "no control characters and none that turn the direction of text", ServerReason("CLIENT_ID_FORM"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckStepIdSize(const StepId& step) {
   if (step.client_id.empty() || step.client_id.size() > kMaxClientIdBytes) {
-    return OutOfRangeError("step.client_id", absl::StrCat(step.client_id.size(), " bytes"), "1 to 128 bytes",
-                           ServerReason("CLIENT_ID_LENGTH"));
+    return AmountError("step.client_id", absl::StrCat(step.client_id.size(), " bytes"), "1 to 128 bytes",
+                       ServerReason("CLIENT_ID_LENGTH"));
   }
   if (step.sequence == 0)
     return OutOfRangeError("step.sequence", "0", "at least 1", ServerReason("SEQUENCE_OUT_OF_RANGE"));
@@ -99,13 +98,13 @@ bool IsLabelText(std::string_view text) {
 
 absl::Status ValidateLabels(const std::map<std::string, std::string>& labels) {
   if (labels.size() > kMaxLabels) {
-    return OutOfRangeError("labels", absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels),
-                           ServerReason("TOO_MANY_LABELS"));
+    return AmountError("labels", absl::StrCat(labels.size(), " labels"), absl::StrCat("at most ", kMaxLabels),
+                       ServerReason("TOO_MANY_LABELS"));
   }
   constexpr std::string_view kForm = "1 to 63 (value: 0 to 63) characters of A-Z a-z 0-9 . _ - /";
   for (const auto& [key, value] : labels) {
-    if (key.empty() || !IsLabelText(key)) return OutOfRangeError("labels", key, kForm, ServerReason("LABEL_FORM"));
-    if (!IsLabelText(value)) return OutOfRangeError("labels." + key, value, kForm, ServerReason("LABEL_FORM"));
+    if (key.empty() || !IsLabelText(key)) return FormError("labels", key, kForm, ServerReason("LABEL_FORM"));
+    if (!IsLabelText(value)) return FormError("labels." + key, value, kForm, ServerReason("LABEL_FORM"));
   }
   return absl::OkStatus();
 }
@@ -115,10 +114,13 @@ absl::Status CheckSessionSize(const OwnedParameters& parameters, int64_t channel
   for (const std::optional<OwnedTensor>* tensor : {&parameters.weight, &parameters.bias}) {
     if (tensor->has_value()) bytes += static_cast<int64_t>((*tensor)->bytes.size());
   }
-  if (bytes > limits.max_parameter_bytes) return LimitExceededError("parameters", bytes, limits.max_parameter_bytes);
+  if (bytes > limits.max_parameter_bytes)
+    return LimitExceededError("parameters", bytes, limits.max_parameter_bytes,
+                              {.unit = "bytes", .option = "--max_parameter_bytes"});
   // Two f64 vectors with one value per channel count as parameters do, so that a huge C cannot allocate.
   const int64_t max_channels = limits.max_parameter_bytes / (2 * SizeOf(DType::kF64));
-  if (channels > max_channels) return LimitExceededError("num_channels", channels, max_channels);
+  if (channels > max_channels)
+    return LimitExceededError("num_channels", channels, max_channels, {.option = "--max_parameter_bytes"});
   return absl::OkStatus();
 }
 

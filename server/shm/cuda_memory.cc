@@ -40,8 +40,8 @@ std::shared_ptr<CudaHandles> CudaHandles::Create(CudaOpener opener) {
 absl::Status CudaHandles::Check(const CudaRange& range) const {
   if (opener_.devices.empty()) return CudaNotAvailableError("cuda");
   if (range.handle.size() != kCudaHandleBytes) {
-    return OutOfRangeError("cuda.ipc_handle", absl::StrCat(range.handle.size(), " bytes"),
-                           absl::StrCat(kCudaHandleBytes, " bytes"), KernelReason("BAD_CUDA_HANDLE"));
+    return AmountError("cuda.ipc_handle", absl::StrCat(range.handle.size(), " bytes"),
+                       absl::StrCat(kCudaHandleBytes, " bytes"), KernelReason("BAD_CUDA_HANDLE"));
   }
   if (std::find(opener_.devices.begin(), opener_.devices.end(), range.device) == opener_.devices.end()) {
     return OutOfRangeError(kDeviceField, absl::StrCat(range.device),

@@ -27,12 +27,9 @@ namespace {
 constexpr size_t kMaxPosixNameBytes = 251;  // with the slash; glibc refuses longer ones
 
 absl::Status DescriptorError(std::string_view value) {
-  return MakeError(
-      ServerReason("BAD_DESCRIPTOR"),
-      {.field = "descriptor",
-       .value = std::string(value),
-       .limit = "a memory object open for reading and writing: memfd_create without huge pages, or shm_open"},
-      "not memory to share");
+  return OutOfRangeError("descriptor", value,
+                         "a memory object open for reading and writing: memfd_create without huge pages, or shm_open",
+                         ServerReason("BAD_DESCRIPTOR"));
 }
 
 absl::Status PosixNameError(std::string_view value) {
@@ -69,9 +66,9 @@ absl::StatusOr<ObjectSize> FindObjectSize(int descriptor) {
 
 absl::Status MapError(int error) {
   if (error == ENOMEM || error == EAGAIN) {
-    return absl::ResourceExhaustedError("region: cannot be mapped: no address space left");
+    return absl::ResourceExhaustedError("region cannot be mapped: the server has no address space left");
   }
-  return DescriptorError(absl::StrCat("cannot be mapped (", std::generic_category().message(error), ")"));
+  return DescriptorError(absl::StrCat("a file that cannot be mapped (", std::generic_category().message(error), ")"));
 }
 
 }  // namespace
@@ -117,11 +114,12 @@ absl::StatusOr<std::unique_ptr<MappedRegion>> MappedRegion::FromPosixName(
   // itself).
   UniqueFd descriptor(shm_open(std::string(name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0));
   if (!descriptor.valid()) {
-    return MakeError(ServerReason("OBJECT_NOT_FOUND"),
-                     {.field = "posix_name",
-                      .value = std::generic_category().message(errno),
-                      .limit = "a shared-memory object that this server may read and write"},
-                     "cannot be opened");
+    const std::string why = std::generic_category().message(errno);
+    return MakeError(
+        ServerReason("OBJECT_NOT_FOUND"),
+        {.field = "posix_name", .value = why, .limit = "a shared-memory object that this server may read and write"},
+        absl::StrCat("cannot be opened (", why,
+                     "); it must be a shared-memory object that this server may read and write"));
   }
   return FromDescriptor(std::move(descriptor), size_bytes, max_size_bytes);
 }

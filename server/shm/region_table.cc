@@ -61,10 +61,12 @@ class RegionTable::Budget {
     MutexLock lock(mu_);
     const auto found = owners_.find(owner);
     const Stats own = found == owners_.end() ? Stats() : found->second;
-    NORMD_RETURN_IF_ERROR(Check("regions", all_.regions, 1, limits.max_regions));
-    NORMD_RETURN_IF_ERROR(Check("regions of one owner", own.regions, 1, limits.max_owner_regions));
-    NORMD_RETURN_IF_ERROR(Check("bytes of all regions", all_.bytes, size_bytes, limits.max_total_bytes));
-    NORMD_RETURN_IF_ERROR(Check("bytes of one owner's regions", own.bytes, size_bytes, limits.max_owner_bytes));
+    NORMD_RETURN_IF_ERROR(Check("regions", "--max_regions", all_.regions, 1, limits.max_regions));
+    NORMD_RETURN_IF_ERROR(Check("regions of one owner", "--max_regions", own.regions, 1, limits.max_owner_regions));
+    NORMD_RETURN_IF_ERROR(
+        Check("bytes of all regions", "--max_region_bytes", all_.bytes, size_bytes, limits.max_total_bytes));
+    NORMD_RETURN_IF_ERROR(
+        Check("bytes of one owner's regions", "--max_region_bytes", own.bytes, size_bytes, limits.max_owner_bytes));
     Change(owner, 1, size_bytes);
     return absl::OkStatus();
   }
@@ -80,8 +82,9 @@ class RegionTable::Budget {
   }
 
  private:
-  static absl::Status Check(std::string_view field, int64_t used, int64_t more, int64_t limit) {
-    return more <= limit - used ? absl::OkStatus() : LimitExceededError(field, used + more, limit);
+  static absl::Status Check(std::string_view field, std::string_view option, int64_t used, int64_t more,
+                            int64_t limit) {
+    return more <= limit - used ? absl::OkStatus() : LimitExceededError(field, used + more, limit, {.option = option});
   }
 
   void Change(const std::string& owner, int64_t regions, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

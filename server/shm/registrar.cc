@@ -68,12 +68,14 @@ Packet Receive(int socket) {
 // Why the packet is no request. After such a packet nothing on the connection can be trusted.
 absl::Status CheckForm(const Packet& packet) {
   if (packet.size != sizeof(ShmRequest) || packet.too_long) {
-    return OutOfRangeError("packet", absl::StrCat(packet.size, packet.too_long ? " bytes and more" : " bytes"),
-                           absl::StrCat(sizeof(ShmRequest), " bytes"), ServerReason("BAD_PACKET"));
+    return AmountError("packet", absl::StrCat(packet.size, packet.too_long ? " bytes and more" : " bytes"),
+                       absl::StrCat(sizeof(ShmRequest), " bytes"), ServerReason("BAD_PACKET"));
   }
   if (packet.descriptors_cut) {
-    return OutOfRangeError("descriptors", "not all could be taken", "1, while this server has room for it",
-                           ServerReason("BAD_DESCRIPTOR"));
+    return MakeError(
+        ServerReason("BAD_DESCRIPTOR"),
+        {.field = "descriptors", .value = "not all could be taken", .limit = "1, while this server has room for it"},
+        "could not all be taken; send one, while this server has room for it");
   }
   if (packet.request.magic != wire::kShmMagic) {
     return OutOfRangeError("magic", absl::StrCat(packet.request.magic), absl::StrCat(wire::kShmMagic),
@@ -116,8 +118,8 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return OutOfRangeError("socket_path", absl::StrCat(path.size(), " bytes"), "1 to 107 bytes",
-                           ServerReason("PATH_TOO_LONG"));
+    return AmountError("socket_path", absl::StrCat(path.size(), " bytes"), "1 to 107 bytes",
+                       ServerReason("PATH_TOO_LONG"));
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -180,12 +182,12 @@ class Registrar::Loop {
       return;
     }
     if (!IsAllowed(socket.get(), options_.allowed_uids)) {
-      Send(socket.get(), MakeReply(0, absl::PermissionDeniedError("user: may not share memory with this server")));
+      Send(socket.get(), MakeReply(0, absl::PermissionDeniedError("user may not share memory with this server")));
       return;
     }
     if (connections_.size() >= static_cast<size_t>(options_.max_connections) && !CloseUseless()) {
       Send(socket.get(), MakeReply(0, absl::ResourceExhaustedError(absl::StrCat(
-                                          "connections: over the limit; must be at most ", options_.max_connections))));
+                                          "connections would be over the limit of ", options_.max_connections))));
       return;
     }
     connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_)});

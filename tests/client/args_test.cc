@@ -39,6 +39,7 @@ TEST(Args, ValuesMayStartWithADash) {
   const auto args = ParseArgs(Spec(), {"in", "--axes", "-1,-2", "--eps", "-3"});
   ASSERT_TRUE(args.ok()) << args.status();
   EXPECT_EQ(*args->Ints("axes"), (std::vector<int64_t>{-1, -2}));
+  EXPECT_EQ(*ParseArgs(Spec(), {"in", "--axes", "4x8"})->Ints("axes"), (std::vector<int64_t>{4, 8}));
   EXPECT_EQ(**args->Double("eps"), -3);
   const auto ended = ParseArgs(Spec(), {"--", "--eps"});
   ASSERT_TRUE(ended.ok());
@@ -116,9 +117,9 @@ TEST(Args, RefusesWhatItDoesNotKnow) {
 TEST(Args, NamesTheFlagWhoseValueIsWrong) {
   const auto args = ParseArgs(Spec(), {"in", "--eps", "small", "--axes", "1,,2", "--ttl", "-5s"});
   ASSERT_TRUE(args.ok());
-  ExpectUsage(args->Double("eps").status(), "--eps small: must be a number");
-  ExpectUsage(args->Ints("axes").status(), "--axes 1,,2");
-  ExpectUsage(args->Duration("ttl").status(), "--ttl -5s");
+  ExpectUsage(args->Double("eps").status(), "--eps is small; it must be a number");
+  ExpectUsage(args->Ints("axes").status(), "--axes is 1,,2; it must be integers joined by ','");
+  ExpectUsage(args->Duration("ttl").status(), "--ttl is -5s; it must be a duration");
   ExpectUsage(args->Int("eps").status(), "an integer");
 }
 

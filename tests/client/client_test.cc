@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/tensor_file.h"
 #include "client/cpp/chunks.h"
 #include "client/normctl/commands.h"
 #include "client/normctl/split.h"
@@ -383,13 +385,56 @@ TEST_F(ClientTest, WhatMayNotBeCutTravelsInChunks) {
   request.mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
   request.set_mode(v1::MODE_TRAINING);
   const v1::NormalizeRequest wide = Request(2, 50000);  // even one row is larger
+  std::atomic<int> chunks{0};
+  normalizer_.on_chunk = [&](auto&) { ++chunks; };
+  ASSERT_TRUE(client_->Describe().ok());  // the limits are known from here on
   for (const v1::NormalizeRequest& whole : {request, wide}) {
     normalizer_.calls = 0;
+    chunks = 0;
     const auto response = client::NormalizeInPieces(*client_, whole, whole.spec(), 100 << 10, [](int64_t, int64_t) {});
     ASSERT_TRUE(response.ok()) << response.status();
     EXPECT_EQ(normalizer_.calls, 1);
+    EXPECT_GT(chunks, 0);
     EXPECT_TRUE(response->outputs(0).tensor().data() == whole.x().data());
   }
+}
+
+TEST_F(ClientTest, NormctlWritesTheFileToStandardOutputAndProgressAndSummaryElsewhere) {
+  normalizer_.max_message_bytes = 1 << 20;
+  const Tensor x = *Tensor::FromProto(Request(1000, 500).x());
+  const std::string path = testing::TempDir() + "/normctl_writes.npy";
+  ASSERT_TRUE(client::SaveTensor(path, x, {}).ok());
+  std::ostringstream out, err;
+  const int code =
+      client::RunNormctl({"layer-norm", path, "-o", "-", "--progress", "--server", target()}, {out, err, 100, false});
+  EXPECT_EQ(code, 0) << err.str();
+  EXPECT_TRUE(out.str() == *client::ReadFile(path)) << "the server echoes";
+  for (const char* part : {"MiB/s  ETA ", "100%  1.9 MiB of 1.9 MiB", "y        -  f32 [1000, 500]", "tensors sent"}) {
+    EXPECT_NE(err.str().find(part), std::string::npos) << part << "\n" << err.str();
+  }
+  EXPECT_GT(normalizer_.calls, 1) << "sent in pieces";
+  std::remove(path.c_str());
+}
+
+TEST_F(ClientTest, ATensorThatIsTooLargeIsRefusedWithWhatCanBeDone) {
+  normalizer_.on_normalize = [](int, const auto&, auto*) {
+    google::rpc::Status details;
+    google::rpc::ErrorInfo info;
+    info.set_reason("TENSOR_TOO_LARGE");
+    details.add_details()->PackFrom(info);
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "over the limit", details.SerializeAsString());
+  };
+  v1::NormalizeRequest request = Request(1000, 100);
+  request.mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  const v1::NormSpec spec = request.spec();
+  request.set_mode(v1::MODE_TRAINING);
+  const auto refused = [&] {
+    return client::NormalizeInPieces(*client_, request, spec, 100 << 10, [](int64_t, int64_t) {}).status();
+  };
+  EXPECT_NE(refused().message().find("--max_in_flight_bytes=2MiB or more"), absl::string_view::npos) << refused();
+  EXPECT_EQ(client::GetErrorInfo(refused())->reason, "TENSOR_TOO_LARGE");
+  request.set_session("sessions/a");  // instead of the spec
+  EXPECT_NE(refused().message().find("normctl moments"), absl::string_view::npos) << refused();
 }
 
 TEST_F(ClientTest, ARequestOverTheServersLimitGoesInChunks) {
@@ -540,6 +585,7 @@ TEST(ClientConnect, RefusesBadOptions) {
   ClientOptions options;
   options.deadline = absl::ZeroDuration();
   EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());
+  EXPECT_FALSE(Client::Connect("127.0.0.1:1", {.shared_region_bytes = 4095}).ok());
   options = {};
   options.retry.max_attempts = 0;
   EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());

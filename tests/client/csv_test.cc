@@ -1,5 +1,6 @@
 #include "client/cli/csv.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,6 +20,57 @@ TEST(Csv, ReadsNumbersWithAndWithoutAHeader) {
   ASSERT_TRUE(headed.ok()) << headed.status();
   EXPECT_EQ(headed->header, (std::vector<std::string>{"a", "b, c"}));
   EXPECT_EQ(headed->values, (std::vector<double>{1, 2}));
+}
+
+// The message of the error for `text`.
+std::string ErrorOf(absl::string_view text, CsvHeader header = CsvHeader::kDetect) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(text, header);
+  EXPECT_FALSE(table.ok()) << text;
+  return std::string(table.status().message());
+}
+
+TEST(Csv, AFirstLineOfNumbersAndOtherFieldsIsNeverDropped) {
+  EXPECT_THAT(ErrorOf("1,,3\n4,5,6\n"), testing::HasSubstr("line 1: column 2 is empty"));
+  EXPECT_THAT(ErrorOf("1,2,x3\n4,5,6\n"), testing::HasSubstr("line 1: column 3: 'x3' is no number"));
+  EXPECT_THAT(ErrorOf("1,2,x3\n4,5,6\n"), testing::HasSubstr("--header"));
+  EXPECT_THAT(ErrorOf("1,2,x3\n4,5,6\n"), testing::HasSubstr("--no-header"));
+  EXPECT_THAT(ErrorOf("\n\n,a,b\n0,1,2\n"), testing::HasSubstr("line 3: column 1 is empty"));  // an index of pandas
+  EXPECT_THAT(ErrorOf("a,nan\n1,2\n"), testing::HasSubstr("line 1: column 1: 'a'"));
+  EXPECT_THAT(ErrorOf("NA,null\n1,2\n"), testing::HasSubstr("line 1: column 1: 'NA'"));
+}
+
+TEST(Csv, AHeaderMayBeForcedOrExcluded) {
+  const absl::StatusOr<CsvTable> years = ParseCsv("2019,2020\n1,2\n", CsvHeader::kYes);
+  ASSERT_TRUE(years.ok()) << years.status();
+  EXPECT_EQ(years->header, (std::vector<std::string>{"2019", "2020"}));
+  EXPECT_EQ(years->rows, 1);
+  EXPECT_EQ(ParseCsv(",a\n1,2\n", CsvHeader::kYes)->header, (std::vector<std::string>{"", "a"}));
+  EXPECT_THAT(ErrorOf("a,b\n1,2\n", CsvHeader::kNo), testing::StartsWith("line 1: column 1: 'a' is no number"));
+}
+
+TEST(Csv, SkipsAByteOrderMark) {
+  const absl::StatusOr<CsvTable> table = ParseCsv(
+      "\xEF\xBB\xBF"
+      "1,2\r\n3,4\r\n");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_TRUE(table->header.empty());
+  EXPECT_EQ(table->values, (std::vector<double>{1, 2, 3, 4}));
+  EXPECT_EQ(ParseCsv("\xEF\xBB\xBF"
+                     "a\n1\n")
+                ->header,
+            (std::vector<std::string>{"a"}));
+}
+
+TEST(Csv, SaysThatCommasSeparate) {
+  EXPECT_THAT(ErrorOf("1;2;3\n4;5;6\n"), testing::HasSubstr("'4;5;6' is no number (fields are separated by commas)"));
+}
+
+TEST(Csv, KeepsWhatItsHeaderSays) {
+  const absl::StatusOr<CsvTable> table = ParseCsv("a,\"b, \"\"c\"\"\"\n1,2\n");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ(table->header, (std::vector<std::string>{"a", "b, \"c\""}));
+  EXPECT_EQ(WriteCsv(Tensor::F32({1, 2}, {1, 2}), table->header), "a,\"b, \"\"c\"\"\"\n1,2\n");
+  EXPECT_THAT(ErrorOf("a,\"b\nc\"\n1,2\n"), testing::HasSubstr("line 1: a quote is not closed"));
 }
 
 TEST(Csv, ReadsNanAndInfinity) {

@@ -8,6 +8,7 @@
 
 #include "client/cpp/tensor.h"
 #include "normd/v1/normalizer.pb.h"
+#include "normd/v1/sessions.pb.h"
 
 namespace normd::client {
 namespace {
@@ -28,6 +29,39 @@ TEST(JsonMessage, TensorsComeBackBitForBit) {
   const auto nan = TensorFromJson("a", {{"dtype", "f64"}, {"shape", {1}}, {"values", {"NaN"}}});
   ASSERT_TRUE(nan.ok()) << nan.status();
   EXPECT_TRUE(std::isnan(Tensor::FromProto(*nan)->ToDoubles()[0]));
+}
+
+TEST(JsonMessage, EnumsAreLowerCaseWordsAndNumbersAreNumbers) {
+  v1::DescribeResponse describe;
+  describe.set_durability(v1::DURABILITY_PROCESS);
+  describe.mutable_limits()->set_max_tensor_bytes(int64_t{1} << 62);
+  describe.add_dtypes(v1::DTYPE_BF16);
+  describe.add_methods()->set_default_eps_mode(v1::EPS_MODE_ADD_TO_ROOT);
+  const Json json = MessageJson(describe);
+  EXPECT_EQ(json["durability"], "process");
+  EXPECT_EQ(json["limits"]["max_tensor_bytes"], int64_t{1} << 62);
+  EXPECT_EQ(json["limits"]["max_rank"], 0);
+  EXPECT_EQ(json["dtypes"], (std::vector<std::string>{"bf16"}));
+  EXPECT_EQ(json["methods"][0]["default_eps_mode"], "add_to_root");
+  EXPECT_EQ(json["devices"], Json::array());
+}
+
+TEST(JsonMessage, FieldsThatAreNotSetAndDefaultEnumsAreLeftOut) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_lp_norm()->set_p(std::numeric_limits<double>::infinity());
+  request.mutable_max_staleness()->set_nanos(500000000);
+  const Json json = MessageJson(request);
+  EXPECT_EQ(json["spec"], (Json{{"lp_norm", {{"p", "Infinity"}, {"order", 0}, {"axes", Json::array()}}}}));
+  EXPECT_EQ(json["max_staleness"], "0.500s");
+  EXPECT_FALSE(json.contains("x"));
+  EXPECT_FALSE(json.contains("mode"));
+  EXPECT_FALSE(json.contains("expected_version"));
+}
+
+TEST(JsonMessage, MapsAreObjects) {
+  v1::Session session;
+  (*session.mutable_labels())["team"] = "vision";
+  EXPECT_EQ(MessageJson(session)["labels"], (Json{{"team", "vision"}}));
 }
 
 TEST(JsonMessage, WhatIsNoTensorIsNamed) {

@@ -28,6 +28,9 @@ TEST(Mix, ACommaInAValueBelongsToIt) {
   const auto entry = ParseMixEntry("method=layer-norm,axes=1,2,shape=2x3x4");
   ASSERT_TRUE(entry.ok()) << entry.status();
   EXPECT_THAT(entry->spec.layer_norm().axes(), testing::ElementsAre(1, 2));
+  const auto shape = ParseMixEntry("shape=2,3,4,training");
+  ASSERT_TRUE(shape.ok()) << shape.status();
+  EXPECT_THAT(shape->shape, testing::ElementsAre(2, 3, 4));
 }
 
 TEST(Mix, ASessionTrainsWithSteps) {
@@ -69,24 +72,24 @@ TEST(Mix, JsonSaysTheSame) {
 
 TEST(Mix, BadEntriesAreNamed) {
   for (const auto& [text, named] : std::vector<std::pair<std::string, std::string>>{
-           {"", "unknown key"},
-           {"wait=3", "unknown key wait: must be one of weight, method"},
-           {"weight=0", "--weight 0: must be above 0 and at most"},
-           {"weight=nan", "--weight nan: must be above 0"},
+           {"", "an empty key is no key of a call"},
+           {"wait=3", "wait is no key of a call; the keys are weight, method"},
+           {"weight=0", "--weight is 0; it must be above 0 and at most"},
+           {"weight=nan", "--weight is nan; it must be above 0"},
            {"weight=1e9", "at most 1e+06"},
            {"method=no-norm", "unknown method no-norm"},
-           {"shape=4x-1", "--shape 4x-1: extents must not be negative"},
-           {"shape=4xq", "--shape 4xq"},
-           {"shape=1000000x1000000x1000000x1000000", "must be at most 2130706432 bytes"},
-           {"transport=batch,batch-items=60000", "must be at most 2130706432 bytes"},
-           {"batch-items=0", "--batch-items 0: must be 1 to 65536"},
-           {"transport=pigeon", "--transport pigeon: must be unary, batch, stream or shared"},
+           {"shape=4x-1", "--shape is 4x-1; it must be made of extents of at least 0"},
+           {"shape=4xq", "--shape is 4xq; it must be integers joined by 'x'"},
+           {"shape=1000000x1000000x1000000x1000000", "must have at most 2130706432 bytes"},
+           {"transport=batch,batch-items=60000", "must have at most 2130706432 bytes"},
+           {"batch-items=0", "--batch-items is 0; it must be 1 to 65536"},
+           {"transport=pigeon", "--transport is pigeon; it must be unary, batch, stream or shared"},
            {"dtype=i8", "i8"},
-           {"steps", "--steps: only training on a session has steps"},
+           {"steps", "--steps needs --session and --training, because only training on a session has steps"},
            {"session=a,steps", "--steps"},
-           {"session=a,method=rms-norm", "--method: not with --session a"},
-           {"session=a,eps=1", "--eps: not with --session a"},
-           {"session=", "--session: must be the name"},
+           {"session=a,method=rms-norm", "--method does not go with --session a"},
+           {"session=a,eps=1", "--eps does not go with --session a"},
+           {"session=", "--session is empty; it must be the name"},
            {"method=rms-norm,groups=2", "--groups does not apply"},
            {"training=1", "--training takes no value"},
            {"weight", "--weight needs W"}}) {
@@ -97,17 +100,17 @@ TEST(Mix, BadEntriesAreNamed) {
 }
 
 TEST(Mix, BadJsonIsNamed) {
-  for (const auto& [text, named] :
-       std::vector<std::pair<std::string, std::string>>{{"", "not valid JSON"},
-                                                        {"{", "not valid JSON"},
-                                                        {"[]", "must be a list of entries"},
-                                                        {"{\"weight\": 1}", "must be a list of entries"},
-                                                        {"[1]", "entry 1: 1: must be an object"},
-                                                        {"[{}, {\"wait\": 1}]", "entry 2: unknown key wait"},
-                                                        {"[{\"weight\": true}]", "weight true: must be"},
-                                                        {"[{\"shape\": [1.5]}]", "shape [1.5]: must be"},
-                                                        {"[{\"training\": 1}]", "training 1: must be true or false"},
-                                                        {"[{\"weight\": \"many\"}]", "--weight many"}}) {
+  for (const auto& [text, named] : std::vector<std::pair<std::string, std::string>>{
+           {"", "not valid JSON"},
+           {"{", "not valid JSON"},
+           {"[]", "holds no list of entries"},
+           {"{\"weight\": 1}", "holds no list of entries"},
+           {"[1]", "entry 1: 1 is no object"},
+           {"[{}, {\"wait\": 1}]", "entry 2: wait is no key of a call"},
+           {"[{\"weight\": true}]", "weight is true; it must be"},
+           {"[{\"shape\": [1.5]}]", "shape is [1.5]; it must be"},
+           {"[{\"training\": 1}]", "training is 1; it must be true or false"},
+           {"[{\"weight\": \"many\"}]", "--weight is many; it must be a number"}}) {
     const absl::Status status = ParseMixJson(text).status();
     EXPECT_TRUE(IsUsageError(status)) << text << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(named)) << text;
@@ -119,7 +122,7 @@ TEST(Mix, ErrorsSayWhichValue) {
   EXPECT_THAT(std::string(ParseMix({"/nonexistent/mix.json"}).status().message()),
               HasSubstr("--mix /nonexistent/mix.json: "));
   EXPECT_THAT(std::string(ParseMix(std::vector<std::string>(65, "shape=1x1")).status().message()),
-              HasSubstr("must be at most 64"));
+              HasSubstr("--mix has 65 entries; it must have at most 64"));
 }
 
 TEST(Mix, MemoryIsLimitedBeforeItIsTaken) {

@@ -16,23 +16,84 @@ class NormalizeRequest : public testing::Test {
               (std::string("normalize_request_test.") + testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
     x_ = folder_ / "x.npy";
-    EXPECT_TRUE(SaveTensor(x_, Tensor::F32({1, 2}, {3, 4}), false).ok());
+    EXPECT_TRUE(SaveTensor(x_, Tensor::F32({1, 2}, {3, 4}), {}).ok());
   }
   ~NormalizeRequest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<NormalizeInput> Build(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {x_, "-o", "y.npy"});
+    return BuildAll(arguments);
+  }
+
+  static absl::StatusOr<NormalizeInput> BuildAll(const std::vector<std::string>& arguments) {
     CommandSpec spec;
     spec.max_operands = 1;
-    spec.flags = NormalizeFlags("");
+    spec.flags = Join(NormalizeFlags(""), ServerFlags());
     const absl::StatusOr<ParsedArgs> args = ParseArgs(spec, arguments);
     return args.ok() ? BuildNormalizeInput(*args) : args.status();
   }
 
+  std::string Path(const char* name) const { return folder_ / name; }
+
+  std::string x_;
+
  private:
   std::filesystem::path folder_;
-  std::string x_;
 };
+
+TEST_F(NormalizeRequest, ShowsYWhereNoFileIsNamed) {
+  const auto input = BuildAll({x_});
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_TRUE(input->places.empty());
+  EXPECT_TRUE(input->request.outputs().empty());  // y is the default
+}
+
+TEST_F(NormalizeRequest, NamesThePlaceAndTheFormatOfEachResult) {
+  const auto input = BuildAll({x_, "-o", "-", "--mean", "m.csv"});
+  ASSERT_TRUE(input.ok()) << input.status();
+  ASSERT_EQ(input->places.size(), 2u);
+  EXPECT_EQ(input->places[0].kind, v1::OUTPUT_KIND_Y);
+  EXPECT_EQ(input->places[0].format, FileFormat::kNpy);  // as x
+  EXPECT_EQ(input->places[1].format, FileFormat::kCsv);
+  EXPECT_EQ(BuildAll({x_, "-o", "-", "--format", "csv"})->places[0].format, FileFormat::kCsv);
+}
+
+TEST_F(NormalizeRequest, KeepsTheHeaderOfATable) {
+  ASSERT_TRUE(WriteFile(Path("x.csv"), "a,b\n1,2\n").ok());
+  EXPECT_EQ(BuildAll({Path("x.csv")})->format.header, (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(BuildAll({Path("x.csv"), "--no-header"}).ok());
+  ASSERT_TRUE(WriteFile(Path("years.csv"), "2019,2020\n1,2\n").ok());
+  EXPECT_EQ(BuildAll({Path("years.csv"), "--header"})->request.x().shape(0), 1);
+  EXPECT_EQ(BuildAll({Path("years.csv")})->request.x().shape(0), 2);
+  EXPECT_TRUE(IsUsageError(BuildAll({Path("years.csv"), "--header", "--no-header"}).status()));
+}
+
+TEST_F(NormalizeRequest, RefusesATableOfATensorThatIsNone) {
+  ASSERT_TRUE(SaveTensor(Path("cube.npy"), Tensor::F32({1, 1, 2}, {3, 4}), {}).ok());
+  const absl::Status status = BuildAll({Path("cube.npy"), "-o", "y.csv"}).status();
+  EXPECT_EQ(status.message(), "y.csv: x has shape [1, 1, 2], and a .csv is a table of rows and columns: write .npy");
+  EXPECT_FALSE(BuildAll({Path("cube.npy"), "-o", "-", "--format", "csv"}).ok());
+  EXPECT_TRUE(BuildAll({Path("cube.npy"), "-o", "y.npy", "--mean", "m.csv"}).ok());
+}
+
+TEST_F(NormalizeRequest, RefusesWhatStandardStreamsCannotDo) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{{"-o", "-", "--mean", "-"},
+                                                                     {"-o", "-", "--json"},
+                                                                     {"--json"},
+                                                                     {"-o", "y.npy", "--format", "csv"},
+                                                                     {"-o", "-", "--format", "xml"},
+                                                                     {"-o", "y.txt"}}) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.begin(), x_);
+    EXPECT_TRUE(IsUsageError(BuildAll(all).status())) << testing::PrintToString(arguments);
+  }
+  EXPECT_TRUE(IsUsageError(BuildAll({"-", "-o", "y.npy", "--mask", "-"}).status()));
+}
+
+TEST_F(NormalizeRequest, RefusesANumberWithoutAxes) {
+  ASSERT_TRUE(SaveTensor(Path("one.npy"), Tensor::F32({}, {3}), {}).ok());
+  EXPECT_EQ(BuildAll({Path("one.npy")}).status().message(), "x has rank 0 (one number); 1 to 8 are possible");
+}
 
 TEST_F(NormalizeRequest, CarriesWhatIsSaidOfTheSession) {
   const auto input = Build({"--session", "bn", "--max-staleness", "1.5s", "--expected-version", "7", "--step-client",

@@ -121,9 +121,11 @@ TEST(Npy, RefusesHugeShapesWithoutAllocating) {
 
 TEST(Npy, RefusesForeignElements) {
   ExpectRefused(FileOf(">f4", "False", "(1,)", 4), "big-endian");
-  ExpectRefused(FileOf("<c8", "False", "(1,)", 8), "not supported");
-  ExpectRefused(FileOf("<f16", "False", "(1,)", 16), "not supported");
-  ExpectRefused(FileOf("|O", "False", "(1,)", 8), "not understood");
+  ExpectRefused(FileOf("<c8", "False", "(1,)", 8), "holds complex numbers");
+  ExpectRefused(FileOf("<f16", "False", "(1,)", 16), "astype('float64')");
+  ExpectRefused(FileOf("|O", "False", "(1,)", 8), "holds Python objects, not numbers: save a.astype('float32')");
+  ExpectRefused(FileOf("<U3", "False", "(1,)", 12), "holds text");
+  ExpectRefused(FileOf("<M8[ns]", "False", "(1,)", 8), "holds dates");
   ExpectRefused(Header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }") + "abcd", "structured");
   ExpectRefused(Header("{'fortran_order': False, 'shape': (1,), }") + "abcd", "'descr'");
   ExpectRefused(Header("{'descr': '<f4', 'fortran_order': False}") + "abcd", "'shape'");

@@ -136,5 +136,34 @@ TEST(SpecFlags, EveryFieldOfEveryMethodHasAFlag) {
     EXPECT_TRUE(has_flag(running.field(j)->name())) << running.field(j)->name();
 }
 
+TEST(SpecFlags, KnowsLayoutsByTheirUsualNames) {
+  for (const auto& [name, layout] :
+       std::vector<std::pair<std::string, v1::Layout>>{{"NCHW", v1::LAYOUT_CHANNELS_FIRST},
+                                                       {"nchw", v1::LAYOUT_CHANNELS_FIRST},
+                                                       {"NHWC", v1::LAYOUT_CHANNELS_LAST},
+                                                       {"NCL", v1::LAYOUT_CHANNELS_FIRST},
+                                                       {"Nlc", v1::LAYOUT_CHANNELS_LAST},
+                                                       {"NCDHW", v1::LAYOUT_CHANNELS_FIRST},
+                                                       {"NDHWC", v1::LAYOUT_CHANNELS_LAST}}) {
+    const auto spec = Build("batch_norm", {"--layout", name});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->batch_norm().layout(), layout) << name;
+  }
+  EXPECT_TRUE(Build("batch_norm", {"--layout", "NCHW"}, {{2, 3, 4, 4}}).ok());
+  EXPECT_EQ(Build("batch_norm", {"--layout", "NCHW"}, {{2, 3, 4}}).status().message(),
+            "--layout NCHW is of 4 axes, and x has 3 (shape [2, 3, 4])");
+  EXPECT_EQ(Build("batch_norm", {"--layout", "CHWN"}).status().message(),
+            "--layout CHWN: must be channels-first or channels-last, or a name such as NCHW and NHWC");
+}
+
+TEST(SpecFlags, ShapesAreJoinedByCommaOrX) {
+  for (const char* shape : {"4,8", "4x8"}) {
+    const auto spec = Build("layer_norm", {"--normalized-shape", shape});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->layer_norm().normalized_shape_size(), 2) << shape;
+    EXPECT_EQ(spec->layer_norm().normalized_shape(1), 8) << shape;
+  }
+}
+
 }  // namespace
 }  // namespace normd::client

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "tests/client/every_field.h"
@@ -10,41 +12,77 @@
 namespace normd::client {
 namespace {
 
-TEST(Split, KnowsWhichMethodsLookAcrossRows) {
+using Axes = std::vector<int>;
+
+TEST(Split, KnowsTheAxesThatMethodsNeverLookAcross) {
   v1::NormSpec spec;
-  const auto independent = [&](v1::Mode mode, int rank) { return RowsAreIndependent(spec, mode, rank); };
+  const auto axes = [&](v1::Mode mode, int rank) { return IndependentAxes(spec, mode, rank); };
   spec.mutable_layer_norm()->add_normalized_shape(4);
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), (Axes{0, 1}));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 1), Axes{});
   spec.mutable_layer_norm()->add_normalized_shape(4);
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 2), Axes{});
   spec.mutable_layer_norm()->Clear();
   spec.mutable_layer_norm()->add_axes(-3);
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 3));
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 4));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), (Axes{1, 2}));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 4), (Axes{0, 2, 3}));
+  spec.mutable_rms_norm();
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), (Axes{0, 1}));
   spec.mutable_rms_norm()->add_normalized_shape(4);
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 2), Axes{0});
+  spec.mutable_scale_norm();
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), (Axes{0, 1}));
   spec.mutable_lp_norm()->set_axis(0);
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
-  spec.mutable_lp_norm()->set_axis(1);
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 2), Axes{1});
   spec.mutable_lp_norm()->clear_axis();
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2)) << "the last axis";
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 1));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 2), Axes{0}) << "the last axis is normalised";
   spec.mutable_lp_norm()->add_axes(-2);
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 2));
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 3));
-  spec.mutable_lp_norm()->add_axes(0);
-  EXPECT_FALSE(independent(v1::MODE_INFERENCE, 3));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), (Axes{0, 2}));
   spec.mutable_batch_norm();
-  EXPECT_TRUE(independent(v1::MODE_INFERENCE, 2));
-  EXPECT_FALSE(independent(v1::MODE_TRAINING, 2));
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 4), (Axes{0, 2, 3}));
+  EXPECT_EQ(axes(v1::MODE_TRAINING, 4), Axes{});
+  spec.mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 4), (Axes{0, 1, 2}));
   spec.mutable_instance_norm();
-  EXPECT_TRUE(independent(v1::MODE_TRAINING, 3));
+  EXPECT_EQ(axes(v1::MODE_TRAINING, 3), Axes{0});
   spec.mutable_instance_norm()->set_track_running_statistics(true);
-  EXPECT_FALSE(independent(v1::MODE_TRAINING, 3));
-  EXPECT_FALSE(RowsAreIndependent(v1::NormSpec(), v1::MODE_INFERENCE, 2));
+  EXPECT_EQ(axes(v1::MODE_TRAINING, 3), Axes{});
+  spec.mutable_group_norm();
+  EXPECT_EQ(axes(v1::MODE_INFERENCE, 3), Axes{0});
+  EXPECT_EQ(IndependentAxes(v1::NormSpec(), v1::MODE_INFERENCE, 2), Axes{});
+}
+
+TEST(Split, CutsAlongALaterAxisWhereTheFirstHasTooLargeIndices) {
+  v1::NormalizeRequest request;
+  request.mutable_spec()->mutable_layer_norm()->add_normalized_shape(1024);
+  *request.mutable_x() = Tensor::F32({1, 1000, 1024}, std::vector<float>(1000 * 1024)).ToProto();
+  const std::optional<Cut> cut = ChooseCut(request, request.spec(), 1 << 20);
+  ASSERT_TRUE(cut.has_value());
+  EXPECT_EQ(cut->axis, 1);
+  EXPECT_LT(cut->indices, 256);
+  EXPECT_GT(cut->indices, 200);
+  EXPECT_EQ(ChooseCut(request, request.spec(), 8 << 20)->axis, 0);
+  // The axes of statistics and masks are not those of x.
+  request.add_outputs()->set_kind(v1::OUTPUT_KIND_MEAN);
+  EXPECT_FALSE(ChooseCut(request, request.spec(), 1 << 20).has_value());
+  EXPECT_FALSE(ChooseCut(request, request.spec(), 1 << 10).has_value());
+}
+
+TEST(Split, APieceOfALaterAxisIsGatheredAndJoined) {
+  v1::NormalizeRequest request;
+  std::vector<float> values(2 * 5 * 3);
+  std::iota(values.begin(), values.end(), 0.0f);
+  *request.mutable_x() = Tensor::F32({2, 5, 3}, values).ToProto();
+  EXPECT_EQ(Tensor::FromProto(CutAxis(request, 1, 2, 1).x())->ToFloats(), (std::vector<float>{6, 7, 8, 21, 22, 23}));
+  PieceJoiner joiner(1, 5, true);
+  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {2, 2}, {4, 1}}) {
+    v1::NormalizeResponse reply;
+    reply.add_outputs()->set_kind(v1::OUTPUT_KIND_Y);
+    *reply.mutable_outputs(0)->mutable_tensor() = CutAxis(request, 1, first, count).x();
+    ASSERT_TRUE(joiner.Add(reply, first).ok());
+  }
+  const v1::NormalizeResponse whole = joiner.Take();
+  EXPECT_EQ(whole.outputs(0).tensor().SerializeAsString(), request.x().SerializeAsString());
 }
 
 TEST(Split, CutsEveryTensorThatHasRows) {
@@ -58,7 +96,7 @@ TEST(Split, CutsEveryTensorThatHasRows) {
   *request.mutable_parameters()->mutable_weight() = Tensor::F32({2}, {7, 8}).ToProto();
   request.add_outputs()->set_kind(v1::OUTPUT_KIND_H);
   request.set_precision(v1::PRECISION_FAST);
-  const v1::NormalizeRequest cut = CutRows(request, 1, 2);
+  const v1::NormalizeRequest cut = CutAxis(request, 0, 1, 2);
   EXPECT_EQ(Tensor::FromProto(cut.x())->ToFloats(), (std::vector<float>{3, 4, 5, 6}));
   EXPECT_EQ(Tensor::FromProto(cut.residual().tensor())->ToDoubles(), (std::vector<double>{30, 40, 50, 60}));
   EXPECT_TRUE(cut.residual().has_scale());
@@ -92,7 +130,7 @@ TEST(Split, EveryPieceIsAsTheWholeInAllElse) {
         tensor->set_shape(0, 2);
         if (tensor->has_data()) tensor->set_data("1122");
       }
-      EXPECT_EQ(CutRows(request, 1, 2).DebugString(), want.DebugString());
+      EXPECT_EQ(CutAxis(request, 0, 1, 2).DebugString(), want.DebugString());
     }
   }
 }
@@ -109,21 +147,24 @@ TEST(Split, AnXWithoutRowsGoesAsAWhole) {
 }
 
 TEST(Split, JoinsOutputsAndAddsTimings) {
-  v1::NormalizeResponse whole, piece;
-  *whole.add_outputs()->mutable_tensor() = Tensor::F32({1, 2}, {1, 2}).ToProto();
-  whole.mutable_outputs(0)->set_kind(v1::OUTPUT_KIND_Y);
-  *whole.add_outputs()->mutable_tensor() = Tensor::F32({2}, {9, 9}).ToProto();
-  whole.mutable_outputs(1)->set_kind(v1::OUTPUT_KIND_MEAN);
-  whole.mutable_timings()->set_compute_ns(5);
-  piece = whole;
-  *piece.mutable_outputs(0)->mutable_tensor() = Tensor::F32({2, 2}, {3, 4, 5, 6}).ToProto();
-  ASSERT_TRUE(AppendRows(piece, false, whole).ok());
-  EXPECT_EQ(whole.outputs(0).tensor().shape(0), 3);
-  EXPECT_EQ(Tensor::FromProto(whole.outputs(0).tensor())->ToFloats(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(whole.outputs(1).tensor().shape(0), 2);  // the same statistics in every piece
-  EXPECT_EQ(whole.timings().compute_ns(), 10);
-  piece.clear_outputs();
-  EXPECT_TRUE(absl::IsInternal(AppendRows(piece, false, whole)));
+  v1::NormalizeResponse first, second;
+  *first.add_outputs()->mutable_tensor() = Tensor::F32({1, 2}, {1, 2}).ToProto();
+  first.mutable_outputs(0)->set_kind(v1::OUTPUT_KIND_Y);
+  *first.add_outputs()->mutable_tensor() = Tensor::F32({2}, {9, 9}).ToProto();
+  first.mutable_outputs(1)->set_kind(v1::OUTPUT_KIND_MEAN);
+  first.mutable_timings()->set_compute_ns(5);
+  second = first;
+  *second.mutable_outputs(0)->mutable_tensor() = Tensor::F32({2, 2}, {3, 4, 5, 6}).ToProto();
+  PieceJoiner joiner(0, 3, false);
+  ASSERT_TRUE(joiner.Add(first, 0).ok());
+  ASSERT_TRUE(joiner.Add(second, 1).ok());
+  EXPECT_EQ(joiner.whole().outputs(0).tensor().shape(0), 3);
+  EXPECT_EQ(Tensor::FromProto(joiner.whole().outputs(0).tensor())->ToFloats(), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(joiner.whole().outputs(1).tensor().shape(0), 2);  // the same statistics in every piece
+  EXPECT_EQ(joiner.whole().timings().compute_ns(), 10);
+  EXPECT_TRUE(absl::IsInternal(joiner.Add(second, 2))) << "two rows where one is left";
+  second.clear_outputs();
+  EXPECT_TRUE(absl::IsInternal(joiner.Add(second, 1)));
 }
 
 }  // namespace

@@ -67,5 +67,12 @@ TEST(Text, NamesUnits) {
   EXPECT_EQ(ValuesText({1, 2.5, 3}, 2), "1 2.5 ...");
 }
 
+TEST(ReflowText, WrapsParagraphsAndKeepsIndentedLines) {
+  EXPECT_EQ(ReflowText("one two\nthree\n\n  kept   as it is, however long\nnext one", 9),
+            "one two\nthree\n\n  kept   as it is, however long\nnext one");
+  EXPECT_EQ(ReflowText("one two three", 7), "one two\nthree");
+  EXPECT_EQ(ReflowText("", 7), "");
+}
+
 }  // namespace
 }  // namespace normd::client

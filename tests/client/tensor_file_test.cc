@@ -1,5 +1,6 @@
 #include "client/cli/tensor_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +31,7 @@ TEST_F(TensorFile, KeepsEveryFloatTypeBitForBit) {
   const std::vector<double> values = {1, -0.5, 3.25, 0, 1e-3, 700};
   for (DType dtype : {v1::DTYPE_F16, v1::DTYPE_F32, v1::DTYPE_F64}) {
     const Tensor tensor = Tensor::Rounded(dtype, {2, 3}, values);
-    ASSERT_TRUE(SaveTensor(Path("x.npy"), tensor, false).ok());
+    ASSERT_TRUE(SaveTensor(Path("x.npy"), tensor, {}).ok());
     const absl::StatusOr<LoadedTensor> back = LoadTensor(Path("x.npy"), std::nullopt);
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->tensor.dtype, dtype);
@@ -41,15 +42,15 @@ TEST_F(TensorFile, KeepsEveryFloatTypeBitForBit) {
 
 TEST_F(TensorFile, WidensBf16UnlessItCameAsBits) {
   const Tensor tensor = Tensor::Rounded(v1::DTYPE_BF16, {2}, {1.5, -3.140625});
-  ASSERT_TRUE(SaveTensor(Path("wide.npy"), tensor, false).ok());
+  ASSERT_TRUE(SaveTensor(Path("wide.npy"), tensor, {}).ok());
   const absl::StatusOr<LoadedTensor> wide = LoadTensor(Path("wide.npy"), std::nullopt);
   ASSERT_TRUE(wide.ok()) << wide.status();
   EXPECT_EQ(wide->tensor.dtype, v1::DTYPE_F32);
   EXPECT_EQ(wide->tensor.ToFloats(), (std::vector<float>{1.5f, -3.140625f}));
-  ASSERT_TRUE(SaveTensor(Path("raw.npy"), tensor, true).ok());
+  ASSERT_TRUE(SaveTensor(Path("raw.npy"), tensor, {.raw_bf16 = true}).ok());
   const absl::StatusOr<LoadedTensor> raw = LoadTensor(Path("raw.npy"), v1::DTYPE_BF16);
   ASSERT_TRUE(raw.ok()) << raw.status();
-  EXPECT_TRUE(raw->raw_bf16);
+  EXPECT_TRUE(raw->format.raw_bf16);
   EXPECT_EQ(raw->tensor.data, tensor.data);
 }
 
@@ -62,7 +63,9 @@ TEST_F(TensorFile, ConvertsOnlyWhenTold) {
   integers.data.assign(reinterpret_cast<const char*>(values), sizeof(values));
   const absl::StatusOr<LoadedTensor> refused = ToTensor(integers, std::nullopt);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find("--dtype"), absl::string_view::npos);
+  EXPECT_EQ(refused.status().message(),
+            "holds int32, and only floats are normalised: --dtype f32 converts x, a.astype('float32') an array a in "
+            "Python");
   const absl::StatusOr<LoadedTensor> converted = ToTensor(integers, v1::DTYPE_F64);
   ASSERT_TRUE(converted.ok());
   EXPECT_EQ(converted->tensor.ToDoubles(), (std::vector<double>{-7, 0, 2000000001}));
@@ -94,8 +97,55 @@ TEST_F(TensorFile, NamesThePathOfWhatFails) {
   const absl::StatusOr<LoadedTensor> missing = LoadTensor(Path("none.npy"), std::nullopt);
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.status().message().find("none.npy: cannot open"), absl::string_view::npos) << missing.status();
-  EXPECT_FALSE(LoadTensor(Path("x.txt"), std::nullopt).ok());
-  EXPECT_FALSE(SaveTensor(Path("no/such/folder.npy"), Tensor::F32({1}, {1.0f}), false).ok());
+  EXPECT_FALSE(SaveTensor(Path("no/such/folder.npy"), Tensor::F32({1}, {1.0f}), {}).ok());
+}
+
+TEST_F(TensorFile, RecognisesFilesByTheirContent) {
+  const Tensor tensor = Tensor::F32({2, 2}, {1, 2, 3, 4});
+  const FileBytes npy = EncodeTensor(tensor, {});
+  for (const char* name : {"x.csv", "x.txt", "x"}) {
+    ASSERT_TRUE(WriteFile(Path(name), npy.head, npy.body).ok());
+    const absl::StatusOr<LoadedTensor> loaded = LoadTensor(Path(name), std::nullopt);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->format.format, FileFormat::kNpy);
+    EXPECT_EQ(loaded->tensor.data, tensor.data);
+  }
+  ASSERT_TRUE(WriteFile(Path("x.txt"), "a,b\n1,2\n3,4\n").ok());
+  const absl::StatusOr<LoadedTensor> text = LoadTensor(Path("x.txt"), std::nullopt);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->format.format, FileFormat::kCsv);
+  EXPECT_EQ(text->format.header, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(text->tensor.data, tensor.data);
+}
+
+TEST_F(TensorFile, SaysWhatAFileIsNot) {
+  const auto error = [&](const char* name, absl::string_view content) {
+    EXPECT_TRUE(WriteFile(Path(name), content).ok());
+    return std::string(LoadTensor(Path(name), std::nullopt).status().message());
+  };
+  EXPECT_THAT(error("empty.csv", ""), testing::EndsWith("empty.csv: is empty"));
+  EXPECT_THAT(error("x.npy", "1,2\n"), testing::HasSubstr("x.npy: the magic bytes are missing"));
+  EXPECT_THAT(error("x.csv", "\x89PNG\r\n\x1a\n"), testing::HasSubstr("is neither .npy nor .npz nor .csv"));
+  EXPECT_THAT(error("x.csv", absl::string_view("1\0,\0", 4)), testing::HasSubstr("is neither"));  // UTF-16
+}
+
+TEST(TensorFormat, IsTheOneOfTheNameOrTheChosenOneOrTheInputs) {
+  EXPECT_EQ(*OutputFormat("y.npy", FileFormat::kCsv, FileFormat::kCsv), FileFormat::kNpy);
+  EXPECT_EQ(*OutputFormat("y.CSV", std::nullopt, FileFormat::kNpy), FileFormat::kCsv);
+  EXPECT_EQ(*OutputFormat("-", std::nullopt, FileFormat::kCsv), FileFormat::kCsv);
+  EXPECT_EQ(*OutputFormat("-", FileFormat::kNpy, FileFormat::kCsv), FileFormat::kNpy);
+  EXPECT_EQ(*OutputFormat("/dev/null", std::nullopt, FileFormat::kNpy), FileFormat::kNpy);
+  EXPECT_EQ(*OutputFormat("y.dat", FileFormat::kNpy, FileFormat::kCsv), FileFormat::kNpy);
+  const absl::Status status = OutputFormat("y.dat", std::nullopt, FileFormat::kCsv).status();
+  EXPECT_TRUE(IsUsageError(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--format npy"));
+}
+
+TEST(Rank, IsCheckedInASentence) {
+  EXPECT_TRUE(CheckRank("x", 1).ok());
+  EXPECT_TRUE(CheckRank("x", 8).ok());
+  EXPECT_EQ(CheckRank("x", 0).message(), "x has rank 0 (one number); 1 to 8 are possible");
+  EXPECT_EQ(CheckRank("x", 9).message(), "x has rank 9; 1 to 8 are possible");
 }
 
 // The narrow formats against what the hardware and the definition give.

@@ -186,7 +186,7 @@ TEST_F(CudaMemoryEndToEnd, WhatTheHostReadsCannotLieThere) {
     if (field == "mask") request.mutable_mask()->set_shape(0, 16);
     const absl::Status status = StatusOf(request);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(field + ".shared: cannot lie in CUDA memory"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field + ".shared lies in CUDA memory, where only"));
     EXPECT_EQ(client::GetErrorInfo(status)->reason, "IN_CUDA_MEMORY");
   }
   EXPECT_THAT(server_.backend().TakeJobs(), IsEmpty());
@@ -240,12 +240,12 @@ struct Refused {
 TEST_F(CudaMemoryEndToEnd, BadRegistrationsAreRefusedByField) {
   const int opened = server_.cuda().opened();
   const std::vector<Refused> all = {
-      {"cuda.ipc_handle", "63 bytes; must be 64 bytes", [](auto& m) { m.ipc_handle.resize(63); }},
-      {"cuda.ipc_handle", "0 bytes; must be 64 bytes", [](auto& m) { m.ipc_handle.clear(); }},
-      {"cuda.device", "must be a device that this server uses: 1", [](auto& m) { m.device = 0; }},
+      {"cuda.ipc_handle", "has 63 bytes; it must have 64 bytes", [](auto& m) { m.ipc_handle.resize(63); }},
+      {"cuda.ipc_handle", "has 0 bytes; it must have 64 bytes", [](auto& m) { m.ipc_handle.clear(); }},
+      {"cuda.device", "it must be a device that this server uses: 1", [](auto& m) { m.device = 0; }},
       {"cuda.offset", "the size of the allocation", [](auto& m) { m.offset = ~uint64_t{0}; }},
       {"size_bytes", "the rest of the allocation", [](auto& m) { m.offset = 513; }},
-      {"size_bytes", "must be 1 to", [](auto& m) { m.size_bytes = 0; }}};
+      {"size_bytes", "it must be 1 to", [](auto& m) { m.size_bytes = 0; }}};
   for (const Refused& refused : all) {
     client::CudaMemory memory = Memory();
     refused.change(memory);

@@ -144,6 +144,32 @@ struct Refusal {
   std::function<void(v1::NormalizeRequest&)> spoil;
 };
 
+TEST(NormalizeTest, SaysAMistakeInOneSentence) {
+  const std::pair<std::string, std::function<void(v1::NormalizeRequest&)>> mistakes[] = {
+      {"spec.layer_norm.eps is -1; it must be finite and at least 0",
+       [](auto& r) { r.mutable_spec()->mutable_layer_norm()->set_eps(-1); }},
+      {"spec.layer_norm.normalized_shape is missing; give normalized_shape or axes",
+       [](auto& r) { r.mutable_spec()->mutable_layer_norm()->clear_normalized_shape(); }},
+      {"spec.layer_norm.axes and normalized_shape are both given; give one of them",
+       [](auto& r) { r.mutable_spec()->mutable_layer_norm()->add_axes(-1); }},
+      {"session is \"bn\"; write sessions/{id}", [](auto& r) { r.set_session("bn"); }},
+      {"x has rank 0; the rank must be between 1 and 8", [](auto& r) { r.mutable_x()->clear_shape(); }},
+      {"x is missing; give a tensor", [](auto& r) { r.clear_x(); }},
+      {"mask is given, but layer_norm takes no mask; leave it out",
+       [](auto& r) {
+         r.mutable_mask()->add_shape(1);
+         r.mutable_mask()->set_data("1");
+       }},
+  };
+  TestServer server;
+  for (const auto& [sentence, make] : mistakes) {
+    v1::NormalizeRequest request = LayerNormRequest();
+    make(request);
+    v1::NormalizeResponse response;
+    EXPECT_EQ(server.Normalize(request, &response).error_message(), sentence);
+  }
+}
+
 TEST(NormalizeTest, NamesTheFieldOfEveryMistake) {
   const std::vector<Refusal> refusals = {
       {"spec", "", [](auto& r) { r.clear_target(); }},
@@ -152,6 +178,11 @@ TEST(NormalizeTest, NamesTheFieldOfEveryMistake) {
       {"x.dtype", "", [](auto& r) { r.mutable_x()->set_dtype(v1::DTYPE_UNSPECIFIED); }},
       {"x.dtype", "", [](auto& r) { r.mutable_x()->set_dtype(static_cast<v1::DType>(99)); }},
       {"x.shape", "", [](auto& r) { r.mutable_x()->clear_shape(); }},
+      {"x.shape", "RANK_OUT_OF_RANGE",
+       [](auto& r) {
+         r.mutable_x()->clear_shape();
+         r.mutable_spec()->mutable_layer_norm()->clear_normalized_shape();  // as clients derive it from the shape
+       }},
       {"x.shape", "", [](auto& r) { r.mutable_x()->mutable_shape()->Resize(9, 1); }},
       {"x.shape[0]", "", [](auto& r) { r.mutable_x()->set_shape(0, -1); }},
       {"x.shape", "", [](auto& r) { r.mutable_x()->set_shape(0, int64_t{1} << 62); }},

@@ -31,6 +31,7 @@ TEST_F(SharedNormdTest, ServesAClientThatSharesAndLeavesNothingBehind) {
   EXPECT_EQ(limits.limits().max_region_bytes(), int64_t{1} << 30);
   v1::NormalizeRequest request = LargeRequest(64);
   const v1::NormalizeResponse want = client->Normalize(request).value();
+  EXPECT_EQ(client->shared_calls(), 1);
   const client::SharedBlock x = MoveToBlock(*client, request.mutable_x());
   const client::SharedBlock y = AddSharedOutput(*client, v1::OUTPUT_KIND_Y, 64 << 12, &request);
   ASSERT_TRUE(client->Normalize(request).ok());
@@ -47,6 +48,7 @@ TEST_F(SharedNormdTest, IsOffWhenToldAndSaysSo) {
   EXPECT_FALSE(RegistrarIsThere());
   const auto client = Client::Connect(target(), {.shared_memory = true}).value();
   EXPECT_TRUE(client->Normalize(LargeRequest(64)).ok());
+  EXPECT_EQ(client->shared_calls(), 0);
   EXPECT_EQ(client->Describe()->limits().max_regions(), 0);
   v1::NormalizeRequest request = LargeRequest(1);
   request.mutable_x()->mutable_shared()->set_region("r");

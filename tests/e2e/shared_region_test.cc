@@ -75,7 +75,7 @@ TEST_F(SharedRegionEndToEnd, UnregistersWhenTheRegionGoes) {
 TEST_F(SharedRegionEndToEnd, TellsTheClientWhichLimitItMet) {
   const absl::Status size = client::SharedRegion::Create(Target(), 65 * kPage).status();
   EXPECT_EQ(size.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(size.message()), HasSubstr("size_bytes: out of range: 266240; must be 1 to 262144"));
+  EXPECT_THAT(std::string(size.message()), HasSubstr("size_bytes is 266240; it must be 1 to 262144"));
   std::vector<std::unique_ptr<client::SharedRegion>> regions;
   for (int i = 0; i < 4; ++i) regions.push_back(client::SharedRegion::Create(Target(), kPage).value());
   // Refused as soon as it connects, at whatever moment its request is on the way.

@@ -96,8 +96,8 @@ TEST(CheckParameters, RefusesBadShapesBeforeMultiplyingThem) {
 TEST(CheckParameters, RefusesAnyForAMethodWithoutParameters) {
   const NormPlan plan = PlanOf({.attributes = LpNormSpec()}, {2, 4});
   EXPECT_EQ(Answer(CheckParameters(plan, {})), "");
-  EXPECT_EQ(WeightAnswer(plan, {4}), "parameters.weight given absent");
-  EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({0})})), "parameters.bias given absent");
+  EXPECT_EQ(WeightAnswer(plan, {4}), "parameters.weight  absent");
+  EXPECT_EQ(Answer(CheckParameters(plan, {.bias = View({0})})), "parameters.bias  absent");
 }
 
 TEST(WidenToF64, ReadsEveryDTypeAtAnyAddress) {

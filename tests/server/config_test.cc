@@ -125,6 +125,17 @@ TEST(Config, NamesOptionValueAndLimitOfAMistake) {
   EXPECT_THAT(ErrorOf({}, {{"NORMD_QUEUES", "x"}}), HasSubstr("--queues"));
 }
 
+TEST(Config, SaysAMistakeInOneSentence) {
+  EXPECT_EQ(ErrorOf({"--queues=65"}), "--queues is \"65\"; it must be 0 to 64");
+  EXPECT_EQ(ErrorOf({"--queues=two"}), "--queues is \"two\", which is not a whole number; it must be 0 to 64");
+  EXPECT_EQ(ErrorOf({"--plaintext=perhaps"}), "--plaintext is \"perhaps\"; it must be true or false");
+  EXPECT_EQ(ErrorOf({"--queues"}), "--queues needs a value");
+  EXPECT_EQ(ErrorOf({"--listen="}), "--listen is missing; give at least one address");
+  EXPECT_EQ(ErrorOf({"--bogus"}), "command line has \"--bogus\", which is no option; --help lists the options");
+  EXPECT_EQ(ErrorOf({"--max_session=5"}),
+            "command line has \"--max_session=5\", which is no option; did you mean --max_sessions?");
+}
+
 TEST(Config, RefusesWhatIsNoOption) {
   EXPECT_THAT(ErrorOf({"--bogus=1"}), HasSubstr("--bogus"));
   EXPECT_THAT(ErrorOf({"--noqueues"}), HasSubstr("--noqueues"));

@@ -131,8 +131,8 @@ absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteConte
 }
 
 absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
-  return OutOfRangeError("items", absl::StrCat(items, " items"), absl::StrCat("at most ", max_items, " items"),
-                         ServerReason("TOO_MANY_ITEMS"));
+  return AmountError("items", absl::StrCat(items, " items"), absl::StrCat("at most ", max_items, " items"),
+                     ServerReason("TOO_MANY_ITEMS"));
 }
 
 // Whether the call ran on the planned device and kernel, so that its reply begins like that of every such call. With

@@ -43,8 +43,12 @@ void FlushSmall(std::string* small, std::vector<ReceivedBytes>* pieces) {
 
 absl::Status CheckSize(const v1::Chunked& chunked, std::string_view field, int64_t max_bytes) {
   if (chunked.size_bytes() <= static_cast<uint64_t>(max_bytes)) return absl::OkStatus();
-  return OutOfRangeError(Concat(field, ".chunked.size_bytes"), Concat(chunked.size_bytes()),
-                         Concat("at most ", max_bytes), ServerReason("TENSOR_TOO_LARGE"));
+  const std::string limit = Concat("at most ", max_bytes);
+  return MakeError(
+      ServerReason("TENSOR_TOO_LARGE"),
+      {.field = Concat(field, ".chunked.size_bytes"), .value = Concat(chunked.size_bytes()), .limit = limit},
+      Concat("is ", chunked.size_bytes(), "; it must be ", limit,
+             " (set by --max_tensor_bytes and --max_in_flight_bytes of the server)"));
 }
 
 }  // namespace
@@ -102,13 +106,13 @@ absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::v
                            ServerReason("CHUNK_OFFSET"));
   }
   if (size_bytes > kMaxChunkBytes) {
-    return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"), Concat("at most ", kMaxChunkBytes),
-                           ServerReason("CHUNK_TOO_LARGE"));
+    return AmountError("chunk.data", Concat(size_bytes, " bytes"), Concat("at most ", kMaxChunkBytes),
+                       ServerReason("CHUNK_TOO_LARGE"));
   }
   if (size_bytes > missing_bytes) {
-    return OutOfRangeError("chunk.data", Concat(size_bytes, " bytes"),
-                           Concat("at most ", missing_bytes, ", what is missing of ", incoming.tensor.field),
-                           ServerReason("CHUNK_PAST_END"));
+    return AmountError("chunk.data", Concat(size_bytes, " bytes"),
+                       Concat("at most ", missing_bytes, ", what is missing of ", incoming.tensor.field),
+                       ServerReason("CHUNK_PAST_END"));
   }
   if (size_bytes == 0 && missing_bytes > 0) return MissingError("chunk.data", "data in every chunk");
   if (chunk.last() != (size_bytes == missing_bytes)) {

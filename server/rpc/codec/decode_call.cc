@@ -96,7 +96,9 @@ absl::Status DecodeOutputs(const Request& from, Call& call) {
     const std::string field = absl::StrCat("outputs[", i, "].kind");
     if (kind <= 0 || kind > static_cast<int>(OutputKind::kMoments)) return UnknownEnumError(field, kind);
     if (seen[static_cast<size_t>(kind)]) {
-      return OutOfRangeError(field, v1::OutputKind_Name(kind), "each output once", ServerReason("DUPLICATE_OUTPUT"));
+      const std::string& name = v1::OutputKind_Name(kind);
+      return MakeError(ServerReason("DUPLICATE_OUTPUT"), {.field = field, .value = name, .limit = "each output once"},
+                       absl::StrCat("is ", name, " again; ask for each output once"));
     }
     seen.set(static_cast<size_t>(kind));
     WantedOutput& output = call.outputs.emplace_back(static_cast<OutputKind>(kind));
@@ -127,6 +129,14 @@ absl::Status DecodeMaxStaleness(const v1::NormalizeRequest& request, Call& call)
   return absl::OkStatus();
 }
 
+// Refuses an x of rank 0 before the spec is read: clients derive defaults of the spec from the shape of x, so the spec
+// of a scalar is wrong only because x is.
+template <typename Message>
+absl::Status CheckNoScalar(const Message& request) {
+  const bool scalar = request.has_x() && request.x().dtype() != v1::DTYPE_UNSPECIFIED && request.x().shape().empty();
+  return scalar ? RankError("x.shape", 0, 1, kMaxRank) : absl::OkStatus();
+}
+
 // Decodes everything except x.
 absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
   const v1::NormalizeRequest& own = request.own();
@@ -155,6 +165,7 @@ absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
 }  // namespace
 
 absl::StatusOr<Call> DecodeCall(Request request, Request defaults) {
+  NORMD_RETURN_IF_ERROR(CheckNoScalar(*request.message));
   NORMD_ASSIGN_OR_RETURN(Call call, DecodeAttributes(Layered(request, defaults)));
   if (!request.message->has_x()) return MissingError("x", "a tensor");
   NORMD_ASSIGN_OR_RETURN(call.x, DecodeScatteredTensor(request.message->x(), "x", request.tensors));
@@ -173,7 +184,7 @@ absl::Status TakeChunkedTensors(Request request, Call* call) {
 }
 
 absl::Status CheckDefaults(Request request) {
-  if (request.message->has_x()) return NotAllowedError("x", "x comes with each call");
+  if (request.message->has_x()) return NotAllowedError("x", "it comes with each call");
   if (request.message->has_step()) return NotAllowedError("step", "a step id belongs to one call");
   if (request.message->target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
     return DecodeAttributes(Layered(request, {})).status();
@@ -187,6 +198,7 @@ absl::Status CheckDefaults(Request request) {
 absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> from) {
   const v1::ComputeMomentsRequest& request = *from.message;
   Call call;
+  NORMD_RETURN_IF_ERROR(CheckNoScalar(request));
   NORMD_RETURN_IF_ERROR(DecodeTarget(request, call));
   if (request.has_mask()) {
     NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(request.mask(), "mask", TensorKind::kMask, from.tensors));
@@ -203,7 +215,7 @@ absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::stri
   if (name.size() > kSessionPrefix.size() && name.compare(0, kSessionPrefix.size(), kSessionPrefix) == 0) {
     return name.substr(kSessionPrefix.size());
   }
-  return OutOfRangeError(field, name, "of the form sessions/{id}", ServerReason("SESSION_NAME_FORM"));
+  return FormError(field, name, "sessions/{id}", ServerReason("SESSION_NAME_FORM"));
 }
 
 std::string_view MethodName(const v1::NormSpec& spec) {

@@ -59,7 +59,8 @@ absl::StatusOr<TensorView> Decode(const v1::Tensor& tensor, std::string_view fie
   NORMD_ASSIGN_OR_RETURN(const TensorSource::Bytes bytes,
                          (source == nullptr ? message : *source).Find(tensor, field, allows.pieces));
   if (bytes.size_bytes != view.size_bytes) {
-    return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes);
+    const std::string_view dtype = kind == TensorKind::kMask ? "" : Name(view.dtype);
+    return ByteCountError(Path(field, PayloadLeaf(tensor)), bytes.size_bytes, view.size_bytes, dtype, ShapeText(shape));
   }
   if (!bytes.space.is_host() && !allows.any_space) return InCudaMemoryError(Path(field, ".shared"));
   view.data = bytes.data;
@@ -92,7 +93,9 @@ absl::StatusOr<TensorView> DecodeScatteredTensor(const v1::Tensor& tensor, std::
 
 absl::StatusOr<std::vector<double>> DecodeF64(const v1::Tensor& tensor, std::string_view field) {
   NORMD_ASSIGN_OR_RETURN(const TensorView view, DecodeTensor(tensor, field));
-  if (view.dtype != DType::kF64) return DTypeError(Path(field, ".dtype"), std::string(Name(view.dtype)) + ", not f64");
+  if (view.dtype != DType::kF64) {
+    return OutOfRangeError(Path(field, ".dtype"), Name(view.dtype), "f64", KernelReason("UNSUPPORTED_DTYPE"));
+  }
   std::vector<double> values(static_cast<size_t>(view.size_bytes) / sizeof(double));
   if (!values.empty()) std::memcpy(values.data(), view.data, values.size() * sizeof(double));
   return values;
@@ -110,11 +113,11 @@ absl::StatusOr<Moments> DecodeMoments(const v1::Moments& moments, std::string_vi
   Moments values(count.size());
   for (size_t i = 0; i < count.size(); ++i) {
     if (!(count[i] >= 0 && count[i] <= kMaxCount && count[i] == std::floor(count[i]))) {
-      return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "an integer >= 0",
+      return OutOfRangeError(Path(field, ".count"), absl::StrCat(count[i]), "a whole number, at least 0",
                              ServerReason("COUNT_OUT_OF_RANGE"));
     }
     if (m2[i] < 0)
-      return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), ">= 0", ServerReason("M2_OUT_OF_RANGE"));
+      return OutOfRangeError(Path(field, ".m2"), absl::StrCat(m2[i]), "at least 0", ServerReason("M2_OUT_OF_RANGE"));
     values[i] = {.count = count[i], .mean = mean[i], .m2 = m2[i]};
   }
   return values;

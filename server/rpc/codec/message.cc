@@ -28,8 +28,10 @@ void FreeBlock(void* block) {
 }
 
 absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
-  return OutOfRangeError("message", Concat(bytes.Length(), " bytes"), Concat("a valid ", into.GetTypeName()),
-                         ServerReason("MALFORMED_MESSAGE"));
+  const std::string size = Concat(bytes.Length(), " bytes");
+  return MakeError(ServerReason("MALFORMED_MESSAGE"),
+                   {.field = "message", .value = size, .limit = Concat("a valid ", into.GetTypeName())},
+                   Concat("of ", size, " is no valid ", into.GetTypeName()));
 }
 
 // Joins the slices of a message that came in very many tiny ones, because a hostile peer can send a message in a
@@ -48,8 +50,8 @@ absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf
   const std::optional<int64_t> elements = CountElements(bytes, *into.GetDescriptor());
   if (!elements.has_value()) return MalformedError(bytes, into);
   if (*elements <= kMaxElements) return absl::OkStatus();
-  return OutOfRangeError("message", Concat("more than ", kMaxElements, " fields"), Concat("at most ", kMaxElements),
-                         ServerReason("TOO_MANY_ELEMENTS"));
+  return AmountError("message", Concat("more than ", kMaxElements, " fields"), Concat("at most ", kMaxElements),
+                     ServerReason("TOO_MANY_ELEMENTS"));
 }
 
 }  // namespace

@@ -113,14 +113,17 @@ absl::Status AddToPatch(const std::string& path, const v1::Session& message, Ses
     NORMD_ASSIGN_OR_RETURN(patch.ttl, DecodeTtl(message));
     return absl::OkStatus();
   }
-  return NotAllowedError("update_mask", Concat("\"", path, "\" cannot be updated; parameters, labels and ttl can"));
+  constexpr std::string_view kUpdatable = "parameters, labels and ttl";
+  return MakeError(KernelReason("NOT_ALLOWED"),
+                   {.field = "update_mask", .value = std::string(path), .limit = std::string(kUpdatable)},
+                   Concat("names \"", path, "\", which cannot be updated; ", kUpdatable, " can"));
 }
 
 }  // namespace
 
 absl::StatusOr<Session> SessionFromMessage(const v1::Session& message) {
   Session session;
-  if (!message.has_spec()) return MissingError("spec", "the method");
+  if (!message.has_spec()) return MissingError("spec", "a method");
   NORMD_ASSIGN_OR_RETURN(session.spec, SpecFromMessage(message.spec(), "spec"));
   session.num_channels = message.num_channels();
   if (message.default_dtype() != v1::DTYPE_UNSPECIFIED) {
@@ -160,7 +163,7 @@ absl::StatusOr<v1::SessionView> DecodeView(int view) {
 }
 
 absl::StatusOr<SessionPatch> PatchFromMessage(const v1::UpdateSessionRequest& request) {
-  if (request.update_mask().paths().empty()) return MissingError("update_mask", "what to update");
+  if (request.update_mask().paths().empty()) return MissingError("update_mask", "the fields to update");
   SessionPatch patch;
   for (const std::string& path : request.update_mask().paths()) {
     NORMD_RETURN_IF_ERROR(AddToPatch(path, request.session(), patch));
@@ -174,18 +177,18 @@ absl::StatusOr<Labels> DecodeFilter(const std::string& filter) {
   if (filter.empty()) return labels;
   const std::vector<std::string> terms = absl::StrSplit(filter, " AND ");
   if (terms.size() > kMaxFilterTerms) {
-    return OutOfRangeError("filter", Concat(terms.size(), " terms"), Concat("at most ", kMaxFilterTerms, " terms"),
-                           ServerReason("FILTER_FORM"));
+    return AmountError("filter", Concat(terms.size(), " terms"), Concat("at most ", kMaxFilterTerms, " terms"),
+                       ServerReason("FILTER_FORM"));
   }
   for (const std::string& term : terms) {
     const size_t equals = term.find('=');
     const std::string key = term.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : term.substr(equals + 1);
     if (equals == std::string::npos || key.empty() || !IsLabelText(key) || !IsLabelText(value)) {
-      return OutOfRangeError("filter", term, "key=value terms joined by \" AND \"", ServerReason("FILTER_FORM"));
+      return FormError("filter", term, "key=value terms joined by \" AND \"", ServerReason("FILTER_FORM"));
     }
     if (!labels.emplace(key, value).second) {
-      return OutOfRangeError("filter", term, "each key once", ServerReason("FILTER_FORM"));
+      return FormError("filter", term, "each key once", ServerReason("FILTER_FORM"));
     }
   }
   return labels;
@@ -200,14 +203,14 @@ absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std
   std::string plain;
   const std::string prefix = filter + "\n";
   if (!absl::WebSafeBase64Unescape(token, &plain) || plain.compare(0, prefix.size(), prefix) != 0) {
-    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",
-                           ServerReason("PAGE_TOKEN"));
+    return FormError("page_token", token, "a next_page_token of a list with the same filter",
+                     ServerReason("PAGE_TOKEN"));
   }
   // The rest must have the form of an id, because it is compared with ids in a database that takes no other bytes.
   std::string after_id = plain.substr(prefix.size());
   if (const absl::Status valid = ValidateSessionId(after_id); !valid.ok()) {
-    return OutOfRangeError("page_token", token, "a next_page_token of a list with the same filter",
-                           ServerReason("PAGE_TOKEN"));
+    return FormError("page_token", token, "a next_page_token of a list with the same filter",
+                     ServerReason("PAGE_TOKEN"));
   }
   return after_id;
 }

@@ -93,7 +93,8 @@ absl::StatusOr<TensorSource::Bytes> TensorSource::Find(const v1::Tensor& tensor,
         if (chunked->awaited.empty()) return FindPieces(chunked->pieces, may_be_scattered);
         return Bytes{nullptr, SizeOf(chunked->awaited), chunked->awaited};
       }
-      return NotAllowedError(Concat(field, ".chunked"), "x and residual.tensor of a stream's calls travel in chunks");
+      return NotAllowedError(Concat(field, ".chunked"),
+                             "only x and residual.tensor of a stream's calls travel in chunks");
     default:
       break;
   }

@@ -12,6 +12,7 @@ namespace {
 void DescribeMethod(const MethodInfo& info, v1::MethodDescription* message) {
   message->set_name(std::string(info.name));
   message->set_title(std::string(info.title));
+  message->set_formula(std::string(info.formula));
   message->set_subtracts_mean(info.subtracts_mean);
   message->set_divides_by(std::string(info.divides_by));
   message->set_axes_bchw(std::string(info.axes_bchw));

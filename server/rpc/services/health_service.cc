@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
@@ -42,7 +43,7 @@ void HealthService::Check(const std::string& service, Reply reply) {
   if (!IsKnown(service)) {
     return reply(MakeError(ServerReason("SERVICE_UNKNOWN"),
                            {.field = "service", .value = service, .limit = "a service of this server"},
-                           "unknown service"));
+                           absl::StrCat("is \"", service, "\", which this server does not have")));
   }
   bool serving = false;
   {

@@ -39,7 +39,7 @@ constexpr int64_t kMaxRequestBytes = 1 << 10;
 absl::Status UnknownError(std::string_view field, std::string_view value) {
   return MakeError(ServerReason("DESCRIPTOR_NOT_FOUND"),
                    {.field = std::string(field), .value = std::string(value), .limit = "known to this server"},
-                   "no such descriptor");
+                   Concat("is \"", value, "\", which this server does not know"));
 }
 
 // Adds `file`, followed by everything that it imports, directly or indirectly, as tools expect.
@@ -125,8 +125,8 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
   absl::Status Respond(const grpc::ByteBuffer& message) {
     const auto size_bytes = static_cast<int64_t>(message.Length());
     if (size_bytes > kMaxRequestBytes) {
-      return OutOfRangeError("message", Concat(size_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
-                             ServerReason("MESSAGE_TOO_LARGE"));
+      return AmountError("message", Concat(size_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
+                         ServerReason("MESSAGE_TOO_LARGE"));
     }
     ServerReflectionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));

@@ -124,7 +124,7 @@ class Import : public std::enable_shared_from_this<Import> {
     if (first) {
       id_ = request.session_id();
     } else if (!request.session_id().empty() && request.session_id() != id_) {
-      return NotAllowedError("session_id", "it is given by the first message");
+      return NotAllowedError("session_id", "the first message gives it");
     }
     return Append(request.chunk());
   }
@@ -138,9 +138,13 @@ class Import : public std::enable_shared_from_this<Import> {
                              ServerReason("CHUNK_OFFSET"));
     }
     if (chunk_size == 0 && !chunk.last()) return MissingError("chunk.data", "data in every chunk but the last");
-    if (chunk_size > kMaxChunkBytes) return LimitExceededError("chunk.data", chunk_size, kMaxChunkBytes);
+    if (chunk_size > kMaxChunkBytes)
+      return LimitExceededError("chunk.data", chunk_size, kMaxChunkBytes, {.unit = "bytes"});
     const int64_t max_record_bytes = kRecordBytesPerParameterByte * engine_->session_limits().max_parameter_bytes;
-    if (size + chunk_size > max_record_bytes) return LimitExceededError("record", size + chunk_size, max_record_bytes);
+    if (size + chunk_size > max_record_bytes) {
+      return LimitExceededError("record", size + chunk_size, max_record_bytes,
+                                {.unit = "bytes", .option = "--max_parameter_bytes"});
+    }
     if (const uint32_t crc = wire::Crc32c(chunk.data()); crc != chunk.crc32c()) {
       return OutOfRangeError("chunk.crc32c", Concat(chunk.crc32c()), Concat(crc, ", that of the data"),
                              ServerReason("CHUNK_CRC"));

@@ -66,7 +66,7 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
-  if (request.has_cuda() && !request.posix_name().empty()) return NotAllowedError(field, "posix_name is given, too");
+  if (request.has_cuda() && !request.posix_name().empty()) return ExclusiveError(field, "posix_name");
   // All connections of one user of the Unix socket are one owner.
   const std::string owner = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
   const v1::CudaMemory& cuda = request.cuda();

@@ -178,9 +178,10 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
   const int64_t bytes = BytesHeld(*tensors);
   if (bytes > context_->admission->limits().max_caller_bytes) {
     // Such a call can never fit, so the error is not one that tells the caller to retry.
-    return OutOfRangeError("call.x.chunked", Concat(bytes, " bytes with its residual and their outputs"),
-                           Concat("at most ", context_->admission->limits().max_caller_bytes),
-                           ServerReason("TENSOR_TOO_LARGE"));
+    const std::string held = Concat(bytes, " bytes with its residual and their outputs");
+    const std::string limit = Concat("at most ", context_->admission->limits().max_caller_bytes);
+    return MakeError(ServerReason("TENSOR_TOO_LARGE"), {.field = "call.x.chunked", .value = held, .limit = limit},
+                     Concat("has ", held, "; it must have ", limit, " (set by --max_in_flight_bytes of the server)"));
   }
   NORMD_ASSIGN_OR_RETURN(item->chunk_bytes, context_->admission->Reserve(bytes, [this] { return stream_->peer(); }));
   for (const ChunkedTensor& tensor : *tensors) request.tensors->AwaitChunked(tensor.field, tensor.size_bytes);

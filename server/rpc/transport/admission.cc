@@ -15,9 +15,12 @@ namespace {
 
 constexpr int kMaxQueues = 64;
 
+// The option of the server that sets the limits of bytes in flight, for messages.
+constexpr std::string_view kBudgetOption = "--max_in_flight_bytes";
+
 absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
-  return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("in [", min, ", ", max, "]"),
+  return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("between ", min, " and ", max),
                          ServerReason("OPTION_OUT_OF_RANGE"));
 }
 
@@ -74,7 +77,7 @@ class CallerShare {
     const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (bytes <= 0 || held <= limit) return absl::OkStatus();
     held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    return NoRoomError("bytes_in_flight_of_caller", held, limit);
+    return NoRoomError("bytes_in_flight_of_caller", held, limit, {.option = kBudgetOption});
   }
 
  private:
@@ -92,14 +95,17 @@ Reservation::~Reservation() {
 absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
   if (admission_ == nullptr) return absl::OkStatus();  // a default-constructed reservation counts nothing
   const AdmissionLimits& limits = admission_->limits_;
-  if (bytes > limits.max_bytes) return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes);  // never fits
+  if (bytes > limits.max_bytes) {  // never fits
+    return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes, {.option = kBudgetOption});
+  }
   NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
   if (caller_ == nullptr) caller_ = admission_->ShareOf(caller());
-  absl::Status share = bytes > limits.max_caller_bytes
-                           ? LimitExceededError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes)
-                           : caller_->Take(bytes - caller_bytes_);
+  absl::Status share =
+      bytes > limits.max_caller_bytes
+          ? LimitExceededError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes, {.option = kBudgetOption})
+          : caller_->Take(bytes - caller_bytes_);
   if (share.ok()) {
     caller_bytes_ = bytes;
   } else {
@@ -126,7 +132,7 @@ absl::Status Admission::Take(int64_t bytes, int64_t total_bytes) {
   const int64_t limit = total_bytes <= kSmallBytes ? limits_.max_bytes / 16 * 17 : limits_.max_bytes;
   if (bytes > 0 && held > limit) {
     held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-    return NoRoomError("bytes_in_flight", held, limit);
+    return NoRoomError("bytes_in_flight", held, limit, {.option = kBudgetOption});
   }
   if (on_change_) on_change_(held);
   if (bytes < 0 && on_release_) on_release_();

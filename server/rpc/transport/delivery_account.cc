@@ -9,7 +9,7 @@ namespace {
 
 // Beside the message itself come a prefix of 5 bytes, 9 bytes per frame, and metadata for each call. An honest peer
 // must not run up a debt with them, so these constants are generous; Undelivered corrects the excess.
-constexpr int64_t kOverheadBytes = 128;
+constexpr int64_t kFrameOverheadBytes = 128;
 constexpr int64_t kLeastFrameBytes = 4096;
 
 // Bytes of an abandoned message may still arrive for this long after its call has ended here.
@@ -28,7 +28,7 @@ bool DeliveryAccount::End(bool complete, absl::Time now) {
 
 void DeliveryAccount::Deliver(int64_t bytes) {
   const int64_t frames = 1 + bytes / kLeastFrameBytes;
-  delivered_bytes_.fetch_add(bytes + kOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes},
+  delivered_bytes_.fetch_add(bytes + kFrameOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes},
                              std::memory_order_relaxed);
 }
 

@@ -1,7 +1,9 @@
 #include "server/rpc/transport/dispatcher.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
 
@@ -50,6 +52,8 @@ std::vector<Event> TakeReady(grpc::ServerCompletionQueue& queue) {
 void Dispatcher::Add(std::vector<Route> routes) {
   for (Route& route : routes) {
     std::string path = route.path;
+    const std::string service = path.substr(1, path.rfind('/') - 1);  // "/normd.v1.Normalizer/Describe"
+    if (std::find(services_.begin(), services_.end(), service) == services_.end()) services_.push_back(service);
     routes_.insert_or_assign(std::move(path), std::move(route));
   }
 }
@@ -143,7 +147,7 @@ absl::Status Dispatcher::Judge(const Stream& stream, const Route& route) const {
 void Dispatcher::Dispatch(std::shared_ptr<Stream> stream) {
   const auto route = routes_.find(stream->method());
   if (route == routes_.end()) {
-    const absl::Status unknown = UnimplementedError("method", stream->method());
+    const absl::Status unknown = UnknownMethodError(stream->method(), absl::StrJoin(services_, ", "));
     Reply(std::move(stream), Observation(context_->observer, "unknown"))(unknown);
     return;
   }

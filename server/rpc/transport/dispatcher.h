@@ -73,6 +73,7 @@ class Dispatcher {
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
   std::unordered_map<std::string, Route> routes_;
+  std::vector<std::string> services_;  // of the routes, each once
   std::vector<std::thread> threads_;
 };
 

@@ -22,7 +22,7 @@
 namespace normd::rpc {
 namespace {
 
-constexpr absl::Duration kInterval = absl::Seconds(2);
+constexpr absl::Duration kProbeInterval = absl::Seconds(2);
 constexpr absl::Duration kTimeout = absl::Seconds(1);
 // A SETTINGS frame without settings, on stream 0.
 constexpr std::string_view kEmptySettings("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes);
@@ -80,7 +80,7 @@ bool AskUnix(const std::string& path, absl::Time end) {
 void ListenerProbe::Start(std::vector<std::string> listeners, std::vector<int> ports) {
   listeners_ = std::move(listeners);
   ports_ = std::move(ports);
-  thread_.emplace(kInterval, [this] { AskAll(); });
+  thread_.emplace(kProbeInterval, [this] { AskAll(); });
 }
 
 void ListenerProbe::Stop() { thread_.reset(); }

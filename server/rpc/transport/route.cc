@@ -110,8 +110,8 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
   const int64_t announced = stream->AnnouncedBytes();
   if (announced > context->max_message_bytes) {
     return Refuse(*context, std::move(stream),
-                  OutOfRangeError("message", Concat(announced, " bytes"),
-                                  Concat("at most ", context->max_message_bytes), ServerReason("MESSAGE_TOO_LARGE")));
+                  AmountError("message", Concat(announced, " bytes"), Concat("at most ", context->max_message_bytes),
+                              ServerReason("MESSAGE_TOO_LARGE")));
   }
   // A reservation of 0 bytes always fits.
   Reservation held = *context->admission->Reserve(0, [] { return std::string(); });

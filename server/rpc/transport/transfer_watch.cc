@@ -105,7 +105,8 @@ void TransferWatch::EndOversized(const Streams& streams) const {
                             connection->live_calls() * kWindowBytes;
     if (bytes > allowed) {
       for (const auto& stream : own) {
-        stream->EndReading(LimitExceededError("message_bytes", bytes, options_.max_message_bytes));
+        stream->EndReading(
+            LimitExceededError("message_bytes", bytes, options_.max_message_bytes, {.option = "--max_message_bytes"}));
       }
       continue;
     }
@@ -115,7 +116,8 @@ void TransferWatch::EndOversized(const Streams& streams) const {
   }
   if (held_bytes <= options_.max_held_bytes || greediest == nullptr) return;
   for (const auto& stream : by_connection[greediest]) {
-    stream->EndReading(NoRoomError("bytes_in_flight", held_bytes, options_.max_held_bytes));
+    stream->EndReading(
+        NoRoomError("bytes_in_flight", held_bytes, options_.max_held_bytes, {.option = "--max_in_flight_bytes"}));
   }
 }
 

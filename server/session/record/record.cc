@@ -117,7 +117,9 @@ absl::StatusOr<OwnedTensor> TensorFromMessage(v1::Tensor* message, std::string_v
   NORMD_ASSIGN_OR_RETURN(const int64_t elements, CheckedElementCount(message->shape(), field));
   tensor.shape.assign(message->shape().begin(), message->shape().end());
   const auto bytes = static_cast<int64_t>(message->data().size());
-  if (bytes != elements * SizeOf(tensor.dtype)) return ByteCountError(field, bytes, elements * SizeOf(tensor.dtype));
+  if (bytes != elements * SizeOf(tensor.dtype)) {
+    return ByteCountError(field, bytes, elements * SizeOf(tensor.dtype), Name(tensor.dtype), ShapeText(tensor.shape));
+  }
   tensor.bytes = std::move(*message->mutable_data());
   return tensor;
 }
@@ -221,7 +223,7 @@ absl::Status CheckSchema(const Record& record) {
   return MakeError(
       ServerReason("RECORD_SCHEMA"),
       {.field = "schema", .value = absl::StrCat(record.schema()), .limit = absl::StrCat("1 to ", kRecordSchema)},
-      "a record of another version");
+      absl::StrCat("is ", record.schema(), "; this server reads 1 to ", kRecordSchema));
 }
 
 // A counter must be a value that a server could have reached by counting.

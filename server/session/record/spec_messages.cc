@@ -143,7 +143,7 @@ class SpecReader {
     ReadEnum("running.single_value", message.single_value(), v1::SingleValue_MAX, &running.single_value);
     running.accept_non_finite = message.accept_non_finite();
     if (running.cumulative && running.momentum.has_value()) {
-      Fail(NotAllowedError(Path("running.momentum"), "momentum together with cumulative"));
+      Fail(ExclusiveError(Path("running.momentum"), "cumulative"));
     }
     return running;
   }
@@ -153,13 +153,13 @@ class SpecReader {
   }
 
   void ReadAtMostOne(const std::string& first, bool has_first, const std::string& second, bool has_second) {
-    if (has_first && has_second) Fail(NotAllowedError(Path(second), absl::StrCat(second, " together with ", first)));
+    if (has_first && has_second) Fail(ExclusiveError(Path(second), first));
   }
 
   void ReadExactlyOne(const std::string& first, bool has_first, const std::string& second, bool has_second) {
     ReadAtMostOne(first, has_first, second, has_second);
     if (!has_first && !has_second) {
-      Fail(MissingError(Path(first), absl::StrCat("exactly one of ", first, " and ", second)));
+      Fail(MissingError(Path(first), absl::StrCat(first, " or ", second)));
     }
   }
 

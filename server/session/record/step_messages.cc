@@ -9,6 +9,7 @@
 
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/session/session_checks.h"
 
@@ -67,7 +68,9 @@ bool SteppedBefore(const NamedClient& a, const NamedClient& b) {
 }  // namespace
 
 absl::Status BadStepsError(std::string_view what) {
-  return OutOfRangeError("clients", what, "step ids as a server writes them", ServerReason("RECORD_STEPS"));
+  return MakeError(ServerReason("RECORD_STEPS"),
+                   {.field = "clients", .value = std::string(what), .limit = "step ids as a server writes them"},
+                   Concat("cannot be what a server has written: ", what));
 }
 
 void StepsToMessage(const StepLog& steps, Record* record) {

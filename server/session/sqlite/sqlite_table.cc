@@ -54,11 +54,12 @@ std::optional<int64_t> ToColumn(std::optional<absl::Time> time) {
 }
 
 absl::Status SchemaError(int64_t found) {
-  return MakeError(ServerReason("STORE_SCHEMA"),
-                   {.field = "schema of the session store",
-                    .value = absl::StrCat(found),
-                    .limit = absl::StrCat("at most ", kSchemaVersion)},
-                   "written by a newer server");
+  return MakeError(
+      ServerReason("STORE_SCHEMA"),
+      {.field = "schema of the session store",
+       .value = absl::StrCat(found),
+       .limit = absl::StrCat("at most ", kSchemaVersion)},
+      absl::StrCat("is ", found, ", which a newer server has written; this server knows at most ", kSchemaVersion));
 }
 
 absl::StatusOr<int64_t> CheckSchema(SqliteConnection* connection) {

@@ -1,7 +1,7 @@
 """Fixtures: real servers in temporary folders, and clients of them.
 
-The program is $NORMD_PROGRAM, else build/release/normd. Seeds are fixed, ports are free ones, and every server ends with
-its test.
+The program is $NORMD_PROGRAM, else build/release/normd. Seeds are fixed, ports are free ones, and every server ends
+with its test.
 """
 
 import os

@@ -41,7 +41,8 @@ def test_what_is_no_tensor_is_refused_without_a_server(x, message):
 @pytest.mark.parametrize("options, field", [
     ({"precision": "quick"}, "precision"), ({"device": "tpu"}, "device"), ({"eps_mode": "outside"}, "eps_mode"),
     ({"residual_out": X}, "residual_out"), ({"out": np.empty((4, 7), np.float32)}, "out"),
-    ({"out": np.empty((4, 8), np.float64)}, "out"), ({"out": np.frombuffer(X.tobytes(), np.float32).reshape(4, 8)}, "out"),
+    ({"out": np.empty((4, 8), np.float64)}, "out"),
+    ({"out": np.frombuffer(X.tobytes(), np.float32).reshape(4, 8)}, "out"),
     ({"mask": np.ones(4)}, "mask.dtype")])
 def test_wrong_options_are_named(client, options, field):
     with pytest.raises(normd.InvalidArgument) as caught:

@@ -17,7 +17,7 @@ OURS = ROOT / "client" / "python"
 def test_everything_that_is_installed_lies_in_one_package():
     files = [str(path) for path in importlib.metadata.files("normd")]
     inside = [path for path in files if path.startswith("normd/")]
-    assert {path.split("/")[0] for path in files if ".dist-info/" not in path and "__pycache__" not in path} == {"normd"}
+    assert {path.split("/")[0] for path in files if ".dist-info/" not in path} == {"normd"}
     for name in ("normd/py.typed", "normd/_proto/normalizer_pb2.py", "normd/_proto/normalizer_pb2.pyi"):
         assert name in inside
     assert pathlib.Path(normd.__file__).parent != OURS / "src" / "normd"

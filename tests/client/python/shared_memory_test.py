@@ -1,4 +1,4 @@
-"""On the same host tensors lie in memory that client and server share, and the rules of server/shm/README.md are kept."""
+"""On the same host tensors lie in memory that client and server share, by the rules of server/shm/README.md."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ import pytest
 
 import normd
 from normd import _region
-from normd._core import run
+from normd._transport import run
 from normd._proto import normalizer_pb2
 
 SHAPE = (256, 1024)  # 1 MiB of float32

@@ -106,7 +106,7 @@ TEST_F(CudaMemoryTest, RefusesAHandleOfAnotherLengthAndNamesBoth) {
   for (const size_t length : {size_t{0}, size_t{1}, size_t{63}, size_t{65}}) {
     const std::string bad(length, 'x');
     EXPECT_THAT(Add({bad, 0, 0}, kPage),
-                HasSubstr(absl::StrCat("cuda.ipc_handle: out of range: ", length, " bytes; must be 64 bytes")));
+                HasSubstr(absl::StrCat("cuda.ipc_handle has ", length, " bytes; it must have 64 bytes")));
   }
   EXPECT_EQ(cuda_.opened(), 0);
 }
@@ -132,7 +132,8 @@ TEST_F(CudaMemoryTest, ChecksLimitsAndDeviceBeforeItOpens) {
   EXPECT_EQ(cuda_.opened(), 0);
   for (int i = 0; i < 3; ++i) Add({handle_, 0, 0}, kPage);
   const std::string other = cuda_.Allocate(kPage);
-  EXPECT_THAT(Add({other, 0, 0}, kPage), HasSubstr("regions of one owner: over the limit: 4; must be at most 3"));
+  EXPECT_THAT(Add({other, 0, 0}, kPage),
+              HasSubstr("regions of one owner would be 4, over the limit of 3 (set by --max_regions of the server)"));
   EXPECT_EQ(cuda_.opened(), 1);
 }
 
@@ -147,7 +148,7 @@ TEST_F(CudaMemoryTest, AHandleThatCannotBeOpenedLeavesNothingBehind) {
 
 TEST_F(CudaMemoryTest, AHandleIsOpenOnOneDevice) {
   EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("r-"));
-  EXPECT_THAT(Add({handle_, 2, 0}, kPage), HasSubstr("cuda.device: out of range: 2; must be 0, which the handle"));
+  EXPECT_THAT(Add({handle_, 2, 0}, kPage), HasSubstr("cuda.device is 2; it must be 0, which the handle"));
   table_.RemoveOwner("a");
   EXPECT_THAT(Add({handle_, 2, 0}, kPage), HasSubstr("r-"));
 }

@@ -139,18 +139,23 @@ TEST(RegionTable, RemovesOnlyWhatAnOwnerHas) {
 
 TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
   RegionTable table(SmallLimits());
-  EXPECT_THAT(AddPages(table, "a", 5), HasSubstr("size_bytes: out of range: 20480; must be 1 to 16384"));
+  EXPECT_THAT(AddPages(table, "a", 5), HasSubstr("size_bytes is 20480; it must be 1 to 16384"));
   EXPECT_TRUE(AddPages(table, "a", 4).starts_with("r-"));
-  EXPECT_THAT(AddPages(table, "a", 3), HasSubstr("bytes of one owner's regions: over the limit: 28672"));
+  EXPECT_THAT(AddPages(table, "a", 3), HasSubstr("bytes of one owner's regions would be 28672, over the limit of"));
   EXPECT_TRUE(AddPages(table, "a", 1).starts_with("r-"));
   const std::string last = AddPages(table, "a", 1);
   EXPECT_TRUE(last.starts_with("r-"));
-  EXPECT_THAT(AddPages(table, "a", 1), HasSubstr("regions of one owner: over the limit: 4; must be at most 3"));
+  EXPECT_THAT(AddPages(table, "a", 1),
+              HasSubstr("regions of one owner would be 4, over the limit of 3 (set by --max_regions of the server)"));
   EXPECT_TRUE(AddPages(table, "b", 4).starts_with("r-"));
-  EXPECT_THAT(AddPages(table, "c", 1), HasSubstr("regions: over the limit: 5; must be at most 4"));
+  EXPECT_THAT(AddPages(table, "c", 1),
+              HasSubstr("regions would be 5, over the limit of 4 (set by --max_regions of the server)"));
   EXPECT_EQ(table.stats().bytes, 10 * kPage);
   EXPECT_TRUE(table.Remove("a", last).ok());
-  EXPECT_THAT(AddPages(table, "c", 2), HasSubstr("bytes of all regions: over the limit: 45056; must be at most 40960"));
+  EXPECT_THAT(
+      AddPages(table, "c", 2),
+      HasSubstr(
+          "bytes of all regions would be 45056, over the limit of 40960 (set by --max_region_bytes of the server)"));
   EXPECT_TRUE(AddPages(table, "c", 1).starts_with("r-"));
 }
 

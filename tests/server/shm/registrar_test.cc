@@ -226,7 +226,7 @@ TEST_F(RegistrarTest, SaysWhatWasWrong) {
   const ShmReply reply = Connect().Register(memory.get(), kPage + 1);
   EXPECT_EQ(reply.code, kInvalidArgument);
   EXPECT_EQ(reply.operation, wire::kShmRegister);
-  EXPECT_THAT(wire::GetShmText(reply.message), HasSubstr("size_bytes: out of range: 4097; must be at most 4096"));
+  EXPECT_THAT(wire::GetShmText(reply.message), HasSubstr("size_bytes is 4097; it must be at most 4096"));
 }
 
 TEST_F(RegistrarTest, EndsAConnectionThatSendsNoRequests) {

@@ -10,17 +10,9 @@ backward pass and computes no gradients.
 
 from normd import aio
 from normd._core import Moments
-from normd._request import (
-    Applied,
-    CallOptions,
-    NormalizeCall,
-    Options,
-    Result,
-    SessionOptions,
-    SpecOptions,
-    StateResult,
-    Step,
-)
+from normd._options import CallOptions, Options, SessionOptions, SpecOptions, Step
+from normd._request import NormalizeCall
+from normd._results import Applied, Result, StateResult
 from normd._retry import RetryOptions
 from normd._sessions import SessionInfo
 from normd.client import Client, connect

@@ -9,8 +9,8 @@ from typing import Any, AsyncIterator, Callable, Dict, Iterable, Optional, Seque
 import grpc
 
 from normd import _channel
-from normd._core import LARGE_BYTES
 from normd._retry import CLOSED
+from normd._transport import LARGE_BYTES
 from normd.errors import Unavailable, from_rpc
 
 T = TypeVar("T")

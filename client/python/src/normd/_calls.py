@@ -18,7 +18,9 @@ Given = Mapping[str, Any]
 Parameters = Tuple[Any, ...]
 
 
-def _make(spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any) -> NormalizeCall:
+def _make(
+    spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any
+) -> NormalizeCall:
     of_spec, of_call = split_options(options)
     return make_call(Target(spec(**attributes, **of_spec)), x, parameters, **of_call, **rest)
 

@@ -17,6 +17,8 @@ def resolve_target(target: Optional[str]) -> str:
     target = target or os.environ.get("NORMD_SERVER", "")
     if target:
         return f"unix:{target}" if target.startswith("/") else target
+    if not hasattr(os, "getuid"):
+        return DEFAULT_TARGET  # no Unix
     path = local_socket()
     return f"unix:{path}" if answers(path) else DEFAULT_TARGET
 

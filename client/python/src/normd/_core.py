@@ -1,8 +1,8 @@
 """What both clients do with a call: retries, limits, results.
 
 The coroutines here wait for nothing but their Transport. With the asyncio transport they are ordinary coroutines; with
-the blocking one they never suspend, and `run` gets their result without an event loop. So there is one text of every
-call, and only the calling differs.
+the blocking one they never suspend, and `_transport.run` gets their result without an event loop. So there is one text
+of every call, and only the calling differs.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ import threading
 import time
 from typing import (
     Any,
-    AsyncIterator,
     Awaitable,
     Callable,
     Container,
-    Coroutine,
     Dict,
-    Iterable,
     List,
     Mapping,
     NamedTuple,
     Optional,
-    Protocol,
     Sequence,
     Tuple,
     Type,
@@ -37,10 +33,12 @@ from google.rpc import status_pb2
 from normd import _arrays, _chunks, _wire
 from normd._proto import normalizer_pb2, tensor_pb2
 from normd._channel import is_loopback, unix_path
-from normd._request import LIKE_X, NormalizeCall, Result, Target
+from normd._request import LIKE_X, NormalizeCall, Target
+from normd._results import Result
 from normd._retry import RetryBudget, RetryOptions, next_wait
 from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
 from normd._templates import Template, Templates
+from normd._transport import Transport
 from normd.errors import (
     DataLoss,
     Error,
@@ -58,8 +56,6 @@ NORMALIZER = "/normd.v1.Normalizer/"
 NORMALIZE = NORMALIZER + "Normalize"
 SESSIONS = "/normd.v1.Sessions/"
 
-# Requests of at least this size use the connection for large messages, and say how large they are.
-LARGE_BYTES = 256 << 10
 # Requests up to this size are sent without asking for the server's limit: gRPC's own default, few servers set less.
 UNASKED_BYTES = 4 << 20
 
@@ -70,39 +66,6 @@ PIECE_BYTES = 16 << 20
 
 T = TypeVar("T")
 MakeCall = Callable[[Any, Tuple[Any, ...], Any, Mapping[str, Any]], NormalizeCall]
-
-
-class Transport(Protocol):
-    """How calls are made and time passes: blocking, or on an event loop."""
-
-    target: str
-
-    async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
-        """Raises normd.Error."""
-
-    def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
-        """Sends `requests` while the replies are read. Raises normd.Error."""
-
-    async def sleep(self, seconds: float) -> None: ...
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Runs what blocks."""
-
-    def sibling(self, target: str) -> "Transport":
-        """The same kind of transport to another target, which is on this host."""
-
-    def close_soon(self) -> None:
-        """Closes it, without waiting."""
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine whose transport blocks."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
-    raise RuntimeError("a coroutine over a blocking transport was suspended")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +153,9 @@ class Core:
                 self.budget.note_success()
                 return reply
 
-    async def message(self, method: str, request: Any, reply: Type[T], safe: bool, timeout: Optional[float] = None) -> T:
+    async def message(
+        self, method: str, request: Any, reply: Type[T], safe: bool, timeout: Optional[float] = None
+    ) -> T:
         """A call whose messages are small."""
         data = await self.call(method, request.SerializeToString(), safe, timeout)
         parsed: T = reply.FromString(data)  # type: ignore[attr-defined]
@@ -254,13 +219,15 @@ class Core:
             result = await self._normalize_whole(_chunks.cut(call, start, min(start + rows, total)))
             if call.progress is not None:
                 call.progress(min(start + rows, total), total)
-        return Result(call, result.reply, dict(call.returned), None)
+        return Result(result.reply, dict(call.returned), None)
 
     async def _normalize_whole(self, call: NormalizeCall) -> Result:
         if call.x.size >= SHARED_BYTES:
+            end = time.monotonic() + (self.deadline if call.timeout is None else call.timeout)
             result = await self._normalize_shared(call)
             if result is not None:
                 return result
+            call.timeout = max(end - time.monotonic(), 0.0)
         size = _chunks.message_bytes(call)
         if size > UNASKED_BYTES:
             limits = await self.limits()
@@ -389,6 +356,7 @@ class Core:
     def separate(self) -> None:
         """In a forked child: see Sharing.separate."""
         self._lock = threading.Lock()
+        self.budget = RetryBudget(self.retry)
         local, self._local = self._local, None
         if local is not None:
             local.sharing.separate()
@@ -452,4 +420,4 @@ def make_result(
         else:
             arrays[output.kind] = call.x.restore_plain(words)
     moments = None if reply.moments is None else Moments.from_proto(reply.moments)
-    return Result(call, reply, arrays, moments)
+    return Result(reply, arrays, moments)

@@ -12,7 +12,7 @@ import numpy as np
 
 from normd import _calls
 from normd._core import Core
-from normd._request import Result
+from normd._results import Result
 from normd.errors import InvalidArgument
 from normd.specs import Spec
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import ctypes
-import fcntl
 import mmap
 import os
 import socket
@@ -251,6 +250,8 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def _make_object(size: int) -> int:
+    import fcntl  # which Windows does not have, where nothing gets here
+
     try:
         made = os.memfd_create("normd-region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:

@@ -7,108 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from normd import _arrays, _wire
 from normd._arrays import Operand
-from normd._proto import norm_pb2, normalizer_pb2, tensor_pb2
-from normd.errors import InvalidArgument, Internal
+from normd._options import Step
+from normd._proto import normalizer_pb2
+from normd.errors import InvalidArgument
 from normd.specs import RMSNorm, Spec, encode, enum_number
-
-if TYPE_CHECKING:
-    from normd._core import Moments
 
 OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
 Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
 LIKE_X = (Y, H)  # outputs with the dtype and shape of x
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """The identity of a training step: it is applied once, however often it is sent. `sequence` rises."""
-
-    client_id: str
-    sequence: int
-
-
-class CallOptions(TypedDict, total=False):
-    """Keywords of every call.
-
-    out: an array of x's dtype and shape that y is written into; it is also what is returned. x itself: in place.
-    residual: an array r of x's shape; h = x + residual_scale * r is normalised instead of x (a post-norm block).
-    residual_scale: 1 if absent.
-    residual_rounding: "round_first" (default; h is rounded to x's dtype first) or "keep_wide".
-    residual_out: an array that h is written into, which may be `residual` itself (a pre-norm block keeps its stream
-        there).
-    mask: BatchNorm and PowerNorm: booleans or bytes, in the shape of x without the channel axis; where they are False,
-        positions are left out of the statistics, but are normalised, too.
-    precision: "exact" (default: within 1 ulp, equal bits on every device) or "fast".
-    device: "auto" (default), "cpu" or "cuda".
-    timeout: seconds for this call and its retries, instead of the client's deadline.
-    """
-
-    out: Any
-    residual: Any
-    residual_scale: float
-    residual_rounding: str
-    residual_out: Any
-    mask: Any
-    precision: str
-    device: str
-    timeout: float
-
-
-class ResultOptions(CallOptions, total=False):
-    """Keywords of calls that return a Result.
-
-    outputs: of "y", "h", "mean", "inv_std", "moments"; ("y",) if absent.
-    validate_only: checks everything, computes nothing.
-    want_timings: fills Result.timings.
-    """
-
-    outputs: Union[str, Sequence[str]]
-    validate_only: bool
-    want_timings: bool
-
-
-class SpecOptions(ResultOptions, total=False):
-    """Keywords of `Client.normalize`.
-
-    running_mean, running_var: [C], for BatchNorm inference; phi as running_var for PowerNorm inference.
-    training: BatchNorm and PowerNorm: the statistics of x are used.
-    """
-
-    running_mean: Any
-    running_var: Any
-    training: bool
-
-
-class SessionOptions(ResultOptions, total=False):
-    """Keywords of `Session.normalize`.
-
-    step: an id of the caller's for this training step; by default the session's object numbers its steps.
-    expected_version: Aborted if the session has another version.
-    max_staleness: seconds; inference may use a version that is up to so old.
-    """
-
-    step: Optional[Step]
-    expected_version: Optional[int]
-    max_staleness: Optional[float]
-
-
-class Options(CallOptions, total=False):
-    """Keywords of every operator: those of a call, and the attributes that torch.nn.functional does not have.
-
-    eps_mode: "inside_sqrt", "add_to_root" or "clamp_root": where eps enters the divisor.
-    cast_order: "affine_then_cast" (default) or "cast_then_affine" (LLaMA, ONNX), for float16 and bfloat16.
-    weight_offset: 1 adds one to the weight (Gemma).
-    """
-
-    eps_mode: Optional[str]
-    cast_order: Optional[str]
-    weight_offset: float
 
 
 SPEC_OPTIONS = ("eps_mode", "cast_order", "weight_offset")
@@ -325,114 +237,3 @@ def _choose_outputs(call: NormalizeCall, outputs: Sequence[str], out: Any, resid
         if kind not in kinds:
             kinds.append(kind)
     call.outputs = tuple(kinds)
-
-
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """How a call was computed: the attributes that were used, with defaults resolved."""
-
-    method: str
-    eps: float
-    eps_mode: str
-    cast_order: str
-    mode: str
-    precision: str
-    device: str
-    kernel: str
-    numerics: str
-    session_version: int
-    k: int
-    layout: str
-    momentum_of: str
-    momentum: float
-    variance: str
-    residual_rounding: str
-    weight_offset: float
-    k_rounding: str
-    device_fallback: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class StateResult:
-    """What a call did to a session.
-
-    applied is False, and the state unchanged, for reason "non_finite" (the batch's statistics hold NaN or Inf),
-    "inference" and "validate_only". replayed: this step was applied before, and nothing was applied now.
-    """
-
-    version: int
-    epoch: str
-    applied: bool
-    reason: str
-    replayed: bool
-    durability: str
-    num_batches: int
-    output_available: bool
-
-
-def to_dataclass(kind: Any, message: Any) -> Any:
-    """A message as the dataclass of the same fields; enums become the lower-case end of their names."""
-    values: Dict[str, Any] = {}
-    fields = message.DESCRIPTOR.fields_by_name
-    for field in dataclasses.fields(kind):
-        value = getattr(message, field.name)
-        enum = fields[field.name].enum_type
-        values[field.name] = value if enum is None else enum_name(enum, value)
-    return kind(**values)
-
-
-def enum_name(enum: Any, number: int) -> str:
-    """ "inside_sqrt" for EPS_MODE_INSIDE_SQRT: the name without the prefix that all of the enum's names have."""
-    prefix = enum.values_by_number[0].name[: -len("UNSPECIFIED")]
-    value = enum.values_by_number.get(number)
-    return str(number) if value is None else value.name[len(prefix) :].lower()
-
-
-class Result:
-    """What a call returned; an output that was not asked for is None.
-
-    y, h: as x. mean, inv_std: one number for each statistics group, float32 (float64 for float64). moments: a
-    `normd.Moments`. applied: how it was computed. state: what became of the session, None without one.
-    """
-
-    def __init__(self, call: NormalizeCall, reply: _wire.Reply, arrays: Dict[int, Any], moments: Any) -> None:
-        self._call, self.reply, self._arrays = call, reply, arrays
-        self.moments: Optional[Moments] = moments
-
-    @property
-    def y(self) -> Any:
-        """The normalised array: `out` where it was given."""
-        return self._arrays.get(Y)
-
-    @property
-    def h(self) -> Any:
-        """x + residual_scale * residual."""
-        return self._arrays.get(H)
-
-    @property
-    def mean(self) -> Any:
-        return self._arrays.get(OUTPUTS["mean"])
-
-    @property
-    def inv_std(self) -> Any:
-        """1 / D, the reciprocal of the divisor."""
-        return self._arrays.get(OUTPUTS["inv_std"])
-
-    @property
-    def applied(self) -> Applied:
-        applied: Applied = to_dataclass(Applied, self.reply.read_applied())
-        return applied
-
-    @property
-    def state(self) -> Optional[StateResult]:
-        state = self.reply.read_state()
-        return None if state is None else to_dataclass(StateResult, state)
-
-    @property
-    def timings(self) -> normalizer_pb2.Timings:
-        """Nanoseconds on the server by phase; zeros unless want_timings was given."""
-        return self.reply.read_timings()
-
-    def __repr__(self) -> str:
-        applied = self.applied
-        return f"<normd.Result of {applied.method} by {applied.kernel}>"

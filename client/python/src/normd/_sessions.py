@@ -16,8 +16,10 @@ from google.protobuf import empty_pb2
 
 from normd import _arrays
 from normd._core import SESSIONS, Core, Moments, from_tensor, to_tensor
-from normd._proto import norm_pb2, normalizer_pb2, sessions_pb2, tensor_pb2
-from normd._request import StateResult, Step, enum_name, resolve_eps, to_dataclass
+from normd._proto import norm_pb2, normalizer_pb2, sessions_pb2
+from normd._options import Step
+from normd._request import resolve_eps
+from normd._results import StateResult, enum_name, to_dataclass
 from normd.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from normd.specs import BatchNorm, InstanceNorm, PowerNorm, Spec
 
@@ -321,17 +323,24 @@ class Trainer:
     """Gives the training steps of one Session object their ids. Safe from any thread."""
 
     def __init__(self, client_id: Optional[str]) -> None:
-        if client_id is None:
-            host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:60]
-            client_id = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self.client_id = client_id
+        self._is_ours = client_id is None
+        self._process = os.getpid()
+        self.client_id = _random_client_id() if client_id is None else client_id
         self._sequence = 0
         self._lock = threading.Lock()
 
     def next(self) -> Step:
         with self._lock:
+            if self._is_ours and os.getpid() != self._process:
+                # A forked child is another trainer; its steps must not look like those of its parent.
+                self.client_id, self._process, self._sequence = _random_client_id(), os.getpid(), 0
             self._sequence += 1
             return Step(self.client_id, self._sequence)
+
+
+def _random_client_id() -> str:
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:60]
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 def state_dict(info: SessionInfo) -> Dict[str, Any]:

@@ -19,7 +19,7 @@ from normd._arrays import Operand
 from normd._region import SOCKET_SUFFIX, Arena, Block, Region
 from normd._request import LIKE_X, Y, NormalizeCall, Place
 from normd._wire import SharedRange
-from normd.errors import Cancelled, DeadlineExceeded, Error, InvalidArgument, NotFound, Unavailable
+from normd.errors import Cancelled, DeadlineExceeded, Error, InvalidArgument, NotFound
 
 # Below COPIED_BYTES it is faster to send a tensor than to copy it, below SHARED_BYTES even than to leave it where it
 # lies. Median us of a LayerNorm over the Unix socket, sent, copied, and neither, on two cores of an EPYC: 64 KiB 616,

@@ -2,9 +2,9 @@
 
 A small call spends most of this package's time on what is the same each time: checking arguments, encoding the spec,
 reading the reply's metadata. A Template is the request of a call with holes for its arrays, and how the reply began
-the last time. A call whose arguments, dtypes and shapes were seen before fills the holes, and a reply that begins as the
-last one did is not parsed. (The server does the same on its side.) In the path: in Core.operate, before a NormalizeCall
-is made. Threads: a dict's own guarantees are enough.
+the last time. A call whose arguments, dtypes and shapes were seen before fills the holes, and a reply that begins as
+the last one did is not parsed. (The server does the same on its side.) In the path: in Core.operate, before a
+NormalizeCall is made. Threads: a dict's own guarantees are enough.
 """
 
 from __future__ import annotations

@@ -12,120 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    AsyncIterator,
-    Callable,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import grpc
-import grpc.aio
 import numpy as np
 
 from normd import _calls, _channel, client as blocking, session as blocking_session
 from normd._arrays import A
-from normd._blocking import metadata_for
-from normd._core import LARGE_BYTES, Core, Moments
+from normd._awaiting import AioTransport
+from normd._core import Core, Moments
 from normd._files import Path, Progress, normalize_file
 from normd._proto import normalizer_pb2
-from normd._request import CallOptions, NormalizeCall, Options, Result, SessionOptions, SpecOptions, StateResult, Step, Target
-from normd._retry import CLOSED, RetryOptions
+from normd._options import CallOptions, Options, SessionOptions, SpecOptions, Step
+from normd._request import NormalizeCall, Target
+from normd._results import Result, StateResult
+from normd._retry import RetryOptions
 from normd._sessions import SessionInfo, SessionService, state_dict
-from normd.errors import Error, Unavailable, from_rpc
+from normd.errors import Error
 from normd.session import SessionBase
 from normd.specs import Shape, Spec
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-T = TypeVar("T")
-
-
-class AioTransport:
-    """Two connections to one server, for the tasks of one event loop."""
-
-    def __init__(
-        self,
-        target: str,
-        credentials: Optional[grpc.ChannelCredentials] = None,
-        token: Optional[str] = None,
-        options: Sequence[_channel.ChannelOption] = (),
-    ) -> None:
-        self.target = target
-        self._token = token
-        self._credentials = credentials
-        self._extra = options
-        self._options = _channel.channel_options(options)
-        self._channels: Dict[bool, grpc.aio.Channel] = {}
-        self._methods: Dict[Tuple[str, bool], Any] = {}
-        self._closing: List["asyncio.Future[None]"] = []
-        self._closed = False
-
-    def _channel(self, large: bool) -> grpc.aio.Channel:
-        if self._closed:
-            raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
-        if large not in self._channels:
-            if self._credentials is None:
-                self._channels[large] = grpc.aio.insecure_channel(self.target, self._options)
-            else:
-                self._channels[large] = grpc.aio.secure_channel(self.target, self._credentials, self._options)
-        return self._channels[large]
-
-    async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
-        large = len(request) >= LARGE_BYTES
-        call = self._methods.get((method, large))
-        if call is None:
-            call = self._methods[method, large] = self._channel(large).unary_unary(method, None, None)
-        try:
-            reply: bytes = await call(request, timeout=timeout, metadata=metadata_for(request, self._token))
-            return reply
-        except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
-        except grpc.aio.UsageError as error:  # the channel was closed under the call
-            raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
-
-    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
-        call = self._channel(True).stream_stream(method, None, None)(
-            iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
-        )
-        try:
-            async for reply in call:
-                yield reply
-        except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
-        finally:
-            call.cancel()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(None, work)
-
-    def sibling(self, target: str) -> "AioTransport":
-        return AioTransport(target, None, self._token, self._extra)
-
-    def close_soon(self) -> None:
-        self._closing.append(asyncio.ensure_future(self.close()))
-
-    async def close(self) -> None:
-        self._closed = True
-        channels = list(self._channels.values())
-        self._channels.clear()
-        self._methods.clear()
-        for channel in channels:
-            await channel.close(None)
-
 
 class Client:
     """Calls of one normd server, for the tasks of one event loop. See normd.Client for every method."""
@@ -274,7 +182,8 @@ class Client:
         num_groups: int = 1,
         **options: Unpack[Options],
     ) -> A:
-        return await self._core.operate(_calls.power_norm, x, (weight, bias, None, running_phi), (training, eps, num_groups), options)
+        parameters, attributes = (weight, bias, None, running_phi), (training, eps, num_groups)
+        return await self._core.operate(_calls.power_norm, x, parameters, attributes, options)
 
     # ---- Any spec, batches, moments, files
 
@@ -363,12 +272,10 @@ class Session(SessionBase):
         call = self._make_call(x, options)
         core = self._service.core
         if call.safe:
-            return await core.normalize(call)
+            return self._note(call, await core.normalize(call))
         async with self._order:
             call.step = self._trainer.next()
-            result = await core.normalize(call)
-            self.last_state = result.state
-        return result
+            return self._note(call, await core.normalize(call))
 
     async def moments(self, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
         return await self._service.core.moments(self._as_target(), x, mask, timeout)

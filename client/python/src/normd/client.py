@@ -21,12 +21,15 @@ import numpy as np
 from normd import _calls, _channel
 from normd._arrays import A
 from normd._blocking import BlockingTransport
+from normd._core import Core, Moments
 from normd._files import Path, Progress, normalize_file
-from normd._core import Core, Moments, run
+from normd._options import Options, SpecOptions
 from normd._proto import normalizer_pb2
-from normd._request import NormalizeCall, Options, Result, SpecOptions, Target
+from normd._request import NormalizeCall, Target
+from normd._results import Result
 from normd._retry import RetryOptions
 from normd._sessions import SessionInfo, SessionService
+from normd._transport import run
 from normd.errors import Error
 from normd.session import Session
 from normd.specs import Shape, Spec
@@ -198,7 +201,12 @@ class Client:
         return run(self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options))
 
     def lp_norm(
-        self, x: A, p: float = 2.0, dim: Union[int, Sequence[int], None] = 1, eps: float = 1e-12, **options: Unpack[Options]
+        self,
+        x: A,
+        p: float = 2.0,
+        dim: Union[int, Sequence[int], None] = 1,
+        eps: float = 1e-12,
+        **options: Unpack[Options],
     ) -> A:
         """y = x / max(|x|_p, eps) over `dim`, one axis or several: torch.nn.functional.normalize.
 
@@ -222,7 +230,8 @@ class Client:
 
         Inference divides by running_phi (phi of a session); training=True is the first step of a new state.
         """
-        return run(self._core.operate(_calls.power_norm, x, (weight, bias, None, running_phi), (training, eps, num_groups), options))
+        parameters, attributes = (weight, bias, None, running_phi), (training, eps, num_groups)
+        return run(self._core.operate(_calls.power_norm, x, parameters, attributes, options))
 
     # ---- Any spec, batches, moments
 
@@ -279,8 +288,9 @@ class Client:
         """An array in memory that the server shares, with whatever values are there: calls neither send nor copy it.
 
         dtype: float32, float16, float64 or bfloat16 (ml_dtypes). The results of calls with such an x are such arrays,
-        too. Arrays below 128 KiB are sent nevertheless, which is faster. Where memory cannot be shared the array is an ordinary one (shared_memory="on": FailedPrecondition). For
-        torch: torch.from_numpy(client.empty(shape)). While a call uses an array, leave it alone.
+        too. Arrays below 128 KiB are sent nevertheless, which is faster. Where memory cannot be shared the array is an
+        ordinary one (shared_memory="on": FailedPrecondition). For torch: torch.from_numpy(client.empty(shape)). While a
+        call uses an array, leave it alone.
         """
         return run(_calls.empty(self._core, shape, dtype))
 

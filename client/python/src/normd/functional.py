@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
 from normd._arrays import A
-from normd._request import Options
+from normd._options import Options
 from normd.client import Client, connect
 from normd.specs import Shape
 

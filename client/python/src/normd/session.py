@@ -16,9 +16,12 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 
 from normd._arrays import A
-from normd._core import Moments, run
-from normd._request import CallOptions, NormalizeCall, Result, SessionOptions, StateResult, Step, Target, make_call
+from normd._core import Moments
+from normd._options import CallOptions, SessionOptions, Step
+from normd._request import NormalizeCall, Target, make_call
+from normd._results import Result, StateResult
 from normd._sessions import Array, SessionInfo, SessionService, Trainer, resource_name, state_dict
+from normd._transport import run
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -64,6 +67,11 @@ class SessionBase:
     def _make_call(self, x: Any, options: Mapping[str, Any]) -> NormalizeCall:
         return make_call(self._as_target(), x, training=self.training, **options)
 
+    def _note(self, call: NormalizeCall, result: Result) -> Result:
+        if call.step is not None:
+            self.last_state = result.state
+        return result
+
     def _as_target(self) -> Target:
         return Target(session=resource_name(self.name))
 
@@ -95,12 +103,10 @@ class Session(SessionBase):
         call = self._make_call(x, options)
         core = self._service.core
         if call.safe:  # inference, or a step that has an id already
-            return run(core.normalize(call))
+            return self._note(call, run(core.normalize(call)))
         with self._order:
             call.step = self._trainer.next()
-            result = run(core.normalize(call))
-            self.last_state = result.state
-        return result
+            return self._note(call, run(core.normalize(call)))
 
     # ---- Pooled training
 

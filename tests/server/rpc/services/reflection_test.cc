@@ -136,16 +136,18 @@ TEST_F(ReflectionTest, TheRequestAndItsHostComeBackWithTheReply) {
 TEST_F(ReflectionTest, WhatIsNotInThePoolIsNotFoundByName) {
   ServerReflectionRequest request;
   request.set_file_by_filename("none.proto");
-  ExpectError(Ask(request), grpc::NOT_FOUND, "file_by_filename: no such descriptor: none.proto");
+  ExpectError(Ask(request), grpc::NOT_FOUND, "file_by_filename is \"none.proto\", which this server does not know");
   request.set_file_containing_symbol("test.Closed");
-  ExpectError(Ask(request), grpc::NOT_FOUND, "file_containing_symbol: no such descriptor: test.Closed");
+  ExpectError(Ask(request), grpc::NOT_FOUND,
+              "file_containing_symbol is \"test.Closed\", which this server does not know");
   request.set_all_extension_numbers_of_type("test.Closed");
-  ExpectError(Ask(request), grpc::NOT_FOUND, "all_extension_numbers_of_type: no such descriptor: test.Closed");
+  ExpectError(Ask(request), grpc::NOT_FOUND,
+              "all_extension_numbers_of_type is \"test.Closed\", which this server does not know");
   request.mutable_file_containing_extension()->set_containing_type("test.Closed");
-  ExpectError(Ask(request), grpc::NOT_FOUND, "containing_type: no such descriptor: test.Closed");
+  ExpectError(Ask(request), grpc::NOT_FOUND, "containing_type is \"test.Closed\", which this server does not know");
   request.mutable_file_containing_extension()->set_containing_type("test.Open");
   request.mutable_file_containing_extension()->set_extension_number(121);
-  ExpectError(Ask(request), grpc::NOT_FOUND, "extension_number: no such descriptor: 121");
+  ExpectError(Ask(request), grpc::NOT_FOUND, "extension_number is \"121\", which this server does not know");
 }
 
 TEST_F(ReflectionTest, ARequestOfNoKindIsAnInvalidArgument) {

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 import normd
-from normd._core import Moments, run, to_tensor
+from normd._core import Moments, to_tensor
 from normd._sessions import new_session
+from normd._transport import run
 from normd.session import Session
 from normd.torch import functional, pooled
 from normd.torch._module import Served

@@ -1,0 +1,149 @@
+#include "client/cli/error_text.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/spec_flags.h"
+#include "client/cpp/status.h"
+#include "google/protobuf/descriptor.h"
+#include "normd/v1/normalizer.pb.h"
+
+namespace normd::client {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FileDescriptor;
+
+// ---- Errors of gRPC, which never reached normd ----
+
+// The last part of gRPC's "failed to connect to all addresses; last error: UNKNOWN: ...: Connection refused", where the
+// operating system speaks.
+std::string LastCause(absl::string_view message) {
+  const size_t colon = message.rfind(": ");
+  std::string cause(colon == absl::string_view::npos ? message : message.substr(colon + 2));
+  if (!cause.empty()) cause[0] = absl::ascii_tolower(static_cast<unsigned char>(cause[0]));
+  return cause;
+}
+
+bool IsUnreachable(absl::string_view message) {
+  return absl::StartsWith(message, "failed to connect to all addresses") ||
+         absl::StartsWith(message, "DNS resolution failed");
+}
+
+// gRPC's error in the words of the tool; nothing where gRPC's own are as good.
+std::optional<std::string> TransportText(const absl::Status& status, const ErrorContext& context) {
+  const absl::string_view message = status.message();
+  if (absl::StrContains(message, "http1.x server")) {
+    return absl::StrCat(context.server, " answers HTTP/1: that is the admin port; calls go to the gRPC port ",
+                        "(8001 by default)");
+  }
+  if (absl::IsUnavailable(status) && IsUnreachable(message)) {
+    return absl::StrCat("cannot reach normd at ", context.server, " (", LastCause(message),
+                        "); is it running there? start it, or name the server with -s HOST:PORT or NORMD_SERVER");
+  }
+  if (absl::IsDeadlineExceeded(status) && context.deadline > absl::ZeroDuration()) {
+    return absl::StrCat(context.server, " did not answer within ", absl::FormatDuration(context.deadline),
+                        "; --deadline allows more");
+  }
+  return std::nullopt;
+}
+
+// ---- Errors of the server ----
+
+// The enum values of the contract as flags take them: LAYOUT_CHANNELS_FIRST is "channels-first".
+std::map<std::string, std::string> EnumWords() {
+  std::map<std::string, std::string> words;
+  const FileDescriptor& top = *v1::NormalizeRequest::descriptor()->file();
+  std::vector<const FileDescriptor*> files = {&top};
+  for (int i = 0; i < top.dependency_count(); ++i) files.push_back(top.dependency(i));
+  for (const FileDescriptor* file : files) {
+    if (file->package() != top.package()) continue;
+    for (int i = 0; i < file->enum_type_count(); ++i) {
+      const EnumDescriptor& type = *file->enum_type(i);
+      for (int v = 0; v < type.value_count(); ++v) {
+        words[type.value(v)->name()] = absl::StrReplaceAll(EnumText(type, type.value(v)->number()), {{"_", "-"}});
+      }
+    }
+  }
+  return words;
+}
+
+bool IsNameChar(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// `message` with the words of flags in place of enum values.
+std::string WithEnumWords(absl::string_view message) {
+  const std::map<std::string, std::string> words = EnumWords();
+  std::string out;
+  for (size_t at = 0; at < message.size();) {
+    const auto* const end = std::find_if(message.begin() + at, message.end(), [](char c) { return !IsNameChar(c); });
+    const auto length = static_cast<size_t>(end - (message.begin() + at));
+    const std::string name(message.substr(at, std::max<size_t>(length, 1)));
+    const auto word = words.find(name);
+    out += word == words.end() ? name : word->second;
+    at += name.size();
+  }
+  return out;
+}
+
+bool HasFlag(const ErrorContext& context, absl::string_view name) {
+  return std::any_of(context.flags.begin(), context.flags.end(),
+                     [&](const FlagSpec& flag) { return flag.name == name; });
+}
+
+// The flag that sets the field, found by name from the end of the path: --eps for spec.layer_norm.eps, --step-sequence
+// for step.sequence, --residual for residual.tensor. Empty if the command has none.
+std::string FlagOf(absl::string_view field, const ErrorContext& context) {
+  std::vector<std::string> parts = absl::StrSplit(absl::StrReplaceAll(field, {{"_", "-"}}), '.');
+  for (std::string& part : parts) part = part.substr(0, part.find('['));
+  for (size_t last = parts.size(); last-- > 0;) {
+    if (HasFlag(context, parts[last])) return parts[last];
+    if (last == 0) break;
+    std::string joined = absl::StrCat(parts[last - 1], "-", parts[last]);
+    if (HasFlag(context, joined)) return joined;
+  }
+  return "";
+}
+
+// `message` with the flag beside the field, with which the server's messages begin. The message may name the tensor
+// ("x has rank 0") where the field is a part of it (x.shape).
+std::string WithFlag(std::string message, absl::string_view field, const ErrorContext& context) {
+  const std::string flag = FlagOf(field, context);
+  const size_t end = std::min(message.find(' '), message.size());
+  if (flag.empty() || end == 0 || !absl::StartsWith(field, absl::string_view(message).substr(0, end))) return message;
+  message.insert(end, absl::StrCat(" (--", flag, ")"));
+  return message;
+}
+
+}  // namespace
+
+std::string ErrorText(const absl::Status& status, const ErrorContext& context) {
+  const std::optional<ErrorInfo> info = GetErrorInfo(status);
+  if (info.has_value()) return WithFlag(WithEnumWords(status.message()), info->field, context);
+  if (const std::optional<std::string> text = TransportText(status, context)) return *text;
+  return status.message().empty() ? absl::StatusCodeToString(status.code()) : std::string(status.message());
+}
+
+std::string ErrorDetails(const absl::Status& status) {
+  std::string out = absl::StrCat("  code: ", absl::StatusCodeToString(status.code()), "\n");
+  const std::optional<ErrorInfo> info = GetErrorInfo(status);
+  if (!info.has_value()) return out;
+  const auto line = [&](absl::string_view name, const std::string& value) {
+    if (!value.empty()) absl::StrAppend(&out, "  ", name, ": ", value, "\n");
+  };
+  line("field", info->field);
+  line("reason", info->reason);
+  line("value", info->value);
+  line("limit", info->limit);
+  line("resource", info->resource);
+  if (info->retry_delay.has_value()) line("retry after", absl::FormatDuration(*info->retry_delay));
+  return out;
+}
+
+}  // namespace normd::client

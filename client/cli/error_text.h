@@ -1,0 +1,31 @@
+// What a person reads when a command fails: one sentence in the words of the tool, made from the status that a server,
+// gRPC or the command itself returned. The server speaks of fields and of the contract's enum values; the sentence also
+// names the flag that sets the field, and the value as the flag takes it. Pure functions.
+#ifndef NORMD_CLIENT_CLI_ERROR_TEXT_H_
+#define NORMD_CLIENT_CLI_ERROR_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/cli/args.h"
+
+namespace normd::client {
+
+// What the sentence depends on besides the status.
+struct ErrorContext {
+  std::string server;           // the target that was called
+  absl::Duration deadline;      // of each call; zero if no server was called
+  std::vector<FlagSpec> flags;  // of the command
+};
+
+// The sentence, in one line: "spec.layer_norm.eps (--eps) is -1; it must be finite and at least 0".
+std::string ErrorText(const absl::Status& status, const ErrorContext& context);
+
+// The lines of --verbose: the code and, for the server's errors, field, reason, value, limit and the like.
+std::string ErrorDetails(const absl::Status& status);
+
+}  // namespace normd::client
+
+#endif  // NORMD_CLIENT_CLI_ERROR_TEXT_H_

@@ -1,0 +1,373 @@
+// normctl verify: compares a tensor that another program computed with the exact answer, and prints ulps.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "client/cli/spec_flags.h"
+#include "client/cli/table.h"
+#include "client/normctl/commands.h"
+#include "client/normctl/demo.h"
+#include "client/normctl/json_message.h"
+#include "client/normctl/normalize_request.h"
+#include "client/normctl/session_message.h"
+#include "client/normctl/split.h"
+#include "client/normctl/ulps.h"
+
+namespace normd::client {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxWorst = 1000;
+
+// The flags of METHOD that choose what the exact answer is. Those left out choose what is done with it.
+constexpr absl::string_view kMethodFlags[] = {"weight", "bias",    "running-mean",   "running-var",
+                                              "dtype",  "session", "training",       "residual",
+                                              "mask",   "device",  "residual-scale", "residual-rounding"};
+
+std::vector<FlagSpec> MethodFlags() {
+  std::vector<FlagSpec> out = SpecFlags("");
+  for (const FlagSpec& flag : NormalizeFlags("batch_norm")) {  // the method that takes all of them
+    const auto* it = std::find(std::begin(kMethodFlags), std::end(kMethodFlags), flag.name);
+    if (it != std::end(kMethodFlags)) out.push_back(flag);
+  }
+  return out;
+}
+
+struct VerifyOptions {
+  std::string method;  // the name of a NormSpec field
+  double max_ulp = 1;
+  UlpOptions ulps;
+};
+
+absl::StatusOr<VerifyOptions> ReadOptions(const ParsedArgs& args) {
+  VerifyOptions out;
+  const std::optional<std::string> method = MethodField(args.operands()[0]);
+  if (!method.has_value()) return UsageError(absl::StrCat("unknown method ", args.operands()[0]));
+  out.method = *method;
+  if (!args.Has("with")) return UsageError("compared with which tensor? --with OTHER.npy");
+  const absl::StatusOr<std::optional<double>> max_ulp = args.Double("max-ulp");
+  const absl::StatusOr<std::optional<double>> floor = args.Double("floor");
+  const absl::StatusOr<std::optional<int64_t>> worst = args.Int("worst");
+  for (const absl::Status& status : {max_ulp.status(), floor.status(), worst.status()}) {
+    if (!status.ok()) return status;
+  }
+  out.max_ulp = max_ulp->value_or(out.max_ulp);
+  out.ulps.floor = floor->value_or(0);
+  for (const auto& [flag, value] : {std::pair("max-ulp", out.max_ulp), std::pair("floor", out.ulps.floor)}) {
+    if (!(value >= 0 && std::isfinite(value))) {
+      return UsageError(absl::StrCat("--", flag, " ", *args.Get(flag), ": must be a finite number, at least 0"));
+    }
+  }
+  const int64_t count = worst->value_or(static_cast<int64_t>(out.ulps.worst));
+  if (count < 0 || count > kMaxWorst) {
+    return UsageError(absl::StrCat("--worst ", count, ": must be 0 to ", kMaxWorst));
+  }
+  out.ulps.worst = static_cast<size_t>(count);
+  if (args.Has("session") && args.Has("training")) {
+    return UsageError("--training does not go with --session: verify leaves the session as it is");
+  }
+  return out;
+}
+
+// The request of `normctl METHOD` with the same flags, which reads all files.
+absl::StatusOr<v1::NormalizeRequest> BuildRequest(const ParsedArgs& args) {
+  CommandSpec command;
+  command.max_operands = 1;
+  command.flags = NormalizeFlags("batch_norm");
+  // Nothing is written, which the builder takes from --validate-only alone.
+  std::vector<std::string> words = {"--validate-only"};
+  for (const FlagSpec& flag : command.flags) {
+    for (const std::string& value : args.GetAll(flag.name)) {
+      words.push_back(flag.value.empty() ? absl::StrCat("--", flag.name) : absl::StrCat("--", flag.name, "=", value));
+    }
+  }
+  words.insert(words.end(), {"--", args.operands()[1]});
+  const absl::StatusOr<ParsedArgs> parsed = ParseArgs(command, words);
+  if (!parsed.ok()) return parsed.status();
+  absl::StatusOr<NormalizeInput> input = BuildNormalizeInput(*parsed);
+  if (!input.ok()) return input.status();
+  input->request.set_validate_only(false);
+  input->request.set_precision(v1::PRECISION_EXACT);
+  return std::move(input->request);
+}
+
+absl::StatusOr<v1::NormSpec> SetTarget(Client& client, const VerifyOptions& options, const ParsedArgs& args,
+                                       v1::NormalizeRequest& request) {
+  if (!args.Has("session")) {
+    const std::vector<int64_t> shape(request.x().shape().begin(), request.x().shape().end());
+    absl::StatusOr<v1::NormSpec> spec = BuildSpec(options.method, args, shape);
+    if (spec.ok()) *request.mutable_spec() = *spec;
+    return spec;
+  }
+  for (const FlagSpec& flag : SpecFlags(options.method)) {
+    if (args.Has(flag.name)) return UsageError(absl::StrCat("--", flag.name, " does not go with --session"));
+  }
+  request.set_session(SessionName(*args.Get("session")));
+  absl::StatusOr<v1::Session> session = client.GetSession(request.session());
+  if (!session.ok()) return session.status();
+  if (MethodOf(session->spec()) == options.method) return session->spec();
+  return UsageError(absl::StrCat(session->name(), " is a ", MethodOf(session->spec()), ", not a ", options.method));
+}
+
+absl::Status Widen(v1::Tensor& tensor) {
+  const absl::StatusOr<Tensor> parsed = Tensor::FromProto(std::move(tensor));
+  if (!parsed.ok()) return parsed.status();
+  tensor = Tensor::F64(parsed->shape, parsed->ToDoubles()).ToProto();
+  return absl::OkStatus();
+}
+
+// Asks the server for exact answers.
+struct ExactAnswer {
+  Client& client;
+  const v1::NormSpec& spec;
+  int64_t max_message_bytes;
+
+  absl::StatusOr<Tensor> Ask(v1::NormalizeRequest& request, v1::OutputKind kind, v1::Applied* applied) const {
+    request.clear_outputs();
+    request.add_outputs()->set_kind(kind);
+    absl::StatusOr<v1::NormalizeResponse> response =
+        NormalizeInPieces(client, request, spec, max_message_bytes, [](int64_t, int64_t) {});
+    if (!response.ok()) return response.status();
+    *applied = response->applied();
+    return TakeOutput(*response, kind);
+  }
+
+  // y of `request` with x in f64, which every dtype widens to without an error. Parameters need no widening: their
+  // values are used as they are. h that is rounded to the dtype of x by definition is rounded before x is widened.
+  absl::StatusOr<Tensor> Compute(v1::NormalizeRequest request, v1::Applied* applied) const {
+    if (request.has_residual()) {
+      if (request.residual().rounding() != v1::RESIDUAL_ROUNDING_KEEP_WIDE) {
+        absl::StatusOr<Tensor> h = Ask(request, v1::OUTPUT_KIND_H, applied);
+        if (!h.ok()) return h.status();
+        *request.mutable_x() = (*std::move(h)).ToProto();
+        request.clear_residual();
+      } else if (absl::Status status = Widen(*request.mutable_residual()->mutable_tensor()); !status.ok()) {
+        return status;
+      }
+    }
+    if (absl::Status status = Widen(*request.mutable_x()); !status.ok()) return status;
+    return Ask(request, v1::OUTPUT_KIND_Y, applied);
+  }
+};
+
+struct Candidate {
+  DType dtype;  // the one whose ulps count
+  std::vector<double> values;
+};
+
+// Loads the tensor of --with, whose values count as they are in the file, whatever --dtype says.
+absl::StatusOr<Candidate> LoadCandidate(const ParsedArgs& args, const std::vector<int64_t>& shape) {
+  const std::string path = *args.Get("with");
+  const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
+  if (!dtype.ok()) return dtype.status();
+  absl::StatusOr<LoadedTensor> loaded = LoadTensor(path, std::nullopt);
+  if (!loaded.ok() && *dtype == v1::DTYPE_BF16) loaded = LoadTensor(path, *dtype);  // bf16 bits as uint16
+  if (!loaded.ok()) return loaded.status();
+  if (loaded->tensor.shape == shape) {
+    return Candidate{dtype->value_or(loaded->tensor.dtype), loaded->tensor.ToDoubles()};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": has shape ", ShapeText(loaded->tensor.shape), ", but x has ", ShapeText(shape)));
+}
+
+struct Verification {
+  v1::Applied applied;
+  DType dtype;
+  std::vector<int64_t> shape;
+  std::vector<double> x, candidate, exact;
+  UlpReport report;
+  double max_ulp;
+
+  bool passed() const { return report.mismatches == 0 && report.max <= max_ulp + ExactnessUlps(dtype); }
+  std::string Verdict() const {
+    if (passed()) return absl::StrFormat("every error is within %s ulp", ShortestText(max_ulp));
+    if (report.mismatches > 0) {
+      return absl::StrFormat("%d elements are NaN or infinite on one side alone", report.mismatches);
+    }
+    return absl::StrFormat("the largest error, %.4g ulp, is above %s", report.max, ShortestText(max_ulp));
+  }
+};
+
+std::vector<int64_t> IndexOf(int64_t flat, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; flat /= shape[axis]) out[axis] = flat % shape[axis];
+  return out;
+}
+
+// The shortest text of a value of `dtype`; 16-bit values are read as floats.
+std::string ValueText(DType dtype, double value) {
+  return dtype == v1::DTYPE_F64 ? ShortestText(value) : ShortestText(static_cast<float>(value));
+}
+
+std::string UlpsText(double ulps) { return std::isinf(ulps) ? "-" : absl::StrFormat("%.4g", ulps); }
+
+std::string HistogramText(const UlpReport& report, int width) {
+  constexpr int kBarWidth = 30;
+  Table table({{"ulps", Align::kRight}, {"elements", Align::kRight}, {"share", Align::kRight}, {""}});
+  int64_t left = report.elements - report.mismatches;
+  const auto all = static_cast<double>(std::max<int64_t>(report.elements, 1));
+  for (size_t i = 0; i < report.histogram.size() && left > 0; ++i) {
+    const int64_t count = report.histogram[i];
+    left -= count;
+    const double share = static_cast<double>(count) / all;
+    std::string bar;
+    for (int n = 0; n < static_cast<int>(std::ceil(share * kBarWidth)); ++n) absl::StrAppend(&bar, "█");
+    table.AddRow({i < std::size(kUlpBuckets) ? absl::StrCat("<= ", kUlpBuckets[i]) : "above", absl::StrCat(count),
+                  absl::StrFormat("%.4g %%", 100 * share), bar});
+  }
+  return table.Render(width);
+}
+
+std::string WorstText(const Verification& v, int width) {
+  Table table({{"index"},
+               {"x", Align::kRight},
+               {"candidate", Align::kRight},
+               {"exact", Align::kRight},
+               {"ulps", Align::kRight}});
+  for (const UlpError& error : v.report.worst) {
+    table.AddRow({absl::StrCat("[", absl::StrJoin(IndexOf(error.index, v.shape), ","), "]"),
+                  ValueText(v.dtype, v.x[error.index]), ValueText(v.dtype, v.candidate[error.index]),
+                  ShortestText(v.exact[error.index]), UlpsText(error.ulps)});
+  }
+  return table.Render(width);
+}
+
+void PrintText(const Verification& v, const Terminal& terminal) {
+  const UlpReport& r = v.report;
+  terminal.out << absl::StrFormat("method    %s, eps %s %s, %s %s, exact answer in f64 (numerics %s)\n",
+                                  v.applied.method(), ShortestText(v.applied.eps()),
+                                  EnumText(*v1::EpsMode_descriptor(), v.applied.eps_mode()), DTypeName(v.dtype),
+                                  ShapeText(v.shape), v.applied.numerics());
+  terminal.out << absl::StrFormat("ulps      max %.4g, mean %.4g, p50 %.4g, p99 %.4g, p99.9 %.4g\n", r.max, r.mean,
+                                  r.p50, r.p99, r.p99_9);
+  const int64_t rounded = r.AtMost(0.5), within_1 = r.AtMost(1), within_2 = r.AtMost(2);
+  terminal.out << absl::StrFormat("elements  %d: %d correctly rounded, %d within 1 ulp, %d within 2, %d above\n",
+                                  r.elements, rounded, within_1 - rounded, within_2 - within_1,
+                                  r.elements - r.mismatches - within_2);
+  if (r.mismatches > 0) {
+    terminal.out << absl::StrFormat("mismatch  %d that are NaN or infinite on one side alone\n", r.mismatches);
+  }
+  terminal.out << absl::StrFormat("errors    absolute at most %.4g, relative at most %.4g\n", r.max_absolute,
+                                  r.max_relative);
+  if (r.elements > 0) terminal.out << "\n" << HistogramText(r, terminal.width);
+  if (!r.worst.empty()) terminal.out << "\n" << WorstText(v, terminal.width);
+  terminal.out << "\n" << (v.passed() ? "ok: " : "FAILED: ") << v.Verdict() << "\n";
+}
+
+Json ReportJson(const Verification& v) {
+  const UlpReport& r = v.report;
+  Json histogram = Json::array(), worst = Json::array();
+  for (size_t i = 0; i < r.histogram.size(); ++i) {
+    Json bucket = {{"elements", r.histogram[i]}};
+    if (i < std::size(kUlpBuckets)) bucket["at_most"] = kUlpBuckets[i];
+    histogram.push_back(std::move(bucket));
+  }
+  for (const UlpError& error : r.worst) {
+    worst.push_back({{"index", IndexOf(error.index, v.shape)},
+                     {"x", NumberJson(v.x[error.index])},
+                     {"candidate", NumberJson(v.candidate[error.index])},
+                     {"exact", NumberJson(v.exact[error.index])},
+                     {"ulps", NumberJson(error.ulps)}});
+  }
+  return {{"applied", MessageJson(v.applied)},
+          {"dtype", std::string(DTypeName(v.dtype))},
+          {"shape", v.shape},
+          {"elements", r.elements},
+          {"mismatches", r.mismatches},
+          {"correctly_rounded", r.AtMost(0.5)},
+          {"ulps", {{"max", r.max}, {"mean", r.mean}, {"p50", r.p50}, {"p99", r.p99}, {"p99_9", r.p99_9}}},
+          {"max_absolute_error", NumberJson(r.max_absolute)},
+          {"max_relative_error", NumberJson(r.max_relative)},
+          {"histogram", std::move(histogram)},
+          {"worst", std::move(worst)},
+          {"max_ulp", v.max_ulp},
+          {"passed", v.passed()}};
+}
+
+absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedArgs& args) {
+  absl::StatusOr<v1::NormalizeRequest> request = BuildRequest(args);
+  if (!request.ok()) return request.status();
+  Verification out{.dtype = v1::DTYPE_UNSPECIFIED, .max_ulp = options.max_ulp};
+  out.shape.assign(request->x().shape().begin(), request->x().shape().end());
+  absl::StatusOr<Candidate> candidate = LoadCandidate(args, out.shape);
+  if (!candidate.ok()) return candidate.status();
+  const absl::StatusOr<Tensor> x = Tensor::FromProto(request->x());
+  if (!x.ok()) return x.status();
+  const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<v1::NormSpec> spec = SetTarget(**client, options, args, *request);
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<v1::DescribeResponse> describe = (*client)->Describe();
+  if (!describe.ok()) return describe.status();
+  const ExactAnswer answer{**client, *spec, describe->limits().max_message_bytes()};
+  const absl::StatusOr<Tensor> exact = answer.Compute(*std::move(request), &out.applied);
+  if (!exact.ok()) return exact.status();
+  out.dtype = candidate->dtype;
+  out.x = x->ToDoubles();
+  out.candidate = std::move(candidate->values);
+  out.exact = exact->ToDoubles();
+  if (out.exact.size() != out.candidate.size()) return absl::InternalError("the reply's y has another size than x");
+  out.report = CompareUlps(out.dtype, out.candidate, out.exact, options.ulps);
+  return out;
+}
+
+absl::Status RunVerify(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<VerifyOptions> options = ReadOptions(args);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<Verification> verification = Verify(*options, args);
+  if (!verification.ok()) return verification.status();
+  if (args.Has("json")) {
+    terminal.out << JsonText(ReportJson(*verification));
+  } else {
+    PrintText(*verification, terminal);
+  }
+  return verification->passed() ? absl::OkStatus() : ReportedError(verification->Verdict());
+}
+
+constexpr absl::string_view kDetails =
+    "INPUT is x, the tensor of --with is the y that another program made of it, and the flags are those of normctl "
+    "METHOD.\n"
+    "\n"
+    "  normctl verify layer-norm x.npy --with=onnx.npy --eps 1e-6 --weight w.npy\n"
+    "  normctl verify rms-norm x.npy --with=kernel.npy --dtype bf16 --max-ulp 2\n"
+    "\n"
+    "The exact answer is what normd computes of x widened to f64, in pairs of f64: within 4 ulp of f64 by contract, "
+    "which is 2^-27 ulp of f32, and 0.5 as measured (lp-norm of p other than 1 and 2: 1.05). A candidate of f64 is "
+    "compared with an answer that is itself rounded to f64.\n"
+    "\n"
+    "An ulp is the distance of neighbouring values of the candidate's dtype (with --dtype: of that dtype, to which x "
+    "is rounded, too) around the exact value. Errors are fractions: 0.5 or less is correctly rounded. At 0 and among "
+    "subnormals it is the smallest subnormal; at a power of two, for a candidate nearer to 0, the smaller ulp below "
+    "it. NaN equals NaN. One NaN or infinity that the other does not have is a mismatch and counts apart.\n"
+    "\n"
+    "Roundings between the steps (--cast-order cast-then-affine) are errors of the candidate; the rounding of x + "
+    "residual (round-first) is a part of the definition. Exit code 0 if every error is within --max-ulp and nothing "
+    "mismatches, else 1.";
+
+}  // namespace
+
+std::vector<Command> VerifyCommands() {
+  Command command;
+  command.spec = {"verify",
+                  "METHOD INPUT",
+                  2,
+                  2,
+                  "compare another program's tensor with the exact answer, in ulps",
+                  std::string(kDetails),
+                  Join({{"with", '\0', "FILE", "the tensor to judge: .npy or .csv, of the shape of x"},
+                        {"max-ulp", '\0', "U", "the largest error that passes (default 1)"},
+                        {"floor", '\0', "F", "judge elements nearer to 0 than F by the ulp of F (default 0)"},
+                        {"worst", '\0', "N", "how many of the worst elements to list (default 5)"}},
+                       MethodFlags())};
+  command.run = &RunVerify;
+  return {command};
+}
+
+}  // namespace normd::client

@@ -1,0 +1,214 @@
+// normctl verify against a small server that answers with f64 results computed in 113 bits.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/tensor_file.h"
+#include "client/normctl/commands.h"
+#include "normd/v1/normalizer.grpc.pb.h"
+#include "tests/support/wide.h"
+
+namespace normd::client {
+namespace {
+
+using oracle::Wide;
+
+// RMSNorm over the last axis, eps 0.
+std::vector<double> RmsNorm(const std::vector<double>& x, size_t columns) {
+  std::vector<double> y(x.size());
+  for (size_t row = 0; row < x.size(); row += columns) {
+    Wide squares = 0;
+    for (size_t i = row; i < row + columns; ++i) squares += Wide(x[i]) * x[i];
+    const Wide root = oracle::Sqrt(squares / Wide(columns));
+    for (size_t i = row; i < row + columns; ++i) y[i] = static_cast<double>(x[i] / root);
+  }
+  return y;
+}
+
+class ExactServer : public v1::Normalizer::Service {
+ public:
+  std::vector<v1::NormalizeRequest> requests;
+
+  grpc::Status Describe(grpc::ServerContext*, const v1::DescribeRequest*, v1::DescribeResponse* response) override {
+    response->mutable_limits()->set_max_message_bytes(1 << 20);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Normalize(grpc::ServerContext*, const v1::NormalizeRequest* request,
+                         v1::NormalizeResponse* response) override {
+    requests.push_back(*request);
+    const Tensor x = *Tensor::FromProto(request->x());
+    v1::Output& output = *response->add_outputs();
+    output.set_kind(request->outputs(0).kind());
+    std::vector<double> values = x.ToDoubles();
+    if (request->has_residual()) {
+      const std::vector<double> residual = Tensor::FromProto(request->residual().tensor())->ToDoubles();
+      for (size_t i = 0; i < values.size(); ++i) values[i] += residual[i];
+    }
+    if (output.kind() == v1::OUTPUT_KIND_Y) values = RmsNorm(values, static_cast<size_t>(x.shape.back()));
+    *output.mutable_tensor() = Tensor::Rounded(x.dtype, x.shape, values).ToProto();
+    response->mutable_applied()->set_method("rms_norm");
+    return grpc::Status::OK;
+  }
+};
+
+class VerifyTest : public testing::Test {
+ protected:
+  VerifyTest() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    folder_ = std::filesystem::temp_directory_path() /
+              (std::string("verify_test.") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    for (size_t i = 0; i < x_.size(); ++i) x_[i] = static_cast<float>(std::sin(1.0 + static_cast<double>(i)) + 2);
+  }
+  ~VerifyTest() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    std::filesystem::remove_all(folder_);
+  }
+
+  // Saves x and a candidate of `dtype`: the rounded result, moved by `ulps` ulps of [1, 2) at index 5.
+  void Save(DType dtype, double ulps) {
+    const std::vector<double> x = Tensor::Rounded(dtype, {4, 8}, x_).ToDoubles();
+    std::vector<double> y = Tensor::Rounded(dtype, {4, 8}, RmsNorm(x, 8)).ToDoubles();
+    const int precision = dtype == v1::DTYPE_F16 ? 11 : dtype == v1::DTYPE_BF16 ? 8 : dtype == v1::DTYPE_F32 ? 24 : 53;
+    y[5] += ulps * std::ldexp(1.0, std::ilogb(y[5]) - precision + 1);
+    ASSERT_TRUE(SaveTensor(Path("x.npy"), Tensor::Rounded(dtype, {4, 8}, x), true).ok());
+    ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(dtype, {4, 8}, y), true).ok());
+  }
+
+  struct Ran {
+    int code;
+    std::string out, err;
+  };
+  Ran Verify(std::vector<std::string> flags, const std::string& candidate = "y.npy") {
+    std::vector<std::string> arguments = {"verify",
+                                          "rms-norm",
+                                          Path("x.npy"),
+                                          "--with",
+                                          Path(candidate),
+                                          "--eps=0",
+                                          absl::StrCat("--server=127.0.0.1:", port_)};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    std::ostringstream out, err;
+    const int code = RunNormctl(arguments, {out, err, 80, false});
+    return {code, out.str(), err.str()};
+  }
+  nlohmann::json VerifyJson(std::vector<std::string> flags, int code) {
+    flags.emplace_back("--json");
+    const Ran ran = Verify(flags);
+    EXPECT_EQ(ran.code, code) << ran.out << ran.err;
+    return nlohmann::json::parse(ran.out, nullptr, false);
+  }
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::vector<double> x_ = std::vector<double>(32);
+  ExactServer service_;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  std::filesystem::path folder_;
+};
+
+TEST_F(VerifyTest, AResultThatIsRoundedOncePasses) {
+  for (const DType dtype : {v1::DTYPE_F32, v1::DTYPE_F16, v1::DTYPE_BF16, v1::DTYPE_F64}) {
+    Save(dtype, 0);
+    const nlohmann::json json = VerifyJson({"--dtype", std::string(DTypeName(dtype)), "--max-ulp", "0.5"}, kExitOk);
+    EXPECT_EQ(json["passed"], true);
+    EXPECT_EQ(json["dtype"], std::string(DTypeName(dtype)));
+    EXPECT_EQ(json["correctly_rounded"], 32);
+    EXPECT_LE(json["ulps"]["max"].get<double>(), 0.5);
+    EXPECT_EQ(service_.requests.back().x().dtype(), v1::DTYPE_F64);
+    EXPECT_EQ(service_.requests.back().precision(), v1::PRECISION_EXACT);
+  }
+}
+
+TEST_F(VerifyTest, APlantedErrorIsFoundWhereItIs) {
+  for (const DType dtype : {v1::DTYPE_F32, v1::DTYPE_F16, v1::DTYPE_BF16, v1::DTYPE_F64}) {
+    Save(dtype, 3);
+    const nlohmann::json json = VerifyJson({"--dtype", std::string(DTypeName(dtype))}, kExitError);
+    EXPECT_EQ(json["passed"], false);
+    EXPECT_EQ(json["correctly_rounded"], 31);
+    EXPECT_NEAR(json["ulps"]["max"].get<double>(), 3, 0.5);
+    EXPECT_EQ(json["worst"][0]["index"], (std::vector<int64_t>{0, 5}));
+    EXPECT_EQ(json["worst"][0]["ulps"], json["ulps"]["max"]);
+    EXPECT_EQ(VerifyJson({"--dtype", std::string(DTypeName(dtype)), "--max-ulp=3.5"}, kExitOk)["passed"], true);
+  }
+}
+
+TEST_F(VerifyTest, PrintsLinesForPeople) {
+  Save(v1::DTYPE_F32, -300);
+  const Ran ran = Verify({});
+  EXPECT_EQ(ran.code, kExitError);
+  EXPECT_NE(ran.out.find("32: 31 correctly rounded, 0 within 1 ulp, 0 within 2, 1 above"), std::string::npos)
+      << ran.out;
+  EXPECT_NE(ran.out.find("[0,5]"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("FAILED: the largest error, 300"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.err.find("is above 1"), std::string::npos) << ran.err;
+}
+
+TEST_F(VerifyTest, ANanWhereThereIsNoneFailsWhateverTheLimit) {
+  Save(v1::DTYPE_F32, 0);
+  std::vector<double> y = RmsNorm(x_, 8);
+  y[9] = std::nan("");
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), false).ok());
+  const nlohmann::json json = VerifyJson({"--max-ulp=1e9"}, kExitError);
+  EXPECT_EQ(json["mismatches"], 1);
+  EXPECT_EQ(json["worst"][0]["candidate"], "NaN");
+  EXPECT_EQ(json["worst"][0]["ulps"], "Infinity");
+}
+
+TEST_F(VerifyTest, ACandidateInAWiderFileIsNotRounded) {
+  Save(v1::DTYPE_BF16, 0);
+  std::vector<double> y = RmsNorm(Tensor::Rounded(v1::DTYPE_BF16, {4, 8}, x_).ToDoubles(), 8);
+  for (double& value : y) value *= 1 + 0x1p-9;  // about a quarter to half an ulp of bf16
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), false).ok());
+  const nlohmann::json json = VerifyJson({"--dtype", "bf16"}, kExitOk);
+  EXPECT_EQ(json["dtype"], "bf16");
+  EXPECT_GT(json["ulps"]["mean"].get<double>(), 0.24);
+  EXPECT_LT(json["ulps"]["mean"].get<double>(), 0.5);
+}
+
+TEST_F(VerifyTest, AResidualIsAddedAsItsRoundingSays) {
+  Save(v1::DTYPE_F32, 0);
+  const std::vector<std::string> residual = {"--residual", Path("x.npy"), "--max-ulp=1e9"};
+  VerifyJson(residual, kExitOk);
+  ASSERT_EQ(service_.requests.size(), 2u);  // h in the dtype of x, then y of h
+  EXPECT_EQ(service_.requests[0].outputs(0).kind(), v1::OUTPUT_KIND_H);
+  EXPECT_EQ(service_.requests[0].x().dtype(), v1::DTYPE_F32);
+  EXPECT_FALSE(service_.requests[1].has_residual());
+  std::vector<std::string> wide = residual;
+  wide.emplace_back("--residual-rounding=keep-wide");
+  VerifyJson(wide, kExitOk);
+  ASSERT_EQ(service_.requests.size(), 3u);
+  EXPECT_EQ(service_.requests[2].residual().tensor().dtype(), v1::DTYPE_F64);
+}
+
+TEST_F(VerifyTest, SaysWhatIsWrongWithItsArguments) {
+  Save(v1::DTYPE_F32, 0);
+  for (const auto& [flags, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--max-ulp=-1"}, "--max-ulp -1: must be a finite number"},
+           {{"--floor=inf"}, "--floor inf: must be a finite number"},
+           {{"--worst=-1"}, "--worst -1: must be 0 to 1000"},
+           {{"--session=a", "--training"}, "verify leaves the session as it is"},
+           {{"--groups=2"}, "--groups does not apply to rms_norm"}}) {
+    const Ran ran = Verify(flags);
+    EXPECT_EQ(ran.code, kExitUsage) << ran.err;
+    EXPECT_NE(ran.err.find(named), std::string::npos) << ran.err;
+  }
+  ASSERT_TRUE(SaveTensor(Path("small.npy"), Tensor::F32({1, 2}, {1, 2}), false).ok());
+  const Ran shape = Verify({}, "small.npy");
+  EXPECT_EQ(shape.code, kExitError);
+  EXPECT_NE(shape.err.find("has shape [1, 2], but x has [4, 8]"), std::string::npos) << shape.err;
+}
+
+}  // namespace
+}  // namespace normd::client

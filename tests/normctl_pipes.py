@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""normctl in pipes and on a terminal: tests/normctl_pipes.py NORMD NORMCTL NORMLOAD FAILING_FLUSH [TEST...]
+
+What a process needs and a test within one cannot have: standard input and output, FIFOs, readers that leave early, and
+a pseudo-terminal.
+"""
+
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+
+from programs import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, read_npy, read_text, run, write_npy
+
+
+def filtered(arguments, source, **options):
+    return subprocess.run([NORMCTL, *arguments], input=source, capture_output=True, env=ENVIRONMENT, timeout=PATIENCE,
+                          check=False, **options)
+
+
+def on_a_terminal(*arguments):
+    """The exit code, and what a person at a terminal of 80 columns sees."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(NORMCTL, [NORMCTL, *arguments], {**ENVIRONMENT, "COLUMNS": "80"})
+    seen = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # EIO: the other side has closed
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen.decode().replace("\r\n", "\n")
+
+
+class PipesTest(ServerTest):
+    def setUp(self):
+        write_npy(self.path("in.npy"), (2, 4), [1, 2, 3, 4, 5, 9, 2, 6])
+        with open(self.path("in.csv"), "w", encoding="utf-8") as out:
+            out.write("a,b,c,d\n1,2,3,4\n5,9,2,6\n")
+        self.succeed(NORMCTL, "layer-norm", self.path("in.npy"), "-o", self.path("y.npy"), self.at)
+        with open(self.path("in.npy"), "rb") as npy, open(self.path("y.npy"), "rb") as y:
+            self.npy, self.y = npy.read(), y.read()
+        self.csv = read_text(self.path("in.csv")).encode()
+
+    def check(self, result):
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_a_filter_answers_in_the_format_it_was_asked_in(self):
+        self.assertEqual(self.check(filtered(["layer-norm", "-", "-o", "-", self.at], self.npy)), self.y)
+        text = self.check(filtered(["layer-norm", "-", "-o", "-", self.at], self.csv)).decode()
+        self.assertEqual(text.splitlines()[0], "a,b,c,d")
+        values = [float(v) for line in text.splitlines()[1:] for v in line.split(",")]
+        self.assertEqual(struct.pack(f"<{len(values)}f", *values), self.y[128:])
+        self.assertEqual(self.check(filtered(["layer-norm", "-", "-o", "-", "--format", "npy", self.at], self.csv)),
+                         self.y)
+
+    def test_the_summary_never_mixes_with_the_data(self):
+        result = filtered(["layer-norm", "-", "-o", "-", self.at], self.csv)
+        self.assertIn("header   a,b,c,d", result.stderr.decode())
+        self.assertIn("tensors sent", result.stderr.decode())
+        self.assertEqual(filtered(["layer-norm", "-", "-o", "-", "-q", self.at], self.csv).stderr, b"")
+        result = filtered(["layer-norm", "-", "-o", self.path("q.npy"), self.at], self.npy)
+        self.assertEqual(result.stdout, b"")
+
+    def test_devices_and_fifos_are_files(self):
+        out = self.check(filtered(["layer-norm", "/dev/stdin", "-o", "/dev/stdout", "-q", self.at], self.npy))
+        self.assertEqual(out, self.y)
+        fifo = self.path("fifo")
+        os.mkfifo(fifo)
+        with subprocess.Popen([NORMCTL, "layer-norm", fifo, "-o", "-", "-q", self.at], stdout=subprocess.PIPE,
+                              env=ENVIRONMENT) as process:
+            with open(fifo, "wb") as writer:
+                writer.write(self.npy)
+            self.assertEqual(process.communicate(timeout=PATIENCE)[0], self.y)
+        os.remove(fifo)
+
+    def test_without_a_file_all_of_y_is_written_as_lines(self):
+        write_npy(self.path("large.npy"), (3000, 2), [float(i % 7) for i in range(6000)])
+        self.assertEqual(len(run(NORMCTL, "layer-norm", self.path("large.npy"), self.at).stdout.splitlines()), 3000)
+
+    def test_a_person_sees_the_corners_of_a_large_y(self):
+        write_npy(self.path("large.npy"), (3000, 2), [float(i % 7) for i in range(6000)])
+        code, seen = on_a_terminal("layer-norm", self.path("large.npy"), self.at)
+        self.assertEqual(code, 0, seen)
+        self.assertLess(len(seen.splitlines()), 20)
+        self.assertIn("...", seen)
+        self.assertIn("[3000, 2]", seen)
+        code, seen = on_a_terminal("layer-norm", self.path("in.csv"), "-q", self.at)
+        self.assertEqual([len(line) for line in seen.splitlines()], [len(seen.splitlines()[0])] * 3, seen)
+
+    def test_the_bytes_of_a_file_are_not_written_on_a_terminal(self):
+        code, seen = on_a_terminal("layer-norm", self.path("in.npy"), "-o", "-", self.at)
+        self.assertEqual(code, 2)
+        self.assertIn("redirect standard output", seen)
+
+    def test_a_reader_that_leaves_ends_it_quietly(self):
+        write_npy(self.path("large.npy"), (300000, 2), [float(i % 7) for i in range(600000)])
+        for ignored in (False, True):  # as in most shells; and as under some supervisors
+            with subprocess.Popen(
+                    [NORMCTL, "layer-norm", self.path("large.npy"), "-q", self.at], stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, env=ENVIRONMENT, restore_signals=not ignored) as process:
+                process.stdout.readline()
+                process.stdout.close()
+                self.assertEqual(process.stderr.read(), b"")
+                self.assertEqual(process.wait(timeout=PATIENCE), 1 if ignored else -signal.SIGPIPE)
+
+    def test_a_full_disk_is_an_error(self):
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run([NORMCTL, "layer-norm", self.path("in.csv"), self.at], stdout=full,
+                                    stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=PATIENCE, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("No space left on device", result.stderr.decode())
+
+    def test_large_tensors_go_through_shared_memory_by_themselves(self):
+        count = 1 << 19
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count // 64}, 64), }}"
+        header += " " * (-(len(header) + 11) % 64) + "\n"
+        with open(self.path("two-mib.npy"), "wb") as out:
+            out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+            out.write(struct.pack("<f", 1.5) * count)
+        socket = f"unix:{self.server.socket}"
+        for target, how in ((socket, f"{socket}, tensors through shared memory"), (self.server.address, "tensors sent")):
+            result = run(NORMCTL, "layer-norm", self.path("two-mib.npy"), "-o", self.path("out.npy"), "-s", target)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if target == socket or "shared memory" not in result.stderr:  # a server may name its socket
+                self.assertIn(how, result.stderr)
+
+    def test_the_socket_of_the_users_own_server_is_the_default(self):
+        runtime = os.path.dirname(self.server.socket)
+        environment = {**ENVIRONMENT, "XDG_RUNTIME_DIR": runtime}
+        os.rename(self.server.socket, os.path.join(runtime, "normd.sock"))
+        try:
+            found = subprocess.run([NORMCTL, "layer-norm", self.path("in.npy")], env=environment, capture_output=True,
+                                   timeout=PATIENCE, check=False)
+        finally:
+            os.rename(os.path.join(runtime, "normd.sock"), self.server.socket)
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertIn(f"server   unix:{runtime}/normd.sock, tensors sent", found.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[5:]])
