@@ -1,4 +1,4 @@
-"""The Python programs of client/python/README.md run as printed, and print what their comments say."""
+"""The Python programs of client/python/README.md and of the top README run as printed, and print what their comments say."""
 
 import os
 import re
@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-PAGE = (ROOT / "client" / "python" / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGES = [ROOT / "README.md", ROOT / "client" / "python" / "README.md"]
+BLOCKS = [
+    block
+    for page in PAGES
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+]
 
 
-def test_the_page_has_programs():
-    assert len(BLOCKS) >= 6
+def test_the_pages_have_programs():
+    assert len(BLOCKS) >= 7
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
