@@ -31,12 +31,12 @@ constexpr uint32_t kIn64BitField = 0xFFFFFFFF;  // the size or offset is in an e
 constexpr uint64_t kStored = 0;
 constexpr uint64_t kDeflated = 8;
 
-struct Entry {
+struct ZipEntry {
   absl::string_view name;
   uint64_t flags = 0, method = 0, crc32 = 0, packed_bytes = 0, bytes = 0, header_offset = 0;
 };
 
-absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("the archive ", what)); }
+absl::Status BadNpz(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("the archive ", what)); }
 
 uint64_t Little(absl::string_view file, size_t offset, size_t bytes) {
   uint64_t value = 0;
@@ -44,16 +44,16 @@ uint64_t Little(absl::string_view file, size_t offset, size_t bytes) {
   return value;
 }
 
-absl::StatusOr<std::vector<Entry>> ReadDirectory(absl::string_view file) {
+absl::StatusOr<std::vector<ZipEntry>> ReadDirectory(absl::string_view file) {
   const size_t end = file.rfind(kEndOfDirectory);
-  if (end == absl::string_view::npos || file.size() - end < kEndBytes) return Bad("is cut off");
+  if (end == absl::string_view::npos || file.size() - end < kEndBytes) return BadNpz("is cut off");
   const uint64_t count = Little(file, end + 10, 2);
   uint64_t at = Little(file, end + 16, 4);
-  std::vector<Entry> entries;
+  std::vector<ZipEntry> entries;
   for (uint64_t i = 0; i < count; ++i) {
     const absl::string_view header = at <= end ? file.substr(at, end - at) : "";
-    if (header.size() < kCentralHeaderBytes || !absl::StartsWith(header, kCentralHeader)) return Bad("is damaged");
-    Entry entry;
+    if (header.size() < kCentralHeaderBytes || !absl::StartsWith(header, kCentralHeader)) return BadNpz("is damaged");
+    ZipEntry entry;
     entry.flags = Little(header, 8, 2);
     entry.method = Little(header, 10, 2);
     entry.crc32 = Little(header, 16, 4);
@@ -67,15 +67,16 @@ absl::StatusOr<std::vector<Entry>> ReadDirectory(absl::string_view file) {
   return entries;
 }
 
-absl::StatusOr<absl::string_view> PackedData(absl::string_view file, const Entry& entry) {
+absl::StatusOr<absl::string_view> PackedData(absl::string_view file, const ZipEntry& entry) {
   if (std::max({entry.packed_bytes, entry.bytes, entry.header_offset}) >= kIn64BitField) {
-    return Bad("is of 4 GiB or more: save the array with np.save");
+    return BadNpz("is of 4 GiB or more: save the array with np.save");
   }
-  if (entry.flags % 2 == 1) return Bad("is encrypted");
-  if (file.size() < entry.header_offset + kLocalHeaderBytes) return Bad("is damaged");
+  if (entry.flags % 2 == 1) return BadNpz("is encrypted");
+  if (file.size() < entry.header_offset + kLocalHeaderBytes) return BadNpz("is damaged");
   const absl::string_view local = file.substr(entry.header_offset);
   const uint64_t skipped = kLocalHeaderBytes + Little(local, 26, 2) + Little(local, 28, 2);
-  if (!absl::StartsWith(local, kLocalHeader) || local.size() < skipped + entry.packed_bytes) return Bad("is damaged");
+  if (!absl::StartsWith(local, kLocalHeader) || local.size() < skipped + entry.packed_bytes)
+    return BadNpz("is damaged");
   return local.substr(skipped, entry.packed_bytes);
 }
 
@@ -87,11 +88,11 @@ std::string LittleText(uint64_t value, size_t bytes) {
 
 // Inflates by protobuf's reader of gzip files, which checks the CRC: a gzip file is deflated data between a header of
 // ten bytes and a trailer of CRC and size, both of which the archive has, too.
-absl::StatusOr<std::string> Inflate(absl::string_view packed, const Entry& entry) {
+absl::StatusOr<std::string> Inflate(absl::string_view packed, const ZipEntry& entry) {
   const std::string gzip = absl::StrCat(absl::string_view("\x1F\x8B\x08\0\0\0\0\0\0\xFF", 10), packed,
                                         LittleText(entry.crc32, 4), LittleText(entry.bytes, 4));
   if (std::max(gzip.size(), entry.bytes) > std::numeric_limits<int>::max()) {
-    return Bad("is of 2 GiB or more: save the array with np.save");
+    return BadNpz("is of 2 GiB or more: save the array with np.save");
   }
   google::protobuf::io::ArrayInputStream source(gzip.data(), static_cast<int>(gzip.size()));
   google::protobuf::io::GzipInputStream inflated(&source, google::protobuf::io::GzipInputStream::GZIP);
@@ -101,7 +102,7 @@ absl::StatusOr<std::string> Inflate(absl::string_view packed, const Entry& entry
     out.append(static_cast<const char*>(data), static_cast<size_t>(size));
   }
   constexpr int kStreamEnd = 1;  // Z_STREAM_END: the checksum was right
-  if (out.size() != entry.bytes || inflated.ZlibErrorCode() != kStreamEnd) return Bad("is damaged");
+  if (out.size() != entry.bytes || inflated.ZlibErrorCode() != kStreamEnd) return BadNpz("is damaged");
   return out;
 }
 
@@ -112,16 +113,16 @@ bool IsZip(absl::string_view file) {
 }
 
 absl::StatusOr<std::string> NpyInNpz(absl::string_view file) {
-  const absl::StatusOr<std::vector<Entry>> entries = ReadDirectory(file);
+  const absl::StatusOr<std::vector<ZipEntry>> entries = ReadDirectory(file);
   if (!entries.ok()) return entries.status();
-  std::vector<Entry> arrays;
+  std::vector<ZipEntry> arrays;
   std::copy_if(entries->begin(), entries->end(), std::back_inserter(arrays),
-               [](const Entry& entry) { return absl::EndsWith(entry.name, ".npy"); });
+               [](const ZipEntry& entry) { return absl::EndsWith(entry.name, ".npy"); });
   if (arrays.empty()) {
     return absl::InvalidArgumentError("is a zip archive without NumPy arrays: save one with np.save(FILE, array)");
   }
   if (arrays.size() > 1) {
-    const std::string names = absl::StrJoin(arrays, ", ", [](std::string* out, const Entry& entry) {
+    const std::string names = absl::StrJoin(arrays, ", ", [](std::string* out, const ZipEntry& entry) {
       absl::StrAppend(out, absl::StripSuffix(entry.name, ".npy"));
     });
     return absl::InvalidArgumentError(absl::StrCat("holds ", arrays.size(), " arrays (", names.substr(0, 400),
@@ -130,7 +131,7 @@ absl::StatusOr<std::string> NpyInNpz(absl::string_view file) {
   const absl::StatusOr<absl::string_view> packed = PackedData(file, arrays[0]);
   if (!packed.ok()) return packed.status();
   if (arrays[0].method == kStored) return std::string(*packed);
-  if (arrays[0].method != kDeflated) return Bad(absl::StrCat("uses compression ", arrays[0].method));
+  if (arrays[0].method != kDeflated) return BadNpz(absl::StrCat("uses compression ", arrays[0].method));
   return Inflate(*packed, arrays[0]);
 }
 

@@ -18,16 +18,16 @@ namespace {
 constexpr int64_t kSummarisedElements = 1000;
 constexpr int64_t kEdgeIndices = 3;
 
-constexpr int64_t kGap = -1;  // stands for the indices that are left out
+constexpr int64_t kLeftOut = -1;  // stands for the indices that are left out
 constexpr absl::string_view kDots = "...";
 constexpr size_t kColumnGap = 2;
 
-// 0 to count - 1; if `edges` is given and leaves something out, only that many at each end, with kGap between them.
+// 0 to count - 1; if `edges` is given and leaves something out, only that many at each end, with kLeftOut between them.
 std::vector<int64_t> ShownIndices(int64_t count, int64_t edges) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) {
     if (count > 2 * edges && i == edges) {
-      out.push_back(kGap);
+      out.push_back(kLeftOut);
       i = count - edges;
     }
     out.push_back(i);
@@ -58,8 +58,8 @@ void ForEachMatrix(const Matrices& matrices, int64_t edges, std::vector<int64_t>
   if (indices.size() == matrices.leading.size()) return show(number, indices);
   const int64_t extent = matrices.leading[indices.size()];
   for (const int64_t index : ShownIndices(extent, edges)) {
-    if (index == kGap) {
-      show(kGap, indices);
+    if (index == kLeftOut) {
+      show(kLeftOut, indices);
       continue;
     }
     indices.push_back(index);
@@ -76,14 +76,14 @@ Cells MakeCells(const Matrices& matrices, int64_t matrix, const std::vector<int6
   Cells out;
   const auto add = [&](const std::function<std::string(int64_t)>& cell) {
     std::vector<std::string>& row = out.emplace_back();
-    for (const int64_t column : columns) row.push_back(column == kGap ? std::string(kDots) : cell(column));
+    for (const int64_t column : columns) row.push_back(column == kLeftOut ? std::string(kDots) : cell(column));
   };
   if (static_cast<int64_t>(header.size()) == matrices.columns) {
     add([&](int64_t column) { return header[static_cast<size_t>(column)]; });
   }
   for (const int64_t row : rows) {
     add([&](int64_t column) {
-      return row == kGap ? std::string(kDots) : absl::StrFormat("%.8g", matrices.At(matrix, row, column));
+      return row == kLeftOut ? std::string(kDots) : absl::StrFormat("%.8g", matrices.At(matrix, row, column));
     });
   }
   return out;
@@ -129,7 +129,7 @@ std::string ShowTensor(const Tensor& tensor, absl::Span<const std::string> heade
   std::string out;
   std::vector<int64_t> indices;
   ForEachMatrix(matrices, edges, indices, 0, [&](int64_t matrix, const std::vector<int64_t>& at) {
-    if (matrix == kGap) {
+    if (matrix == kLeftOut) {
       absl::StrAppend(&out, kDots, "\n");
       return;
     }

@@ -17,7 +17,7 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kStandardInput = "-";
-constexpr size_t kMaxRank = 8;  // of normd's contract
+constexpr size_t kMaxTensorRank = 8;  // of normd's contract
 
 // Does not close standard input.
 struct CloseFile {
@@ -177,9 +177,9 @@ absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<D
 }
 
 absl::Status CheckRank(absl::string_view what, size_t rank) {
-  if (rank >= 1 && rank <= kMaxRank) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " has rank ", rank, rank == 0 ? " (one number)" : "", "; 1 to ", kMaxRank, " are possible"));
+  if (rank >= 1 && rank <= kMaxTensorRank) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " has rank ", rank, rank == 0 ? " (one number)" : "", "; 1 to ",
+                                                 kMaxTensorRank, " are possible"));
 }
 
 absl::StatusOr<Tensor> LoadParameter(const std::string& path) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::string_view kMethod = "Method", kTensors = "Tensors", kSession = "Session", kOutput = "Output",
                             kConnection = "Connection", kOther = "Other";
-constexpr absl::string_view kGroups[] = {"", kMethod, kTensors, kSession, kOutput, kConnection, kOther};
+constexpr absl::string_view kFlagGroups[] = {"", kMethod, kTensors, kSession, kOutput, kConnection, kOther};
 
 struct FlagNote {
   absl::string_view name, group, choices;
@@ -102,7 +102,8 @@ FlagSpec Annotated(FlagSpec flag) {
 }
 
 size_t GroupOrder(const FlagSpec& flag) {
-  return static_cast<size_t>(std::find(std::begin(kGroups), std::end(kGroups), flag.group) - std::begin(kGroups));
+  return static_cast<size_t>(std::find(std::begin(kFlagGroups), std::end(kFlagGroups), flag.group) -
+                             std::begin(kFlagGroups));
 }
 
 void AddDefaults(const MethodNote* note, CommandSpec& command) {

@@ -148,10 +148,10 @@ absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const
   if (!resolved.ok()) return resolved.status();
   const absl::Time start = absl::Now();
   absl::StatusOr<v1::NormalizeResponse> response = Send(**client, input->request, *resolved, args, terminal);
-  CallSummary call{.header = input->format.header,
-                   .server = (*client)->target(),
-                   .shared_memory = (*client)->shared_calls() > 0,
-                   .round_trip = absl::Now() - start};
+  NormalizeReport call{.header = input->format.header,
+                       .server = (*client)->target(),
+                       .shared_memory = (*client)->shared_calls() > 0,
+                       .round_trip = absl::Now() - start};
   if (!response.ok()) return response.status();
   absl::StatusOr<std::vector<SavedOutput>> saved = SaveOutputs(*input, *response, terminal);
   if (!saved.ok()) return saved.status();
@@ -164,7 +164,7 @@ absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const
   return absl::OkStatus();
 }
 
-constexpr absl::string_view kDetails =
+constexpr absl::string_view kNormalizeDetails =
     "INPUT is .npy (little-endian floats; Fortran order is transposed), .npz of one array, or .csv (numbers; a first\n"
     "line with text in every field is a header), recognised by its content; - is standard input. Results are .npy\n"
     "or .csv, by the name of the file; - is standard output, in the format of INPUT or --format. Without any file y\n"
@@ -181,13 +181,14 @@ std::vector<Command> NormalizeCommands() {
   for (const std::string& name : MethodNames()) {
     const std::string field = *MethodField(name);
     Command command;
-    command.spec = {name, "INPUT", 1, 1, absl::StrCat("normalise a file with ", field), std::string(kDetails), {}};
+    command.spec = {name, "INPUT", 1, 1, absl::StrCat("normalise a file with ", field), std::string(kNormalizeDetails),
+                    {}};
     command.spec.flags = Join(SpecFlags(field), NormalizeFlags(field));
     command.run = &RunNormalize;
     out.push_back(std::move(command));
   }
   out.push_back({{"normalize", "INPUT", 1, 1, "normalise a file with a session (--session), whatever its method",
-                  std::string(kDetails), NormalizeFlags("")},
+                  std::string(kNormalizeDetails), NormalizeFlags("")},
                  &RunNormalize});
   return out;
 }

@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<SavedOutput>> SaveOutputs(const NormalizeInput& input
   return saved;
 }
 
-void PrintSummary(const v1::NormalizeResponse& response, const CallSummary& call, std::ostream& out) {
+void PrintSummary(const v1::NormalizeResponse& response, const NormalizeReport& call, std::ostream& out) {
   if (!call.header.empty()) {
     out << absl::StrFormat("%-8s %s\n", "header", absl::StrJoin(call.header, ","));
   }
@@ -125,7 +125,7 @@ void PrintSummary(const v1::NormalizeResponse& response, const CallSummary& call
   if (applied.device_fallback()) out << "device   the one that was chosen was lost or full; this one ran instead\n";
 }
 
-std::string SummaryJson(const v1::NormalizeResponse& response, const CallSummary& call) {
+std::string SummaryJson(const v1::NormalizeResponse& response, const NormalizeReport& call) {
   Json json = {{"applied", AppliedJson(response.applied())},
                {"outputs", Json::array()},
                {"server", call.server},

@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<SavedOutput>> SaveOutputs(const NormalizeInput& input
                                                      const Terminal& terminal);
 
 // How a call went, besides what the response says.
-struct CallSummary {
+struct NormalizeReport {
   std::vector<SavedOutput> saved;
   std::vector<std::string> header;  // the line of a .csv that was taken as its header
   std::string server;
@@ -36,8 +36,8 @@ struct CallSummary {
   absl::Duration round_trip;
 };
 
-void PrintSummary(const v1::NormalizeResponse& response, const CallSummary& call, std::ostream& out);
-std::string SummaryJson(const v1::NormalizeResponse& response, const CallSummary& call);
+void PrintSummary(const v1::NormalizeResponse& response, const NormalizeReport& call, std::ostream& out);
+std::string SummaryJson(const v1::NormalizeResponse& response, const NormalizeReport& call);
 
 }  // namespace normd::client
 

@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 
 constexpr absl::string_view kNumBatches = "num_batches_tracked";
 
-absl::Status Bad(absl::string_view field, absl::string_view what) {
+absl::Status BadStateDict(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
 }
 
@@ -94,7 +94,8 @@ absl::StatusOr<v1::Tensor> FloatsFrom(const std::string& name, const Safetensors
   const int64_t elements = floats->elements();
   const bool is_vector = std::any_of(floats->shape.begin(), floats->shape.end(),
                                      [elements](int64_t extent) { return extent == elements; });
-  if (!is_vector) return Bad(name, absl::StrCat("shape ", ShapeText(floats->shape), "; must be one value a channel"));
+  if (!is_vector)
+    return BadStateDict(name, absl::StrCat("shape ", ShapeText(floats->shape), "; must be one value a channel"));
   if (floats->dtype == v1::DTYPE_F64) {
     return Tensor{v1::DTYPE_F64, {elements}, std::move(floats->data)}.ToProto();
   }
@@ -102,11 +103,11 @@ absl::StatusOr<v1::Tensor> FloatsFrom(const std::string& name, const Safetensors
 }
 
 absl::StatusOr<uint64_t> BatchesFrom(const std::string& name, const SafetensorsTensor& tensor) {
-  if (tensor.dtype != "I64") return Bad(name, absl::StrCat("dtype ", tensor.dtype, "; must be I64"));
-  if (tensor.elements() != 1) return Bad(name, absl::StrCat(tensor.elements(), " values; must be 1"));
+  if (tensor.dtype != "I64") return BadStateDict(name, absl::StrCat("dtype ", tensor.dtype, "; must be I64"));
+  if (tensor.elements() != 1) return BadStateDict(name, absl::StrCat(tensor.elements(), " values; must be 1"));
   int64_t value;
   std::memcpy(&value, tensor.data.data(), sizeof(value));
-  if (value < 0) return Bad(name, absl::StrCat(value, "; must be at least 0"));
+  if (value < 0) return BadStateDict(name, absl::StrCat(value, "; must be at least 0"));
   return static_cast<uint64_t>(value);
 }
 
@@ -114,7 +115,7 @@ absl::Status LabelsFrom(const std::string& text, v1::Session& session) {
   const Json labels = Json::parse(text, nullptr, false);
   const auto is_string = [](const Json& value) { return value.is_string(); };
   if (!labels.is_object() || !std::all_of(labels.begin(), labels.end(), is_string)) {
-    return Bad("__metadata__.normd.labels", "must be a JSON object of strings");
+    return BadStateDict("__metadata__.normd.labels", "must be a JSON object of strings");
   }
   for (const auto& [key, value] : labels.items()) (*session.mutable_labels())[key] = value.get<std::string>();
   return absl::OkStatus();
@@ -124,18 +125,18 @@ absl::Status LabelsFrom(const std::string& text, v1::Session& session) {
 absl::Status MetadataFrom(const std::map<std::string, std::string>& metadata, v1::Session& session) {
   if (const auto it = metadata.find("normd.spec"); it != metadata.end()) {
     const auto parsed = google::protobuf::util::JsonStringToMessage(it->second, session.mutable_spec());
-    if (!parsed.ok()) return Bad("__metadata__.normd.spec", parsed.message().ToString());
+    if (!parsed.ok()) return BadStateDict("__metadata__.normd.spec", parsed.message().ToString());
   }
   if (const auto it = metadata.find("normd.num_channels"); it != metadata.end()) {
     int64_t channels;
     if (!absl::SimpleAtoi(it->second, &channels) || channels < 0) {
-      return Bad("__metadata__.normd.num_channels", "must be a whole number, at least 0");
+      return BadStateDict("__metadata__.normd.num_channels", "must be a whole number, at least 0");
     }
     session.set_num_channels(channels);
   }
   if (const auto it = metadata.find("normd.default_dtype"); it != metadata.end()) {
     const absl::StatusOr<DType> dtype = ParseDType(it->second);
-    if (!dtype.ok()) return Bad("__metadata__.normd.default_dtype", dtype.status().message());
+    if (!dtype.ok()) return BadStateDict("__metadata__.normd.default_dtype", dtype.status().message());
     session.set_default_dtype(*dtype);
   }
   const auto labels = metadata.find("normd.labels");
@@ -162,11 +163,11 @@ absl::Status CheckLengths(const v1::Session& session) {
     if (first == nullptr) first = &place;
     const int64_t want = Elements(*first->tensor(session));
     if (Elements(*tensor) == want) continue;
-    return Bad(place.name, absl::StrCat(Elements(*tensor), " values, but ", first->name, " has ", want));
+    return BadStateDict(place.name, absl::StrCat(Elements(*tensor), " values, but ", first->name, " has ", want));
   }
   if (session.state().has_mean() == session.state().has_var()) return absl::OkStatus();
-  return session.state().has_mean() ? Bad("running_var", "missing, but there is a running_mean")
-                                    : Bad("running_mean", "missing, but there is a running_var");
+  return session.state().has_mean() ? BadStateDict("running_var", "missing, but there is a running_mean")
+                                    : BadStateDict("running_mean", "missing, but there is a running_var");
 }
 
 bool HasChannels(const v1::NormSpec& spec) {
@@ -198,7 +199,7 @@ absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string
   const uint64_t batches = session.state().num_batches();
   if (session.has_state()) {
     if (batches > static_cast<uint64_t>(INT64_MAX)) {
-      return Bad(kNumBatches, absl::StrCat(batches, "; I64 holds at most ", INT64_MAX));
+      return BadStateDict(kNumBatches, absl::StrCat(batches, "; I64 holds at most ", INT64_MAX));
     }
     file.tensors[absl::StrCat(prefix, kNumBatches)] = {
         "I64", {}, absl::string_view(reinterpret_cast<const char*>(&batches), sizeof(batches))};
@@ -221,7 +222,7 @@ absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_
   if (const auto it = file.tensors.find(absl::StrCat(prefix, kNumBatches)); it != file.tensors.end()) {
     const absl::StatusOr<uint64_t> batches = BatchesFrom(it->first, it->second);
     if (!batches.ok()) return batches.status();
-    if (!session.has_state()) return Bad(it->first, "there are no running statistics beside it");
+    if (!session.has_state()) return BadStateDict(it->first, "there are no running statistics beside it");
     session.mutable_state()->set_num_batches(*batches);
   }
   // A layer without parameters and state is a file with metadata alone.
@@ -241,8 +242,8 @@ absl::Status ResolveChannels(v1::Session& session) {
     if (tensor == nullptr) continue;
     if (session.num_channels() == 0) session.set_num_channels(Elements(*tensor));
     if (session.num_channels() == Elements(*tensor)) return absl::OkStatus();
-    return Bad(place.name, absl::StrCat(Elements(*tensor), " values, but __metadata__.normd.num_channels is ",
-                                        session.num_channels()));
+    return BadStateDict(place.name, absl::StrCat(Elements(*tensor), " values, but __metadata__.normd.num_channels is ",
+                                                 session.num_channels()));
   }
   return absl::OkStatus();
 }

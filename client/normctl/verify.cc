@@ -46,7 +46,7 @@ struct VerifyOptions {
   UlpOptions ulps;
 };
 
-absl::StatusOr<VerifyOptions> ReadOptions(const ParsedArgs& args) {
+absl::StatusOr<VerifyOptions> ReadVerifyOptions(const ParsedArgs& args) {
   VerifyOptions out;
   const std::optional<std::string> method = MethodField(args.operands()[0]);
   if (!method.has_value()) return UsageError(absl::StrCat("unknown method ", args.operands()[0]));
@@ -77,7 +77,7 @@ absl::StatusOr<VerifyOptions> ReadOptions(const ParsedArgs& args) {
 }
 
 // The request of `normctl METHOD` with the same flags, which reads all files.
-absl::StatusOr<v1::NormalizeRequest> BuildRequest(const ParsedArgs& args) {
+absl::StatusOr<v1::NormalizeRequest> BuildVerifyRequest(const ParsedArgs& args) {
   CommandSpec command;
   command.max_operands = 1;
   command.flags = NormalizeFlags("batch_norm");
@@ -292,7 +292,7 @@ Json ReportJson(const Verification& v) {
 }
 
 absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedArgs& args) {
-  absl::StatusOr<v1::NormalizeRequest> request = BuildRequest(args);
+  absl::StatusOr<v1::NormalizeRequest> request = BuildVerifyRequest(args);
   if (!request.ok()) return request.status();
   Verification out{.dtype = v1::DTYPE_UNSPECIFIED, .max_ulp = options.max_ulp};
   out.shape.assign(request->x().shape().begin(), request->x().shape().end());
@@ -319,7 +319,7 @@ absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedAr
 }
 
 absl::Status RunVerify(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-  const absl::StatusOr<VerifyOptions> options = ReadOptions(args);
+  const absl::StatusOr<VerifyOptions> options = ReadVerifyOptions(args);
   if (!options.ok()) return options.status();
   const absl::StatusOr<Verification> verification = Verify(*options, args);
   if (!verification.ok()) return verification.status();
@@ -331,7 +331,7 @@ absl::Status RunVerify(const CommandSpec&, const ParsedArgs& args, const Termina
   return verification->passed() ? absl::OkStatus() : ReportedError(verification->Verdict());
 }
 
-constexpr absl::string_view kDetails =
+constexpr absl::string_view kVerifyDetails =
     "INPUT is x, the tensor of --with is the y that another program made of it, and the flags are those of normctl "
     "METHOD.\n"
     "\n"
@@ -360,7 +360,7 @@ std::vector<Command> VerifyCommands() {
                   2,
                   2,
                   "compare another program's tensor with the exact answer, in ulps",
-                  std::string(kDetails),
+                  std::string(kVerifyDetails),
                   Join({{"with", '\0', "FILE", "the tensor to judge: .npy or .csv, of the shape of x"},
                         {"max-ulp", '\0', "U", "the largest error that passes (default 1)"},
                         {"floor", '\0', "F", "judge elements nearer to 0 than F by the ulp of F (default 0)"},

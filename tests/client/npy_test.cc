@@ -88,7 +88,7 @@ TEST(Npy, TransposesThreeAxes) {
   }
 }
 
-void ExpectRefused(const std::string& file, const std::string& why) {
+void ExpectNpyRefused(const std::string& file, const std::string& why) {
   const absl::StatusOr<NpyArray> array = ParseNpy(file);
   ASSERT_FALSE(array.ok()) << why;
   EXPECT_EQ(array.status().code(), absl::StatusCode::kInvalidArgument);
@@ -96,40 +96,40 @@ void ExpectRefused(const std::string& file, const std::string& why) {
 }
 
 TEST(Npy, RefusesWhatIsNoWholeFile) {
-  ExpectRefused("", "magic");
-  ExpectRefused("PK\x03\x04 a zip", "magic");
-  ExpectRefused(std::string("\x93NUMPY\x01", 7), "ends inside");
+  ExpectNpyRefused("", "magic");
+  ExpectNpyRefused("PK\x03\x04 a zip", "magic");
+  ExpectNpyRefused(std::string("\x93NUMPY\x01", 7), "ends inside");
   const std::string whole = FileOf("<f4", "False", "(2,)", 8);
-  ExpectRefused(whole.substr(0, 40), "ends inside");
-  ExpectRefused(whole.substr(0, whole.size() - 1), "8 bytes of data, the file holds 7");
-  ExpectRefused(whole + "x", "8 bytes of data, the file holds 9");
-  ExpectRefused(Header("{}", 9), "version 9");
+  ExpectNpyRefused(whole.substr(0, 40), "ends inside");
+  ExpectNpyRefused(whole.substr(0, whole.size() - 1), "8 bytes of data, the file holds 7");
+  ExpectNpyRefused(whole + "x", "8 bytes of data, the file holds 9");
+  ExpectNpyRefused(Header("{}", 9), "version 9");
 }
 
 TEST(Npy, RefusesHugeShapesWithoutAllocating) {
-  ExpectRefused(FileOf("<f4", "False", "(4611686018427387904, 4)", 4), "overflows");
-  ExpectRefused(FileOf("<f8", "False", "(9223372036854775807, 9223372036854775807, 0)", 0), "overflows");
-  ExpectRefused(FileOf("<f4", "True", "(1000000000000, 2)", 4), "the file holds 4");
-  ExpectRefused(FileOf("<f4", "False", "(99999999999999999999,)", 4), "extents");
-  ExpectRefused(FileOf("<f4", "False", "(-1,)", 4), "extents");
+  ExpectNpyRefused(FileOf("<f4", "False", "(4611686018427387904, 4)", 4), "overflows");
+  ExpectNpyRefused(FileOf("<f8", "False", "(9223372036854775807, 9223372036854775807, 0)", 0), "overflows");
+  ExpectNpyRefused(FileOf("<f4", "True", "(1000000000000, 2)", 4), "the file holds 4");
+  ExpectNpyRefused(FileOf("<f4", "False", "(99999999999999999999,)", 4), "extents");
+  ExpectNpyRefused(FileOf("<f4", "False", "(-1,)", 4), "extents");
   std::string ranks = "(";
   for (int i = 0; i < 40; ++i) ranks += "1, ";
-  ExpectRefused(FileOf("<f4", "False", ranks + ")", 4), "rank");
+  ExpectNpyRefused(FileOf("<f4", "False", ranks + ")", 4), "rank");
   std::string length_lie = std::string("\x93NUMPY\x02\x00\xff\xff\xff\x7f", 12);
-  ExpectRefused(length_lie + "{}", "a header of 2147483647 bytes");
+  ExpectNpyRefused(length_lie + "{}", "a header of 2147483647 bytes");
 }
 
 TEST(Npy, RefusesForeignElements) {
-  ExpectRefused(FileOf(">f4", "False", "(1,)", 4), "big-endian");
-  ExpectRefused(FileOf("<c8", "False", "(1,)", 8), "holds complex numbers");
-  ExpectRefused(FileOf("<f16", "False", "(1,)", 16), "astype('float64')");
-  ExpectRefused(FileOf("|O", "False", "(1,)", 8), "holds Python objects, not numbers: save a.astype('float32')");
-  ExpectRefused(FileOf("<U3", "False", "(1,)", 12), "holds text");
-  ExpectRefused(FileOf("<M8[ns]", "False", "(1,)", 8), "holds dates");
-  ExpectRefused(Header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }") + "abcd", "structured");
-  ExpectRefused(Header("{'fortran_order': False, 'shape': (1,), }") + "abcd", "'descr'");
-  ExpectRefused(Header("{'descr': '<f4', 'fortran_order': False}") + "abcd", "'shape'");
-  ExpectRefused(Header("{'descr': '<f4', 'shape': (1,), }") + "abcd", "'fortran_order'");
+  ExpectNpyRefused(FileOf(">f4", "False", "(1,)", 4), "big-endian");
+  ExpectNpyRefused(FileOf("<c8", "False", "(1,)", 8), "holds complex numbers");
+  ExpectNpyRefused(FileOf("<f16", "False", "(1,)", 16), "astype('float64')");
+  ExpectNpyRefused(FileOf("|O", "False", "(1,)", 8), "holds Python objects, not numbers: save a.astype('float32')");
+  ExpectNpyRefused(FileOf("<U3", "False", "(1,)", 12), "holds text");
+  ExpectNpyRefused(FileOf("<M8[ns]", "False", "(1,)", 8), "holds dates");
+  ExpectNpyRefused(Header("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }") + "abcd", "structured");
+  ExpectNpyRefused(Header("{'fortran_order': False, 'shape': (1,), }") + "abcd", "'descr'");
+  ExpectNpyRefused(Header("{'descr': '<f4', 'fortran_order': False}") + "abcd", "'shape'");
+  ExpectNpyRefused(Header("{'descr': '<f4', 'shape': (1,), }") + "abcd", "'fortran_order'");
 }
 
 // Bytes changed, cut and doubled at random: no crash, and what is accepted is consistent.

@@ -80,8 +80,8 @@ class VerifyTest : public testing::Test {
     std::vector<double> y = Tensor::Rounded(dtype, {4, 8}, RmsNorm(x, 8)).ToDoubles();
     const int precision = dtype == v1::DTYPE_F16 ? 11 : dtype == v1::DTYPE_BF16 ? 8 : dtype == v1::DTYPE_F32 ? 24 : 53;
     y[5] += ulps * std::ldexp(1.0, std::ilogb(y[5]) - precision + 1);
-    ASSERT_TRUE(SaveTensor(Path("x.npy"), Tensor::Rounded(dtype, {4, 8}, x), true).ok());
-    ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(dtype, {4, 8}, y), true).ok());
+    ASSERT_TRUE(SaveTensor(Path("x.npy"), Tensor::Rounded(dtype, {4, 8}, x), {.raw_bf16 = true}).ok());
+    ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(dtype, {4, 8}, y), {.raw_bf16 = true}).ok());
   }
 
   struct Ran {
@@ -159,7 +159,7 @@ TEST_F(VerifyTest, ANanWhereThereIsNoneFailsWhateverTheLimit) {
   Save(v1::DTYPE_F32, 0);
   std::vector<double> y = RmsNorm(x_, 8);
   y[9] = std::nan("");
-  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), false).ok());
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), {}).ok());
   const nlohmann::json json = VerifyJson({"--max-ulp=1e9"}, kExitError);
   EXPECT_EQ(json["mismatches"], 1);
   EXPECT_EQ(json["worst"][0]["candidate"], "NaN");
@@ -170,7 +170,7 @@ TEST_F(VerifyTest, ACandidateInAWiderFileIsNotRounded) {
   Save(v1::DTYPE_BF16, 0);
   std::vector<double> y = RmsNorm(Tensor::Rounded(v1::DTYPE_BF16, {4, 8}, x_).ToDoubles(), 8);
   for (double& value : y) value *= 1 + 0x1p-9;  // about a quarter to half an ulp of bf16
-  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), false).ok());
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {4, 8}, y), {}).ok());
   const nlohmann::json json = VerifyJson({"--dtype", "bf16"}, kExitOk);
   EXPECT_EQ(json["dtype"], "bf16");
   EXPECT_GT(json["ulps"]["mean"].get<double>(), 0.24);
@@ -204,7 +204,7 @@ TEST_F(VerifyTest, SaysWhatIsWrongWithItsArguments) {
     EXPECT_EQ(ran.code, kExitUsage) << ran.err;
     EXPECT_NE(ran.err.find(named), std::string::npos) << ran.err;
   }
-  ASSERT_TRUE(SaveTensor(Path("small.npy"), Tensor::F32({1, 2}, {1, 2}), false).ok());
+  ASSERT_TRUE(SaveTensor(Path("small.npy"), Tensor::F32({1, 2}, {1, 2}), {}).ok());
   const Ran shape = Verify({}, "small.npy");
   EXPECT_EQ(shape.code, kExitError);
   EXPECT_NE(shape.err.find("has shape [1, 2], but x has [4, 8]"), std::string::npos) << shape.err;
