@@ -41,11 +41,13 @@ def test_every_training_step_counts_once_though_the_server_is_killed_under_them(
 
         killer = threading.Thread(target=disturb)
         killer.start()
-        for x in batches:
-            bn(x)
-            time.sleep(0.002)
-        done.set()
-        killer.join()
+        try:
+            for x in batches:
+                bn(x)
+                time.sleep(0.002)
+        finally:  # or the thread would start a server after the test
+            done.set()
+            killer.join()
         assert bn.num_batches_tracked == len(batches)
         np.testing.assert_array_equal(bn.running_mean, expected)
 

@@ -137,15 +137,17 @@ def test_y_may_replace_x(sharing_client, sending_client, x):
     np.testing.assert_array_equal(shared, sending_client.layer_norm(x, 1024))
 
 
-def test_outputs_that_overlap_other_ranges_are_copied(sharing_client, sending_client, x):
-    """y over the residual, and h over it, would be refused as ranges."""
+def test_outputs_that_overlap_other_ranges_are_copied(sharing_client, sending_client, x, monkeypatch):
+    """The server would refuse such ranges, and the tensors would be sent after all."""
     shared, residual = sharing_client.shared_array(x), sharing_client.shared_array(x * 3)
+    requests = Requests(sharing_client, monkeypatch)
     y = sharing_client.layer_norm(shared, 1024, residual=residual, out=residual)
     assert y is residual
     np.testing.assert_array_equal(y, sending_client.layer_norm(x, 1024, residual=x * 3))
     both = sharing_client.shared_array(np.concatenate([x, x]))
     sharing_client.layer_norm(both[:256], 1024, out=both[128:384])
     np.testing.assert_array_equal(both[128:384], sending_client.layer_norm(x, 1024))
+    assert [request.x.WhichOneof("payload") for request in requests.seen] == ["shared", "shared"]
 
 
 def test_memory_is_used_again_and_regions_follow_the_need(sharing_client, x):
