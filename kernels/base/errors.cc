@@ -152,7 +152,7 @@ absl::Status DimensionError(std::string_view field, int64_t dimension) {
 absl::Status ShapeOverflowError(std::string_view field, std::string_view shape) {
   return MakeErrorAbout(Without(".shape", field), KernelReason("SHAPE_OVERFLOW"),
                         Violation(field, shape, "a product of its non-zero dimensions below 2^60"),
-                        Concat("has shape ", shape, "; the product of its non-zero dimensions must be below 2^60"));
+                        Concat("has shape ", shape, "; it must have a product of its non-zero dimensions below 2^60"));
 }
 
 absl::Status DTypeError(std::string_view field, std::string_view value) {

@@ -63,7 +63,7 @@ absl::Status ByteCountError(std::string_view field, int64_t got, int64_t want, s
 absl::Status RankError(std::string_view field, int64_t rank, int64_t min_rank, int64_t max_rank);
 // "x.shape[2] is -3; it must be at least 0"
 absl::Status DimensionError(std::string_view field, int64_t dimension);
-// "x has shape [...]; the product of its non-zero dimensions must be below 2^60"
+// "x has shape [...]; it must have a product of its non-zero dimensions below 2^60"
 absl::Status ShapeOverflowError(std::string_view field, std::string_view shape);
 // "x.dtype is 9; it must be f32, f16, bf16 or f64"
 absl::Status DTypeError(std::string_view field, std::string_view value);

@@ -72,7 +72,7 @@ absl::Status LimitCpuTargets(std::string_view max_isa) {
     names += target.name;
   }
   if (id == 0 && !max_isa.empty() && max_isa != "auto") {
-    return OutOfRangeError("max_isa", max_isa, "what this machine has: " + names, KernelReason("UNKNOWN_ISA"));
+    return OutOfRangeError("max_isa", max_isa, names + ": what this machine has", KernelReason("UNKNOWN_ISA"));
   }
   limit.store(id, std::memory_order_relaxed);
   Use(id);

@@ -110,7 +110,7 @@ absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second) 
   const std::string late = Concat("not complete after ", absl::FormatDuration(elapsed));
   const std::string least = Concat("at least ", bytes_per_second, " bytes a second");
   return MakeError(ServerReason("MESSAGE_TOO_SLOW"), {.field = "message", .value = late, .limit = least},
-                   Concat("was ", late, "; it must come with ", least));
+                   Concat("came too slowly: it was ", late, "; it must come with ", least));
 }
 
 absl::Status DrainingError() {

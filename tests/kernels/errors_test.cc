@@ -43,7 +43,7 @@ TEST(Errors, EachNamesFieldValueAndLimitInTextAndAsDetail) {
       {DimensionError("x.shape[2]", -3), "x.shape[2] is -3; it must be at least 0", "x.shape[2]", "-3", "at least 0",
        "NEGATIVE_DIMENSION"},
       {ShapeOverflowError("x.shape", "[9,9]"),
-       "x has shape [9,9]; the product of its non-zero dimensions must be below 2^60", "x.shape", "[9,9]",
+       "x has shape [9,9]; it must have a product of its non-zero dimensions below 2^60", "x.shape", "[9,9]",
        "a product of its non-zero dimensions below 2^60", "SHAPE_OVERFLOW"},
       {DTypeError("x.dtype", "DTYPE_UNSPECIFIED"), "x.dtype is DTYPE_UNSPECIFIED; it must be f32, f16, bf16 or f64",
        "x.dtype", "DTYPE_UNSPECIFIED", "f32, f16, bf16 or f64", "UNSUPPORTED_DTYPE"},

@@ -63,7 +63,7 @@ TEST(ServerErrors, AreOneSentenceEachWithCodeAndReason) {
       {QueueAgeError(absl::Seconds(2), absl::Seconds(1)), absl::StatusCode::kResourceExhausted, "QUEUE_AGE",
        "queue_age is 2s; it must be at most 1s; nothing was changed"},
       {SlowMessageError(absl::Seconds(2), 5), absl::StatusCode::kDeadlineExceeded, "MESSAGE_TOO_SLOW",
-       "message was not complete after 2s; it must come with at least 5 bytes a second"},
+       "message came too slowly: it was not complete after 2s; it must come with at least 5 bytes a second"},
       {StoreFullError("a session"), absl::StatusCode::kResourceExhausted, "STORE_FULL",
        "session store has a full disk (a session); nothing was changed"},
       {StoreUnavailableError("locked"), absl::StatusCode::kUnavailable, "STORE_UNAVAILABLE",
