@@ -190,10 +190,10 @@ def output_words(out: Any, like: Operand, name: str) -> np.ndarray[Any, np.dtype
         out = out.detach()
         words = out.view(torch.int16).numpy().view(WORDS[BF16]) if out.dtype == torch.bfloat16 else out.numpy()
     elif isinstance(out, np.ndarray):
-        words = out.view(WORDS[BF16]) if out.dtype.name == "bfloat16" and out.flags.c_contiguous else out
+        words = out.view(WORDS[BF16]) if out.dtype.name == "bfloat16" else out
     else:
         raise TypeError(f"{name} must be a numpy array or a torch tensor, not {type(out).__name__}")
-    is_bf16 = words.dtype == WORDS[BF16] or out.dtype.__str__().endswith("bfloat16")
+    is_bf16 = str(out.dtype).endswith("bfloat16")  # "torch.bfloat16", too; words of uint16 alone are not
     found = BF16 if is_bf16 else _CODES.get(words.dtype)
     if tuple(words.shape) != like.shape or found != like.dtype:
         raise InvalidArgument(

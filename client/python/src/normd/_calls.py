@@ -83,7 +83,7 @@ async def batch_norm_step(
     """batch_norm in training: y, after which running statistics of the caller's move as in torch."""
     result = await core.normalize(batch_norm(x, parameters, attributes, options))
     mean, var = parameters[2:]
-    if result.moments is not None:
+    if result.moments is not None and result.moments.count.any():  # an empty batch moves nothing, as in torch
         n = np.maximum(result.moments.count, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             unbiased = np.where(n > 1, result.moments.m2 / (n - 1), np.nan)

@@ -89,10 +89,15 @@ class Joiner:
         for output in self.reply.outputs:
             if output.chunked:
                 words = self._call.destinations.get(output.kind)
-                if words is None or not words.flags.c_contiguous:
+                if words is None or not words.flags.c_contiguous or self._is_input(words):
                     words = np.empty(output.shape, _arrays.WORDS[output.dtype])
                 self.outputs[output.kind] = words
                 self._waiting.append(output)
+
+    def _is_input(self, words: np.ndarray[Any, np.dtype[Any]]) -> bool:
+        """Whether chunks written there would change what another attempt sends."""
+        tensors = (self._call.x, self._call.residual)
+        return any(one is not None and np.may_share_memory(words, one.words) for one in tensors)
 
     def _take_chunk(self, chunk: tensor_pb2.Chunk) -> None:
         if self.reply is None:
@@ -133,7 +138,21 @@ def can_be_cut(call: NormalizeCall) -> bool:
     spec, rank = call.target.spec, len(call.x.shape)
     given = isinstance(spec, (specs.BatchNorm, specs.PowerNorm)) and not call.training and rank >= 2
     independent = (given or rows_are_independent(spec, rank)) and call.mask is None and not call.validate_only
-    return independent and all(kind in LIKE_X for kind in call.outputs)
+    return independent and all(kind in LIKE_X for kind in call.outputs) and not _writes_into_later_rows(call)
+
+
+def _writes_into_later_rows(call: NormalizeCall) -> bool:
+    """Whether the results of a piece may change rows that a later piece sends. x itself as `out` is no such case."""
+
+    def layout(words: np.ndarray[Any, np.dtype[Any]]) -> Any:
+        return words.__array_interface__["data"][0], words.strides
+
+    inputs = [one.words for one in (call.x, call.residual) if one is not None]
+    return any(
+        np.may_share_memory(words, given) and layout(words) != layout(given)
+        for words in call.destinations.values()
+        for given in inputs
+    )
 
 
 def message_bytes(call: NormalizeCall) -> int:
@@ -173,4 +192,5 @@ def cut(call: NormalizeCall, start: int, stop: int) -> NormalizeCall:
         residual=None if call.residual is None else rows(call.residual),
         destinations=destinations,
         returned=dict(destinations),
+        progress=None,
     )

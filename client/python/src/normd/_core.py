@@ -35,7 +35,7 @@ from normd._proto import normalizer_pb2, tensor_pb2
 from normd._channel import is_loopback, unix_path
 from normd._request import LIKE_X, NormalizeCall, Target
 from normd._results import Result
-from normd._retry import RetryBudget, RetryOptions, next_wait
+from normd._retry import CLOSED, RetryBudget, RetryOptions, next_wait
 from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
 from normd._templates import Template, Templates
 from normd._transport import Transport
@@ -125,6 +125,7 @@ class Core:
         self._lock = threading.Lock()
         self._local: Optional[Local] = None
         self._is_remote = False  # True: the server shares no memory with this process
+        self._closed = False
         self._templates = Templates()
         self.deadline = deadline
         self.retry = retry
@@ -161,16 +162,16 @@ class Core:
         parsed: T = reply.FromString(data)  # type: ignore[attr-defined]
         return parsed
 
-    async def describe(self) -> normalizer_pb2.DescribeResponse:
+    async def describe(self, timeout: Optional[float] = None) -> normalizer_pb2.DescribeResponse:
         found = await self.message(
-            NORMALIZER + "Describe", normalizer_pb2.DescribeRequest(), normalizer_pb2.DescribeResponse, True
+            NORMALIZER + "Describe", normalizer_pb2.DescribeRequest(), normalizer_pb2.DescribeResponse, True, timeout
         )
         self._describe = found
         return found
 
-    async def limits(self) -> normalizer_pb2.Limits:
+    async def limits(self, timeout: Optional[float]) -> normalizer_pb2.Limits:
         """Asked for once."""
-        return (self._describe or await self.describe()).limits
+        return (self._describe or await self.describe(timeout)).limits
 
     async def operate(
         self, make: MakeCall, x: Any, parameters: Tuple[Any, ...], attributes: Any, options: Mapping[str, Any]
@@ -181,14 +182,10 @@ class Core:
         key = Templates.key(make, x, parameters, attributes) if is_plain else None
         template = None if key is None else self._templates.get(key)
         if template is not None and self._is_sent(x.nbytes):
-            try:
-                data = await self.transport.unary(NORMALIZE, template.encode(x, parameters), self.deadline)
-            except (Unavailable, ResourceExhausted):
-                pass  # the long way sends it again, as often as is allowed
-            else:
-                y = template.decode(data, out)
-                if y is not None:
-                    return y
+            data = await self.call(NORMALIZE, template.encode(x, parameters), True)
+            y = template.decode(data, out)
+            if y is not None:
+                return y
         call = make(x, parameters, attributes, options)
         result = await self.normalize(call)
         if key is not None and self._is_sent(x.nbytes):
@@ -222,19 +219,20 @@ class Core:
         return Result(result.reply, dict(call.returned), None)
 
     async def _normalize_whole(self, call: NormalizeCall) -> Result:
+        end = time.monotonic() + (self.deadline if call.timeout is None else call.timeout)
         if call.x.size >= SHARED_BYTES:
-            end = time.monotonic() + (self.deadline if call.timeout is None else call.timeout)
-            result = await self._normalize_shared(call)
+            result = await self._normalize_shared(call, end)
             if result is not None:
                 return result
-            call.timeout = max(end - time.monotonic(), 0.0)
         size = _chunks.message_bytes(call)
+        call.timeout = max(end - time.monotonic(), 0.0)
         if size > UNASKED_BYTES:
-            limits = await self.limits()
+            limits = await self.limits(call.timeout)
             if size > limits.max_message_bytes > 0:
                 if _chunks.can_be_cut(call) and call.x.shape[0] > 1:
                     return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes))
                 return await self._normalize_in_chunks(call, limits)
+            call.timeout = max(end - time.monotonic(), 0.0)
         request = _wire.join(call.encode())
         data = await self.call(NORMALIZE, request, call.safe, call.timeout)
         return make_result(call, _wire.read_reply(data))
@@ -254,18 +252,17 @@ class Core:
 
         return await self._retry(attempt, call.safe, call.timeout)
 
-    async def _normalize_shared(self, call: NormalizeCall) -> Optional[Result]:
+    async def _normalize_shared(self, call: NormalizeCall, end: float) -> Optional[Result]:
         """The call with its tensors in shared memory; None if they are to be sent."""
-        local = await self.local()
+        local = await self.local(end - time.monotonic())
         if local is None:
             return None
         shared = await self.transport.run(lambda: local.sharing.begin(call))
         if shared is None:
             return None
         request = _wire.join(call.encode(shared.place))
-        timeout = self.deadline if call.timeout is None else call.timeout
         try:
-            data = await local.transport.unary(NORMALIZE, request, timeout)
+            data = await local.transport.unary(NORMALIZE, request, end - time.monotonic())
         except BaseException as error:
             shared.note(error)
             if not isinstance(error, Error) or not self._may_be_sent(call, shared, local, error):
@@ -285,12 +282,14 @@ class Core:
         has_room_later = isinstance(error, ResourceExhausted) and error.retry_after is not None
         return (isinstance(error, Unavailable) or has_room_later) and call.safe and not shared.in_place
 
-    async def local(self) -> Optional[Local]:
+    async def local(self, timeout: Optional[float] = None) -> Optional[Local]:
         """The way to the server that shares memory; None if it is on another host, or does not share."""
+        if self._closed:
+            raise Unavailable(f"the client of {self.transport.target} is closed", reason=CLOSED)
         if self.shared_memory == "off" or self._is_remote or not is_supported():
             return None
         if self._local is None:
-            found = await self._find_local()
+            found = await self._find_local(self.deadline if timeout is None else timeout)
             with self._lock:
                 if self._local is None:
                     self._local = found
@@ -298,25 +297,25 @@ class Core:
                     found.transport.close_soon()
         return self._local
 
-    async def _find_local(self) -> Optional[Local]:
+    async def _find_local(self, timeout: float) -> Optional[Local]:
         target = self.transport.target
         path = unix_path(target)
         if path:
             return Local(Sharing(path), self.transport)
         if is_loopback(target):
             # A server that is reached over TCP says where its Unix socket is. The same process must answer there.
-            described = await self.describe()
+            described = await self.describe(timeout)
             if described.unix_socket and described.server_uid:
                 transport = self.transport.sibling(f"unix:{described.unix_socket}")
-                if await self._has_uid(transport, described.server_uid):
+                if await self._has_uid(transport, described.server_uid, timeout):
                     return Local(Sharing(described.unix_socket), transport)
                 transport.close_soon()
         self._is_remote = True
         return None
 
-    async def _has_uid(self, transport: Transport, uid: str) -> bool:
+    async def _has_uid(self, transport: Transport, uid: str, timeout: float) -> bool:
         try:
-            reply = await transport.unary(NORMALIZER + "Describe", b"", self.deadline)
+            reply = await transport.unary(NORMALIZER + "Describe", b"", timeout)
         except Error:
             return False
         return normalizer_pb2.DescribeResponse.FromString(reply).server_uid == uid
@@ -349,6 +348,7 @@ class Core:
 
     def close(self) -> None:
         """Gives up the regions. Arrays in them stay as they are."""
+        self._closed = True
         local = self._local
         if local is not None:
             self._forget(local)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
+import uuid
 from typing import Any, Callable, Iterator, Optional, Union
 
 import numpy as np
@@ -30,20 +30,28 @@ async def normalize_file(
         )
     # The result appears under its name when it is whole.
     folder = os.path.dirname(os.path.abspath(target))
-    handle, scratch = tempfile.mkstemp(suffix=".npy", prefix=".normd-", dir=folder)
-    os.close(handle)
+    scratch = os.path.join(folder, f".normd-{uuid.uuid4().hex}.npy")
     try:
         out = np.lib.format.open_memmap(scratch, mode="w+", dtype=x.dtype, shape=x.shape)
+        with open(scratch, "r+b") as file:  # a full disk is an error here; under a memory map it would end the process
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         with _shown(progress, os.fspath(target)) as report:
-            call = _calls.normalize(spec, x, weight, bias, out=out, progress=report, **options)
+            reported = []
+
+            def note(done: int, total: int) -> None:
+                reported.append(done)
+                if report is not None:
+                    report(done, total)
+
+            call = _calls.normalize(spec, x, weight, bias, out=out, progress=note if report else None, **options)
             result = await core.normalize(call)
+            if report is not None and not reported:
+                report(len(x), len(x))  # what is small enough goes in one piece
         out.flush()
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(scratch, 0o666 & ~mask)  # what open() would have given it
         os.replace(scratch, target)
     except BaseException:
-        os.unlink(scratch)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(scratch)
         raise
     return result
 
@@ -74,7 +82,7 @@ def _shown(progress: Progress, name: str) -> Iterator[Optional[Callable[[int, in
     except ImportError:
 
         def show(done: int, total: int) -> None:
-            print(f"\r{name}: {100 * done // total} %", end="\n" if done == total else "", file=sys.stderr, flush=True)
+            print(f"\r{name}: {100 * done // max(total, 1)} %", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
         yield show
         return

@@ -51,10 +51,12 @@ class Region:
             _populate(self._map)
             self.name = _register(self._connection, self._object, self.size)
             self._connection.setblocking(False)  # with a timeout, recv would wait for it
-        except BaseException:
+        except BaseException as error:
             self._connection.close()
             os.close(self._object)
             self._object = -1
+            if isinstance(error, OSError):
+                raise ResourceExhausted(f"shared memory: cannot map {self.size} bytes: {error}") from None
             raise
         self.address = np.frombuffer(self._map, np.uint8).__array_interface__["data"][0]
         self._lock = threading.Lock()
@@ -239,7 +241,10 @@ def _taken_bytes(size: int) -> int:
 
 
 def _connect(path: str, timeout: float) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise ResourceExhausted(f"shared memory: cannot make a socket: {error}") from None
     connection.settimeout(timeout)
     try:
         connection.connect(path)

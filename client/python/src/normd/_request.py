@@ -226,6 +226,8 @@ def _choose_outputs(call: NormalizeCall, outputs: Sequence[str], out: Any, resid
             value=str(unknown[0]) if unknown else "",
             limit=", ".join(OUTPUTS),
         )
+    if out is not None and out is residual_out:
+        raise InvalidArgument("out and residual_out are one array", field="residual_out", value="out", limit="another array")
     kinds = [OUTPUTS[name] for name in outputs]
     if residual_out is not None and call.residual is None:
         raise InvalidArgument("residual_out needs a residual", field="residual_out", limit="with residual alone")

@@ -28,8 +28,9 @@ class Template:
     __slots__ = ("_parts", "_holes", "_words", "_dtype", "_shape", "_reply_head", "_reply_size")
 
     def __init__(self, call: NormalizeCall, x: Array, parameters: Tuple[Optional[Array], ...]) -> None:
-        words = [call.x.words, *(one.words for one in call.parameters if one is not None)]
-        given = [0, *(index for index, one in enumerate(parameters, 1) if one is not None)]
+        # Arrays are told apart by their order, not by identity: one array may be given twice (ones as weight and variance).
+        given = [index for index, one in enumerate(parameters, 1) if one is not None and one.size]
+        order = iter([*given, 0])  # x is the last field of a request
         self._parts: List[Any] = []
         self._holes: List[Tuple[int, int]] = []  # where in _parts, and which array: 0 is x
         for part in (part for piece in call.encode() for part in piece.parts):
@@ -39,8 +40,7 @@ class Template:
                 else:
                     self._parts.append(part)
                 continue
-            which = next(number for number, array in zip(given, words) if array is part)
-            self._holes.append((len(self._parts), which))
+            self._holes.append((len(self._parts), next(order)))
             self._parts.append(None)
         self._words = _arrays.WORDS[_arrays.BF16] if call.x.dtype == _arrays.BF16 else None
         self._dtype, self._shape = x.dtype, x.shape
