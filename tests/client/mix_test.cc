@@ -79,7 +79,7 @@ TEST(Mix, BadEntriesAreNamed) {
            {"weight=1e9", "at most 1e+06"},
            {"method=no-norm", "unknown method no-norm"},
            {"shape=4x-1", "--shape is 4x-1; it must be made of extents of at least 0"},
-           {"shape=4xq", "--shape is 4xq; it must be integers joined by 'x'"},
+           {"shape=4xq", "--shape is 4xq; it must be integers joined by ',' or 'x'"},
            {"shape=1000000x1000000x1000000x1000000", "must have at most 2130706432 bytes"},
            {"transport=batch,batch-items=60000", "must have at most 2130706432 bytes"},
            {"batch-items=0", "--batch-items is 0; it must be 1 to 65536"},

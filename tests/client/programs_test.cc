@@ -275,7 +275,7 @@ TEST(Normload, RefusesWhatMakesNoSense) {
   for (const auto& [arguments, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--shape", "1000000x1000000x1000000x1000000"}, "--shape is 1000000x1000000x1000000x1000000, but "},
            {{"--shape", "-1x2"}, "--shape is -1x2; "},
-           {{"--shape", "ax2"}, "--shape is ax2; it must be integers joined by 'x'"},
+           {{"--shape", "ax2"}, "--shape is ax2; it must be integers joined by ',' or 'x'"},
            {{"--dtype", "i8"}, "--dtype i8"},
            {{"--method", "nonorm"}, "nonorm"},
            {{"--transport", "pigeon"}, "--transport is pigeon; it must be unary, batch, stream or shared"},
