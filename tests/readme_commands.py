@@ -44,8 +44,10 @@ COVERED = {
     "./tests/bench/run.sh datapath": (".ci/run", "./tests/bench/run.sh datapath "),
     "./tests/bench/run.sh kernels": (".ci/run", "./tests/bench/run.sh kernels "),
     "./tests/bench/run.sh store": (".ci/run", "./tests/bench/run.sh store "),
+    "./tests/client/python/run.sh": ("tests/CMakeLists.txt", "/client/python/run.sh"),
     "./tests/crash/run.sh": (".ci/run", "step crash ./tests/crash/run.sh"),
     "./tests/device/run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),
+    "./tests/e2e/real_models.sh": (".ci/run", "step real-models ./tests/e2e/real_models.sh"),
     "./tests/first_commands.sh": (".ci/run", "step first-commands ./tests/first_commands.sh"),
     "./tests/run.sh": (".ci/run", "step tests ./tests/run.sh"),
     "./tests/run.sh --configure-only": ("tests/first_commands.sh", "--configure-only"),
@@ -64,7 +66,9 @@ COVERED = {
     "git ls-files": (".ci/run", "git ls-files -co --exclude-standard"),
     "ninja -C build/asan": (".ci/run", "./tests/run.sh --sanitize=address"),
     "ninja -C build/release": (".ci/run", "step tests ./tests/run.sh"),
+    "pip install ./client/python": ("tests/client/python/run.sh", "\"./client/python[test]\""),
     "pkg-config": ("tests/package_test.py", "run(\"pkg-config\", \"--cflags\", \"--libs\", \"normd\""),
+    "python3 -m venv": ("tests/client/python/run.sh", "python3 -m venv"),
     "python3 tests/check_layers.py": (".ci/run", "python3 tests/check_layers.py"),
     "python3 tests/check_readme.py": ("tests/CMakeLists.txt", "check_readme.py"),
     "xargs clang-format-14": (".ci/run", "xargs -r clang-format-14"),
@@ -73,7 +77,6 @@ NOT_RUN = {
     "./tests/device/pack.sh": "packs programs that only a build with the CUDA Toolkit has",
     "apt-get install": "takes packages from the network",
     "pip install": "takes packages from the network",
-    "python3 -m venv": "needs python3-venv, for the pip that is not run either",
 }
 # Run here with another word at their ends: what has no end, or takes longer than a test may.
 SHORTENED = {
@@ -82,7 +85,7 @@ SHORTENED = {
     "normload --sweep": {"--loads": "--loads=50,100", "--repeats": "--repeats=1"},
 }
 SAME_FLAG = {"--duration": "-d"}
-RUN = (".", "cat", "export", "mkdir", "normctl", "normload", "printf")
+RUN = (".", "cat", "cut", "export", "mkdir", "normctl", "normload", "printf")
 
 
 @dataclasses.dataclass
