@@ -1,6 +1,5 @@
-// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. The
-// path
-// "-" is standard input. All rules of dtype conversion are in this one place.
+// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. "-" is
+// standard input. All rules of dtype conversion are in this one place.
 #ifndef NORMD_CLIENT_CLI_TENSOR_FILE_H_
 #define NORMD_CLIENT_CLI_TENSOR_FILE_H_
 
@@ -34,8 +33,9 @@ struct LoadedTensor {
   TensorFormat format = {};
 };
 
-// Parses "f32", "float32", "bf16", ...
+// What messages say of a dtype.
 inline constexpr absl::string_view kDTypeNames = "f32, f16, bf16 or f64";
+// Parses "f32", "float32", "bf16", ...
 absl::StatusOr<DType> ParseDType(absl::string_view text);
 
 // The value of --dtype. UsageError for unknown names.
