@@ -5,6 +5,7 @@ What a process needs and a test within one cannot have: standard input and outpu
 a pseudo-terminal.
 """
 
+import json
 import os
 import pty
 import signal
@@ -120,18 +121,67 @@ class PipesTest(ServerTest):
         self.assertIn("No space left on device", result.stderr.decode())
 
     def test_large_tensors_go_through_shared_memory_by_themselves(self):
-        count = 1 << 19
+        count = 1 << 22  # 16 MiB: from here on normctl looks for the socket of the server at a TCP address
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count // 64}, 64), }}"
         header += " " * (-(len(header) + 11) % 64) + "\n"
-        with open(self.path("two-mib.npy"), "wb") as out:
+        with open(self.path("large.npy"), "wb") as out:
             out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
             out.write(struct.pack("<f", 1.5) * count)
         socket = f"unix:{self.server.socket}"
-        for target, how in ((socket, f"{socket}, tensors through shared memory"), (self.server.address, "tensors sent")):
-            result = run(NORMCTL, "layer-norm", self.path("two-mib.npy"), "-o", self.path("out.npy"), "-s", target)
+        for target in (socket, self.server.address):
+            result = run(NORMCTL, "layer-norm", self.path("large.npy"), "-o", self.path("out.npy"), "-s", target)
             self.assertEqual(result.returncode, 0, result.stderr)
-            if target == socket or "shared memory" not in result.stderr:  # a server may name its socket
-                self.assertIn(how, result.stderr)
+            self.assertIn(f"{socket}, tensors through shared memory", result.stderr)
+
+    def test_a_tensor_of_rank_three_is_piped_as_a_file(self):
+        write_npy(self.path("cube.npy"), (2, 1, 2), [1, 2, 3, 4])
+        text = self.check(filtered(["layer-norm", self.path("cube.npy"), "-q", self.at], b""))
+        result = filtered(["layer-norm", "-", "-q", self.at], text)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("standard input: line 1: this is a tensor of rank 3 or more as text; pipe it with -o -",
+                      result.stderr.decode())
+        npy = self.check(filtered(["layer-norm", self.path("cube.npy"), "-o", "-", "-q", self.at], b""))
+        self.check(filtered(["layer-norm", "-", "-q", self.at], npy))
+
+    def test_standard_input_is_read_once(self):
+        for arguments in (["moments", "layer-norm", "-", "--mask", "-"], ["verify", "layer-norm", "-", "--with", "-"],
+                          ["session", "create", "rms-norm", "--weight", "-", "--bias", "-"]):
+            result = filtered([*arguments, self.at], self.npy)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("standard input (-) can be read once", result.stderr.decode(), arguments)
+
+    def test_a_training_step_whose_y_cannot_be_written_is_not_applied(self):
+        create = ["session", "create", "batch-norm", "--id", "kept", "--channels", "4", "--layout", "channels-last",
+                  "--json", self.at]
+        before = json.loads(self.check(filtered(create, b"")))
+        for flag in ("-o", "--mean"):
+            result = filtered(["normalize", self.path("in.npy"), "--session", "kept", "--training", flag,
+                               "/nonexistent/y.npy", self.at], b"")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("/nonexistent/y.npy: cannot create: No such file or directory", result.stderr.decode())
+        after = json.loads(self.check(filtered(["session", "get", "kept", "--json", self.at], b"")))
+        self.assertEqual(after["version"], before["version"])
+
+    def test_the_json_report_has_the_fields_of_the_contract(self):
+        report = json.loads(self.check(filtered(["layer-norm", self.path("in.npy"), "-o", self.path("y.npy"), "--json",
+                                                 self.at], b"")))
+        applied = report["applied"]
+        self.assertEqual((applied["method"], applied["eps_mode"], applied["device"]),
+                         ("layer_norm", "inside_sqrt", "cpu"))
+        self.assertEqual((applied["session_version"], applied["device_fallback"]), (0, False))
+
+    def test_a_session_is_exported_to_standard_output_as_bytes_alone(self):
+        self.check(filtered(["session", "create", "rms-norm", "--id", "piped", self.at], b""))
+        self.check(filtered(["session", "export", "piped", "-o", self.path("s.bin"), self.at], b""))
+        with open(self.path("s.bin"), "rb") as source:
+            record = source.read()
+        self.assertEqual(self.check(filtered(["session", "export", "piped", "-o", "-", self.at], b"")), record)
+        self.check(filtered(["session", "import", "-", "--id", "piped-2", self.at], record))
+        result = filtered(["session", "export", "piped", "-o", "-", "--json", self.at], b"")
+        self.assertEqual(result.returncode, 2)
+        code, seen = on_a_terminal("session", "export", "piped", "-o", "-", self.at)
+        self.assertEqual(code, 2)
+        self.assertIn("redirect standard output", seen)
 
     def test_the_socket_of_the_users_own_server_is_the_default(self):
         runtime = os.path.dirname(self.server.socket)

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -174,7 +175,7 @@ absl::StatusOr<std::optional<absl::Duration>> ParsedArgs::Duration(absl::string_
   return Read<absl::Duration>(flag, "a duration such as 10s or 500ms, not negative",
                               [](absl::string_view text, absl::Duration* out) {
                                 double seconds;
-                                const bool plain = absl::SimpleAtod(text, &seconds);
+                                const bool plain = absl::SimpleAtod(text, &seconds) && !std::isnan(seconds);
                                 if (plain) *out = absl::Seconds(seconds);
                                 return (plain || absl::ParseDuration(text, out)) && *out >= absl::ZeroDuration();
                               });

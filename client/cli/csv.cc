@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -17,6 +18,8 @@ namespace {
 
 // "CSV UTF-8" of Excel starts with the mark.
 constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";
+// How the lines of a tensor of rank 3 and more begin that normctl printed: "# [0]", the indices of a matrix.
+constexpr absl::string_view kMatrixHeading = "# [";
 // How R, SQL, Excel and Python write a missing value.
 constexpr absl::string_view kMissing[] = {"NA", "N/A", "#N/A", "n/a", "NULL", "null", "None", "?", "-"};
 
@@ -73,8 +76,8 @@ absl::StatusOr<bool> IsHeader(const std::vector<std::string>& fields, CsvHeader 
   const auto wrong = std::find_if_not(fields.begin(), fields.end(), &IsNumber);
   if (wrong == fields.end()) return false;
   return Bad(line, absl::StrCat(NoNumber(fields, static_cast<size_t>(wrong - fields.begin())),
-                                ", and a header has text in every column: correct the field, or say with --header "
-                                "that the input's first line is a header, with --no-header that it is not"));
+                                ", and a header has text in every column: correct the field; for INPUT, --header "
+                                "says that the line is a header, --no-header that it is a row"));
 }
 
 absl::Status AppendRow(const std::vector<std::string>& fields, size_t line, CsvTable& table) {
@@ -110,6 +113,9 @@ absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, CsvHeader header) {
     absl::StatusOr<std::vector<std::string>> fields = SplitFields(line, number);
     if (!fields.ok()) return fields.status();
     if (out.columns == 0) {
+      if (absl::StartsWith(line, kMatrixHeading)) {
+        return Bad(number, "this is a tensor of rank 3 or more as text; pipe it with -o -");
+      }
       out.columns = static_cast<int64_t>(fields->size());
       const absl::StatusOr<bool> is_header = IsHeader(*fields, header, number);
       if (!is_header.ok()) return is_header.status();

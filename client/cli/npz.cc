@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/gzip_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -80,6 +81,12 @@ absl::StatusOr<absl::string_view> PackedData(absl::string_view file, const ZipEn
   return local.substr(skipped, entry.packed_bytes);
 }
 
+absl::StatusOr<std::string> UnpackStored(absl::string_view packed, const ZipEntry& entry) {
+  const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(packed.data()), packed.size());
+  if (packed.size() != entry.bytes || sum != entry.crc32) return BadNpz("is damaged");
+  return std::string(packed);
+}
+
 std::string LittleText(uint64_t value, size_t bytes) {
   std::string out;
   for (size_t i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
@@ -130,7 +137,7 @@ absl::StatusOr<std::string> NpyInNpz(absl::string_view file) {
   }
   const absl::StatusOr<absl::string_view> packed = PackedData(file, arrays[0]);
   if (!packed.ok()) return packed.status();
-  if (arrays[0].method == kStored) return std::string(*packed);
+  if (arrays[0].method == kStored) return UnpackStored(*packed, arrays[0]);
   if (arrays[0].method != kDeflated) return BadNpz(absl::StrCat("uses compression ", arrays[0].method));
   return Inflate(*packed, arrays[0]);
 }

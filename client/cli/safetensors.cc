@@ -43,7 +43,7 @@ std::string Shown(absl::string_view text) {
 }
 
 absl::Status Bad(absl::string_view field, absl::string_view value, absl::string_view limit) {
-  return absl::InvalidArgumentError(absl::StrCat("safetensors: ", field, " is ", value, "; must be ", limit));
+  return absl::InvalidArgumentError(absl::StrCat("safetensors: ", field, " is ", value, "; it must be ", limit));
 }
 
 struct Entry {

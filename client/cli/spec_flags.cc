@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/cli/did_you_mean.h"
 #include "client/cli/table.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -174,6 +175,10 @@ std::optional<std::string> MethodField(absl::string_view name) {
   return field;
 }
 
+absl::Status UnknownMethodError(absl::string_view written) {
+  return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, MethodNames())));
+}
+
 std::vector<FlagSpec> SpecFlags(absl::string_view method) {
   const FieldDescriptor* field = v1::NormSpec::descriptor()->FindFieldByName(std::string(method));
   std::vector<FlagSpec> out;
@@ -187,9 +192,7 @@ absl::StatusOr<v1::NormSpec> BuildSpec(absl::string_view method, const ParsedArg
                                        const std::optional<std::vector<int64_t>>& shape) {
   v1::NormSpec spec;
   const FieldDescriptor* field = v1::NormSpec::descriptor()->FindFieldByName(std::string(method));
-  if (field == nullptr) {
-    return UsageError(absl::StrCat("unknown method ", method, ": must be one of ", absl::StrJoin(MethodNames(), ", ")));
-  }
+  if (field == nullptr) return UnknownMethodError(method);
   Message& message = *spec.GetReflection()->MutableMessage(&spec, field);
   for (const FlagSpec& flag : kSpecFlags) {
     if (!args.Has(flag.name)) continue;
@@ -215,8 +218,10 @@ absl::StatusOr<int> ParseEnum(const EnumDescriptor& descriptor, absl::string_vie
     if (!text.empty() && absl::StartsWith(descriptor.value(i)->name(), wanted)) return number;
     names.push_back(absl::StrReplaceAll(EnumText(descriptor, number), {{"_", "-"}}));
   }
-  return UsageError(absl::StrCat("--", flag, " ", text, ": must be ", absl::StrJoin(names, " or "),
-                                 is_layout ? ", or a name such as NCHW and NHWC" : ""));
+  if (is_layout) {
+    for (const LayoutName& layout : kLayoutNames) names.emplace_back(layout.name);
+  }
+  return BadValueError(flag, text, absl::StrJoin(names, " or "));
 }
 
 std::string EnumText(const EnumDescriptor& descriptor, int number) {

@@ -22,6 +22,9 @@ std::vector<std::string> MethodNames();
 // The name of the NormSpec field for "layer-norm" or "layer_norm": "layer_norm". nullopt for other words.
 std::optional<std::string> MethodField(absl::string_view name);
 
+// UsageError for a word that names no method, with the method that was meant.
+absl::Status UnknownMethodError(absl::string_view written);
+
 // The flags that `method` (the name of a NormSpec field) understands; for an empty method, the flags of all methods.
 std::vector<FlagSpec> SpecFlags(absl::string_view method);
 

@@ -1,5 +1,7 @@
 #include "client/cli/tensor_file.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -135,15 +137,26 @@ absl::StatusOr<DType> ParseDType(absl::string_view text) {
   if (text == "f16" || text == "float16") return v1::DTYPE_F16;
   if (text == "bf16" || text == "bfloat16") return v1::DTYPE_BF16;
   if (text == "f64" || text == "float64") return v1::DTYPE_F64;
-  return absl::InvalidArgumentError(absl::StrCat("dtype ", text, ": must be f32, f16, bf16 or f64"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("dtype is ", text.empty() ? "empty" : text, "; it must be ", kDTypeNames));
 }
 
 absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args) {
   const std::optional<std::string> text = args.Get("dtype");
   if (!text.has_value()) return std::optional<DType>();
   const absl::StatusOr<DType> dtype = ParseDType(*text);
-  if (!dtype.ok()) return UsageError(absl::StrCat("--", dtype.status().message()));
+  if (!dtype.ok()) return BadValueError("dtype", *text, kDTypeNames);
   return std::optional<DType>(*dtype);
+}
+
+std::vector<FlagSpec> HeaderFlags() {
+  return {{"header", '\0', "", "the first line of a .csv INPUT is a header, whatever it holds"},
+          {"no-header", '\0', "", "the first line of a .csv INPUT is a row, whatever it holds"}};
+}
+
+absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args) {
+  if (args.Has("header") && args.Has("no-header")) return UsageError("--header and --no-header exclude each other");
+  return args.Has("header") ? CsvHeader::kYes : args.Has("no-header") ? CsvHeader::kNo : CsvHeader::kDetect;
 }
 
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype) {
@@ -236,7 +249,7 @@ absl::Status SaveTensor(const std::string& path, Tensor tensor, const TensorForm
 absl::StatusOr<FileFormat> ParseFileFormat(absl::string_view text) {
   if (text == "npy") return FileFormat::kNpy;
   if (text == "csv") return FileFormat::kCsv;
-  return UsageError(absl::StrCat("--format ", text, ": must be npy or csv"));
+  return BadValueError("format", text, "npy or csv");
 }
 
 std::optional<FileFormat> FormatOfEnding(absl::string_view path) {
@@ -259,6 +272,9 @@ absl::StatusOr<FileFormat> OutputFormat(const std::string& path, std::optional<F
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const bool is_input = path == kStandardInput;
+  if (is_input && std::feof(stdin) != 0) {  // set by the read that came to the end
+    return absl::InvalidArgumentError("standard input (-) can be read once");
+  }
   const std::unique_ptr<std::FILE, CloseFile> file(is_input ? stdin : std::fopen(path.c_str(), "rb"));
   if (file == nullptr) return FileError(path, "cannot open");
   std::string out;
@@ -281,6 +297,28 @@ absl::Status WriteFile(const std::string& path, absl::string_view head, absl::st
                        std::fwrite(body.data(), 1, body.size(), file.get()) == body.size();
   if (std::fclose(file.release()) != 0 || !written) return FileError(path, "cannot write");
   return absl::OkStatus();
+}
+
+absl::Status CheckCanWrite(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path file(path);
+  const std::filesystem::path folder = file.parent_path() / ".";
+  const auto type = std::filesystem::status(file, error).type();
+  const bool is_folder = type == std::filesystem::file_type::directory;
+  const bool exists = type != std::filesystem::file_type::not_found;
+  const bool may_write = (exists ? access(path.c_str(), W_OK) : access(folder.c_str(), W_OK | X_OK)) == 0;
+  if (may_write && !is_folder) return absl::OkStatus();
+  if (is_folder) errno = EISDIR;
+  return FileError(path, "cannot create");
+}
+
+absl::Status WriteStandardOutput(absl::string_view head, absl::string_view body, std::ostream& out) {
+  errno = 0;
+  out.write(head.data(), static_cast<std::streamsize>(head.size()));
+  out.write(body.data(), static_cast<std::streamsize>(body.size()));
+  out.flush();
+  if (out.good() || errno == EPIPE) return absl::OkStatus();
+  return FileError("standard output", "cannot write");
 }
 
 }  // namespace normd::client

@@ -1,10 +1,10 @@
-// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. The
-// path
-// "-" is standard input. All rules of dtype conversion are in this one place.
+// Reads tensors from files and writes them: .npy, .npz of one array, and .csv, told apart by their first bytes. "-" is
+// standard input. All rules of dtype conversion are in this one place.
 #ifndef NORMD_CLIENT_CLI_TENSOR_FILE_H_
 #define NORMD_CLIENT_CLI_TENSOR_FILE_H_
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,11 +33,17 @@ struct LoadedTensor {
   TensorFormat format = {};
 };
 
+// What messages say of a dtype.
+inline constexpr absl::string_view kDTypeNames = "f32, f16, bf16 or f64";
 // Parses "f32", "float32", "bf16", ...
 absl::StatusOr<DType> ParseDType(absl::string_view text);
 
 // The value of --dtype. UsageError for unknown names.
 absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args);
+
+// The flags that say what the first line of a .csv INPUT is, and what they say. UsageError if both are given.
+std::vector<FlagSpec> HeaderFlags();
+absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args);
 
 // Converts an array. Floats keep their dtype unless `dtype` is given, which rounds them to nearest even. A .csv is f32
 // without `dtype`. Integers and booleans need `dtype`. With `dtype` bf16, uint16 values are taken as bf16 bits, because
@@ -74,9 +80,14 @@ std::optional<FileFormat> FormatOfEnding(absl::string_view path);
 // regular file (/dev/stdout, a FIFO). UsageError for other paths, with what is possible.
 absl::StatusOr<FileFormat> OutputFormat(const std::string& path, std::optional<FileFormat> chosen, FileFormat of_input);
 
-// Read and write whole files. Errors name the path. ReadFile takes "-" for standard input.
+// Read and write whole files. Errors name the path. ReadFile takes "-" for standard input, which can be read
+// once: INVALID_ARGUMENT where it was read before.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 absl::Status WriteFile(const std::string& path, absl::string_view head, absl::string_view body = "");
+// OK if WriteFile can probably write the file: it may be written, or may be created in its folder. Creates nothing.
+absl::Status CheckCanWrite(const std::string& path);
+// Writes to `out`, which is standard output. A reader that has read enough, such as head, is no error worth a message.
+absl::Status WriteStandardOutput(absl::string_view head, absl::string_view body, std::ostream& out);
 
 }  // namespace normd::client
 

@@ -2,9 +2,11 @@
 
 #include <grpcpp/impl/client_unary_call.h>
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/channels.h"
 #include "client/cpp/local_server.h"
 #include "client/cpp/normalize_stream.h"
@@ -17,30 +19,39 @@ using client::RunUnary;
 
 // Requests up to this size are sent without asking for the server's limit: gRPC's own default, and few servers set
 // less.
-constexpr size_t kUnaskedBytes = 4 << 20;
+constexpr int64_t kUnaskedBytes = 4 << 20;
 
 constexpr int64_t kMinRegionBytes = 4096;
 constexpr int64_t kMaxRegionBytes = int64_t{1} << 30;
 
+absl::Status OutOfRange(absl::string_view field, const absl::AlphaNum& value, absl::string_view wanted) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; it must be ", wanted));
+}
+
+absl::Status CheckRetryOptions(const client::RetryOptions& retry) {
+  if (retry.max_attempts < 1) return OutOfRange("retry.max_attempts", retry.max_attempts, "at least 1");
+  if (!(retry.jitter >= 0 && retry.jitter <= 1)) return OutOfRange("retry.jitter", retry.jitter, "0 to 1");
+  if (!(retry.multiplier >= 1)) return OutOfRange("retry.multiplier", retry.multiplier, "at least 1");
+  if (!(retry.budget_tokens >= 0)) return OutOfRange("retry.budget_tokens", retry.budget_tokens, "at least 0");
+  if (!(retry.budget_return >= 0)) return OutOfRange("retry.budget_return", retry.budget_return, "at least 0");
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
   constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
-  if (target.empty()) return absl::InvalidArgumentError("target: empty; must be host:port or unix:/path");
-  if (options.deadline <= absl::ZeroDuration()) return absl::InvalidArgumentError("deadline: must be positive");
-  if (options.max_receive_bytes < -1 || options.max_receive_bytes > kMaxBytes || options.max_send_bytes < -1 ||
-      options.max_send_bytes > kMaxBytes) {
-    return absl::InvalidArgumentError("max_receive_bytes, max_send_bytes: must be -1 or at most 2^31 - 1");
+  if (target.empty()) return absl::InvalidArgumentError("target is empty; it must be host:port or unix:/path");
+  if (options.deadline <= absl::ZeroDuration()) {
+    return OutOfRange("deadline", absl::FormatDuration(options.deadline), "above 0");
+  }
+  for (const auto& [name, bytes] : {std::pair("max_receive_bytes", options.max_receive_bytes),
+                                    std::pair("max_send_bytes", options.max_send_bytes)}) {
+    if (bytes < -1 || bytes > kMaxBytes) return OutOfRange(name, bytes, absl::StrCat("-1 to ", kMaxBytes));
   }
   if (options.shared_region_bytes < kMinRegionBytes || options.shared_region_bytes > kMaxRegionBytes) {
-    return absl::InvalidArgumentError("shared_region_bytes: must be 4096 to 1 GiB");
+    return OutOfRange("shared_region_bytes", options.shared_region_bytes,
+                      absl::StrCat(kMinRegionBytes, " to ", kMaxRegionBytes));
   }
-  if (options.retry.max_attempts < 1 || options.retry.jitter < 0 || options.retry.jitter > 1 ||
-      options.retry.multiplier < 1) {
-    return absl::InvalidArgumentError("retry: max_attempts >= 1, jitter in [0, 1] and multiplier >= 1 are needed");
-  }
-  if (!(options.retry.budget_tokens >= 0) || !(options.retry.budget_return >= 0)) {
-    return absl::InvalidArgumentError("retry: budget_tokens >= 0 and budget_return >= 0 are needed");
-  }
-  return absl::OkStatus();
+  return CheckRetryOptions(options.retry);
 }
 
 }  // namespace
@@ -141,8 +152,8 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions&
 }
 
 bool Client::MustGoInChunks(size_t request_bytes) {
-  if (static_cast<int64_t>(request_bytes) < options_.large_message_bytes) return false;
-  if (request_bytes <= kUnaskedBytes && !KnownLimits().has_value()) return false;
+  if (static_cast<int64_t>(request_bytes) < std::min(options_.large_message_bytes, kUnaskedBytes)) return false;
+  if (static_cast<int64_t>(request_bytes) <= kUnaskedBytes && !KnownLimits().has_value()) return false;
   // If the server does not tell its limits, the message is sent; the server takes or refuses it.
   const absl::StatusOr<v1::Limits> limits = GetLimits();
   const bool fits = !limits.ok() || static_cast<int64_t>(request_bytes) <= limits->max_message_bytes();

@@ -114,8 +114,8 @@ struct SharedArena::State {
   absl::StatusOr<std::shared_ptr<SharedBlock::Shelf>> MakeShelf(int64_t at_least) {
     const int64_t bytes = RoundUp(std::max(options.region_bytes, at_least), kPage);
     if (!Reserve(bytes)) {
-      return absl::ResourceExhaustedError(absl::StrCat("max_total_bytes: over the limit: another region of ", bytes,
-                                                       " bytes; must be at most ", options.max_total_bytes, " in all"));
+      return absl::ResourceExhaustedError(absl::StrCat("max_total_bytes is ", options.max_total_bytes,
+                                                       ", and another region of ", bytes, " bytes would exceed it"));
     }
     absl::StatusOr<std::unique_ptr<SharedRegion>> region = SharedRegion::Create(target, bytes, options.timeout);
     if (region.ok()) return std::make_shared<SharedBlock::Shelf>(*std::move(region));
@@ -169,7 +169,7 @@ void SharedArena::Close() {
 absl::StatusOr<SharedBlock> SharedArena::Allocate(int64_t size_bytes) {
   if (size_bytes < 1 || size_bytes > state_->options.max_total_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("size_bytes: out of range: ", size_bytes, "; must be 1 to ", state_->options.max_total_bytes));
+        absl::StrCat("size_bytes is ", size_bytes, "; it must be 1 to ", state_->options.max_total_bytes));
   }
   SharedBlock block = state_->TakeFromShelves(size_bytes);
   if (block.data() != nullptr) return block;

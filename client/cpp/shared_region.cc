@@ -68,7 +68,7 @@ absl::StatusOr<sockaddr_un> RegistrarAddress(absl::string_view target) {
   address.sun_family = AF_UNIX;
   if (!is_unix || path.empty() || full.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("target: no Unix socket: ", target, "; must be unix:/path, of at most ",
+        absl::StrCat("target is ", target.empty() ? "empty" : target, "; it must be unix:/path, of at most ",
                      sizeof(address.sun_path) - 1 - wire::kShmSocketSuffix.size(), " bytes of path"));
   }
   std::memcpy(address.sun_path, full.c_str(), full.size() + 1);
@@ -197,8 +197,7 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Create(const std::st
   if (!address.ok()) return address.status();
   constexpr int64_t kMaxBytes = int64_t{1} << 40;
   if (size_bytes < 1 || size_bytes > kMaxBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("size_bytes: out of range: ", size_bytes, "; must be 1 to ", kMaxBytes));
+    return absl::InvalidArgumentError(absl::StrCat("size_bytes is ", size_bytes, "; it must be 1 to ", kMaxBytes));
   }
   // Connects before taking memory, which would be wasted without a server.
   absl::StatusOr<int> connected = ConnectTo(*address, timeout);

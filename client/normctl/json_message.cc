@@ -103,8 +103,11 @@ bool IsAbsent(const Message& message, const FieldDescriptor& field) {
   return field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && get.GetEnumValue(message, &field) == 0;
 }
 
-absl::Status Bad(absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+absl::Status BadJson(absl::string_view field, const Json& value, absl::string_view wanted) {
+  constexpr size_t kShownBytes = 80;
+  const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", text.substr(0, kShownBytes),
+                                                 text.size() > kShownBytes ? "..." : "", "; it must be ", wanted));
 }
 
 std::optional<double> NumberFromJson(const Json& json) {
@@ -120,7 +123,7 @@ absl::StatusOr<std::vector<int64_t>> ShapeFromJson(absl::string_view field, cons
   for (const Json& extent : json) {
     // A number that is too large for int64 wraps around to a negative one.
     if (!extent.is_number_integer() || extent.get<int64_t>() < 0) {
-      return Bad(absl::StrCat(field, ".shape"), "must be whole numbers, at least 0");
+      return BadJson(absl::StrCat(field, ".shape[", shape.size(), "]"), extent, "a whole number, at least 0");
     }
     shape.push_back(extent.get<int64_t>());
   }
@@ -138,22 +141,23 @@ absl::StatusOr<v1::Tensor> TensorFromJson(absl::string_view field, const Json& j
   const bool formed = json.is_object() && json.contains("dtype") && json["dtype"].is_string() &&
                       json.contains("shape") && json["shape"].is_array() && json.contains("values") &&
                       json["values"].is_array();
-  if (!formed) return Bad(field, "must be an object of dtype, shape and values");
+  if (!formed) return BadJson(field, json, "an object of dtype, shape and values");
   const absl::StatusOr<DType> dtype = ParseDType(json["dtype"].get<std::string>());
-  if (!dtype.ok()) return Bad(field, dtype.status().message());
+  if (!dtype.ok()) return absl::InvalidArgumentError(absl::StrCat(field, ".", dtype.status().message()));
   absl::StatusOr<std::vector<int64_t>> shape = ShapeFromJson(field, json["shape"]);
   if (!shape.ok()) return shape.status();
   std::vector<double> values;
   for (const Json& value : json["values"]) {
     const std::optional<double> number = NumberFromJson(value);
-    if (!number.has_value()) return Bad(absl::StrCat(field, ".values[", values.size(), "]"), "must be a number");
+    if (!number.has_value()) return BadJson(absl::StrCat(field, ".values[", values.size(), "]"), value, "a number");
     values.push_back(*number);
   }
   int64_t elements = 1;
   bool fits = true;
   for (const int64_t extent : *shape) fits = fits && !__builtin_mul_overflow(elements, extent, &elements);
   if (!fits || static_cast<uint64_t>(elements) != values.size()) {
-    return Bad(field, absl::StrCat(values.size(), " values do not fill shape ", ShapeText(*shape)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " has ", values.size(), " values, which do not fill shape ", ShapeText(*shape)));
   }
   return Tensor::Rounded(*dtype, *std::move(shape), values).ToProto();
 }

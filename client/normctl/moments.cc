@@ -18,8 +18,10 @@ absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args) {
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   const std::optional<std::string> method = MethodField(args.operands()[0]);
-  if (!method.has_value()) return UsageError(absl::StrCat("unknown method ", args.operands()[0]));
-  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[1], *dtype);
+  if (!method.has_value()) return UnknownMethodError(args.operands()[0]);
+  const absl::StatusOr<CsvHeader> header = HeaderFlags(args);
+  if (!header.ok()) return header.status();
+  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[1], *dtype, *header);
   if (!x.ok()) return x.status();
   if (absl::Status status = CheckRank("x", x->tensor.shape.size()); !status.ok()) return status;
   const absl::StatusOr<v1::NormSpec> spec = BuildSpec(*method, args, x->tensor.shape);
@@ -85,16 +87,16 @@ absl::Status RunMoments(const CommandSpec&, const ParsedArgs& args, const Termin
 
 std::vector<Command> MomentsCommands() {
   Command command;
-  command.spec = {
-      "moments",
-      "METHOD INPUT",
-      2,
-      2,
-      "count, mean and M2 of each statistics group, mergeable",
-      "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
-      Join(SpecFlags(""), {{"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
-                           {"dtype", '\0', "T", "convert the input after loading"},
-                           {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
+  command.spec = {"moments",
+                  "METHOD INPUT",
+                  2,
+                  2,
+                  "count, mean and M2 of each statistics group, mergeable",
+                  "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
+                  Join(Join(SpecFlags(""), HeaderFlags()),
+                       {{"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
+                        {"dtype", '\0', "T", "convert the input after loading"},
+                        {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};
   command.run = &RunMoments;
   return {command};
 }

@@ -1,9 +1,7 @@
 #include "client/normctl/normalize_output.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +11,7 @@
 #include "client/cli/show_tensor.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
+#include "client/normctl/json_message.h"
 #include "client/normctl/session_message.h"
 
 namespace normd::client {
@@ -24,36 +23,10 @@ int64_t ServerNanoseconds(const v1::Timings& t) {
   return t.decode_ns() + t.queue_ns() + t.compute_ns() + t.commit_ns() + t.encode_ns();
 }
 
-Json AppliedJson(const v1::Applied& applied) {
-  Json out = {{"method", applied.method()},
-              {"eps", applied.eps()},
-              {"eps_mode", EnumText(*v1::EpsMode_descriptor(), applied.eps_mode())},
-              {"cast_order", EnumText(*v1::CastOrder_descriptor(), applied.cast_order())},
-              {"mode", EnumText(*v1::Mode_descriptor(), applied.mode())},
-              {"precision", EnumText(*v1::Precision_descriptor(), applied.precision())},
-              {"device", EnumText(*v1::Device_descriptor(), applied.device())},
-              {"kernel", applied.kernel()},
-              {"numerics", applied.numerics()}};
-  if (applied.k() > 0) out["k"] = applied.k();
-  if (applied.device_fallback()) out["device_fallback"] = true;
-  return out;
-}
-
-// Writes bytes to standard output. A reader that has read enough, such as head, is no error worth a message.
-absl::Status WriteOut(const FileBytes& bytes, std::ostream& out) {
-  errno = 0;
-  out.write(bytes.head.data(), static_cast<std::streamsize>(bytes.head.size()));
-  out.write(bytes.body.data(), static_cast<std::streamsize>(bytes.body.size()));
-  out.flush();
-  if (out.good() || errno == EPIPE) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("standard output: cannot write: ", std::generic_category().message(errno)));
-}
-
 absl::Status Show(const Tensor& tensor, const std::vector<std::string>& header, const Terminal& terminal) {
   const std::string text =
       terminal.out_is_tty ? ShowTensor(tensor, header, terminal.width) : TensorAsLines(tensor, header);
-  return WriteOut({text, ""}, terminal.out);
+  return WriteStandardOutput(text, "", terminal.out);
 }
 
 // A statistic of rank 3 and more in a .csv. The call has been made, and may have moved a session's state, so that its
@@ -65,7 +38,8 @@ std::string FlattenedNote(const OutputPlace& place, const std::vector<int64_t>& 
 
 absl::Status Save(const OutputPlace& place, Tensor tensor, const TensorFormat& format, const Terminal& terminal) {
   if (place.path != "-") return SaveTensor(place.path, std::move(tensor), format);
-  return WriteOut(EncodeTensor(std::move(tensor), format), terminal.out);
+  const FileBytes file = EncodeTensor(std::move(tensor), format);
+  return WriteStandardOutput(file.head, file.body, terminal.out);
 }
 
 }  // namespace
@@ -126,7 +100,7 @@ void PrintSummary(const v1::NormalizeResponse& response, const NormalizeReport& 
 }
 
 std::string SummaryJson(const v1::NormalizeResponse& response, const NormalizeReport& call) {
-  Json json = {{"applied", AppliedJson(response.applied())},
+  Json json = {{"applied", MessageJson(response.applied())},
                {"outputs", Json::array()},
                {"server", call.server},
                {"transport", call.shared_memory ? "shared_memory" : "sent"}};

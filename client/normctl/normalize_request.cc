@@ -11,31 +11,32 @@
 namespace normd::client {
 namespace {
 
-std::vector<FlagSpec> FileFlags() {
+std::vector<FlagSpec> PlaceFlags() {
   return {
       {"output", 'o', "FILE", "where y goes: .npy, .csv, or - for standard output; without it y is printed for people"},
-      {"format", '\0', "F", "npy or csv: the format of - and of files with other endings; default: the input's"},
-      {"header", '\0', "", "the first line of a .csv INPUT is a header, whatever it holds"},
-      {"no-header", '\0', "", "the first line of a .csv INPUT is a row, whatever it holds"},
-      {"quiet", 'q', "", "print no summary and no progress"},
-      {"dtype", '\0', "T", "f16, bf16, f32 or f64: convert the input after loading"},
-      {"session", '\0', "NAME", "normalise with this session instead of a spec"},
-      {"training", '\0', "", "training mode: statistics of this batch; a session's state moves"},
-      {"residual", '\0', "FILE", "normalise x + scale * this tensor"},
-      {"residual-scale", '\0', "S", "the scale (default 1)"},
-      {"residual-rounding", '\0', "R", "round-first (default) or keep-wide"},
-      {"output-h", '\0', "FILE", "where x + scale * residual goes"},
-      {"mask", '\0', "FILE", "positions that count in the statistics: non-zero ones (batch-norm, power-norm)"},
-      {"mean", '\0', "FILE", "where the means go, one per statistics group"},
-      {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
-      {"precision", '\0', "P", "exact (default) or fast"},
-      {"device", '\0', "D", "auto (default), cpu or cuda"},
-      kExpectedVersionFlag,
-      {"max-staleness", '\0', "TIME",
-       "inference with a session that several servers share: how old the version may be that is read (default 0, "
-       "the newest; at most 1h)"},
-      {"validate-only", '\0', "", "check everything, compute nothing"},
-      {"progress", '\0', "", "show progress even where stderr is no terminal"}};
+      {"format", '\0', "F", "npy or csv: the format of - and of files with other endings; default: the input's"}};
+}
+
+std::vector<FlagSpec> ChoiceFlags() {
+  return {{"quiet", 'q', "", "print no summary and no progress"},
+          {"dtype", '\0', "T", "f16, bf16, f32 or f64: convert the input after loading"},
+          {"session", '\0', "NAME", "normalise with this session instead of a spec"},
+          {"training", '\0', "", "training mode: statistics of this batch; a session's state moves"},
+          {"residual", '\0', "FILE", "normalise x + scale * this tensor"},
+          {"residual-scale", '\0', "S", "the scale (default 1)"},
+          {"residual-rounding", '\0', "R", "round-first (default) or keep-wide"},
+          {"output-h", '\0', "FILE", "where x + scale * residual goes"},
+          {"mask", '\0', "FILE", "positions that count in the statistics: non-zero ones (batch-norm, power-norm)"},
+          {"mean", '\0', "FILE", "where the means go, one per statistics group"},
+          {"inv-std", '\0', "FILE", "where the inverse standard deviations go"},
+          {"precision", '\0', "P", "exact (default) or fast"},
+          {"device", '\0', "D", "auto (default), cpu or cuda"},
+          kExpectedVersionFlag,
+          {"max-staleness", '\0', "TIME",
+           "inference with a session that several servers share: how old the version may be that is read (default 0, "
+           "the newest; at most 1h)"},
+          {"validate-only", '\0', "", "check everything, compute nothing"},
+          {"progress", '\0', "", "show progress even where stderr is no terminal"}};
 }
 
 std::vector<FlagSpec> ParameterFlags(absl::string_view method) {
@@ -168,9 +169,13 @@ absl::Status CheckTables(const v1::Tensor& x, const std::vector<OutputPlace>& pl
   return absl::OkStatus();
 }
 
-absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args) {
-  if (args.Has("header") && args.Has("no-header")) return UsageError("--header and --no-header exclude each other");
-  return args.Has("header") ? CsvHeader::kYes : args.Has("no-header") ? CsvHeader::kNo : CsvHeader::kDetect;
+// Refuses a file that cannot be written, before the call: the call may move a session, and its y would be lost.
+absl::Status CheckPlacesCanBeWritten(const std::vector<OutputPlace>& places) {
+  for (const OutputPlace& place : places) {
+    if (place.path == "-") continue;
+    if (absl::Status status = CheckCanWrite(place.path); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 // Everything that needs no file, so that wrong usage is found before a file is read.
@@ -191,7 +196,8 @@ absl::Status AddFlags(const ParsedArgs& args, v1::NormalizeRequest& request) {
 std::vector<FlagSpec> NormalizeFlags(absl::string_view method) {
   // LpNorm has no parameters, and a session has its own.
   const bool parameters = !method.empty() && method != "lp_norm";
-  return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(), Join(FileFlags(), StepFlags()));
+  return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(),
+              Join(Join(PlaceFlags(), HeaderFlags()), Join(ChoiceFlags(), StepFlags())));
 }
 
 absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
@@ -213,6 +219,7 @@ absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
   input.format = std::move(x->format);
   *request.mutable_x() = std::move(x->tensor).ToProto();
   if (absl::Status status = CheckTables(request.x(), input.places); !status.ok()) return status;
+  if (absl::Status status = CheckPlacesCanBeWritten(input.places); !status.ok()) return status;
   return input;
 }
 

@@ -20,7 +20,8 @@ absl::StatusOr<v1::Moments> LoadMoments(const std::string& path) {
   if (!text.ok()) return text.status();
   const Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object() || !json.contains("moments") || !json["moments"].is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": must be JSON with moments, as normctl moments -o writes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is no JSON with moments; it must be what normctl moments -o writes"));
   }
   v1::Moments moments;
   for (const auto& [name, to] : {std::pair("count", moments.mutable_count()), std::pair("mean", moments.mutable_mean()),

@@ -39,7 +39,7 @@ absl::StatusOr<bool> IsSafetensors(const ParsedArgs& args, absl::string_view pat
   const std::optional<std::string> format = args.Get("format");
   if (!format.has_value()) return absl::EndsWith(path, ".safetensors");
   if (*format == "safetensors" || *format == "record") return *format == "safetensors";
-  return UsageError(absl::StrCat("--format ", *format, ": must be record or safetensors"));
+  return BadValueError("format", *format, "record or safetensors");
 }
 
 // UsageError if one of `flags` is given: they are for state_dicts only.
@@ -73,6 +73,12 @@ absl::StatusOr<std::string> ExportBytes(Client& client, const std::string& name,
 absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const std::optional<std::string> path = args.Get("output");
   if (!path.has_value()) return UsageError("where does the session go? -o FILE");
+  const bool is_standard_output = *path == "-";
+  if (is_standard_output && args.Has("json")) {
+    return UsageError(
+        "--json prints its report on standard output, so that the session cannot go there (-): name a file");
+  }
+  if (is_standard_output && terminal.out_is_tty) return UsageError("a session on a terminal: redirect standard output");
   const absl::StatusOr<bool> safetensors = IsSafetensors(args, *path);
   if (!safetensors.ok()) return safetensors.status();
   if (absl::Status status = *safetensors ? absl::OkStatus() : RefuseFlags(args, ExportFlags()); !status.ok()) {
@@ -83,6 +89,7 @@ absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Termina
   const std::string name = SessionName(args.operands()[0]);
   const absl::StatusOr<std::string> bytes = ExportBytes(**client, name, *safetensors, args);
   if (!bytes.ok()) return bytes.status();
+  if (is_standard_output) return WriteStandardOutput(*bytes, "", terminal.out);
   if (absl::Status status = WriteFile(*path, *bytes); !status.ok()) return status;
   const char* format = *safetensors ? "safetensors" : "record";
   if (args.Has("json")) {
@@ -175,7 +182,9 @@ std::vector<Command> SessionTransferCommands() {
               1,
               "save a session to a file, bit for bit",
               absl::StrCat(kTransferDetails, kExportDetails),
-              Join({{"output", 'o', "FILE", "where it goes; .safetensors is a state_dict, all else a record"}, kFormat},
+              Join({{"output", 'o', "FILE",
+                     "where it goes; .safetensors is a state_dict, all else a record; - is standard output"},
+                    kFormat},
                    ExportFlags())};
   out.run = &RunExport;
   in.spec = {"session import",

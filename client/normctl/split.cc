@@ -48,6 +48,25 @@ bool HasAxis(const v1::Tensor& tensor, int axis, int64_t extent) {
   return tensor.shape_size() > axis && tensor.shape(axis) == extent;
 }
 
+// True if the data are as many bytes as dtype and shape say. The product of the extents then fits 64 bits, and no
+// extent is negative.
+bool HasBytesOfShape(const v1::Tensor& tensor) {
+  int64_t bytes = ElementBytes(tensor.dtype());
+  bool fits = bytes > 0;
+  for (const int64_t extent : tensor.shape()) {
+    fits = fits && extent >= 0 && !__builtin_mul_overflow(bytes, extent, &bytes);
+  }
+  return fits && static_cast<uint64_t>(bytes) == tensor.data().size();
+}
+
+// True if the tensors differ in their extent of `axis` alone. REQUIRES: they have the same rank.
+bool IsPieceOf(const v1::Tensor& piece, const v1::Tensor& whole, int axis) {
+  for (int i = 0; i < whole.shape_size(); ++i) {
+    if (i != axis && piece.shape(i) != whole.shape(i)) return false;
+  }
+  return true;
+}
+
 // True if the request may be cut along an axis other than the first: what is not known to have x's axes is absent.
 bool HasOnlyTensorsLikeX(const v1::NormalizeRequest& request) {
   const v1::Tensor& residual = request.residual().tensor();
@@ -182,15 +201,16 @@ absl::Status PieceJoiner::AddTensor(const v1::Tensor& piece, int64_t first, v1::
   if (whole.shape_size() <= axis_ || piece.shape_size() != whole.shape_size()) {
     return absl::InternalError("the replies to pieces differ in rank");
   }
+  const bool fits = piece.dtype() == whole.dtype() && HasBytesOfShape(piece) && IsPieceOf(piece, whole, axis_) &&
+                    piece.shape(axis_) <= extent_ - first;
+  if (!fits) return absl::InternalError("the replies to pieces differ in size");
+  if (piece.data().empty()) return absl::OkStatus();
   const auto outer = static_cast<size_t>(OuterExtent(whole, axis_));
   const auto count = static_cast<size_t>(piece.shape(axis_));
   const auto extent = static_cast<size_t>(extent_);
-  const size_t index_bytes = outer * count == 0 ? 0 : piece.data().size() / (outer * count);
+  const size_t index_bytes = piece.data().size() / (outer * count);
   std::string& data = *whole.mutable_data();
-  if (data.empty()) data.resize(outer * extent * index_bytes);
-  const bool fits = piece.data().size() == outer * count * index_bytes && data.size() == outer * extent * index_bytes &&
-                    static_cast<size_t>(first) + count <= extent;
-  if (!fits) return absl::InternalError("the replies to pieces differ in size");
+  data.resize(outer * extent * index_bytes);
   for (size_t i = 0; i < outer; ++i) {
     std::copy_n(piece.data().data() + i * count * index_bytes, count * index_bytes,
                 data.data() + (i * extent + static_cast<size_t>(first)) * index_bytes);

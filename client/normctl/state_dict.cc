@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,7 +25,15 @@ using Json = nlohmann::json;
 constexpr absl::string_view kNumBatches = "num_batches_tracked";
 
 absl::Status BadStateDict(absl::string_view field, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
+  return absl::InvalidArgumentError(absl::StrCat(field, " ", what));
+}
+
+// For text from a file, which is made safe to print.
+absl::Status BadMetadata(absl::string_view key, absl::string_view text, absl::string_view wanted) {
+  constexpr size_t kShownBytes = 80;
+  return BadStateDict(absl::StrCat("__metadata__.normd.", key),
+                      absl::StrCat("is ", text.empty() ? "empty" : absl::CHexEscape(text.substr(0, kShownBytes)),
+                                   text.size() > kShownBytes ? "..." : "", "; it must be ", wanted));
 }
 
 // The place of a state_dict's tensor in a session.
@@ -95,7 +104,8 @@ absl::StatusOr<v1::Tensor> FloatsFrom(const std::string& name, const Safetensors
   const bool is_vector = std::any_of(floats->shape.begin(), floats->shape.end(),
                                      [elements](int64_t extent) { return extent == elements; });
   if (!is_vector)
-    return BadStateDict(name, absl::StrCat("shape ", ShapeText(floats->shape), "; must be one value a channel"));
+    return BadStateDict(name,
+                        absl::StrCat("has shape ", ShapeText(floats->shape), "; it must have one value a channel"));
   if (floats->dtype == v1::DTYPE_F64) {
     return Tensor{v1::DTYPE_F64, {elements}, std::move(floats->data)}.ToProto();
   }
@@ -103,11 +113,12 @@ absl::StatusOr<v1::Tensor> FloatsFrom(const std::string& name, const Safetensors
 }
 
 absl::StatusOr<uint64_t> BatchesFrom(const std::string& name, const SafetensorsTensor& tensor) {
-  if (tensor.dtype != "I64") return BadStateDict(name, absl::StrCat("dtype ", tensor.dtype, "; must be I64"));
-  if (tensor.elements() != 1) return BadStateDict(name, absl::StrCat(tensor.elements(), " values; must be 1"));
+  if (tensor.dtype != "I64") return BadStateDict(name, absl::StrCat("has dtype ", tensor.dtype, "; it must be I64"));
+  if (tensor.elements() != 1)
+    return BadStateDict(name, absl::StrCat("has ", tensor.elements(), " values; it must have 1"));
   int64_t value;
   std::memcpy(&value, tensor.data.data(), sizeof(value));
-  if (value < 0) return BadStateDict(name, absl::StrCat(value, "; must be at least 0"));
+  if (value < 0) return BadStateDict(name, absl::StrCat("is ", value, "; it must be at least 0"));
   return static_cast<uint64_t>(value);
 }
 
@@ -115,7 +126,7 @@ absl::Status LabelsFrom(const std::string& text, v1::Session& session) {
   const Json labels = Json::parse(text, nullptr, false);
   const auto is_string = [](const Json& value) { return value.is_string(); };
   if (!labels.is_object() || !std::all_of(labels.begin(), labels.end(), is_string)) {
-    return BadStateDict("__metadata__.normd.labels", "must be a JSON object of strings");
+    return BadMetadata("labels", text, "a JSON object of strings");
   }
   for (const auto& [key, value] : labels.items()) (*session.mutable_labels())[key] = value.get<std::string>();
   return absl::OkStatus();
@@ -125,18 +136,19 @@ absl::Status LabelsFrom(const std::string& text, v1::Session& session) {
 absl::Status MetadataFrom(const std::map<std::string, std::string>& metadata, v1::Session& session) {
   if (const auto it = metadata.find("normd.spec"); it != metadata.end()) {
     const auto parsed = google::protobuf::util::JsonStringToMessage(it->second, session.mutable_spec());
-    if (!parsed.ok()) return BadStateDict("__metadata__.normd.spec", parsed.message().ToString());
+    if (!parsed.ok())
+      return BadStateDict("__metadata__.normd.spec", absl::StrCat("is no NormSpec: ", parsed.message().ToString()));
   }
   if (const auto it = metadata.find("normd.num_channels"); it != metadata.end()) {
     int64_t channels;
     if (!absl::SimpleAtoi(it->second, &channels) || channels < 0) {
-      return BadStateDict("__metadata__.normd.num_channels", "must be a whole number, at least 0");
+      return BadMetadata("num_channels", it->second, "a whole number, at least 0");
     }
     session.set_num_channels(channels);
   }
   if (const auto it = metadata.find("normd.default_dtype"); it != metadata.end()) {
     const absl::StatusOr<DType> dtype = ParseDType(it->second);
-    if (!dtype.ok()) return BadStateDict("__metadata__.normd.default_dtype", dtype.status().message());
+    if (!dtype.ok()) return BadMetadata("default_dtype", it->second, kDTypeNames);
     session.set_default_dtype(*dtype);
   }
   const auto labels = metadata.find("normd.labels");
@@ -163,11 +175,12 @@ absl::Status CheckLengths(const v1::Session& session) {
     if (first == nullptr) first = &place;
     const int64_t want = Elements(*first->tensor(session));
     if (Elements(*tensor) == want) continue;
-    return BadStateDict(place.name, absl::StrCat(Elements(*tensor), " values, but ", first->name, " has ", want));
+    return BadStateDict(place.name,
+                        absl::StrCat("has ", Elements(*tensor), " values, but ", first->name, " has ", want));
   }
   if (session.state().has_mean() == session.state().has_var()) return absl::OkStatus();
-  return session.state().has_mean() ? BadStateDict("running_var", "missing, but there is a running_mean")
-                                    : BadStateDict("running_mean", "missing, but there is a running_var");
+  return session.state().has_mean() ? BadStateDict("running_var", "is missing, but there is a running_mean")
+                                    : BadStateDict("running_mean", "is missing, but there is a running_var");
 }
 
 bool HasChannels(const v1::NormSpec& spec) {
@@ -199,7 +212,8 @@ absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string
   const uint64_t batches = session.state().num_batches();
   if (session.has_state()) {
     if (batches > static_cast<uint64_t>(INT64_MAX)) {
-      return BadStateDict(kNumBatches, absl::StrCat(batches, "; I64 holds at most ", INT64_MAX));
+      return BadStateDict(kNumBatches,
+                          absl::StrCat("is ", batches, "; it must be at most ", INT64_MAX, ", the largest I64"));
     }
     file.tensors[absl::StrCat(prefix, kNumBatches)] = {
         "I64", {}, absl::string_view(reinterpret_cast<const char*>(&batches), sizeof(batches))};
@@ -222,7 +236,7 @@ absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_
   if (const auto it = file.tensors.find(absl::StrCat(prefix, kNumBatches)); it != file.tensors.end()) {
     const absl::StatusOr<uint64_t> batches = BatchesFrom(it->first, it->second);
     if (!batches.ok()) return batches.status();
-    if (!session.has_state()) return BadStateDict(it->first, "there are no running statistics beside it");
+    if (!session.has_state()) return BadStateDict(it->first, "has no running statistics beside it");
     session.mutable_state()->set_num_batches(*batches);
   }
   // A layer without parameters and state is a file with metadata alone.
@@ -242,8 +256,9 @@ absl::Status ResolveChannels(v1::Session& session) {
     if (tensor == nullptr) continue;
     if (session.num_channels() == 0) session.set_num_channels(Elements(*tensor));
     if (session.num_channels() == Elements(*tensor)) return absl::OkStatus();
-    return BadStateDict(place.name, absl::StrCat(Elements(*tensor), " values, but __metadata__.normd.num_channels is ",
-                                                 session.num_channels()));
+    return BadStateDict(place.name,
+                        absl::StrCat("has ", Elements(*tensor), " values, but __metadata__.normd.num_channels is ",
+                                     session.num_channels()));
   }
   return absl::OkStatus();
 }

@@ -120,6 +120,8 @@ TEST(Args, NamesTheFlagWhoseValueIsWrong) {
   ExpectUsage(args->Double("eps").status(), "--eps is small; it must be a number");
   ExpectUsage(args->Ints("axes").status(), "--axes is 1,,2; it must be integers joined by ','");
   ExpectUsage(args->Duration("ttl").status(), "--ttl is -5s; it must be a duration");
+  ExpectUsage(ParseArgs(Spec(), {"in", "--ttl", "nan"})->Duration("ttl").status(),
+              "--ttl is nan; it must be a duration");
   ExpectUsage(args->Int("eps").status(), "an integer");
 }
 

@@ -452,6 +452,17 @@ TEST_F(ClientTest, ARequestOverTheServersLimitGoesInChunks) {
   EXPECT_EQ(normalizer_.describes, 1);
 }
 
+TEST_F(ClientTest, TheSizeOfLargeMessagesDecidesOnTheConnectionAlone) {
+  normalizer_.max_message_bytes = 5 << 20;
+  ClientOptions options;
+  options.large_message_bytes = 1 << 30;
+  const auto client = Client::Connect(target(), options);
+  std::atomic<int> chunks{0};
+  normalizer_.on_chunk = [&](auto&) { ++chunks; };
+  ASSERT_TRUE((*client)->Normalize(Request(2000, 1100)).ok());  // of 8.4 MiB
+  EXPECT_GT(chunks, 0);
+}
+
 TEST_F(ClientTest, ChunkedCallsAreRetriedAsOthers) {
   normalizer_.max_message_bytes = 1 << 20;
   normalizer_.on_normalize = [](int call, const auto& request, auto* response) {
@@ -581,14 +592,15 @@ TEST_F(ClientTest, TheDemoCatchesAServerThatIsWrong) {
 }
 
 TEST(ClientConnect, RefusesBadOptions) {
-  EXPECT_FALSE(Client::Connect("").ok());
+  EXPECT_EQ(Client::Connect("").status().message(), "target is empty; it must be host:port or unix:/path");
   ClientOptions options;
   options.deadline = absl::ZeroDuration();
   EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());
   EXPECT_FALSE(Client::Connect("127.0.0.1:1", {.shared_region_bytes = 4095}).ok());
   options = {};
   options.retry.max_attempts = 0;
-  EXPECT_FALSE(Client::Connect("127.0.0.1:1", options).ok());
+  EXPECT_EQ(Client::Connect("127.0.0.1:1", options).status().message(),
+            "retry.max_attempts is 0; it must be at least 1");
 }
 
 TEST(ClientConnect, NoServerIsUnavailable) {

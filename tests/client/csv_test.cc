@@ -48,6 +48,20 @@ TEST(Csv, AHeaderMayBeForcedOrExcluded) {
   EXPECT_THAT(ErrorOf("a,b\n1,2\n", CsvHeader::kNo), testing::StartsWith("line 1: column 1: 'a' is no number"));
 }
 
+TEST(Csv, SaysOfWhichInputAHeaderCanBeNamed) {
+  EXPECT_THAT(
+      ErrorOf("1,2,x3\n4,5,6\n"),
+      testing::HasSubstr("correct the field; for INPUT, --header says that the line is a header, --no-header that "
+                         "it is a row"));
+}
+
+TEST(Csv, RefusesTheTextOfATensorOfRankThree) {
+  for (const CsvHeader header : {CsvHeader::kDetect, CsvHeader::kYes, CsvHeader::kNo}) {
+    EXPECT_EQ(ErrorOf("# [0]\n1,2\n# [1]\n3,4\n", header),
+              "line 1: this is a tensor of rank 3 or more as text; pipe it with -o -");
+  }
+}
+
 TEST(Csv, SkipsAByteOrderMark) {
   const absl::StatusOr<CsvTable> table = ParseCsv(
       "\xEF\xBB\xBF"

@@ -72,14 +72,17 @@ TEST(JsonMessage, WhatIsNoTensorIsNamed) {
     json[member] = value;
     return std::string(TensorFromJson("m", json).status().message());
   };
-  EXPECT_EQ(TensorFromJson("m", Json()).status().message(), "m: must be an object of dtype, shape and values");
-  EXPECT_EQ(refused("shape", 2), "m: must be an object of dtype, shape and values");
-  EXPECT_EQ(refused("dtype", "f8"), "m: dtype f8: must be f32, f16, bf16 or f64");
-  EXPECT_EQ(refused("shape", {-2}), "m.shape: must be whole numbers, at least 0");
-  EXPECT_EQ(refused("shape", {3}), "m: 2 values do not fill shape [3]");
-  EXPECT_EQ(refused("shape", {4294967296, 4294967296}), "m: 2 values do not fill shape [4294967296, 4294967296]");
-  EXPECT_EQ(refused("values", {1, "two"}), "m.values[1]: must be a number");
-  EXPECT_EQ(refused("values", {1, nullptr}), "m.values[1]: must be a number");
+  EXPECT_EQ(TensorFromJson("m", Json()).status().message(),
+            "m is null; it must be an object of dtype, shape and values");
+  EXPECT_EQ(refused("shape", 2),
+            "m is {\"dtype\":\"f64\",\"shape\":2,\"values\":[1,2]}; it must be an object of dtype, shape and values");
+  EXPECT_EQ(refused("dtype", "f8"), "m.dtype is f8; it must be f32, f16, bf16 or f64");
+  EXPECT_EQ(refused("shape", {-2}), "m.shape[0] is -2; it must be a whole number, at least 0");
+  EXPECT_EQ(refused("shape", {3}), "m has 2 values, which do not fill shape [3]");
+  EXPECT_EQ(refused("shape", {4294967296, 4294967296}),
+            "m has 2 values, which do not fill shape [4294967296, 4294967296]");
+  EXPECT_EQ(refused("values", {1, "two"}), "m.values[1] is \"two\"; it must be a number");
+  EXPECT_EQ(refused("values", {1, nullptr}), "m.values[1] is null; it must be a number");
 }
 
 }  // namespace

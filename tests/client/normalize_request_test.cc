@@ -76,6 +76,14 @@ TEST_F(NormalizeRequest, RefusesATableOfATensorThatIsNone) {
   EXPECT_TRUE(BuildAll({Path("cube.npy"), "-o", "y.npy", "--mean", "m.csv"}).ok());
 }
 
+TEST_F(NormalizeRequest, RefusesAPlaceThatCannotBeWritten) {
+  for (const char* flag : {"-o", "--mean"}) {
+    const absl::Status status = BuildAll({x_, "--session", "bn", "--training", flag, "/nonexistent/y.npy"}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(status.message(), "/nonexistent/y.npy: cannot create: No such file or directory");
+  }
+}
+
 TEST_F(NormalizeRequest, RefusesWhatStandardStreamsCannotDo) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{{"-o", "-", "--mean", "-"},
                                                                      {"-o", "-", "--json"},

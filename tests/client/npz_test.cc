@@ -84,6 +84,20 @@ TEST(Npz, SurvivesDamage) {
   }
 }
 
+TEST(Npz, FindsDamageOfStoredData) {
+  std::string file = Stored();
+  const size_t data = file.find("x.npy") + 5 + 20 + 128 + 8;  // behind the name, the extra field and the header of .npy
+  file[data] = static_cast<char>(file[data] ^ 0x10);
+  EXPECT_THAT(ErrorOf(file), HasSubstr("is damaged"));
+}
+
+TEST(Npz, FindsStoredDataOfAnotherSize) {
+  std::string file = Stored();
+  const size_t size = file.find("PK\x01\x02") + 24;
+  file[size] = static_cast<char>(file[size] - 1);
+  EXPECT_THAT(ErrorOf(file), HasSubstr("is damaged"));
+}
+
 TEST(Npz, FindsDamageOfDeflatedData) {
   std::string file = Deflated();
   const size_t data = file.find("x.npy") + 5 + 20 + 30;  // behind the name and the extra field, inside the data

@@ -276,7 +276,7 @@ TEST(Normload, RefusesWhatMakesNoSense) {
            {{"--shape", "1000000x1000000x1000000x1000000"}, "--shape is 1000000x1000000x1000000x1000000, but "},
            {{"--shape", "-1x2"}, "--shape is -1x2; "},
            {{"--shape", "ax2"}, "--shape is ax2; it must be integers joined by ',' or 'x'"},
-           {{"--dtype", "i8"}, "--dtype i8"},
+           {{"--dtype", "i8"}, "--dtype is i8; it must be f32, f16, bf16 or f64"},
            {{"--method", "nonorm"}, "nonorm"},
            {{"--transport", "pigeon"}, "--transport is pigeon; it must be unary, batch, stream or shared"},
            {{"--transport", "shared"},

@@ -74,8 +74,8 @@ TEST(Safetensors, RefusesLengthsThatDoNotFit) {
   ExpectRefused("", "the file is 0 bytes");
   ExpectRefused("1234567", "the file is 7 bytes");
   ExpectRefused(WithLength(0, ""), "first byte is missing");
-  ExpectRefused(WithLength(3, "{}"), "the header's length is 3; must be at most 2");
-  ExpectRefused(WithLength(100'000'001, "{}"), "the header's length is 100000001; must be at most 100000000");
+  ExpectRefused(WithLength(3, "{}"), "the header's length is 3; it must be at most 2");
+  ExpectRefused(WithLength(100'000'001, "{}"), "the header's length is 100000001; it must be at most 100000000");
   ExpectRefused(WithLength(UINT64_MAX, "{}"), "the header's length is 18446744073709551615");
   ExpectRefused(WithLength(UINT64_MAX - 7, "{}"), "the header's length is");  // + 8 would wrap around
 }
@@ -84,32 +84,32 @@ TEST(Safetensors, RefusesEveryPrefixOfAFile) {
   const std::string whole = OneTensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])", 8);
   ASSERT_TRUE(ParseSafetensors(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(ParseSafetensors(whole.substr(0, size)).ok()) << size;
-  ExpectRefused(whole + "x", "the data is 9 bytes; must be 8");
+  ExpectRefused(whole + "x", "the data is 9 bytes; it must be 8");
 }
 
 TEST(Safetensors, RefusesWhatIsNoJsonOfItsForm) {
   ExpectRefused(FileOf(" {}", 0), "first byte");
-  ExpectRefused(FileOf("[]", 0), "first byte is [; must be {");
+  ExpectRefused(FileOf("[]", 0), "first byte is [; it must be {");
   ExpectRefused(FileOf("{\"a\":", 0), "no JSON at byte");
   ExpectRefused(FileOf("{} {}", 0), "no JSON at byte 4");
   ExpectRefused(FileOf(std::string("{}\0x", 4), 0), "no JSON at byte 3");
   ExpectRefused(FileOf("{\"\xff\":{}}", 0), "no JSON at byte");
-  ExpectRefused(FileOf(R"({"a":1})", 0), "a is 1; must be an object");
-  ExpectRefused(FileOf(R"({"a":[]})", 0), "a is an array; must be an object");
+  ExpectRefused(FileOf(R"({"a":1})", 0), "a is 1; it must be an object");
+  ExpectRefused(FileOf(R"({"a":[]})", 0), "a is an array; it must be an object");
   ExpectRefused(FileOf(R"({"a":null})", 0), "a is null");
   ExpectRefused(FileOf(R"({"a":"text"})", 0), "a is \"text\"");
   ExpectRefused(FileOf(R"({"a":{"b":{}}})", 0), "a.b is not known");
-  ExpectRefused(FileOf(R"({"__metadata__":{"b":{}}})", 0), "__metadata__.b is an object; must be a string");
-  ExpectRefused(FileOf(R"({"__metadata__":{"b":1}})", 0), "__metadata__.b is 1; must be a string");
+  ExpectRefused(FileOf(R"({"__metadata__":{"b":{}}})", 0), "__metadata__.b is an object; it must be a string");
+  ExpectRefused(FileOf(R"({"__metadata__":{"b":1}})", 0), "__metadata__.b is 1; it must be a string");
   ExpectRefused(FileOf(R"({"__metadata__":"b"})", 0), "must be an object");
   ExpectRefused(FileOf("{\"a\":" + std::string(1 << 20, '['), 0), "a is an array");  // at once, however deep
 }
 
 TEST(Safetensors, RefusesTensorsOfAnotherForm) {
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[2])", 8), "a is given dtype and shape alone");
-  ExpectRefused(OneTensor(R"("dtype":4,"shape":[2],"data_offsets":[0,8])", 8), "a.dtype is 4; must be a string");
+  ExpectRefused(OneTensor(R"("dtype":4,"shape":[2],"data_offsets":[0,8])", 8), "a.dtype is 4; it must be a string");
   ExpectRefused(OneTensor(R"("dtype":["F32"],"shape":[2],"data_offsets":[0,8])", 8), "a.dtype is an array");
-  ExpectRefused(OneTensor(R"("dtype":"F32","shape":2,"data_offsets":[0,8])", 8), "a.shape is 2; must be an array");
+  ExpectRefused(OneTensor(R"("dtype":"F32","shape":2,"data_offsets":[0,8])", 8), "a.shape is 2; it must be an array");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])", 8), "a.shape is an array");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])", 8), "a.shape is \"2\"");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])", 8), "a.shape is 2.0");
@@ -131,9 +131,10 @@ TEST(Safetensors, RefusesNamesGivenTwice) {
 
 TEST(Safetensors, RefusesBytesThatAreNotThoseOfTheShape) {
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])", 8),
-                "a.data_offsets is 8 bytes; must be 12, as F32 [3] needs");
+                "a.data_offsets is 8 bytes; it must be 12, as F32 [3] needs");
   ExpectRefused(OneTensor(R"("dtype":"F64","shape":[],"data_offsets":[0,4])", 4), "must be 8");
-  ExpectRefused(OneTensor(R"("dtype":"Q4","shape":[2],"data_offsets":[0,8])", 8), "a.dtype is Q4; must be one of F64");
+  ExpectRefused(OneTensor(R"("dtype":"Q4","shape":[2],"data_offsets":[0,8])", 8),
+                "a.dtype is Q4; it must be one of F64");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])", 0), "fits 64 bits");
   ExpectRefused(OneTensor(R"("dtype":"F8_E4M3","shape":[9223372036854775807,9,0],"data_offsets":[0,0])", 0), "64 bits");
 }
@@ -145,14 +146,14 @@ TEST(Safetensors, RefusesOffsetsThatOverlapLeaveGapsOrLeaveTheFile) {
                   bytes);
   };
   ASSERT_TRUE(ParseSafetensors(two("[4,8]", "[0,4]", 8)).ok());  // whatever their order in the header
-  ExpectRefused(two("[0,4]", "[0,4]", 4), "b.data_offsets is from 0; must be from 4");
-  ExpectRefused(two("[0,4]", "[2,6]", 6), "b.data_offsets is from 2; must be from 4");
-  ExpectRefused(two("[0,4]", "[5,9]", 9), "b.data_offsets is from 5; must be from 4");
-  ExpectRefused(two("[4,8]", "[8,12]", 12), "a.data_offsets is from 4; must be from 0");
-  ExpectRefused(two("[0,4]", "[4,8]", 7), "b.data_offsets is [4, 8]; must be rising and at most 7");
-  ExpectRefused(two("[0,4]", "[8,4]", 8), "b.data_offsets is [8, 4]; must be rising");
+  ExpectRefused(two("[0,4]", "[0,4]", 4), "b.data_offsets is from 0; it must be from 4");
+  ExpectRefused(two("[0,4]", "[2,6]", 6), "b.data_offsets is from 2; it must be from 4");
+  ExpectRefused(two("[0,4]", "[5,9]", 9), "b.data_offsets is from 5; it must be from 4");
+  ExpectRefused(two("[4,8]", "[8,12]", 12), "a.data_offsets is from 4; it must be from 0");
+  ExpectRefused(two("[0,4]", "[4,8]", 7), "b.data_offsets is [4, 8]; it must be rising and at most 7");
+  ExpectRefused(two("[0,4]", "[8,4]", 8), "b.data_offsets is [8, 4]; it must be rising");
   ExpectRefused(two("[0,4]", "[-4,0]", 4), "b.data_offsets is -4");
-  ExpectRefused(two("[0,4]", "[4]", 8), "b.data_offsets is [4]; must be 2 numbers");
+  ExpectRefused(two("[0,4]", "[4]", 8), "b.data_offsets is [4]; it must be 2 numbers");
   ExpectRefused(two("[0,4]", "[4,8,8]", 8), "must be 2 numbers");
   ExpectRefused(two("[0,4]", "[9223372036854775803,9223372036854775807]", 8), "at most 8");
   // A tensor of no bytes may not hide between others.
@@ -179,7 +180,7 @@ TEST(Safetensors, DoesNotWriteWhatItWouldNotRead) {
   EXPECT_NE(write("\xff", {"F32", {1}, "abcd"}).find("UTF-8"), std::string::npos);
   EXPECT_NE(write("__metadata__", {"F32", {1}, "abcd"}).find("not __metadata__"), std::string::npos);
   EXPECT_NE(write("a", {"F33", {1}, "abcd"}).find("a.dtype is F33"), std::string::npos);
-  EXPECT_NE(write("a", {"F32", {2}, "abcd"}).find("4 bytes; must be 8"), std::string::npos);
+  EXPECT_NE(write("a", {"F32", {2}, "abcd"}).find("4 bytes; it must be 8"), std::string::npos);
   Safetensors file;
   file.metadata["key"] = "\xc3";
   const absl::Status status = WriteSafetensors(file).status();
@@ -195,7 +196,7 @@ TEST(Safetensors, TakesFloatsOfFourDTypes) {
     EXPECT_EQ(tensor->data, data);
   }
   const absl::StatusOr<Tensor> refused = ToFloatTensor("a", {"I64", {1}, "12345678"});
-  EXPECT_EQ(refused.status().message(), "safetensors: a.dtype is I64; must be F64, F32, F16 or BF16");
+  EXPECT_EQ(refused.status().message(), "safetensors: a.dtype is I64; it must be F64, F32, F16 or BF16");
 }
 
 // Bytes changed, cut and doubled at random: no crash, and what is accepted is whole and in bounds.

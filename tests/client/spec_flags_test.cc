@@ -152,8 +152,14 @@ TEST(SpecFlags, KnowsLayoutsByTheirUsualNames) {
   EXPECT_TRUE(Build("batch_norm", {"--layout", "NCHW"}, {{2, 3, 4, 4}}).ok());
   EXPECT_EQ(Build("batch_norm", {"--layout", "NCHW"}, {{2, 3, 4}}).status().message(),
             "--layout NCHW is of 4 axes, and x has 3 (shape [2, 3, 4])");
-  EXPECT_EQ(Build("batch_norm", {"--layout", "CHWN"}).status().message(),
-            "--layout CHWN: must be channels-first or channels-last, or a name such as NCHW and NHWC");
+  EXPECT_EQ(
+      Build("batch_norm", {"--layout", "CHWN"}).status().message(),
+      "--layout is CHWN; it must be channels-first or channels-last or NCL or NLC or NCHW or NHWC or NCDHW or NDHWC");
+}
+
+TEST(SpecFlags, AWordThatIsNoMethodIsAnsweredWithTheOneThatWasMeant) {
+  EXPECT_EQ(Build("layernorm", {}).status().message(), "unknown method layernorm: did you mean layer-norm?");
+  EXPECT_EQ(Build("frobnicate", {}).status().message(), "unknown method frobnicate");
 }
 
 TEST(SpecFlags, ShapesAreJoinedByCommaOrX) {

@@ -167,5 +167,33 @@ TEST(Split, JoinsOutputsAndAddsTimings) {
   EXPECT_TRUE(absl::IsInternal(joiner.Add(second, 1)));
 }
 
+TEST(Split, RefusesRepliesThatAreNoPieces) {
+  const auto add = [](std::vector<int64_t> first_shape, std::vector<int64_t> second_shape, size_t second_bytes) {
+    PieceJoiner joiner(1, 4, true);
+    v1::NormalizeResponse reply;
+    reply.add_outputs()->set_kind(v1::OUTPUT_KIND_Y);
+    v1::Tensor& y = *reply.mutable_outputs(0)->mutable_tensor();
+    y.set_dtype(v1::DTYPE_F32);
+    y.mutable_shape()->Add(first_shape.begin(), first_shape.end());
+    y.set_data(std::string(32, 'y'));  // [2, 2, 2]
+    const absl::Status status = joiner.Add(reply, 0);
+    if (!status.ok()) return status;
+    y.mutable_shape()->Clear();
+    y.mutable_shape()->Add(second_shape.begin(), second_shape.end());
+    y.set_data(std::string(second_bytes, 'z'));
+    return joiner.Add(reply, 2);
+  };
+  EXPECT_TRUE(add({2, 2, 2}, {2, 2, 2}, 32).ok());
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {4, 1, 2}, 32))) << "another extent before the axis";
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {2, 1, 4}, 32))) << "another extent behind the axis";
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {2, 2, 2}, 31)));
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {2, 3, 2}, 48))) << "more than is left";
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {2, -2, 2}, 32)));
+  EXPECT_TRUE(absl::IsInternal(add({-2, -2, 2}, {2, 2, 2}, 32)));
+  // The product of the extents wraps around to 8.
+  EXPECT_TRUE(absl::IsInternal(add({(int64_t{1} << 62) + 2, 4, 1}, {2, 2, 2}, 32)));
+  EXPECT_TRUE(absl::IsInternal(add({2, 2, 2}, {2, (int64_t{1} << 62) + 2, 2}, 32)));
+}
+
 }  // namespace
 }  // namespace normd::client

@@ -115,7 +115,7 @@ TEST(StateDict, MoreBatchesThanI64HoldsAreRefused) {
   v1::Session session = BatchNormSession();
   session.mutable_state()->set_num_batches(uint64_t{1} << 63);
   const absl::Status status = ToStateDict(session, "", false).status();
-  EXPECT_NE(status.message().find("num_batches_tracked: 9223372036854775808"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("num_batches_tracked is 9223372036854775808"), absl::string_view::npos) << status;
   EXPECT_FALSE(ToStateDict(BatchNormSession(), "\xff.", false).ok());
 }
 
@@ -175,19 +175,20 @@ void ExpectStateDictRefused(const std::vector<Part>& parts, const std::string& p
 TEST(StateDict, RefusesTensorsThatDisagree) {
   const Part mean = {"running_mean", "F32", {2}, F32({1, 2})}, var = {"running_var", "F32", {2}, F32({1, 2})};
   ExpectStateDictRefused({mean, {"running_var", "F32", {3}, F32({1, 2, 3})}},
-                         "running_var: 3 values, but running_mean has 2");
-  ExpectStateDictRefused({mean, var, {"weight", "F32", {1}, F32({1})}}, "running_mean: 2 values, but weight has 1");
-  ExpectStateDictRefused({mean}, "running_var: missing");
-  ExpectStateDictRefused({var}, "running_mean: missing");
-  ExpectStateDictRefused({mean, {"running_var", "F32", {2, 2}, F32({1, 2, 3, 4})}}, "running_var: shape [2, 2]");
+                         "running_var has 3 values, but running_mean has 2");
+  ExpectStateDictRefused({mean, var, {"weight", "F32", {1}, F32({1})}}, "running_mean has 2 values, but weight has 1");
+  ExpectStateDictRefused({mean}, "running_var is missing");
+  ExpectStateDictRefused({var}, "running_mean is missing");
+  ExpectStateDictRefused({mean, {"running_var", "F32", {2, 2}, F32({1, 2, 3, 4})}}, "running_var has shape [2, 2]");
   ExpectStateDictRefused({{"running_mean", "I64", {}, I64(1)}, var}, "running_mean.dtype is I64");
   ExpectStateDictRefused({mean, var, {"num_batches_tracked", "I64", {}, I64(-1)}},
-                         "num_batches_tracked: -1; must be at least 0");
-  ExpectStateDictRefused({mean, var, {"num_batches_tracked", "F32", {}, F32({1})}}, "num_batches_tracked: dtype F32");
+                         "num_batches_tracked is -1; it must be at least 0");
+  ExpectStateDictRefused({mean, var, {"num_batches_tracked", "F32", {}, F32({1})}},
+                         "num_batches_tracked has dtype F32");
   ExpectStateDictRefused({mean, var, {"num_batches_tracked", "I64", {2}, I64(1) + I64(1)}},
-                         "num_batches_tracked: 2 values");
+                         "num_batches_tracked has 2 values");
   ExpectStateDictRefused({{"weight", "F32", {1}, F32({1})}, {"num_batches_tracked", "I64", {}, I64(1)}},
-                         "there are no running statistics");
+                         "has no running statistics");
   ExpectStateDictRefused({}, "no weight, running_mean or the like");
   ExpectStateDictRefused({{"bn.weight", "F32", {1}, F32({1})}}, "it has bn.weight");
 }
@@ -197,8 +198,9 @@ TEST(StateDict, RefusesMetadataOfAnotherForm) {
   ExpectStateDictRefused(weight, "normd.spec", {{"normd.spec", "{"}});
   ExpectStateDictRefused(weight, "normd.spec", {{"normd.spec", R"({"soft_norm":{}})"}});
   ExpectStateDictRefused(weight, "normd.num_channels", {{"normd.num_channels", "-1"}});
-  ExpectStateDictRefused(weight, "normd.num_channels", {{"normd.num_channels", "many"}});
-  ExpectStateDictRefused(weight, "normd.default_dtype", {{"normd.default_dtype", "f8"}});
+  ExpectStateDictRefused(weight, "normd.num_channels is many; it must be a whole number",
+                         {{"normd.num_channels", "many"}});
+  ExpectStateDictRefused(weight, "normd.default_dtype is f8; it must be f32", {{"normd.default_dtype", "f8"}});
   ExpectStateDictRefused(weight, "normd.labels", {{"normd.labels", "[]"}});
   ExpectStateDictRefused(weight, "normd.labels", {{"normd.labels", R"({"a":1})"}});
 }
@@ -206,7 +208,7 @@ TEST(StateDict, RefusesMetadataOfAnotherForm) {
 TEST(StateDict, ChannelsComeFromTheTensorsAndMustAgree) {
   v1::Session session = BatchNormSession();
   session.set_num_channels(4);
-  EXPECT_EQ(ResolveChannels(session).message(), "weight: 5 values, but __metadata__.normd.num_channels is 4");
+  EXPECT_EQ(ResolveChannels(session).message(), "weight has 5 values, but __metadata__.normd.num_channels is 4");
   session.mutable_spec()->mutable_group_norm()->set_affine_per_group(true);  // one value a group
   EXPECT_TRUE(ResolveChannels(session).ok());
   EXPECT_EQ(session.num_channels(), 4);

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 
@@ -98,6 +101,42 @@ TEST_F(TensorFile, NamesThePathOfWhatFails) {
   ASSERT_FALSE(missing.ok());
   EXPECT_NE(missing.status().message().find("none.npy: cannot open"), absl::string_view::npos) << missing.status();
   EXPECT_FALSE(SaveTensor(Path("no/such/folder.npy"), Tensor::F32({1}, {1.0f}), {}).ok());
+}
+
+TEST_F(TensorFile, StandardInputCanBeReadOnce) {
+  ASSERT_TRUE(WriteFile(Path("in"), "1,2\n").ok());
+  const int saved = dup(STDIN_FILENO);
+  ASSERT_NE(std::freopen(Path("in").c_str(), "rb", stdin), nullptr);
+  EXPECT_EQ(*ReadFile("-"), "1,2\n");
+  const absl::Status again = ReadFile("-").status();
+  std::clearerr(stdin);
+  dup2(saved, STDIN_FILENO);
+  close(saved);
+  EXPECT_TRUE(absl::IsInvalidArgument(again));
+  EXPECT_EQ(again.message(), "standard input (-) can be read once");
+}
+
+TEST_F(TensorFile, SaysBeforehandWhatCannotBeWritten) {
+  EXPECT_TRUE(CheckCanWrite(Path("y.npy")).ok());
+  EXPECT_FALSE(std::filesystem::exists(Path("y.npy")));
+  ASSERT_TRUE(WriteFile(Path("y.npy"), "").ok());
+  EXPECT_TRUE(CheckCanWrite(Path("y.npy")).ok());
+  EXPECT_TRUE(CheckCanWrite("y.npy").ok()) << "the folder is the working directory";
+  EXPECT_TRUE(CheckCanWrite("/dev/null").ok());
+  EXPECT_EQ(CheckCanWrite("/nonexistent/y.npy").message(),
+            "/nonexistent/y.npy: cannot create: No such file or directory");
+  EXPECT_THAT(std::string(CheckCanWrite(Path("y.npy/y.npy")).message()), testing::EndsWith("Not a directory"));
+  std::filesystem::create_directory(Path("folder.npy"));
+  EXPECT_THAT(std::string(CheckCanWrite(Path("folder.npy")).message()), testing::EndsWith("Is a directory"));
+  if (geteuid() == 0) return;  // root may write everything
+  std::filesystem::permissions(Path("y.npy"), std::filesystem::perms::owner_read);
+  EXPECT_THAT(std::string(CheckCanWrite(Path("y.npy")).message()), testing::EndsWith("Permission denied"));
+}
+
+TEST_F(TensorFile, StandardOutputTakesBytesAlone) {
+  std::ostringstream out;
+  EXPECT_TRUE(WriteStandardOutput(absl::string_view("a\0", 2), "b", out).ok());
+  EXPECT_EQ(out.str(), std::string("a\0b", 3));
 }
 
 TEST_F(TensorFile, RecognisesFilesByTheirContent) {
