@@ -35,9 +35,10 @@ absl::StatusOr<int64_t> CheckTensor(Method method, DType dtype, absl::Span<const
 absl::Status CheckSingleValue(const NormSpec& spec, const NormPlan& plan) {
   const bool computed = plan.mode == Mode::kTraining && !plan.given_statistics && plan.elements > 0;
   if (!computed || plan.SetSize() != 1 || spec.running().single_value != SingleValue::kRefuse) return absl::OkStatus();
-  return OutOfRangeError("x.shape", ShapeText(plan.shape),
-                         "of more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                         KernelReason("SINGLE_VALUE_PER_CHANNEL"));
+  return OutOfRangeError(
+      "x.shape", ShapeText(plan.shape),
+      "of more than one value per channel in training, unless single_value is SINGLE_VALUE_ZERO_VARIANCE",
+      KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 
 // The number digits * 10^exponent.

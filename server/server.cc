@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -154,9 +153,7 @@ absl::Status Server::ServeGrpc() {
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
   options.server_uid = RandomHex(4);
-  if (shared_memory_ != nullptr && !unix_paths_.empty()) {
-    options.unix_socket = std::filesystem::absolute(unix_paths_.front()).string();
-  }
+  if (shared_memory_ != nullptr && !unix_paths_.empty()) options.unix_socket = unix_paths_.front();
   options.devices = backend_.devices;
   options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_);

@@ -9,9 +9,11 @@ import json
 import os
 import pty
 import signal
+import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from programs import ENVIRONMENT, NORMCTL, PATIENCE, ServerTest, read_npy, read_text, run, write_npy
@@ -112,6 +114,10 @@ class PipesTest(ServerTest):
                 process.stdout.close()
                 self.assertEqual(process.stderr.read(), b"")
                 self.assertEqual(process.wait(timeout=PATIENCE), 1 if ignored else -signal.SIGPIPE)
+        with subprocess.Popen([NORMCTL, "methods", self.at], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=ENVIRONMENT, restore_signals=False) as process:
+            process.stdout.close()
+            self.assertEqual((process.stderr.read(), process.wait(timeout=PATIENCE)), (b"", 1))
 
     def test_a_full_disk_is_an_error(self):
         with open("/dev/full", "wb") as full:
@@ -119,6 +125,20 @@ class PipesTest(ServerTest):
                                     stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=PATIENCE, check=False)
         self.assertEqual(result.returncode, 1)
         self.assertIn("No space left on device", result.stderr.decode())
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run([NORMCTL, "methods", self.at], stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT,
+                                    timeout=PATIENCE, check=False)
+        self.assertEqual((result.returncode, result.stderr), (1, b"normctl methods: standard output: cannot write\n"))
+
+    def test_no_server_is_looked_for_where_none_is_needed(self):
+        with tempfile.TemporaryDirectory() as runtime, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(os.path.join(runtime, "normd.sock"))
+            listener.listen()
+            listener.setblocking(False)
+            for arguments in (["completion", "bash"], ["man"], ["methods", self.at]):
+                subprocess.run([NORMCTL, *arguments], stdout=subprocess.DEVNULL, timeout=PATIENCE, check=True,
+                               env={**ENVIRONMENT, "XDG_RUNTIME_DIR": runtime})
+                self.assertRaises(BlockingIOError, listener.accept)
 
     def test_large_tensors_go_through_shared_memory_by_themselves(self):
         count = 1 << 22  # 16 MiB: from here on normctl looks for the socket of the server at a TCP address

@@ -81,6 +81,8 @@ _PROGRAM() {
     if [[ $flag ]]; then flag=; continue; fi
     if [[ $word == -* ]]; then
       if _PROGRAM_takes_value "$word"; then flag=$word; fi
+    elif ((operands == 0)) && [[ ! $command && $word == help ]]; then
+      continue
     elif ((operands == 0)) && _PROGRAM_is_command "${command:+$command }$word"; then
       command=${command:+$command }$word
     else
@@ -320,7 +322,7 @@ absl::StatusOr<std::string> CompletionScript(absl::string_view shell, absl::stri
   if (shell == "bash") return BashScript(program, commands);
   if (shell == "zsh") return ZshScript(program, commands);
   if (shell == "fish") return FishScript(program, commands);
-  return UsageError(absl::StrCat("unknown shell ", shell, ": must be bash, zsh or fish"));
+  return UsageError(absl::StrCat("unknown shell ", shell, "; it must be bash, zsh or fish"));
 }
 
 }  // namespace normd::client

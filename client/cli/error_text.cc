@@ -97,16 +97,38 @@ bool HasFlag(const ErrorContext& context, absl::string_view name) {
                      [&](const FlagSpec& flag) { return flag.name == name; });
 }
 
+// Fields whose flags have names of their own.
+struct RenamedField {
+  absl::string_view field, flag;
+};
+constexpr RenamedField kRenamedFields[] = {
+    {"num-channels", "channels"}, {"session-id", "id"}, {"labels", "label"}, {"default-dtype", "dtype"}};
+
+// The command's flag for the words of a field, empty if it has none.
+std::string FlagNamed(const std::string& words, const ErrorContext& context) {
+  if (HasFlag(context, words)) return words;
+  for (const RenamedField& renamed : kRenamedFields) {
+    if (renamed.field == words && HasFlag(context, renamed.flag)) return std::string(renamed.flag);
+  }
+  return "";
+}
+
+// --dtype and --shape are about x alone, while every tensor has the two fields.
+bool IsOfAnotherTensor(const std::vector<std::string>& parts, size_t at) {
+  return at > 0 && (parts[at] == "dtype" || parts[at] == "shape") && parts[at - 1] != "x";
+}
+
 // The flag that sets the field, found by name from the end of the path: --eps for spec.layer_norm.eps, --step-sequence
 // for step.sequence, --residual for residual.tensor. Empty if the command has none.
 std::string FlagOf(absl::string_view field, const ErrorContext& context) {
   std::vector<std::string> parts = absl::StrSplit(absl::StrReplaceAll(field, {{"_", "-"}}), '.');
   for (std::string& part : parts) part = part.substr(0, part.find('['));
   for (size_t last = parts.size(); last-- > 0;) {
-    if (HasFlag(context, parts[last])) return parts[last];
+    if (IsOfAnotherTensor(parts, last)) continue;
+    if (std::string flag = FlagNamed(parts[last], context); !flag.empty()) return flag;
     if (last == 0) break;
-    std::string joined = absl::StrCat(parts[last - 1], "-", parts[last]);
-    if (HasFlag(context, joined)) return joined;
+    const std::string joined = absl::StrCat(parts[last - 1], "-", parts[last]);
+    if (std::string flag = FlagNamed(joined, context); !flag.empty()) return flag;
   }
   return "";
 }
@@ -130,12 +152,19 @@ std::string ErrorText(const absl::Status& status, const ErrorContext& context) {
   return status.message().empty() ? absl::StatusCodeToString(status.code()) : std::string(status.message());
 }
 
+std::string Printable(absl::string_view text) {
+  std::string out(text);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return out;
+}
+
 std::string ErrorDetails(const absl::Status& status) {
   std::string out = absl::StrCat("  code: ", absl::StatusCodeToString(status.code()), "\n");
   const std::optional<ErrorInfo> info = GetErrorInfo(status);
   if (!info.has_value()) return out;
   const auto line = [&](absl::string_view name, const std::string& value) {
-    if (!value.empty()) absl::StrAppend(&out, "  ", name, ": ", value, "\n");
+    if (!value.empty()) absl::StrAppend(&out, "  ", name, ": ", Printable(value), "\n");
   };
   line("field", info->field);
   line("reason", info->reason);

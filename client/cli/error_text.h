@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cli/args.h"
 
@@ -22,6 +23,10 @@ struct ErrorContext {
 
 // The sentence, in one line: "spec.layer_norm.eps (--eps) is -1; it must be finite and at least 0".
 std::string ErrorText(const absl::Status& status, const ErrorContext& context);
+
+// `text` with '?' in place of control characters, which a terminal would obey. What servers and files say goes through
+// it.
+std::string Printable(absl::string_view text);
 
 // The lines of --verbose: the code and, for the server's errors, field, reason, value, limit and the like.
 std::string ErrorDetails(const absl::Status& status);

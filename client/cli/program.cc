@@ -1,5 +1,6 @@
 #include "client/cli/program.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -7,11 +8,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "client/cli/error_text.h"
 #include "client/cpp/local_server.h"
 
 namespace normd::client {
@@ -51,22 +54,32 @@ absl::StatusOr<Terminal> WithColor(const ParsedArgs& args, Terminal terminal) {
   return terminal;
 }
 
-// What the text of an error needs to know of the command. REQUIRES: the arguments of the flags may be wrong.
-ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args) {
-  const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
-  return {ServerTarget(args), deadline.ok() ? deadline->value_or(ClientOptions().deadline) : absl::ZeroDuration(),
-          spec.flags};
+// Whether the reader of standard output has left: no error, as with `normctl methods | head`. The errno of the write
+// that failed may be lost by now.
+bool OutputReaderHasLeft() {
+  pollfd output = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) > 0 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-int Report(const absl::Status& status, absl::string_view program, bool json, bool verbose, const ErrorContext& context,
-           const Terminal& terminal) {
+void PrintError(absl::string_view program, absl::string_view text, const Terminal& terminal) {
+  terminal.err << Painted(Paint::kError, absl::StrCat(program, ":"), terminal.err_color) << " " << Printable(text)
+               << "\n";
+}
+
+// Reports an error in the words of the `context`, which is asked for only then.
+int Report(const absl::Status& status, absl::string_view program, bool json, bool verbose,
+           absl::FunctionRef<ErrorContext()> context, const Terminal& terminal) {
   terminal.out.flush();
-  if (status.ok()) return terminal.out.good() ? kExitOk : kExitError;
-  const std::string text = ErrorText(status, context);
+  if (status.ok()) {
+    if (terminal.out.good()) return kExitOk;
+    if (!OutputReaderHasLeft()) PrintError(program, "standard output: cannot write", terminal);
+    return kExitError;
+  }
+  const std::string text = ErrorText(status, context());
   if (json && !status.GetPayload(kReportedUrl).has_value()) {
     terminal.out << JsonText(ErrorJson(status, text)) << std::flush;
   }
-  terminal.err << Painted(Paint::kError, absl::StrCat(program, ":"), terminal.err_color) << " " << text << "\n";
+  PrintError(program, text, terminal);
   if (IsUsageError(status)) terminal.err << "Try --help.\n";
   if (verbose) terminal.err << ErrorDetails(status);
   return IsUsageError(status) ? kExitUsage : kExitError;
@@ -88,6 +101,15 @@ Terminal ProcessTerminal() {
 std::string Painted(Paint paint, absl::string_view text, bool color) {
   if (!color) return std::string(text);
   return absl::StrCat(paint == Paint::kError ? "\x1b[1;31m" : "\x1b[1m", text, "\x1b[0m");
+}
+
+std::string WithBoldHeadings(absl::string_view text, bool color) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const bool heading = lines[i - 1].empty() && absl::EndsWith(lines[i], ":") && !absl::StartsWith(lines[i], " ");
+    if (heading) lines[i] = Painted(Paint::kBold, lines[i], color);
+  }
+  return absl::StrJoin(lines, "\n");
 }
 
 std::vector<FlagSpec> ServerFlags() {
@@ -113,6 +135,12 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, Client
   return Client::Connect(ServerTarget(args), options);
 }
 
+ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args) {
+  const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
+  return {ServerTarget(args), deadline.ok() ? deadline->value_or(ClientOptions().deadline) : absl::ZeroDuration(),
+          spec.flags};
+}
+
 absl::Status ReportedError(absl::string_view message) { return Reported(absl::AbortedError(message)); }
 
 absl::Status Reported(absl::Status status) {
@@ -128,10 +156,9 @@ nlohmann::json ErrorJson(const absl::Status& status, absl::string_view text) {
   return {{"error", error}};
 }
 
-nlohmann::json ErrorJson(const absl::Status& status) { return ErrorJson(status, status.message()); }
-
 int Finish(const absl::Status& status, absl::string_view program, bool json, const Terminal& terminal) {
-  return Report(status, program, json, false, {}, terminal);
+  return Report(
+      status, program, json, false, [] { return ErrorContext(); }, terminal);
 }
 
 int RunCommand(absl::string_view program, const CommandSpec& spec, absl::Span<const std::string> arguments,
@@ -146,14 +173,16 @@ int RunCommand(absl::string_view program, const CommandSpec& spec, absl::Span<co
   const absl::StatusOr<Terminal> colored = WithColor(*args, terminal);
   if (!colored.ok()) return Finish(colored.status(), name, args->Has("json"), terminal);
   if (args->Has("help")) {
-    terminal.out << HelpText(program, spec);
+    terminal.out << WithBoldHeadings(HelpText(program, spec), colored->color);
     return Finish(absl::OkStatus(), name, false, terminal);
   }
   if (args->Has(kVersionFlag.name)) {
     terminal.out << program << " " << ClientVersion() << "\n";
     return Finish(absl::OkStatus(), name, false, terminal);
   }
-  return Report(run(*args, *colored), name, args->Has("json"), args->Has("verbose"), ContextOf(spec, *args), *colored);
+  return Report(
+      run(*args, *colored), name, args->Has("json"), args->Has("verbose"), [&] { return ContextOf(spec, *args); },
+      *colored);
 }
 
 std::string JsonText(const nlohmann::json& json) {

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client/cli/args.h"
+#include "client/cli/error_text.h"
 #include "client/cpp/client.h"
 
 namespace normd::client {
@@ -41,6 +42,8 @@ Terminal ProcessTerminal();
 enum class Paint { kError, kBold };
 // `text` in colour, or as it is if `color` is false: Painted(Paint::kBold, "applied", terminal.color).
 std::string Painted(Paint paint, absl::string_view text, bool color);
+// `text` with its headings in bold: the lines that end with ':', are not indented and follow an empty line.
+std::string WithBoldHeadings(absl::string_view text, bool color);
 
 // --version, a flag of the program as a whole.
 inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version"};
@@ -58,9 +61,10 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, Client
 absl::Status ReportedError(absl::string_view message);
 absl::Status Reported(absl::Status status);
 
-// {"error": {"code", "message", ...}}: the object that Finish prints for --json. The message is that of the status, or
-// `text`.
-nlohmann::json ErrorJson(const absl::Status& status);
+// What the text of an error needs to know of the command. The values of the flags may be wrong.
+ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args);
+
+// {"error": {"code", "message", ...}}: the object that Finish prints for --json. The message is `text`.
 nlohmann::json ErrorJson(const absl::Status& status, absl::string_view text);
 
 // Reports `status` and returns its exit code. Errors go to `err` as one line and, for --json, to `out` as an object.

@@ -34,7 +34,7 @@ std::string Prefix(const CommandSpec& group) { return absl::StrCat(group.name, g
 // Runs a group that is not followed by one of its commands: always an error.
 absl::Status RunGroup(const CommandSpec& group, const ParsedArgs& args, const Terminal& terminal) {
   if (args.operands().empty()) {
-    terminal.err << HelpText(kProgram, ShownCommand(group, "")) << "\n";
+    terminal.err << WithBoldHeadings(HelpText(kProgram, ShownCommand(group, "")), terminal.err_color) << "\n";
     return UsageError("needs COMMAND");
   }
   const std::string& written = args.operands()[0];
@@ -90,6 +90,13 @@ std::vector<std::string> WithoutAliases(std::vector<std::string> words) {
   if (words[0] == "version") words[0] = "--version";
   if (words[0] == "sessions") words[0] = "session";
   return words;
+}
+
+// The command line that prints the help in the same colours.
+std::vector<std::string> HelpWords(const ParsedArgs& args) {
+  std::vector<std::string> out = {"--help"};
+  if (args.Has("color")) out.push_back(absl::StrCat("--color=", *args.Get("color")));
+  return out;
 }
 
 const Command* FindCommand(const std::vector<Command>& commands, absl::string_view name) {
@@ -150,7 +157,7 @@ int RunNormctl(absl::Span<const std::string> arguments, const Terminal& terminal
   const CommandSpec spec =
       help ? ShownCommand(command->spec, MethodOfCommand(command->spec, args->operands())) : command->spec;
   return RunCommand(
-      kProgram, spec, help ? std::vector<std::string>{"--help"} : words, terminal,
+      kProgram, spec, help ? HelpWords(*args) : words, terminal,
       [&](const ParsedArgs& parsed, const Terminal& colored) { return command->run(command->spec, parsed, colored); });
 }
 

@@ -27,7 +27,7 @@ absl::Status RunDemo(const CommandSpec&, const ParsedArgs& args, const Terminal&
   const std::string only = args.GetOr("only", "");
   bool known = only.empty();
   for (const Part& part : kParts) known = known || part.name == only;
-  if (!known) return UsageError(absl::StrCat("--only ", only, ": must be examples, iris, methods or residual"));
+  if (!known) return BadValueError("only", only, "examples, iris, methods or residual");
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   const bool json = args.Has("json");

@@ -86,7 +86,8 @@ absl::Status ShowMethod(const v1::DescribeResponse& describe, const std::string&
   std::vector<std::string> names;
   for (const v1::MethodDescription& method : describe.methods()) {
     if (method.name() == name) {
-      terminal.out << (json ? JsonText(MessageJson(method)) : MethodPage(method, terminal.width));
+      terminal.out << (json ? JsonText(MessageJson(method))
+                            : WithBoldHeadings(MethodPage(method, terminal.width), terminal.color));
       return absl::OkStatus();
     }
     names.push_back(absl::StrReplaceAll(method.name(), {{"_", "-"}}));

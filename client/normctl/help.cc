@@ -25,7 +25,7 @@ struct FlagNote {
 constexpr FlagNote kFlagNotes[] = {
     {"eps-mode", kMethod, "inside-sqrt|add-to-root|clamp-root"},
     {"cast-order", kMethod, "affine-then-cast|cast-then-affine"},
-    {"layout", kMethod, "channels-first|channels-last"},
+    {"layout", kMethod, "channels-first|channels-last|NCL|NLC|NCHW|NHWC|NCDHW|NDHWC"},
     {"k-rounding", kMethod, "ceil|floor"},
     {"weight-offset", kMethod, "0|1"},
     {"momentum-of", kMethod, "new|old"},
@@ -44,6 +44,8 @@ constexpr FlagNote kFlagNotes[] = {
     {"residual-rounding", kTensors, "round-first|keep-wide"},
     {"mask", kTensors, ""},
     {"dtype", kTensors, "f16|bf16|f32|f64"},
+    {"header", kTensors, ""},
+    {"no-header", kTensors, ""},
     {"session", kSession, ""},
     {"expected-version", kSession, ""},
     {"max-staleness", kSession, ""},
@@ -56,10 +58,13 @@ constexpr FlagNote kFlagNotes[] = {
     {"validate-only", kOutput, ""},
     {"progress", kOutput, ""},
     {"json", kOutput, ""},
+    {"format", kOutput, ""},
+    {"quiet", kOutput, ""},
+    {"verbose", kOutput, ""},
+    {"color", kOutput, "auto|always|never"},
     {"server", kConnection, ""},
     {"deadline", kConnection, ""},
     {"version", kOther, ""},
-    {"format", "", "record|safetensors"},
     {"only", "", "examples|iris|methods|residual"},
 };
 
@@ -94,7 +99,7 @@ FlagSpec Annotated(FlagSpec flag) {
                                   [&](const FlagNote& n) { return n.name == flag.name; });
   if (note != std::end(kFlagNotes)) {
     flag.group = note->group;
-    flag.choices = note->choices;
+    if (flag.choices.empty()) flag.choices = note->choices;
   } else if (HasFlag(SpecFlags(""), flag.name)) {
     flag.group = kMethod;
   }

@@ -14,7 +14,8 @@ namespace {
 std::vector<FlagSpec> PlaceFlags() {
   return {
       {"output", 'o', "FILE", "where y goes: .npy, .csv, or - for standard output; without it y is printed for people"},
-      {"format", '\0', "F", "npy or csv: the format of - and of files with other endings; default: the input's"}};
+      {"format", '\0', "F", "npy or csv: the format of - and of files with other endings; default: the input's", "",
+       "npy|csv"}};
 }
 
 std::vector<FlagSpec> ChoiceFlags() {

@@ -139,8 +139,7 @@ void SetDuration(absl::Duration from, google::protobuf::Duration* to) {
 absl::Status AddLabels(const ParsedArgs& args, v1::Session& session) {
   for (const std::string& label : args.GetAll("label")) {
     const std::vector<std::string> parts = absl::StrSplit(label, absl::MaxSplits('=', 1));
-    if (parts.size() != 2 || parts[0].empty())
-      return UsageError(absl::StrCat("--label ", label, ": must be KEY=VALUE"));
+    if (parts.size() != 2 || parts[0].empty()) return BadValueError("label", label, "KEY=VALUE");
     (*session.mutable_labels())[parts[0]] = parts[1];
   }
   return absl::OkStatus();
@@ -172,7 +171,7 @@ absl::StatusOr<std::optional<uint64_t>> CountFlag(const ParsedArgs& args, absl::
   const absl::StatusOr<std::optional<int64_t>> value = args.Int(flag);
   if (!value.ok()) return value.status();
   if (!value->has_value()) return std::optional<uint64_t>();
-  if (**value < 0) return UsageError(absl::StrCat("--", flag, " ", **value, ": must be at least 0"));
+  if (**value < 0) return BadValueError(flag, absl::StrCat(**value), "at least 0");
   return std::optional<uint64_t>(static_cast<uint64_t>(**value));
 }
 

@@ -33,7 +33,8 @@ constexpr absl::string_view kImportDetails =
     "statistics of any float dtype become f64, exactly; without them the session starts from the\n"
     "initial ones, and without num_batches_tracked at 0 batches.";
 
-const FlagSpec kFormat = {"format", '\0', "FORMAT", "record or safetensors, whatever the file's name ends in"};
+const FlagSpec kFormat = {
+    "format", '\0', "FORMAT", "record or safetensors, whatever the file's name ends in", "", "record|safetensors"};
 
 absl::StatusOr<bool> IsSafetensors(const ParsedArgs& args, absl::string_view path) {
   const std::optional<std::string> format = args.Get("format");

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "client/cli/error_text.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/cpp/tensor.h"
@@ -133,7 +134,9 @@ absl::Status End(const WatchOptions& options, const std::optional<Snapshot>& las
                                               last->session.version(), " (uid ", last->session.uid(), ")"));
   }
   if (!options.json) return status;
-  terminal.out << ErrorJson(status).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  terminal.out
+      << ErrorJson(status, ErrorText(status, options.errors)).dump(-1, ' ', false, Json::error_handler_t::replace)
+      << "\n";
   return Reported(std::move(status));
 }
 
@@ -153,24 +156,25 @@ void Print(const WatchOptions& options, const std::optional<Snapshot>& before, c
   terminal.out.flush();
 }
 
-absl::StatusOr<WatchOptions> ReadOptions(const ParsedArgs& args) {
+absl::StatusOr<WatchOptions> ReadOptions(const CommandSpec& spec, const ParsedArgs& args) {
   constexpr absl::Duration kLeastInterval = absl::Milliseconds(10);  // protects the server from a busy loop
   WatchOptions options;
   options.name = SessionName(args.operands()[0]);
   options.json = args.Has("json");
+  options.errors = ContextOf(spec, args);
   const absl::StatusOr<std::optional<absl::Duration>> interval = args.Duration("interval");
   if (!interval.ok()) return interval.status();
   options.interval = interval->value_or(absl::Seconds(1));
-  if (options.interval < kLeastInterval) return UsageError("--interval: must be at least 10ms");
+  if (options.interval < kLeastInterval) return BadValueError("interval", *args.Get("interval"), "at least 10ms");
   const absl::StatusOr<std::optional<int64_t>> count = args.Int("count");
   if (!count.ok()) return count.status();
   options.count = count->value_or(0);
-  if (count->has_value() && options.count < 1) return UsageError("--count: must be at least 1");
+  if (count->has_value() && options.count < 1) return BadValueError("count", *args.Get("count"), "at least 1");
   return options;
 }
 
-absl::Status RunWatch(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-  const absl::StatusOr<WatchOptions> options = ReadOptions(args);
+absl::Status RunWatch(const CommandSpec& spec, const ParsedArgs& args, const Terminal& terminal) {
+  const absl::StatusOr<WatchOptions> options = ReadOptions(spec, args);
   if (!options.ok()) return options.status();
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cli/error_text.h"
 #include "client/cli/program.h"
 #include "normd/v1/sessions.pb.h"
 
@@ -36,8 +37,9 @@ std::string Sparkline(const std::vector<double>& values);
 struct WatchOptions {
   std::string name;  // "sessions/bn"
   absl::Duration interval;
-  int64_t count = 0;  // lines to print; 0: until an error
-  bool json = false;  // one JSON object for each line
+  int64_t count = 0;    // lines to print; 0: until an error
+  bool json = false;    // one JSON object for each line
+  ErrorContext errors;  // for the sentence of a JSON error
 };
 
 // Asks with `get` for the FULL view and waits with `sleep` in between. Ends after `count` lines, when the output is

@@ -13,9 +13,8 @@
 namespace normd::client {
 
 // |candidate - exact| in ulps of `dtype` at max(|exact|, floor).
-// - Where |exact| is a power of two, a candidate that is nearer to zero is measured by the smaller ulp below it, so
-// that
-//   an error of at most 0.5 always is a value that rounding to nearest may give.
+// - Where |exact| is a power of two, a candidate that is nearer to zero is measured by the smaller ulp below it. An
+//   error of at most 0.5 thus always is a value that rounding to nearest may give.
 // - At zero and among subnormals the ulp is the smallest subnormal. 0 and -0 are equal.
 // - NaN equals NaN, an infinity equals itself and every exact value that rounds to it. In other pairs with NaN or an
 //   infinite candidate or exact value nothing can be measured: the result is infinite (a mismatch).

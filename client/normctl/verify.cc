@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "client/cli/did_you_mean.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
@@ -17,6 +18,7 @@
 #include "client/normctl/normalize_request.h"
 #include "client/normctl/session_message.h"
 #include "client/normctl/split.h"
+#include "client/normctl/target.h"
 #include "client/normctl/ulps.h"
 
 namespace normd::client {
@@ -27,9 +29,9 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxWorst = 1000;
 
 // The flags of METHOD that choose what the exact answer is. Those left out choose what is done with it.
-constexpr absl::string_view kMethodFlags[] = {"weight", "bias",    "running-mean",   "running-var",
-                                              "dtype",  "session", "training",       "residual",
-                                              "mask",   "device",  "residual-scale", "residual-rounding"};
+constexpr absl::string_view kMethodFlags[] = {
+    "weight", "bias",   "running-mean",   "running-var",       "dtype",  "session",  "training", "residual",
+    "mask",   "device", "residual-scale", "residual-rounding", "header", "no-header"};
 
 std::vector<FlagSpec> MethodFlags() {
   std::vector<FlagSpec> out = SpecFlags("");
@@ -49,7 +51,10 @@ struct VerifyOptions {
 absl::StatusOr<VerifyOptions> ReadVerifyOptions(const ParsedArgs& args) {
   VerifyOptions out;
   const std::optional<std::string> method = MethodField(args.operands()[0]);
-  if (!method.has_value()) return UsageError(absl::StrCat("unknown method ", args.operands()[0]));
+  if (!method.has_value()) {
+    const std::string& written = args.operands()[0];
+    return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, MethodNames())));
+  }
   out.method = *method;
   if (!args.Has("with")) return UsageError("compared with which tensor? --with OTHER.npy");
   const absl::StatusOr<std::optional<double>> max_ulp = args.Double("max-ulp");
@@ -62,12 +67,12 @@ absl::StatusOr<VerifyOptions> ReadVerifyOptions(const ParsedArgs& args) {
   out.ulps.floor = floor->value_or(0);
   for (const auto& [flag, value] : {std::pair("max-ulp", out.max_ulp), std::pair("floor", out.ulps.floor)}) {
     if (!(value >= 0 && std::isfinite(value))) {
-      return UsageError(absl::StrCat("--", flag, " ", *args.Get(flag), ": must be a finite number, at least 0"));
+      return BadValueError(flag, *args.Get(flag), "a finite number, at least 0");
     }
   }
   const int64_t count = worst->value_or(static_cast<int64_t>(out.ulps.worst));
   if (count < 0 || count > kMaxWorst) {
-    return UsageError(absl::StrCat("--worst ", count, ": must be 0 to ", kMaxWorst));
+    return BadValueError("worst", absl::StrCat(count), absl::StrCat("0 to ", kMaxWorst));
   }
   out.ulps.worst = static_cast<size_t>(count);
   if (args.Has("session") && args.Has("training")) {
@@ -96,24 +101,6 @@ absl::StatusOr<v1::NormalizeRequest> BuildVerifyRequest(const ParsedArgs& args) 
   input->request.set_validate_only(false);
   input->request.set_precision(v1::PRECISION_EXACT);
   return std::move(input->request);
-}
-
-absl::StatusOr<v1::NormSpec> SetTarget(Client& client, const VerifyOptions& options, const ParsedArgs& args,
-                                       v1::NormalizeRequest& request) {
-  if (!args.Has("session")) {
-    const std::vector<int64_t> shape(request.x().shape().begin(), request.x().shape().end());
-    absl::StatusOr<v1::NormSpec> spec = BuildSpec(options.method, args, shape);
-    if (spec.ok()) *request.mutable_spec() = *spec;
-    return spec;
-  }
-  for (const FlagSpec& flag : SpecFlags(options.method)) {
-    if (args.Has(flag.name)) return UsageError(absl::StrCat("--", flag.name, " does not go with --session"));
-  }
-  request.set_session(SessionName(*args.Get("session")));
-  absl::StatusOr<v1::Session> session = client.GetSession(request.session());
-  if (!session.ok()) return session.status();
-  if (MethodOf(session->spec()) == options.method) return session->spec();
-  return UsageError(absl::StrCat(session->name(), " is a ", MethodOf(session->spec()), ", not a ", options.method));
 }
 
 absl::Status Widen(v1::Tensor& tensor) {
@@ -212,7 +199,7 @@ std::string HistogramText(const UlpReport& report, int width) {
   constexpr int kBarWidth = 30;
   Table table({{"ulps", Align::kRight}, {"elements", Align::kRight}, {"share", Align::kRight}, {""}});
   int64_t left = report.elements - report.mismatches;
-  const auto all = static_cast<double>(std::max<int64_t>(report.elements, 1));
+  const auto all = static_cast<double>(report.elements);
   for (size_t i = 0; i < report.histogram.size() && left > 0; ++i) {
     const int64_t count = report.histogram[i];
     left -= count;
@@ -256,9 +243,11 @@ void PrintText(const Verification& v, const Terminal& terminal) {
   }
   terminal.out << absl::StrFormat("errors    absolute at most %.4g, relative at most %.4g\n", r.max_absolute,
                                   r.max_relative);
-  if (r.elements > 0) terminal.out << "\n" << HistogramText(r, terminal.width);
+  terminal.out << "\n" << HistogramText(r, terminal.width);
   if (!r.worst.empty()) terminal.out << "\n" << WorstText(v, terminal.width);
-  terminal.out << "\n" << (v.passed() ? "ok: " : "FAILED: ") << v.Verdict() << "\n";
+  const std::string word =
+      v.passed() ? Painted(Paint::kBold, "ok:", terminal.color) : Painted(Paint::kError, "FAILED:", terminal.color);
+  terminal.out << "\n" << word << " " << v.Verdict() << "\n";
 }
 
 Json ReportJson(const Verification& v) {
@@ -296,13 +285,16 @@ absl::StatusOr<Verification> Verify(const VerifyOptions& options, const ParsedAr
   if (!request.ok()) return request.status();
   Verification out{.dtype = v1::DTYPE_UNSPECIFIED, .max_ulp = options.max_ulp};
   out.shape.assign(request->x().shape().begin(), request->x().shape().end());
+  if (std::find(out.shape.begin(), out.shape.end(), 0) != out.shape.end()) {
+    return absl::InvalidArgumentError("x has no elements to compare");
+  }
   absl::StatusOr<Candidate> candidate = LoadCandidate(args, out.shape);
   if (!candidate.ok()) return candidate.status();
   const absl::StatusOr<Tensor> x = Tensor::FromProto(request->x());
   if (!x.ok()) return x.status();
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<v1::NormSpec> spec = SetTarget(**client, options, args, *request);
+  const absl::StatusOr<v1::NormSpec> spec = SetTarget(**client, options.method, args, *request);
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<v1::DescribeResponse> describe = (*client)->Describe();
   if (!describe.ok()) return describe.status();

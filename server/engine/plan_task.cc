@@ -114,7 +114,7 @@ absl::Status CheckKept(const Task& task) {
                            IsTraining(task.call) && task.spec().running().single_value == SingleValue::kRefuse;
   if (!refuses_one || CountKept(mask) != 1) return absl::OkStatus();
   return AmountError("mask", "1 value per channel left",
-                     "more than one value per channel in training, unless single_value is ZERO_VARIANCE",
+                     "more than one value per channel in training, unless single_value is SINGLE_VALUE_ZERO_VARIANCE",
                      KernelReason("SINGLE_VALUE_PER_CHANNEL"));
 }
 

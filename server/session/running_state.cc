@@ -151,7 +151,7 @@ absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const M
   const MethodTraits& traits = TraitsOf(spec.method());
   if (traits.refuses_single_values && moments.front().count == 1 &&
       spec.running().single_value == SingleValue::kRefuse) {
-    return AmountError("x", "1 value per channel", "at least 2 in training, or single_value ZERO_VARIANCE",
+    return AmountError("x", "1 value per channel", "at least 2 in training, or single_value SINGLE_VALUE_ZERO_VARIANCE",
                        ServerReason("SINGLE_VALUE"));
   }
   if (!spec.accepts_non_finite() && !AllFinite(moments)) return Reason::kNonFinite;

@@ -36,7 +36,12 @@ ErrorContext Context() {
            {"layout", '\0', "L", ""},
            {"step-sequence", '\0', "N", ""},
            {"residual", '\0', "F", ""},
-           {"shape", '\0', "AxB", ""}}};
+           {"shape", '\0', "AxB", ""},
+           {"dtype", '\0', "T", ""},
+           {"weight", '\0', "F", ""},
+           {"channels", '\0', "C", ""},
+           {"id", '\0', "ID", ""},
+           {"label", '\0', "K=V", ""}}};
 }
 
 std::string TextOf(const std::string& message, const std::string& field) {
@@ -54,6 +59,33 @@ TEST(ErrorText, NamesTheFlagBesideTheField) {
             "residual.tensor (--residual) has shape [2]; it must have [3]");
   EXPECT_EQ(TextOf("x has rank 0; the rank must be between 1 and 8", "x.shape"),
             "x (--shape) has rank 0; the rank must be between 1 and 8");
+}
+
+TEST(ErrorText, KnowsTheFlagsThatAreNotNamedAsTheirFields) {
+  for (const auto& [field, flag] :
+       std::vector<std::pair<std::string, std::string>>{{"session.num_channels", "channels"},
+                                                        {"session_id", "id"},
+                                                        {"session.labels[a.b]", "label"},
+                                                        {"session.default_dtype", "dtype"},
+                                                        {"x.dtype", "dtype"}}) {
+    EXPECT_EQ(TextOf(field + " is bad", field), field + " (--" + flag + ") is bad");
+  }
+}
+
+TEST(ErrorText, TagsDtypeAndShapeOfATensorOtherThanXWithTheFlagOfTheTensor) {
+  EXPECT_EQ(TextOf("parameters.weight.dtype is f8", "parameters.weight.dtype"),
+            "parameters.weight.dtype (--weight) is f8");
+  EXPECT_EQ(TextOf("residual.tensor.dtype is f8", "residual.tensor.dtype"), "residual.tensor.dtype (--residual) is f8");
+  EXPECT_EQ(TextOf("mask.shape is [2]", "mask.shape"), "mask.shape is [2]");
+}
+
+TEST(ErrorText, ControlCharactersReachNoTerminal) {
+  EXPECT_EQ(Printable("a\x1b[2Jb\tc\x7f\xc3\xa9"), "a?[2Jb?c?\xc3\xa9");
+  const absl::Status status = ServerError("x \x1b]0;title\x07", "\x1b[31m", absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorDetails(status).find('\x1b'), std::string::npos);
+  std::ostringstream out, err;
+  Finish(status, "normctl", false, {out, err, 100, false});
+  EXPECT_EQ(err.str(), "normctl: x ?]0;title?\n");
 }
 
 TEST(ErrorText, LeavesFieldsThatNoFlagSetsAlone) {
@@ -127,6 +159,21 @@ TEST(RunCommand, PrintsAnErrorInOneLine) {
   EXPECT_EQ(ran.code, kExitError);
   EXPECT_EQ(ran.out, "word\n");
   EXPECT_EQ(ran.err, "normctl layer-norm: spec.layer_norm.eps (--eps) is -1\n");
+}
+
+TEST(RunCommand, SaysThatStandardOutputCannotBeWritten) {
+  std::ostringstream out, err;
+  out.setstate(std::ios::badbit);
+  EXPECT_EQ(Finish(absl::OkStatus(), "normctl methods", false, {out, err, 100, false}), kExitError);
+  EXPECT_EQ(err.str(), "normctl methods: standard output: cannot write\n");
+}
+
+TEST(RunCommand, HeadingsOfTheHelpAreBoldInColour) {
+  EXPECT_EQ(WithBoldHeadings("Usage: a:\n\nTensors:\n  --x:\n\n  y:\nz:", true),
+            "Usage: a:\n\n\x1b[1mTensors:\x1b[0m\n  --x:\n\n  y:\nz:");
+  EXPECT_EQ(WithBoldHeadings("a\n\nTensors:\n", false), "a\n\nTensors:\n");
+  EXPECT_NE(RunFailing({"--help"}, true).out.find("\x1b[1mFlags:\x1b[0m\n"), std::string::npos);
+  EXPECT_EQ(RunFailing({"--help", "--color=never"}, true).out.find('\x1b'), std::string::npos);
 }
 
 TEST(RunCommand, PrintsTheDetailsWhenAskedFor) {

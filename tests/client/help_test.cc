@@ -2,6 +2,7 @@
 #include "client/normctl/help.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -67,6 +68,17 @@ TEST(Help, OfAMethodHasFormulaExampleAndDefaults) {
   for (const char* heading : {"\nMethod:\n", "\nTensors:\n", "\nOutput:\n", "\nConnection:\n"}) {
     EXPECT_NE(help.find(heading), std::string::npos) << heading;
   }
+}
+
+TEST(Help, EveryFlagOfAMethodHasAHeading) {
+  for (const std::string& method : MethodNames()) {
+    EXPECT_EQ(HelpOf(method).find("\nFlags:\n"), std::string::npos) << HelpOf(method);
+  }
+}
+
+TEST(Help, IsInColourWhereThatIsAskedFor) {
+  EXPECT_NE(HelpOf("layer-norm", {"--color=always"}).find("\x1b[1mTensors:\x1b[0m\n"), std::string::npos);
+  EXPECT_EQ(HelpOf("layer-norm").find('\x1b'), std::string::npos);
 }
 
 TEST(Help, ListsNoFlagThatCanNeverApply) {
@@ -170,7 +182,7 @@ std::vector<std::string> Completed(const std::string& program, const std::string
                                    const std::vector<std::string>& line) {
   std::string words;
   for (const std::string& word : line) absl::StrAppend(&words, " '", word, "'");
-  const std::string path = testing::TempDir() + "/completion_test.bash";
+  const std::string path = absl::StrCat(testing::TempDir(), "/completion_test.", getpid(), ".bash");
   std::ofstream(path) << script << "\ncompopt() { :; }\nCOMP_WORDS=(" << words << ")\nCOMP_CWORD=" << line.size() - 1
                       << "\n_" << program << "\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
   struct Close {
@@ -184,6 +196,7 @@ std::vector<std::string> Completed(const std::string& program, const std::string
     if (got == 0) break;
     text.append(buffer, got);
   }
+  std::remove(path.c_str());
   std::vector<std::string> out = absl::StrSplit(text, '\n', absl::SkipEmpty());
   std::sort(out.begin(), out.end());
   return out;
@@ -207,6 +220,10 @@ TEST(BashCompletion, OffersCommandsFlagsAndValues) {
   EXPECT_EQ(Completed({"normctl", "verify", "rms"}), (Words{"rms-norm"}));
   EXPECT_EQ(Completed({"normctl", "completion", ""}), (Words{"bash", "fish", "zsh"}));
   EXPECT_EQ(Completed({"normctl", "session", "export", "bn", "--format", ""}), (Words{"record", "safetensors"}));
+  EXPECT_EQ(Completed({"normctl", "layer-norm", "--format", ""}), (Words{"csv", "npy"}));
+  EXPECT_EQ(Completed({"normctl", "layer-norm", "--color", ""}), (Words{"always", "auto", "never"}));
+  EXPECT_EQ(Completed({"normctl", "help", "l"}), (Words{"layer-norm", "lp-norm"}));
+  EXPECT_EQ(Completed({"normctl", "help", "session", "cr"}), (Words{"create"}));
   EXPECT_EQ(Completed({"normctl", "layer-norm", "--mas"}), Words{});  // can never apply
 }
 

@@ -114,6 +114,9 @@ TEST(SessionWatch, JsonIsOneObjectALineErrorsIncluded) {
   EXPECT_EQ(lines[2]["recreated"], true);
   EXPECT_EQ(lines[2]["uid"], "b");
   EXPECT_EQ(lines[3]["error"]["code"], "NOT_FOUND");
+  const Watched unreachable = Watch({absl::UnavailableError("failed to connect to all addresses; last error: refused")},
+                                    {.json = true, .errors = {"127.0.0.1:9", absl::Seconds(1), {}}});
+  EXPECT_EQ(Json::parse(unreachable.lines[0])["error"]["message"].get<std::string>().find("cannot reach normd at"), 0u);
   std::ostringstream out, err;
   EXPECT_EQ(Finish(watched.status, "normctl", true, {out, err, 100, false}), kExitError);
   EXPECT_EQ(out.str(), "");  // the object is already there

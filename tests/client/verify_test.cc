@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -88,10 +89,10 @@ class VerifyTest : public testing::Test {
     int code;
     std::string out, err;
   };
-  Ran Verify(std::vector<std::string> flags, const std::string& candidate = "y.npy") {
+  Ran Verify(std::vector<std::string> flags, const std::string& candidate = "y.npy", const std::string& x = "x.npy") {
     std::vector<std::string> arguments = {"verify",
                                           "rms-norm",
-                                          Path("x.npy"),
+                                          Path(x),
                                           "--with",
                                           Path(candidate),
                                           "--eps=0",
@@ -192,18 +193,49 @@ TEST_F(VerifyTest, AResidualIsAddedAsItsRoundingSays) {
   EXPECT_EQ(service_.requests[2].residual().tensor().dtype(), v1::DTYPE_F64);
 }
 
+TEST_F(VerifyTest, TheFirstLineOfACsvIsWhatTheFlagSays) {
+  std::ofstream(Path("x.csv")) << "1,2,3,4,5,6,7,8\n8,7,6,5,4,3,2,1\n";
+  const std::vector<double> y = RmsNorm({8, 7, 6, 5, 4, 3, 2, 1}, 8);
+  ASSERT_TRUE(SaveTensor(Path("y.npy"), Tensor::Rounded(v1::DTYPE_F32, {1, 8}, y), {}).ok());
+  const Ran ran = Verify({"--header", "--json"}, "y.npy", "x.csv");
+  EXPECT_EQ(ran.code, kExitOk) << ran.err;
+  EXPECT_EQ(nlohmann::json::parse(ran.out, nullptr, false)["shape"], (std::vector<int64_t>{1, 8})) << ran.out;
+  EXPECT_EQ(Verify({}, "y.npy", "x.csv").code, kExitError);  // two rows
+}
+
+TEST_F(VerifyTest, NothingToCompareIsNoSuccess) {
+  Save(v1::DTYPE_F32, 0);
+  for (const char* name : {"x.npy", "y.npy"}) {
+    ASSERT_TRUE(SaveTensor(Path(name), Tensor::F32({0, 8}, {}), {}).ok());
+  }
+  const Ran ran = Verify({});
+  EXPECT_EQ(ran.code, kExitError) << ran.out;
+  EXPECT_NE(ran.err.find("x has no elements to compare"), std::string::npos) << ran.err;
+}
+
+TEST_F(VerifyTest, TheVerdictIsInColour) {
+  Save(v1::DTYPE_F32, 0);
+  EXPECT_NE(Verify({"--color=always"}).out.find("\x1b[1mok:\x1b[0m every error"), std::string::npos);
+  Save(v1::DTYPE_F32, 3);
+  EXPECT_NE(Verify({"--color=always"}).out.find("\x1b[1;31mFAILED:\x1b[0m the largest"), std::string::npos);
+}
+
 TEST_F(VerifyTest, SaysWhatIsWrongWithItsArguments) {
   Save(v1::DTYPE_F32, 0);
   for (const auto& [flags, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--max-ulp=-1"}, "--max-ulp -1: must be a finite number"},
-           {{"--floor=inf"}, "--floor inf: must be a finite number"},
-           {{"--worst=-1"}, "--worst -1: must be 0 to 1000"},
+           {{"--max-ulp=-1"}, "--max-ulp is -1; it must be a finite number"},
+           {{"--floor=inf"}, "--floor is inf; it must be a finite number"},
+           {{"--worst=-1"}, "--worst is -1; it must be 0 to 1000"},
            {{"--session=a", "--training"}, "verify leaves the session as it is"},
            {{"--groups=2"}, "--groups does not apply to rms_norm"}}) {
     const Ran ran = Verify(flags);
     EXPECT_EQ(ran.code, kExitUsage) << ran.err;
     EXPECT_NE(ran.err.find(named), std::string::npos) << ran.err;
   }
+  std::ostringstream out, err;
+  EXPECT_EQ(RunNormctl({"verify", "rms-nrm", Path("x.npy"), "--with", Path("y.npy")}, {out, err, 80, false}),
+            kExitUsage);
+  EXPECT_NE(err.str().find("unknown method rms-nrm: did you mean rms-norm?"), std::string::npos) << err.str();
   ASSERT_TRUE(SaveTensor(Path("small.npy"), Tensor::F32({1, 2}, {1, 2}), {}).ok());
   const Ran shape = Verify({}, "small.npy");
   EXPECT_EQ(shape.code, kExitError);

@@ -390,9 +390,10 @@ TEST(MakePlan, RefusesKPastTheRowAndPThatRoundsToNothing) {
 }
 
 TEST(MakePlan, RefusesOneValuePerChannelInBatchNormTraining) {
-  const Refusal one = {"x.shape", "[1,4]",
-                       "of more than one value per channel in training, unless single_value is ZERO_VARIANCE",
-                       "SINGLE_VALUE_PER_CHANNEL"};
+  const Refusal one = {
+      "x.shape", "[1,4]",
+      "of more than one value per channel in training, unless single_value is SINGLE_VALUE_ZERO_VARIANCE",
+      "SINGLE_VALUE_PER_CHANNEL"};
   for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
     NormSpec spec = SpecOf(Method::kBatchNorm, layout);
     ExpectShapeRefused(spec, {1, 4}, one, {.mode = Mode::kTraining});
