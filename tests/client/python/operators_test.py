@@ -166,6 +166,24 @@ def test_out_in_bfloat16_is_written(client, random):
     np.testing.assert_array_equal(out, client.layer_norm(x, 8))
 
 
+def test_out_in_bfloat16_may_have_strides_and_is_not_uint16(client, random):
+    x = random.standard_normal((4, 8)).astype(ml_dtypes.bfloat16)
+    wide = np.zeros((4, 16), ml_dtypes.bfloat16)
+    client.layer_norm(x, 8, out=wide[:, ::2])
+    np.testing.assert_array_equal(wide[:, ::2], client.layer_norm(x, 8))
+    assert not wide[:, 1::2].any()
+    with pytest.raises(normd.InvalidArgument, match="out is uint16 of shape .*; it must be bfloat16"):
+        client.layer_norm(x, 8, out=np.empty((4, 8), np.uint16))
+
+
+def test_out_and_residual_out_are_two_arrays(client, random):
+    x, residual = (random.standard_normal((4, 8)).astype(np.float32) for _ in range(2))
+    out = np.empty_like(x)
+    with pytest.raises(normd.InvalidArgument, match="out and residual_out are one array") as caught:
+        client.layer_norm(x, 8, residual=residual, out=out, residual_out=out)
+    assert caught.value.field == "residual_out"
+
+
 @pytest.mark.parametrize("change", [
     lambda x: np.asfortranarray(x), lambda x: x[::-1], lambda x: np.repeat(x, 2, 1)[:, ::2],
     lambda x: x.astype(">f4"), lambda x: np.broadcast_to(x, x.shape), lambda x: x.view(np.ndarray).tolist()])
@@ -208,6 +226,15 @@ def test_a_call_that_was_seen_before_gives_what_the_first_one_gave(client, rando
     swapped = x.astype(">f4")
     np.testing.assert_array_equal(client.layer_norm(swapped, 8), client.layer_norm(x, 8))
     np.testing.assert_array_equal(client.layer_norm(swapped, 8), client.layer_norm(x, 8))
+
+
+def test_one_array_given_twice_does_not_stand_for_two_in_later_calls(client, random):
+    x, zeros, ones = random.standard_normal((4, 3)).astype(np.float32), np.zeros(3, np.float32), np.ones(3, np.float32)
+    client.batch_norm(x, zeros, ones, ones, zeros)
+    mean, var, w, b = (random.random(3).astype(np.float32) + 0.5 for _ in range(4))
+    exact = reference.batch_norm(x, mean, var) * w + b
+    for _ in range(2):
+        np.testing.assert_allclose(client.batch_norm(x, mean, var, w, b), exact, atol=1e-5)
 
 
 def test_functions_use_the_default_client_or_the_one_given(server, client, random, monkeypatch):
