@@ -170,6 +170,21 @@ def test_a_timeout_bounds_the_questions_before_the_call_too(own_server, way):
         assert time.monotonic() - start < 5
 
 
+@pytest.mark.parametrize("operation", ["set_parameters", "reset", "fork", "delete"])
+def test_what_is_not_safe_to_repeat_finds_a_server_that_was_restarted(own_server, operation):
+    with normd.connect(own_server.unix) as client:
+        session = client.session("kept", normd.BatchNorm(3))
+        own_server.kill()
+        with pytest.raises(normd.Unavailable):
+            client.layer_norm(X, 8, timeout=0.05)  # now gRPC waits before it connects again
+        own_server.start()
+        arguments = {"set_parameters": ((), {"weight": np.full(3, 2.0)}), "fork": (("copy",), {})}
+        positional, named = arguments.get(operation, ((), {}))
+        getattr(session, operation)(*positional, **named)
+        names = {one.name for one in client.sessions()}
+        assert names == {"fork": {"kept", "copy"}, "delete": set()}.get(operation, {"kept"})
+
+
 def test_waits_grow_and_respect_the_server_and_the_deadline():
     options = normd.RetryOptions(initial_backoff=0.1, multiplier=2, jitter=0.2)
     lost = normd.Unavailable("gone")

@@ -68,6 +68,41 @@ def test_a_wrong_state_dict_leaves_the_session_as_it_was(bn, random):
     assert bn.info().uid == before.uid and bn.version == 1
 
 
+def test_a_state_dict_without_running_statistics_is_refused_and_one_without_parameters_keeps_them(bn, random):
+    bn(batch(random))
+    bn.set_parameters(weight=np.array([1, 2, 3], np.float32))
+    before = bn.info()
+    for state, missing in (({}, "running_mean"), ({"weight": np.ones(C)}, "running_mean"),
+                           ({"running_mean": np.zeros(C)}, "running_var")):
+        with pytest.raises(normd.InvalidArgument, match=f"no '{missing}'") as caught:
+            bn.load_state_dict(state)
+        assert caught.value.limit == "running_mean, running_var"
+    assert bn.info().uid == before.uid
+    bn.load_state_dict({"running_mean": np.full(C, 5.0), "running_var": np.ones(C)})
+    after = bn.info()
+    np.testing.assert_array_equal(after.running_mean, np.full(C, 5.0))
+    np.testing.assert_array_equal(after.weight, before.weight)
+    np.testing.assert_array_equal(after.bias, before.bias)
+    assert after.num_batches == before.num_batches == 1
+
+
+def test_what_a_process_leaves_that_ends_while_it_loads_is_gone_soon(client, bn, monkeypatch):
+    service, left = client._sessions, []
+
+    async def end(name):
+        left.append(name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service, "delete", end)
+    with pytest.raises(KeyboardInterrupt):
+        bn.load_state_dict(bn.state_dict())
+    monkeypatch.undo()
+    trial = client.session(left[0])
+    assert 0 < (trial.info().expire_time - trial.info().create_time).total_seconds() <= 60
+    assert bn.info().expire_time is None
+    trial.delete()
+
+
 def test_a_session_is_opened_again_with_the_same_spec_and_refused_with_another(client, bn, random):
     bn(batch(random))
     assert client.session(bn.name, normd.BatchNorm(C)).version == 1
