@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 
 import numpy as np
 import pytest
@@ -52,6 +53,27 @@ def test_independent_rows_go_in_pieces(small_client, client, x, streams):
     np.testing.assert_array_equal(
         small_client.batch_norm(images, mean, var), client.batch_norm(images, mean, var))
     assert not streams
+
+
+@pytest.mark.parametrize("pieces_bytes", [256 << 10, 1 << 30])
+def test_a_timeout_bounds_all_pieces_together_and_the_deadline_each(small_client, x, monkeypatch, pieces_bytes):
+    monkeypatch.setattr(_core, "PIECES_BYTES", pieces_bytes)  # cut by size, or by the limit of a message
+    left, unary = [], small_client._transport.unary
+
+    async def slow(method, request, timeout):
+        if method.endswith("/Normalize"):
+            left.append(timeout)
+            time.sleep(0.05)
+        return await unary(method, request, timeout)
+
+    monkeypatch.setattr(small_client._transport, "unary", slow)
+    small_client.layer_norm(x, 1024)
+    assert len(left) > 3 and min(left) > 29
+    left.clear()
+    small_client.layer_norm(x, 1024, timeout=20)
+    assert left[0] <= 20 and all(later <= earlier - 0.05 for earlier, later in zip(left, left[1:]))
+    with pytest.raises(normd.DeadlineExceeded):
+        small_client.layer_norm(x, 1024, timeout=0.12)
 
 
 def test_statistics_across_rows_go_as_chunks_of_a_stream(small_client, client, x, streams):

@@ -17,7 +17,7 @@ from google.protobuf import empty_pb2
 from normd import _arrays
 from normd._core import SESSIONS, Core, Moments, from_tensor, to_tensor
 from normd._proto import norm_pb2, normalizer_pb2, sessions_pb2
-from normd._options import Step
+from normd._options import Step, seconds
 from normd._request import resolve_eps
 from normd._results import StateResult, enum_name, to_dataclass
 from normd.errors import AlreadyExists, FailedPrecondition, InvalidArgument
@@ -248,6 +248,8 @@ class SessionService:
         expected_version: Optional[int],
         timeout: Optional[float],
     ) -> StateResult:
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
         request = sessions_pb2.CommitMomentsRequest(
             session=resource_name(name), moments=[one.to_proto() for one in moments], expected_version=expected_version
         )
