@@ -4,6 +4,7 @@ import errno
 import os
 import time
 
+import ml_dtypes
 import numpy as np
 import pytest
 import reference
@@ -238,6 +239,23 @@ def test_progress_is_shown_with_and_without_tqdm(small_client, x, tmp_path, caps
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     small_client.normalize_file(tmp_path / "in.npy", tmp_path / "out.npy", normd.LayerNorm(1024), progress=True)
     assert "out.npy: 100 %" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [lambda x: x.astype(">f4"), np.asfortranarray])
+def test_a_file_in_another_order_becomes_a_native_one(client, x, tmp_path, change):
+    np.save(tmp_path / "in.npy", change(x))
+    client.normalize_file(tmp_path / "in.npy", tmp_path / "out.npy", normd.LayerNorm(1024))
+    y = np.load(tmp_path / "out.npy")
+    assert y.dtype.isnative and y.flags.c_contiguous
+    np.testing.assert_array_equal(y, client.layer_norm(x, 1024))
+
+
+def test_a_file_of_bfloat16_is_refused_with_a_hint(client, x, tmp_path):
+    np.save(tmp_path / "in.npy", x.astype(ml_dtypes.bfloat16))
+    with pytest.raises(normd.InvalidArgument, match=r"if these are bfloat16.* pass numpy.load\(...\).view\(ml_dtypes"):
+        client.normalize_file(tmp_path / "in.npy", tmp_path / "out.npy", normd.LayerNorm(1024))
+    client.layer_norm(np.load(tmp_path / "in.npy").view(ml_dtypes.bfloat16), 1024)
+    assert os.listdir(tmp_path) == ["in.npy"]
 
 
 def test_a_file_that_cannot_be_normalised_leaves_nothing_behind(small_client, x, tmp_path):

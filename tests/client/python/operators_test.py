@@ -63,6 +63,32 @@ def test_batch_norm_training_moves_the_callers_statistics_as_torch_does(client, 
     np.testing.assert_allclose(running_var, 0.75 + 0.25 * var * n / (n - 1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong, said", [
+    ([0.0] * 3, "is a list; it must be a numpy array or a torch tensor"),
+    (np.zeros(4), r"has shape \(4,\); it must be \(3,\)"),
+    (np.zeros((3, 1)), r"has shape \(3, 1\); it must be \(3,\)"),
+    (np.zeros(3, int), "has dtype int64; it must be float32"),
+    (np.broadcast_to(np.zeros(1), 3), "is read-only"),
+])
+def test_running_statistics_that_cannot_move_are_refused_before_the_call(client, random, wrong, said):
+    x = random.standard_normal((8, 3, 5)).astype(np.float32)
+    good = np.zeros(3)
+    with pytest.raises(normd.InvalidArgument, match=f"running_var {said}") as caught:
+        client.batch_norm(x, good, wrong, training=True)
+    assert caught.value.field == "running_var" and caught.value.value and caught.value.limit
+    assert not good.any()
+    with pytest.raises(normd.InvalidArgument, match=f"running_mean {said}"):
+        client.batch_norm(np.moveaxis(x, 1, -1), wrong, good, training=True, layout="NHWC")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.dtype(">f4")])
+def test_running_statistics_may_be_of_any_float(client, random, dtype):
+    x = random.standard_normal((8, 3)).astype(np.float32)
+    running = np.zeros(3, dtype)
+    client.batch_norm(x, running, None, training=True, momentum=1.0)
+    np.testing.assert_allclose(running.astype(np.float64), x.mean(0), atol=1e-2)
+
+
 def test_batch_norm_training_without_statistics_moves_nothing(client, random):
     x = random.standard_normal((8, 3))
     mean, var, _ = reference.batch_statistics(x)
