@@ -87,7 +87,7 @@ def test_an_unknown_session_is_a_key_error_in_plain_words(client):
         client.session("nobody-made-this")
     assert isinstance(caught.value, normd.NotFound)
     assert caught.value.value == "sessions/nobody-made-this"
-    assert str(caught.value).startswith("session: no such session")
+    assert str(caught.value).startswith("session sessions/nobody-made-this does not exist")
 
 
 def test_a_cuda_device_that_is_not_there_is_a_failed_precondition(client):
@@ -109,6 +109,35 @@ def test_a_closed_client_says_so(server):
 def test_a_wrong_choice_of_shared_memory_is_refused():
     with pytest.raises(normd.InvalidArgument, match="auto, on and off are possible"):
         normd.connect(shared_memory="yes")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1, 1e300, "a", True])
+def test_seconds_that_are_none_are_refused(client, value):
+    moments = client.moments(normd.BatchNorm(8), X)
+    session = client.session("t-seconds", normd.BatchNorm(8))
+    for call in (lambda: client.layer_norm(X, 8, timeout=value), lambda: client.batch([], timeout=value),
+                 lambda: client.moments(normd.BatchNorm(8), X, timeout=value),
+                 lambda: session.commit([moments], timeout=value), lambda: session(X, timeout=value)):
+        with pytest.raises(normd.InvalidArgument, match="timeout is .*; it must be a number of seconds above 0") as caught:
+            call()
+        assert (caught.value.field, caught.value.value) == ("timeout", str(value)) and caught.value.limit
+    assert session.version == 0
+    session.delete()
+
+
+@pytest.mark.parametrize("arguments, field", [
+    ({"deadline": None}, "deadline"), ({"deadline": "a"}, "deadline"), ({"deadline": float("nan")}, "deadline"),
+    ({"target": 5}, "target"), ({"target": b"localhost:8001"}, "target")])
+def test_a_client_of_wrong_arguments_is_not_made(arguments, field):
+    for connect in (normd.connect, normd.aio.connect):
+        with pytest.raises(normd.InvalidArgument) as caught:
+            connect(**arguments)
+        assert (caught.value.field, caught.value.value) == (field, str(arguments[field])) and caught.value.limit
+
+
+def test_a_long_deadline_is_no_short_one(server):
+    with normd.connect(server.unix, deadline=1e9) as client:
+        assert client.layer_norm(X, 8, timeout=np.float32(1e9)).shape == X.shape
 
 
 def test_every_status_code_has_a_class_or_is_a_plain_error():

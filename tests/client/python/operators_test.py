@@ -63,6 +63,32 @@ def test_batch_norm_training_moves_the_callers_statistics_as_torch_does(client, 
     np.testing.assert_allclose(running_var, 0.75 + 0.25 * var * n / (n - 1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("wrong, said", [
+    ([0.0] * 3, "is a list; it must be a numpy array or a torch tensor"),
+    (np.zeros(4), r"has shape \(4,\); it must be \(3,\)"),
+    (np.zeros((3, 1)), r"has shape \(3, 1\); it must be \(3,\)"),
+    (np.zeros(3, int), "has dtype int64; it must be float32"),
+    (np.broadcast_to(np.zeros(1), 3), "is read-only"),
+])
+def test_running_statistics_that_cannot_move_are_refused_before_the_call(client, random, wrong, said):
+    x = random.standard_normal((8, 3, 5)).astype(np.float32)
+    good = np.zeros(3)
+    with pytest.raises(normd.InvalidArgument, match=f"running_var {said}") as caught:
+        client.batch_norm(x, good, wrong, training=True)
+    assert caught.value.field == "running_var" and caught.value.value and caught.value.limit
+    assert not good.any()
+    with pytest.raises(normd.InvalidArgument, match=f"running_mean {said}"):
+        client.batch_norm(np.moveaxis(x, 1, -1), wrong, good, training=True, layout="NHWC")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.dtype(">f4")])
+def test_running_statistics_may_be_of_any_float(client, random, dtype):
+    x = random.standard_normal((8, 3)).astype(np.float32)
+    running = np.zeros(3, dtype)
+    client.batch_norm(x, running, None, training=True, momentum=1.0)
+    np.testing.assert_allclose(running.astype(np.float64), x.mean(0), atol=1e-2)
+
+
 def test_batch_norm_training_without_statistics_moves_nothing(client, random):
     x = random.standard_normal((8, 3))
     mean, var, _ = reference.batch_statistics(x)
@@ -166,6 +192,24 @@ def test_out_in_bfloat16_is_written(client, random):
     np.testing.assert_array_equal(out, client.layer_norm(x, 8))
 
 
+def test_out_in_bfloat16_may_have_strides_and_is_not_uint16(client, random):
+    x = random.standard_normal((4, 8)).astype(ml_dtypes.bfloat16)
+    wide = np.zeros((4, 16), ml_dtypes.bfloat16)
+    client.layer_norm(x, 8, out=wide[:, ::2])
+    np.testing.assert_array_equal(wide[:, ::2], client.layer_norm(x, 8))
+    assert not wide[:, 1::2].any()
+    with pytest.raises(normd.InvalidArgument, match="out is uint16 of shape .*; it must be bfloat16"):
+        client.layer_norm(x, 8, out=np.empty((4, 8), np.uint16))
+
+
+def test_out_and_residual_out_are_two_arrays(client, random):
+    x, residual = (random.standard_normal((4, 8)).astype(np.float32) for _ in range(2))
+    out = np.empty_like(x)
+    with pytest.raises(normd.InvalidArgument, match="out and residual_out are one array") as caught:
+        client.layer_norm(x, 8, residual=residual, out=out, residual_out=out)
+    assert caught.value.field == "residual_out"
+
+
 @pytest.mark.parametrize("change", [
     lambda x: np.asfortranarray(x), lambda x: x[::-1], lambda x: np.repeat(x, 2, 1)[:, ::2],
     lambda x: x.astype(">f4"), lambda x: np.broadcast_to(x, x.shape), lambda x: x.view(np.ndarray).tolist()])
@@ -208,6 +252,15 @@ def test_a_call_that_was_seen_before_gives_what_the_first_one_gave(client, rando
     swapped = x.astype(">f4")
     np.testing.assert_array_equal(client.layer_norm(swapped, 8), client.layer_norm(x, 8))
     np.testing.assert_array_equal(client.layer_norm(swapped, 8), client.layer_norm(x, 8))
+
+
+def test_one_array_given_twice_does_not_stand_for_two_in_later_calls(client, random):
+    x, zeros, ones = random.standard_normal((4, 3)).astype(np.float32), np.zeros(3, np.float32), np.ones(3, np.float32)
+    client.batch_norm(x, zeros, ones, ones, zeros)
+    mean, var, w, b = (random.random(3).astype(np.float32) + 0.5 for _ in range(4))
+    exact = reference.batch_norm(x, mean, var) * w + b
+    for _ in range(2):
+        np.testing.assert_allclose(client.batch_norm(x, mean, var, w, b), exact, atol=1e-5)
 
 
 def test_functions_use_the_default_client_or_the_one_given(server, client, random, monkeypatch):

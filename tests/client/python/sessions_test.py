@@ -68,6 +68,41 @@ def test_a_wrong_state_dict_leaves_the_session_as_it_was(bn, random):
     assert bn.info().uid == before.uid and bn.version == 1
 
 
+def test_a_state_dict_without_running_statistics_is_refused_and_one_without_parameters_keeps_them(bn, random):
+    bn(batch(random))
+    bn.set_parameters(weight=np.array([1, 2, 3], np.float32))
+    before = bn.info()
+    for state, missing in (({}, "running_mean"), ({"weight": np.ones(C)}, "running_mean"),
+                           ({"running_mean": np.zeros(C)}, "running_var")):
+        with pytest.raises(normd.InvalidArgument, match=f"no '{missing}'") as caught:
+            bn.load_state_dict(state)
+        assert caught.value.limit == "running_mean, running_var"
+    assert bn.info().uid == before.uid
+    bn.load_state_dict({"running_mean": np.full(C, 5.0), "running_var": np.ones(C)})
+    after = bn.info()
+    np.testing.assert_array_equal(after.running_mean, np.full(C, 5.0))
+    np.testing.assert_array_equal(after.weight, before.weight)
+    np.testing.assert_array_equal(after.bias, before.bias)
+    assert after.num_batches == before.num_batches == 1
+
+
+def test_what_a_process_leaves_that_ends_while_it_loads_is_gone_soon(client, bn, monkeypatch):
+    service, left = client._sessions, []
+
+    async def end(name):
+        left.append(name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(service, "delete", end)
+    with pytest.raises(KeyboardInterrupt):
+        bn.load_state_dict(bn.state_dict())
+    monkeypatch.undo()
+    trial = client.session(left[0])
+    assert 0 < (trial.info().expire_time - trial.info().create_time).total_seconds() <= 60
+    assert bn.info().expire_time is None
+    trial.delete()
+
+
 def test_a_session_is_opened_again_with_the_same_spec_and_refused_with_another(client, bn, random):
     bn(batch(random))
     assert client.session(bn.name, normd.BatchNorm(C)).version == 1
@@ -85,19 +120,25 @@ def test_a_session_is_opened_again_with_the_same_spec_and_refused_with_another(c
 def test_any_method_can_be_a_session(client, random):
     x = random.standard_normal((4, 8)).astype(np.float32)
     w = random.standard_normal(8).astype(np.float32)
-    specs = [normd.LayerNorm(8), normd.RMSNorm(8), normd.GroupNorm(2), normd.PRMSNorm(0.5), normd.ScaleNorm(),
-             normd.LpNorm(), normd.PowerNorm(8), normd.InstanceNorm(8, track_running_stats=True)]
-    for number, spec in enumerate(specs):
-        takes_weight = isinstance(spec, (normd.LayerNorm, normd.RMSNorm, normd.GroupNorm))
-        session = client.session(f"t-method-{number}", spec, weight=w if takes_weight else None)
+
+    def stateless(spec, *parameters):
+        return client.normalize(spec, x, *parameters).y
+
+    root = np.sqrt(1 + 1e-5)  # of the initial running variance and phi
+    cases = [
+        (normd.LayerNorm(8), w, x, stateless(normd.LayerNorm(8), w)),
+        (normd.RMSNorm(8), w, x, stateless(normd.RMSNorm(8), w)),
+        (normd.GroupNorm(2), w, x, stateless(normd.GroupNorm(2), w)),
+        (normd.PRMSNorm(0.5), None, x, x / np.sqrt((x[:, :4] ** 2).mean(1, keepdims=True) + 1e-6)),
+        (normd.ScaleNorm(), None, x, x / (np.linalg.norm(x, axis=1, keepdims=True) + 1e-5)),
+        (normd.LpNorm(), None, x, x / np.linalg.norm(x, axis=1, keepdims=True)),
+        (normd.PowerNorm(8), None, x, x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5) / root),
+        (normd.InstanceNorm(8, track_running_stats=True), None, x[:, :, None], x[:, :, None] / root),
+    ]
+    for number, (spec, weight, given, expected) in enumerate(cases):
+        session = client.session(f"t-method-{number}", spec, weight=weight)
         assert client.session(f"t-method-{number}", spec).version == 0
-        session.eval()
-        wide = x.reshape(4, 8, 1).repeat(3, 2) if isinstance(spec, normd.InstanceNorm) else x
-        y = session(wide)
-        assert y.shape == wide.shape
-        if takes_weight:
-            np.testing.assert_array_equal(y, client.normalize(
-                normd.RMSNorm(8, eps=2.0**-23) if isinstance(spec, normd.RMSNorm) else spec, x, w).y)
+        np.testing.assert_allclose(session.eval()(given), expected, rtol=1e-5, atol=1e-6)
         session.delete()
 
 

@@ -1,5 +1,6 @@
 """On the same host tensors lie in memory that client and server share, by the rules of server/shm/README.md."""
 
+import errno
 import gc
 import os
 import resource
@@ -150,6 +151,18 @@ def test_outputs_that_overlap_other_ranges_are_copied(sharing_client, sending_cl
     assert [request.x.WhichOneof("payload") for request in requests.seen] == ["shared", "shared"]
 
 
+@pytest.mark.parametrize("function", ["memfd_create", "socket"])
+def test_without_descriptors_left_the_tensors_are_sent(server, sending_client, x, monkeypatch, function):
+    def fail(*arguments, **keywords):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with normd.connect(server.unix) as client:
+        client.layer_norm(x[:4], 1024)  # connects
+        monkeypatch.setattr(os if function == "memfd_create" else _region.socket, function, fail)
+        np.testing.assert_array_equal(client.layer_norm(x, 1024), sending_client.layer_norm(x, 1024))
+        assert client.empty(4).shape == (4,)
+
+
 def test_memory_is_used_again_and_regions_follow_the_need(sharing_client, x):
     arena = sharing_client._core._local.sharing.calls
     for _ in range(20):
@@ -206,7 +219,9 @@ def test_a_restarted_server_gets_new_regions(own_server, x):
         own_server.start()
         np.testing.assert_array_equal(client.layer_norm(shared, 1024), expected)
         np.testing.assert_array_equal(client.layer_norm(x, 1024), expected)
-        assert client._core._local.sharing.calls.mapped_bytes or client._core._local.sharing.arrays.mapped_bytes == 0
+        sharing = client._core._local.sharing
+        assert sharing.calls.mapped_bytes > 0  # new regions, of the new server
+        assert sharing.arrays.mapped_bytes == 0  # the one of `shared` is gone
 
 
 def test_a_server_without_shared_memory_is_sent_the_tensors(random, x):
@@ -232,6 +247,9 @@ def test_closing_gives_memory_back_and_leaves_the_arrays(server, x):
     client.close()
     assert not any(region.registered for region in regions)
     np.testing.assert_array_equal(shared, x)
+    for again in (lambda: client.empty(4), lambda: client.shared_array(x), lambda: client.layer_norm(shared, 1024)):
+        with pytest.raises(normd.Unavailable, match="closed"):
+            again()
 
 
 def test_a_forked_child_shares_nothing_and_can_call(sharing_client, x):

@@ -103,6 +103,8 @@ def _from_other_dtype(
     hint = ""
     if x.dtype.kind in "iub":
         hint = ": convert it with .astype(np.float32), which rounds beyond 2^24, or .astype(np.float64)"
+    elif x.dtype == np.dtype("V2"):
+        hint = ": if these are bfloat16, which .npy files do not name, pass numpy.load(...).view(ml_dtypes.bfloat16)"
     raise InvalidArgument(
         f"{field} has dtype {x.dtype}; float32, float16, bfloat16 and float64 are possible{hint}",
         field=f"{field}.dtype",
@@ -206,6 +208,28 @@ def output_words(out: Any, like: Operand, name: str) -> np.ndarray[Any, np.dtype
     if not words.flags.writeable:
         raise InvalidArgument(f"{name} is read-only", field=name, value="read-only", limit="writable")
     return np.asarray(words)
+
+
+def check_running(running: Any, channels: int, name: str) -> None:
+    """Raises InvalidArgument unless `running` is a running statistic that a training step can move in place."""
+
+    def error(said: str, value: str, limit: str) -> InvalidArgument:
+        return InvalidArgument(f"{name} {said}; it must be {limit}", field=name, value=value, limit=limit)
+
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(running, torch.Tensor)
+    if not is_tensor and not isinstance(running, np.ndarray):
+        raise error(f"is a {type(running).__name__}", type(running).__name__, "a numpy array or a torch tensor")
+    dtype = str(running.dtype).replace("torch.", "")
+    if (dtype if is_tensor else running.dtype.name) not in DTYPE_NAMES.values():
+        raise error(f"has dtype {dtype}", dtype, "float32, float16, bfloat16 or float64")
+    shape = tuple(running.shape)
+    if shape != (channels,):
+        raise error(f"has shape {shape}", str(shape), f"({channels},), the channels of x")
+    if is_tensor and running.requires_grad:
+        raise error("requires a gradient", "requires_grad=True", "a tensor that requires none")
+    if not is_tensor and not running.flags.writeable:
+        raise error("is read-only", "read-only", "writable")
 
 
 def take_output(data: bytes, offset: int, dtype: int, shape: Tuple[int, ...]) -> np.ndarray[Any, np.dtype[Any]]:

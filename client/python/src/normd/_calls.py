@@ -81,8 +81,14 @@ async def batch_norm_step(
     core: Core, x: Any, parameters: Parameters, attributes: Tuple[bool, float, str], momentum: float, options: Given
 ) -> Any:
     """batch_norm in training: y, after which running statistics of the caller's move as in torch."""
-    result = await core.normalize(batch_norm(x, parameters, attributes, options))
+    call = batch_norm(x, parameters, attributes, options)
     mean, var = parameters[2:]
+    is_last = specs.is_channels_last(attributes[2])
+    channels = call.x.shape[-1 if is_last else 1] if len(call.x.shape) > 1 else 0  # the server refuses rank 1
+    for running, name in ((mean, "running_mean"), (var, "running_var")):
+        if running is not None and channels:
+            _arrays.check_running(running, channels, name)
+    result = await core.normalize(call)
     if result.moments is not None and result.moments.count.any():  # an empty batch moves nothing, as in torch
         n = np.maximum(result.moments.count, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -95,7 +101,7 @@ async def batch_norm_step(
 
 def _move(running: Any, new: np.ndarray[Any, np.dtype[Any]], momentum: float) -> None:
     if isinstance(running, np.ndarray):
-        running[...] = (1 - momentum) * running.astype(np.float64) + momentum * new.reshape(running.shape)
+        running[...] = (1 - momentum) * running.astype(np.float64) + momentum * new
     else:  # a torch tensor, whose own arithmetic is in place
         running.copy_((1 - momentum) * running.double() + momentum * running.new_tensor(new).double())
 

@@ -7,6 +7,8 @@ import socket
 import stat
 from typing import Any, List, Optional, Sequence, Tuple
 
+from normd.errors import InvalidArgument
+
 DEFAULT_TARGET = "127.0.0.1:8001"
 
 ChannelOption = Tuple[str, Any]
@@ -14,6 +16,13 @@ ChannelOption = Tuple[str, Any]
 
 def resolve_target(target: Optional[str]) -> str:
     """`target`, else $NORMD_SERVER, else this user's local socket if a server answers there, else 127.0.0.1:8001."""
+    if target is not None and not isinstance(target, str):
+        raise InvalidArgument(
+            f"target is {target!r}; it must be a string: host:port, unix:/path or /path",
+            field="target",
+            value=str(target),
+            limit="host:port, unix:/path or /path",
+        )
     target = target or os.environ.get("NORMD_SERVER", "")
     if target:
         return f"unix:{target}" if target.startswith("/") else target

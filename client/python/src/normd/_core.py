@@ -33,6 +33,7 @@ from google.rpc import status_pb2
 from normd import _arrays, _chunks, _wire
 from normd._proto import normalizer_pb2, tensor_pb2
 from normd._channel import is_loopback, unix_path
+from normd._options import seconds
 from normd._request import LIKE_X, NormalizeCall, Target
 from normd._results import Result
 from normd._retry import CLOSED, RetryBudget, RetryOptions, next_wait
@@ -127,7 +128,7 @@ class Core:
         self._is_remote = False  # True: the server shares no memory with this process
         self._closed = False
         self._templates = Templates()
-        self.deadline = deadline
+        self.deadline = seconds(deadline, "deadline")
         self.retry = retry
         self.budget = RetryBudget(retry)
         self._describe: Optional[normalizer_pb2.DescribeResponse] = None
@@ -201,43 +202,43 @@ class Core:
 
     async def normalize(self, call: NormalizeCall) -> Result:
         """The call by the way that suits its size and the server: see _sharing.py and _chunks.py."""
+        end = None if call.timeout is None else time.monotonic() + call.timeout
         if call.x.size > PIECES_BYTES and _chunks.can_be_cut(call) and not self._is_in_shared_memory(call):
-            return await self._normalize_in_pieces(call, PIECE_BYTES)
-        return await self._normalize_whole(call)
+            return await self._normalize_in_pieces(call, PIECE_BYTES, end)
+        return await self._normalize_whole(call, end)
 
     def _is_in_shared_memory(self, call: NormalizeCall) -> bool:
         return self._local is not None and self._local.sharing.has(call.x)
 
-    async def _normalize_in_pieces(self, call: NormalizeCall, piece_bytes: int) -> Result:
+    async def _normalize_in_pieces(self, call: NormalizeCall, piece_bytes: int, end: Optional[float]) -> Result:
+        """Some rows at a time: by `end`, or without it by a deadline for each piece."""
         _chunks.prepare_destinations(call)
         total = call.x.shape[0]
         rows = _chunks.rows_per_piece(call, piece_bytes)
         for start in range(0, total, rows):
-            result = await self._normalize_whole(_chunks.cut(call, start, min(start + rows, total)))
+            result = await self._normalize_whole(_chunks.cut(call, start, min(start + rows, total)), end)
             if call.progress is not None:
                 call.progress(min(start + rows, total), total)
         return Result(result.reply, dict(call.returned), None)
 
-    async def _normalize_whole(self, call: NormalizeCall) -> Result:
-        end = time.monotonic() + (self.deadline if call.timeout is None else call.timeout)
+    async def _normalize_whole(self, call: NormalizeCall, given_end: Optional[float]) -> Result:
+        end = time.monotonic() + self.deadline if given_end is None else given_end
         if call.x.size >= SHARED_BYTES:
             result = await self._normalize_shared(call, end)
             if result is not None:
                 return result
         size = _chunks.message_bytes(call)
-        call.timeout = max(end - time.monotonic(), 0.0)
         if size > UNASKED_BYTES:
-            limits = await self.limits(call.timeout)
+            limits = await self.limits(_left(end))
             if size > limits.max_message_bytes > 0:
                 if _chunks.can_be_cut(call) and call.x.shape[0] > 1:
-                    return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes))
-                return await self._normalize_in_chunks(call, limits)
-            call.timeout = max(end - time.monotonic(), 0.0)
+                    return await self._normalize_in_pieces(call, min(PIECE_BYTES, limits.max_message_bytes), given_end)
+                return await self._normalize_in_chunks(call, limits, end)
         request = _wire.join(call.encode())
-        data = await self.call(NORMALIZE, request, call.safe, call.timeout)
+        data = await self.call(NORMALIZE, request, call.safe, _left(end))
         return make_result(call, _wire.read_reply(data))
 
-    async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits) -> Result:
+    async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits, end: float) -> Result:
         """One call on a stream of its own."""
         size = _chunks.chunk_bytes(limits)
 
@@ -250,11 +251,11 @@ class Core:
                 raise DataLoss("reply in chunks: the stream ended before the last one")
             return make_result(call, joiner.reply, joiner.outputs, LIKE_X)
 
-        return await self._retry(attempt, call.safe, call.timeout)
+        return await self._retry(attempt, call.safe, _left(end))
 
     async def _normalize_shared(self, call: NormalizeCall, end: float) -> Optional[Result]:
         """The call with its tensors in shared memory; None if they are to be sent."""
-        local = await self.local(end - time.monotonic())
+        local = await self.local(_left(end))
         if local is None:
             return None
         shared = await self.transport.run(lambda: local.sharing.begin(call))
@@ -262,7 +263,7 @@ class Core:
             return None
         request = _wire.join(call.encode(shared.place))
         try:
-            data = await local.transport.unary(NORMALIZE, request, end - time.monotonic())
+            data = await local.transport.unary(NORMALIZE, request, _left(end))
         except BaseException as error:
             shared.note(error)
             if not isinstance(error, Error) or not self._may_be_sent(call, shared, local, error):
@@ -364,6 +365,8 @@ class Core:
 
     async def batch(self, calls: Sequence[NormalizeCall], timeout: Optional[float]) -> List[Any]:
         """A Result or an Error for each call."""
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
         items = [_wire.wrap(1, _wire.concatenate(call.encode())) for call in calls]
         safe = all(call.safe for call in calls)
         data = await self.call(NORMALIZER + "BatchNormalize", _wire.join(items), safe, timeout)
@@ -373,6 +376,8 @@ class Core:
         return [_batch_item(call, data, status, where) for call, (status, where) in zip(calls, answers)]
 
     async def moments(self, target: Target, x: Any, mask: Any, timeout: Optional[float]) -> Moments:
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
         operand = _arrays.operand(x, "x")
         _arrays.check_rank(operand, "x")
         pieces = [_wire.piece(target.encode(operand.dtype))]
@@ -381,6 +386,11 @@ class Core:
         pieces.append(_wire.wrap(15, operand.inline()))
         data = await self.call(NORMALIZER + "ComputeMoments", _wire.join(pieces), True, timeout)
         return Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments)
+
+
+def _left(end: float) -> float:
+    """Seconds until then."""
+    return max(end - time.monotonic(), 0.0)
 
 
 def _batch_item(call: NormalizeCall, data: bytes, status: bytes, where: Any) -> Any:

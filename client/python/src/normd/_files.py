@@ -32,9 +32,10 @@ async def normalize_file(
     folder = os.path.dirname(os.path.abspath(target))
     scratch = os.path.join(folder, f".normd-{uuid.uuid4().hex}.npy")
     try:
-        out = np.lib.format.open_memmap(scratch, mode="w+", dtype=x.dtype, shape=x.shape)
-        with open(scratch, "r+b") as file:  # a full disk is an error here; under a memory map it would end the process
-            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        out = np.lib.format.open_memmap(scratch, mode="w+", dtype=x.dtype.newbyteorder("="), shape=x.shape)
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here; under a memory map it would end the process
+            with open(scratch, "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         with _shown(progress, os.fspath(target)) as report:
             reported = []
 

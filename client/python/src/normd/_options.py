@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any, Optional, Sequence, TypedDict, Union
+
+from normd.errors import InvalidArgument
+
+LONGEST = 1e9  # seconds: 31 years; gRPC's clock overflows later
+
+
+def seconds(value: Any, field: str) -> float:
+    """A deadline or timeout of the caller's, checked."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 < value <= LONGEST:  # False for NaN, too
+        raise InvalidArgument(
+            f"{field} is {value!r}; it must be a number of seconds above 0 and at most {LONGEST:.0e}",
+            field=field,
+            value=str(value),
+            limit=f"above 0, at most {LONGEST:.0e}",
+        )
+    return float(value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +45,8 @@ class CallOptions(TypedDict, total=False):
         positions are left out of the statistics, but are normalised, too.
     precision: "exact" (default: within 1 ulp, equal bits on every device) or "fast".
     device: "auto" (default), "cpu" or "cuda".
-    timeout: seconds for this call and its retries, instead of the client's deadline.
+    timeout: seconds for this call and its retries, and for all pieces together of an array that goes in pieces; the
+        client's deadline, which holds without it, is one for each piece.
     """
 
     out: Any

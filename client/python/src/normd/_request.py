@@ -13,7 +13,7 @@ import numpy as np
 
 from normd import _arrays, _wire
 from normd._arrays import Operand
-from normd._options import Step
+from normd._options import Step, seconds
 from normd._proto import normalizer_pb2
 from normd.errors import InvalidArgument
 from normd.specs import RMSNorm, Spec, encode, enum_number
@@ -204,6 +204,8 @@ def make_call(
     """Checks what needs no server, and takes the arrays."""
     operand = _arrays.operand(x, "x")
     _arrays.check_rank(operand, "x")
+    if timeout is not None:
+        timeout = seconds(timeout, "timeout")
     call = NormalizeCall(target, operand, training, timeout=timeout, precision=precision, device=device, **rest)
     names = ("weight", "bias", "running_mean", "running_var")
     if any(one is not None for one in parameters):

@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 import uuid
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 import numpy as np
 from google.protobuf import empty_pb2
@@ -17,13 +17,14 @@ from google.protobuf import empty_pb2
 from normd import _arrays
 from normd._core import SESSIONS, Core, Moments, from_tensor, to_tensor
 from normd._proto import norm_pb2, normalizer_pb2, sessions_pb2
-from normd._options import Step
+from normd._options import Step, seconds
 from normd._request import resolve_eps
 from normd._results import StateResult, enum_name, to_dataclass
 from normd.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from normd.specs import BatchNorm, InstanceNorm, PowerNorm, Spec
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -215,21 +216,29 @@ class SessionService:
             if value is not None:
                 getattr(request.session.parameters, field).CopyFrom(to_tensor(value, field))
             request.update_mask.paths.append(f"parameters.{field}")
-        return from_message(await self.core.message(SESSIONS + "UpdateSession", request, sessions_pb2.Session, False))
+        return from_message(await self._once("UpdateSession", request, sessions_pb2.Session))
 
     async def reset(self, name: str) -> SessionInfo:
         request = sessions_pb2.ResetSessionRequest(name=resource_name(name))
-        return from_message(await self.core.message(SESSIONS + "ResetSession", request, sessions_pb2.Session, False))
+        return from_message(await self._once("ResetSession", request, sessions_pb2.Session))
 
     async def fork(self, name: str, new_name: str) -> SessionInfo:
         new_id = resource_name(new_name)[len("sessions/") :]
         request = sessions_pb2.ForkSessionRequest(name=resource_name(name), session_id=new_id)
-        await self.core.message(SESSIONS + "ForkSession", request, sessions_pb2.Session, False)
+        await self._once("ForkSession", request, sessions_pb2.Session)
         return await self.get(new_name)
 
     async def delete(self, name: str) -> None:
         request = sessions_pb2.DeleteSessionRequest(name=resource_name(name))
-        await self.core.message(SESSIONS + "DeleteSession", request, empty_pb2.Empty, False)
+        await self._once("DeleteSession", request, empty_pb2.Empty)
+
+    async def _once(self, method: str, request: Any, reply: Type[T]) -> T:
+        """A call that is not safe to repeat.
+
+        Connections that a restart of the server broke are found by a call before it, which is safe to repeat.
+        """
+        await self.core.describe()
+        return await self.core.message(SESSIONS + method, request, reply, False)
 
     async def commit(
         self,
@@ -239,6 +248,8 @@ class SessionService:
         expected_version: Optional[int],
         timeout: Optional[float],
     ) -> StateResult:
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
         request = sessions_pb2.CommitMomentsRequest(
             session=resource_name(name), moments=[one.to_proto() for one in moments], expected_version=expected_version
         )
@@ -251,22 +262,38 @@ class SessionService:
 
     async def load(self, name: str, info: SessionInfo, state: Mapping[str, Any]) -> SessionInfo:
         """Replaces the session by one with this state_dict: the contract has no change of a running state."""
+        _check_state(info, state)
+        kept = {"weight": info.weight, "bias": info.bias, "num_batches_tracked": info.num_batches}
         message = sessions_pb2.Session(spec=info.spec, num_channels=info.num_channels, labels=dict(info.labels))
         if info.expire_time is not None:
             message.ttl.FromTimedelta(info.expire_time - info.update_time)
-        _set_state(message, state)
+        _set_state(message, {**kept, **state})
         # A state that the server refuses must not cost the session: it is tried under another name first.
         trial = f"{info.name[:40].rstrip('._-')}-{uuid.uuid4().hex[:12]}"
-        await self.create(trial, message)
+        tried = sessions_pb2.Session()
+        tried.CopyFrom(message)
+        tried.ttl.FromSeconds(TRIAL_SECONDS)
+        await self.create(trial, tried)
         await self.delete(trial)
         await self.delete(name)
         return await self.create(name, message)
 
 
-STATE_KEYS = ("weight", "bias", "running_mean", "running_var", "running_phi", "num_batches_tracked")
+RUNNING_KEYS = ("running_mean", "running_var", "running_phi")
+STATE_KEYS = ("weight", "bias", *RUNNING_KEYS, "num_batches_tracked")
+TRIAL_SECONDS = 60  # after which a trial that was not deleted, because the process ended, is gone
 
 
-def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
+def _check_state(info: SessionInfo, state: Mapping[str, Any]) -> None:
+    needed = [key for key in RUNNING_KEYS if getattr(info, key) is not None]
+    missing = [key for key in needed if state.get(key) is None]
+    if missing:
+        raise InvalidArgument(
+            f"the state_dict has no {missing[0]!r}; {' and '.join(needed)} are needed, because the session has them",
+            field="state_dict",
+            value=f"without {missing[0]}",
+            limit=", ".join(needed),
+        )
     unknown = [key for key in state if key not in STATE_KEYS]
     if unknown:
         raise InvalidArgument(
@@ -275,6 +302,9 @@ def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
             value=str(unknown[0]),
             limit=", ".join(STATE_KEYS),
         )
+
+
+def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
     for key in ("weight", "bias"):
         if state.get(key) is not None:
             getattr(message.parameters, key).CopyFrom(to_tensor(state[key], key))
@@ -282,7 +312,7 @@ def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
         if state.get(key) is not None:
             getattr(message.state, field).CopyFrom(to_tensor(np.asarray(state[key], np.float64), key))
     if message.HasField("state"):
-        message.state.num_batches = int(state.get("num_batches_tracked", 0))
+        message.state.num_batches = int(state["num_batches_tracked"])
 
 
 def new_session(

@@ -273,7 +273,8 @@ class Client:
         """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
 
         Methods whose rows (axis 0) are independent go a few rows at a time, and so take files of any size; others up to
-        the server's max_tensor_bytes. progress: True shows a bar (of tqdm, where that is installed); a function is
+        the server's max_tensor_bytes. A file in Fortran order or in the other byte order is read into memory as a whole.
+        bfloat16, which .npy files do not name, is refused: use `normalize`. progress: True shows a bar (of tqdm, where that is installed); a function is
         called with the rows that are done and their number. `target` appears when it is whole. Options of `normalize`.
         """
         return run(normalize_file(self._core, source, target, spec, weight, bias, progress, options))

@@ -184,8 +184,9 @@ class Session(SessionBase):
         return state_dict(self.info())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a state_dict.
+        """Takes a state_dict, which needs the running statistics that the session has (else InvalidArgument).
 
+        Weight, bias and num_batches_tracked stay as they are where the state_dict does not have them.
         The session is deleted and made anew with its spec and this state: version 0, a new uid, no step ids. Do not
         call it while others train.
         """

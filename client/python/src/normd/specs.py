@@ -39,6 +39,10 @@ def _layout(value: str) -> int:
     return enum_number(norm_pb2.Layout, "LAYOUT", _LAYOUTS.get(value, value), "layout")
 
 
+def is_channels_last(layout: str) -> bool:
+    return _LAYOUTS.get(layout, layout) == "channels_last"
+
+
 def _extents(shape: Shape) -> Tuple[int, ...]:
     return tuple(shape) if isinstance(shape, Iterable) else (int(shape),)
 

@@ -1,6 +1,7 @@
 """BatchNorm of normd.torch with its running statistics in a session."""
 
 import copy
+import os
 import pickle
 import uuid
 
@@ -44,7 +45,7 @@ def test_running_statistics_are_torch_nns_and_live_on_the_server(client, name, m
     assert client.session(name).num_batches_tracked == 3
 
 
-def test_inference_follows_weight_and_bias_and_leaves_them_in_the_session(client, name):
+def test_inference_follows_weight_and_bias_and_leaves_the_session_alone(client, name):
     norm = normd.torch.BatchNorm2d(3, session=name).eval()
     plain = torch.nn.BatchNorm2d(3).eval()
     x = batches(1)[0]
@@ -54,11 +55,36 @@ def test_inference_follows_weight_and_bias_and_leaves_them_in_the_session(client
                 one.weight.fill_(value)
                 one.bias.fill_(-value)
             assert_near(norm(x), plain(x), 1e-5)
-        version = client.session(name).version
-        norm(x)
     found = client.session(name).info()
-    assert found.weight.tolist() == [2.5] * 3 and found.bias.tolist() == [-2.5] * 3
-    assert found.version == version, "what has not changed is not sent again"
+    assert found.version == 0 and found.weight is None and found.bias is None
+
+
+def test_modules_that_share_a_session_have_weights_of_their_own(name):
+    modules = [normd.torch.BatchNorm2d(3, session=name).eval() for _ in range(2)]
+    plain = torch.nn.BatchNorm2d(3).eval()
+    modules[1].weight.data.fill_(5.0)
+    x = batches(1)[0]
+    with torch.no_grad():
+        first = modules[0](x)
+        assert_near(modules[1](x), 5 * first, 1e-5)
+        assert_near(modules[0](x), first, 1e-7)
+        assert_near(first, plain(x), 1e-5)
+
+
+def test_the_first_inference_after_a_restart_waits_for_the_server(tmp_path, name):
+    from normd_server import Server
+
+    with Server(os.environ["NORMD_PROGRAM"], str(tmp_path)) as server, normd.connect(server.address) as own:
+        norm = normd.torch.BatchNorm2d(3, client=own, session=name)
+        x = batches(1)[0]
+        norm(x)
+        norm.eval()
+        with torch.no_grad():
+            expected = norm(x)
+            norm.weight.mul_(2)
+            server.kill()
+            server.start()
+            assert_near(norm(x), 2 * expected, 1e-5)
 
 
 def test_gradients_flow_in_eval_by_the_sessions_statistics(name):

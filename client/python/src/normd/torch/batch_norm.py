@@ -36,8 +36,8 @@ class SessionBatchNorm(Served):
         raised, and whether the step counted is seen from num_batches_tracked later. With a process_group the first
         process commits the moments of all of them, and the others see the step when its forward has returned. A batch
         whose statistics hold NaN or Inf moves nothing (torch.nn's would hold NaN from then on): see last_state.
-      - A forward in eval uses the session's newest statistics, whoever trained them; weight and bias are given to the
-        session when they have changed. Where x, weight or bias requires a gradient, the statistics are fetched instead.
+      - A forward in eval fetches the session's newest statistics, whoever trained them, and uses this module's weight
+        and bias, which are never given to the session.
       - running_mean, running_var, num_batches_tracked and state_dict() fetch the session's values if this module has
         trained since; fetch() always does. buffers() alone does not: call fetch() before it.
       - load_state_dict() and reset_running_stats() replace the session by one with the new values: do not call them
@@ -53,7 +53,6 @@ class SessionBatchNorm(Served):
         "_opened_with": None,
         "_fetch_needed": False,
         "_store_needed": False,
-        "_given": None,
     }
 
     session: Optional[str] = None
@@ -63,8 +62,6 @@ class SessionBatchNorm(Served):
     # The session has moved since the buffers were read; the buffers have moved since the session was written.
     _fetch_needed = False
     _store_needed = False
-    # The weight and bias that the session was given last.
-    _given: Any = None
 
     def __init__(
         self,
@@ -113,24 +110,18 @@ class SessionBatchNorm(Served):
 
     def _infer(self, input: Tensor) -> Tensor:
         module: Any = self
-        weight, bias = module.weight, module.bias
-        needs_grad = torch.is_grad_enabled() and any(
-            one is not None and one.requires_grad for one in (input, weight, bias)
+        self.fetch()
+        return functional.batch_norm(
+            input,
+            module.running_mean,
+            module.running_var,
+            module.weight,
+            module.bias,
+            False,
+            0.0,
+            module.eps,
+            client=self.client,
         )
-        if self.session is None or needs_grad:
-            if self.session is not None:
-                self.fetch()
-            return functional.batch_norm(
-                input, module.running_mean, module.running_var, weight, bias, False, 0.0, module.eps, client=self.client
-            )
-        session = self._open()
-        self._give_parameters(session)
-
-        def serve(x: Tensor, w: Any, b: Any) -> Tensor:
-            y: Tensor = session.eval()(x)
-            return y
-
-        return functional.without_gradient(serve, input)
 
     # ---- The session
 
@@ -140,10 +131,10 @@ class SessionBatchNorm(Served):
         client = functional.resolve(self.client)
         if self._opened is None or self._opened_with != (client, self.session):
             self._opened = self._create_or_open(client, self.session)
-            self._opened_with, self._given = (client, self.session), None
+            self._opened_with = (client, self.session)
         if self._store_needed:
             self._opened.load_state_dict(self._values())
-            self._store_needed, self._given = False, None
+            self._store_needed = False
         return self._opened
 
     def _create_or_open(self, client: Any, name: str) -> Session:
@@ -168,18 +159,6 @@ class SessionBatchNorm(Served):
             "running_var": var.double().numpy(),
             "num_batches_tracked": int(count),
         }
-
-    def _give_parameters(self, session: Session) -> None:
-        """Gives the session weight and bias where they are not those that it was given last."""
-        now = [self.weight, self.bias]
-        if self._given is not None and all(
-            (old is None and new is None) or (old is not None and new is not None and torch.equal(old, new))
-            for old, new in zip(self._given, now)
-        ):
-            return
-        now = [None if one is None else one.detach().clone() for one in now]
-        session.set_parameters(weight=now[0], bias=now[1])
-        self._given = now
 
     @property
     def last_state(self) -> Optional[normd.StateResult]:

@@ -252,11 +252,6 @@ def resolve(client: Any) -> Any:
     return normd.default_client() if client is None else client
 
 
-def without_gradient(serve: _autograd.Norm, x: Tensor) -> Tensor:
-    """serve(x) after the checks of every call; REQUIRES: nothing requires a gradient."""
-    return _autograd.apply(serve, serve, x, None, None)
-
-
 # ---- Moments
 
 
