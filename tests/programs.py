@@ -549,7 +549,7 @@ class SessionsTest(ServerTest):
         torch["bn1.running_var"] = ("F32", [2], var[:8])
         write_safetensors(path, torch)
         said = self.refuse(NORMCTL, "session", "import", path, "--prefix=bn1.", "--method=batch-norm", self.at)
-        self.assertIn("running_var: 2 values", said)
+        self.assertIn("running_var has 2 values, but weight has 3", said)
         self.assertIn("has 3", said)
 
 
