@@ -58,7 +58,7 @@ class Client:
         self._transport = BlockingTransport(_channel.resolve_target(target), credentials, token, options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
-        _separate_after_fork(self)
+        _clients.add(self)
 
     @property
     def target(self) -> str:
@@ -331,18 +331,19 @@ class Client:
                 return
 
 
-def _separate_after_fork(client: Client) -> None:
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _separate_after_fork() -> None:
     """A forked child of this process gets connections of its own, and memory that it does not share."""
-    reference = weakref.ref(client)
+    for client in list(_clients):
+        client._transport.separate()
+        client._core.separate()
 
-    def separate() -> None:
-        found = reference()
-        if found is not None:
-            found._transport.separate()
-            found._core.separate()
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=separate)
+# A hook stays for ever, so there is one for all clients.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_separate_after_fork)
 
 
 def connect(
