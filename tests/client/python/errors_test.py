@@ -144,7 +144,7 @@ def test_seconds_that_are_none_are_refused(client, value):
     for call in (lambda: client.layer_norm(X, 8, timeout=value), lambda: client.batch([], timeout=value),
                  lambda: client.moments(normd.BatchNorm(8), X, timeout=value),
                  lambda: session.commit([moments], timeout=value), lambda: session(X, timeout=value)):
-        with pytest.raises(normd.InvalidArgument, match="timeout is .*; it must be a number of seconds above 0") as caught:
+        with pytest.raises(normd.InvalidArgument, match="timeout is .*; it must be a number of seconds") as caught:
             call()
         assert (caught.value.field, caught.value.value) == ("timeout", str(value)) and caught.value.limit
     assert session.version == 0

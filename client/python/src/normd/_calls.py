@@ -32,8 +32,8 @@ def _make(
 @functools.lru_cache(maxsize=None)
 def _keywords(spec: Any) -> FrozenSet[str]:
     """Those of an operator: its spec may have fewer attributes than others."""
-    absent = {name for name in SPEC_OPTIONS if name not in {field.name for field in dataclasses.fields(spec)}}
-    return frozenset(Options.__annotations__) - absent
+    attributes = {field.name for field in dataclasses.fields(spec)}
+    return frozenset(Options.__annotations__) - (set(SPEC_OPTIONS) - attributes)
 
 
 # Each operator takes x, the arrays beside it, its other arguments as a tuple, and the keywords of every operator.
@@ -53,7 +53,8 @@ def rms_norm(
 
 def group_norm(x: Any, parameters: Parameters, attributes: Tuple[int, float, str], options: Given) -> NormalizeCall:
     num_groups, eps, layout = attributes
-    return _make("group_norm", specs.GroupNorm, {"num_groups": num_groups, "eps": eps, "layout": layout}, x, parameters, options)
+    given = {"num_groups": num_groups, "eps": eps, "layout": layout}
+    return _make("group_norm", specs.GroupNorm, given, x, parameters, options)
 
 
 def instance_norm(

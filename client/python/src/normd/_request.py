@@ -236,7 +236,9 @@ def _choose_outputs(call: NormalizeCall, outputs: Sequence[str], out: Any, resid
             limit=", ".join(OUTPUTS),
         )
     if out is not None and out is residual_out:
-        raise InvalidArgument("out and residual_out are one array", field="residual_out", value="out", limit="another array")
+        raise InvalidArgument(
+            "out and residual_out are one array", field="residual_out", value="out", limit="another array"
+        )
     kinds = [OUTPUTS[name] for name in outputs]
     if residual_out is not None and call.residual is None:
         raise InvalidArgument("residual_out needs a residual", field="residual_out", limit="with residual alone")
