@@ -1,4 +1,7 @@
-"""The Python programs of client/python/README.md and of the top README run as printed, and print what their comments say."""
+"""The Python programs of client/python/README.md and of the top README run as printed.
+
+They print what their comments say, and nothing more.
+"""
 
 import os
 import re

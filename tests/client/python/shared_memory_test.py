@@ -276,6 +276,19 @@ def test_a_forked_child_shares_nothing_and_can_call(sharing_client, x):
     np.testing.assert_array_equal(sharing_client.layer_norm(shared, 1024), expected)
 
 
+def test_clients_that_are_gone_leave_nothing_for_forks(server):
+    from normd.client import _clients
+
+    gc.collect()
+    before = len(_clients)
+    client = normd.connect(server.unix)
+    assert len(_clients) == before + 1
+    client.close()
+    del client
+    gc.collect()
+    assert len(_clients) == before
+
+
 def test_threads_share_a_client(sharing_client, random):
     arrays = [random.standard_normal((64 + number, 1024)).astype(np.float32) for number in range(8)]
     expected = [sharing_client.layer_norm(array, 1024) for array in arrays]

@@ -4,13 +4,13 @@
     y = normd.layer_norm(x, (768,), weight, bias, eps=1e-5)
 
 Operators have the names, arguments and defaults of torch.nn.functional. `connect` makes a client of a server,
-`Client.session` a layer whose running statistics live there. "Training" means running statistics: normd has no
-backward pass and computes no gradients.
+`Client.session` a layer whose running statistics live there. "Training" means running statistics: the service has no
+backward pass. `import normd.torch` has modules of torch.nn whose gradients PyTorch computes locally.
 """
 
 from normd import aio
 from normd._core import Moments
-from normd._options import CallOptions, Options, SessionOptions, SpecOptions, Step
+from normd._options import CallOptions, Options, ResultOptions, SessionOptions, SpecOptions, Step
 from normd._request import NormalizeCall
 from normd._results import Applied, Result, StateResult
 from normd._retry import RetryOptions
@@ -99,6 +99,7 @@ __all__ = [
     "PRMSNorm",
     "ResourceExhausted",
     "Result",
+    "ResultOptions",
     "RetryOptions",
     "rms_norm",
     "RMSNorm",

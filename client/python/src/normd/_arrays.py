@@ -74,6 +74,13 @@ def operand(x: Any, field: str) -> Operand:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return _from_torch(x, field, torch)
+    if isinstance(x, np.ma.MaskedArray):
+        raise InvalidArgument(
+            f"{field} is a masked array, whose mask would be lost: fill it, or pass mask= where the method takes one",
+            field=field,
+            value="MaskedArray",
+            limit="an array without a mask",
+        )
     if isinstance(x, np.ndarray):
         return _from_numpy(np.asarray(x), field)
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):

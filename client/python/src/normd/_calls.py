@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional, Sequence, Tuple, Union
+import dataclasses
+import functools
+from typing import Any, FrozenSet, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from normd import _arrays, specs
 from normd._core import Core
-from normd._request import NormalizeCall, Target, make_call, split_options
+from normd._options import Options, SpecOptions
+from normd._request import SPEC_OPTIONS, NormalizeCall, Target, check_keywords, make_call, split_options
 from normd.errors import InvalidArgument
 from normd.specs import Shape, Spec
 
@@ -19,10 +22,18 @@ Parameters = Tuple[Any, ...]
 
 
 def _make(
-    spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any
+    operator: str, spec: Any, attributes: Given, x: Any, parameters: Sequence[Any], options: Given, **rest: Any
 ) -> NormalizeCall:
+    check_keywords(operator, options, _keywords(spec))
     of_spec, of_call = split_options(options)
     return make_call(Target(spec(**attributes, **of_spec)), x, parameters, **of_call, **rest)
+
+
+@functools.lru_cache(maxsize=None)
+def _keywords(spec: Any) -> FrozenSet[str]:
+    """Those of an operator: its spec may have fewer attributes than others."""
+    attributes = {field.name for field in dataclasses.fields(spec)}
+    return frozenset(Options.__annotations__) - (set(SPEC_OPTIONS) - attributes)
 
 
 # Each operator takes x, the arrays beside it, its other arguments as a tuple, and the keywords of every operator.
@@ -30,19 +41,20 @@ def _make(
 
 def layer_norm(x: Any, parameters: Parameters, attributes: Tuple[Shape, float], options: Given) -> NormalizeCall:
     shape, eps = attributes
-    return _make(specs.LayerNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
+    return _make("layer_norm", specs.LayerNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
 
 
 def rms_norm(
     x: Any, parameters: Parameters, attributes: Tuple[Shape, Optional[float]], options: Given
 ) -> NormalizeCall:
     shape, eps = attributes
-    return _make(specs.RMSNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
+    return _make("rms_norm", specs.RMSNorm, {"normalized_shape": shape, "eps": eps}, x, parameters, options)
 
 
 def group_norm(x: Any, parameters: Parameters, attributes: Tuple[int, float, str], options: Given) -> NormalizeCall:
     num_groups, eps, layout = attributes
-    return _make(specs.GroupNorm, {"num_groups": num_groups, "eps": eps, "layout": layout}, x, parameters, options)
+    given = {"num_groups": num_groups, "eps": eps, "layout": layout}
+    return _make("group_norm", specs.GroupNorm, given, x, parameters, options)
 
 
 def instance_norm(
@@ -51,7 +63,7 @@ def instance_norm(
     use_input_stats, eps, layout = attributes
     if not use_input_stats:
         # With given statistics InstanceNorm and BatchNorm are the same formula.
-        return batch_norm(x, parameters, (False, eps, layout), options)
+        return batch_norm(x, parameters, (False, eps, layout), options, "instance_norm")
     if parameters[2] is not None or parameters[3] is not None:
         raise InvalidArgument(
             "running_mean and running_var are given with use_input_stats=True: running statistics that move with x are "
@@ -60,13 +72,20 @@ def instance_norm(
             value="given",
             limit="absent with use_input_stats=True",
         )
-    return _make(specs.InstanceNorm, {"eps": eps, "layout": layout}, x, parameters, options)
+    return _make("instance_norm", specs.InstanceNorm, {"eps": eps, "layout": layout}, x, parameters, options)
 
 
-def batch_norm(x: Any, parameters: Parameters, attributes: Tuple[bool, float, str], options: Given) -> NormalizeCall:
+def batch_norm(
+    x: Any,
+    parameters: Parameters,
+    attributes: Tuple[bool, float, str],
+    options: Given,
+    operator: str = "batch_norm",
+) -> NormalizeCall:
     training, eps, layout = attributes
     moves = training and (parameters[2] is not None or parameters[3] is not None)
     return _make(
+        operator,
         specs.BatchNorm,
         {"eps": eps, "layout": layout},
         x,
@@ -110,23 +129,24 @@ def p_rms_norm(
     x: Any, parameters: Parameters, attributes: Tuple[Optional[float], Optional[int], float], options: Given
 ) -> NormalizeCall:
     p, k, eps = attributes
-    return _make(specs.PRMSNorm, {"p": p, "k": k, "eps": eps}, x, parameters, options)
+    return _make("p_rms_norm", specs.PRMSNorm, {"p": p, "k": k, "eps": eps}, x, parameters, options)
 
 
 def scale_norm(x: Any, parameters: Parameters, attributes: Tuple[float], options: Given) -> NormalizeCall:
-    return _make(specs.ScaleNorm, {"eps": attributes[0]}, x, parameters, options)
+    return _make("scale_norm", specs.ScaleNorm, {"eps": attributes[0]}, x, parameters, options)
 
 
 def lp_norm(
     x: Any, parameters: Parameters, attributes: Tuple[float, Union[int, Sequence[int], None], float], options: Given
 ) -> NormalizeCall:
     p, dim, eps = attributes
-    return _make(specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, parameters, options)
+    return _make("lp_norm", specs.LpNorm, {"p": p, "dim": dim, "eps": eps}, x, parameters, options)
 
 
 def power_norm(x: Any, parameters: Parameters, attributes: Tuple[bool, float, int], options: Given) -> NormalizeCall:
     training, eps, num_groups = attributes
     return _make(
+        "power_norm",
         specs.PowerNorm,
         {"eps": eps, "num_groups": num_groups},
         x,
@@ -134,6 +154,9 @@ def power_norm(x: Any, parameters: Parameters, attributes: Tuple[bool, float, in
         options,
         training=training,
     )
+
+
+_NORMALIZE_KEYWORDS = frozenset(SpecOptions.__annotations__) | {"progress"}  # the last one is normalize_file's
 
 
 def normalize(
@@ -146,6 +169,7 @@ def normalize(
     running_var: Any = None,
     **options: Any,
 ) -> NormalizeCall:
+    check_keywords("normalize", options, _NORMALIZE_KEYWORDS)
     return make_call(Target(spec), x, (weight, bias, running_mean, running_var), **options)
 
 

@@ -83,7 +83,8 @@ def _shown(progress: Progress, name: str) -> Iterator[Optional[Callable[[int, in
     except ImportError:
 
         def show(done: int, total: int) -> None:
-            print(f"\r{name}: {100 * done // max(total, 1)} %", end="\n" if done == total else "", file=sys.stderr, flush=True)
+            text = f"\r{name}: {100 * done // max(total, 1)} %"
+            print(text, end="\n" if done == total else "", file=sys.stderr, flush=True)
 
         yield show
         return

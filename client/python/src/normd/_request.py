@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -24,6 +24,13 @@ LIKE_X = (Y, H)  # outputs with the dtype and shape of x
 
 
 SPEC_OPTIONS = ("eps_mode", "cast_order", "weight_offset")
+
+
+def check_keywords(function: str, options: Mapping[str, Any], known: Container[str]) -> None:
+    """Raises what Python raises for a keyword that a function does not have."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def split_options(options: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
@@ -229,7 +236,9 @@ def _choose_outputs(call: NormalizeCall, outputs: Sequence[str], out: Any, resid
             limit=", ".join(OUTPUTS),
         )
     if out is not None and out is residual_out:
-        raise InvalidArgument("out and residual_out are one array", field="residual_out", value="out", limit="another array")
+        raise InvalidArgument(
+            "out and residual_out are one array", field="residual_out", value="out", limit="another array"
+        )
     kinds = [OUTPUTS[name] for name in outputs]
     if residual_out is not None and call.residual is None:
         raise InvalidArgument("residual_out needs a residual", field="residual_out", limit="with residual alone")

@@ -4,9 +4,10 @@
         y = client.layer_norm(x, (768,), weight, bias)
 
 Shapes are those of torch.nn.functional; x is a numpy array or a torch tensor, and y is what x is. Errors are
-subclasses of `normd.Error`, which name field, value and limit.
+subclasses of `normd.Error`, which name field, value and limit. Every call may raise Unavailable (no server answers),
+DeadlineExceeded, and ResourceExhausted (no room, or beyond a limit of the server).
 
-"Training" means running statistics: there is no backward pass.
+"Training" means running statistics: there is no backward pass. normd.torch has modules with local gradients.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Client:
         self._transport = BlockingTransport(_channel.resolve_target(target), credentials, token, options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
-        _separate_after_fork(self)
+        _clients.add(self)
 
     @property
     def target(self) -> str:
@@ -92,8 +93,8 @@ class Client:
     ) -> A:
         """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes `normalized_shape`.
 
-        x: [*, *normalized_shape]; weight, bias: normalized_shape. `Options` has the other keywords.
-        InvalidArgument where shapes or dtypes do not fit.
+        x, y: [*, *normalized_shape]; weight, bias: normalized_shape. `Options` has the other keywords.
+        InvalidArgument where x does not end in normalized_shape, or a parameter has another shape.
         """
         return run(self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options))
 
@@ -107,7 +108,8 @@ class Client:
     ) -> A:
         """y = x / sqrt(mean(x^2) + eps) * weight over the trailing axes `normalized_shape`.
 
-        x: [*, *normalized_shape]; weight: normalized_shape. eps None: the machine epsilon of x's dtype, as in torch.
+        x, y: [*, *normalized_shape]; weight: normalized_shape. eps None: the machine epsilon of x's dtype, as in torch.
+        InvalidArgument where x does not end in normalized_shape, or weight has another shape.
         """
         return run(self._core.operate(_calls.rms_norm, x, (weight,), (normalized_shape, eps), options))
 
@@ -124,7 +126,8 @@ class Client:
     ) -> A:
         """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and group of C / num_groups channels.
 
-        x: [N, C, *] (layout="channels_last": [N, *, C]); weight, bias: [C].
+        x, y: [N, C, *] (layout="channels_last": [N, *, C]); weight, bias: [C]. InvalidArgument where num_groups does
+        not divide C, or a parameter has another length.
         """
         return run(self._core.operate(_calls.group_norm, x, (weight, bias), (num_groups, eps, layout), options))
 
@@ -144,9 +147,10 @@ class Client:
     ) -> A:
         """y = (x - mean) / sqrt(variance + eps) * weight + bias for each sample and channel, over the spatial axes.
 
-        x: [N, C, *]; the rest: [C]. With use_input_stats=False the given running statistics are used instead of those
-        of x. Running statistics that move with x are kept by a session: InvalidArgument where they are given together
-        with use_input_stats=True, and `momentum` has no effect.
+        x, y: [N, C, *] (layout="channels_last": [N, *, C]); the rest: [C]. With use_input_stats=False the given running
+        statistics are used instead of those of x. Running statistics that move with x are kept by a session:
+        InvalidArgument where they are given together with use_input_stats=True, and `momentum` has no effect.
+        InvalidArgument, too, where a parameter has another length.
         """
         parameters = (weight, bias, running_mean, running_var)
         return run(self._core.operate(_calls.instance_norm, x, parameters, (use_input_stats, eps, layout), options))
@@ -167,10 +171,11 @@ class Client:
     ) -> A:
         """y = (x - mean) / sqrt(variance + eps) * weight + bias for each channel.
 
-        x: [N, C, *] (layout="channels_last": [N, *, C]); the rest: [C]. training=False uses the given running
+        x, y: [N, C, *] (layout="channels_last": [N, *, C]); the rest: [C]. training=False uses the given running
         statistics, both of which are needed. training=True uses those of the batch, and then moves running_mean and
         running_var, where given, in place, as torch does: (1 - momentum) * old + momentum * new, the variance unbiased.
-        A `session` keeps them on the server instead, where every step counts once.
+        A `session` keeps them on the server instead, where every step counts once. InvalidArgument where a parameter
+        has another length, statistics are missing, or those that are to move are no writable array of floats.
         """
         parameters, attributes = (weight, bias, running_mean, running_var), (training, eps, layout)
         if training:
@@ -190,14 +195,18 @@ class Client:
     ) -> A:
         """y = x / sqrt(mean of the first k x^2 + eps) * weight + bias over the d elements of the last axis.
 
-        x: [*, d]; weight, bias: [d]. Either p in (0, 1], for k = p * d rounded up, or k itself.
+        x, y: [*, d]; weight, bias: [d]. Either p in (0, 1], for k = p * d rounded up, or k itself. InvalidArgument
+        where p or k is out of range, both or neither are given, or a parameter has another length.
         """
         return run(self._core.operate(_calls.p_rms_norm, x, (weight, bias), (p, k, eps), options))
 
     def scale_norm(
         self, x: A, weight: Any = None, bias: Any = None, eps: float = 1e-5, **options: Unpack[Options]
     ) -> A:
-        """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm; weight and bias: one number each."""
+        """y = x / (|x| + eps) * weight + bias over the last axis, |x| the L2 norm.
+
+        x, y: [*, d]; weight, bias: one number each, InvalidArgument otherwise.
+        """
         return run(self._core.operate(_calls.scale_norm, x, (weight, bias), (eps,), options))
 
     def lp_norm(
@@ -210,7 +219,8 @@ class Client:
     ) -> A:
         """y = x / max(|x|_p, eps) over `dim`, one axis or several: torch.nn.functional.normalize.
 
-        p: from 1 on; math.inf divides by the largest |x|.
+        x, y: any shape of 1 to 8 axes. p: from 1 on; math.inf divides by the largest |x|. InvalidArgument where p is
+        smaller, or dim is no axis of x.
         """
         return run(self._core.operate(_calls.lp_norm, x, (), (p, dim, eps), options))
 
@@ -226,9 +236,11 @@ class Client:
         num_groups: int = 1,
         **options: Unpack[Options],
     ) -> A:
-        """PowerNorm of x [T, B, C] or [B, C]; running_phi, weight, bias: [C].
+        """PowerNorm: x over the root mean square of its group, over sqrt(phi + eps), * weight + bias.
 
-        Inference divides by running_phi (phi of a session); training=True is the first step of a new state.
+        x, y: [T, B, C] or [B, C]; running_phi, weight, bias: [C]. Inference divides by running_phi (phi of a session);
+        training=True is the first step of a new state. InvalidArgument where num_groups does not divide C, or a
+        parameter has another length or is missing.
         """
         parameters, attributes = (weight, bias, None, running_phi), (training, eps, num_groups)
         return run(self._core.operate(_calls.power_norm, x, parameters, attributes, options))
@@ -256,7 +268,10 @@ class Client:
         return run(self._core.batch(calls, timeout))
 
     def moments(self, spec: Spec, x: Any, *, mask: Any = None, timeout: Optional[float] = None) -> Moments:
-        """Count, mean and M2 of the statistics groups of x."""
+        """Count, mean and M2 of the statistics groups of x, as float64 arrays of the groups' shape ([C] of BatchNorm).
+
+        InvalidArgument where the spec does not fit x.
+        """
         return run(self._core.moments(Target(spec), x, mask, timeout))
 
     def normalize_file(
@@ -273,9 +288,11 @@ class Client:
         """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
 
         Methods whose rows (axis 0) are independent go a few rows at a time, and so take files of any size; others up to
-        the server's max_tensor_bytes. A file in Fortran order or in the other byte order is read into memory as a whole.
-        bfloat16, which .npy files do not name, is refused: use `normalize`. progress: True shows a bar (of tqdm, where that is installed); a function is
-        called with the rows that are done and their number. `target` appears when it is whole. Options of `normalize`.
+        the server's max_tensor_bytes. A file in Fortran order or in the other byte order is read into memory as a
+        whole; bfloat16, which .npy files do not name, is refused (InvalidArgument): use `normalize`.
+
+        progress: True shows a bar (of tqdm, where that is installed); a function is called with the rows that are done
+        and their number. `target` appears when it is whole. Options of `normalize`.
         """
         return run(normalize_file(self._core, source, target, spec, weight, bias, progress, options))
 
@@ -331,18 +348,19 @@ class Client:
                 return
 
 
-def _separate_after_fork(client: Client) -> None:
+_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
+
+
+def _separate_after_fork() -> None:
     """A forked child of this process gets connections of its own, and memory that it does not share."""
-    reference = weakref.ref(client)
+    for client in list(_clients):
+        client._transport.separate()
+        client._core.separate()
 
-    def separate() -> None:
-        found = reference()
-        if found is not None:
-            found._transport.separate()
-            found._core.separate()
 
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=separate)
+# A hook stays for ever, so there is one for all clients.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_separate_after_fork)
 
 
 def connect(

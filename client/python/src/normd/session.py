@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence
 from normd._arrays import A
 from normd._core import Moments
 from normd._options import CallOptions, SessionOptions, Step
-from normd._request import NormalizeCall, Target, make_call
+from normd._request import NormalizeCall, Target, check_keywords, make_call
 from normd._results import Result, StateResult
 from normd._sessions import Array, SessionInfo, SessionService, Trainer, resource_name, state_dict
 from normd._transport import run
@@ -65,6 +65,7 @@ class SessionBase:
         return self.train(False)
 
     def _make_call(self, x: Any, options: Mapping[str, Any]) -> NormalizeCall:
+        check_keywords("Session.normalize", options, SessionOptions.__annotations__)
         return make_call(self._as_target(), x, training=self.training, **options)
 
     def _note(self, call: NormalizeCall, result: Result) -> Result:

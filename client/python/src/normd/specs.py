@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from typing import Any, Iterable, Optional, Sequence, Tuple, Union
 
 from normd._proto import norm_pb2
@@ -43,8 +44,16 @@ def is_channels_last(layout: str) -> bool:
     return _LAYOUTS.get(layout, layout) == "channels_last"
 
 
-def _extents(shape: Shape) -> Tuple[int, ...]:
-    return tuple(shape) if isinstance(shape, Iterable) else (int(shape),)
+def _extents(shape: Shape, field: str) -> Tuple[int, ...]:
+    try:
+        return tuple(operator.index(one) for one in (shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise InvalidArgument(
+            f"{field} is {shape!r}; it must be an integer or a sequence of integers",
+            field=field,
+            value=str(shape),
+            limit="integers",
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,7 +349,7 @@ def _freeze(spec: Spec, *names: str) -> None:
     for name in names:
         value = getattr(spec, name)
         if value is not None:
-            object.__setattr__(spec, name, _extents(value))
+            object.__setattr__(spec, name, _extents(value, name))
 
 
 @functools.lru_cache(maxsize=1024)

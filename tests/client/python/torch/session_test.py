@@ -74,7 +74,8 @@ def test_modules_that_share_a_session_have_weights_of_their_own(name):
 def test_the_first_inference_after_a_restart_waits_for_the_server(tmp_path, name):
     from normd_server import Server
 
-    with Server(os.environ["NORMD_PROGRAM"], str(tmp_path)) as server, normd.connect(server.address) as own:
+    program = os.path.abspath(os.environ["NORMD_PROGRAM"])
+    with Server(program, str(tmp_path)) as server, normd.connect(server.address) as own:
         norm = normd.torch.BatchNorm2d(3, client=own, session=name)
         x = batches(1)[0]
         norm(x)
@@ -83,6 +84,8 @@ def test_the_first_inference_after_a_restart_waits_for_the_server(tmp_path, name
             expected = norm(x)
             norm.weight.mul_(2)
             server.kill()
+            with pytest.raises(normd.Unavailable):
+                own.layer_norm(x, 4, timeout=0.05)  # now gRPC waits before it connects again
             server.start()
             assert_near(norm(x), 2 * expected, 1e-5)
 
