@@ -85,7 +85,7 @@ def test_the_first_inference_after_a_restart_waits_for_the_server(tmp_path, name
             norm.weight.mul_(2)
             server.kill()
             with pytest.raises(normd.Unavailable):
-                own.layer_norm(x, 4, timeout=0.05)  # now gRPC waits before it connects again
+                own.layer_norm(x, 4, timeout=0.05)
             server.start()
             assert_near(norm(x), 2 * expected, 1e-5)
 
