@@ -42,6 +42,17 @@ def test_a_call_bridges_a_kill_and_a_restart(own_server):
         starter.join()
 
 
+def test_a_server_that_was_gone_for_seconds_is_found_by_one_call(own_server):
+    with normd.connect(own_server.unix) as client:
+        expected = client.layer_norm(X, 8)
+        own_server.kill()
+        for _ in range(8):  # gRPC waits longer after each failure to connect
+            with pytest.raises(normd.Unavailable):
+                client.layer_norm(X, 8, timeout=0.4)
+        own_server.start()
+        np.testing.assert_array_equal(client.layer_norm(X, 8), expected)
+
+
 def test_every_training_step_counts_once_though_the_server_is_killed_under_them(own_server, random):
     batches = [random.standard_normal((8, 3)).astype(np.float32) for _ in range(120)]
     with normd.connect(own_server.unix) as client:

@@ -30,6 +30,10 @@ def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[s
     return tuple(entries) or None
 
 
+def _ignore_state(state: grpc.ChannelConnectivity) -> None:
+    """Watches a connection for the watching's sake."""
+
+
 class BlockingTransport:
     """Two connections to one server: one for small and one for large messages. Safe from any thread."""
 
@@ -92,7 +96,17 @@ class BlockingTransport:
             call.cancel()  # type: ignore[no-untyped-call]
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        # A watcher of the connections keeps gRPC's events going. Without a call under way nobody else would, and a
+        # handshake with a restarted server would wait for the next call, and time out (seen with grpcio 1.76).
+        with self._lock:
+            channels = list(self._channels.values())
+        for channel in channels:
+            channel.subscribe(_ignore_state, try_to_connect=True)
+        try:
+            time.sleep(seconds)
+        finally:
+            for channel in channels:
+                channel.unsubscribe(_ignore_state)
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()

@@ -80,6 +80,6 @@ def channel_options(extra: Sequence[ChannelOption]) -> List[ChannelOption]:
         # A restarted server is found again within the retries of one call.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 1000),
-        ("grpc.max_reconnect_backoff_ms", 5000),
+        ("grpc.max_reconnect_backoff_ms", 500),
         *extra,
     ]
