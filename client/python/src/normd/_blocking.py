@@ -97,9 +97,10 @@ class BlockingTransport:
 
     async def sleep(self, seconds: float) -> None:
         # A watcher of the connections keeps gRPC's events going. Without a call under way nobody else would, and a
-        # handshake with a restarted server would wait for the next call, and time out (seen with grpcio 1.76).
+        # handshake with a restarted server would wait for the next call, and time out (seen with grpcio 1.76). In a
+        # short wait there is no time for that, nor for the watcher to start before the channel may be closed.
         with self._lock:
-            channels = list(self._channels.values())
+            channels = list(self._channels.values()) if seconds >= 0.05 else []
         for channel in channels:
             channel.subscribe(_ignore_state, try_to_connect=True)
         try:
