@@ -122,7 +122,7 @@ std::vector<FlagSpec> ServerFlags() {
 }
 
 std::string ServerTarget(const ParsedArgs& args) {
-  const std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
+  std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
   if (!server.empty()) return server;
   return FindUnixSocket(Environment("XDG_RUNTIME_DIR").value_or("")).value_or(std::string(kDefaultServer));
 }
