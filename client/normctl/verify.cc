@@ -9,7 +9,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "client/cli/did_you_mean.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
@@ -51,10 +50,7 @@ struct VerifyOptions {
 absl::StatusOr<VerifyOptions> ReadVerifyOptions(const ParsedArgs& args) {
   VerifyOptions out;
   const std::optional<std::string> method = MethodField(args.operands()[0]);
-  if (!method.has_value()) {
-    const std::string& written = args.operands()[0];
-    return UsageError(absl::StrCat("unknown method ", written, DidYouMean(written, MethodNames())));
-  }
+  if (!method.has_value()) return UnknownMethodError(args.operands()[0]);
   out.method = *method;
   if (!args.Has("with")) return UsageError("compared with which tensor? --with OTHER.npy");
   const absl::StatusOr<std::optional<double>> max_ulp = args.Double("max-ulp");
