@@ -83,6 +83,13 @@ class Spec:
             message.weight_offset = offset
 
 
+def _set_extents(message: Any, normalized_shape: Optional[Shape], axes: Optional[Sequence[int]]) -> None:
+    """Sets the axes that are normalised together, in a message that has both ways to name them."""
+    message.normalized_shape.extend(normalized_shape or ())
+    message.axes.extend(axes or ())
+    message.SetInParent()
+
+
 @dataclasses.dataclass(frozen=True)
 class LayerNorm(Spec):
     """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes, or over the listed `axes`.
@@ -102,9 +109,7 @@ class LayerNorm(Spec):
 
     def to_proto(self) -> norm_pb2.NormSpec:
         out = norm_pb2.NormSpec()
-        out.layer_norm.normalized_shape.extend(self.normalized_shape or ())  # type: ignore[arg-type]
-        out.layer_norm.axes.extend(self.axes or ())
-        out.layer_norm.SetInParent()
+        _set_extents(out.layer_norm, self.normalized_shape, self.axes)
         self._common(out.layer_norm)
         return out
 
@@ -128,9 +133,7 @@ class RMSNorm(Spec):
 
     def to_proto(self) -> norm_pb2.NormSpec:
         out = norm_pb2.NormSpec()
-        out.rms_norm.normalized_shape.extend(self.normalized_shape or ())  # type: ignore[arg-type]
-        out.rms_norm.axes.extend(self.axes or ())
-        out.rms_norm.SetInParent()
+        _set_extents(out.rms_norm, self.normalized_shape, self.axes)
         self._common(out.rms_norm)
         return out
 
