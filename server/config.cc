@@ -3,129 +3,30 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/base/byte_size.h"
 #include "server/base/error_reasons.h"
+#include "server/config_file.h"
 #include "server/listen.h"
 #include "server/option_list.h"
 #include "server/option_sources.h"
+#include "server/option_values.h"
 #include "server/shm/registrar.h"
+#include "server/traces/span_exporter.h"
 
 namespace normd {
 namespace {
-
-std::string OptionName(const Option& option) { return absl::StrCat("--", std::string(option.name)); }
-
-std::string BytesText(int64_t bytes) {
-  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(int64_t{1024}, "KiB")}) {
-    if (bytes >= unit && bytes % unit == 0) return absl::StrCat(bytes / unit, name);
-  }
-  return absl::StrCat(bytes);
-}
-
-// The limit in words: "1KiB to 64TiB", "auto, on or off".
-std::string LimitText(const Option& option) {
-  if (std::holds_alternative<bool Config::*>(option.field)) return "true or false";
-  if (std::holds_alternative<absl::Duration Config::*>(option.field)) {
-    return absl::StrCat(option.min, "s to ", option.max, "s");
-  }
-  if (std::holds_alternative<int64_t Config::*>(option.field)) {
-    if (option.bytes) return absl::StrCat(BytesText(option.min), " to ", BytesText(option.max));
-    return absl::StrCat(option.min, " to ", option.max);
-  }
-  return absl::StrReplaceAll(std::string(option.choices), {{"|", ", "}});
-}
-
-// `what` says what the value is not, such as "a whole number"; it is empty if only the value's range is wrong.
-absl::Status ValueError(const Option& option, std::string_view value, std::string_view what) {
-  const std::string quoted = Concat("\"", value, "\"");
-  const std::string limit = LimitText(option);
-  return MakeError(
-      ServerReason("BAD_OPTION"), {.field = OptionName(option), .value = quoted, .limit = limit},
-      Concat("is ", quoted, what.empty() ? "" : ", which is not ", what, limit.empty() ? "" : "; it must be ", limit));
-}
-
-std::optional<int64_t> ParseBytes(std::string_view text) {
-  constexpr std::pair<std::string_view, int64_t> kUnits[] = {
-      {"KiB", 1024}, {"MiB", kMiB}, {"GiB", kGiB}, {"TiB", kGiB * 1024}};
-  int64_t unit = 1;
-  for (const auto& [suffix, size] : kUnits) {
-    if (text.ends_with(suffix)) {
-      unit = size;
-      text.remove_suffix(suffix.size());
-      break;
-    }
-  }
-  int64_t value = 0;
-  if (!absl::SimpleAtoi(std::string(text), &value)) return std::nullopt;
-  if (value > std::numeric_limits<int64_t>::max() / unit || value < 0) return std::nullopt;
-  return value * unit;
-}
-
-// Parses the text of one option into its field, with one overload for each type of field.
-struct ValueReader {
-  const Option& option;
-  const std::string& text;
-  Config& config;
-
-  absl::Status operator()(bool Config::*field) const {
-    if (absl::SimpleAtob(text, &(config.*field))) return absl::OkStatus();
-    return ValueError(option, text, "");
-  }
-  absl::Status operator()(int64_t Config::*field) const {
-    int64_t value = 0;
-    if (option.bytes) {
-      const std::optional<int64_t> bytes = ParseBytes(text);
-      if (!bytes.has_value()) return ValueError(option, text, "a number of bytes");
-      value = *bytes;
-    } else if (!absl::SimpleAtoi(text, &value)) {
-      return ValueError(option, text, "a whole number");
-    }
-    if (value < option.min || value > option.max) return ValueError(option, text, "");
-    config.*field = value;
-    return absl::OkStatus();
-  }
-  absl::Status operator()(absl::Duration Config::*field) const {
-    absl::Duration value;
-    if (!absl::ParseDuration(text, &value)) return ValueError(option, text, "a duration like 500ms or 30s");
-    if (value < absl::Seconds(option.min) || value > absl::Seconds(option.max)) {
-      return ValueError(option, text, "");
-    }
-    config.*field = value;
-    return absl::OkStatus();
-  }
-  absl::Status operator()(std::string Config::*field) const {
-    if (!option.choices.empty() && !text.empty()) {
-      const std::vector<std::string> choices = absl::StrSplit(std::string(option.choices), '|');
-      if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-        return ValueError(option, text, "");
-      }
-    }
-    config.*field = text;
-    return absl::OkStatus();
-  }
-  absl::Status operator()(std::vector<std::string> Config::*field) const {
-    const std::vector<std::string> items = absl::StrSplit(text, ',', absl::SkipWhitespace());
-    (config.*field).insert((config.*field).end(), items.begin(), items.end());
-    return absl::OkStatus();
-  }
-};
-
-absl::Status SetOption(const Option& option, const std::string& text, Config& config) {
-  return std::visit(ValueReader{option, text, config}, option.field);
-}
 
 std::string RuntimeFolder(const std::map<std::string, std::string>& env) {
   const auto it = env.find("XDG_RUNTIME_DIR");
@@ -176,13 +77,51 @@ absl::Status CheckSharedMemory(const Config& config) {
   return absl::OkStatus();
 }
 
-absl::Status CheckReach(std::string_view option, const std::string& text, bool plaintext) {
+// `limit` says what is allowed: loopback addresses always are, and all others if `allowed`.
+absl::Status CheckReach(std::string_view option, const std::string& text, bool allowed, std::string_view limit) {
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(option, text));
-  if (address.IsLocal() || plaintext) return absl::OkStatus();
-  constexpr std::string_view kLimit = "a loopback address or a Unix socket, or given together with --plaintext";
+  if (address.IsLocal() || allowed) return absl::OkStatus();
   return MakeError(ServerReason("PLAINTEXT_NOT_ALLOWED"),
-                   {.field = std::string(option), .value = text, .limit = std::string(kLimit)},
-                   Concat("is ", text, ", which other machines could reach without TLS; it must be ", kLimit));
+                   {.field = std::string(option), .value = text, .limit = std::string(limit)},
+                   Concat("is ", text, ", which other machines could reach without TLS; it must be ", limit));
+}
+
+absl::Status CheckListeners(const Config& config) {
+  const bool tls = !config.tls_certificate.empty();
+  if (config.listen.empty()) return MissingError("--listen", "at least one address");
+  for (const std::string& text : config.listen) {
+    NORMD_RETURN_IF_ERROR(CheckReach("--listen", text, tls || config.plaintext,
+                                     "a loopback address or a Unix socket, or given together with --tls_certificate "
+                                     "or --plaintext"));
+  }
+  if (config.admin_listen.empty()) return absl::OkStatus();
+  NORMD_RETURN_IF_ERROR(CheckReach("--admin_listen", config.admin_listen, config.admin_plaintext || config.plaintext,
+                                   "a loopback address, or given together with --admin_plaintext or --plaintext"));
+  if (!config.admin_listen.starts_with("unix:")) return absl::OkStatus();
+  return FormError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
+}
+
+absl::Status CheckTls(const Config& config) {
+  if (config.tls_certificate.empty() && !config.tls_key.empty()) {
+    return MissingError("--tls_certificate", "the certificate of --tls_key");
+  }
+  if (config.tls_key.empty() && !config.tls_certificate.empty()) {
+    return MissingError("--tls_key", "the key of --tls_certificate");
+  }
+  if (config.tls_certificate.empty() && !config.tls_client_ca.empty()) {
+    return MissingError("--tls_certificate", "the server's own, which --tls_client_ca needs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTraces(const Config& config) {
+  if (config.trace_endpoint.empty()) {
+    return config.trace_ca.empty() ? absl::OkStatus() : MissingError("--trace_endpoint", "the collector of --trace_ca");
+  }
+  NORMD_ASSIGN_OR_RETURN(const CollectorAddress collector,
+                         ParseCollectorAddress("--trace_endpoint", config.trace_endpoint));
+  if (config.trace_ca.empty() || collector.tls) return absl::OkStatus();
+  return NotAllowedError("--trace_ca", "--trace_endpoint is http://, which has no certificate");
 }
 
 absl::Status CheckCudaDevices(const Config& config) {
@@ -206,21 +145,78 @@ absl::Status CheckCudaDevices(const Config& config) {
 
 // The checks that concern several options or need more than an option's own limits.
 absl::Status CheckConfig(const Config& config) {
-  if (config.listen.empty()) return MissingError("--listen", "at least one address");
-  for (const std::string& text : config.listen) NORMD_RETURN_IF_ERROR(CheckReach("--listen", text, config.plaintext));
-  if (!config.admin_listen.empty()) {
-    NORMD_RETURN_IF_ERROR(CheckReach("--admin_listen", config.admin_listen, config.plaintext));
-    if (config.admin_listen.starts_with("unix:")) {
-      return FormError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
-    }
-  }
+  NORMD_RETURN_IF_ERROR(CheckListeners(config));
+  NORMD_RETURN_IF_ERROR(CheckTls(config));
   NORMD_RETURN_IF_ERROR(CheckStore(config));
   NORMD_RETURN_IF_ERROR(CheckSharedMemory(config));
+  NORMD_RETURN_IF_ERROR(CheckTraces(config));
   NORMD_RETURN_IF_ERROR(CheckCudaDevices(config));
   if (config.max_in_flight_bytes / 3 < config.max_message_bytes) {
     return OutOfRangeError("--max_in_flight_bytes", absl::StrCat(config.max_in_flight_bytes),
                            absl::StrCat("at least three times --max_message_bytes, ", 3 * config.max_message_bytes),
                            ServerReason("BAD_OPTION"));
+  }
+  return absl::OkStatus();
+}
+
+// What one source says of an option.
+struct Given {
+  std::vector<std::string> texts;
+  OptionOrigin origin;
+};
+using GivenOptions = std::map<std::string_view, Given>;
+
+// The error with the name that the option has in its source in place of the flag's name. The detail keeps the latter.
+absl::Status AtOrigin(const absl::Status& status, const GivenOptions& given) {
+  const std::optional<ErrorDetail> detail = GetErrorDetail(status);
+  if (!detail.has_value() || !detail->field.starts_with("--")) return status;
+  const auto it = given.find(std::string_view(detail->field).substr(2));
+  const std::string message(status.message());
+  if (it == given.end() || !message.starts_with(detail->field)) return status;
+  absl::Status result(status.code(), it->second.origin.name + message.substr(detail->field.size()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { result.SetPayload(url, payload); });
+  return result;
+}
+
+// Adds the options of the file that --config names and that no other source has.
+absl::Status AddFile(GivenOptions& given) {
+  const auto named = given.find(kConfigFileOption);
+  if (named == given.end() || named->second.texts.back().empty()) return absl::OkStatus();
+  const std::string path = named->second.texts.back();
+  absl::StatusOr<FileOptions> file = ReadConfigFile(path);
+  if (!file.ok()) return AtOrigin(file.status(), given);
+  for (auto& [name, option] : *file) {
+    given.try_emplace(
+        name, Given{std::move(option.texts),
+                    {.place = Concat(path, ":", option.line), .name = FileOptionName(path, option.line, name)}});
+  }
+  return absl::OkStatus();
+}
+
+// What is given for each option by the source that wins: the command line, the environment, or the file.
+absl::StatusOr<GivenOptions> GatherOptions(absl::Span<const std::string> args,
+                                           const std::map<std::string, std::string>& env) {
+  NORMD_ASSIGN_OR_RETURN(OptionTexts flags, ReadCommandLine(args));
+  GivenOptions given;
+  for (auto& [name, texts] : flags) given[name] = {std::move(texts), {.place = "flag", .name = Concat("--", name)}};
+  for (auto& [name, texts] : ReadEnvironment(env)) {
+    given.try_emplace(name, Given{texts, {.place = "environment", .name = EnvironmentName(name)}});
+  }
+  // --help and --version answer whatever is in the file.
+  if (!given.contains("help") && !given.contains("version")) NORMD_RETURN_IF_ERROR(AddFile(given));
+  return given;
+}
+
+// Sets every option from what is given, or else from its default.
+absl::Status SetOptions(const GivenOptions& given, Config& config) {
+  for (const Option& option : AllOptions()) {
+    const auto it = given.find(option.name);
+    if (it == given.end()) {
+      NORMD_RETURN_IF_ERROR(SetOption(option, std::string(option.default_value), config));
+      continue;
+    }
+    config.origins.emplace(option.name, it->second.origin);
+    for (const std::string& text : it->second.texts) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
   }
   return absl::OkStatus();
 }
@@ -255,14 +251,16 @@ bool Config::SharedMemoryOn() const {
 }
 
 std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env) {
+  constexpr std::string_view kOfClients[] = {"server", "tls",         "ca",         "certificate",
+                                             "key",    "server_name", "token_file", "token"};
   const std::string prefix = EnvironmentName("");
   std::vector<UnknownVariable> unknown;
   for (auto it = env.lower_bound(prefix); it != env.end() && it->first.starts_with(prefix); ++it) {
     const std::string name = absl::AsciiStrToLower(it->first.substr(prefix.size()));
-    // normctl and normload, which share the image, read NORMD_SERVER; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
+    // normctl and normload, which share the image, read kOfClients; Kubernetes sets NORMD_PORT, NORMD_PORT_8001_TCP,
     // NORMD_SERVICE_HOST and more for a service called normd.
-    const bool elsewhere =
-        name == "server" || name == "port" || name.starts_with("port_") || name.starts_with("service_");
+    const bool elsewhere = std::find(std::begin(kOfClients), std::end(kOfClients), name) != std::end(kOfClients) ||
+                           name == "port" || name.starts_with("port_") || name.starts_with("service_");
     const std::string_view nearest = NearestOption(name);
     if (elsewhere || nearest == name) continue;
     unknown.push_back({it->first, nearest.empty() ? "" : EnvironmentName(nearest)});
@@ -271,43 +269,15 @@ std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::s
 }
 
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env) {
-  NORMD_ASSIGN_OR_RETURN(OptionTexts texts, ReadCommandLine(args));
-  texts.merge(ReadEnvironment(env));  // Only options that the command line does not name.
+  NORMD_ASSIGN_OR_RETURN(const GivenOptions given, GatherOptions(args, env));
   Config config;
-  for (const Option& option : AllOptions()) {
-    texts.try_emplace(option.name, 1, std::string(option.default_value));
-    for (const std::string& text : texts[option.name]) NORMD_RETURN_IF_ERROR(SetOption(option, text, config));
-  }
+  if (const absl::Status status = SetOptions(given, config); !status.ok()) return AtOrigin(status, given);
   config.data_dir = absl::StrReplaceAll(config.data_dir, {{"{state}", StateFolder(env)}});
   const std::string runtime = RuntimeFolder(env);
   for (std::string& text : config.listen) text = absl::StrReplaceAll(text, {{"{runtime}", runtime}});
-  if (config.help.empty() && !config.version) NORMD_RETURN_IF_ERROR(CheckConfig(config));
+  if (!config.help.empty() || config.version) return config;
+  if (const absl::Status status = CheckConfig(config); !status.ok()) return AtOrigin(status, given);
   return config;
-}
-
-std::string HelpText() {
-  std::ostringstream out;
-  out << "normd serves normalisation of tensors over gRPC.\n\nOptions (--name=value; also the environment, "
-         "NORMD_NAME; -h is --help):\n";
-  for (const Option& option : AllOptions()) {
-    out << "  --" << option.name;
-    if (!option.default_value.empty()) out << " (" << option.default_value << ")";
-    if (const std::string limit = LimitText(option); !limit.empty()) out << ", " << limit;
-    out << "\n      " << option.help << "\n";
-  }
-  return out.str();
-}
-
-std::string HelpMarkdown() {
-  std::ostringstream out;
-  out << "| option | default | limits | meaning |\n|---|---|---|---|\n";
-  for (const Option& option : AllOptions()) {
-    out << "| `--" << option.name << "` | ";
-    if (!option.default_value.empty()) out << "`" << option.default_value << "`";
-    out << " | " << LimitText(option) << " | " << absl::StrReplaceAll(std::string(option.help), {{"|", "\\|"}})
-        << " |\n";
-  }
-  return out.str();
 }
 
 }  // namespace normd

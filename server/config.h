@@ -1,6 +1,6 @@
 // The values of `normd`'s options: a plain struct, filled from the list of options (option_list.h) that also makes
 // --help and the table in server/README.md.
-// In the path: main parses the options once, and the wiring reads the values.
+// In the path: main parses the options, once more at each SIGHUP, and the wiring reads the values.
 // Threads: the functions are pure, and a Config is a plain value.
 #ifndef NORMD_SERVER_CONFIG_H_
 #define NORMD_SERVER_CONFIG_H_
@@ -17,12 +17,22 @@
 
 namespace normd {
 
+// Where the value of an option comes from.
+struct OptionOrigin {
+  std::string place;  // "flag", "environment", "/etc/normd.toml:3"
+  std::string name;   // the option as errors name it: "--queues", "NORMD_QUEUES", "/etc/normd.toml:3: queues"
+};
+
 // Every default is in option_list.cc, so only ParseConfig makes a usable Config.
 struct Config {
   std::vector<std::string> listen;  // "127.0.0.1:8001", "[::1]:8001", "unix:/run/normd.sock"
   bool plaintext = false;
-  std::string admin_listen;  // empty: no admin listener
-  std::string port_file;     // empty: no port file
+  std::string tls_certificate;  // a path; empty: no TLS
+  std::string tls_key;          // a path; empty exactly if tls_certificate is
+  std::string tls_client_ca;    // a path; empty: clients are not asked for certificates
+  std::string admin_listen;     // empty: no admin listener
+  bool admin_plaintext = false;
+  std::string port_file;  // empty: no port file
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
   int64_t max_tensor_bytes = 0;
@@ -47,7 +57,11 @@ struct Config {
   std::string cuda;                      // "auto", "off"
   std::vector<std::string> cuda_device;  // device numbers, which CudaDevices parses
   absl::Duration batch_delay;
-  std::string reflection;  // "auto", "on", "off"
+  std::string tokens_file;  // empty: tokens are not taken
+  std::string policy_file;  // empty: everybody who is let in may call everything
+  std::string audit_log;    // empty: among the lines of the log
+  std::string make_token;   // empty: serve; otherwise make a token of this name and exit
+  std::string reflection;   // "auto", "on", "off"
   int64_t max_concurrent_streams = 0;
   int64_t max_connections = 0;           // 0: what the descriptor limit allows
   int64_t max_connections_per_peer = 0;  // 0: half of all connections
@@ -58,10 +72,18 @@ struct Config {
   absl::Duration max_queue_age;
   absl::Duration drain_settle;
   absl::Duration drain_timeout;
-  std::string log_level;   // "debug", "info", "warn", "error"
-  std::string log_format;  // "text", "json"
-  std::string help;        // empty: serve; otherwise print "text", "markdown", "metrics" or "errors" and exit
-  bool version = false;    // print and exit
+  std::string log_level;        // "debug", "info", "warn", "error"
+  std::string log_format;       // "text", "json"
+  absl::Duration slow_request;  // 0: none is logged
+  std::string trace_endpoint;   // a URL; empty: no traces
+  std::string trace_ca;         // a path; empty: the system's CAs
+  double trace_sample = 0;
+  std::string config;         // the file of options; empty: none
+  bool check_config = false;  // print where values come from and exit
+  std::string help;      // empty: serve; otherwise print "text", "markdown", "toml", "metrics" or "errors" and exit
+  bool version = false;  // print and exit
+  // By name, of the options that do not have their default.
+  std::map<std::string_view, OptionOrigin> origins;
 
   // Whether gRPC reflection is served. "auto" means on when every listener is local.
   bool ReflectionOn() const;
@@ -76,8 +98,8 @@ struct Config {
 };
 
 // Reads each option from `args` (in the form that ReadCommandLine takes), else from `env` (NORMD_MAX_SESSIONS for
-// --max_sessions), else takes its default. Returns INVALID_ARGUMENT for the first mistake, naming option, value and
-// limit. Has no side effects.
+// --max_sessions), else from the file that --config names, else takes its default. Returns INVALID_ARGUMENT for the
+// first mistake, naming option, value and limit, and for a mistake in the file its line. Changes nothing.
 absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std::map<std::string, std::string>& env);
 
 // An environment variable that looks like an option but is not one.
@@ -90,11 +112,6 @@ struct UnknownVariable {
 // do nothing. They are no error, because other programs set such names, too. The variables of normctl and of a
 // Kubernetes service called normd are left out.
 std::vector<UnknownVariable> UnknownVariables(const std::map<std::string, std::string>& env);
-
-// The text that --help prints.
-std::string HelpText();
-// The options as the Markdown table of server/README.md, which --help=markdown prints.
-std::string HelpMarkdown();
 
 }  // namespace normd
 

@@ -1,8 +1,10 @@
 // The program normd: reads the options, sets up the process, and runs one Server until a signal ends it. Exit codes: 0
-// after a drain, --help, --version or --backup; 1 when normd cannot serve, the drain does not end in time, or the
-// session store or the backup failed; 2 for a wrong option; 128 + signal when a second signal cuts the drain short.
+// after a drain, --help, --version, --check_config or --backup; 1 when normd cannot serve, the drain does not end in
+// time, or the session store or the backup failed; 2 for a wrong option; 128 + signal when a second signal cuts the
+// drain short.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <iostream>
@@ -22,11 +24,15 @@
 #include "server/base/version.h"
 #include "server/config.h"
 #include "server/make_store.h"
+#include "server/make_token.h"
 #include "server/metrics.h"
 #include "server/obs/log.h"
+#include "server/option_help.h"
 #include "server/process_setup.h"
 #include "server/rpc/transport/grpc_log.h"
+#include "server/security_files.h"
 #include "server/server.h"
+#include "server/service_manager.h"
 
 namespace normd {
 namespace {
@@ -35,6 +41,25 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 // Time beyond the drain's own limit for the store to write queued changes and for threads to end.
 constexpr absl::Duration kTimeToEnd = absl::Seconds(15);
+
+// What options are read from, at the start and at each SIGHUP.
+struct Sources {
+  std::vector<std::string> args;
+  std::map<std::string, std::string> environment;
+
+  absl::StatusOr<Config> Read() const { return ParseConfig(args, environment); }
+};
+
+// The server's log and that of gRPC and protobuf. The latter has a rate limit of its own, so that messages that peers
+// provoke from gRPC do not use up the server's.
+struct Logs {
+  Log server;
+  Log libraries;
+
+  void SetStyle(const LogOptions& options) {
+    for (Log* log : {&server, &libraries}) log->SetStyle(options.level, options.format);
+  }
+};
 
 std::map<std::string, std::string> Environment() {
   std::map<std::string, std::string> result;
@@ -59,6 +84,7 @@ bool PrintAndExit(const Config& config) {
   if (config.version) std::cout << "normd " << Version() << "\n";
   if (config.help == "text") std::cout << HelpText();
   if (config.help == "markdown") std::cout << HelpMarkdown();
+  if (config.help == "toml") std::cout << HelpToml();
   if (config.help == "metrics") std::cout << MetricsMarkdown();
   if (config.help == "errors") std::cout << ErrorsMarkdown();
   return config.version || !config.help.empty();
@@ -89,10 +115,31 @@ void LogSurroundings(Log& log, const Config& config, const std::map<std::string,
            {{"limit", static_cast<int64_t>(limits.now)}, {"before", static_cast<int64_t>(limits.before)}});
 }
 
-// Options are read once, so there is nothing to reload, and a hang-up (from a terminal that closes, or from log
-// rotation) is no reason to end.
-void LogHangup(Log& log) {
-  log.Info("signal", {{"name", "SIGHUP"}, {"effect", "none: options are read at the start"}});
+// Tells the service manager what the process does, if there is one.
+void Notify(const Sources& sources, std::string_view state, Log& log) {
+  const auto socket = sources.environment.find("NOTIFY_SOCKET");
+  if (socket == sources.environment.end()) return;
+  const absl::Status status = NotifyServiceManager(socket->second, state);
+  if (!status.ok()) log.Warn("cannot notify the service manager", {{"error", std::string(status.message())}});
+}
+
+// Reads the options again, which stay as they are if there is a mistake in them, and the files that they name.
+void Reload(const Sources& sources, Server& server, Logs& logs) {
+  logs.server.Info("signal", {{"name", "SIGHUP"}});
+  Notify(sources, ReloadingState(), logs.server);
+  if (const absl::StatusOr<Config> config = sources.Read(); config.ok()) {
+    const LogOptions before = LogOptionsOf(server.config());
+    const LogOptions after = LogOptionsOf(*config);
+    // The changes are logged where the old level or the new one lets them through.
+    logs.SetStyle({.level = std::min(before.level, after.level), .format = before.format});
+    server.Reload(*config);
+    logs.SetStyle(after);
+  } else {
+    logs.server.Error("cannot reload: all options stay as they are",
+                      {{"error", std::string(config.status().message())}});
+  }
+  server.ReloadFiles();
+  Notify(sources, "READY=1", logs.server);
 }
 
 // Ends the process after `limit`, whatever its threads are stuck in: an orchestrator would kill it then, and nothing
@@ -105,7 +152,8 @@ void EndAfter(absl::Duration limit, Log& log) {
   }).detach();
 }
 
-int Serve(const Config& config, Log& log) {
+int Serve(const Config& config, const Sources& sources, Logs& logs) {
+  Log& log = logs.server;
   std::atomic<bool> store_failed{false};
   const auto stop = [&store_failed] {
     store_failed = true;
@@ -116,17 +164,29 @@ int Serve(const Config& config, Log& log) {
     log.Error("cannot serve", {{"error", std::string(server.status().message())}});
     return kExitFailure;
   }
-  const auto on_hangup = [&log] { LogHangup(log); };
-  const int signal_number = WaitForStop(on_hangup);
+  Notify(sources, "READY=1", log);
+  const int signal_number = WaitForStop([&] { Reload(sources, **server, logs); });
+  Notify(sources, "STOPPING=1", log);
   if (signal_number != 0) log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
   // A second signal means that the operator does not want to wait. _exit is used because nothing below main can be
   // unwound while calls run.
   std::thread([] { _exit(128 + WaitForStopSignal([] {})); }).detach();
-  EndAfter(config.drain_settle + config.drain_timeout + kTimeToEnd, log);
+  EndAfter((*server)->config().drain_settle + (*server)->config().drain_timeout + kTimeToEnd, log);
   (*server)->Drain();
   server->reset();  // writes the queued changes, which may fail
   log.Info("stopped");
   return store_failed ? kExitFailure : 0;
+}
+
+// Answers --check_config, for which every option was read and checked, but not the files that they name.
+int CheckAndPrintValues(const Config& config) {
+  SystemClock clock;
+  if (const absl::Status status = CheckSecurityFiles(config, &clock); !status.ok()) {
+    std::cerr << "normd: " << status.message() << "\n";
+    return kExitUsage;
+  }
+  std::cout << "ok\n" << ValuesText(config);
+  return 0;
 }
 
 int Backup(const Config& config) {
@@ -139,12 +199,25 @@ int Backup(const Config& config) {
   return 0;
 }
 
+// Prints the token alone on stdout, so that it can be piped to where it is needed.
+int PrintNewToken(const Config& config) {
+  const absl::StatusOr<std::string> token = MakeToken(config.make_token, config.tokens_file);
+  if (!token.ok()) {
+    std::cerr << "normd: " << token.status().message() << "\n";
+    return kExitFailure;
+  }
+  std::cerr << "normd: the token of token:" << config.make_token << " follows; " << config.tokens_file
+            << " has its hash, and the token itself is stored nowhere\n";
+  std::cout << *token << "\n";
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const bool tuned = TuneAllocator();
   TuneTransport();
   SetUpSignalsAndFiles();
-  const std::map<std::string, std::string> environment = Environment();
-  const absl::StatusOr<Config> config = ParseConfig(std::vector<std::string>(argv + 1, argv + argc), environment);
+  const Sources sources = {.args = {argv + 1, argv + argc}, .environment = Environment()};
+  const absl::StatusOr<Config> config = sources.Read();
   if (!config.ok()) {
     std::cerr << "normd: " << config.status().message() << "\n";
     return kExitUsage;
@@ -155,19 +228,20 @@ int Main(int argc, char** argv) {
     std::cerr << "normd: --" << status.message() << "\n";
     return kExitUsage;
   }
+  if (config->check_config) return CheckAndPrintValues(*config);
   if (!config->backup.empty()) return Backup(*config);
+  if (!config->make_token.empty()) return PrintNewToken(*config);
   SystemClock clock;
-  Log log(LogOptionsOf(*config), &clock);
-  // A log of its own, with a rate limit of its own: messages that peers provoke from gRPC do not use up the server's.
-  Log library_log(LogOptionsOf(*config), &clock);
-  const GrpcLog grpc_log(&library_log);
-  LogSurroundings(log, *config, environment);
+  Logs logs = {.server = {LogOptionsOf(*config), &clock}, .libraries = {LogOptionsOf(*config), &clock}};
+  Log& log = logs.server;
+  const GrpcLog grpc_log(&logs.libraries);
+  LogSurroundings(log, *config, sources.environment);
   if (!tuned) log.Warn("the allocator could not be tuned: large requests cost page faults");
   if (const absl::Status status = CheckFloatingPoint(); !status.ok()) {
     log.Error("cannot serve", {{"error", std::string(status.message())}});
     return kExitFailure;
   }
-  return Serve(*config, log);
+  return Serve(*config, sources, logs);
 }
 
 }  // namespace

@@ -21,14 +21,6 @@
 namespace normd {
 namespace {
 
-SessionLimits LimitsOf(const Config& config) {
-  return {.max_sessions = config.max_sessions,
-          .max_parameter_bytes = config.max_parameter_bytes,
-          .max_total_bytes = config.max_total_bytes,
-          .max_clients = config.max_clients_per_session,
-          .replay_window = config.replay_window};
-}
-
 Durability DurabilityOf(const Config& config) {
   return config.durability == "process" ? Durability::kProcess : Durability::kPower;
 }
@@ -59,10 +51,12 @@ absl::Status ExplainSqlite(const std::string& path, const absl::Status& status) 
 
 absl::StatusOr<StoreTables> OpenSqliteTables(const Config& config, const StoreObserver& observer) {
   StoreTables tables;
-  NORMD_ASSIGN_OR_RETURN(
-      std::unique_ptr<SqliteTable> writer,
-      SqliteTable::Open(
-          {.path = SqlitePath(config), .durability = DurabilityOf(config), .vfs = {}, .warn = observer.on_warning}));
+  NORMD_ASSIGN_OR_RETURN(std::unique_ptr<SqliteTable> writer,
+                         SqliteTable::Open({.path = SqlitePath(config),
+                                            .durability = DurabilityOf(config),
+                                            .vfs = {},
+                                            .warn = observer.on_warning,
+                                            .on_checkpoint = observer.on_checkpoint}));
   NORMD_ASSIGN_OR_RETURN(tables.reader, writer->OpenReader());
   NORMD_ASSIGN_OR_RETURN(tables.lister, writer->OpenReader());
   NORMD_ASSIGN_OR_RETURN(tables.checker, writer->OpenReader());
@@ -119,7 +113,7 @@ absl::Status CheckRows(SessionTable* table, std::vector<RowRequest> ids, Checked
 // Checks every record of a table, page by page, and returns their number.
 absl::StatusOr<int64_t> CheckRecords(SessionTable* table) {
   CheckedRecords checked;
-  ListQuery query = {.page_size = 1000, .after_id = {}, .labels = {}};
+  ListQuery query = {.page_size = 1000, .after_id = {}, .labels = {}, .all_tenants = true};
   while (true) {
     // The epoch as the time of the query lets expired sessions that are still stored be checked, too.
     NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, table->Page(query, absl::UnixEpoch()));
@@ -136,10 +130,23 @@ absl::StatusOr<int64_t> CheckRecords(SessionTable* table) {
 
 }  // namespace
 
+SessionLimits LimitsOf(const Config& config, TenantQuotaTable* quotas) {
+  return {.max_sessions = config.max_sessions,
+          .max_parameter_bytes = config.max_parameter_bytes,
+          .max_total_bytes = config.max_total_bytes,
+          .max_clients = config.max_clients_per_session,
+          .replay_window = config.replay_window,
+          .quotas = quotas};
+}
+
+ResidencyLimits ResidencyOf(const Config& config) {
+  return {.max_bytes = config.max_resident_bytes, .idle_timeout = config.session_idle};
+}
+
 absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& config, StoreObserver observer,
-                                                               Clock* clock) {
+                                                               Clock* clock, TenantQuotaTable* quotas) {
   const std::string_view kind = config.StoreKind();
-  if (kind == "memory") return std::make_unique<MemoryStore>(LimitsOf(config), clock);
+  if (kind == "memory") return std::make_unique<MemoryStore>(LimitsOf(config, quotas), clock);
   DurableStoreOptions options;
   const bool sqlite = kind == "sqlite";
   const auto shared_clock = std::make_shared<DatabaseClock>();
@@ -150,9 +157,8 @@ absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& con
     options.own_clock = shared_clock;
   }
   options.durability = DurabilityOf(config);
-  options.limits = LimitsOf(config);
-  options.max_resident_bytes = config.max_resident_bytes;
-  options.idle_timeout = config.session_idle;
+  options.limits = LimitsOf(config, quotas);
+  options.residency = ResidencyOf(config);
   options.observer = std::move(observer);
   return DurableStore::Open(std::move(options), std::move(tables), clock);
 }

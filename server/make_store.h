@@ -9,16 +9,22 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
+#include "server/base/tenant_quotas.h"
 #include "server/config.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/session_store.h"
 
 namespace normd {
 
-// Opens the store of `config`; for sqlite this makes data_dir. Borrows `clock`, which must outlive the store. Errors
+// The limits of `config` in the store's terms, for SessionStore::SetLimits. `quotas` are as in OpenSessionStore.
+SessionLimits LimitsOf(const Config& config, TenantQuotaTable* quotas);
+ResidencyLimits ResidencyOf(const Config& config);
+
+// Opens the store of `config`; for sqlite this makes data_dir. Borrows `clock` and `quotas`, the limits of tenants,
+// which may be null; both must outlive the store. Errors
 // say what is wrong with the store, and none names a password.
 absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& config, StoreObserver observer,
-                                                               Clock* clock);
+                                                               Clock* clock, TenantQuotaTable* quotas = nullptr);
 
 // Copies the sqlite store of `config` into the new file config.backup and checks every record of the copy. Returns the
 // number of records, or DATA_LOSS naming the number of damaged ones; the copy is kept in either case.

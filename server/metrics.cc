@@ -1,6 +1,11 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <span>
+
+#include "server/base/error_reasons.h"
+#include "server/base/tenant_name.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 namespace {
@@ -28,6 +33,14 @@ int IndexIn(const std::vector<std::string>& list, std::string_view value) {
   return static_cast<int>(it - list.begin());
 }
 
+std::vector<std::string> ReasonNames() {
+  std::vector<std::string> names;
+  for (const std::span<const ReasonRow> rows : {std::span<const ReasonRow>(kKernelReasons), {kServerReasons}}) {
+    for (const ReasonRow& row : rows) names.emplace_back(row.name);
+  }
+  return names;
+}
+
 Label OneValue(std::string_view name, const std::string& value) { return Label(name, std::vector<std::string>{value}); }
 
 }  // namespace
@@ -40,49 +53,53 @@ Metrics::Metrics(const MetricsOptions& options)
     : method_("method", WithLast(options.methods, "other")),
       norm_("norm", WithLast(options.norms, "none")),
       code_("code", CodeNames()),
+      reason_("reason", WithLast(ReasonNames(), "other")),
       build_({OneValue("version", options.version), OneValue("numerics", options.numerics),
               OneValue("isa", options.isa)}) {
-  build_info_.At(0, 0, 0).Set(1);
+  build_info_.Set(0, 1);
   // Each method has one request counter from the start, so that rates over a fresh server are 0 and not absent. A
-  // histogram has 20 lines, so only one method's exists from the start.
+  // histogram has 28 lines, so only one method's exists from the start.
   const size_t no_norm = norm_.values.size() - 1;
   for (size_t method = 0; method < method_.values.size(); ++method)
-    requests_.At(method, no_norm, absl::StatusCode::kOk);
-  durations_.At(0, Phase::kTotal);
+    requests_.Show(method, no_norm, absl::StatusCode::kOk);
+  for (const Transport transport : {Transport::kTcp, Transport::kTls, Transport::kUnix}) {
+    transport_requests_.Show(transport, Protocol::kGrpc);
+  }
+  durations_.Show(0, Phase::kTotal);
 }
 
-// From 10 us to 10 s: a small call takes tens of microseconds, and a call with 256 MiB takes about a second.
-std::vector<double> Metrics::DurationBuckets() {
-  return {1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
+SessionDrifts::Labels Metrics::LabelsOfSession(std::string_view key) {
+  return {.tenant = TenantLabel(TenantOf(key)), .session = IdOf(key)};
 }
 
-std::vector<double> Metrics::ItemBuckets() { return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}; }
+// Three a decade from 1 us to 100 s: a phase of a small call takes microseconds, and a call with 256 MiB takes about a
+// second.
+Buckets Metrics::DurationBuckets() {
+  Buckets buckets = {.bounds = {}, .units = 1e9};
+  for (int64_t decade = 1'000; decade < 100'000'000'000; decade *= 10) {
+    for (const int64_t step : {1, 2, 5}) buckets.bounds.push_back(step * decade);
+  }
+  buckets.bounds.push_back(100'000'000'000);
+  return buckets;
+}
+
+Buckets Metrics::ItemBuckets() { return {.bounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}}; }
 
 int Metrics::MethodIndex(std::string_view method) const { return IndexIn(method_.values, method); }
 int Metrics::NormIndex(std::string_view norm) const { return IndexIn(norm_.values, norm); }
 
 void Metrics::CountRequest(int method, int norm, absl::StatusCode code) {
-  requests_.At(method, norm, static_cast<int>(code) < kCodes ? code : absl::StatusCode::kUnknown).Increment();
+  requests_.Add(1, method, norm, static_cast<int>(code) < kCodes ? code : absl::StatusCode::kUnknown);
 }
 
-std::vector<std::pair<std::string, uint64_t>> Metrics::RequestsByMethod() const {
-  std::vector<std::pair<std::string, uint64_t>> result;
-  for (size_t method = 0; method < method_.values.size(); ++method) {
-    double sum = 0;
-    for (size_t norm = 0; norm < norm_.values.size(); ++norm) {
-      for (int code = 0; code < kCodes; ++code) {
-        const auto* counter = requests_.Find(method, norm, code);
-        if (counter != nullptr) sum += counter->Value();
-      }
-    }
-    if (sum > 0) result.emplace_back(method_.values[method], static_cast<uint64_t>(sum));
-  }
-  return result;
-}
+void Metrics::CountRefusal(std::string_view reason) { refusals_.Add(1, IndexIn(reason_.values, reason)); }
 
 void Metrics::SetStats(const Stats& stats) {
-  MutexLock lock(stats_mu_);
   for (StatMetrics* metrics : {&store_stats_, &listener_stats_, &process_stats_}) metrics->Set(stats);
+  tenant_sessions_.Set(stats.tenants.sessions);
+  tenant_session_bytes_.Set(stats.tenants.session_bytes);
+  tenant_in_flight_bytes_.Set(stats.tenants.in_flight_bytes);
+  tenant_refusals_.Set(stats.tenants.refusals);
 }
 
 }  // namespace normd

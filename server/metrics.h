@@ -3,7 +3,8 @@
 // stats.cc.
 // In the path: beside it; telemetry.cc connects the observers of rpc, the scheduler and the store to this class, and
 // admin reads Text. Labels have closed lists of values, so the number of series is bounded whatever callers send.
-// Threads: every method is safe from any thread. Recording a request costs array look-ups and atomic adds, no strings.
+// Threads: every method is safe from any thread. Recording a request costs array look-ups and atomic adds to the
+// processor's own copy of each counter (obs/sharded_cells.h): no locks, no strings.
 #ifndef NORMD_SERVER_METRICS_H_
 #define NORMD_SERVER_METRICS_H_
 
@@ -14,11 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/base/mutex.h"
+#include "server/base/steady_time.h"
 #include "server/obs/metric_set.h"
+#include "server/obs/session_drifts.h"
+#include "server/obs/tenant_labels.h"
+#include "server/obs/tenant_metrics.h"
+#include "server/rpc/transport/observer.h"
 #include "server/stats.h"
 
 namespace normd {
@@ -30,16 +34,23 @@ std::vector<MetricInfo> AllMetrics();
 std::string MetricsMarkdown();
 
 // Label values, each enum followed by the names of its values.
-enum class Phase : uint8_t { kDecode, kQueue, kCompute, kCommit, kEncode, kTotal };
-inline constexpr int kPhases = 6;
-inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {"decode", "queue",  "compute",
-                                                                      "commit", "encode", "total"};
+enum class Phase : uint8_t { kReceive, kDecode, kQueue, kCompute, kCommit, kEncode, kWrite, kTotal };
+inline constexpr int kPhases = 8;
+inline constexpr std::array<std::string_view, kPhases> kPhaseNames = {"receive", "decode", "queue", "compute",
+                                                                      "commit",  "encode", "write", "total"};
+// Where a record has each of them.
+inline constexpr std::array<absl::Duration RequestRecord::*, kPhases> kPhaseDurations = {
+    &RequestRecord::receive, &RequestRecord::decode, &RequestRecord::queue, &RequestRecord::compute,
+    &RequestRecord::commit,  &RequestRecord::encode, &RequestRecord::write, &RequestRecord::total};
 enum class DeviceLabel : uint8_t { kCpu, kCuda };
 inline constexpr std::array<std::string_view, 2> kDeviceLabelNames = {"cpu", "cuda"};
 enum class FallbackLabel : uint8_t { kLost, kFull };
 inline constexpr std::array<std::string_view, 2> kFallbackLabelNames = {"lost", "full"};
 enum class DropLabel : uint8_t { kCancelled, kExpired };
 inline constexpr std::array<std::string_view, 2> kDropLabelNames = {"cancelled", "expired"};
+
+enum class StepLabel : uint8_t { kApplied, kNotFinite, kReplayed };
+inline constexpr std::array<std::string_view, 3> kStepLabelNames = {"applied", "not_finite", "replayed"};
 
 struct MetricsOptions {
   std::vector<std::string> methods;  // values of label `method`; all others are counted as "other"
@@ -58,39 +69,54 @@ class Metrics {
   int MethodIndex(std::string_view method) const;
   int NormIndex(std::string_view norm) const;
 
-  void CountRequest(int method, int norm, absl::StatusCode code);
-  void ObservePhase(int method, Phase phase, absl::Duration duration) {
-    durations_.At(method, phase).Observe(absl::ToDoubleSeconds(duration));
-  }
-  void CountRequestBytes(int64_t bytes) { request_bytes_.At().Increment(static_cast<double>(bytes)); }
-  void CountResponseBytes(int64_t bytes) { response_bytes_.At().Increment(static_cast<double>(bytes)); }
-  void CountRows(int norm, int64_t rows) { rows_.At(norm).Increment(static_cast<double>(rows)); }
-  void ObserveBatchItems(int64_t items) { batch_items_.At().Observe(static_cast<double>(items)); }
+  // The index of a tenant for CountOrigin, to be resolved once for each call.
+  int TenantIndex(std::string_view tenant) const { return tenants_.Index(tenant); }
+  // Makes tenants known, which would be counted as "other".
+  void KnowTenants(const std::vector<std::string>& tenants) { tenants_.Know(tenants); }
 
-  void CountDeviceJobs(DeviceLabel device, int64_t jobs) {
-    device_jobs_.At(device).Increment(static_cast<double>(jobs));
+  void CountRequest(int method, int norm, absl::StatusCode code);
+  void CountOrigin(const RequestOrigin& origin) {
+    transport_requests_.Add(1, origin.transport, origin.protocol);
+    tenant_requests_.Add(1, origin.tenant == kNoTenant ? TenantLabels::kOther : origin.tenant);
   }
-  void CountDeviceFallback(FallbackLabel reason) { device_fallbacks_.At(reason).Increment(); }
-  void ObserveBatchSize(int64_t submissions) { batch_size_.At().Observe(static_cast<double>(submissions)); }
-  void CountBatchDropped(DropLabel reason) { batch_dropped_.At(reason).Increment(); }
+  // `reason` is empty for an error without a reason of its own.
+  void CountRefusal(std::string_view reason);
+  void ObservePhase(int method, Phase phase, absl::Duration duration) {
+    durations_.Observe(absl::ToInt64Nanoseconds(duration), method, phase);
+  }
+  void CountRequestBytes(int64_t bytes) { request_bytes_.Add(bytes); }
+  void CountResponseBytes(int64_t bytes) { response_bytes_.Add(bytes); }
+  void CountRows(int norm, int64_t rows) { rows_.Add(rows, norm); }
+  void CountBatch(int64_t items, int64_t failed) {
+    batch_items_.Observe(items);
+    if (failed > 0) batch_items_failed_.Add(failed);
+  }
+
+  void CountDeviceJobs(DeviceLabel device, int64_t jobs) { device_jobs_.Add(jobs, device); }
+  void CountDeviceFallback(FallbackLabel reason) { device_fallbacks_.Add(1, reason); }
+  void ObserveBatchSize(int64_t submissions) { batch_size_.Observe(submissions); }
+  void CountBatchDropped(DropLabel reason) { batch_dropped_.Add(1, reason); }
+
+  void CountStep(StepLabel outcome) { steps_.Add(1, outcome); }
+  void CountNotFinite() { not_finite_.Add(1); }
+  // `session` is the store's key of a session.
+  void NoteDrift(std::string_view session, double drift) { drifts_.Note(session, drift, SteadyNow()); }
 
   // Counts one transaction of the session store.
   void ObserveStoreGroup(int64_t changes, absl::Duration duration) {
-    group_changes_.At().Observe(static_cast<double>(changes));
-    group_seconds_.At().Observe(absl::ToDoubleSeconds(duration));
+    group_changes_.Observe(changes);
+    group_seconds_.Observe(absl::ToInt64Nanoseconds(duration));
   }
-
-  void SetInFlightBytes(int64_t bytes) { in_flight_bytes_.At().Set(static_cast<double>(bytes)); }
+  void ObserveStoreRead(absl::Duration duration) { read_seconds_.Observe(absl::ToInt64Nanoseconds(duration)); }
+  void ObserveStoreCheckpoint(absl::Duration duration) {
+    checkpoint_seconds_.Observe(absl::ToInt64Nanoseconds(duration));
+  }
 
   // Values that are read when somebody looks, not counted as they change. Counters never fall.
   void SetStats(const Stats& stats);
 
-  // The current value of normd_in_flight_bytes, and the sum of all request and response bytes counted so far.
-  double in_flight_bytes() const { return in_flight_bytes_.Find()->Value(); }
-  double moved_bytes() const { return request_bytes_.Find()->Value() + response_bytes_.Find()->Value(); }
-
-  // Requests finished so far by method, for the status page. Methods that were never called are left out.
-  std::vector<std::pair<std::string, uint64_t>> RequestsByMethod() const;
+  // The sum of all request and response bytes counted so far.
+  int64_t moved_bytes() const { return request_bytes_.Total() + response_bytes_.Total(); }
 
   // Every metric, in the order of the rows.
   const std::vector<MetricInfo>& list() const { return set_.metrics(); }
@@ -99,32 +125,49 @@ class Metrics {
   std::string Text() const { return set_.Text(); }
 
  private:
-  static std::vector<double> DurationBuckets();
-  static std::vector<double> ItemBuckets();
+  // Of the session that the store calls `key`.
+  static SessionDrifts::Labels LabelsOfSession(std::string_view key);
+  static Buckets DurationBuckets();
+  static Buckets ItemBuckets();
 
   MetricSet set_;
 
-  // Labels that several metrics share or whose values come from the options. The last value of `method_` and of `norm_`
-  // stands for everything unknown.
-  const Label method_, norm_, code_;
+  // Labels that several metrics share or whose values come from the options. The last values of `method_`, `norm_`
+  // and `reason_` stand for everything unknown.
+  const Label method_, norm_, code_, reason_;
   const std::vector<Label> build_;
+  TenantLabels tenants_;
 
   // The rows, in the order of list().
   Counters requests_{&set_,
                      "normd_requests_total",
                      {method_, norm_, code_},
                      "Requests finished; every item of a stream is one, a batch is one."};
-  Histograms durations_{&set_,
-                        "normd_request_duration_seconds",
-                        {method_, {"phase", kPhaseNames}},
-                        "Time of requests by phase: decode, compute, commit, encode (not of replies whose beginning is "
-                        "known), total, and queue, what is left of total.",
-                        DurationBuckets()};
+  Counters transport_requests_{&set_,
+                               "normd_transport_requests_total",
+                               {{"transport", kTransportNames}, {"protocol", kProtocolNames}},
+                               "The same requests by how they came."};
+  TenantCounters tenant_requests_{
+      &set_, &tenants_, "normd_tenant_requests_total",
+      "The same requests by tenant; `default` has no name, `other` are all that the policy "
+      "does not name, or names beyond 64, and calls refused before their caller was known."};
+  Counters refusals_{&set_, "normd_refusals_total", {reason_}, "Requests that ended with an error, by its reason."};
+  Histograms durations_{
+      &set_,
+      "normd_request_duration_seconds",
+      {method_, {"phase", kPhaseNames}},
+      "Time of requests by phase: receive (from the headers until the message is complete; not of a stream's "
+      "messages), decode, queue (waits for a thread, a session's record and a turn to compute), compute, commit, "
+      "encode (not of replies whose beginning is known), write (until the last byte is written), and total, from the "
+      "headers or a stream's message to the last byte written. A phase that a request does not have is left out.",
+      DurationBuckets()};
   Counters request_bytes_{&set_, "normd_request_bytes_total", {}, "Bytes of request messages received."};
   Counters response_bytes_{&set_, "normd_response_bytes_total", {}, "Bytes of response messages sent."};
   Counters rows_{
       &set_, "normd_rows_total", {norm_}, "Statistics groups normalised: rows, channels, groups or instances."};
   Histograms batch_items_{&set_, "normd_batch_items", {}, "Items in one BatchNormalize request.", ItemBuckets()};
+  Counters batch_items_failed_{
+      &set_, "normd_batch_items_failed_total", {}, "Items of batches that ended with an error of their own."};
   Counters device_jobs_{&set_,
                         "normd_device_jobs_total",
                         {{"device", kDeviceLabelNames}},
@@ -139,16 +182,48 @@ class Metrics {
                           "normd_batch_dropped_total",
                           {{"reason", kDropLabelNames}},
                           "Lists not launched: their callers had cancelled, or their deadlines had passed (expired)."};
-  StatMetrics store_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, StoreStatRows()};
+  Counters steps_{&set_,
+                  "normd_steps_total",
+                  {{"outcome", kStepLabelNames}},
+                  "Training steps of sessions that ended without an error: applied, left out because their statistics "
+                  "were not finite, or answered from memory because their StepId had been applied before (replayed). "
+                  "Steps older than that memory are normd_refusals_total of STEP_TOO_OLD."};
+  Counters not_finite_{&set_,
+                       "normd_not_finite_total",
+                       {},
+                       "Calls with a NaN or Inf among their statistics, of those that compute moments: training steps "
+                       "of sessions, ComputeMoments, CommitMoments, and calls that ask for moments."};
+  SessionDrifts drifts_{&set_, "normd_session_drift",
+                        "How far the newest batch of a session was from its running statistics: the largest over the "
+                        "channels of |batch mean - running mean| / sqrt(running variance + eps). The 20 largest of "
+                        "sessions that were trained in the last 10 minutes.",
+                        &LabelsOfSession};
+  StatMetrics store_stats_{&set_, StoreStatRows()};
   Histograms group_changes_{&set_, "normd_store_group_changes", {}, "Changes in one transaction.", ItemBuckets()};
   Histograms group_seconds_{
       &set_, "normd_store_group_seconds", {}, "Time of one transaction, flush included.", DurationBuckets()};
-  Gauges in_flight_bytes_{&set_, "normd_in_flight_bytes", {}, "Bytes of requests admitted and not yet answered."};
-  StatMetrics listener_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, ListenerStatRows()};
-  Gauges build_info_{&set_, "normd_build_info", build_, "Always 1; the labels say what runs."};
-  StatMetrics process_stats_ ABSL_GUARDED_BY(stats_mu_){&set_, ProcessStatRows()};
-
-  Mutex stats_mu_;  // held by SetStats: one caller at a time, so that a counter's growth is added once
+  Histograms read_seconds_{&set_,
+                           "normd_store_read_seconds",
+                           {},
+                           "Time of one load of sessions that were not in memory, or whose version was checked.",
+                           DurationBuckets()};
+  Histograms checkpoint_seconds_{&set_,
+                                 "normd_store_checkpoint_seconds",
+                                 {},
+                                 "Time in which SQLite's log was moved into the database file.",
+                                 DurationBuckets()};
+  StatMetrics listener_stats_{&set_, ListenerStatRows()};
+  TenantMirror tenant_sessions_{&set_, &tenants_, "normd_tenant_sessions", MetricType::kGauge,
+                                "Sessions of each tenant."};
+  TenantMirror tenant_session_bytes_{&set_, &tenants_, "normd_tenant_session_bytes", MetricType::kGauge,
+                                     "What the sessions of each tenant count against max_session_bytes."};
+  TenantMirror tenant_in_flight_bytes_{
+      &set_, &tenants_, "normd_tenant_in_flight_bytes", MetricType::kGauge,
+      "Bytes in flight of each tenant's calls of 256 KiB or more, which count against max_in_flight_bytes."};
+  TenantMirror tenant_refusals_{&set_, &tenants_, "normd_tenant_refusals_total", MetricType::kCounter,
+                                "What was refused because of a tenant's own quota."};
+  MirrorTable build_info_{&set_, "normd_build_info", MetricType::kGauge, build_, "Always 1; the labels say what runs."};
+  StatMetrics process_stats_{&set_, ProcessStatRows()};
 };
 
 }  // namespace normd

@@ -1,24 +1,43 @@
 #include "server/option_list.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "kernels/base/strings.h"
 #include "server/base/nearest_name.h"
 
 namespace normd {
 namespace {
 
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kMillion = 1'000'000;
 constexpr int64_t kDaySeconds = 86'400;
 
 constexpr Option kOptions[] = {
     {"listen", &Config::listen, "127.0.0.1:8001,unix:{runtime}/normd.sock",
      "Where gRPC is served: host:port, [v6]:port or unix:/path, separated by commas or repeated. Port 0 is any free "
-     "one. "
-     "{runtime} is $XDG_RUNTIME_DIR or /tmp/normd-<uid>."},
+     "one. {runtime} is $XDG_RUNTIME_DIR or /tmp/normd-<uid>."},
     {"plaintext", &Config::plaintext, "false",
-     "Allow listeners that other machines can reach. There is no TLS yet: only for closed networks."},
+     "Allow listeners that other machines can reach, the admin listener too, without TLS: only for closed networks. "
+     "With tls_certificate it concerns the admin listener alone."},
+    {"tls_certificate", &Config::tls_certificate, "",
+     "A PEM file with the server's certificate and its intermediates: every TCP listener of listen then speaks TLS and "
+     "nothing else. This file and the next two are read again every few seconds and on SIGHUP. Empty: no TLS."},
+    {"tls_key", &Config::tls_key, "",
+     "The PEM file with the certificate's private key, which others must not be able to read (chmod 600; of root, 440 "
+     "will do)."},
+    {"tls_client_ca", &Config::tls_client_ca, "",
+     "A PEM file with the CAs of clients' certificates: callers over TCP must show one, or with tokens_file a token. "
+     "Empty: they are not asked."},
     {"admin_listen", &Config::admin_listen, "127.0.0.1:8002",
-     "Where HTTP /metrics, /healthz, /readyz and the status page are served. Empty: nowhere."},
+     "Where HTTP /metrics, /healthz, /readyz and the status page are served, always in plain text. Empty: nowhere."},
+    {"admin_plaintext", &Config::admin_plaintext, "false",
+     "Allow an admin listener that other machines can reach. Whoever reaches it sees metrics, health and the status "
+     "page, and can change nothing."},
     {"port_file", &Config::port_file, "",
      "A file that gets one line for each bound listener, as `grpc=127.0.0.1:8001`, once all of them serve."},
     {.name = "max_message_bytes",
@@ -44,9 +63,12 @@ constexpr Option kOptions[] = {
      .min = 1,
      .max = int64_t{1} << 46,
      .bytes = true},
-    {"session_store", &Config::session_store, "sqlite",
-     "Where sessions are kept: sqlite (a file in data_dir, of one server), memory, or the URL of a PostgreSQL that "
-     "several servers may share (postgres://...)."},
+    {.name = "session_store",
+     .field = &Config::session_store,
+     .default_value = "sqlite",
+     .help = "Where sessions are kept: sqlite (a file in data_dir, of one server), memory, or the URL of a PostgreSQL "
+             "that several servers may share (postgres://...).",
+     .has_secret = true},
     {"data_dir", &Config::data_dir, "{state}",
      "The folder of the sqlite store, made with mode 0700. {state} is $XDG_STATE_HOME/normd, $HOME/.local/state/normd "
      "or /var/lib/normd."},
@@ -68,46 +90,53 @@ constexpr Option kOptions[] = {
      .default_value = "10m",
      .help = "A session that was not used for this long leaves memory; it comes back when it is used.",
      .min = 1,
-     .max = 365 * kDaySeconds},
+     .max = 365 * kDaySeconds,
+     .is_reloadable = true},
     {.name = "max_resident_bytes",
      .field = &Config::max_resident_bytes,
      .default_value = "1GiB",
      .help = "Memory for sessions; beyond it the least recently used leave memory.",
      .min = 0,
      .max = int64_t{1} << 46,
-     .bytes = true},
+     .bytes = true,
+     .is_reloadable = true},
     {.name = "max_sessions",
      .field = &Config::max_sessions,
      .default_value = "100000",
      .help = "Sessions in the store.",
      .min = 0,
-     .max = 100 * kMillion},
+     .max = 100 * kMillion,
+     .is_reloadable = true},
     {.name = "max_total_bytes",
      .field = &Config::max_total_bytes,
      .default_value = "64GiB",
      .help = "Parameters and statistics of all sessions, and 1 KiB for each.",
      .min = 0,
      .max = int64_t{1} << 50,
-     .bytes = true},
+     .bytes = true,
+     .is_reloadable = true},
     {.name = "max_parameter_bytes",
      .field = &Config::max_parameter_bytes,
      .default_value = "64MiB",
      .help = "Weight and bias of one session.",
      .min = 0,
      .max = 2 * kGiB - 1,
-     .bytes = true},
+     .bytes = true,
+     .is_reloadable = true},
     {.name = "max_clients_per_session",
      .field = &Config::max_clients_per_session,
      .default_value = "1024",
      .help = "Client ids of training steps that one session remembers.",
      .min = 1,
-     .max = kMillion},
+     .max = kMillion,
+     .is_reloadable = true},
     {.name = "replay_window",
      .field = &Config::replay_window,
      .default_value = "16",
      .help = "Latest steps of each client whose outcome is kept for retries.",
      .min = 1,
-     .max = 4096},
+     .max = 4096,
+     .is_reloadable = true},
     {.name = "shared_memory",
      .field = &Config::shared_memory,
      .default_value = "unix",
@@ -213,6 +242,21 @@ constexpr Option kOptions[] = {
              "is for room to be read, before it is refused with RESOURCE_EXHAUSTED.",
      .min = 0,
      .max = kDaySeconds},
+    {"tokens_file", &Config::tokens_file, "",
+     "A file with the hashes of the bearer tokens that callers may show, over TLS or the Unix socket. Callers over TCP "
+     "must show one then, or a client certificate. Reread when it changes."},
+    {"policy_file", &Config::policy_file, "",
+     "A TOML file that says who may call which methods, and who belongs to which tenant. Reread when it changes. "
+     "Empty: everybody who is let in may call everything."},
+    {"audit_log", &Config::audit_log, "",
+     "A file that gets a line for each change of a session, each export and import, each region registered and each "
+     "call denied. SIGHUP opens it anew. Empty: the lines go to the log, whatever --log_level says."},
+    {.name = "make_token",
+     .field = &Config::make_token,
+     .default_value = "",
+     .help = "Make a token of this name, add its hash to --tokens_file, print the token, which is stored nowhere, and "
+             "exit.",
+     .is_command = true},
     {.name = "reflection",
      .field = &Config::reflection,
      .default_value = "auto",
@@ -223,28 +267,63 @@ constexpr Option kOptions[] = {
      .default_value = "0s",
      .help = "After SIGTERM: how long to go on serving while health says NOT_SERVING, so that balancers notice.",
      .min = 0,
-     .max = kDaySeconds},
+     .max = kDaySeconds,
+     .is_reloadable = true},
     {.name = "drain_timeout",
      .field = &Config::drain_timeout,
      .default_value = "30s",
      .help = "After that: how long calls in flight may take to finish before they are cancelled.",
      .min = 0,
-     .max = kDaySeconds},
+     .max = kDaySeconds,
+     .is_reloadable = true},
     {.name = "log_level",
      .field = &Config::log_level,
      .default_value = "info",
      .help = "The least level that is logged; debug has a line for every request.",
-     .choices = "debug|info|warn|error"},
+     .choices = "debug|info|warn|error",
+     .is_reloadable = true},
     {.name = "log_format",
      .field = &Config::log_format,
      .default_value = "text",
      .help = "Lines of key=value, or JSON objects; the lines of gRPC and protobuf, too.",
-     .choices = "text|json"},
+     .choices = "text|json",
+     .is_reloadable = true},
+    {.name = "slow_request",
+     .field = &Config::slow_request,
+     .default_value = "0s",
+     .help =
+         "Log each request that took longer, with its phases, up to 5 lines a second, whatever --log_level says. 0: "
+         "none.",
+     .min = 0,
+     .max = kDaySeconds,
+     .is_reloadable = true},
+    {"trace_endpoint", &Config::trace_endpoint, "",
+     "Where to send traces: http://host:port (plain text) or https://host:port (TLS) of an OpenTelemetry collector "
+     "that takes OTLP over gRPC. Empty: nowhere."},
+    {"trace_ca", &Config::trace_ca, "",
+     "A PEM file with the CAs of the collector's certificate. Empty: those of the system."},
+    {.name = "trace_sample",
+     .field = &Config::trace_sample,
+     .default_value = "0.01",
+     .help = "The share of calls to trace. Callers that send a traceparent decide for theirs.",
+     .min = 0,
+     .max = 1,
+     .is_reloadable = true},
+    {kConfigFileOption, &Config::config, "",
+     "A TOML file with options, named as here, below the command line and the environment; SIGHUP reads it again. "
+     "`normd --help=toml` prints one with every option."},
+    {.name = "check_config",
+     .field = &Config::check_config,
+     .default_value = "false",
+     .help = "Check every option and the files of certificates, tokens and policy, print where each comes from, and "
+             "exit: with 0, or with 2 and the first mistake.",
+     .is_command = true},
     {.name = "help",
      .field = &Config::help,
      .default_value = "",
-     .help = "Print the options (as text or Markdown), the metrics, or the reasons of errors, and exit.",
-     .choices = "text|markdown|metrics|errors",
+     .help = "Print the options (as text, as Markdown or as a file for --config), the metrics, or the reasons of "
+             "errors, and exit.",
+     .choices = "text|markdown|toml|metrics|errors",
      .is_command = true},
     {.name = "version",
      .field = &Config::version,
@@ -256,6 +335,32 @@ constexpr Option kOptions[] = {
 }  // namespace
 
 absl::Span<const Option> AllOptions() { return kOptions; }
+
+const Option* FindOption(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                         [name](const Option& option) { return option.name == name; });
+  return found == std::end(kOptions) ? nullptr : found;
+}
+
+std::string BytesText(int64_t bytes) {
+  for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(int64_t{1024}, "KiB")}) {
+    if (bytes >= unit && bytes % unit == 0) return absl::StrCat(bytes / unit, name);
+  }
+  return absl::StrCat(bytes);
+}
+
+std::string LimitText(const Option& option) {
+  if (std::holds_alternative<bool Config::*>(option.field)) return "true or false";
+  if (std::holds_alternative<absl::Duration Config::*>(option.field)) {
+    return absl::StrCat(option.min, "s to ", option.max, "s");
+  }
+  if (std::holds_alternative<int64_t Config::*>(option.field)) {
+    if (option.bytes) return absl::StrCat(BytesText(option.min), " to ", BytesText(option.max));
+    return absl::StrCat(option.min, " to ", option.max);
+  }
+  if (std::holds_alternative<double Config::*>(option.field)) return absl::StrCat(option.min, " to ", option.max);
+  return absl::StrReplaceAll(std::string(option.choices), {{"|", ", "}});
+}
 
 std::string_view NearestOption(std::string_view name) {
   std::vector<std::string_view> names;

@@ -73,6 +73,11 @@ int64_t FaultsOfReuse() {
   return faults;
 }
 
+// Authenticated encryption and forward secrecy only, of TLS 1.2; TLS 1.3 has no other suites.
+constexpr char kCipherSuites[] =
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:"
+    "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-CHACHA20-POLY1305";
+
 }  // namespace
 
 bool TuneAllocator() {
@@ -92,6 +97,8 @@ void TrimMemory() { malloc_trim(0); }
 
 void TuneTransport() {
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", /*overwrite=*/0);  // NOLINT(concurrency-mt-unsafe): one thread so far
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread so far
+  setenv("GRPC_SSL_CIPHER_SUITES", kCipherSuites, /*overwrite=*/1);
   // gRPC uses Abseil's locks, which in Debian's build look for cycles at each use.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <string_view>
@@ -15,7 +16,11 @@
 #include "server/base/version.h"
 #include "server/make_store.h"
 #include "server/obs/process.h"
+#include "server/option_list.h"
+#include "server/option_values.h"
 #include "server/process_setup.h"
+#include "server/registrar_hooks.h"
+#include "server/security_files.h"
 #include "server/telemetry.h"
 
 namespace normd {
@@ -39,6 +44,11 @@ constexpr int kDeviceLargeCalls = 256;
 
 // How often the IdleTrimmer, which waits for several quiet looks, checks for memory to give back.
 constexpr absl::Duration kTrimInterval = absl::Seconds(1);
+
+// How often the tokens file and the policy file are looked at.
+constexpr absl::Duration kRulesWatchInterval = absl::Seconds(2);
+// How often the files of certificates are looked at.
+constexpr absl::Duration kCertificateInterval = absl::Seconds(5);
 
 std::string HostPort(const ListenAddress& address, int port) {
   const bool v6 = address.host.find(':') != std::string::npos;
@@ -66,6 +76,7 @@ Server::Server(const Config& config, Log* log)
       backend_(OpenBackend(config, &metrics_, log, &steady_clock_)) {}
 
 Server::~Server() {
+  rules_watch_.reset();
   trimmer_.reset();
   admin_.reset();
   grpc_.reset();
@@ -79,18 +90,23 @@ absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
     log->Error("a flush of the session store failed: no more changes are taken, the server ends");
     if (on_store_failed != nullptr) on_store_failed();
   };
-  NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_));
+  NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_, &quotas_));
   // Two calls per thread, so that no thread idles while its next call is handed over.
   const int large_calls =
       2 * static_cast<int>(BackendThreads(config_)) + (backend_.gpus.empty() ? 0 : kDeviceLargeCalls);
-  const EngineOptions options = {.max_large_calls = large_calls, .max_queue_age = config_.max_queue_age};
+  const EngineOptions options = {.max_large_calls = large_calls,
+                                 .max_queue_age = config_.max_queue_age,
+                                 .observer = MakeEngineObserver(&metrics_)};
   engine_ = std::make_unique<Engine>(backend_.scheduler.get(), sessions_.get(), &resources_, options);
   return absl::OkStatus();
 }
 
 absl::Status Server::Serve(std::function<void()> on_store_failed) {
+  NORMD_RETURN_IF_ERROR(OpenSecurity());
   NORMD_RETURN_IF_ERROR(OpenStore(std::move(on_store_failed)));
   LogStart();
+  NORMD_RETURN_IF_ERROR(OpenCertificates());
+  NORMD_ASSIGN_OR_RETURN(tracing_, Tracing::Open(config_, log_, &clock_));
   NORMD_RETURN_IF_ERROR(ServeAdmin());
   NORMD_RETURN_IF_ERROR(ServeGrpc());
   trimmer_ = std::make_unique<PeriodicTrimmer>(MakeTrimmerHooks(), kTrimInterval);
@@ -102,11 +118,55 @@ absl::Status Server::Serve(std::function<void()> on_store_failed) {
   return absl::OkStatus();
 }
 
+absl::Status Server::OpenSecurity() {
+  NORMD_ASSIGN_OR_RETURN(audit_, AuditLog::Open(config_.audit_log, log_->format(), &clock_));
+  AccessOptions options = AccessOptionsOf(config_);
+  options.on_change = [this, log_change = MakeRulesObserver(log_)](RulesFile file, const absl::Status& status) {
+    log_change(file, status);
+    SetQuotas();
+  };
+  NORMD_ASSIGN_OR_RETURN(access_, AccessControl::Open(std::move(options), &clock_));
+  SetQuotas();
+  if (config_.tokens_file.empty() && config_.policy_file.empty()) return absl::OkStatus();
+  rules_watch_ = std::make_unique<PeriodicThread>(kRulesWatchInterval, [this] { access_->Watch(); });
+  return absl::OkStatus();
+}
+
+absl::Status Server::OpenCertificates() {
+  if (config_.tls_certificate.empty()) return absl::OkStatus();
+  NORMD_ASSIGN_OR_RETURN(certificates_, ServerCertificates::Open(CertificatePathsOf(config_), kCertificateInterval,
+                                                                 &clock_, MakeCertificateObserver(log_)));
+  return absl::OkStatus();
+}
+
+void Server::SetQuotas() {
+  MutexLock lock(set_quotas_mu_);
+  TenantQuotaTable::ByTenant quotas;
+  std::vector<std::string> tenants;
+  if (const AccessRulesPtr rules = access_->rules(); rules->policy().has_value()) {
+    for (const TenantPolicy& tenant : rules->policy()->tenants) {
+      quotas.emplace(tenant.name, tenant.quotas);
+      tenants.push_back(tenant.name);
+    }
+  }
+  metrics_.KnowTenants(tenants);
+  quotas_.Set(std::move(quotas));
+}
+
+void Server::ReloadFiles() {
+  if (certificates_ != nullptr) certificates_->Reload().IgnoreError();  // the observer has logged it
+  access_->Reload();
+  if (const absl::Status status = audit_->Reopen(); !status.ok()) {
+    log_->Warn("the audit log goes on in its old file", {{"error", std::string(status.message())}});
+  }
+}
+
 absl::Status Server::ServeAdmin() {
   if (config_.admin_listen.empty()) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress("--admin_listen", config_.admin_listen));
   AdminPages pages;
-  pages.metrics = [this] { return MetricsText(); };
+  pages.metrics = [this] { return MetricsText(/*scrape=*/true); };
+  pages.peek = [this] { return MetricsText(/*scrape=*/false); };
   pages.state = [this] { return State(); };
   pages.status = [this] { return Status(); };
   NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages)));
@@ -127,7 +187,8 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
   if (config_.SharedMemoryOn()) {
     CudaOpener cuda = CudaIpcOpener(backend_.cuda_devices, log_);
     NORMD_ASSIGN_OR_RETURN(shared_memory_,
-                           SharedMemory::Start(config_, unix_paths_, std::move(cuda), &resources_.work_pool));
+                           SharedMemory::Start(config_, unix_paths_, std::move(cuda), &resources_.work_pool,
+                                               {&quotas_, MakeRegistrarHooks(access_.get(), audit_.get())}));
   }
   return addresses;
 }
@@ -136,6 +197,8 @@ absl::Status Server::ServeGrpc() {
   NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners());
   GrpcServerOptions options;
   options.listeners = config_.listen;
+  options.certificates = certificates_.get();
+  options.require_client_certificate = config_.tokens_file.empty();  // a token does as well
   options.queues = static_cast<int>(config_.queues);
   options.max_message_bytes = config_.max_message_bytes;
   options.max_in_flight_bytes = config_.max_in_flight_bytes;
@@ -150,13 +213,15 @@ absl::Status Server::ServeGrpc() {
   options.max_tensor_bytes = config_.max_tensor_bytes;
   options.regions = shared_memory_ == nullptr ? nullptr : &shared_memory_->table();
   options.shared_memory_anywhere = config_.shared_memory == "all";
+  options.access = access_.get();
   options.reflection = config_.ReflectionOn();
   options.server_version = std::string(Version());
   options.server_uid = RandomHex(4);
   if (shared_memory_ != nullptr && !unix_paths_.empty()) options.unix_socket = unix_paths_.front();
   options.devices = backend_.devices;
   options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
-  options.observer = MakeObserver(&metrics_, log_);
+  options.observer = MakeObserver(&metrics_, log_, audit_.get(), tracing_.get());
+  options.quotas = &quotas_;
   absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get(), &resources_);
   if (!grpc.ok()) return ListenError(grpc.status());
   grpc_ = *std::move(grpc);
@@ -204,6 +269,27 @@ void Server::LogSharedMemory() const {
                                {"max_region_bytes", on ? config_.max_region_bytes : 0}});
 }
 
+void Server::Reload(const Config& config) {
+  int64_t changed = 0, waiting = 0;
+  for (const Option& option : AllOptions()) {
+    if (SameValue(option, config_, config)) continue;
+    const LogFields fields = {
+        {"name", option.name}, {"from", ValueText(option, config_)}, {"to", ValueText(option, config)}};
+    if (option.is_reloadable) {
+      log_->Info("option changed", fields);
+      MutexLock lock(reload_mu_);
+      CopyValue(option, config, config_);
+      ++changed;
+    } else {
+      log_->Warn("a changed option needs a restart", fields);
+      ++waiting;
+    }
+  }
+  tracing_->Reload(config_);
+  sessions_->SetLimits(LimitsOf(config_, &quotas_), ResidencyOf(config_));
+  log_->Info("options reloaded", {{"changed", changed}, {"need_restart", waiting}});
+}
+
 void Server::Drain() {
   state_ = ServingState::kDraining;
   grpc_->SetServing(false);
@@ -215,23 +301,45 @@ void Server::Drain() {
   log_->Info("drained");
 }
 
-std::string Server::MetricsText() {
+std::string Server::MetricsText(bool scrape) {
   Stats stats;
   stats.store = sessions_->stats();
   stats.process = ReadProcessStats();
+  stats.access = access_->stats();
   // While the state is kStarting, Start is still making these members.
   if (state_ != ServingState::kStarting) {
     stats.connections = grpc_->connections();
     stats.queues = grpc_->TakeQueueStats();
+    stats.in_flight_bytes = grpc_->in_flight_bytes();
+    stats.waiting = {grpc_->waiting_reads(), engine_->wait_stats(), backend_.scheduler->wait_stats(),
+                     stats.store.changes, stats.store.reads};
+    // A look at the status page must not hide from Prometheus what it took.
+    longest_callback_ = std::max(longest_callback_, stats.queues.longest_callback);
+    stats.queues.longest_callback = longest_callback_;
+    if (scrape) longest_callback_ = absl::ZeroDuration();
     if (shared_memory_ != nullptr) stats.regions = shared_memory_->table().stats();
+    stats.spans = tracing_->stats();
+    if (certificates_ != nullptr) stats.certificates = certificates_->stats();
   }
+  stats.tenants = StatsOfTenants();
   metrics_.SetStats(stats);
   return metrics_.Text();
 }
 
+TenantStats Server::StatsOfTenants() const {
+  TenantStats stats;
+  for (const auto& [tenant, totals] : sessions_->tenant_totals()) {
+    stats.sessions.emplace(tenant, totals.sessions);
+    stats.session_bytes.emplace(tenant, totals.bytes);
+  }
+  if (state_ != ServingState::kStarting) stats.in_flight_bytes = grpc_->bytes_by_tenant();
+  stats.refusals = quotas_.refusals();
+  return stats;
+}
+
 TrimmerHooks Server::MakeTrimmerHooks() {
-  return {.in_flight_bytes = [this] { return static_cast<int64_t>(metrics_.in_flight_bytes()); },
-          .moved_bytes = [this] { return static_cast<int64_t>(metrics_.moved_bytes()); },
+  return {.in_flight_bytes = [this] { return grpc_->in_flight_bytes(); },
+          .moved_bytes = [this] { return metrics_.moved_bytes(); },
           .unused_bytes =
               [this] {
                 const BufferPool& buffers = *resources_.buffers;
@@ -261,9 +369,22 @@ StatusFacts Server::Status() const {
                   {"numerics", std::string(kNumerics)},
                   {"instruction set", std::string(ActiveCpuTargetName())},
                   {"listeners", started ? absl::StrJoin(listeners_, ", ") : ""},
-                  {"session store", std::string(DurabilityText(sessions_->durability()))},
-                  {"sessions", absl::StrCat(sessions_->stats().sessions)}};
-  status.requests = metrics_.RequestsByMethod();
+                  {"session store", std::string(DurabilityText(sessions_->durability()))}};
+  for (const DeviceInfo& device : backend_.devices) {
+    status.devices.emplace_back(device.name, absl::StrCat(device.usable ? "" : "not used: ", device.detail));
+  }
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  MutexLock lock(reload_mu_);
+  status.limits = {{"bytes in flight", "normd_in_flight_bytes", number(config_.max_in_flight_bytes), /*bytes=*/true},
+                   {"sessions", "normd_sessions", number(config_.max_sessions)},
+                   {"bytes of sessions", "normd_session_bytes", number(config_.max_total_bytes), /*bytes=*/true},
+                   {"resident bytes", "normd_resident_session_bytes", number(config_.max_resident_bytes), true},
+                   {"shared-memory regions", "normd_shared_memory_regions", number(config_.max_regions)},
+                   {"shared-memory bytes", "normd_shared_memory_bytes", number(config_.max_region_bytes), true},
+                   {"descriptors", "process_open_fds", number(ReadProcessStats().max_fds)}};
+  if (config_.max_connections > 0) {
+    status.limits.push_back({"connections", "normd_connections", number(config_.max_connections)});
+  }
   return status;
 }
 

@@ -2,7 +2,7 @@
 // admin listeners.
 // In the path: around it; main makes one Server. The choice of backends and of the store is in make_backend.cc and
 // make_store.cc.
-// Threads: Start, Drain and the destructor are called from one thread.
+// Threads: Start, Reload, Drain and the destructor are called from one thread.
 #ifndef NORMD_SERVER_SERVER_H_
 #define NORMD_SERVER_SERVER_H_
 
@@ -15,8 +15,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/admin/admin_server.h"
+#include "server/audit_log.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/base/periodic_thread.h"
 #include "server/base/resources.h"
+#include "server/base/tenant_quotas.h"
 #include "server/config.h"
 #include "server/engine/engine.h"
 #include "server/idle_trimmer.h"
@@ -25,8 +29,11 @@
 #include "server/metrics.h"
 #include "server/obs/log.h"
 #include "server/rpc/grpc_server.h"
+#include "server/security/access_control.h"
+#include "server/security/server_certificates.h"
 #include "server/session/session_store.h"
 #include "server/shared_memory.h"
+#include "server/tracing.h"
 
 namespace normd {
 
@@ -44,6 +51,16 @@ class Server {
   // The bound addresses: "grpc=127.0.0.1:8001", "grpc=unix:/run/normd.sock", "admin=127.0.0.1:8002".
   const std::vector<std::string>& listeners() const { return listeners_; }
 
+  // Takes over the options of `config` that can change while the server serves, and logs each change, as well as each
+  // change that needs a restart. No call fails for it. The log's own options are the caller's to change.
+  void Reload(const Config& config);
+  // Reads the files of certificates, tokens and policy now instead of within a few seconds, and opens the audit log
+  // anew. What cannot be used is logged and leaves everything as it was. Safe from any thread.
+  void ReloadFiles();
+
+  // The options as they are now.
+  const Config& config() const { return config_; }
+
   // Makes health and /readyz report that the server does not serve; refuses new calls after drain_settle; then gives
   // running calls drain_timeout to finish. Returns when no call runs.
   void Drain();
@@ -53,6 +70,9 @@ class Server {
 
   absl::Status Serve(std::function<void()> on_store_failed);
   absl::Status OpenStore(std::function<void()> on_store_failed);
+  absl::Status OpenSecurity();
+  void SetQuotas();
+  absl::Status OpenCertificates();
   absl::Status ServeAdmin();
   absl::StatusOr<std::vector<ListenAddress>> PrepareListeners();
   absl::Status ServeGrpc();
@@ -61,27 +81,39 @@ class Server {
   void LogSharedMemory() const;
   ServingState State() const;
   StatusFacts Status() const;
-  std::string MetricsText();
+  // `scrape`: what counts since the last scrape begins anew.
+  std::string MetricsText(bool scrape);
+  TenantStats StatsOfTenants() const;
   TrimmerHooks MakeTrimmerHooks();
 
-  // Constant after Start, `state_` apart. Order matters: each member uses those above it.
-  const Config config_;
+  // Constant after Start, `state_` and what Reload changes apart. Order matters: each member uses those above it.
+  Config config_;            // Reload changes reloadable options, which the thread that calls Reload reads, and Status
+  mutable Mutex reload_mu_;  // held while Reload changes options, and while Status reads those
   Log* const log_;
   SystemClock clock_;
   SteadyClock steady_clock_;
   const absl::Time start_time_;
   Metrics metrics_;
+  Mutex set_quotas_mu_;  // held while the quotas of the policy in force are set, so that those of the newest stay
+  TenantQuotaTable quotas_;
   const OpenedBackend backend_;
   std::unique_ptr<SessionStore> sessions_;
   Resources resources_;  // outlives the engine, which has answered every call by the time that the work pool ends
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<AuditLog> audit_;
+  std::unique_ptr<AccessControl> access_;
+  std::unique_ptr<Tracing> tracing_;
   std::vector<std::string> listeners_;
-  std::vector<std::string> unix_paths_;          // socket files, removed by the destructor
-  std::unique_ptr<SharedMemory> shared_memory_;  // null when shared memory is off
+  std::vector<std::string> unix_paths_;               // socket files, removed by the destructor
+  std::unique_ptr<SharedMemory> shared_memory_;       // null when shared memory is off
+  std::unique_ptr<ServerCertificates> certificates_;  // null without TLS
   std::atomic<ServingState> state_ = ServingState::kStarting;
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<PeriodicTrimmer> trimmer_;
+  std::unique_ptr<PeriodicThread> rules_watch_;  // null without files to watch
+
+  absl::Duration longest_callback_;  // of a queue since the last scrape; used by the thread of the slow admin pages
 };
 
 }  // namespace normd

@@ -37,12 +37,16 @@ CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log) {
 
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& config,
                                                                   const std::vector<std::string>& unix_paths,
-                                                                  CudaOpener cuda, WorkPool* work_pool) {
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(RegionLimitsOf(config), std::move(cuda), work_pool));
+                                                                  CudaOpener cuda, WorkPool* work_pool,
+                                                                  const RegionRules& rules) {
+  RegionLimits limits = RegionLimitsOf(config);
+  limits.quotas = rules.quotas;
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(std::move(limits), std::move(cuda), work_pool));
   for (const std::string& grpc_path : unix_paths) {
     RegistrarOptions options;
     options.socket_path = RegistrarPath(grpc_path);
     options.max_connections = static_cast<int>(config.max_regions);  // each useful connection has a region
+    options.hooks = rules.hooks;
     NORMD_RETURN_IF_ERROR(PrepareUnixSocket(options.socket_path));
     NORMD_ASSIGN_OR_RETURN(std::unique_ptr<Registrar> registrar, Registrar::Start(options, &memory->table_));
     memory->registrars_.push_back(std::move(registrar));

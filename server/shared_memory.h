@@ -4,12 +4,16 @@
 #ifndef NORMD_SERVER_SHARED_MEMORY_H_
 #define NORMD_SERVER_SHARED_MEMORY_H_
 
+#include <sys/types.h>
+
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/base/tenant_quotas.h"
 #include "server/config.h"
 #include "server/obs/log.h"
 #include "server/shm/region_table.h"
@@ -20,6 +24,12 @@ namespace normd {
 // The limits that --max_regions, --max_region_bytes and --shm_prefix set. One owner may have a quarter of the regions
 // but all of the bytes, because a single training job may be the only caller.
 RegionLimits RegionLimitsOf(const Config& config);
+
+// Whose regions are, and who may register them.
+struct RegionRules {
+  TenantQuotaTable* quotas = nullptr;  // borrowed; null: tenants have no limits of their own
+  RegistrarHooks hooks = {};
+};
 
 // Opens CUDA memory of other processes on `devices` through the driver; with no devices there is no CUDA memory to
 // share. Failures to close memory go to `log`, which must outlive every range.
@@ -32,7 +42,8 @@ class SharedMemory {
   // leaves nothing behind. REQUIRES: config.SharedMemoryOn().
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Start(const Config& config,
                                                              const std::vector<std::string>& unix_paths,
-                                                             CudaOpener cuda, WorkPool* work_pool = nullptr);
+                                                             CudaOpener cuda, WorkPool* work_pool = nullptr,
+                                                             const RegionRules& rules = {});
 
   // Ends registration and drops all regions; a region in use is unmapped after the requests that use it. Idempotent.
   void Stop() { registrars_.clear(); }

@@ -10,6 +10,9 @@ namespace {
 constexpr MetricType kCounter = MetricType::kCounter;
 constexpr MetricType kGauge = MetricType::kGauge;
 constexpr StatLabel kNone = {};
+constexpr StatLabel kDeniedFor = {"reason", kDenialNames};
+constexpr StatLabel kRulesOf = {"file", kRulesFileNames};
+constexpr StatLabel kStage = {"stage", kWaitStageNames};
 constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
 
 constexpr StatRow kStoreRows[] = {
@@ -20,8 +23,6 @@ constexpr StatRow kStoreRows[] = {
      [](const Stats& f) { return f.store.resident_sessions; }},
     {"normd_resident_session_bytes", kGauge, kNone, "Memory of those, estimated.",
      [](const Stats& f) { return f.store.resident_bytes; }},
-    {"normd_store_queued_changes", kGauge, kNone, "Changes waiting for their transaction.",
-     [](const Stats& f) { return f.store.queued; }},
     {"normd_session_loads_total", kCounter, kNone, "Sessions read into memory.",
      [](const Stats& f) { return f.store.loads; }},
     {"normd_session_evictions_total", kCounter, kNone, "Sessions that left memory, idle or for want of room.",
@@ -37,26 +38,72 @@ constexpr StatRow kStoreRows[] = {
      [](const Stats& f) { return f.store.damaged; }},
     {"normd_store_failed_groups_total", kCounter, kNone, "Transactions that failed; nothing of them was kept.",
      [](const Stats& f) { return f.store.failed_groups; }},
-    {"normd_store_queued_reads", kGauge, kNone, "Sessions and lists waiting to be read.",
-     [](const Stats& f) { return f.store.queued_reads; }},
+    {"normd_store_log_bytes", kGauge, kNone,
+     "Size of SQLite's write-ahead log on the disk, which is used again and again.",
+     [](const Stats& f) { return f.store.log_bytes; }},
     {"normd_store_file_damaged", kGauge, kNone,
      "1: the check at the start found the store's file damaged; restore a backup.",
      [](const Stats& f) { return f.store.file_damaged; }},
 };
 
 constexpr StatRow kListenerRows[] = {
+    {"normd_in_flight_bytes", kGauge, kNone, "Bytes of requests admitted and not yet answered.",
+     [](const Stats& f) { return f.in_flight_bytes; }},
+    {"normd_waiting", kGauge, kStage,
+     "What waits now: for room to be read (reading), for a turn to be computed (turn), for a launch on a device "
+     "(device), for a transaction of the session store (store_change), to be read from it (store_read).",
+     [](const Stats& f, size_t stage) { return f.waiting[stage].waiting; }},
+    {"normd_waiting_oldest_seconds", kGauge, kStage, "How long the oldest of those has waited; 0 if nothing waits.",
+     [](const Stats& f, size_t stage) { return absl::ToDoubleSeconds(f.waiting[stage].oldest); }},
+    {"normd_calls", kGauge, kNone, "Calls and streams under way, health checks and reflection among them.",
+     [](const Stats& f) { return f.queues.calls; }},
     {"normd_connections", kGauge, kNone, "Open connections.", [](const Stats& f) { return f.connections.open; }},
-    {"normd_connections_accepted_total", kCounter, kNone, "Connections that finished their set-up.",
+    {"normd_connections_accepted_total", kCounter, kNone,
+     "Connections that finished their set-up; with TLS, that sent their ClientHello.",
      [](const Stats& f) { return f.connections.accepted; }},
     {"normd_connections_closed_total", kCounter, kClosedFor,
      "Connections that the server closed: too many in all (total) or of one peer (peer), no descriptors left, set-up "
-     "not finished in time (setup), not HTTP/2 (foreign), calls opened or taken back in a flood (flood).",
+     "not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS where it is "
+     "not (tls), calls opened or taken back in a flood (flood).",
      [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
+    {"normd_queues", kGauge, kNone, "Completion queues, one thread each.",
+     [](const Stats& f) { return f.queues.queues; }},
+    {"normd_queue_busy_seconds_total", kCounter, kNone,
+     "Time that the queues' threads were busy; its rate divided by normd_queues is their load.",
+     [](const Stats& f) { return absl::ToDoubleSeconds(f.queues.busy); }},
+    {"normd_denied_total", kCounter, kDeniedFor,
+     "Calls denied at their headers: without credentials, with malformed ones, with a token that is unknown, expired "
+     "or came in plain text, or because the policy does not allow the method.",
+     [](const Stats& f, size_t reason) { return f.access.denied[reason]; }},
+    {"normd_rules_loads_total", kCounter, kRulesOf, "Contents of the tokens and policy files that were taken.",
+     [](const Stats& f, size_t file) { return f.access.files[file].loads; }},
+    {"normd_rules_failures_total", kCounter, kRulesOf, "Contents of these files that could not be used.",
+     [](const Stats& f, size_t file) { return f.access.files[file].failures; }},
+    {"normd_rules_stale", kGauge, kRulesOf,
+     "1: the file cannot be used as it is now; what it said before stays in force.",
+     [](const Stats& f, size_t file) { return f.access.files[file].stale; }},
+    {"normd_tls_connections_without_call_total", kCounter, kNone,
+     "TLS connections that ended before their first call: handshakes that failed, for which the log has gRPC's reason, "
+     "and clients that wanted nothing.",
+     [](const Stats& f) { return f.connections.without_call; }},
+    {"normd_tls_certificate_expiry_timestamp_seconds", kGauge, kNone,
+     "When the server's certificate, or one of its chain, expires, seconds since the Unix epoch; 0 without TLS.",
+     [](const Stats& f) { return absl::ToUnixSeconds(f.certificates.expiry); }},
+    {"normd_tls_reloads_total", kCounter, kNone, "New certificates that were taken without a restart.",
+     [](const Stats& f) { return f.certificates.reloads; }},
+    {"normd_tls_reload_failures_total", kCounter, kNone,
+     "New certificates that could not be used; the log says why, and those before stay.",
+     [](const Stats& f) { return f.certificates.failed_reloads; }},
     {"normd_queue_callback_longest_seconds", kGauge, kNone,
      "The longest that a queue's thread was busy with one event since the last scrape.",
      [](const Stats& f) { return absl::ToDoubleSeconds(f.queues.longest_callback); }},
     {"normd_queue_callbacks_slow_total", kCounter, kNone, "Events that kept a queue's thread over 5 ms.",
      [](const Stats& f) { return f.queues.slow_callbacks; }},
+    {"normd_spans_exported_total", kCounter, kNone, "Spans that the collector of --trace_endpoint has taken.",
+     [](const Stats& f) { return f.spans.exported; }},
+    {"normd_spans_dropped_total", kCounter, kNone,
+     "Spans that no collector got: it was away, too slow, or refused them. No request waits for it.",
+     [](const Stats& f) { return f.spans.dropped; }},
     {"normd_shared_memory_regions", kGauge, kNone, "Shared-memory regions that are mapped.",
      [](const Stats& f) { return f.regions.regions; }},
     {"normd_shared_memory_bytes", kGauge, kNone, "Bytes of those, mapped and not copied.",

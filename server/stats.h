@@ -1,32 +1,61 @@
 // The stats that the parts of normd report at a scrape, and the metrics that show them. Each metric is a row of
 // stats.cc, which gives its name, type, label, help and the value to read.
 // In the path: beside it. The server fills a Stats for each scrape, and Metrics shows it.
-// Threads: plain values, constant rows; StatMetrics::Set is called by one thread at a time.
+// Threads: plain values, constant rows; StatMetrics is safe from any thread.
 #ifndef NORMD_SERVER_STATS_H_
 #define NORMD_SERVER_STATS_H_
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/base/wait_stats.h"
 #include "server/obs/metric_set.h"
 #include "server/obs/process.h"
 #include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/queue_stats.h"
+#include "server/security/access_stats.h"
+#include "server/security/server_certificates.h"
 #include "server/session/session_store.h"
 #include "server/shm/region_table.h"
+#include "server/traces/span_exporter.h"
 
 namespace normd {
+
+// Where requests wait.
+enum class WaitStage : uint8_t { kReading, kTurn, kDevice, kStoreChange, kStoreRead };
+inline constexpr size_t kWaitStages = 5;
+inline constexpr std::array<std::string_view, kWaitStages> kWaitStageNames = {"reading", "turn", "device",
+                                                                              "store_change", "store_read"};
+
+// By tenant; tenants with nothing to count are left out, and the default one has the empty name.
+struct TenantStats {
+  std::map<std::string, int64_t> sessions;
+  std::map<std::string, int64_t> session_bytes;
+  std::map<std::string, int64_t> in_flight_bytes;
+  std::map<std::string, int64_t> refusals;
+};
 
 // The stats of all parts at one moment. Those of a part that is off or does not serve yet are 0.
 struct Stats {
   StoreStats store;
   ConnectionStats connections;
   QueueStats queues;
+  CertificateStats certificates;
+  int64_t in_flight_bytes = 0;
+  std::array<WaitStats, kWaitStages> waiting;  // by WaitStage
   RegionTable::Stats regions;
   ProcessStats process;
+  AccessStats access;
+  TenantStats tenants;
+  SpanExporterStats spans;
 };
 
 // The label of a metric. An empty name means no label and a single series.
@@ -66,7 +95,7 @@ absl::Span<const StatRow> StoreStatRows();
 absl::Span<const StatRow> ListenerStatRows();  // connections, queues and shared memory
 absl::Span<const StatRow> ProcessStatRows();
 
-// The metrics of a group of rows. Set is called by one thread at a time.
+// The metrics of a group of rows.
 class StatMetrics {
  public:
   // Makes the metrics in `set`. `set` and `rows` must outlive this object.
@@ -76,7 +105,7 @@ class StatMetrics {
 
  private:
   absl::Span<const StatRow> rows_;
-  std::vector<MirrorTable> tables_;  // one for each row
+  std::deque<MirrorTable> tables_;  // one for each row
 };
 
 }  // namespace normd

@@ -12,8 +12,6 @@
 namespace normd {
 namespace {
 
-constexpr size_t kMaxLoggedMessage = 512;  // bytes; bounded because messages hold text from callers
-
 // Whether the server or its environment is at fault, so that the error is logged. Errors of callers and of capacity are
 // reported to the callers and counted.
 bool IsOurTrouble(absl::StatusCode code) {
@@ -21,41 +19,27 @@ bool IsOurTrouble(absl::StatusCode code) {
          code == absl::StatusCode::kDataLoss;
 }
 
-void CountPhases(Metrics& metrics, int method, const RequestRecord& record) {
-  const absl::Duration known = record.decode + record.compute + record.commit + record.encode;
-  const std::pair<Phase, absl::Duration> phases[] = {{Phase::kDecode, record.decode},
-                                                     {Phase::kCompute, record.compute},
-                                                     {Phase::kCommit, record.commit},
-                                                     {Phase::kEncode, record.encode},
-                                                     {Phase::kQueue, record.total - known}};
-  for (const auto& [phase, duration] : phases) {
-    // A phase that the request skipped is left out instead of being recorded with length 0.
-    if (duration > absl::ZeroDuration() && known > absl::ZeroDuration()) metrics.ObservePhase(method, phase, duration);
-  }
-  metrics.ObservePhase(method, Phase::kTotal, record.total);
-}
-
-void CountRecord(Metrics& metrics, const RequestRecord& record) {
+void CountAnswer(Metrics& metrics, const RequestRecord& record) {
   const int method = metrics.MethodIndex(record.rpc);
   const int norm = metrics.NormIndex(record.norm_method);
   metrics.CountRequest(method, norm, record.code);
-  CountPhases(metrics, method, record);
+  metrics.CountOrigin(record.origin);
+  if (record.code != absl::StatusCode::kOk) metrics.CountRefusal(record.reason);
   if (record.request_bytes > 0) metrics.CountRequestBytes(record.request_bytes);
   if (record.response_bytes > 0) metrics.CountResponseBytes(record.response_bytes);
   if (record.rows > 0) metrics.CountRows(norm, record.rows);
-  if (record.batch_items > 0) metrics.ObserveBatchItems(record.batch_items);
+  if (record.batch_items > 0) metrics.CountBatch(record.batch_items, record.batch_items_failed);
 }
 
-LogFields Fields(const RequestRecord& record) {
-  LogFields fields = {{"rpc", record.rpc},
-                      {"code", absl::StatusCodeToString(record.code)},
-                      {"total_us", absl::ToInt64Microseconds(record.total)},
-                      {"request_bytes", record.request_bytes},
-                      {"response_bytes", record.response_bytes}};
-  if (!record.norm_method.empty()) fields.emplace_back("norm", record.norm_method);
-  if (record.batch_items > 0) fields.emplace_back("batch_items", record.batch_items);
-  if (!record.message.empty()) fields.emplace_back("error", record.message.substr(0, kMaxLoggedMessage));
-  return fields;
+void CountPhases(Metrics& metrics, const RequestRecord& record) {
+  const int method = metrics.MethodIndex(record.rpc);
+  for (size_t i = 0; i < kPhaseDurations.size(); ++i) {
+    const auto phase = static_cast<Phase>(i);
+    const absl::Duration duration = record.*kPhaseDurations[i];
+    // A phase that the request did not have is left out instead of being recorded with length 0.
+    const bool is_in_all = phase == Phase::kWrite || phase == Phase::kTotal;
+    if (is_in_all || duration > absl::ZeroDuration()) metrics.ObservePhase(method, phase, duration);
+  }
 }
 
 }  // namespace
@@ -71,18 +55,45 @@ MetricsOptions DefaultMetricsOptions() {
   return options;
 }
 
-RpcObserver MakeObserver(Metrics* metrics, Log* log) {
+RpcObserver MakeObserver(Metrics* metrics, Log* log, AuditLog* audit, Tracing* tracing) {
   RpcObserver observer;
   observer.on_request_done = [metrics, log](const RequestRecord& record) {
-    CountRecord(*metrics, record);
+    CountAnswer(*metrics, record);
     if (IsOurTrouble(record.code)) {
-      log->Error("request failed", Fields(record));
+      log->Error("request failed", FieldsOfRequest(record));
     } else if (log->Enabled(LogLevel::kDebug)) {
-      log->Debug("request", Fields(record));
+      log->Debug("request", FieldsOfRequest(record));
     }
   };
-  observer.on_bytes_in_flight = [metrics](int64_t bytes) { metrics->SetInFlightBytes(bytes); };
+  if (audit != nullptr) observer.on_audit = [audit](const AuditRecord& record) { audit->Write(record); };
+  observer.tenant_index = [metrics](const std::string& tenant) { return metrics->TenantIndex(tenant); };
+  if (tracing != nullptr && tracing->exports()) observer.sample_trace = [tracing] { return tracing->Sample(); };
+  observer.explain = ExplainRequest;
+  observer.on_request_written = [metrics, tracing](const RequestRecord& record) {
+    CountPhases(*metrics, record);
+    if (tracing != nullptr) tracing->Written(record);
+  };
   return observer;
+}
+
+EngineObserver MakeEngineObserver(Metrics* metrics) {
+  EngineObserver observer;
+  observer.on_step = [metrics](const StepReport& step) {
+    const StepLabel applied = step.reason == Reason::kApplied ? StepLabel::kApplied : StepLabel::kNotFinite;
+    metrics->CountStep(step.replayed ? StepLabel::kReplayed : applied);
+    if (step.drift.has_value()) metrics->NoteDrift(step.session, *step.drift);
+  };
+  observer.on_not_finite = [metrics] { metrics->CountNotFinite(); };
+  return observer;
+}
+
+std::function<void(RulesFile file, const absl::Status& status)> MakeRulesObserver(Log* log) {
+  return [log](RulesFile file, const absl::Status& status) {
+    const std::string_view name = kRulesFileNames[static_cast<size_t>(file)];
+    if (status.ok()) return log->Info("rules taken", {{"file", name}});
+    log->Warn("the file of rules cannot be used; the last good one stays in force",
+              {{"file", name}, {"error", std::string(status.message())}});
+  };
 }
 
 SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log) {
@@ -104,11 +115,29 @@ SchedulerObserver MakeSchedulerObserver(Metrics* metrics, Log* log) {
   return observer;
 }
 
+ServerCertificates::Observer MakeCertificateObserver(Log* log) {
+  const auto fields = [](const Certificates& certificates) -> LogFields {
+    return {{"subject", certificates.subject},
+            {"expires", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", certificates.expiry, absl::UTCTimeZone())}};
+  };
+  ServerCertificates::Observer observer;
+  observer.on_loaded = [log, fields](const Certificates& loaded) { log->Info("certificate", fields(loaded)); };
+  observer.on_expiring = [log, fields](const Certificates& expiring) {
+    log->Warn("the certificate expires soon: renew it", fields(expiring));
+  };
+  observer.on_failed = [log](const absl::Status& why) {
+    log->Warn("new certificates cannot be used: those before stay", {{"error", std::string(why.message())}});
+  };
+  return observer;
+}
+
 StoreObserver MakeStoreObserver(Metrics* metrics, Log* log) {
   StoreObserver observer;
   observer.on_group = [metrics](int64_t changes, absl::Duration duration) {
     metrics->ObserveStoreGroup(changes, duration);
   };
+  observer.on_read = [metrics](absl::Duration duration) { metrics->ObserveStoreRead(duration); };
+  observer.on_checkpoint = [metrics](absl::Duration duration) { metrics->ObserveStoreCheckpoint(duration); };
   observer.on_evicted = [log](int64_t sessions) { log->Info("idle sessions left memory", {{"sessions", sessions}}); };
   observer.on_loaded = [log](const std::string& id) { log->Debug("session came into memory", {{"id", id}}); };
   observer.on_damaged = [log](const std::string& id, const absl::Status& damage) {

@@ -23,8 +23,10 @@ LIBRARIES = {
     "httplib": ("httplib.h",),
     "json": ("nlohmann/",),
     "cli11": ("CLI/",),
+    "toml++": ("toml++/",),
     "sqlite": ("sqlite3.h",),
     "libpq": ("libpq-fe.h", "postgresql/"),
+    "openssl": ("openssl/",),
     "gtest": ("gtest/", "gmock/", "hwy/tests/"),
     "benchmark": ("benchmark/",),
     "dnnl": ("oneapi/dnnl/",),
@@ -34,7 +36,7 @@ LIBRARIES = {
 SYSTEM = re.compile(r"(?:[a-z_0-9]+|[a-z_0-9]+\.h|(?:sys|netinet|arpa|linux|sanitizer)/[a-z_0-9]+\.h)$")
 # Generated from proto/: messages and, for those that speak gRPC, services.
 MESSAGES = re.compile(
-    r"(?:normd/(?:store/)?v1|google/rpc|grpc/(?:health/v1|reflection/v1(?:alpha)?)|inference)/\w+\.pb\.h$")
+    r"(?:normd/(?:store/)?v1|google/rpc|grpc/(?:health/v1|reflection/v1(?:alpha)?)|opentelemetry|inference)/\w+\.pb\.h$")
 SERVICES = re.compile(r"(?:normd/v1|grpc/health/v1|inference)/\w+\.grpc\.pb\.h$")
 # Generated from a test's own .proto: belongs to the test's folder.
 TEST_MESSAGES = re.compile(r"tests/.+/\w+(?:\.grpc)?\.pb\.h$")
@@ -50,6 +52,8 @@ LAYERS = {
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),
+    "server/traces": ("absl", "grpc", "messages", "kernels/base", "server/base"),
+    "server/security": ("absl", "openssl", "toml++", "kernels/base", "server/base"),
     "server/session": ("absl", "kernels", "kernels/base", "server/base"),
     "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/session", "server/base"),
     "server/session/memory": ("absl", "kernels/base", "server/session", "server/session/record", "server/base"),
@@ -62,7 +66,7 @@ LAYERS = {
     # Bytes, limits and time; no message of ours. Above it what messages mean, above that the services, and on top what
     # makes a server of them.
     "server/rpc/transport": ("absl", "grpc", "protobuf", "error messages", "proto/wire", "kernels/base", "server/base",
-                             "server/obs"),
+                             "server/obs", "server/security"),
     "server/rpc/codec": ("absl", "grpc", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/transport",
                          "server/session", "server/session/record", "server/engine", "server/shm", "server/base"),
     "server/rpc/services": ("absl", "grpc", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/transport",
@@ -70,16 +74,16 @@ LAYERS = {
     "server/rpc": ("absl", "grpc", "kernels/base", "server/rpc/transport", "server/rpc/codec", "server/rpc/services", "server/engine",
                    "server/base"),
     "server/admin": ("absl", "server/base"),
-    "server": ("absl", "cli11", "kernels", "kernels/base", "kernels/cpu", "kernels/cuda", "server/session", "server/session/record",
+    "server": ("absl", "cli11", "toml++", "kernels", "kernels/base", "kernels/cpu", "kernels/cuda", "server/session", "server/session/record",
                "server/session/memory", "server/session/durable", "server/session/sqlite", "server/session/postgres",
                "server/engine", "server/schedule", "server/shm", "server/rpc", "server/rpc/transport",
-               "server/rpc/services", "server/admin", "server/base", "server/obs"),
-    "client/cpp": ("absl", "grpc", "protobuf", "messages", "services", "proto/wire"),
-    "client/cli": ("absl", "cli11", "json", "protobuf", "messages", "client/cpp"),
+               "server/rpc/services", "server/admin", "server/security", "server/traces", "server/base", "server/obs"),
+    "client/cpp": ("absl", "grpc", "openssl", "protobuf", "messages", "services", "proto/wire"),
+    "client/cli": ("absl", "cli11", "json", "openssl", "protobuf", "messages", "client/cpp"),
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "client/examples": ("client library",),  # users' programs
-    "tests/support": ("absl", "gtest", "kernels", "kernels/base", "kernels/cpu"),
+    "tests/support": ("absl", "gtest", "openssl", "kernels", "kernels/base", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.

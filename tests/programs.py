@@ -5,12 +5,14 @@ Starts the real server on free ports and a Unix socket, asks it with the real cl
 with SIGTERM. Everything lives in a temporary directory.
 """
 
+import hashlib
 import json
 import math
 import os
 import resource
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -79,6 +81,11 @@ def read_text(path):
         return source.read()
 
 
+def write_text(path, text):
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)
+
+
 class Server:
     """One normd of our own."""
 
@@ -109,6 +116,14 @@ class Server:
     def get(self, path):
         with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=PATIENCE) as reply:
             return reply.status, reply.read().decode()
+
+    def hang_up_until(self, words):
+        """Sends SIGHUP, and waits until the log has the words."""
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.text():
+            assert time.monotonic() < deadline, f"no `{words}` in\n{self.text()}"
+            time.sleep(0.02)
 
     def stop(self, number=signal.SIGTERM):
         if self.process.poll() is None:
@@ -288,6 +303,11 @@ class ProgramsTest(ServerTest):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("eps", result.stderr + result.stdout)
         self.succeed(NORMCTL, "health", self.at)
+
+    def test_an_error_is_told_with_the_name_that_the_servers_logs_have_for_the_call(self):
+        self.assertRegex(self.refuse(NORMCTL, "session", "get", "nobody", "-v", self.at), "  request id: [0-9a-f]{16}\n")
+        result = run(NORMCTL, "session", "get", "nobody", "--json", self.at)
+        self.assertRegex(json.loads(result.stdout)["error"]["request_id"], "^[0-9a-f]{16}$")
 
     def test_metrics_count_and_the_admin_port_answers(self):
         self.succeed(NORMCTL, "describe", self.at)
@@ -675,11 +695,8 @@ class LifecycleTest(unittest.TestCase):
     def test_sighup_ends_nothing_before_and_during_a_drain(self):
         with tempfile.TemporaryDirectory() as folder:
             server = Server(folder, "--drain_settle=1s")
-            server.process.send_signal(signal.SIGHUP)
+            server.hang_up_until("SIGHUP")
             deadline = time.monotonic() + PATIENCE
-            while "SIGHUP" not in server.text() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self.assertIn("SIGHUP", server.text())
             self.assertEqual(server.get("/healthz")[0], 200)
             server.process.send_signal(signal.SIGTERM)
             while "draining" not in server.text() and time.monotonic() < deadline:
@@ -687,6 +704,87 @@ class LifecycleTest(unittest.TestCase):
             server.process.send_signal(signal.SIGHUP)
             self.assertEqual(server.process.wait(timeout=PATIENCE), 0)  # stop() would be a second SIGTERM
             server.stop()
+
+    def test_sighup_takes_a_new_policy_and_keeps_the_old_one_when_it_is_bad(self):
+        with tempfile.TemporaryDirectory() as folder:
+            policy, audit = os.path.join(folder, "policy"), os.path.join(folder, "audit")
+            allow = '[[allow]]\nidentities = ["*"]\nmethods = ["/grpc.health.v1.Health/*"]\n'
+            write_text(policy, allow)
+            server = Server(folder, f"--policy_file={policy}", f"--audit_log={audit}")
+            health, describe = (NORMCTL, "health"), (NORMCTL, "describe")
+            code = lambda command: run(*command, f"--server={server.address}").returncode
+            self.assertEqual(code(health), 0)
+            self.assertNotEqual(code(describe), 0)
+            self.assertIn("method=/normd.v1.Normalizer/Describe identity=anonymous", read_text(audit))
+            write_text(policy, "[[alow]]\n")
+            server.hang_up_until("the last good one stays in force")
+            self.assertIn(f"{policy}, line 1: alow is no key of a policy; did you mean allow?", server.text())
+            self.assertEqual(code(health), 0)
+            self.assertIn('normd_rules_stale{file="policy"} 1', server.get("/metrics")[1])
+            os.rename(audit, audit + ".1")
+            write_text(policy, allow.replace("grpc.health.v1.Health", "normd.v1.Normalizer"))
+            server.hang_up_until("rules taken")
+            self.assertNotEqual(code(health), 0)
+            self.assertEqual(code(describe), 0)
+            self.assertIn("method=/grpc.health.v1.Health/", read_text(audit))
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_token_is_printed_once_and_kept_as_a_hash(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tokens = os.path.join(folder, "tokens")
+            made = run(NORMD, "--make_token=ci", f"--tokens_file={tokens}")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            token = made.stdout.strip()
+            self.assertEqual(read_text(tokens), f"ci sha256:{hashlib.sha256(token.encode()).hexdigest()}\n")
+            self.assertEqual(os.stat(tokens).st_mode & 0o777, 0o600)
+            refused = run(NORMD, "--make_token=ci")
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertIn("--tokens_file is missing", refused.stderr)
+
+    def test_files_of_rules_that_cannot_be_used_are_named_at_the_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tokens, policy = os.path.join(folder, "tokens"), os.path.join(folder, "policy")
+            write_text(tokens, "ci sha256:00\n")
+            write_text(policy, "[[allow]]\nidentities = [\"trainer\"]\nmethods = [\"*\"]\n")
+            os.chmod(tokens, 0o600)
+            for option, said in ((f"--tokens_file={tokens}", f"{tokens}, line 1: has no sha256:"),
+                                 (f"--policy_file={policy}", f"{policy}, line 2: allow[0].identities: ")):
+                ended = run(NORMD, option, "--listen=127.0.0.1:0", "--admin_listen=", "--session_store=memory")
+                self.assertEqual(ended.returncode, 1)
+                self.assertIn(said, ended.stderr)
+
+    def test_clients_show_certificates_and_sighup_exchanges_those_of_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
+
+            def make_certificate():
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                                "-nodes", "-days", "90", "-subj", "/CN=localhost", "-keyout", key, "-out", certificate],
+                               check=True, capture_output=True)
+                os.chmod(key, 0o600)
+
+            def connect():
+                """The server's certificate, as a client sees it that shows the same one."""
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                context.set_alpn_protocols(["h2"])
+                context.load_cert_chain(certificate, key)
+                host, port = server.address.rsplit(":", 1)
+                with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain) as tls:
+                    return tls.getpeercert(binary_form=True)
+
+            make_certificate()
+            server = Server(folder, f"--tls_certificate={certificate}", f"--tls_key={key}",
+                            f"--tls_client_ca={certificate}")
+            first = connect()
+            make_certificate()
+            server.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + PATIENCE
+            while connect() == first and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertNotEqual(connect(), first)
+            self.assertEqual(server.get("/readyz")[0], 200)
+            self.assertEqual(server.stop(), 0)
 
     def test_every_line_is_json_when_that_is_asked_for_those_of_grpc_too(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -696,6 +794,20 @@ class LifecycleTest(unittest.TestCase):
             lines = [json.loads(line) for line in read_text(server.log.name).splitlines()]
             self.assertIn("gRPC", [line["message"] for line in lines])
             self.assertEqual(lines[-1]["message"], "stopped")
+
+    def test_traces_for_a_collector_that_is_not_there_are_counted_and_hold_up_nothing(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))  # and does not listen
+            server = Server(folder, f"--trace_endpoint=http://127.0.0.1:{nobody.getsockname()[1]}", "--trace_sample=1",
+                            "--slow_request=1ns")
+            self.assertEqual(run(NORMCTL, "describe", f"--server={server.address}").returncode, 0)
+            self.assertRegex(server.text(), "slow request.* rpc=Normalizer/Describe request_id=[0-9a-f]{16} trace_id=")
+            deadline = time.monotonic() + PATIENCE
+            while "normd_spans_dropped_total 0\n" in server.get("/metrics")[1]:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
+            self.assertIn("the collector did not take spans", server.text())
+            self.assertEqual(server.stop(), 0)
 
     def test_a_misspelled_variable_is_told_with_the_one_that_was_meant(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,10 @@ COMMAND_LINE = re.compile(
 # Beginnings of commands that take too long here -> a file, and the words by which the file runs the command.
 COVERED = {
     "./.ci/run": (".ci/run", "step tests "),
+    "./tests/deploy/run.sh": (".ci/run", "step deployments ./tests/deploy/run.sh"),
+    "./deploy/compose/make-secrets.sh": ("tests/deploy/compose_check.py", "make-secrets.sh"),
     "./deploy/container-test.sh": (".ci/run", "step container ./deploy/container-test.sh"),
+    "./deploy/make-certificates.sh": ("tests/CMakeLists.txt", "make_certificates_test.py"),
     "./deploy/quickstart.sh": (".ci/run", "step quickstart "),
     "./run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),  # of a packed tree: tests/device/run.sh
     "./tests/accuracy/run.sh": ("tests/accuracy/CMakeLists.txt", "add_test(NAME accuracy_report "),
@@ -61,21 +64,36 @@ COVERED = {
     "clang-tidy-14": (".ci/run", "clang-tidy-14 -quiet -p build/asan"),
     "cmake": ("tests/CMakeLists.txt", "package_test.py"),
     "ctest --test-dir": ("tests/run.sh", "ctest --test-dir"),
+    "docker compose": ("tests/deploy/compose_check.py", '"docker-compose", "--file"'),
     "docker": (".ci/run", "step container "),
     "g++ -std=c++20 layer_norm.cc": ("tests/package_test.py", "f\"{EXAMPLES}/layer_norm.cc\", \"-o\", program"),
     "git ls-files": (".ci/run", "git ls-files -co --exclude-standard"),
+    "install": ("tests/deploy/systemd_check.py", "def lay_out("),
+    "kubectl": ("tests/deploy/kubernetes_check.py", 'kubectl, "kustomize"'),
+    "normctl health -s 127.0.0.1:8001 --ca": ("tests/client/security_test.cc",
+                                              "RunHealth({\"-s\", server.target(), \"--ca\""),
     "ninja -C build/asan": (".ci/run", "./tests/run.sh --sanitize=address"),
     "ninja -C build/release": (".ci/run", "step tests ./tests/run.sh"),
+    "normd --listen=0.0.0.0:8001": ("tests/programs.py", "f\"--tls_client_ca={certificate}\""),
     "pip install ./client/python": ("tests/client/python/run.sh", "\"./client/python[test]\""),
+    "normd --session_store=postgres://normd@db/normd": ("tests/e2e/rolling_restart.py", "--session_store={store}"),
+    "normd --trace_endpoint=http://127.0.0.1:4317": ("tests/programs.py", "f\"--trace_endpoint=http://127.0.0.1:"),
     "pkg-config": ("tests/package_test.py", "run(\"pkg-config\", \"--cflags\", \"--libs\", \"normd\""),
+    "promtool test rules": ("tests/deploy/prometheus_check.py", 'promtool("test", "rules"'),
     "python3 -m venv": ("tests/client/python/run.sh", "python3 -m venv"),
+    "python3 deploy/capacity.py": ("tests/deploy/capacity_check.py", '"deploy/capacity.py"'),
     "python3 tests/check_layers.py": (".ci/run", "python3 tests/check_layers.py"),
     "python3 tests/check_readme.py": ("tests/CMakeLists.txt", "check_readme.py"),
+    "systemctl": ("tests/deploy/systemd_check.py", '"systemd-analyze", "verify"'),
+    "systemd-sysusers": ("tests/deploy/systemd_check.py", '"systemd-sysusers"'),
     "xargs clang-format-14": (".ci/run", "xargs -r clang-format-14"),
 }
 NOT_RUN = {
     "./tests/device/pack.sh": "packs programs that only a build with the CUDA Toolkit has",
     "apt-get install": "takes packages from the network",
+    "grpcurl -cacert": "needs a server with a certificate",
+    "normd --listen=127.0.0.1:8001": "takes a port that others may have",
+    "normload --ca": "needs a server with a certificate",
     "pip install": "takes packages from the network",
 }
 # Run here with another word at their ends: what has no end, or takes longer than a test may.
@@ -176,7 +194,7 @@ def classify(words):
     if words[0] in ("python", "python3") and words[1:2] == ["-m"]:
         missing = missing_modules([words[2].split(".")[0]])
         return ("not run", f"this Python has no {missing[0]}") if missing else ("run", "")
-    if words[0] == "normd" and any(word.startswith(("--backup", "--help", "--version")) for word in words):
+    if words[0] == "normd" and any(word.startswith(("--backup", "--help", "--make_token", "--version")) for word in words):
         return "run", ""
     if words[0] in RUN:
         return "run", ""

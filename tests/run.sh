@@ -15,11 +15,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+lists=(build test)
 sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=90 unity=ON configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
-    --full) export NORMD_TEST_FULL=1 NORMD_FUZZ_SECONDS=600 ;;
+    --full)
+      export NORMD_TEST_FULL=1 NORMD_FUZZ_SECONDS=600
+      lists+=(full)
+      ;;
     --filter=*) filter=${1#*=} ;;
     --filter) filter=${2:?--filter needs an expression} && shift ;;
     --build-dir=*) build=${1#*=} ;;
@@ -37,7 +41,7 @@ while [[ $# -gt 0 ]]; do
 done
 
 source tests/support/cost.sh
-measure packages ./deploy/install-packages.sh build test
+measure packages ./deploy/install-packages.sh "${lists[@]}"
 
 options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24)
 case $sanitize in

@@ -37,6 +37,41 @@ bool IsUnreachable(absl::string_view message) {
          absl::StartsWith(message, "DNS resolution failed");
 }
 
+// What to do about a connection that TLS, or the lack of it, kept from being made; empty if that is not the reason.
+std::string TlsText(const TlsFinding& finding, const ErrorContext& context) {
+  const std::string& server = context.server;
+  const std::string ca = context.security.ca_file.empty() ? "the system's root certificates"
+                                                          : absl::StrCat("--ca ", context.security.ca_file);
+  const std::string reason = finding.detail.empty() ? "" : absl::StrCat(" (", finding.detail, ")");
+  switch (finding.problem) {
+    case TlsProblem::kNone:
+      return "";
+    case TlsProblem::kServerSpeaksTls:
+      return absl::StrCat(server, " speaks TLS and was called in plain text; add --tls, or --ca FILE with the root ",
+                          "certificate of the server's");
+    case TlsProblem::kServerSpeaksNoTls:
+      return absl::StrCat(server, " speaks no TLS and was called by it; leave --tls, --ca and the like out ",
+                          "(NORMD_TLS=false), or start it with --tls_certificate");
+    case TlsProblem::kUnknownAuthority:
+      return absl::StrCat("the certificate of ", server, " does not come from ", ca, reason,
+                          "; name the file with its root certificate with --ca FILE or NORMD_CA");
+    case TlsProblem::kWrongName:
+      return absl::StrCat("the certificate of ", server, " is for other names", reason,
+                          "; call it by one of them, or give --server-name NAME");
+    case TlsProblem::kExpired:
+      return absl::StrCat("the certificate of ", server, " is out of date", reason,
+                          "; the server needs a new one, unless the clock of this machine is wrong");
+    case TlsProblem::kOtherCertificate:
+      return absl::StrCat("the certificate of ", server, " is refused", reason, "; the server needs another one");
+    case TlsProblem::kCertificateMissing:
+      return absl::StrCat(server, " asks for a client certificate; give one with --certificate FILE and --key FILE");
+    case TlsProblem::kCertificateRefused:
+      return absl::StrCat(server, " refuses the client certificate ", context.security.certificate_file, reason,
+                          "; give one that comes from the server's --tls_client_ca and is in date");
+  }
+  return "";
+}
+
 // gRPC's error in the words of the tool; nothing where gRPC's own are as good.
 std::optional<std::string> TransportText(const absl::Status& status, const ErrorContext& context) {
   const absl::string_view message = status.message();
@@ -45,6 +80,9 @@ std::optional<std::string> TransportText(const absl::Status& status, const Error
                         "(8001 by default)");
   }
   if (absl::IsUnavailable(status) && IsUnreachable(message)) {
+    if (context.probe != nullptr) {
+      if (std::string text = TlsText(context.probe(), context); !text.empty()) return text;
+    }
     return absl::StrCat("cannot reach normd at ", context.server, " (", LastCause(message),
                         "); is it running there? start it, or name the server with -s HOST:PORT or NORMD_SERVER");
   }
@@ -143,13 +181,29 @@ std::string WithFlag(std::string message, absl::string_view field, const ErrorCo
   return message;
 }
 
+// What a caller can do who is not known to the server, or may not do what was asked; else empty.
+std::string Advice(const absl::Status& status, const ErrorContext& context) {
+  const bool has_token = !context.security.token.empty() || !context.security.token_file.empty();
+  if (absl::IsUnauthenticated(status)) {
+    if (!has_token) return " (--token-file FILE, NORMD_TOKEN, or --certificate FILE and --key FILE)";
+    if (context.security.token_file.empty()) return " (the token was that of NORMD_TOKEN)";
+    return absl::StrCat(" (the token was that in ", context.security.token_file, ")");
+  }
+  if (!absl::IsPermissionDenied(status)) return "";
+  return "; have its operator allow it, or call with another token or certificate";
+}
+
+std::string TextOf(const absl::Status& status, const ErrorContext& context) {
+  const std::optional<ErrorInfo> info = GetErrorInfo(status);
+  if (info.has_value()) return WithFlag(WithEnumWords(status.message()), info->field, context);
+  if (std::optional<std::string> text = TransportText(status, context)) return *std::move(text);
+  return status.message().empty() ? absl::StatusCodeToString(status.code()) : std::string(status.message());
+}
+
 }  // namespace
 
 std::string ErrorText(const absl::Status& status, const ErrorContext& context) {
-  const std::optional<ErrorInfo> info = GetErrorInfo(status);
-  if (info.has_value()) return WithFlag(WithEnumWords(status.message()), info->field, context);
-  if (const std::optional<std::string> text = TransportText(status, context)) return *text;
-  return status.message().empty() ? absl::StatusCodeToString(status.code()) : std::string(status.message());
+  return absl::StrCat(TextOf(status, context), Advice(status, context));
 }
 
 std::string Printable(absl::string_view text) {
@@ -161,11 +215,12 @@ std::string Printable(absl::string_view text) {
 
 std::string ErrorDetails(const absl::Status& status) {
   std::string out = absl::StrCat("  code: ", absl::StatusCodeToString(status.code()), "\n");
-  const std::optional<ErrorInfo> info = GetErrorInfo(status);
-  if (!info.has_value()) return out;
   const auto line = [&](absl::string_view name, const std::string& value) {
     if (!value.empty()) absl::StrAppend(&out, "  ", name, ": ", Printable(value), "\n");
   };
+  line("request id", GetRequestId(status));
+  const std::optional<ErrorInfo> info = GetErrorInfo(status);
+  if (!info.has_value()) return out;
   line("field", info->field);
   line("reason", info->reason);
   line("value", info->value);

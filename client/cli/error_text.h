@@ -1,9 +1,10 @@
 // What a person reads when a command fails: one sentence in the words of the tool, made from the status that a server,
 // gRPC or the command itself returned. The server speaks of fields and of the contract's enum values; the sentence also
-// names the flag that sets the field, and the value as the flag takes it. Pure functions.
+// names the flag that sets the field, and the value as the flag takes it. Pure functions, but for the probe.
 #ifndef NORMD_CLIENT_CLI_ERROR_TEXT_H_
 #define NORMD_CLIENT_CLI_ERROR_TEXT_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,14 +12,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cli/args.h"
+#include "client/cli/tls_probe.h"
+#include "client/cpp/security.h"
 
 namespace normd::client {
 
 // What the sentence depends on besides the status.
 struct ErrorContext {
-  std::string server;           // the target that was called
-  absl::Duration deadline;      // of each call; zero if no server was called
-  std::vector<FlagSpec> flags;  // of the command
+  std::string server;             // the target that was called
+  absl::Duration deadline;        // of each call; zero if no server was called
+  std::vector<FlagSpec> flags;    // of the command
+  SecurityOptions security = {};  // with which the server was called
+  // Finds out why no connection was made: ProbeTls of the two above. Called for such errors alone; null: nobody asks.
+  std::function<TlsFinding()> probe = nullptr;
 };
 
 // The sentence, in one line: "spec.layer_norm.eps (--eps) is -1; it must be finite and at least 0".

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -14,22 +15,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "client/cli/environment.h"
+#include "client/cli/security_flags.h"
+#include "client/cli/tls_probe.h"
 #include "client/cpp/local_server.h"
 
 namespace normd::client {
 namespace {
 
 constexpr absl::string_view kReportedUrl = "normd.reported";
-
-// The value of an environment variable. (getenv is not safe beside threads that change the environment.)
-std::optional<std::string> Environment(absl::string_view name) {
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    absl::string_view text = *variable;
-    if (absl::ConsumePrefix(&text, name) && absl::ConsumePrefix(&text, "=")) return std::string(text);
-  }
-  return std::nullopt;
-}
 
 // The width of the terminal `fd` in columns; $COLUMNS or 120 if `fd` is not a terminal.
 int TerminalWidth(int fd) {
@@ -98,6 +92,11 @@ Terminal ProcessTerminal() {
           err_is_tty && WantsColor()};
 }
 
+void SilenceGrpc() {
+  constexpr int kKeepWhatIsSet = 0;
+  setenv("GRPC_VERBOSITY", "NONE", kKeepWhatIsSet);  // NOLINT(concurrency-mt-unsafe): there is one thread
+}
+
 std::string Painted(Paint paint, absl::string_view text, bool color) {
   if (!color) return std::string(text);
   return absl::StrCat(paint == Paint::kError ? "\x1b[1;31m" : "\x1b[1m", text, "\x1b[0m");
@@ -113,17 +112,19 @@ std::string WithBoldHeadings(absl::string_view text, bool color) {
 }
 
 std::vector<FlagSpec> ServerFlags() {
-  return {{"server", 's', "TARGET",
-           "host:port or unix:/path; default: $NORMD_SERVER, your server's Unix socket, 127.0.0.1:8001"},
-          {"deadline", '\0', "TIME", "for each call, retries included (default 30s)"},
-          {"json", '\0', "", "print JSON for programs"},
-          {"verbose", 'v', "", "print the code, field, reason, value and limit of an error, too"},
-          {"color", '\0', "WHEN", "auto (default: on a terminal, without $NO_COLOR), always or never"}};
+  return Join({{"server", 's', "TARGET",
+                "host:port or unix:/path; default: $NORMD_SERVER, your server's Unix socket, 127.0.0.1:8001"},
+               {"deadline", '\0', "TIME", "for each call, retries included (default 30s)"},
+               {"json", '\0', "", "print JSON for programs"},
+               {"verbose", 'v', "", "print the code, field, reason, value and limit of an error, too"},
+               {"color", '\0', "WHEN", "auto (default: on a terminal, without $NO_COLOR), always or never"}},
+              SecurityFlags());
 }
 
 std::string ServerTarget(const ParsedArgs& args) {
   std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
   if (!server.empty()) return server;
+  if (AsksForTls(args)) return std::string(kDefaultServer);
   return FindUnixSocket(Environment("XDG_RUNTIME_DIR").value_or("")).value_or(std::string(kDefaultServer));
 }
 
@@ -132,13 +133,22 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, Client
   if (!deadline.ok()) return deadline.status();
   if (deadline->has_value()) options.deadline = **deadline;
   if (options.deadline == absl::ZeroDuration()) return BadValueError("deadline", *args.Get("deadline"), "above 0");
-  return Client::Connect(ServerTarget(args), options);
+  const std::string target = ServerTarget(args);
+  absl::StatusOr<SecurityOptions> security = ReadSecurity(args, target);
+  if (!security.ok()) return security.status();
+  options.security = *std::move(security);
+  return Client::Connect(target, std::move(options));
 }
 
 ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args) {
   const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
-  return {ServerTarget(args), deadline.ok() ? deadline->value_or(ClientOptions().deadline) : absl::ZeroDuration(),
-          spec.flags};
+  ErrorContext context;
+  context.server = ServerTarget(args);
+  if (deadline.ok()) context.deadline = deadline->value_or(ClientOptions().deadline);
+  context.flags = spec.flags;
+  context.security = ReadSecurity(args, context.server).value_or(SecurityOptions());
+  context.probe = [target = context.server, security = context.security] { return ProbeTls(target, security); };
+  return context;
 }
 
 absl::Status ReportedError(absl::string_view message) { return Reported(absl::AbortedError(message)); }
@@ -153,6 +163,7 @@ nlohmann::json ErrorJson(const absl::Status& status, absl::string_view text) {
   if (const std::optional<ErrorInfo> info = GetErrorInfo(status)) {
     error.update({{"field", info->field}, {"reason", info->reason}, {"value", info->value}, {"limit", info->limit}});
   }
+  if (const std::string id = GetRequestId(status); !id.empty()) error["request_id"] = id;
   return {{"error", error}};
 }
 

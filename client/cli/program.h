@@ -38,6 +38,10 @@ struct Terminal {
 // The terminal of this process. A terminal shows colour unless $NO_COLOR is set or $TERM is "dumb".
 Terminal ProcessTerminal();
 
+// Keeps gRPC's own log off stderr, where errors are said once and in the words of the program; $GRPC_VERBOSITY brings
+// it back. Call it before there is a second thread.
+void SilenceGrpc();
+
 // How a word stands out: kError in bold red, kBold in bold.
 enum class Paint { kError, kBold };
 // `text` in colour, or as it is if `color` is false: Painted(Paint::kBold, "applied", terminal.color).
@@ -48,12 +52,14 @@ std::string WithBoldHeadings(absl::string_view text, bool color);
 // --version, a flag of the program as a whole.
 inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version"};
 
-// --server, --deadline, --json, --verbose and --color, which every command that talks to a server has.
+// --server, --deadline, --json, --verbose and --color, and those of security_flags.h: every command that talks to a
+// server has them.
 std::vector<FlagSpec> ServerFlags();
 
-// --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001.
+// --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001. Without the Unix
+// socket where TLS is asked for.
 std::string ServerTarget(const ParsedArgs& args);
-// `options` but for the deadline, which is a flag.
+// `options` but for the deadline and the security, which are flags.
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 
 // Marks an error whose command has already printed its own report, JSON included: exit code 1, and the message goes to

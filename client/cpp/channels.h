@@ -1,10 +1,11 @@
-// The inside of Client: its two connections, and the loop that runs every unary call. Only sources of this library
-// include it, so that users of client.h compile without gRPC. Threads: Client::Channels is safe from any thread.
-// Ownership: a Client owns one.
+// The inside of Client: its two connections, what they carry to be let in, and the loop that runs every unary call.
+// Only sources of this library include it, so that users of client.h compile without gRPC. Threads: Client::Channels is
+// safe from any thread. Ownership: a Client owns one.
 #ifndef NORMD_CLIENT_CPP_CHANNELS_H_
 #define NORMD_CLIENT_CPP_CHANNELS_H_
 
 #include <grpcpp/grpcpp.h>
+#include <algorithm>
 
 #include <chrono>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "client/cpp/client.h"
+#include "client/cpp/credentials.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
@@ -28,6 +30,15 @@ inline absl::Status FromGrpc(const grpc::Status& status) {
   return MakeStatus(status.error_code(), status.error_message(), status.error_details());
 }
 
+// The status of the call of `context`, which has ended, with its request id.
+inline absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context) {
+  if (status.ok()) return absl::OkStatus();
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto id = trailers.find(wire::kRequestIdKey);
+  if (id == trailers.end()) return FromGrpc(status);
+  return WithRequestId(FromGrpc(status), absl::string_view(id->second.data(), id->second.size()));
+}
+
 // Tells the server the size of a large request, so that it can refuse the request before it is sent. Small calls are
 // not worth the metadata.
 inline void Announce(const ClientOptions& options, size_t request_bytes, grpc::ClientContext* context) {
@@ -35,8 +46,21 @@ inline void Announce(const ClientOptions& options, size_t request_bytes, grpc::C
   context->AddMetadata(wire::kMessageBytesKey, std::to_string(request_bytes));
 }
 
+// Tells balancers which session a call is for. Text that metadata cannot carry is left out: it is no session's name.
+inline void NameSession(const std::string& name, grpc::ClientContext* context) {
+  constexpr size_t kLongest = 128;
+  const bool can_be_sent =
+      name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < '\x7f'; });
+  if (!name.empty() && can_be_sent) context->AddMetadata(wire::kSessionKey, name);
+}
+
+// Takes turns over the addresses of a target, and asks each server's health: one that says NOT_SERVING gets no calls.
+inline constexpr char kBalancedConfig[] =
+    R"({"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":""}})";
+
 // A channel to `target` with a connection of its own. Channels to the same target need different `index` values.
-inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options, int index) {
+inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const ClientOptions& options,
+                                                  const Credentials& credentials, int index) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_receive_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(options.max_send_bytes));
@@ -47,12 +71,33 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, con
   // default, because in this release it also bounds the time of one connection attempt.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  if (options.balance) {
+    arguments.SetServiceConfigJSON(kBalancedConfig);
+    // While one server is down the others do its work. It must be back in use before the next one is restarted.
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  }
+  if (!options.security.server_name.empty()) arguments.SetSslTargetNameOverride(options.security.server_name);
+  return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
 }
 
 // Converts to gRPC's deadline. InfiniteFuture becomes the largest time point.
 inline std::chrono::system_clock::time_point ToDeadline(absl::Time when) {
   return when == absl::InfiniteFuture() ? std::chrono::system_clock::time_point::max() : absl::ToChronoTime(when);
+}
+
+// What a call goes by: its own options and session, and the credentials and the retry budget that all calls of the
+// client share.
+struct CallTerms {
+  const ClientOptions& options;
+  const Credentials& credentials;
+  RetryBudget& budget;
+  std::string session;  // its name; empty: the call is for no single session
+};
+
+// What every call carries, streams included.
+inline void PrepareContext(absl::Time deadline, const Credentials& credentials, grpc::ClientContext* context) {
+  context->set_deadline(ToDeadline(deadline));
+  credentials.AddTo(context);
 }
 
 }  // namespace client
@@ -75,14 +120,22 @@ struct Client::Channels {
     const std::unique_ptr<grpc::health::v1::Health::Stub> health;
   };
 
-  Channels(const ClientOptions& options, const std::shared_ptr<grpc::Channel>& small_channel,
-           const std::shared_ptr<grpc::Channel>& large_channel)
-      : small(small_channel), large(large_channel), budget(options.retry) {}
+  Channels(const std::string& target, const ClientOptions& options, std::unique_ptr<client::Credentials> to_be_let_in)
+      : credentials(std::move(to_be_let_in)),
+        small(client::MakeChannel(target, options, *credentials, 0)),
+        large(client::MakeChannel(target, options, *credentials, 1)),
+        budget(options.retry) {}
+
+  // What a call with these options goes by, as RunUnary takes it. Borrows `options`.
+  client::CallTerms Terms(const ClientOptions& options, std::string session = {}) {
+    return {options, *credentials, budget, std::move(session)};
+  }
 
   Connection& For(const ClientOptions& options, size_t request_bytes) {
     return static_cast<int64_t>(request_bytes) >= options.large_message_bytes ? large : small;
   }
 
+  const std::unique_ptr<client::Credentials> credentials;
   Connection small, large;
   client::RetryBudget budget;
 
@@ -92,31 +145,26 @@ struct Client::Channels {
 
 namespace client {
 
-// The limits of one call: its own options, and the retry budget that all calls of the client share.
-struct CallLimits {
-  const ClientOptions& options;
-  RetryBudget& budget;
-};
-
 // Runs `call(context, response)` until it succeeds, fails for good, or the deadline or the end of the retry budget is
 // near. `safe`: the call may be repeated.
 template <typename Response, typename Call>
-absl::StatusOr<Response> RunUnary(const CallLimits& limits, bool safe, Call call) {
-  const ClientOptions& options = limits.options;
+absl::StatusOr<Response> RunUnary(const CallTerms& terms, bool safe, Call call) {
+  const ClientOptions& options = terms.options;
   const absl::Time deadline = absl::Now() + options.deadline;
   for (int attempt = 1;; ++attempt) {
     grpc::ClientContext context;
-    context.set_deadline(ToDeadline(deadline));
+    PrepareContext(deadline, terms.credentials, &context);
+    NameSession(terms.session, &context);
     Response response;
-    const absl::Status status = FromGrpc(call(&context, &response));
+    const absl::Status status = FromGrpc(call(&context, &response), context);
     if (status.ok()) {
-      limits.budget.NoteSuccess();
+      terms.budget.NoteSuccess();
       return response;
     }
     if (!safe) return status;
     const std::optional<absl::Duration> wait =
         NextWait(options.retry, status, attempt, deadline - absl::Now(), DrawUniform());
-    if (!wait.has_value() || !limits.budget.Take()) return status;
+    if (!wait.has_value() || !terms.budget.Take()) return status;
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(*wait));
   }
 }

@@ -103,11 +103,11 @@ absl::StatusOr<v1::NormalizeResponse> Client::NormalizeChunked(const v1::Normali
   const absl::StatusOr<v1::Limits> limits = GetLimits();
   if (!limits.ok()) return limits.status();
   const size_t chunk_bytes = client::ChunkBytes(*limits);
-  return client::RunUnary<v1::NormalizeResponse>({options_, channels_->budget}, client::IsSafeToRetry(request),
-                                                 [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
-                                                   return CallInChunks(*channels_->large.normalizer, context, request,
-                                                                       chunk_bytes, response);
-                                                 });
+  return client::RunUnary<v1::NormalizeResponse>(
+      channels_->Terms(options_, request.session()), client::IsSafeToRetry(request),
+      [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
+        return CallInChunks(*channels_->large.normalizer, context, request, chunk_bytes, response);
+      });
 }
 
 }  // namespace normd

@@ -60,9 +60,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
   std::string to = target;
   if (options.prefer_unix_socket) to = client::FindUnixSocketOf(target, options).value_or(target);
-  auto channels =
-      std::make_unique<Channels>(options, client::MakeChannel(to, options, 0), client::MakeChannel(to, options, 1));
-  return std::unique_ptr<Client>(new Client(to, options, std::move(channels)));
+  absl::StatusOr<std::unique_ptr<client::Credentials>> credentials = client::Credentials::Make(to, options.security);
+  if (!credentials.ok()) return credentials.status();
+  auto channels = std::make_unique<Channels>(to, options, *std::move(credentials));
+  return std::unique_ptr<Client>(new Client(to, std::move(options), std::move(channels)));
 }
 
 // Blocks of callers and blocks of calls come from separate arenas, because the arena of calls may be abandoned at any
@@ -82,9 +83,9 @@ struct Client::Sharing {
 
 Client::Client(const std::string& target, ClientOptions options, std::unique_ptr<Channels> channels)
     : target_(target),
-      options_(options),
+      options_(std::move(options)),
       channels_(std::move(channels)),
-      sharing_(std::make_unique<Sharing>(target, options.shared_region_bytes)) {}
+      sharing_(std::make_unique<Sharing>(target, options_.shared_region_bytes)) {}
 Client::~Client() = default;
 
 int64_t Client::shared_calls() const { return sharing_->answered.load(std::memory_order_relaxed); }
@@ -108,13 +109,13 @@ absl::StatusOr<v1::NormalizeResponse> Client::Normalize(const v1::NormalizeReque
 
 absl::StatusOr<v1::NormalizeResponse> Client::SendShared(const ClientOptions& options, client::SharedCall call) {
   auto& stub = *channels_->For(options, call.request().ByteSizeLong()).normalizer;
-  absl::StatusOr<v1::NormalizeResponse> response =
-      RunUnary<v1::NormalizeResponse>({options, channels_->budget}, client::IsSafeToRetry(call.request()),
-                                      [&](grpc::ClientContext* context, auto* message) {
-                                        grpc::Status status = stub.Normalize(context, call.request(), message);
-                                        call.Note(client::FromGrpc(status));
-                                        return status;
-                                      });
+  absl::StatusOr<v1::NormalizeResponse> response = RunUnary<v1::NormalizeResponse>(
+      channels_->Terms(options, call.request().session()), client::IsSafeToRetry(call.request()),
+      [&](grpc::ClientContext* context, auto* message) {
+        grpc::Status status = stub.Normalize(context, call.request(), message);
+        call.Note(client::FromGrpc(status));
+        return status;
+      });
   if (response.ok()) {
     call.TakeResults(&*response);
     sharing_->answered.fetch_add(1, std::memory_order_relaxed);
@@ -131,7 +132,7 @@ absl::StatusOr<v1::NormalizeResponse> Client::Normalize(v1::NormalizeRequest&& r
   const grpc::ByteBuffer slices = client::ToSlices(owned);
   Channels::Connection& connection = channels_->For(options_, request_bytes);
   return RunUnary<v1::NormalizeResponse>(
-      {options_, channels_->budget}, client::IsSafeToRetry(*owned),
+      channels_->Terms(options_, owned->session()), client::IsSafeToRetry(*owned),
       [&](grpc::ClientContext* context, v1::NormalizeResponse* response) {
         client::Announce(options_, request_bytes, context);
         return grpc::internal::BlockingUnaryCall<grpc::ByteBuffer, v1::NormalizeResponse>(
@@ -144,7 +145,7 @@ absl::StatusOr<v1::NormalizeResponse> Client::SendNormalize(const ClientOptions&
   const size_t request_bytes = request.ByteSizeLong();
   if (MustGoInChunks(request_bytes)) return NormalizeChunked(request);
   auto& stub = *channels_->For(options, request_bytes).normalizer;
-  return RunUnary<v1::NormalizeResponse>({options, channels_->budget}, client::IsSafeToRetry(request),
+  return RunUnary<v1::NormalizeResponse>(channels_->Terms(options, request.session()), client::IsSafeToRetry(request),
                                          [&](grpc::ClientContext* context, auto* response) {
                                            client::Announce(options, request_bytes, context);
                                            return stub.Normalize(context, request, response);
@@ -177,7 +178,7 @@ absl::StatusOr<client::Tensor> Client::NormalizeTensor(const v1::NormSpec& spec,
 absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::BatchNormalizeRequest& request) {
   const size_t request_bytes = request.ByteSizeLong();
   auto& stub = *channels_->For(options_, request_bytes).normalizer;
-  return RunUnary<v1::BatchNormalizeResponse>({options_, channels_->budget}, client::IsSafeToRetry(request),
+  return RunUnary<v1::BatchNormalizeResponse>(channels_->Terms(options_), client::IsSafeToRetry(request),
                                               [&](grpc::ClientContext* context, auto* response) {
                                                 client::Announce(options_, request_bytes, context);
                                                 return stub.BatchNormalize(context, request, response);
@@ -187,13 +188,13 @@ absl::StatusOr<v1::BatchNormalizeResponse> Client::BatchNormalize(const v1::Batc
 absl::StatusOr<v1::ComputeMomentsResponse> Client::ComputeMoments(const v1::ComputeMomentsRequest& request) {
   auto& stub = *channels_->For(options_, request.ByteSizeLong()).normalizer;
   return RunUnary<v1::ComputeMomentsResponse>(
-      {options_, channels_->budget}, true,
+      channels_->Terms(options_), true,
       [&](grpc::ClientContext* context, auto* response) { return stub.ComputeMoments(context, request, response); });
 }
 
 absl::StatusOr<v1::DescribeResponse> Client::Describe() {
   absl::StatusOr<v1::DescribeResponse> describe = RunUnary<v1::DescribeResponse>(
-      {options_, channels_->budget}, true, [&](grpc::ClientContext* context, auto* response) {
+      channels_->Terms(options_), true, [&](grpc::ClientContext* context, auto* response) {
         return channels_->small.normalizer->Describe(context, v1::DescribeRequest(), response);
       });
   if (describe.ok()) {
@@ -205,7 +206,7 @@ absl::StatusOr<v1::DescribeResponse> Client::Describe() {
 
 std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
   auto call = std::make_unique<NormalizeStream::Call>();
-  call->context.set_deadline(client::ToDeadline(absl::Now() + deadline));
+  client::PrepareContext(absl::Now() + deadline, *channels_->credentials, &call->context);
   call->stream = channels_->large.normalizer->NormalizeStream(&call->context);
   return std::unique_ptr<NormalizeStream>(new NormalizeStream(std::move(call)));
 }
@@ -213,7 +214,7 @@ std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
 absl::StatusOr<Health> Client::CheckHealth() {
   using Reply = grpc::health::v1::HealthCheckResponse;
   const absl::StatusOr<Reply> reply =
-      RunUnary<Reply>({options_, channels_->budget}, false, [&](grpc::ClientContext* context, auto* response) {
+      RunUnary<Reply>(channels_->Terms(options_), false, [&](grpc::ClientContext* context, auto* response) {
         return channels_->small.health->Check(context, grpc::health::v1::HealthCheckRequest(), response);
       });
   if (!reply.ok()) return reply.status();

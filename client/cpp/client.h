@@ -39,6 +39,7 @@
 #include "absl/time/time.h"
 #include "client/cpp/cuda_region.h"
 #include "client/cpp/retry.h"
+#include "client/cpp/security.h"
 #include "client/cpp/shared_memory.h"
 #include "client/cpp/status.h"
 #include "client/cpp/tensor.h"
@@ -58,6 +59,11 @@ struct ClientOptions {
   int64_t large_message_bytes = 256 << 10;
   // Which failed calls are sent again, and when.
   client::RetryOptions retry;
+  // Spreads the calls over all addresses of the target ("ipv4:10.0.0.1:8001,10.0.0.2:8001", or a DNS name that has
+  // several), and leaves out servers whose health is not SERVING, as that of a draining one. A server that comes back
+  // is looked for every 1.2 s. Without `balance` all calls go to the first address that answers. Not for a single
+  // server: its calls would fail as soon as it begins to drain.
+  bool balance = false;
   // Makes Normalize and NormalizeTensor pass tensors of 64 KiB and more through memory shared with the server, if the
   // target is "unix:". Responses are the same; where shared memory is unavailable, tensors are sent. Takes
   // shared_region_bytes of memory, and up to 1 GiB if the calls in progress need more.
@@ -66,8 +72,12 @@ struct ClientOptions {
   // taking no more than x and y need, because the system clears every page.
   int64_t shared_region_bytes = int64_t{64} << 20;
   // Makes Connect look for the Unix socket of a server at a loopback address, and use the socket if it leads to the
-  // same process: for shared memory, and for speed. Connect then asks the server, for at most two seconds.
+  // same process: for shared memory, and for speed. Connect then asks the server, for at most two seconds. Over TLS
+  // Connect does not look: the server at the address has proved its name and knows the caller by certificate or token;
+  // a socket proves nothing, so no token may follow there, and without it the caller would be another one.
   bool prefer_unix_socket = false;
+  // TLS, the client's certificate, its token (<normd/security.h>). By default calls are plain text.
+  client::SecurityOptions security;
 };
 
 // The server's answer from the standard health service (grpc.health.v1). kUnknown is any other answer than SERVING and
@@ -139,8 +149,9 @@ class NormalizeStream {
 class Client {
  public:
   // `target` is "host:port" or "unix:/path" (<normd/local_server.h> finds the socket of a server of this user).
-  // Connects lazily: an unreachable server is UNAVAILABLE on the first call. INVALID_ARGUMENT for an empty target and
-  // for options out of range.
+  // Connects lazily: an unreachable server is UNAVAILABLE on the first call. INVALID_ARGUMENT for an empty target, for
+  // options out of range, for certificate and token files that cannot be used, and for a token that would travel in
+  // plain text.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, ClientOptions options = {});
   ~Client();
   Client(const Client&) = delete;

@@ -74,7 +74,7 @@ absl::StatusOr<std::string> CudaRegion::Call::Register(const CudaMemory& memory,
   bool ok = false;
   for (const bool starts : {true, false}) {
     if (!Await(deadline, &ok)) return absl::DeadlineExceededError("RegisterRegion: the server did not answer in time");
-    if (!ok) return FromGrpc(Finish());
+    if (!ok) return FromGrpc(Finish(), context);
     if (!starts) break;
     pending = true;
     reader->Read(&response, this);
@@ -123,7 +123,9 @@ constexpr int kRegionConnection = 2;  // 0 and 1 are the connections for calls
 
 absl::StatusOr<std::unique_ptr<client::CudaRegion>> Client::RegisterCuda(const client::CudaMemory& memory) {
   // A connection of its own, because open calls count against the number of calls that a connection may have at a time.
-  auto call = std::make_unique<client::CudaRegion::Call>(client::MakeChannel(target_, options_, kRegionConnection));
+  auto call = std::make_unique<client::CudaRegion::Call>(
+      client::MakeChannel(target_, options_, *channels_->credentials, kRegionConnection));
+  channels_->credentials->AddTo(&call->context);
   absl::StatusOr<std::string> name = call->Register(memory, absl::Now() + options_.deadline);
   if (!name.ok()) return name.status();
   return std::unique_ptr<client::CudaRegion>(

@@ -64,7 +64,7 @@ std::optional<std::string> FindUnixSocket(const std::string& runtime_folder) {
 }
 
 std::optional<std::string> FindUnixSocketOf(const std::string& target, const ClientOptions& options) {
-  if (absl::StartsWith(target, "unix:") || !IsLocal(target)) return std::nullopt;
+  if (IsUnixSocket(target) || !IsLocal(target) || UsesTls(options.security)) return std::nullopt;
   const absl::StatusOr<v1::DescribeResponse> server = Ask(target, options);
   if (!server.ok() || server->unix_socket().empty() || server->server_uid().empty()) return std::nullopt;
   // The path may be one of another machine or container, behind a forwarded port.

@@ -26,7 +26,8 @@ bool IsLocal(const std::string& target);
 // folder belong to this user and a process accepts connections there.
 std::optional<std::string> FindUnixSocket(const std::string& runtime_folder);
 
-// The Unix socket, as "unix:/path", of the server at `target`, if `target` is a loopback address. The server names the
+// The Unix socket, as "unix:/path", of the server at `target`, if `target` is a loopback address and is called in plain
+// text (ClientOptions::prefer_unix_socket says why). The server names the
 // socket in Describe, and the socket counts only if the process behind it proves to be the same. Asks for at most a
 // second. nullopt in all other cases.
 std::optional<std::string> FindUnixSocketOf(const std::string& target, const ClientOptions& options);

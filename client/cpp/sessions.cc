@@ -42,7 +42,7 @@ absl::StatusOr<v1::Session> Client::CreateWithId(const std::string& id, Create c
   const absl::Time deadline = absl::Now() + options_.deadline;
   bool may_be_made = false;
   absl::StatusOr<v1::Session> created = RunUnary<v1::Session>(
-      {options_, channels_->budget}, !id.empty(), [&](grpc::ClientContext* context, v1::Session* response) {
+      channels_->Terms(options_), !id.empty(), [&](grpc::ClientContext* context, v1::Session* response) {
         grpc::Status status = create(context, response);
         may_be_made = may_be_made || status.error_code() == grpc::StatusCode::UNAVAILABLE;
         return status;
@@ -53,7 +53,7 @@ absl::StatusOr<v1::Session> Client::CreateWithId(const std::string& id, Create c
   ClientOptions rest = options_;
   rest.deadline = deadline - absl::Now();
   absl::StatusOr<v1::Session> found =
-      RunUnary<v1::Session>({rest, channels_->budget}, true, [&](grpc::ClientContext* context, v1::Session* response) {
+      RunUnary<v1::Session>(channels_->Terms(rest), true, [&](grpc::ClientContext* context, v1::Session* response) {
         return channels_->small.sessions->GetSession(context, get, response);
       });
   if (found.ok() && !is_ours(*found)) return created;
@@ -78,29 +78,31 @@ absl::StatusOr<v1::Session> Client::GetSession(const std::string& name, v1::Sess
   v1::GetSessionRequest request;
   request.set_name(name);
   request.set_view(view);
-  return RunUnary<v1::Session>({options_, channels_->budget}, true, [&](grpc::ClientContext* context, auto* response) {
-    return channels_->small.sessions->GetSession(context, request, response);
-  });
+  return RunUnary<v1::Session>(channels_->Terms(options_, name), true,
+                               [&](grpc::ClientContext* context, auto* response) {
+                                 return channels_->small.sessions->GetSession(context, request, response);
+                               });
 }
 
 absl::StatusOr<v1::ListSessionsResponse> Client::ListSessions(const v1::ListSessionsRequest& request) {
   return RunUnary<v1::ListSessionsResponse>(
-      {options_, channels_->budget}, true, [&](grpc::ClientContext* context, auto* response) {
+      channels_->Terms(options_), true, [&](grpc::ClientContext* context, auto* response) {
         return channels_->small.sessions->ListSessions(context, request, response);
       });
 }
 
 absl::StatusOr<v1::Session> Client::UpdateSession(const v1::UpdateSessionRequest& request) {
   auto& stub = *channels_->For(options_, request.ByteSizeLong()).sessions;
-  return RunUnary<v1::Session>({options_, channels_->budget}, false, [&](grpc::ClientContext* context, auto* response) {
-    return stub.UpdateSession(context, request, response);
-  });
+  return RunUnary<v1::Session>(
+      channels_->Terms(options_, request.session().name()), false,
+      [&](grpc::ClientContext* context, auto* response) { return stub.UpdateSession(context, request, response); });
 }
 
 absl::StatusOr<v1::Session> Client::ResetSession(const v1::ResetSessionRequest& request) {
-  return RunUnary<v1::Session>({options_, channels_->budget}, false, [&](grpc::ClientContext* context, auto* response) {
-    return channels_->small.sessions->ResetSession(context, request, response);
-  });
+  return RunUnary<v1::Session>(channels_->Terms(options_, request.name()), false,
+                               [&](grpc::ClientContext* context, auto* response) {
+                                 return channels_->small.sessions->ResetSession(context, request, response);
+                               });
 }
 
 absl::StatusOr<v1::Session> Client::ForkSession(const v1::ForkSessionRequest& request) {
@@ -114,7 +116,7 @@ absl::StatusOr<v1::Session> Client::ForkSession(const v1::ForkSessionRequest& re
 
 absl::Status Client::DeleteSession(const v1::DeleteSessionRequest& request) {
   using google::protobuf::Empty;
-  return RunUnary<Empty>({options_, channels_->budget}, false,
+  return RunUnary<Empty>(channels_->Terms(options_, request.name()), false,
                          [&](grpc::ClientContext* context, auto* response) {
                            return channels_->small.sessions->DeleteSession(context, request, response);
                          })
@@ -124,7 +126,7 @@ absl::Status Client::DeleteSession(const v1::DeleteSessionRequest& request) {
 absl::StatusOr<v1::StateResult> Client::CommitMoments(const v1::CommitMomentsRequest& request) {
   auto& stub = *channels_->For(options_, request.ByteSizeLong()).sessions;
   return RunUnary<v1::StateResult>(
-      {options_, channels_->budget}, client::IsSafeToRetry(request),
+      channels_->Terms(options_, request.session()), client::IsSafeToRetry(request),
       [&](grpc::ClientContext* context, auto* response) { return stub.CommitMoments(context, request, response); });
 }
 
@@ -132,7 +134,7 @@ absl::StatusOr<std::string> Client::ExportSession(const std::string& name) {
   v1::ExportSessionRequest request;
   request.set_name(name);
   return RunUnary<std::string>(
-      {options_, channels_->budget}, true, [&](grpc::ClientContext* context, std::string* record) -> grpc::Status {
+      channels_->Terms(options_, name), true, [&](grpc::ClientContext* context, std::string* record) -> grpc::Status {
         const auto reader = channels_->large.sessions->ExportSession(context, request);
         absl::Status problem;
         bool last = false;
@@ -151,7 +153,7 @@ absl::StatusOr<std::string> Client::ExportSession(const std::string& name) {
 }
 
 absl::StatusOr<v1::Session> Client::ImportSession(absl::string_view record, const std::string& session_id) {
-  return RunUnary<v1::Session>({options_, channels_->budget}, false,
+  return RunUnary<v1::Session>(channels_->Terms(options_), false,
                                [&](grpc::ClientContext* context, v1::Session* session) {
                                  const auto writer = channels_->large.sessions->ImportSession(context, session);
                                  size_t offset = 0;

@@ -8,6 +8,7 @@ namespace normd::client {
 namespace {
 
 constexpr absl::string_view kDetailsUrl = "type.googleapis.com/google.rpc.Status";
+constexpr absl::string_view kRequestIdUrl = "normd/request-id";
 
 void ReadDetail(const google::protobuf::Any& any, ErrorInfo& out) {
   if (google::rpc::BadRequest bad; any.Is<google::rpc::BadRequest>() && any.UnpackTo(&bad)) {
@@ -36,6 +37,15 @@ absl::Status MakeStatus(int code, absl::string_view message, absl::string_view d
 
 absl::Status ToStatus(const google::rpc::Status& proto) {
   return MakeStatus(proto.code(), proto.message(), proto.details_size() == 0 ? "" : proto.SerializeAsString());
+}
+
+absl::Status WithRequestId(absl::Status status, absl::string_view id) {
+  status.SetPayload(kRequestIdUrl, absl::Cord(id));
+  return status;
+}
+
+std::string GetRequestId(const absl::Status& status) {
+  return std::string(status.GetPayload(kRequestIdUrl).value_or(absl::Cord()));
 }
 
 std::optional<ErrorInfo> GetErrorInfo(const absl::Status& status) {

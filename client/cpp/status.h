@@ -36,12 +36,19 @@ struct ErrorInfo {
 // errors that reached no server.
 std::optional<ErrorInfo> GetErrorInfo(const absl::Status& status);
 
+// What the server's logs and traces call the call that failed: who reports an error quotes it. Empty for other
+// statuses, for batch items and stream replies, and where no server answered.
+std::string GetRequestId(const absl::Status& status);
+
 // The status of a batch item, or of a stream reply's `error`. Code 0 is OkStatus.
 absl::Status ToStatus(const google::rpc::Status& proto);
 
 // A status of `code` (gRPC and absl use the same numbers). `details` are the bytes of the grpc-status-details-bin
 // trailer, or empty.
 absl::Status MakeStatus(int code, absl::string_view message, absl::string_view details);
+
+// `status`, which is no OkStatus, with the request id that GetRequestId returns.
+absl::Status WithRequestId(absl::Status status, absl::string_view id);
 
 }  // namespace normd::client
 

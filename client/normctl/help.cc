@@ -64,6 +64,12 @@ constexpr FlagNote kFlagNotes[] = {
     {"color", kOutput, "auto|always|never"},
     {"server", kConnection, ""},
     {"deadline", kConnection, ""},
+    {"tls", kConnection, ""},
+    {"ca", kConnection, ""},
+    {"certificate", kConnection, ""},
+    {"key", kConnection, ""},
+    {"server-name", kConnection, ""},
+    {"token-file", kConnection, ""},
     {"version", kOther, ""},
     {"only", "", "examples|iris|methods|residual"},
 };

@@ -13,7 +13,7 @@ namespace normd::client {
 namespace {
 
 constexpr double kWidth = 760, kHeight = 380;
-constexpr double kLeft = 76, kRight = 20, kTop = 34, kBottom = 52;
+constexpr double kLeft = 76, kRight = 36, kTop = 18, kBottom = 58;
 
 // Maps values of a chart to positions on paper.
 class Scale {
@@ -74,6 +74,8 @@ std::string Text(const char* anchor, double x, double y, absl::string_view text)
   return absl::StrFormat("<text text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", anchor, x, y, EscapeHtml(text));
 }
 
+std::string XText(const Chart& chart, double x) { return chart.x_text ? chart.x_text(x) : absl::StrFormat("%g", x); }
+
 std::string Axes(const Chart& chart, const Scale& scale) {
   std::string out;
   for (double tick : scale.y_ticks) {
@@ -81,12 +83,15 @@ std::string Axes(const Chart& chart, const Scale& scale) {
     out += Text("end", kLeft - 8, scale.Y(tick) + 4, chart.y_text ? chart.y_text(tick) : absl::StrFormat("%g", tick));
   }
   for (double tick : scale.x_ticks) {
+    const std::string label = XText(chart, tick);
+    if (label.empty()) continue;
     out += Line("grid", scale.X(tick), kTop, scale.X(tick), kHeight - kBottom);
-    out += Text("middle", scale.X(tick), kHeight - kBottom + 18, absl::StrFormat("%g", tick));
+    out += Text("middle", scale.X(tick), kHeight - kBottom + 23, label);
   }
-  out += Text("middle", (kLeft + kWidth - kRight) / 2, kHeight - 10, chart.x_label);
-  out += absl::StrFormat("<text text-anchor=\"middle\" transform=\"translate(14 %.1f) rotate(-90)\">%s</text>\n",
-                         (kTop + kHeight - kBottom) / 2, EscapeHtml(chart.y_label));
+  out += Text("middle", (kLeft + kWidth - kRight) / 2, kHeight - 8, chart.x_label);
+  out += absl::StrFormat(
+      "<text class=\"y-label\" text-anchor=\"middle\" transform=\"translate(14 %.1f) rotate(-90)\">%s</text>\n",
+      (kTop + kHeight - kBottom) / 2, EscapeHtml(chart.y_label));
   return out;
 }
 
@@ -121,17 +126,6 @@ std::string Curve(const Chart& chart, const Series& series, const Scale& scale) 
                       absl::StrJoin(corners, " "), "\"/>\n", dots);
 }
 
-std::string Legend(const Chart& chart) {
-  std::string out;
-  double x = kLeft;
-  for (const Series& series : chart.series) {
-    absl::StrAppendFormat(&out, "<rect x=\"%.1f\" y=\"10\" width=\"14\" height=\"4\" fill=\"%s\"/>\n", x, series.color);
-    out += Text("start", x + 20, 17, series.name);
-    x += 40 + 7.5 * static_cast<double>(series.name.size());
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string EscapeHtml(absl::string_view text) {
@@ -156,7 +150,7 @@ std::string RenderSvg(const Chart& chart) {
       kHeight, EscapeHtml(chart.title));
   absl::StrAppend(&out, Axes(chart, scale), Guides(chart, scale));
   for (const Series& series : chart.series) out += Curve(chart, series, scale);
-  return absl::StrCat(out, Legend(chart), "</svg>\n");
+  return out + "</svg>\n";
 }
 
 }  // namespace normd::client

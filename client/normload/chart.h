@@ -34,11 +34,13 @@ struct Chart {
   std::optional<Guide> horizontal;            // at a value of y
   std::optional<Guide> vertical;              // at a value of x
   std::function<std::string(double)> y_text;  // the label of a tick
+  std::function<std::string(double)> x_text;  // the label of a tick; an empty one: no tick
 };
 
 // Replaces & < > " ' by entities, for text and attributes of SVG and HTML.
 std::string EscapeHtml(absl::string_view text);
 
+// Without title and legend, which the page has in its own text.
 std::string RenderSvg(const Chart& chart);
 
 // Round numbers from 0 to at least `high`, 4 to 10 of them. REQUIRES: high > 0.

@@ -249,8 +249,10 @@ absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOption
   target->step_prefix_ = absl::StrCat("normload-", getpid(), "-", absl::ToUnixMicros(absl::Now()));
   ClientOptions client_options;
   client_options.deadline = options.deadline;
-  // A load generator counts failures instead of hiding them.
-  client_options.retry.max_attempts = 1;
+  client_options.security = options.security;
+  client_options.balance = options.balance;
+  // A load generator counts failures instead of hiding them, unless it is told otherwise.
+  if (!options.retry) client_options.retry.max_attempts = 1;
   client_options.shared_memory = std::any_of(options.entries.begin(), options.entries.end(), IsShared);
   for (int i = 0; i < options.connections; ++i) {
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options.server, client_options);

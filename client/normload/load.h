@@ -26,6 +26,9 @@ namespace normd::client {
 
 struct LoadOptions {
   std::string server;
+  SecurityOptions security;       // with which the server is called
+  bool balance = false;           // over the addresses of `server`, by their health
+  bool retry = false;             // failed calls are sent again as the library does; otherwise they count at once
   std::vector<MixEntry> entries;  // at least one
   std::optional<double> rate;     // calls a second of an open loop; absent: closed loop
   ArrivalKind arrivals = ArrivalKind::kPoisson;

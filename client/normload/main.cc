@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   // NOLINTEND(concurrency-mt-unsafe)
+  normd::client::SilenceGrpc();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return normd::client::RunNormload(arguments, normd::client::ProcessTerminal());
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/cli/program.h"
+#include "client/cli/security_flags.h"
 #include "client/cpp/local_server.h"
 
 namespace normd::client {
@@ -202,6 +203,8 @@ CommandSpec NormloadSpec() {
                  {"html", '\0', "FILE", "write the report with its figures as one page, too"},
                  {"server-pid", '\0', "PID", "of the server, whose CPU is not background; default: who listens there"},
                  {"allow-remote", '\0', "", "load a server on another machine"},
+                 {"balance", '\0', "", "spread calls over those of the target's addresses that are healthy"},
+                 {"retry", '\0', "", "send failed calls again as the library does, instead of counting them"},
                  kVersionFlag},
                 CallFlags()),
            ServerFlags());
@@ -215,6 +218,11 @@ absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args) {
     return UsageError(
         absl::StrCat(options.load.server, " is not on this machine; --allow-remote loads it all the same"));
   }
+  absl::StatusOr<SecurityOptions> security = ReadSecurity(args, options.load.server);
+  if (!security.ok()) return security.status();
+  options.load.security = *std::move(security);
+  options.load.balance = args.Has("balance");
+  options.load.retry = args.Has("retry");
   options.sweep = args.Has("sweep");
   using Step = absl::Status (*)(const ParsedArgs&, NormloadOptions&);
   for (Step step : {&AddCounts, &AddTimes, &AddRate, &AddLoads, &AddEntries, &AddHtml}) {

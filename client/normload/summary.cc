@@ -1,6 +1,7 @@
 #include "client/normload/summary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace normd::client {
@@ -24,6 +25,7 @@ CallSummary SummarizeCalls(std::string name, const EntryResult& result, double s
   out.sent_mb_per_second = rate(result.bytes_sent) / 1e6;
   out.received_mb_per_second = rate(result.bytes_received) / 1e6;
   out.latency = QuantilesOf(result.latency);
+  out.latency_curve = CurveOf(result.latency);
   return out;
 }
 
@@ -32,6 +34,19 @@ CallSummary SummarizeCalls(std::string name, const EntryResult& result, double s
 Quantiles QuantilesOf(const Histogram& histogram) {
   return {histogram.Quantile(0.5),   histogram.Quantile(0.9), histogram.Quantile(0.99),
           histogram.Quantile(0.999), histogram.max(),         histogram.mean()};
+}
+
+std::vector<std::pair<double, double>> CurveOf(const Histogram& histogram) {
+  constexpr int kPointsOfNine = 10;
+  constexpr int kMostNines = 6;
+  std::vector<std::pair<double, double>> curve;
+  const double last = std::log10(static_cast<double>(std::max<int64_t>(histogram.count(), 1)));
+  for (int i = 0; i <= kMostNines * kPointsOfNine && histogram.count() > 0; ++i) {
+    const double nines = static_cast<double>(i) / kPointsOfNine;
+    if (nines > last) break;
+    curve.emplace_back(nines, static_cast<double>(histogram.Quantile(1 - std::pow(10.0, -nines))));
+  }
+  return curve;
 }
 
 double RunSummary::good_share() const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/normload/background_cpu.h"
@@ -19,6 +20,8 @@ struct Quantiles {
   double mean = 0;
 };
 Quantiles QuantilesOf(const Histogram& histogram);
+// Ten points for each nine; beyond the quantile that 1 call in all is above, there is nothing to tell.
+std::vector<std::pair<double, double>> CurveOf(const Histogram& histogram);
 
 // The calls of one entry, or of all entries.
 struct CallSummary {
@@ -34,6 +37,9 @@ struct CallSummary {
   // In 10^6 tensor bytes of successful calls.
   double sent_mb_per_second = 0, received_mb_per_second = 0;
   Quantiles latency;  // of successful calls
+  // The same latency as a curve, for charts: by `nines`, -log10(1 - quantile), from 0 to what the number of calls
+  // tells.
+  std::vector<std::pair<double, double>> latency_curve;
 };
 
 struct RunSummary {

@@ -1,33 +1,21 @@
 #include "server/admin/admin_server.h"
 
-#include <sstream>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/random_hex.h"
 
 namespace normd {
 namespace {
 
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+constexpr const char* kExpositionType = "text/plain; version=0.0.4; charset=utf-8";
+
+HttpResponse StatusResponse(const std::vector<StatusTable>& tables) {
+  const std::string nonce = RandomHex(4);
+  return {.content_type = "text/html; charset=utf-8",
+          .body = StatusPage(tables, nonce),
+          .security_policy = StatusPagePolicy(nonce)};
 }
 
 std::vector<HttpPage> PagesOf(AdminPages pages) {
@@ -38,17 +26,26 @@ std::vector<HttpPage> PagesOf(AdminPages pages) {
                       return HttpResponse{.status = now == ServingState::kServing ? 200 : 503,
                                           .body = absl::StrCat(std::string(Name(now)), "\n")};
                     }});
-  result.push_back({"/metrics",
-                    [metrics = std::move(pages.metrics)] {
-                      return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                                          .body = metrics()};
-                    },
-                    /*slow=*/true});
-  result.push_back({"/",
-                    [status = std::move(pages.status)] {
-                      return HttpResponse{.content_type = "text/html; charset=utf-8", .body = StatusPage(status())};
-                    },
-                    /*slow=*/true});
+  const auto add_slow = [&result](std::string path, std::function<HttpResponse()> make) {
+    result.push_back({std::move(path), std::move(make), /*slow=*/true});
+  };
+  add_slow("/metrics", [metrics = std::move(pages.metrics)] {
+    return HttpResponse{.content_type = kExpositionType, .body = metrics()};
+  });
+  add_slow("/statusz/metrics",
+           [peek = pages.peek] { return HttpResponse{.content_type = kExpositionType, .body = peek()}; });
+  const auto tables = [status = std::move(pages.status), peek = std::move(pages.peek)] {
+    return StatusTables(status(), peek());
+  };
+  add_slow("/", [tables] { return StatusResponse(tables()); });
+  add_slow("/statusz/tables", [tables] {
+    return HttpResponse{.content_type = "text/html; charset=utf-8",
+                        .body = StatusTablesHtml(tables()),
+                        .security_policy = "default-src 'none'"};
+  });
+  add_slow("/statusz", [tables] {
+    return HttpResponse{.content_type = "text/plain; charset=utf-8", .body = StatusText(tables())};
+  });
   return result;
 }
 
@@ -66,22 +63,6 @@ std::string_view Name(ServingState state) {
       return "draining";
   }
   return "";
-}
-
-std::string StatusPage(const StatusFacts& facts) {
-  std::ostringstream out;
-  out << "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>normd</title></head><body>\n"
-      << "<h1>normd</h1>\n<table>\n";
-  for (const auto& [name, value] : facts.facts) {
-    out << "<tr><th align=\"left\">" << EscapeHtml(name) << "</th><td>" << EscapeHtml(value) << "</td></tr>\n";
-  }
-  out << "</table>\n<h2>Requests</h2>\n<table>\n";
-  for (const auto& [method, count] : facts.requests) {
-    out << "<tr><td>" << EscapeHtml(method) << "</td><td align=\"right\">" << count << "</td></tr>\n";
-  }
-  out << "</table>\n<p><a href=\"/metrics\">metrics</a> <a href=\"/healthz\">health</a> <a href=\"/readyz\">ready</a>"
-      << "</p>\n</body></html>\n";
-  return out.str();
 }
 
 absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& host, int port, AdminPages pages) {

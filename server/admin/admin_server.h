@@ -1,5 +1,6 @@
-// The admin listener, for probes and Prometheus: HTTP /metrics, /healthz, /readyz and a small status page at /. Every
-// other path is 404.
+// The admin listener, for probes, Prometheus and people: HTTP /metrics, /healthz, /readyz, the status page at /, the
+// same as text at /statusz, and what the page's script reads: /statusz/metrics and /statusz/tables. Every other path is
+// 404.
 // In the path: beside it; nothing here touches requests.
 // Threads: the callbacks in AdminPages run on two threads of HttpServer, so they must be safe from any thread, and
 // what they use must outlive the server. `state` answers probes and must return at once; the others may take longer.
@@ -11,11 +12,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/admin/http_server.h"
+#include "server/admin/status_report.h"
 
 namespace normd {
 
@@ -24,17 +24,9 @@ enum class ServingState : uint8_t { kStarting, kServing, kUnreachable, kDraining
 // "starting", "serving", "unreachable" or "draining".
 std::string_view Name(ServingState state);
 
-// The contents of the status page: facts by name, then the number of requests by method.
-struct StatusFacts {
-  std::vector<std::pair<std::string, std::string>> facts;
-  std::vector<std::pair<std::string, uint64_t>> requests;
-};
-
-// The status page as HTML, with all texts escaped.
-std::string StatusPage(const StatusFacts& facts);
-
 struct AdminPages {
-  std::function<std::string()> metrics;  // exposition text
+  std::function<std::string()> metrics;  // exposition text, for Prometheus
+  std::function<std::string()> peek;     // the same, and what counts since the last scrape goes on counting
   std::function<ServingState()> state;   // /readyz: 200 only for kServing
   std::function<StatusFacts()> status;
 };

@@ -67,9 +67,13 @@ HttpRequest ParseHttpRequest(std::string_view received) {
 }
 
 std::string EncodeHttpResponse(const HttpResponse& response, bool head_only) {
+  const std::string policy = response.security_policy.empty()
+                                 ? ""
+                                 : absl::StrCat("Content-Security-Policy: ", response.security_policy, "\r\n",
+                                                "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n");
   return absl::StrCat("HTTP/1.1 ", response.status, " ", std::string(Reason(response.status)), "\r\n",
                       response.status == 405 ? "Allow: GET, HEAD\r\n" : "", "Content-Type: ", response.content_type,
-                      "\r\nContent-Length: ", response.body.size(), "\r\nConnection: close\r\n\r\n",
+                      "\r\n", policy, "Content-Length: ", response.body.size(), "\r\nConnection: close\r\n\r\n",
                       head_only ? "" : response.body);
 }
 

@@ -30,6 +30,7 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain";
   std::string body;
+  std::string security_policy;  // the Content-Security-Policy; empty: none
 };
 
 // The bytes of `response`, after which the connection closes. `head_only` leaves out the body, for the answer to HEAD.

@@ -113,6 +113,44 @@ absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second) 
                    Concat("came too slowly: it was ", late, "; it must come with ", least));
 }
 
+absl::Status NoCredentialsError(std::string_view accepted) {
+  return MakeError(ServerReason("CREDENTIALS_MISSING"),
+                   {.field = "credentials", .value = "", .limit = std::string(accepted)},
+                   Concat("are missing; give ", accepted));
+}
+
+absl::Status MalformedCredentialsError() {
+  constexpr std::string_view kForm = "one header of the form \"authorization: Bearer TOKEN\"";
+  return MakeError(ServerReason("CREDENTIALS_FORM"),
+                   {.field = "authorization", .value = "not of this form", .limit = std::string(kForm)},
+                   Concat("does not have its form; send ", kForm));
+}
+
+absl::Status UnknownTokenError() {
+  return MakeError(ServerReason("TOKEN_UNKNOWN"),
+                   {.field = "authorization", .value = "an unknown token", .limit = "a bearer token of this server"},
+                   "has a token that this server does not know; give a bearer token of this server");
+}
+
+absl::Status ExpiredTokenError() {
+  return MakeError(ServerReason("TOKEN_EXPIRED"),
+                   {.field = "authorization", .value = "an expired token", .limit = "a token that has not expired"},
+                   "has a token that has expired; give a new bearer token");
+}
+
+absl::Status TokenInPlainTextError() {
+  return MakeError(
+      ServerReason("TOKEN_IN_PLAIN_TEXT"),
+      {.field = "authorization", .value = "a token in plain text", .limit = "a token over TLS or the Unix socket"},
+      "came in plain text, so others may have read it; replace the token, and send it over TLS or the Unix socket");
+}
+
+absl::Status MethodDeniedError(std::string_view identity, std::string_view path) {
+  return MakeError(ServerReason("METHOD_DENIED"),
+                   {.field = "method", .value = std::string(path), .limit = "a method that the policy allows"},
+                   Concat(path, " is not allowed to ", identity, " by this server's policy"));
+}
+
 absl::Status DrainingError() {
   return MakeError(ServerReason("DRAINING"), {.field = "server", .value = "draining", .limit = "serving"},
                    "is draining and takes no new requests; try another, or try again when it is back");

@@ -50,6 +50,19 @@ absl::Status CallerGoneError();
 absl::Status DeadlinePassedError();
 // DEADLINE_EXCEEDED, reason MESSAGE_TOO_SLOW: a message that had begun came slower than `bytes_per_second`.
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second);
+// UNAUTHENTICATED, as the four errors after it, none of which tells which names or tokens there are. Reason
+// CREDENTIALS_MISSING: the call shows no credentials; `accepted` says which ones the server takes.
+absl::Status NoCredentialsError(std::string_view accepted);
+// Reason CREDENTIALS_FORM: there is an `authorization`, but it is not "Bearer TOKEN", once.
+absl::Status MalformedCredentialsError();
+// Reason TOKEN_UNKNOWN.
+absl::Status UnknownTokenError();
+// Reason TOKEN_EXPIRED.
+absl::Status ExpiredTokenError();
+// Reason TOKEN_IN_PLAIN_TEXT: the token came over a connection that others may read; it was not compared.
+absl::Status TokenInPlainTextError();
+// PERMISSION_DENIED, reason METHOD_DENIED: the policy does not let `identity` call the method with this path.
+absl::Status MethodDeniedError(std::string_view identity, std::string_view path);
 // UNAVAILABLE, reason DRAINING: this server takes no new requests; another server, or this one later, will.
 absl::Status DrainingError();
 

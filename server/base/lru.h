@@ -77,11 +77,18 @@ class Lru {
     return std::exchange(entries_, {});
   }
 
+  // All entries, the most recently used first. Reading them does not count as a use.
+  typename Entries::const_iterator begin() const { return entries_.begin(); }
+  typename Entries::const_iterator end() const { return entries_.end(); }
+
   // The least recently used entry; null when the cache is empty. Does not count as a use.
   const Entry* Oldest() const { return entries_.empty() ? nullptr : &entries_.back(); }
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t cost() const { return cost_; }  // the sum over all entries
+
+  // Holds from the next Insert on.
+  void set_max_cost(int64_t max_cost) { max_cost_ = max_cost; }
 
  private:
   using Place = typename Entries::iterator;
@@ -95,7 +102,7 @@ class Lru {
     left.splice(left.end(), entries_, place);
   }
 
-  const int64_t max_cost_;
+  int64_t max_cost_;
   Entries entries_;  // the most recently used first
   Index index_;
   int64_t cost_ = 0;

@@ -29,7 +29,7 @@ namespace normd {
 enum class OutputKind : uint8_t { kY = 1, kH = 2, kMean = 3, kInverseStd = 4, kMoments = 5 };  // the wire's numbers
 
 struct SessionTarget {
-  std::string id;  // without "sessions/"
+  std::string id;  // the session's key (server/session/session_key.h)
 };
 
 // A range of the caller's memory that an output is written to. `data` borrows from Call::owner.
@@ -126,7 +126,10 @@ struct StateReply {
 
 // Times of a call. `compute` is the time of all calls of its batch, which run as one job list: each reply carries the
 // same time, and adding the replies up counts it several times. `commit` lasts until this call's step is durable.
+// `queue` is the time that the batch waited for sessions, for a thread of the pool and for a turn at the concurrency
+// limiter.
 struct CallTimings {
+  absl::Duration queue;
   absl::Duration compute;
   absl::Duration commit;
 };

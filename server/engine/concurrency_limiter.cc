@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/base/caller_key.h"
 #include "server/base/errors.h"
 
 namespace normd {
@@ -16,7 +17,11 @@ void ConcurrencyLimiter::Enter(Entry entry) {
     MutexLock lock(mu_);
     if (running_ == max_running_) {
       std::deque<Waiting>& of_caller = waiting_[entry.caller];
-      if (of_caller.empty()) turns_.push_back(entry.caller);
+      if (of_caller.empty()) {
+        std::deque<uint64_t>& of_tenant = caller_turns_[TenantOfCaller(entry.caller)];
+        if (of_tenant.empty()) tenant_turns_.push_back(TenantOfCaller(entry.caller));
+        of_tenant.push_back(entry.caller);
+      }
       of_caller.push_back({std::move(entry), clock_->Now()});
       ++waiting_count_;
       return;
@@ -45,8 +50,11 @@ void ConcurrencyLimiter::Leave() {
 }
 
 ConcurrencyLimiter::Waiting ConcurrencyLimiter::TakeNext() {
-  const uint64_t caller = turns_.front();
-  turns_.pop_front();
+  const uint32_t tenant = tenant_turns_.front();
+  tenant_turns_.pop_front();
+  const auto callers = caller_turns_.find(tenant);
+  const uint64_t caller = callers->second.front();
+  callers->second.pop_front();
   const auto found = waiting_.find(caller);
   Waiting next = std::move(found->second.front());
   found->second.pop_front();
@@ -54,7 +62,12 @@ ConcurrencyLimiter::Waiting ConcurrencyLimiter::TakeNext() {
   if (found->second.empty()) {
     waiting_.erase(found);
   } else {
-    turns_.push_back(caller);
+    callers->second.push_back(caller);
+  }
+  if (callers->second.empty()) {
+    caller_turns_.erase(callers);
+  } else {
+    tenant_turns_.push_back(tenant);
   }
   return next;
 }
@@ -64,6 +77,14 @@ absl::Status ConcurrencyLimiter::Judge(Waiting& waiting, absl::Time now) const {
   if (waiting.entry.gone != nullptr && waiting.entry.gone()) return CallerGoneError();
   if (now - waiting.since > max_age_) return QueueAgeError(now - waiting.since, max_age_);
   return absl::OkStatus();
+}
+
+WaitStats ConcurrencyLimiter::wait_stats() const {
+  MutexLock lock(mu_);
+  if (waiting_count_ == 0) return {};
+  absl::Time oldest = absl::InfiniteFuture();
+  for (const auto& [caller, of_caller] : waiting_) oldest = std::min(oldest, of_caller.front().since);
+  return {.waiting = static_cast<int64_t>(waiting_count_), .oldest = clock_->Now() - oldest};
 }
 
 int ConcurrencyLimiter::waiting() const {

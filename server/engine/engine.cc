@@ -9,6 +9,7 @@
 #include "server/base/steady_time.h"
 #include "server/engine/concurrency_limiter.h"
 #include "server/engine/parameter_cache.h"
+#include "server/engine/step_report.h"
 #include "server/engine/task.h"
 #include "server/session/running_state.h"
 
@@ -21,6 +22,7 @@ struct EngineParts {
   ParameterCache* parameters;
   Resources* resources;
   ConcurrencyLimiter* limiter;
+  const EngineObserver* observer;
 };
 
 namespace {
@@ -37,7 +39,8 @@ absl::Status CheckCaller(const Call& call) {
   return absl::OkStatus();
 }
 
-CallReply TakeReply(Task* task) {
+CallReply TakeReply(const EngineObserver& observer, Task* task) {
+  if (observer.on_not_finite != nullptr && Runs(*task) && !AllFinite(task->moments)) observer.on_not_finite();
   const bool output_available = !task->reply.state.has_value() || task->reply.state->output_available;
   if (!output_available) task->reply.outputs.clear();
   if (task->Wants(OutputKind::kMoments) && Runs(*task)) {
@@ -60,7 +63,7 @@ absl::StatusOr<CallReply> RunInline(const EngineParts& parts, Task* task) {
   NORMD_RETURN_IF_ERROR(task->status);
   task->reply.timings.compute = SteadyNow() - start;
   if (task->call.validate_inputs != nullptr) NORMD_RETURN_IF_ERROR(task->call.validate_inputs());
-  return TakeReply(task);
+  return TakeReply(*parts.observer, task);
 }
 
 Engine::BatchDone ForOne(Engine::Done done) {
@@ -103,6 +106,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
 
   // Reads the snapshots of session targets; the last read to end starts the next stage.
   void ReadSessions() {
+    waits_since_ = SteadyNow();
     pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.TargetId(); }),
                    std::memory_order_relaxed);
     for (Task& task : tasks_) {
@@ -130,6 +134,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   }
 
   void Plan() {
+    EndWait();
     for (Task& task : tasks_) {
       if (task.status.ok()) task.status = PlanTask(*parts_.sessions, *parts_.scheduler, &task);
       if (Runs(task))
@@ -165,6 +170,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       parts_.sessions->Commit(UpdateOf(task),
                               [self = shared_from_this(), &task, start](absl::StatusOr<CommitResult> result) {
                                 task.reply.timings.commit = SteadyNow() - start;
+                                if (result.ok())
+                                  ReportStep(*self->parts_.observer, *task.session, task.moments, *result);
                                 Committed(std::move(result), &task);
                                 self->EndOne(&BatchExecution::GoOnWhereItMay);
                               });
@@ -226,7 +233,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
       if (task.status.ok() && !committed && task.call.validate_inputs != nullptr)
         task.status = task.call.validate_inputs();
       if (task.status.ok()) {
-        results.emplace_back(TakeReply(&task));
+        task.reply.timings.queue += queue_;
+        results.emplace_back(TakeReply(*parts_.observer, &task));
       } else {
         results.emplace_back(std::move(task.status));
       }
@@ -267,14 +275,22 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     if (!asks_for_device && elements <= parts_.scheduler->inline_elements()) {
       return Run(std::move(work), stage, /*large=*/false);
     }
+    waits_since_ = SteadyNow();
     parts_.limiter->Enter({.start =
                                [self = shared_from_this(), work = std::move(work), stage](absl::Status turn) mutable {
+                                 self->EndWait();
                                  if (!turn.ok()) return self->EndStage(turn, absl::ZeroDuration(), stage);
                                  self->Run(std::move(work), stage, /*large=*/true);
                                },
                            .gone = [self = shared_from_this()] { return self->CallersGone(); },
                            .caller = tasks_.front().call.caller,
                            .must_run = stage.must_run});
+  }
+
+  // Counts the time since waits_since_, if anything has waited since then.
+  void EndWait() {
+    if (waits_since_ == absl::InfinitePast()) return;
+    queue_ += SteadyNow() - std::exchange(waits_since_, absl::InfinitePast());
   }
 
   bool CallersGone() const {
@@ -303,8 +319,10 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
 
   const EngineParts parts_;
 
-  std::vector<Task> tasks_;          // belong to one stage at a time; in reads and commits each to its own callback
-  std::vector<Executed> executed_;   // of the running stage
+  std::vector<Task> tasks_;         // belong to one stage at a time; in reads and commits each to its own callback
+  std::vector<Executed> executed_;  // of the running stage
+  absl::Time waits_since_ = absl::InfinitePast();
+  absl::Duration queue_;             // all waits that have ended
   std::atomic<int64_t> pending_{0};  // operations of the stage, and one for the loop that issues them
   Engine::BatchDone done_;
 };
@@ -312,7 +330,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
 }  // namespace
 
 Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* resources, const EngineOptions& options)
-    : scheduler_(scheduler),
+    : observer_(options.observer),
+      scheduler_(scheduler),
       sessions_(sessions),
       resources_(resources),
       parameters_(std::make_unique<ParameterCache>(scheduler, kMaxParameterBytes)),
@@ -335,21 +354,28 @@ void Engine::SubmitPrepared(Call&& call, Done done) {
   }
   auto task = std::make_unique<Task>();
   task->call = std::move(call);
+  const absl::Time asked_at = SteadyNow();
   const Call& asked = task->call;
-  sessions_->Get(std::get<SessionTarget>(asked.target).id, asked.max_staleness, asked.cancelled,
-                 [this, task = std::move(task), done = std::move(done)](absl::StatusOr<SessionPtr> session) mutable {
-                   if (!session.ok()) return done(session.status());
-                   task->session = *std::move(session);
-                   if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(parts(), task.get()));
-                   // The session's parameters have changed, or it was created anew: the call is planned again.
-                   std::make_shared<BatchExecution>(parts(), ForOne(std::move(done)))->Start(std::move(*task));
-                 });
+  sessions_->Get(
+      std::get<SessionTarget>(asked.target).id, asked.max_staleness, asked.cancelled,
+      [this, task = std::move(task), done = std::move(done), asked_at](absl::StatusOr<SessionPtr> session) mutable {
+        if (!session.ok()) return done(session.status());
+        task->reply.timings.queue = SteadyNow() - asked_at;
+        task->session = *std::move(session);
+        if (task->call.prepared->IsFor(task->session.get())) return done(RunInline(parts(), task.get()));
+        // The session's parameters have changed, or it was created anew: the call is planned again.
+        std::make_shared<BatchExecution>(parts(), ForOne(std::move(done)))->Start(std::move(*task));
+      });
 }
 
 void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
   std::make_shared<BatchExecution>(parts(), std::move(done))->Start(std::move(calls));
 }
 
-EngineParts Engine::parts() { return {scheduler_, sessions_, parameters_.get(), resources_, limiter_.get()}; }
+WaitStats Engine::wait_stats() const { return limiter_->wait_stats(); }
+
+EngineParts Engine::parts() {
+  return {scheduler_, sessions_, parameters_.get(), resources_, limiter_.get(), &observer_};
+}
 
 }  // namespace normd

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -20,6 +21,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/resources.h"
+#include "server/base/wait_stats.h"
 #include "server/engine/call.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/session_store.h"
@@ -30,15 +32,32 @@ class ConcurrencyLimiter;
 class ParameterCache;
 struct EngineParts;
 
+// One training step of a session, as it ended.
+struct StepReport {
+  std::string_view session;  // its id
+  bool replayed = false;
+  Reason reason = Reason::kApplied;
+  std::optional<double> drift;  // DriftOf the session before the step; absent for a step that was not applied now
+};
+
+// Null functions are not called. They run on any thread, several at a time, and must not block.
+struct EngineObserver {
+  std::function<void(const StepReport& step)> on_step;
+  // Statistics that a call computed were not all finite. Known only of calls that compute moments: training steps on
+  // sessions, ComputeMoments, and calls that ask for moments.
+  std::function<void()> on_not_finite;
+};
+
 struct EngineOptions {
   // Large computations that run at once. Those that the scheduler runs inline do not count.
   int max_large_calls = 4;
   absl::Duration max_queue_age = absl::InfiniteDuration();  // a computation that waits longer is refused
+  EngineObserver observer = {};
 };
 
 // One training step whose moments several callers computed, each on its part of the batch.
 struct PooledStep {
-  std::string session;  // its id
+  std::string session;  // its key (server/session/session_key.h)
   std::vector<Moments> parts;
   std::optional<StepId> step;
   std::optional<uint64_t> expected_version;
@@ -63,8 +82,9 @@ class Engine {
   // calls belong to one request: they share caller, deadline and cancellation.
   void SubmitBatch(std::vector<Call> calls, BatchDone done);
 
-  // Session operations. Done runs as SessionStore says. Errors are those of the store's methods and of the checks named
-  // here; the checks name fields in `session` ("session.spec.batch_norm.eps", "session.num_channels").
+  // Session operations; ids are keys (server/session/session_key.h). Done runs as SessionStore says. Errors are those
+  // of the store's methods and of the checks named here; the checks name fields in `session`
+  // ("session.spec.batch_norm.eps", "session.num_channels").
   template <typename T>
   using SessionDone = SessionStore::Done<T>;
   // Checks spec, number of channels, parameter lengths, given state and ttl before the store sees the session.
@@ -75,7 +95,7 @@ class Engine {
   void UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done);
   void ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
   // Creates another session with the state, parameters and labels of `id`, at version 0 and without its step ids. The
-  // store chooses the id if `fork_id` is empty.
+  // store chooses the id if `fork_id` is a SessionKey without an id.
   void ForkSession(std::string id, std::string fork_id, SessionDone<SessionPtr> done);
   void DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
   // Merges the parts in the order given (those of InstanceNorm are concatenated) and commits the result as one step.
@@ -85,18 +105,22 @@ class Engine {
   void ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done);
   void ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done);
 
+  // The large calls that wait for their turn now.
+  WaitStats wait_stats() const;
+
   // The checks of CreateSession and UpdateSession alone; field paths are relative to the session ("num_channels").
   absl::Status ValidateNewSession(const Session& session) const;
   absl::Status ValidatePatch(const Session& session, const SessionPatch& patch) const;
   // What sessions survive, and the limits on their sizes.
   Durability durability() const { return sessions_->durability(); }
-  const SessionLimits& session_limits() const { return sessions_->limits(); }
+  SessionLimits session_limits() const { return sessions_->limits(); }
 
  private:
   // Submits a call that was prepared before and runs inline.
   void SubmitPrepared(Call&& call, Done done);
   EngineParts parts();
 
+  const EngineObserver observer_;
   DeviceScheduler* const scheduler_;
   SessionStore* const sessions_;
   Resources* const resources_;

@@ -1,5 +1,6 @@
 // The session operations of Engine, and the checks before a store sees a session: those of spec, channels and
 // parameters that need no tensor.
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
 #include "server/engine/engine.h"
+#include "server/engine/step_report.h"
+#include "server/session/running_state.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -212,7 +215,15 @@ void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
                                                             done = std::move(done)]() mutable {
                      absl::StatusOr<StateUpdate> update = UpdateOf(*session, std::move(step));
                      if (!update.ok()) return done(update.status());
-                     sessions_->Commit(*std::move(update), std::move(done));
+                     if (observer_.on_not_finite != nullptr && !AllFinite(update->moments)) observer_.on_not_finite();
+                     // The store takes the moments, which the report needs.
+                     auto moments = std::make_shared<const Moments>(update->moments);
+                     sessions_->Commit(*std::move(update),
+                                       [this, session = std::move(session), moments,
+                                        done = std::move(done)](absl::StatusOr<CommitResult> result) mutable {
+                                         if (result.ok()) ReportStep(observer_, *session, *moments, *result);
+                                         done(std::move(result));
+                                       });
                    });
                  });
 }

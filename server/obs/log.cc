@@ -66,7 +66,8 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std
   return format == LogFormat::kJson ? JsonLine(stamp, level, message, fields) : TextLine(stamp, level, message, fields);
 }
 
-Log::Log(const LogOptions& options, Clock* clock) : options_(options), clock_(clock), tokens_(options.burst) {}
+Log::Log(const LogOptions& options, Clock* clock)
+    : options_(options), clock_(clock), level_(options.level), format_(options.format), tokens_(options.burst) {}
 
 void Log::Write(LogLevel level, std::string_view message, LogFields fields) {
   if (!Enabled(level)) return;
@@ -76,7 +77,7 @@ void Log::Write(LogLevel level, std::string_view message, LogFields fields) {
     if (!TakeToken(now, &left_out)) return;
     if (left_out > 0) fields.emplace_back("lines_left_out", left_out);
   }
-  Append(FormatLogLine(options_.format, now, level, message, fields));
+  Append(FormatLogLine(format_.load(std::memory_order_relaxed), now, level, message, fields));
 }
 
 void Log::Append(std::string line) {

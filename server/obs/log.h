@@ -7,6 +7,7 @@
 #ifndef NORMD_SERVER_OBS_LOG_H_
 #define NORMD_SERVER_OBS_LOG_H_
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -54,8 +55,15 @@ class Log {
   // Borrows `clock`, which must outlive the log.
   Log(const LogOptions& options, Clock* clock);
 
+  LogFormat format() const { return format_.load(std::memory_order_relaxed); }
+  // Changes which lines are written and how. Lines that other threads are writing meanwhile may still be the old ones.
+  void SetStyle(LogLevel level, LogFormat format) {
+    level_.store(level, std::memory_order_relaxed);
+    format_.store(format, std::memory_order_relaxed);
+  }
+
   // Whether lines of `level` are written. Ask before making fields on a hot path.
-  bool Enabled(LogLevel level) const { return level >= options_.level; }
+  bool Enabled(LogLevel level) const { return level >= level_.load(std::memory_order_relaxed); }
 
   void Debug(std::string_view message, const LogFields& fields = {}) { Write(LogLevel::kDebug, message, fields); }
   void Info(std::string_view message, const LogFields& fields = {}) { Write(LogLevel::kInfo, message, fields); }
@@ -70,8 +78,11 @@ class Log {
   bool TakeToken(absl::Time now, int64_t* left_out) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
-  const LogOptions options_;
+  const LogOptions options_;  // `level` and `format` are only those of the start
   Clock* const clock_;
+
+  std::atomic<LogLevel> level_;
+  std::atomic<LogFormat> format_;
 
   Mutex mu_;  // also serialises writes to `options_.out`
   double tokens_ ABSL_GUARDED_BY(mu_);

@@ -30,6 +30,7 @@
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/route.h"
+#include "server/rpc/transport/tls_credentials.h"
 #include "server/rpc/transport/transfer_watch.h"
 #include "server/rpc/transport/transport_options.h"
 
@@ -40,7 +41,8 @@ class GrpcServer::State {
  public:
   State(GrpcServerOptions options, Engine* engine, Resources* resources)
       : options_(std::move(options)),
-        admission_({options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, options_.observer.on_bytes_in_flight),
+        admission_({options_.max_in_flight_bytes, rpc::MaxCallerBytes(options_)}, options_.observer.on_bytes_in_flight,
+                   options_.quotas),
         context_{.admission = &admission_,
                  .read_limiter = &read_limiter_,
                  .observer = &options_.observer,
@@ -48,7 +50,8 @@ class GrpcServer::State {
                  .buffers = resources->buffers.get(),
                  .regions = options_.regions,
                  .shared_memory_anywhere = options_.shared_memory_anywhere,
-                 .work_pool = &resources->work_pool},
+                 .work_pool = &resources->work_pool,
+                 .access = options_.access},
         connections_(rpc::LimitsOfConnections(options_)),
         engine_(engine) {}
 
@@ -99,6 +102,9 @@ class GrpcServer::State {
   rpc::HealthService& health() { return health_; }
   bool Answers() const { return probe_.answers(); }
   ConnectionStats connections() const { return connections_.stats(); }
+  std::map<std::string, int64_t> bytes_by_tenant() const { return admission_.bytes_by_tenant(); }
+  WaitStats waiting_reads() const { return read_limiter_.wait_stats(); }
+  int64_t in_flight_bytes() const { return admission_.held_bytes(); }
   QueueStats TakeQueueStats() { return dispatcher_.TakeStats(); }
 
  private:
@@ -126,8 +132,13 @@ class GrpcServer::State {
     grpc::ServerBuilder builder;
     rpc::SetTransportLimits(options_, builder);
     dispatcher_.AddTo(builder, options_.queues != 0 ? options_.queues : DefaultQueues());
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+    if (options_.certificates != nullptr) {
+      credentials_ = std::make_shared<rpc::TlsCredentials>(options_.certificates, options_.require_client_certificate);
+      credentials = credentials_;
+    }
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, std::move(credentials));
     server_ = builder.BuildAndStart();
     return server_ != nullptr ? absl::OkStatus() : absl::UnavailableError("the gRPC server does not start");
   }
@@ -165,12 +176,15 @@ class GrpcServer::State {
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
-  rpc::AcceptLoop accept_loop_{{.setup_timeout = options_.setup_timeout},
-                               &connections_,
-                               [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
-  rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); }};
+  rpc::AcceptLoop accept_loop_{
+      {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},
+      &connections_,
+      [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
+  rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); },
+                            /*tls=*/options_.certificates != nullptr};
   Engine* const engine_;
   std::vector<int> ports_;
+  std::shared_ptr<rpc::TlsCredentials> credentials_;  // null without TLS
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::once_flag shutdown_;
@@ -190,6 +204,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions 
 const std::vector<int>& GrpcServer::ports() const { return state_->ports(); }
 bool GrpcServer::Answers() const { return state_->Answers(); }
 ConnectionStats GrpcServer::connections() const { return state_->connections(); }
+std::map<std::string, int64_t> GrpcServer::bytes_by_tenant() const { return state_->bytes_by_tenant(); }
+WaitStats GrpcServer::waiting_reads() const { return state_->waiting_reads(); }
+int64_t GrpcServer::in_flight_bytes() const { return state_->in_flight_bytes(); }
 QueueStats GrpcServer::TakeQueueStats() { return state_->TakeQueueStats(); }
 void GrpcServer::SetServing(bool serving) { state_->health().SetServing(serving); }
 void GrpcServer::Shutdown(absl::Duration grace) { state_->Shutdown(grace); }

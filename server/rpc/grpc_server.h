@@ -5,12 +5,16 @@
 #ifndef NORMD_SERVER_RPC_GRPC_SERVER_H_
 #define NORMD_SERVER_RPC_GRPC_SERVER_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/resources.h"
+#include "server/base/wait_stats.h"
 #include "server/engine/engine.h"
 #include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/queue_stats.h"
@@ -34,6 +38,12 @@ class GrpcServer {
   // True if the last probe of every listener (see ListenerProbe) was accepted and served.
   bool Answers() const;
   ConnectionStats connections() const;
+  // The bytes in flight of large calls, by tenant.
+  std::map<std::string, int64_t> bytes_by_tenant() const;
+  // Bytes of requests admitted and not yet answered.
+  int64_t in_flight_bytes() const;
+  // The calls whose messages wait for room.
+  WaitStats waiting_reads() const;
   // The stats of the queues. `longest_callback` is the longest since the last call of this method.
   QueueStats TakeQueueStats();
 

@@ -40,8 +40,19 @@ void BatchQueue::Push(std::unique_ptr<Submission> submission, absl::Time now) {
   turns.last_turn = submission->turn;
   // Half of the time until the deadline is left for running.
   const absl::Duration half = std::max(absl::ZeroDuration(), (submission->context.deadline - now) / 2);
+  submission->since = now;
   submission->due = now + std::min(limits_.max_delay, half);
   Insert(std::move(submission));
+}
+
+WaitStats BatchQueue::wait_stats(absl::Time now) const {
+  WaitStats stats;
+  for (const auto& [key, queue] : queues_) {
+    stats.waiting += static_cast<int64_t>(queue.waiting.size());
+    for (const auto& [place, submission] : queue.waiting)
+      stats.oldest = std::max(stats.oldest, now - submission->since);
+  }
+  return stats;
 }
 
 void BatchQueue::Return(std::unique_ptr<Submission> submission) {

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "server/base/wait_stats.h"
 #include "server/schedule/work.h"
 
 namespace normd {
@@ -58,6 +59,7 @@ struct Submission {
   std::optional<BatchKey> key = std::nullopt;
   uint64_t turn = 0, sequence = 0;
   int64_t bytes = 0;
+  absl::Time since = absl::InfinitePast();
   absl::Time due = absl::InfinitePast();  // launched by then, if there is room
 };
 
@@ -67,7 +69,7 @@ class BatchQueue {
  public:
   explicit BatchQueue(const BatchLimits& limits) : limits_(limits) {}
 
-  // Adds a submission, and sets its key, turn, bytes and due time.
+  // Adds a submission, and sets its key, turn, bytes and times.
   void Push(std::unique_ptr<Submission> submission, absl::Time now);
   // Puts back a submission whose launch failed: it keeps its turn and is launched alone.
   void Return(std::unique_ptr<Submission> submission);
@@ -80,6 +82,7 @@ class BatchQueue {
   void StopDelaying() { limits_.max_delay = absl::ZeroDuration(); }
 
   bool empty() const { return queues_.empty(); }
+  WaitStats wait_stats(absl::Time now) const;
 
  private:
   using Place = std::pair<uint64_t, uint64_t>;  // turn, sequence

@@ -57,6 +57,12 @@ void DeviceQueue::Submit(std::vector<Job> jobs, const RequestContext& context, D
   End(1);
 }
 
+WaitStats DeviceQueue::wait_stats() const {
+  const absl::Time now = clock_->Now();
+  MutexLock lock(mu_);
+  return queue_.wait_stats(now);
+}
+
 void DeviceQueue::Pump() {
   {
     MutexLock lock(mu_);

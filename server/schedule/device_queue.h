@@ -54,6 +54,9 @@ class DeviceQueue {
   // error of that run; but UNAVAILABLE, a lost device, goes to all of them at once.
   void Submit(std::vector<Job> jobs, const RequestContext& context, Done done);
 
+  // The submissions that wait for their launch now.
+  WaitStats wait_stats() const;
+
  private:
   struct Dropped {
     std::unique_ptr<Submission> submission;
@@ -77,7 +80,7 @@ class DeviceQueue {
   Clock* const clock_;
   const QueueObserver observer_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar idle_;
   CondVar timer_wake_;
   BatchQueue queue_ ABSL_GUARDED_BY(mu_);

@@ -289,6 +289,16 @@ void DeviceScheduler::MarkLost(DeviceState& device, const absl::Status& why) {
   observer_.on_lost(device.info.name, why);
 }
 
+WaitStats DeviceScheduler::wait_stats() const {
+  WaitStats all;
+  for (const auto& device : devices_) {
+    const WaitStats one = device->queue.wait_stats();
+    all.waiting += one.waiting;
+    all.oldest = std::max(all.oldest, one.oldest);
+  }
+  return all;
+}
+
 std::string DeviceScheduler::Calibration() const {
   if (devices_.empty()) return "AUTO runs on the CPU";
   std::string text = absl::StrCat("cpu ", CostText(cpu_cost_));

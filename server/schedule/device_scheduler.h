@@ -79,6 +79,9 @@ class DeviceScheduler {
   // device, a job that must run there gets the error, and every other job runs on the CPU.
   void Submit(Work work, Done done);
 
+  // The submissions that wait for a device now, of all devices.
+  WaitStats wait_stats() const;
+
   // How AUTO places work, for people: "cpu 2.1 us + 14.2 GB/s; cuda:0 35.0 us + 21.0 GB/s both ways over PCIe".
   std::string Calibration() const;
 

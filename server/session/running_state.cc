@@ -1,5 +1,6 @@
 #include "server/session/running_state.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -54,13 +55,6 @@ absl::Status CheckLength(const NormSpec& spec, int64_t channels, const Moments& 
   if (groups % channels == 0) return absl::OkStatus();
   return AmountError("moments", absl::StrCat(groups, groups == 1 ? " value" : " values"),
                      absl::StrCat("a multiple of C = ", channels), ServerReason("MOMENTS_OUT_OF_RANGE"));
-}
-
-bool AllFinite(const Moments& moments) {
-  bool finite = true;
-  // x - x is 0 for finite x and NaN for NaN and Inf.
-  for (const Moment& m : moments) finite &= (m.mean - m.mean == 0) & (m.m2 - m.m2 == 0);
-  return finite;
 }
 
 // The variance of one instance. REQUIRES: m.count > 1.
@@ -123,6 +117,31 @@ uint64_t Mix(uint64_t h) {
 }
 
 }  // namespace
+
+bool AllFinite(const Moments& moments) {
+  bool finite = true;
+  // x - x is 0 for finite x and NaN for NaN and Inf.
+  for (const Moment& m : moments) finite &= (m.mean - m.mean == 0) & (m.m2 - m.m2 == 0);
+  return finite;
+}
+
+std::optional<double> DriftOf(const Session& session, const Moments& moments) {
+  const RunningState& state = session.state;
+  const size_t channels = state.mean.size();
+  if (channels == 0 || state.num_batches == 0 || moments.empty() || moments.size() % channels != 0) return std::nullopt;
+  const double eps = session.spec.eps.value_or(Info(session.spec.method()).default_eps);
+  const size_t instances = moments.size() / channels;  // 1 unless the method steps by sample
+  double drift = 0;
+  for (size_t c = 0; c < channels; ++c) {
+    double mean = 0;
+    for (size_t n = 0; n < instances; ++n) mean += moments[n * channels + c].mean;
+    mean /= static_cast<double>(instances);
+    const double distance = std::abs(mean - state.mean[c]) / std::sqrt(state.var[c] + eps);
+    if (std::isnan(distance)) return distance;
+    drift = std::max(drift, distance);
+  }
+  return drift;
+}
 
 RunningState InitialState(const NormSpec& spec, int64_t channels) {
   RunningState state;

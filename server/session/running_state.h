@@ -8,6 +8,7 @@
 #define NORMD_SERVER_SESSION_RUNNING_STATE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,14 @@ namespace normd {
 // as a batch. INVALID_ARGUMENT if the method has no running state, the number of moments is wrong, a count or m2 is one
 // that no batch can have, or there is one value per channel and the spec refuses that.
 absl::StatusOr<Reason> ApplyStep(const NormSpec& spec, int64_t channels, const Moments& moments, RunningState* state);
+
+// Whether no mean and no m2 is NaN or Inf.
+bool AllFinite(const Moments& moments);
+
+// How far a batch is from the running statistics of `session`: the largest over the channels of |batch mean - running
+// mean| / sqrt(running variance + eps). Nothing if the session has no running mean, has learnt from no batch yet, or
+// `moments` do not fit it; NaN or infinite if a mean is.
+std::optional<double> DriftOf(const Session& session, const Moments& moments);
 
 // PowerNorm: the divisor of training step number `iters`, whose output is divided by sqrt(divisor + eps): the step's
 // own v while iters <= warmup_iters, then `phi_before`.

@@ -11,6 +11,7 @@
 #include "server/base/errors.h"
 #include "server/base/random_hex.h"
 #include "server/session/session_checks.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -47,11 +48,8 @@ void FillDefaults(Session* session) {
 // Checks and completes `session` and makes it the snapshot of `stored`, whose step ids are there already.
 absl::StatusOr<StoredSession> Complete(Session session, StoredSession stored, const SessionLimits& limits,
                                        absl::Time now) {
-  if (session.id.empty()) {
-    session.id = "s-" + RandomHex(3);
-  } else {
-    NORMD_RETURN_IF_ERROR(ValidateSessionId(session.id));
-  }
+  if (IdOf(session.id).empty()) session.id += "s-" + RandomHex(3);
+  NORMD_RETURN_IF_ERROR(ValidateSessionKey(session.id));
   NORMD_RETURN_IF_ERROR(ValidateLabels(session.labels));
   const OwnedParameters none;
   const OwnedParameters& parameters = session.parameters == nullptr ? none : *session.parameters;
@@ -81,7 +79,7 @@ absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession expo
                                               absl::Time now) {
   exported.steps.Trim(limits);
   Session session = *exported.published;
-  if (!id.empty()) session.id = std::move(id);
+  session.id = IdOf(id).empty() ? SessionKey(TenantOf(id), IdOf(session.id)) : std::move(id);
   return Complete(std::move(session), std::move(exported), limits, now);
 }
 
@@ -90,10 +88,23 @@ absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expect
   return VersionMismatchError(*expected_version, session.version);
 }
 
-absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
+SessionTotals TotalsOf(const TotalsByTenant& totals, std::string_view tenant) {
+  const auto found = totals.find(tenant);
+  return found == totals.end() ? SessionTotals() : found->second;
+}
+
+void AddTo(TotalsByTenant* totals, std::string_view tenant, const SessionTotals& growth) {
+  if (growth.sessions == 0 && growth.bytes == 0) return;  // as of most changes
+  const auto found = totals->try_emplace(std::string(tenant)).first;
+  found->second.sessions += growth.sessions;
+  found->second.bytes += growth.bytes;
+  if (found->second.sessions == 0) totals->erase(found);
+}
+
+absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, const Totals& totals, absl::Time now,
                           StoredSession* stored) {
   const Session& before = *stored->published;
-  if (!patch.uid.empty() && patch.uid != before.uid) return SessionReplacedError(before.id);
+  if (!patch.uid.empty() && patch.uid != before.uid) return SessionReplacedError(std::string(IdOf(before.id)));
   NORMD_RETURN_IF_ERROR(CheckVersion(before, patch.expected_version));
   auto after = std::make_shared<Session>(before);
   if (patch.weight.has_value() || patch.bias.has_value()) {
@@ -102,7 +113,7 @@ absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64
     after->parameters = std::move(parameters);
     ++after->parameters_version;
     const int64_t growth = QuotaBytes(*after) - QuotaBytes(before);
-    if (growth > 0) NORMD_RETURN_IF_ERROR(CheckTotals(0, total_bytes + growth, limits));
+    if (growth > 0) NORMD_RETURN_IF_ERROR(CheckTotals(before.id, totals, {.sessions = 0, .bytes = growth}, limits));
   }
   if (patch.labels.has_value()) after->labels = *std::move(patch.labels);
   if (patch.ttl.has_value()) after->ttl = *patch.ttl;
@@ -124,12 +135,21 @@ int64_t QuotaBytes(const Session& session) {
   return kQuotaBytesPerSession + static_cast<int64_t>(values * sizeof(double)) + ParameterBytes(*session.parameters);
 }
 
-absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits) {
-  if (sessions > limits.max_sessions)
+absl::Status CheckTotals(std::string_view key, const Totals& totals, const SessionTotals& more,
+                         const SessionLimits& limits) {
+  const int64_t sessions = totals.all.sessions + more.sessions;
+  const int64_t bytes = totals.all.bytes + more.bytes;
+  if (more.sessions > 0 && sessions > limits.max_sessions)
     return LimitExceededError("sessions", sessions, limits.max_sessions, {.option = "--max_sessions"});
   if (bytes > limits.max_total_bytes)
     return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes, {.option = "--max_total_bytes"});
-  return absl::OkStatus();
+  if (limits.quotas == nullptr) return absl::OkStatus();
+  const std::string_view tenant = TenantOf(key);
+  if (more.sessions > 0) {
+    NORMD_RETURN_IF_ERROR(
+        limits.quotas->Check(tenant, TenantQuota::kSessions, totals.tenant.sessions + more.sessions, more.sessions));
+  }
+  return limits.quotas->Check(tenant, TenantQuota::kSessionBytes, totals.tenant.bytes + more.bytes, more.bytes);
 }
 
 }  // namespace normd

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,7 +22,8 @@ namespace normd {
 // SessionStore::Create, except for what only the store knows: taken ids and totals.
 absl::StatusOr<StoredSession> NewSession(Session session, const SessionLimits& limits, absl::Time now);
 
-// The same for a session from an exported record; an empty `id` means the record's id. Versions and step ids are the
+// The same for a session from an exported record; an `id` that is a SessionKey without an id means the record's id for
+// the same tenant. Versions and step ids are the
 // record's, the latter cut to `limits`.
 absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession exported, const SessionLimits& limits,
                                               absl::Time now);
@@ -29,9 +31,18 @@ absl::StatusOr<StoredSession> ImportedSession(std::string id, StoredSession expo
 // ABORTED if a version is expected and the session has another one.
 absl::Status CheckVersion(const Session& session, std::optional<uint64_t> expected_version);
 
+// The sessions of a store, and those of the tenant whose session is changed.
+struct Totals {
+  SessionTotals all, tenant;
+};
+
+// The totals of `tenant`, zeros if it has none; and their change. Tenants without sessions are left out.
+SessionTotals TotalsOf(const TotalsByTenant& totals, std::string_view tenant);
+void AddTo(TotalsByTenant* totals, std::string_view tenant, const SessionTotals& growth);
+
 // Applies `patch`, as SessionStore::Update says: ABORTED or RESOURCE_EXHAUSTED. On an error nothing has changed.
-// `total_bytes` is the sum of QuotaBytes over all sessions before the patch.
-absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, int64_t total_bytes, absl::Time now,
+// `totals` are those before the patch.
+absl::Status PatchSession(SessionPatch patch, const SessionLimits& limits, const Totals& totals, absl::Time now,
                           StoredSession* stored);
 
 // The end of a session: its ttl after its last update; nothing without a ttl.
@@ -45,8 +56,10 @@ inline bool IsExpired(const Session& session, absl::Time now) {
 // change this number, so a quota never stops training.
 int64_t QuotaBytes(const Session& session);
 
-// RESOURCE_EXHAUSTED if `sessions` or `bytes`, which include what is to be added, are over the limits.
-absl::Status CheckTotals(int64_t sessions, int64_t bytes, const SessionLimits& limits);
+// RESOURCE_EXHAUSTED if what `more` adds to `totals` is over the limits, or over the quotas of the session `key`'s
+// tenant.
+absl::Status CheckTotals(std::string_view key, const Totals& totals, const SessionTotals& more,
+                         const SessionLimits& limits);
 
 }  // namespace normd
 

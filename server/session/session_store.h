@@ -24,6 +24,8 @@
 #include "kernels/moments.h"
 #include "kernels/plan.h"
 #include "kernels/tensor.h"
+#include "server/base/tenant_quotas.h"
+#include "server/base/wait_stats.h"
 
 namespace normd {
 
@@ -63,7 +65,7 @@ struct StepId {
 
 // A published, immutable snapshot of a session.
 struct Session {
-  std::string id;   // without "sessions/"
+  std::string id;   // the session's key (session_key.h): for the default tenant, the id without "sessions/"
   std::string uid;  // one life of the id: a session that is deleted and created again has another uid
   uint64_t version = 0;
   uint64_t parameters_version = 0;  // +1 when parameters change; (uid, parameters_version) keys prepared parameters
@@ -116,14 +118,23 @@ struct SessionLimits {
   int64_t max_clients = 1024;                   // per session, with their outcomes; the longest silent retire
   int64_t max_retired_clients = 65'536;         // per session, with their last sequence
   int64_t replay_window = 16;                   // K outcomes kept per client
+  TenantQuotaTable* quotas = nullptr;           // of tenants; borrowed. Null: tenants have no limits of their own
+};
+
+// How much of a store is kept in memory; a MemoryStore keeps everything.
+struct ResidencyLimits {
+  int64_t max_bytes = int64_t{1} << 30;             // beyond it the least recently used sessions leave memory
+  absl::Duration idle_timeout = absl::Minutes(10);  // a session that is not used for this long leaves memory
 };
 
 struct ListQuery {
   int page_size = 100;
-  std::string after_id;                       // exclusive; a page lists ids in rising order
+  std::string after_id;                       // exclusive, a key; a page lists keys in rising order
   std::map<std::string, std::string> labels;  // all must match
   bool whole = false;                         // with parameters and statistics
   int64_t max_bytes = int64_t{3} << 20;       // if `whole`: of one page, which has one session in any case
+  std::string tenant;                         // whose sessions; empty: the default tenant's
+  bool all_tenants = false;                   // everybody's, whatever `tenant` says
 };
 
 struct ListPage {
@@ -141,21 +152,29 @@ struct SessionPatch {
   std::optional<uint64_t> expected_version;
 };
 
+// The sessions of one tenant.
+struct SessionTotals {
+  int64_t sessions = 0;
+  int64_t bytes = 0;  // QuotaBytes of these sessions
+};
+using TotalsByTenant = std::map<std::string, SessionTotals, std::less<>>;
+
 // Statistics of a store at one moment. Counters count since the store was opened.
 struct StoreStats {
   int64_t sessions = 0;
   int64_t bytes = 0;  // QuotaBytes of all sessions
   int64_t resident_sessions = 0;
   int64_t resident_bytes = 0;
-  int64_t queued = 0;     // changes waiting for a transaction
-  int64_t loads = 0;      // sessions read into memory
-  int64_t evictions = 0;  // sessions that left memory but not the store
-  int64_t expired = 0;    // sessions deleted because their ttl ended
-  int64_t groups = 0;     // transactions committed
-  int64_t rows = 0;       // rows written by them
-  int64_t conflicts = 0;  // changes tried again because another replica wrote first
-  int64_t damaged = 0;    // records read with a wrong checksum or wrong content
-  int64_t queued_reads = 0;
+  int64_t loads = 0;          // sessions read into memory
+  int64_t evictions = 0;      // sessions that left memory but not the store
+  int64_t expired = 0;        // sessions deleted because their ttl ended
+  int64_t groups = 0;         // transactions committed
+  int64_t rows = 0;           // rows written by them
+  int64_t conflicts = 0;      // changes tried again because another replica wrote first
+  int64_t damaged = 0;        // records read with a wrong checksum or wrong content
+  int64_t log_bytes = 0;      // of the write-ahead log's file
+  WaitStats changes;          // waiting for a transaction
+  WaitStats reads;            // sessions and lists waiting to be read
   bool file_damaged = false;  // the file that holds the records is damaged: unknown sessions may be lost ones
   int64_t failed_groups = 0;
 };
@@ -169,8 +188,15 @@ class SessionStore {
 
   virtual ~SessionStore() = default;
   virtual Durability durability() const = 0;
-  virtual const SessionLimits& limits() const = 0;
+  // As they are now; SetLimits changes them.
+  virtual SessionLimits limits() const = 0;
+  // Changes what later requests are held to; sessions that are over a new limit stay. A step log is cut to a smaller
+  // limit with its session's next step.
+  virtual void SetLimits(const SessionLimits& limits, const ResidencyLimits& residency) = 0;
   virtual StoreStats stats() const = 0;
+  // The sessions of each tenant that has some; those of the default tenant are under the empty name. Where several
+  // servers share a store, what the others did lately may be missing.
+  virtual TotalsByTenant tenant_totals() const = 0;
 
   // The published snapshot, at most `max_staleness` behind what any replica has published. NOT_FOUND for unknown and
   // expired ids, DATA_LOSS for a damaged record, UNAVAILABLE if the store cannot be read, RESOURCE_EXHAUSTED if too
@@ -183,11 +209,11 @@ class SessionStore {
   // cannot be read, RESOURCE_EXHAUSTED if too many lists wait.
   virtual void List(ListQuery query, Done<ListPage> done) = 0;
 
-  // Creates a session. `session` carries id (empty: the store chooses one), spec, channels, labels, parameters, ttl
-  // and, where it does not start anew, state, versions and numerics; the store sets uid and times. ALREADY_EXISTS for a
-  // taken id, RESOURCE_EXHAUSTED over the limits or with a full queue or disk, INVALID_ARGUMENT for an id, labels or
-  // state that cannot be, DATA_LOSS if the id may be that of a session lost with a damaged file, UNAVAILABLE as for
-  // Update.
+  // Creates a session. `session` carries id (a SessionKey without an id: the store chooses one), spec, channels,
+  // labels, parameters, ttl and, where it does not start anew, state, versions and numerics; the store sets uid and
+  // times. ALREADY_EXISTS for a taken id, RESOURCE_EXHAUSTED over the limits or the tenant's quotas or with a full
+  // queue or disk, INVALID_ARGUMENT for an id, labels or state that cannot be, DATA_LOSS if the id may be that of a
+  // session lost with a damaged file, UNAVAILABLE as for Update.
   virtual void Create(Session session, Done<SessionPtr> done) = 0;
   // Applies all of `patch` at once: version + 1, parameters_version + 1 if `patch` names weight or bias, and a new
   // update_time, from which the ttl counts. Uid, state and step ids stay. Done gets the new snapshot when it is
@@ -214,10 +240,11 @@ class SessionStore {
   virtual void Commit(StateUpdate update, Done<CommitResult> done) = 0;
 
   // Export returns the whole session, step ids included, as a serialised normd.store.v1.SessionRecord. `reserve` is
-  // asked before the record is made, for the bytes that making it takes. Errors as for Get, and those of `reserve`.
-  // Import creates a session from such a record, under `id` or, if `id` is empty, the record's id; the session gets a
-  // new uid, and keeps version, state and step ids. DATA_LOSS for a wrong checksum, FAILED_PRECONDITION for an unknown
-  // schema; otherwise errors as for Create.
+  // asked before the record is made, for the bytes that making it takes. The record does not say whose the session
+  // was. Errors as for Get, and those of `reserve`.
+  // Import creates a session from such a record, under `id` or, if that is a SessionKey without an id, under the
+  // record's id for the same tenant; the session gets a new uid, and keeps version, state and step ids. DATA_LOSS for a
+  // wrong checksum, FAILED_PRECONDITION for an unknown schema; otherwise errors as for Create.
   virtual void Export(std::string id, Reserve reserve, Done<std::string> done) = 0;
   virtual void Import(std::string id, std::string record, Done<SessionPtr> done) = 0;
 };

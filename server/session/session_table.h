@@ -83,10 +83,10 @@ struct RowChange {
 inline constexpr int64_t kHeadSummaryBytes = 16 << 10;
 inline constexpr int64_t kStateSummaryBytes = 128;
 
-// Sums over all rows.
+// Sums over all rows, and over those of each tenant but the default one.
 struct TableTotals {
-  int64_t sessions = 0;
-  int64_t bytes = 0;
+  SessionTotals all;
+  TotalsByTenant tenants;
 };
 
 // "\nkey=value\n...", with rising keys, so that a label is found by searching for the LabelText of that label alone.
@@ -108,13 +108,14 @@ class SessionTable {
   // over `max_bytes` are left out, but one row is read in any case.
   virtual absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) = 0;
 
-  // One page of rows in the order of ids (bytewise), without rows that expired by `now`. Reads only the first
-  // kHeadSummaryBytes of every head and kStateSummaryBytes of every state, and no clients.
+  // One page of rows in RangeOf(query) in the order of ids (bytewise), without rows that expired by `now`. Reads only
+  // the first kHeadSummaryBytes of every head and kStateSummaryBytes of every state, and no clients.
   virtual absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) = 0;
 
   // Ids of at most `limit` rows that expired by `now`, the earliest expiry first.
   virtual absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) = 0;
 
+  // Reads an index over all rows, and the rows of tenants.
   virtual absl::StatusOr<TableTotals> Totals() = 0;
 
   // Writes all of `changes` in one transaction, which has the table's durability when Write returns. Returns for each
@@ -128,6 +129,8 @@ class SessionTable {
   virtual absl::Status CheckIntegrity() { return absl::OkStatus(); }
   // Bytes that CheckIntegrity reads.
   virtual int64_t SizeBytes() const { return 0; }
+  // Bytes of a log that is not yet part of what CheckIntegrity reads; 0 if there is none. Safe from any thread.
+  virtual int64_t LogBytes() const { return 0; }
   // Makes a running CheckIntegrity end soon, with an error. Safe from any thread.
   virtual void Interrupt() {}
 

@@ -9,6 +9,7 @@
 #include "server/base/errors.h"
 #include "server/session/running_state.h"
 #include "server/session/session_checks.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -47,7 +48,7 @@ void Publish(std::shared_ptr<Session> next, absl::Time now, StoredSession* store
 absl::StatusOr<CommitResult> CommitStep(const StateUpdate& update, const SessionLimits& limits, absl::Time now,
                                         StoredSession* stored) {
   const Session& session = *stored->published;
-  if (!update.uid.empty() && update.uid != session.uid) return SessionNotFoundError(update.id);
+  if (!update.uid.empty() && update.uid != session.uid) return SessionNotFoundError(IdOf(update.id));
   // Replays come first, because the version that a replay's caller expected is long gone.
   uint64_t hash = 0;
   if (update.step.has_value()) {

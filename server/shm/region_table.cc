@@ -53,27 +53,36 @@ absl::StatusOr<Region> RegionOf(absl::StatusOr<Memory> memory) {
 
 }  // namespace
 
-// Counts mapped regions and their bytes, in all and per owner. Thread-safe.
+// Counts mapped regions and their bytes, in all, per owner and per tenant. Thread-safe.
 class RegionTable::Budget {
  public:
+  struct Payer {
+    std::string owner, tenant;
+  };
+
   // REQUIRES: 0 <= size_bytes <= limits.max_region_bytes.
-  absl::Status Take(const RegionLimits& limits, const std::string& owner, int64_t size_bytes) {
+  absl::Status Take(const RegionLimits& limits, const Payer& payer, int64_t size_bytes) {
     MutexLock lock(mu_);
-    const auto found = owners_.find(owner);
-    const Stats own = found == owners_.end() ? Stats() : found->second;
+    const Stats own = Find(owners_, payer.owner);
     NORMD_RETURN_IF_ERROR(Check("regions", "--max_regions", all_.regions, 1, limits.max_regions));
     NORMD_RETURN_IF_ERROR(Check("regions of one owner", "--max_regions", own.regions, 1, limits.max_owner_regions));
     NORMD_RETURN_IF_ERROR(
         Check("bytes of all regions", "--max_region_bytes", all_.bytes, size_bytes, limits.max_total_bytes));
     NORMD_RETURN_IF_ERROR(
         Check("bytes of one owner's regions", "--max_region_bytes", own.bytes, size_bytes, limits.max_owner_bytes));
-    Change(owner, 1, size_bytes);
+    if (limits.quotas != nullptr) {
+      const Stats used = Find(tenants_, payer.tenant);
+      NORMD_RETURN_IF_ERROR(limits.quotas->Check(payer.tenant, TenantQuota::kRegions, used.regions + 1, 1));
+      NORMD_RETURN_IF_ERROR(
+          limits.quotas->Check(payer.tenant, TenantQuota::kRegionBytes, used.bytes + size_bytes, size_bytes));
+    }
+    Change(payer, 1, size_bytes);
     return absl::OkStatus();
   }
 
-  void GiveBack(const std::string& owner, int64_t size_bytes) {
+  void GiveBack(const Payer& payer, int64_t size_bytes) {
     MutexLock lock(mu_);
-    Change(owner, -1, -size_bytes);
+    Change(payer, -1, -size_bytes);
   }
 
   Stats all() const {
@@ -82,23 +91,31 @@ class RegionTable::Budget {
   }
 
  private:
+  static Stats Find(const std::map<std::string, Stats>& counted, const std::string& name) {
+    const auto found = counted.find(name);
+    return found == counted.end() ? Stats() : found->second;
+  }
+
   static absl::Status Check(std::string_view field, std::string_view option, int64_t used, int64_t more,
                             int64_t limit) {
     return more <= limit - used ? absl::OkStatus() : LimitExceededError(field, used + more, limit, {.option = option});
   }
 
-  void Change(const std::string& owner, int64_t regions, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    Stats& own = owners_[owner];
-    for (Stats* stats : {&all_, &own}) {
+  void Change(const Payer& payer, int64_t regions, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Stats& own = owners_[payer.owner];
+    Stats& of_tenant = tenants_[payer.tenant];
+    for (Stats* stats : {&all_, &own, &of_tenant}) {
       stats->regions += regions;
       stats->bytes += bytes;
     }
-    if (own.regions == 0) owners_.erase(owner);
+    if (own.regions == 0) owners_.erase(payer.owner);
+    if (of_tenant.regions == 0) tenants_.erase(payer.tenant);
   }
 
   mutable Mutex mu_;
   Stats all_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Stats> owners_ ABSL_GUARDED_BY(mu_);  // owners with regions
+  std::map<std::string, Stats> owners_ ABSL_GUARDED_BY(mu_);   // owners with regions
+  std::map<std::string, Stats> tenants_ ABSL_GUARDED_BY(mu_);  // tenants with regions
 };
 
 RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda, WorkPool* work_pool)
@@ -108,14 +125,14 @@ RegionTable::RegionTable(RegionLimits limits, CudaOpener cuda, WorkPool* work_po
       work_pool_(work_pool) {}
 RegionTable::~RegionTable() = default;
 
-absl::StatusOr<std::string> RegionTable::AddDescriptor(std::string_view owner, UniqueFd descriptor,
+absl::StatusOr<std::string> RegionTable::AddDescriptor(const RegionOwner& owner, UniqueFd descriptor,
                                                        uint64_t size_bytes) {
   return Add(owner, size_bytes, [&] {
     return RegionOf(MappedRegion::FromDescriptor(std::move(descriptor), size_bytes, limits_.max_region_bytes));
   });
 }
 
-absl::StatusOr<std::string> RegionTable::AddPosixName(std::string_view owner, std::string_view posix_name,
+absl::StatusOr<std::string> RegionTable::AddPosixName(const RegionOwner& owner, std::string_view posix_name,
                                                       uint64_t size_bytes) {
   return Add(owner, size_bytes, [&] {
     return RegionOf(
@@ -123,30 +140,31 @@ absl::StatusOr<std::string> RegionTable::AddPosixName(std::string_view owner, st
   });
 }
 
-absl::StatusOr<std::string> RegionTable::AddCuda(std::string_view owner, const CudaRange& range, uint64_t size_bytes) {
+absl::StatusOr<std::string> RegionTable::AddCuda(const RegionOwner& owner, const CudaRange& range,
+                                                 uint64_t size_bytes) {
   NORMD_RETURN_IF_ERROR(cuda_->Check(range));
   return Add(owner, size_bytes, [&] { return RegionOf(cuda_->Open(range, static_cast<int64_t>(size_bytes))); });
 }
 
-absl::StatusOr<std::string> RegionTable::Add(std::string_view owner, uint64_t size_bytes, Map map) {
+absl::StatusOr<std::string> RegionTable::Add(const RegionOwner& owner, uint64_t size_bytes, Map map) {
   NORMD_RETURN_IF_ERROR(MappedRegion::CheckSize(size_bytes, limits_.max_region_bytes));
   NORMD_ASSIGN_OR_RETURN(std::string name, MakeName());
-  const std::string owner_name(owner);
+  const Budget::Payer payer = {std::string(owner.name), std::string(owner.tenant)};
   const int64_t bytes = static_cast<int64_t>(size_bytes);
-  NORMD_RETURN_IF_ERROR(budget_->Take(limits_, owner_name, bytes));
+  NORMD_RETURN_IF_ERROR(budget_->Take(limits_, payer, bytes));
   absl::StatusOr<Region> mapped = map();
   if (!mapped.ok()) {
-    budget_->GiveBack(owner_name, bytes);
+    budget_->GiveBack(payer, bytes);
     return mapped.status();
   }
   // The room is free again once the region is unmapped, not when the region is removed.
   std::shared_ptr<const Region> region(new Region(*std::move(mapped)),
-                                       [budget = budget_, owner_name, bytes](const Region* last) {
+                                       [budget = budget_, payer, bytes](const Region* last) {
                                          delete last;
-                                         budget->GiveBack(owner_name, bytes);
+                                         budget->GiveBack(payer, bytes);
                                        });
   MutexLock lock(mu_);
-  regions_.emplace(name, Entry{owner_name, std::move(region)});
+  regions_.emplace(name, Entry{payer.owner, payer.tenant, std::move(region)});
   return name;
 }
 
@@ -182,12 +200,13 @@ std::shared_ptr<const Region> RegionTable::Pin(std::shared_ptr<const Region> reg
           }};
 }
 
-absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view name, uint64_t offset, uint64_t size_bytes) const {
+absl::StatusOr<RegionRange> RegionTable::Acquire(std::string_view tenant, std::string_view name, uint64_t offset,
+                                                 uint64_t size_bytes) const {
   std::shared_ptr<const Region> region;
   {
     MutexLock lock(mu_);
     const auto found = regions_.find(name);
-    if (found == regions_.end()) return RegionNotFoundError();
+    if (found == regions_.end() || found->second.tenant != tenant) return RegionNotFoundError();
     region = found->second.region;
   }
   NORMD_RETURN_IF_ERROR(CheckRange(*region, offset, size_bytes));

@@ -102,11 +102,16 @@ bool Send(int socket, const ShmReply& reply) {
   return send(socket, &reply, sizeof(reply), MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(reply));
 }
 
-bool IsAllowed(int socket, const std::vector<uid_t>& allowed_uids) {
+// The user at the other end; nothing if the system does not tell.
+std::optional<uid_t> UidOf(int socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return std::find(allowed_uids.begin(), allowed_uids.end(), peer.uid) != allowed_uids.end();
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+bool IsAllowed(std::optional<uid_t> uid, const std::vector<uid_t>& allowed_uids) {
+  return uid.has_value() && std::find(allowed_uids.begin(), allowed_uids.end(), *uid) != allowed_uids.end();
 }
 
 absl::Status ListenError(const std::string& path, std::string_view what) {
@@ -158,7 +163,9 @@ class Registrar::Loop {
   struct Connection {
     UniqueFd socket;
     std::string owner;  // for the table
-    int regions = 0;    // registered and not unregistered
+    uid_t uid = 0;
+    std::string tenant;  // of the user
+    int regions = 0;     // registered and not unregistered
   };
   static constexpr size_t kFixed = 2;  // of polled_: wake_, listener_; connections_ follow in order
 
@@ -181,7 +188,8 @@ class Registrar::Loop {
       accept_paused_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       return;
     }
-    if (!IsAllowed(socket.get(), options_.allowed_uids)) {
+    const std::optional<uid_t> uid = UidOf(socket.get());
+    if (!IsAllowed(uid, options_.allowed_uids)) {
       Send(socket.get(), MakeReply(0, absl::PermissionDeniedError("user may not share memory with this server")));
       return;
     }
@@ -190,7 +198,8 @@ class Registrar::Loop {
                                           "connections would be over the limit of ", options_.max_connections))));
       return;
     }
-    connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_)});
+    std::string tenant = options_.hooks.tenant_of == nullptr ? std::string() : options_.hooks.tenant_of(*uid);
+    connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_), *uid, std::move(tenant)});
   }
 
   // Makes room for a new connection: closes the oldest connection without a region, for which others could not be
@@ -249,7 +258,12 @@ class Registrar::Loop {
   }
 
   absl::StatusOr<std::string> Register(Connection& connection, UniqueFd descriptor, uint64_t size_bytes) {
-    absl::StatusOr<std::string> region = table_->AddDescriptor(connection.owner, std::move(descriptor), size_bytes);
+    const RegistrarHooks& hooks = options_.hooks;
+    const absl::Status may = hooks.may_register == nullptr ? absl::OkStatus() : hooks.may_register(connection.uid);
+    absl::StatusOr<std::string> region =
+        may.ok() ? table_->AddDescriptor({connection.owner, connection.tenant}, std::move(descriptor), size_bytes)
+                 : may;
+    if (hooks.on_registration != nullptr) hooks.on_registration(connection.uid, region.status());
     if (region.ok()) ++connection.regions;
     return region;
   }

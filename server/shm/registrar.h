@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,10 +27,21 @@ namespace normd {
 std::string RegistrarPath(std::string_view grpc_path);
 inline constexpr size_t kMaxGrpcSocketPath = 103;
 
+// What others say and hear of registrations. All run on the registrar's thread.
+struct RegistrarHooks {
+  // The tenant of a user, who owns what the user registers. Null: the default tenant.
+  std::function<std::string(uid_t uid)> tenant_of;
+  // Whether the user may register; an error is the answer to the request. Null: every user may who may connect.
+  std::function<absl::Status(uid_t uid)> may_register;
+  // Told of each request to register: OK, or the error that was the answer. Null: nobody is.
+  std::function<void(uid_t uid, const absl::Status& status)> on_registration;
+};
+
 struct RegistrarOptions {
   std::string socket_path;    // RegistrarPath of the gRPC socket
   int max_connections = 256;  // a further connection replaces the oldest one without a region, if there is one
-  std::vector<uid_t> allowed_uids = {geteuid(), 0};  // users that may register
+  std::vector<uid_t> allowed_uids = {geteuid(), 0};  // users that may connect
+  RegistrarHooks hooks = {};
 };
 
 class Registrar {

@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
 # Builds Release and measures one suite against its floors.
 #   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--only=REGEX] [--build-dir DIR] [--peers=PYTHON]
-#                      [--before=PROGRAM]
+#                      [--before=PROGRAM] [--rounds=N]
 # SUITE        kernels: normd's kernels, EXACT and FAST, against a copy of the same bytes, oneDNN and, with --peers,
 #              PyTorch, on the same buffers. 15 minutes; --quick: 90 s and few shapes from DRAM.
 #              store: the session store against bare loops over SQLite and libpq, and a million sessions.
 #              datapath: requests/s and CPU of normd against a bare gRPC echo and generated protobuf services; latency
 #              after a silence, memory under large requests, goodput in overload. 12 minutes; --quick: 2 minutes.
+#              metrics: what it costs to record a request in the metrics. 10 s.
+#              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
 # --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R; the
 #              machines of CI are shared and take 0.7.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,
-#              memory, overload, shared, or more of a name, as in "inline tcp unary".
+#              memory, overload, shared, or more of a name, as in "inline tcp unary". operations: handshakes, tls, access,
+#              traces, connections, scrape.
+# --rounds     operations: how many rounds, instead of the usual number.
 # --build-dir  where to build, build/release by default.
 # --peers      kernels: the python of a virtual environment that has torch (some gigabytes, `python3 -m venv DIR &&
 #              DIR/bin/pip install torch numpy`).
-# --before     datapath: a bench_datapath of an earlier build, which small calls are compared with, too.
+# --before     a program of an earlier build, which small calls are compared with, too: datapath takes a bench_datapath,
+#              operations (traces) a normd.
 # Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
 # disk that a server would use.
 set -euo pipefail
@@ -31,13 +36,13 @@ usage() {
 
 suite=${1:-}
 [[ $# -eq 0 ]] || shift
-[[ $suite == kernels || $suite == store || $suite == datapath ]] || usage
+[[ $suite == kernels || $suite == store || $suite == datapath || $suite == metrics || $suite == operations ]] || usage
 
 build=build/release arguments=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --quick | --check=* | --only=*) arguments+=("$1") ;;
-    --json | --check | --only | --build-dir)
+    --quick | --check=* | --only=* | --rounds=*) arguments+=("$1") ;;
+    --json | --check | --only | --rounds | --build-dir)
       [[ $# -ge 2 ]] || usage
       set -- "$1=$2" "${@:3}"
       continue
@@ -56,10 +61,12 @@ if command -v ccache >/dev/null; then
   # As tests/run.sh says it: another spelling would compile everything anew.
   options+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$(command -v ccache)" "-DCMAKE_CUDA_COMPILER_LAUNCHER=$(command -v ccache)")
 fi
+targets=("bench_$suite")
+if [[ $suite == operations ]]; then targets=(normd normload); fi
 log=$(mktemp "${TMPDIR:-/tmp}/normd-bench-build-XXXXXX")
 {
   cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(realpath -m "$build")" "${options[@]}"
-  cmake --build "$build" --target "bench_$suite"
+  cmake --build "$build" --target "${targets[@]}"
 } >"$log" 2>&1 || {
   cat "$log" >&2
   exit 1
@@ -75,4 +82,10 @@ if [[ $suite == store && -z ${NORMD_TEST_POSTGRES:-} ]]; then
 fi
 [[ $suite != store ]] || echo "file system: $(stat -f -c %T "${TMPDIR:-/tmp}")"
 
+if [[ $suite == operations ]]; then
+  # The package normd creates the sessions; the environment is that of its tests.
+  ./tests/client/python/run.sh "--build-dir=$build" --collect-only >/dev/null
+  exec "$build/python-venv/bin/python" tests/bench/operations/operations.py "--normd=$build/normd" \
+    "--normload=$build/normload" "--commit=$commit" "${arguments[@]}"
+fi
 "$build/bench_$suite" "--commit=$commit" "${arguments[@]}"

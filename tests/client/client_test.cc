@@ -39,6 +39,9 @@ class FakeNormalizer : public v1::Normalizer::Service {
     {
       const std::lock_guard<std::mutex> lock(mu_);
       peers_.insert(context->peer());
+      const auto session = context->client_metadata().find("normd-session");
+      const bool named = session != context->client_metadata().end();
+      sessions_.push_back(named ? std::string(session->second.begin(), session->second.end()) : "none");
     }
     return on_normalize(++calls, *request, response);
   }
@@ -77,6 +80,11 @@ class FakeNormalizer : public v1::Normalizer::Service {
     return peers_;
   }
 
+  std::vector<std::string> sessions() {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return sessions_;
+  }
+
  private:
   using ServerStream = grpc::ServerReaderWriter<v1::StreamResponse, v1::StreamRequest>;
 
@@ -109,6 +117,7 @@ class FakeNormalizer : public v1::Normalizer::Service {
 
   std::mutex mu_;
   std::set<std::string> peers_;
+  std::vector<std::string> sessions_;  // what the metadata of each call says
 };
 
 class FakeSessions : public v1::Sessions::Service {
@@ -212,6 +221,50 @@ TEST_F(ClientTest, ASafeCallIsTriedAgainUntilItSucceeds) {
   const auto response = client_->Normalize(Request(2, 3));
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(normalizer_.calls, 3);
+}
+
+TEST_F(ClientTest, TheSessionOfACallIsInItsMetadataForBalancers) {
+  ASSERT_TRUE(client_->Normalize(Request(2, 3)).ok());
+  v1::NormalizeRequest request = Request(2, 3);
+  request.set_session("sessions/bn");
+  ASSERT_TRUE(client_->Normalize(request).ok());
+  ASSERT_TRUE(client_->Normalize(std::move(request)).ok());
+  request = Request(2, 3);
+  for (const std::string& odd : {std::string("no session\n"), std::string(1000, 'x'), std::string("\xc3\xa9")}) {
+    request.set_session(odd);
+    ASSERT_TRUE(client_->Normalize(request).ok()) << "what the server says of such a name counts";
+  }
+  const std::vector<std::string> expected = {"none", "sessions/bn", "sessions/bn", "none", "none", "none"};
+  EXPECT_EQ(normalizer_.sessions(), expected);
+}
+
+// One that is not there any more is left out, too.
+TEST_F(ClientTest, ABalancedClientCallsTheServersThatSayTheyServe) {
+  grpc::EnableDefaultHealthCheckService(true);
+  FakeNormalizer first, second;
+  first.on_normalize = second.on_normalize = &Echo;
+  int ports[2] = {};
+  const auto serve = [](FakeNormalizer& service, int* port) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), port);
+    builder.RegisterService(&service);
+    return builder.BuildAndStart();
+  };
+  const std::unique_ptr<grpc::Server> servers[] = {serve(first, &ports[0]), serve(second, &ports[1])};
+  ClientOptions options;
+  options.balance = true;
+  const auto client = *Client::Connect(absl::StrCat("ipv4:127.0.0.1:", ports[0], ",127.0.0.1:", ports[1]), options);
+  while (first.calls == 0 || second.calls == 0) ASSERT_TRUE(client->Normalize(Request(2, 3)).ok());
+  servers[0]->GetHealthCheckService()->SetServingStatus(false);
+  // The client hears of it in its own time; then the server is not called any more.
+  for (int unheard = first.calls, quiet = 0; quiet < 20; ++quiet) {
+    ASSERT_TRUE(client->Normalize(Request(2, 3)).ok());
+    if (first.calls != unheard) quiet = 0;
+    unheard = first.calls;
+  }
+  servers[0]->Shutdown(std::chrono::system_clock::now());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client->Normalize(Request(2, 3)).ok());
+  servers[1]->Shutdown(std::chrono::system_clock::now());
 }
 
 TEST_F(ClientTest, ATrainingStepWithoutAnIdIsSentOnce) {

@@ -122,6 +122,38 @@ TEST(ErrorText, KnowsTheAdminPort) {
             "127.0.0.1:9 answers HTTP/1: that is the admin port; calls go to the gRPC port (8001 by default)");
 }
 
+TEST(ErrorText, SaysHowACallerBecomesKnown) {
+  const absl::Status unknown =
+      ServerError("credentials are missing; give a token", "credentials", absl::StatusCode::kUnauthenticated);
+  ErrorContext context = Context();
+  EXPECT_EQ(
+      ErrorText(unknown, context),
+      "credentials are missing; give a token (--token-file FILE, NORMD_TOKEN, or --certificate FILE and --key FILE)");
+  context.security.token = "s3cret";
+  EXPECT_EQ(ErrorText(unknown, context), "credentials are missing; give a token (the token was that of NORMD_TOKEN)");
+  context.security.token = "";
+  context.security.token_file = "/run/token";
+  EXPECT_EQ(ErrorText(unknown, context), "credentials are missing; give a token (the token was that in /run/token)");
+  EXPECT_EQ(ErrorText(absl::PermissionDeniedError("no"), context),
+            "no; have its operator allow it, or call with another token or certificate");
+}
+
+TEST(ErrorText, AsksWhyThereIsNoConnectionOnlyWhereThatMayBeTls) {
+  int probes = 0;
+  ErrorContext context = Context();
+  context.probe = [&probes] {
+    ++probes;
+    return TlsFinding{TlsProblem::kServerSpeaksTls, ""};
+  };
+  EXPECT_EQ(
+      ErrorText(absl::UnavailableError("failed to connect to all addresses; last error: x: Socket closed"), context),
+      "127.0.0.1:9 speaks TLS and was called in plain text; add --tls, or --ca FILE with the root certificate of "
+      "the server's");
+  EXPECT_EQ(probes, 1);
+  EXPECT_EQ(ErrorText(absl::UnavailableError("draining"), context), "draining");
+  EXPECT_EQ(probes, 1);
+}
+
 TEST(ErrorText, SaysHowLongItWaited) {
   EXPECT_EQ(ErrorText(absl::DeadlineExceededError("Deadline Exceeded"), Context()),
             "127.0.0.1:9 did not answer within 30s; --deadline allows more");

@@ -26,6 +26,7 @@ RunSummary MakeRun(double rate, int64_t p50) {
   run.seconds = 1000 / rate;
   run.lateness.p99 = 1500;
   run.background = 0.034;
+  run.total.latency_curve = {{0, 0.5 * p50}, {1, 2.0 * p50}, {2, 3.0 * p50}};
   CallSummary one = run.total, other = run.total;
   one.name = kEvil;
   other.name = "rms-norm 4x4 f32 unary";
@@ -96,6 +97,36 @@ TEST(Html, HoldsEveryFigureTableAndFact) {
         "normd 1.2.3 (n1)", "3 repeat(s)", "20240607", "1.0% before, at most 3.4% during, 2.0% after", "late p99"}) {
     EXPECT_THAT(html, HasSubstr(part));
   }
+}
+
+TEST(Html, BeginsWithTheFiguresThatPeopleLookFor) {
+  Report report = MakeRunReport();
+  report.runs[2].total.failed = 7;
+  report.runs[2].total.sent_mb_per_second = 1500;
+  report.runs[2].total.received_mb_per_second = 500;
+  const std::string html = ReportHtml(report);
+  const std::string headline = html.substr(0, html.find("<table"));
+  for (const char* part : {"the median run", "<span>calls/s</span><b>110.0<", "<span>p50</span><b>1 us<",
+                           "<span>p99</span><b>3 us<", "<span>errors</span><b class=\"warning\">7<", ">2<"}) {
+    EXPECT_THAT(headline, HasSubstr(part));
+  }
+  EXPECT_THAT(ReportHtml(MakeSweepReport()), HasSubstr("at the knee"));
+}
+
+TEST(Html, DrawsTheLatencyOfASingleRunByPercentile) {
+  const std::string html = ReportHtml(MakeRunReport());
+  EXPECT_EQ(Count(html, "<svg "), 1u);
+  EXPECT_EQ(Count(html, "<polyline "), 3u);  // all calls and the two entries
+  for (const char* part : {"Latency by percentile", ">90 %<", ">99 %<", "SLO: 2ms"}) EXPECT_THAT(html, HasSubstr(part));
+}
+
+TEST(Summary, CurvesEndWhereTheCallsTellNothingMore) {
+  Histogram histogram;
+  EXPECT_TRUE(CurveOf(histogram).empty());
+  for (int i = 1; i <= 100; ++i) histogram.Record(i);
+  const auto curve = CurveOf(histogram);
+  EXPECT_EQ(curve.front(), (std::pair<double, double>(0, 1)));
+  EXPECT_EQ(curve.back(), (std::pair<double, double>(2, 99)));
 }
 
 TEST(Html, LetsNoValueIn) {

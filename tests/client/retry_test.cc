@@ -139,6 +139,13 @@ TEST(ErrorInfo, ReadsTheServersDetails) {
   EXPECT_EQ(GetErrorInfo(WithDetail(absl::StatusCode::kNotFound, resource))->resource, "sessions/none");
 }
 
+TEST(RequestId, IsEmptyUnlessTheStatusHasOne) {
+  const absl::Status status = absl::UnavailableError("away");
+  EXPECT_EQ(GetRequestId(status), "");
+  EXPECT_EQ(GetRequestId(WithRequestId(status, "job-7")), "job-7");
+  EXPECT_FALSE(GetErrorInfo(WithRequestId(status, "job-7")).has_value());
+}
+
 TEST(ErrorInfo, IsAbsentWhereNoServerSpoke) {
   EXPECT_FALSE(GetErrorInfo(absl::UnavailableError("connection refused")).has_value());
   EXPECT_FALSE(GetErrorInfo(absl::OkStatus()).has_value());

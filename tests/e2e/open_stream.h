@@ -21,6 +21,12 @@ class OpenStream {
     stream_ = stub.NormalizeStream(&context_);
   }
 
+  // Shows `token`; an empty one is not shown.
+  OpenStream(v1::Normalizer::Stub& stub, const std::string& token) {
+    if (!token.empty()) context_.AddMetadata("authorization", "Bearer " + token);
+    stream_ = stub.NormalizeStream(&context_);
+  }
+
   bool Send(uint64_t sequence, const v1::NormalizeRequest& call) {
     v1::StreamRequest request;
     request.set_sequence(sequence);

@@ -1,4 +1,5 @@
 // The phases of a request add up to its time, however many calls it holds.
+#include <atomic>
 #include <optional>
 
 #include "server/rpc/transport/observer.h"
@@ -16,9 +17,21 @@ class PhasesTest : public testing::Test {
       record_ = record;
       changed_.SignalAll();
     };
+    options.observer.on_request_written = [this](const RequestRecord& record) {
+      MutexLock lock(mu_);
+      written_ = record;
+      changed_.SignalAll();
+    };
     server_ = std::make_unique<TestServer>(std::move(options));
   }
   ~PhasesTest() override { server_.reset(); }
+
+  // The record of the request when its reply was written.
+  RequestRecord TakeWritten() {
+    MutexLock lock(mu_);
+    while (!written_.has_value()) changed_.Wait(mu_);
+    return *std::exchange(written_, std::nullopt);
+  }
 
   v1::BatchNormalizeResponse Run(const v1::BatchNormalizeRequest& request) {
     TakeRecordIfAny();
@@ -40,6 +53,7 @@ class PhasesTest : public testing::Test {
   Mutex mu_;
   CondVar changed_;
   std::optional<RequestRecord> record_ ABSL_GUARDED_BY(mu_);
+  std::optional<RequestRecord> written_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<TestServer> server_;
 };
 
@@ -92,6 +106,59 @@ TEST_F(PhasesTest, OfTrainingStepsInABatchAddUpToItsTotal) {
   const RequestRecord record = TakeRecord();
   EXPECT_GT(record.commit, absl::ZeroDuration());
   ExpectPhasesToAddUp(record);
+}
+
+TEST_F(PhasesTest, GoFromTheHeadersToTheLastByteWritten) {
+  v1::NormalizeResponse response;
+  ASSERT_TRUE(server_->Normalize(LayerNormRequest(3), &response).ok());
+  const RequestRecord done = TakeRecord();
+  const RequestRecord written = TakeWritten();
+  EXPECT_GT(done.receive, absl::ZeroDuration());
+  EXPECT_EQ(done.write, absl::ZeroDuration());
+  EXPECT_GE(done.total, done.receive + done.decode + done.queue + done.compute + done.encode);
+  EXPECT_GT(written.write, absl::ZeroDuration());
+  EXPECT_EQ(written.total, done.total + written.write);
+  EXPECT_EQ(written.origin.transport, Transport::kTcp);
+}
+
+TEST_F(PhasesTest, ARefusedRequestIsWrittenToo) {
+  v1::NormalizeRequest bad = LayerNormRequest();
+  bad.clear_x();
+  v1::NormalizeResponse response;
+  EXPECT_FALSE(server_->Normalize(bad, &response).ok());
+  const RequestRecord written = TakeWritten();
+  EXPECT_EQ(written.code, absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(written.reason, "MISSING_FIELD");
+  EXPECT_GT(written.total, absl::ZeroDuration());
+}
+
+TEST_F(PhasesTest, EveryItemOfAStreamIsWrittenOnce) {
+  std::atomic<int> written{0};
+  GrpcServerOptions options;
+  options.observer.on_request_done = [](const RequestRecord&) {};
+  options.observer.on_request_written = [&written](const RequestRecord& record) {
+    EXPECT_EQ(record.receive, absl::ZeroDuration()) << "a stream waits between its messages";
+    ++written;
+  };
+  {
+    TestServer server(std::move(options));
+    grpc::ClientContext context;
+    const auto stream = server.normalizer().NormalizeStream(&context);
+    for (uint64_t i = 0; i < 5; ++i) {
+      v1::StreamRequest request;
+      request.set_sequence(i);
+      *request.mutable_call() = LayerNormRequest(i == 3 ? 0 : 2);
+      if (i == 3) request.mutable_call()->clear_x();
+      stream->Write(request);
+    }
+    stream->WritesDone();
+    v1::StreamResponse response;
+    int replies = 0;
+    while (stream->Read(&response)) ++replies;
+    EXPECT_EQ(replies, 5);
+    EXPECT_TRUE(stream->Finish().ok());
+  }
+  EXPECT_EQ(written, 5);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST_F(SharedRegionEndToEnd, SharesBytesBothWaysWithoutAGuard) {
   const auto region = client::SharedRegion::Create(Target(), 2 * kPage);
   ASSERT_TRUE(region.ok()) << region.status();
   (*region)->data()[kPage] = std::byte{5};
-  const absl::StatusOr<RegionRange> range = table_.Acquire((*region)->name(), kPage, kPage);
+  const absl::StatusOr<RegionRange> range = table_.Acquire(/*tenant=*/"", (*region)->name(), kPage, kPage);
   ASSERT_TRUE(range.ok()) << range.status();
   EXPECT_TRUE(range->pin->sealed());
   EXPECT_EQ(range->data[0], std::byte{5});
@@ -89,8 +89,8 @@ TEST_F(SharedRegionEndToEnd, AcquiresTheBlocksOfAnArena) {
   const auto arena = client::SharedArena::Create(Target(), {.region_bytes = 64 * kPage});
   ASSERT_TRUE(arena.ok()) << arena.status();
   const client::SharedBlock block = (*arena)->Allocate(10000).value();
-  const absl::StatusOr<RegionRange> range =
-      table_.Acquire(block.region(), static_cast<uint64_t>(block.offset()), static_cast<uint64_t>(block.size_bytes()));
+  const absl::StatusOr<RegionRange> range = table_.Acquire(
+      /*tenant=*/"", block.region(), static_cast<uint64_t>(block.offset()), static_cast<uint64_t>(block.size_bytes()));
   ASSERT_TRUE(range.ok()) << range.status();
   range->data[9999] = std::byte{7};
   EXPECT_EQ(block.data()[9999], std::byte{7});

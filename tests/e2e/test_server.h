@@ -111,7 +111,8 @@ class TestServer {
       : TestServer(std::move(options), std::vector<ScheduledDevice>()) {}
   // With devices, which must outlive it. As far as AUTO knows the CPU takes a microsecond for each byte.
   TestServer(GrpcServerOptions options, std::vector<ScheduledDevice> devices, SchedulerObserver observer = {})
-      : scheduler_(&backend_, DeviceCost(), std::move(devices), &steady_clock_, std::move(observer)) {
+      : store_({.quotas = options.quotas}, &clock_),
+        scheduler_(&backend_, DeviceCost(), std::move(devices), &steady_clock_, std::move(observer)) {
     if (options.listeners.empty()) options.listeners = {"127.0.0.1:0"};
     if (options.queues == 0) options.queues = 2;
     const std::string address = options.listeners[0];
@@ -153,7 +154,7 @@ class TestServer {
 
  private:
   SystemClock clock_;
-  MemoryStore store_{SessionLimits(), &clock_};
+  MemoryStore store_;
   GatedBackend backend_;
   SteadyClock steady_clock_;
   DeviceScheduler scheduler_;

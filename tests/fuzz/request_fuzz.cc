@@ -66,7 +66,7 @@ size_t BytesOfX(const v1::NormalizeRequest& request, rpc::TensorSource* tensors)
 void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::NormalizeRequest>(bytes);
   if (!request.has_value()) return;
-  absl::StatusOr<Call> call = rpc::DecodeCall({request->message, request->tensors}, {});
+  absl::StatusOr<Call> call = rpc::DecodeCall({request->message, request->tensors}, {}, /*tenant=*/"");
   if (call.ok()) {
     const absl::StatusOr<CallReply> reply = Run(engine, *std::move(call));
     for (size_t i = 0; reply.ok() && i < reply->outputs.size(); ++i) {
@@ -80,7 +80,7 @@ void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
     // As the defaults of a call that brings x alone.
     v1::NormalizeRequest own;
     *own.mutable_x() = (*request)->x();
-    call = rpc::DecodeCall({&own, request->tensors}, {request->message, request->tensors});
+    call = rpc::DecodeCall({&own, request->tensors}, {request->message, request->tensors}, /*tenant=*/"");
     if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
   }
 }
@@ -88,7 +88,7 @@ void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
 void ComputeMoments(const grpc::ByteBuffer& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::ComputeMomentsRequest>(bytes);
   if (!request.has_value()) return;
-  absl::StatusOr<Call> call = rpc::DecodeComputeMoments({request->message, request->tensors});
+  absl::StatusOr<Call> call = rpc::DecodeComputeMoments({request->message, request->tensors}, /*tenant=*/"");
   if (call.ok()) Run(engine, *std::move(call)).IgnoreError();
 }
 

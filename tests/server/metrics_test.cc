@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <iterator>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -23,6 +24,20 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
 
+std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+
+// Requests by method, without the methods that were never called.
+std::map<std::string, double> RequestsByMethod(const std::string& text) {
+  std::map<std::string, double> requests;
+  for (const std::string& line : Lines(text)) {
+    if (line.rfind("normd_requests_total{", 0) != 0) continue;
+    const double count = std::stod(line.substr(line.rfind(' ')));
+    const size_t method = line.find("method=\"") + 8;
+    if (count > 0) requests[line.substr(method, line.find('"', method) - method)] += count;
+  }
+  return requests;
+}
+
 MetricsOptions Options() {
   return {.methods = {"A/One", "A/Two"},
           .norms = {"layer_norm", "rms_norm"},
@@ -30,8 +45,6 @@ MetricsOptions Options() {
           .numerics = "exact-1",
           .isa = "avx2"};
 }
-
-std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
 
 // The value of the series that is written exactly as `series`; -1: it is not there.
 double Value(const std::string& text, const std::string& series) {
@@ -79,7 +92,13 @@ TEST(Metrics, CountsWhatItIsTold) {
   metrics.CountRequestBytes(100);
   metrics.CountResponseBytes(50);
   metrics.CountRows(rms, 12);
-  metrics.ObserveBatchItems(5);
+  metrics.CountBatch(5, 2);
+  metrics.KnowTenants({"vision"});
+  metrics.CountOrigin({.transport = Transport::kUnix, .tenant = metrics.TenantIndex("nobody")});
+  metrics.CountOrigin({.transport = Transport::kTls, .tenant = kNoTenant});
+  metrics.CountOrigin({.transport = Transport::kTls, .tenant = metrics.TenantIndex("vision")});
+  metrics.CountRefusal("QUEUE_AGE");
+  metrics.CountRefusal("");
   metrics.CountDeviceJobs(DeviceLabel::kCuda, 8);
   metrics.CountDeviceFallback(FallbackLabel::kFull);
   metrics.ObserveBatchSize(9);
@@ -87,19 +106,42 @@ TEST(Metrics, CountsWhatItIsTold) {
   Stats stats;
   stats.store.sessions = 3;
   stats.store.loads = 4;
+  stats.in_flight_bytes = 77;
+  stats.tenants.sessions = {{"vision", 7}, {"nobody", 2}};
   metrics.SetStats(stats);
   stats.store.loads = 6;
   stats.store.failed_groups = 1;
   stats.regions = {.regions = 2, .bytes = 4096};
   metrics.SetStats(stats);
   metrics.ObserveStoreGroup(64, absl::Milliseconds(2));
-  metrics.SetInFlightBytes(77);
+  metrics.CountStep(StepLabel::kReplayed);
+  metrics.CountNotFinite();
+  metrics.NoteDrift("/vision/bn", 2.5);
+  metrics.ObserveStoreRead(absl::Microseconds(150));
+  metrics.ObserveStoreCheckpoint(absl::Milliseconds(20));
   const std::string text = metrics.Text();
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="A/Two",norm="rms_norm"})"), 2);
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="NOT_FOUND",method="A/Two",norm="rms_norm"})"), 1);
   EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/Two",phase="decode"})"), 1);
   EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.001"})"), 0);
-  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.0025"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_bucket{method="A/Two",phase="decode",le="0.002"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="tcp"})"), 0);
+  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="tls"})"), 2);
+  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="other"})"), 2);
+  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="vision"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_tenant_sessions{tenant="vision"})"), 7) << "one list of tenants for all metrics";
+  EXPECT_EQ(Value(text, R"(normd_tenant_sessions{tenant="other"})"), 2);
+  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="QUEUE_AGE"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="other"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 0);
+  EXPECT_EQ(Value(text, "normd_batch_items_failed_total"), 2);
+  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="replayed"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="applied"})"), 0);
+  EXPECT_EQ(Value(text, "normd_not_finite_total"), 1);
+  EXPECT_EQ(Value(text, R"(normd_session_drift{session="bn",tenant="vision"})"), 2.5);
+  EXPECT_EQ(Value(text, "normd_store_read_seconds_sum"), 0.00015);
+  EXPECT_EQ(Value(text, "normd_store_checkpoint_seconds_count"), 1);
   EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
   EXPECT_EQ(Value(text, "normd_response_bytes_total"), 50);
   EXPECT_EQ(Value(text, R"(normd_rows_total{norm="rms_norm"})"), 12);
@@ -120,16 +162,15 @@ TEST(Metrics, CountsWhatItIsTold) {
   EXPECT_EQ(Value(text, "normd_shared_memory_regions"), 2);
   EXPECT_EQ(Value(text, "normd_shared_memory_bytes"), 4096);
   EXPECT_EQ(Value(text, R"(normd_build_info{isa="avx2",numerics="exact-1",version="1"})"), 1);
-  EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 3)));
+  EXPECT_THAT(RequestsByMethod(metrics.Text()), ElementsAre(Pair("A/Two", 3)));
   EXPECT_EQ(metrics.moved_bytes(), 150);
-  EXPECT_EQ(metrics.in_flight_bytes(), 77);
 }
 
 TEST(Metrics, NamesEveryPhase) {
   Metrics metrics(Options());
-  const std::pair<Phase, const char*> phases[] = {{Phase::kDecode, "decode"},   {Phase::kQueue, "queue"},
-                                                  {Phase::kCompute, "compute"}, {Phase::kCommit, "commit"},
-                                                  {Phase::kEncode, "encode"},   {Phase::kTotal, "total"}};
+  const std::pair<Phase, const char*> phases[] = {
+      {Phase::kReceive, "receive"}, {Phase::kDecode, "decode"}, {Phase::kQueue, "queue"}, {Phase::kCompute, "compute"},
+      {Phase::kCommit, "commit"},   {Phase::kEncode, "encode"}, {Phase::kWrite, "write"}, {Phase::kTotal, "total"}};
   static_assert(std::size(phases) == kPhases);
   for (const auto& [phase, name] : phases) {
     const std::string series = R"(normd_request_duration_seconds_count{method="A/Two",phase=")" + std::string(name);
@@ -146,6 +187,22 @@ TEST(Metrics, AFreshServerShowsARequestCounterForEveryMethod) {
     EXPECT_EQ(Value(text, "normd_requests_total" + labels), 0) << method;
   }
   EXPECT_EQ(Value(text, R"(normd_request_duration_seconds_count{method="A/One",phase="total"})"), 0);
+}
+
+TEST(Metrics, ItsBucketsGoFromAMicrosecondToAHundredSeconds) {
+  Metrics metrics(Options());
+  for (const absl::Duration duration : {absl::Nanoseconds(900), absl::Microseconds(1), absl::Nanoseconds(1001),
+                                        absl::Microseconds(50), absl::Seconds(100), absl::Seconds(101)}) {
+    metrics.ObservePhase(0, Phase::kDecode, duration);
+  }
+  const std::string text = metrics.Text();
+  const std::string bucket = R"(normd_request_duration_seconds_bucket{method="A/One",phase="decode",le=)";
+  EXPECT_EQ(Value(text, bucket + R"("1e-06"})"), 2);
+  EXPECT_EQ(Value(text, bucket + R"("2e-06"})"), 3);
+  EXPECT_EQ(Value(text, bucket + R"("2e-05"})"), 3);
+  EXPECT_EQ(Value(text, bucket + R"("5e-05"})"), 4);
+  EXPECT_EQ(Value(text, bucket + R"("100"})"), 5);
+  EXPECT_EQ(Value(text, bucket + R"("+Inf"})"), 6);
 }
 
 TEST(Metrics, BoundsTheSeriesWhateverCallersSend) {
@@ -180,7 +237,7 @@ TEST(Metrics, LosesNothingWhenSeveralThreadsMakeTheSameSeries) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(metrics.RequestsByMethod(), ElementsAre(Pair("A/Two", 4000)));
+  EXPECT_THAT(RequestsByMethod(metrics.Text()), ElementsAre(Pair("A/Two", 4000)));
   EXPECT_EQ(Value(metrics.Text(), "normd_session_loads_total"), 751) << "growth is added once";
 }
 

@@ -25,7 +25,7 @@ OptionTexts Read(const std::vector<std::string>& args) {
   return texts.ok() ? *texts : OptionTexts();
 }
 
-std::string ErrorOf(const std::vector<std::string>& args) {
+std::string SourceError(const std::vector<std::string>& args) {
   const absl::StatusOr<OptionTexts> texts = ReadCommandLine(args);
   EXPECT_EQ(texts.status().code(), absl::StatusCode::kInvalidArgument) << texts.status();
   return std::string(texts.status().message());
@@ -38,10 +38,10 @@ TEST(ReadCommandLine, TakesEveryOptionOfTheListInEveryForm) {
     EXPECT_THAT(Read({"--" + name + "="}), ElementsAre(Pair(option.name, ElementsAre(""))));
     const bool stands_alone = std::holds_alternative<bool Config::*>(option.field) || name == "help";
     if (stands_alone) {
-      EXPECT_THAT(ErrorOf({"--" + name, "x"}), HasSubstr("\"x\""));
+      EXPECT_THAT(SourceError({"--" + name, "x"}), HasSubstr("\"x\""));
     } else {
       EXPECT_THAT(Read({"--" + name, "x"}), ElementsAre(Pair(option.name, ElementsAre("x"))));
-      EXPECT_THAT(ErrorOf({"--" + name}), AllOf(HasSubstr("--" + name), HasSubstr("a value")));
+      EXPECT_THAT(SourceError({"--" + name}), AllOf(HasSubstr("--" + name), HasSubstr("a value")));
     }
   }
 }
@@ -82,20 +82,20 @@ TEST(ReadCommandLine, DoesNotTakeTheNextArgumentForAnEmptyValue) {
 TEST(ReadCommandLine, RefusesWhatIsNoOptionAsItWasWritten) {
   for (const std::string argument : {"", "serve", "-", "--", "---", "++", "-5", "-x", "/queues", "--=", "--=3",
                                      "--bogus=", "--noqueues", "--QUEUES=1", "--no-plaintext"}) {
-    EXPECT_THAT(ErrorOf({"--queues=1", argument}), HasSubstr("\"" + argument + "\""));
+    EXPECT_THAT(SourceError({"--queues=1", argument}), HasSubstr("\"" + argument + "\""));
   }
-  EXPECT_THAT(ErrorOf({"--", "--queues=1"}), HasSubstr("\"--\""));
-  EXPECT_THAT(ErrorOf({"--bogus", "5"}), AllOf(HasSubstr("\"--bogus\""), Not(HasSubstr("5"))));
+  EXPECT_THAT(SourceError({"--", "--queues=1"}), HasSubstr("\"--\""));
+  EXPECT_THAT(SourceError({"--bogus", "5"}), AllOf(HasSubstr("\"--bogus\""), Not(HasSubstr("5"))));
 }
 
 TEST(ReadCommandLine, SaysWhichOptionWasMeant) {
   for (const std::string argument : {"--max_iss=5", "--max-ias", "-max_isa", "max_isa=5", "--max-isa_"}) {
-    EXPECT_THAT(ErrorOf({argument}), HasSubstr("did you mean --max_isa?"));
+    EXPECT_THAT(SourceError({argument}), HasSubstr("did you mean --max_isa?"));
   }
 }
 
 TEST(ReadCommandLine, MakesAnErrorOfEveryException) {
-  EXPECT_THAT(ErrorOf({"--noplaintext=99999999999999999999"}), HasSubstr("command line"));
+  EXPECT_THAT(SourceError({"--noplaintext=99999999999999999999"}), HasSubstr("command line"));
   const absl::Status status = ReadCommandLine({"--noplaintext=99999999999999999999"}).status();
   ASSERT_TRUE(GetErrorDetail(status).has_value());
   EXPECT_EQ(GetErrorDetail(status)->reason, "BAD_OPTION");

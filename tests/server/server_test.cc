@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "tests/support/test_certificates.h"
 
 namespace normd {
 namespace {
@@ -140,6 +141,25 @@ TEST_F(ServerTest, DrainsNotReadyFirstAndLeavesNothingBehind) {
   EXPECT_NE(access(SocketPath().c_str(), F_OK), 0) << "the socket file is removed";
 }
 
+TEST_F(ServerTest, ReloadsWhatCanChangeAndSaysWhatCannot) {
+  const std::vector<std::string> args = {"--listen=127.0.0.1:0", "--admin_listen=", "--session_store=memory"};
+  const auto server = Start(args);
+  ASSERT_TRUE(server.ok()) << server.status();
+  std::vector<std::string> changed = args;
+  changed.insert(changed.end(), {"--max_sessions=7", "--drain_timeout=1m", "--queues=3",
+                                 "--session_store=postgres://me:secret@host/db"});
+  (*server)->Reload(*ParseConfig(changed, {}));
+  EXPECT_EQ((*server)->config().max_sessions, 7);
+  EXPECT_EQ((*server)->config().drain_timeout, absl::Minutes(1));
+  EXPECT_EQ((*server)->config().queues, 0) << "as it was at the start";
+  EXPECT_EQ((*server)->config().session_store, "memory");
+  EXPECT_THAT(out_.str(), HasSubstr("INFO option changed name=max_sessions from=100000 to=7\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("INFO option changed name=drain_timeout from=30s to=1m\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("WARN a changed option needs a restart name=queues from=0 to=3\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("name=session_store from=memory to=\"postgres://(not shown)\"\n"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("secret")));
+}
+
 TEST_F(ServerTest, SaysWhichPortIsTaken) {
   const auto first = Start({"--listen=127.0.0.1:0", "--admin_listen=127.0.0.1:0"});
   ASSERT_TRUE(first.ok()) << first.status();
@@ -169,6 +189,35 @@ TEST_F(ServerTest, EndsWhenThePortFileCannotBeWritten) {
       {});
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(std::string(Server::Start(*config, &log_).status().message()), HasSubstr("--port_file"));
+}
+
+TEST_F(ServerTest, ServesTlsAndReloadsItsCertificatesWhenTold) {
+  const TestCa ca("Test CA");
+  const std::string certificate = folder_ + "/server.pem", key = folder_ + "/server.key";
+  const auto write = [&] {
+    const TestCertificate pair = ca.Issue();
+    WriteFile(certificate, pair.certificate);
+    WriteFile(key, pair.key);
+  };
+  write();
+  const std::vector<std::string> options = {"--listen=127.0.0.1:0", "--admin_listen=127.0.0.1:0",
+                                            "--tls_certificate=" + certificate, "--tls_key=" + key};
+  {
+    const auto server = Start(options);
+    ASSERT_TRUE(server.ok()) << server.status().message();
+    const int admin = PortOf((*server)->listeners()[0]);
+    write();
+    (*server)->ReloadFiles();
+    const std::string metrics = HttpGet(admin, "/metrics");
+    EXPECT_THAT(metrics, HasSubstr("\nnormd_tls_reloads_total 1\n"));
+    EXPECT_THAT(metrics, Not(HasSubstr("\nnormd_tls_certificate_expiry_timestamp_seconds 0\n")));
+    unlink(key.c_str());
+    (*server)->ReloadFiles();
+    EXPECT_THAT(HttpGet(admin, "/metrics"), HasSubstr("\nnormd_tls_reload_failures_total 1\n"));
+    EXPECT_THAT(out_.str(), HasSubstr("new certificates cannot be used"));
+  }
+  EXPECT_THAT(std::string(Start(options).status().message()), HasSubstr("--tls_key is " + key));
+  unlink(certificate.c_str());
 }
 
 }  // namespace

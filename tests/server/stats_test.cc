@@ -22,7 +22,6 @@ Stats DifferentStats() {
                  .bytes = 102,
                  .resident_sessions = 103,
                  .resident_bytes = 104,
-                 .queued = 105,
                  .loads = 106,
                  .evictions = 107,
                  .expired = 108,
@@ -30,11 +29,24 @@ Stats DifferentStats() {
                  .rows = 110,
                  .conflicts = 111,
                  .damaged = 112,
-                 .queued_reads = 113,
+                 .log_bytes = 115,
                  .file_damaged = true,
                  .failed_groups = 114};
-  stats.connections = {.open = 201, .accepted = 202, .refused = {203, 204, 205, 206, 207, 208}};
-  stats.queues = {.longest_callback = absl::Milliseconds(250), .slow_callbacks = 301};
+  stats.connections = {
+      .open = 201, .accepted = 202, .without_call = 211, .refused = {203, 204, 205, 206, 207, 209, 210, 208}};
+  stats.certificates = {.expiry = absl::FromUnixSeconds(302), .reloads = 303, .failed_reloads = 304};
+  stats.queues = {.longest_callback = absl::Milliseconds(250),
+                  .slow_callbacks = 301,
+                  .queues = 312,
+                  .busy = absl::Seconds(313),
+                  .calls = 314};
+  stats.in_flight_bytes = 305;
+  stats.waiting = {WaitStats{701, absl::Seconds(702)}, WaitStats{703, absl::Seconds(704)},
+                   WaitStats{705, absl::Seconds(706)}, WaitStats{707, absl::Seconds(708)},
+                   WaitStats{709, absl::Seconds(710)}};
+  stats.access.denied = {601, 602, 603, 604, 605, 606};
+  stats.access.files = {{{.loads = 611, .failures = 612, .stale = 613}, {.loads = 621, .failures = 622, .stale = 623}}};
+  stats.spans = {.exported = 801, .dropped = 802};
   stats.regions = {.regions = 401, .bytes = 402};
   stats.process = {.resident_bytes = 501,
                    .open_fds = 502,
@@ -87,10 +99,10 @@ TEST(Stats, EveryRowHasItsSeriesAfterAScrapeEachWithAFigureOfItsOwn) {
   for (const Series& series : AllSeries()) {
     const double stat = series.row->read(stats, series.value);
     EXPECT_NE(stat, 0) << series.name << ": its stat has no value in this test";
-    const auto [other, is_new] = read_by.emplace(stat, series.name);
-    EXPECT_TRUE(is_new) << series.name << " shows what " << other->second << " shows";
     ASSERT_TRUE(values.count(series.name) == 1) << series.name << " has no series";
     EXPECT_EQ(values.at(series.name), stat) << series.name;
+    const auto [other, is_new] = read_by.emplace(stat, series.name);
+    EXPECT_TRUE(is_new) << series.name << " shows what " << other->second << " shows";
   }
   EXPECT_EQ(read_by.size(), AllSeries().size());
 }
@@ -129,21 +141,41 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
                                                   {"normd_session_bytes", 102},
                                                   {"normd_resident_sessions", 103},
                                                   {"normd_resident_session_bytes", 104},
-                                                  {"normd_store_queued_changes", 105},
+                                                  {"normd_denied_total{reason=\"no_credentials\"}", 601},
+                                                  {"normd_denied_total{reason=\"method\"}", 606},
+                                                  {"normd_rules_loads_total{file=\"tokens\"}", 611},
+                                                  {"normd_rules_failures_total{file=\"policy\"}", 622},
+                                                  {"normd_rules_stale{file=\"policy\"}", 623},
                                                   {"normd_session_loads_total", 106},
                                                   {"normd_session_evictions_total", 107},
                                                   {"normd_session_expiries_total", 108},
                                                   {"normd_store_rows_total", 110},
                                                   {"normd_store_conflicts_total", 111},
                                                   {"normd_store_damaged_total", 112},
-                                                  {"normd_store_queued_reads", 113},
+                                                  {"normd_store_log_bytes", 115},
                                                   {"normd_store_file_damaged", 1},
                                                   {"normd_store_failed_groups_total", 114},
+                                                  {"normd_in_flight_bytes", 305},
+                                                  {"normd_waiting{stage=\"reading\"}", 701},
+                                                  {"normd_waiting_oldest_seconds{stage=\"reading\"}", 702},
+                                                  {"normd_waiting{stage=\"turn\"}", 703},
+                                                  {"normd_waiting{stage=\"device\"}", 705},
+                                                  {"normd_waiting{stage=\"store_change\"}", 707},
+                                                  {"normd_waiting_oldest_seconds{stage=\"store_read\"}", 710},
+                                                  {"normd_calls", 314},
+                                                  {"normd_queues", 312},
+                                                  {"normd_queue_busy_seconds_total", 313},
                                                   {"normd_connections", 201},
                                                   {"normd_connections_accepted_total", 202},
                                                   {"normd_connections_closed_total{reason=\"total\"}", 203},
                                                   {"normd_connections_closed_total{reason=\"peer\"}", 204},
+                                                  {"normd_connections_closed_total{reason=\"plaintext\"}", 209},
+                                                  {"normd_connections_closed_total{reason=\"tls\"}", 210},
                                                   {"normd_connections_closed_total{reason=\"flood\"}", 208},
+                                                  {"normd_tls_connections_without_call_total", 211},
+                                                  {"normd_tls_certificate_expiry_timestamp_seconds", 302},
+                                                  {"normd_tls_reloads_total", 303},
+                                                  {"normd_tls_reload_failures_total", 304},
                                                   {"normd_queue_callback_longest_seconds", 0.25},
                                                   {"normd_queue_callbacks_slow_total", 301},
                                                   {"normd_shared_memory_regions", 401},

@@ -35,7 +35,11 @@ class ObserverTest : public ::testing::Test {
     record.rows = 4;
     record.decode = absl::Microseconds(10);
     record.compute = absl::Microseconds(20);
+    record.receive = absl::Microseconds(5);
+    record.queue = absl::Microseconds(30);
+    record.write = absl::Microseconds(8);
     record.total = absl::Microseconds(100);
+    record.origin.transport = Transport::kUnix;
     return record;
   }
   RpcObserver Observer(LogLevel level) {
@@ -52,20 +56,38 @@ class ObserverTest : public ::testing::Test {
 TEST_F(ObserverTest, TurnsARecordIntoMetrics) {
   const RpcObserver observer = Observer(LogLevel::kInfo);
   observer.on_request_done(Record());
-  observer.on_bytes_in_flight(55);
+  const std::string compute = R"(normd_request_duration_seconds_count{method="Normalizer/Normalize",phase="compute"})";
+  EXPECT_EQ(Value(metrics_.Text(), compute), -1) << "known when the reply is written";
+  observer.on_request_written(Record());
   const std::string text = metrics_.Text();
   EXPECT_EQ(Value(text, R"(normd_requests_total{code="OK",method="Normalizer/Normalize",norm="layer_norm"})"), 1);
   EXPECT_EQ(Value(text, "normd_request_bytes_total"), 100);
   EXPECT_EQ(Value(text, "normd_response_bytes_total"), 90);
   EXPECT_EQ(Value(text, R"(normd_rows_total{norm="layer_norm"})"), 4);
-  EXPECT_EQ(Value(text, "normd_in_flight_bytes"), 55);
+  EXPECT_EQ(Value(text, R"(normd_transport_requests_total{protocol="grpc",transport="unix"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_tenant_requests_total{tenant="default"})"), 1);
   const std::string series = R"(normd_request_duration_seconds_sum{method="Normalizer/Normalize",phase=)";
   EXPECT_DOUBLE_EQ(Value(text, series + R"("decode"})"), 1e-5);
   EXPECT_DOUBLE_EQ(Value(text, series + R"("compute"})"), 2e-5);
-  EXPECT_DOUBLE_EQ(Value(text, series + R"("queue"})"), 7e-5) << "what is left of total";
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("receive"})"), 5e-6);
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("queue"})"), 3e-5);
+  EXPECT_DOUBLE_EQ(Value(text, series + R"("write"})"), 8e-6);
   EXPECT_DOUBLE_EQ(Value(text, series + R"("total"})"), 1e-4);
   EXPECT_EQ(Value(text, series + R"("commit"})"), -1) << "there was none";
   EXPECT_EQ(out_.str(), "") << "requests are logged at debug only";
+}
+
+TEST_F(ObserverTest, CountsRefusalsByTheirReason) {
+  const RpcObserver observer = Observer(LogLevel::kInfo);
+  observer.on_request_done(Record());
+  RequestRecord refused = Record();
+  refused.code = absl::StatusCode::kFailedPrecondition;
+  refused.reason = "STEP_TOO_OLD";
+  observer.on_request_done(refused);
+  refused.reason = "";
+  observer.on_request_done(refused);
+  EXPECT_EQ(Value(metrics_.Text(), R"(normd_refusals_total{reason="STEP_TOO_OLD"})"), 1);
+  EXPECT_EQ(Value(metrics_.Text(), R"(normd_refusals_total{reason="other"})"), 1);
 }
 
 TEST_F(ObserverTest, LogsRequestsAtDebugAndOurOwnTroubleAlways) {
@@ -114,10 +136,29 @@ TEST_F(ObserverTest, CountsWhatRanWhereWhatFellBackAndWhatWasDropped) {
   EXPECT_THAT(out_.str(), AllOf(HasSubstr("cuda:1"), HasSubstr("it fell off the bus")));
 }
 
-TEST_F(ObserverTest, CountsTheGroupsOfTheStore) {
+TEST_F(ObserverTest, CountsStepsAndTheirDrift) {
+  const EngineObserver observer = MakeEngineObserver(&metrics_);
+  observer.on_step({.session = "a", .drift = 3.0});
+  observer.on_step({.session = "a", .reason = Reason::kNonFinite});
+  observer.on_step({.session = "b", .replayed = true, .reason = Reason::kNonFinite});
+  observer.on_not_finite();
+  const std::string text = metrics_.Text();
+  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="applied"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="not_finite"})"), 1);
+  EXPECT_EQ(Value(text, R"(normd_steps_total{outcome="replayed"})"), 1);
+  EXPECT_EQ(Value(text, "normd_not_finite_total"), 1);
+  EXPECT_EQ(Value(text, R"(normd_session_drift{session="a",tenant="default"})"), 3);
+  EXPECT_EQ(Value(text, R"(normd_session_drift{session="b",tenant="default"})"), -1);
+}
+
+TEST_F(ObserverTest, CountsTheGroupsReadsAndCheckpointsOfTheStore) {
   Log log({.out = &out_}, &clock_);
   const StoreObserver observer = MakeStoreObserver(&metrics_, &log);
   observer.on_group(64, absl::Milliseconds(2));
+  observer.on_read(absl::Milliseconds(3));
+  observer.on_checkpoint(absl::Milliseconds(4));
+  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_read_seconds_sum"), 3e-3);
+  EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_checkpoint_seconds_sum"), 4e-3);
   EXPECT_EQ(Value(metrics_.Text(), "normd_store_group_changes_sum"), 64);
   EXPECT_DOUBLE_EQ(Value(metrics_.Text(), "normd_store_group_seconds_sum"), 2e-3);
 }

@@ -24,6 +24,14 @@ namespace normd::rpc {
 enum class TensorField : uint8_t { kX, kWeight, kBias, kRunningMean, kRunningVar, kResidual, kMask };
 TensorView& ViewOf(Call& call, TensorField field);
 
+// Whose calls an entry of the cache is for. The same bytes in another scope are another call: they may name a session
+// of another tenant, or be completed by other defaults.
+struct CallScope {
+  std::string tenant;
+  std::shared_ptr<const void> defaults;  // of the stream; null: none
+  std::string key_prefix;                // keeps the entries of scopes apart, so that they do not replace each other
+};
+
 struct RememberedCall {
   // The block of the message that has a tensor's bytes.
   struct Slot {
@@ -32,6 +40,9 @@ struct RememberedCall {
     int64_t size_bytes;
   };
 
+  // The tenant whose call this is: `pattern` has the key of its session. The entry is for nobody else, whatever the
+  // cache's key says.
+  std::string tenant;
   Call pattern;  // prepared; the tensors of `slots` have no bytes, the others have those of `defaults`
   // The stream defaults under which the call was decoded; null if there were none. The entry is useless once they are
   // gone.

@@ -6,6 +6,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "proto/wire/split.h"
+#include "server/base/caller_key.h"
 #include "server/base/error_reasons.h"
 #include "server/engine/prepared_call.h"
 #include "server/engine/shared_outputs.h"
@@ -13,6 +14,7 @@
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/element_count.h"
 #include "server/rpc/codec/encode.h"
+#include "server/session/session_key.h"
 
 namespace normd::rpc {
 namespace {
@@ -20,6 +22,10 @@ namespace {
 // The largest product of a batch's items and the message's slices for decoding item by item, because finding each item
 // walks the slices. Larger batches are parsed as a whole.
 constexpr size_t kMaxItemsTimesPieces = size_t{1} << 18;
+
+// Begins the keys of calls in any scope but the plain one. A zero byte is no field's tag, so no request begins with it,
+// and no bytes of a caller of the default tenant are the key of another scope's call.
+constexpr std::string_view kNoTag("\0", 1);
 
 // Owns the memory from which a remembered call borrows.
 struct RememberedCallOwner {
@@ -67,10 +73,11 @@ bool WantsTimings(const v1::NormalizeRequest& request) { return request.want_tim
 bool WantsTimings(const v1::ComputeMomentsRequest& /*request*/) { return false; }
 
 template <typename Request>
-CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Request& request,
-                     const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call) {
+CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Request& request, const CallScope& scope,
+                     bool want_timings, const Call& call) {
   if (key.empty() || !IsFixed(call)) return {};
   auto remembered = std::make_shared<RememberedCall>();
+  remembered->tenant = scope.tenant;
   remembered->pattern = call;
   if (std::holds_alternative<NormSpec>(call.target)) remembered->pattern.target = NormSpec();  // the plan has the spec
   bool in_blocks = true;
@@ -83,19 +90,25 @@ CachedCall MakePlace(std::shared_ptr<CallCache> cache, std::string key, const Re
     remembered->slots.push_back({field, static_cast<uint32_t>(wire::BlockNumber(tensor.data())), view.size_bytes});
   });
   if (!in_blocks) return {};
-  remembered->defaults = defaults;
+  remembered->defaults = scope.defaults;
   remembered->want_timings = want_timings;
   remembered->norm_method = MethodName(request.spec());
   return {std::move(cache), std::move(key), std::move(remembered)};
 }
 
+// Where a call may be remembered; an empty key: nowhere.
+struct CachePlace {
+  const std::shared_ptr<CallCache>& cache;
+  const CallScope& scope;
+  std::string key;
+};
+
 // Fills `received` from a parsed request and the result of decoding it.
 template <typename Request>
-absl::Status Take(const std::shared_ptr<CallCache>& cache, std::string key, const Parsed<Request>& request,
-                  absl::StatusOr<Call> call, ReceivedCall* received) {
+absl::Status Take(CachePlace place, const Parsed<Request>& request, absl::StatusOr<Call> call, ReceivedCall* received) {
   if (!call.ok()) return call.status();
   received->want_timings = WantsTimings(*request);
-  received->cached = MakePlace(cache, std::move(key), *request, nullptr, received->want_timings, *call);
+  received->cached = MakePlace(place.cache, std::move(place.key), *request, place.scope, received->want_timings, *call);
   received->call = *std::move(call);
   received->call.owner = request.owner;
   received->tensors = request.tensors;
@@ -103,11 +116,11 @@ absl::Status Take(const std::shared_ptr<CallCache>& cache, std::string key, cons
   return absl::OkStatus();
 }
 
-absl::StatusOr<Call> DecodeMessage(const Parsed<v1::NormalizeRequest>& request) {
-  return DecodeCall({request.message, request.tensors}, {});
+absl::StatusOr<Call> DecodeMessage(const Parsed<v1::NormalizeRequest>& request, std::string_view tenant) {
+  return DecodeCall({request.message, request.tensors}, {}, tenant);
 }
-absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& request) {
-  return DecodeComputeMoments({request.message, request.tensors});
+absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& request, std::string_view tenant) {
+  return DecodeComputeMoments({request.message, request.tensors}, tenant);
 }
 
 // Decodes one request, from the cache or with the parser.
@@ -116,18 +129,19 @@ absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteConte
                        const grpc::ByteBuffer& bytes, Reservation reservation, Observation& observation,
                        ReceivedCall* received) {
   ReceivedMessage message = Receive(bytes, *kLayoutOf<Request>);
-  if (Recognise(cache, {}, message, reservation, context.buffers, nullptr, received)) {
+  const CallScope scope = CallDecoder::ScopeOf(stream);
+  if (Recognise(cache, scope, message, reservation, context.buffers, received)) {
     observation.record().norm_method = received->norm_method;
     observation.DecodeDone();
     return absl::OkStatus();
   }
-  std::string key = KeyOf(message);
+  std::string key = KeyOf(message, scope);
   NORMD_ASSIGN_OR_RETURN(const Parsed<Request> request, Parse<Request>(std::move(message), std::move(reservation)));
   GiveMemory(context, stream, request.tensors);
   observation.record().norm_method = MethodName(request->spec());
-  absl::StatusOr<Call> call = DecodeMessage(request);
+  absl::StatusOr<Call> call = DecodeMessage(request, scope.tenant);
   observation.DecodeDone();
-  return Take(cache, std::move(key), request, std::move(call), received);
+  return Take({cache, scope, std::move(key)}, request, std::move(call), received);
 }
 
 absl::Status TooManyItemsError(int64_t items, int64_t max_items) {
@@ -186,7 +200,7 @@ void CachedCall::Remember(const std::shared_ptr<const PreparedCall>& prepared, s
 }
 
 void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call) {
-  call->caller = stream->caller();
+  call->caller = CallerKey(stream->identity()->tenant, stream->caller());
   call->deadline = stream->deadline();
   // Such a call is done before anything would check for cancellation, and it reads no shared memory.
   if (alone && RunsAtOnce(*call)) return;
@@ -196,19 +210,20 @@ void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, 
 
 void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received) {
   received->call.reserve = [memory = received->memory, caller = stream.get()](int64_t bytes) {
-    return memory->Reserve(bytes, [caller] { return caller->peer(); });
+    return memory->Reserve(bytes, [caller] { return NameOf(*caller); });
   };
 }
 
-bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix, ReceivedMessage& message,
-               Reservation& reservation, BufferPool* buffers, std::shared_ptr<const void> defaults,
-               ReceivedCall* received) {
+bool Recognise(const std::shared_ptr<CallCache>& cache, const CallScope& scope, ReceivedMessage& message,
+               Reservation& reservation, BufferPool* buffers, ReceivedCall* received) {
   if (!message.split.has_value()) return false;
   std::string with_prefix;
-  if (!prefix.empty()) with_prefix = KeyOf(message, prefix);
-  std::string& key = prefix.empty() ? message.split->metadata : with_prefix;
+  if (!scope.key_prefix.empty()) with_prefix = KeyOf(message, scope);
+  std::string& key = scope.key_prefix.empty() ? message.split->metadata : with_prefix;
   std::shared_ptr<const RememberedCall> remembered = cache->Find(key);
-  if (remembered == nullptr || remembered->defaults.lock() != defaults) return false;
+  if (remembered == nullptr || remembered->tenant != scope.tenant || remembered->defaults.lock() != scope.defaults) {
+    return false;
+  }
   std::vector<wire::Block>& blocks = message.split->blocks;
   for (const RememberedCall::Slot& slot : remembered->slots) {
     // A tensor whose size differs goes to the parser, which reports the error.
@@ -216,7 +231,7 @@ bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix,
       return false;
     }
   }
-  auto owner = std::make_shared<RememberedCallOwner>(std::move(reservation), std::move(defaults));
+  auto owner = std::make_shared<RememberedCallOwner>(std::move(reservation), scope.defaults);
   owner->tensors.SetBuffers(buffers);
   owner->tensors.SetBlocks(std::move(message.bytes), std::move(blocks));
   Call& call = received->call;
@@ -236,23 +251,30 @@ bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix,
   return true;
 }
 
-std::string KeyOf(const ReceivedMessage& message, std::string_view prefix) {
+std::string KeyOf(const ReceivedMessage& message, const CallScope& scope) {
   if (!message.split.has_value()) return {};
   const std::string& metadata = message.split->metadata;
-  if (prefix.size() + metadata.size() > CallCache::kMaxKeyBytes) return {};
-  return prefix.empty() ? metadata : std::string(prefix) + metadata;
+  if (scope.key_prefix.size() + metadata.size() > CallCache::kMaxKeyBytes) return {};
+  return scope.key_prefix + metadata;
 }
 
-std::string CallDecoder::NewKeyPrefix() {
+CallScope CallDecoder::ScopeOf(const Stream& stream) {
+  CallScope scope = {.tenant = stream.identity()->tenant, .defaults = nullptr, .key_prefix = {}};
+  if (!scope.tenant.empty()) scope.key_prefix = absl::StrCat(std::string(kNoTag), SessionKey(scope.tenant, {}));
+  return scope;
+}
+
+CallScope CallDecoder::NewScope(const Stream& stream, std::shared_ptr<const void> defaults) {
   const uint64_t number = prefixes_.fetch_add(1, std::memory_order_relaxed);
-  std::string prefix(1, '\0');  // a zero byte is no field's tag, so no request begins with it
-  prefix.append(reinterpret_cast<const char*>(&number), sizeof(number));
-  return prefix;
+  CallScope scope = {.tenant = stream.identity()->tenant, .defaults = std::move(defaults), .key_prefix = {}};
+  scope.key_prefix = std::string(kNoTag);
+  scope.key_prefix.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  return scope;
 }
 
 CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::NormalizeRequest& request,
-                   const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call) {
-  return MakePlace(std::move(cache), std::move(key), request, defaults, want_timings, call);
+                   const CallScope& scope, bool want_timings, const Call& call) {
+  return MakePlace(std::move(cache), std::move(key), request, scope, want_timings, call);
 }
 
 absl::Status CallDecoder::DecodeNormalize(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
@@ -278,12 +300,13 @@ absl::Status CallDecoder::DecodeBatch(const grpc::ByteBuffer& bytes, Reservation
   observation.record().batch_items = request->items_size();
   if (request->items_size() > max_items) return TooManyItemsError(request->items_size(), max_items);
   GiveMemory(*context_, stream, request.tensors);
+  const CallScope scope = ScopeOf(stream);
   batch->owner = request.owner;
   batch->items.resize(static_cast<size_t>(request->items_size()));
   for (size_t i = 0; i < batch->items.size(); ++i) {
     const v1::NormalizeRequest& item = request->items(static_cast<int>(i));
     const Parsed<v1::NormalizeRequest> one = {&item, request.tensors, request.memory, request.owner};
-    batch->statuses.push_back(Take(normalize_, {}, one, DecodeMessage(one), &batch->items[i]));
+    batch->statuses.push_back(Take({normalize_, scope, {}}, one, DecodeMessage(one, scope.tenant), &batch->items[i]));
   }
   return absl::OkStatus();
 }
@@ -318,15 +341,16 @@ std::optional<absl::Status> CallDecoder::DecodeItem(ReceivedMessage message, con
                                                     const std::shared_ptr<google::protobuf::Arena>& arena,
                                                     ReceivedCall* received) {
   Reservation none;  // the batch as a whole has the reservation
-  if (Recognise(normalize_, {}, message, none, context_->buffers, nullptr, received)) return absl::OkStatus();
-  std::string key = KeyOf(message);
+  const CallScope scope = ScopeOf(stream);
+  if (Recognise(normalize_, scope, message, none, context_->buffers, received)) return absl::OkStatus();
+  std::string key = KeyOf(message, scope);
   auto owner = std::make_shared<ItemOwner>();
   owner->arena = arena;
   auto* const request = google::protobuf::Arena::CreateMessage<v1::NormalizeRequest>(arena.get());
   if (!ParseInto(std::move(message), request, &owner->tensors).ok()) return std::nullopt;
   const Parsed<v1::NormalizeRequest> parsed = {request, &owner->tensors, nullptr, owner};
   GiveMemory(*context_, stream, parsed.tensors);
-  return Take(normalize_, std::move(key), parsed, DecodeMessage(parsed), received);
+  return Take({normalize_, scope, std::move(key)}, parsed, DecodeMessage(parsed, scope.tenant), received);
 }
 
 }  // namespace normd::rpc

@@ -92,8 +92,10 @@ class CallDecoder {
 
   // The cache of Normalize calls, which the reader of streams shares.
   const std::shared_ptr<CallCache>& cache() const { return normalize_; }
-  // A new prefix for the keys of calls under a stream's defaults. Each is unique, and no request begins with one.
-  std::string NewKeyPrefix();
+  // The scope of the calls on `stream`, under no defaults.
+  static CallScope ScopeOf(const Stream& stream);
+  // The scope of calls on `stream` under `defaults`. Its prefix is unique.
+  CallScope NewScope(const Stream& stream, std::shared_ptr<const void> defaults);
 
  private:
   // Returns false, leaving `reservation` as it was, when the message has other fields than items, or an item is not in
@@ -112,21 +114,20 @@ class CallDecoder {
 
 // The functions below are shared by CallDecoder and the reader of streams.
 
-// The cache key of a request: `prefix` and the message's bytes without those of its tensors. Empty when the key would
-// be too long.
-std::string KeyOf(const ReceivedMessage& message, std::string_view prefix = {});
+// The cache key of a request: the scope's prefix and the message's bytes without those of its tensors. Empty when the
+// key would be too long.
+std::string KeyOf(const ReceivedMessage& message, const CallScope& scope);
 
-// If `cache` has a call with the message's KeyOf, fills `received` from that call and the tensors of `message`.
-// Otherwise returns false and leaves `message` and `reservation` as they were. The call also borrows from `defaults`,
-// if not null.
-bool Recognise(const std::shared_ptr<CallCache>& cache, std::string_view prefix, ReceivedMessage& message,
-               Reservation& reservation, BufferPool* buffers, std::shared_ptr<const void> defaults,
-               ReceivedCall* received);
+// If `cache` has a call of `scope` with the message's KeyOf, fills `received` from that call and the tensors of
+// `message`. Otherwise returns false and leaves `message` and `reservation` as they were. The call also borrows from
+// the scope's defaults.
+bool Recognise(const std::shared_ptr<CallCache>& cache, const CallScope& scope, ReceivedMessage& message,
+               Reservation& reservation, BufferPool* buffers, ReceivedCall* received);
 
-// The place in `cache`, under `key`, of `call`, which was decoded from `request` and `defaults` (which may be null).
-// Empty when another call with the same key could differ from this one.
+// The place in `cache`, under `key`, of `call`, which was decoded from `request` in `scope`. Empty when another call of
+// the scope with the same key could differ from this one.
 CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::NormalizeRequest& request,
-                   const std::shared_ptr<const void>& defaults, bool want_timings, const Call& call);
+                   const CallScope& scope, bool want_timings, const Call& call);
 
 }  // namespace normd::rpc
 

@@ -4,9 +4,10 @@ namespace normd::rpc {
 
 TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream) {
   if (context.regions == nullptr) return {nullptr, "shared memory is off on this server"};
-  if (stream.is_local()) return {context.regions, {}};
+  TensorSource::SharedMemory allowed = {context.regions, {}, stream.identity()->tenant};
+  if (stream.is_local()) return allowed;
   if (!context.shared_memory_anywhere) return {nullptr, "shared memory is for callers of the Unix socket"};
-  if (IsLoopback(stream.peer())) return {context.regions, {}};
+  if (IsLoopback(stream.peer())) return allowed;
   return {nullptr, "shared memory is for callers on this host, over its loopback interface"};
 }
 

@@ -10,13 +10,12 @@
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
 #include "server/rpc/codec/decode_tensor.h"
+#include "server/rpc/codec/session_name.h"
 #include "server/session/record/spec_messages.h"
 #include "server/session/session_checks.h"
 
 namespace normd::rpc {
 namespace {
-
-constexpr std::string_view kSessionPrefix = "sessions/";
 
 using Request = WithTensors<v1::NormalizeRequest>;
 
@@ -54,14 +53,14 @@ absl::Status DecodeOptional(bool has, WithTensors<v1::Tensor> tensor, const char
 }
 
 template <typename Message>
-absl::Status DecodeTarget(const Message& request, Call& call) {
+absl::Status DecodeTarget(const Message& request, std::string_view tenant, Call& call) {
   if (request.has_spec()) {
     NORMD_ASSIGN_OR_RETURN(call.target, SpecFromMessage(request.spec(), "spec"));
     return absl::OkStatus();
   }
   if (request.target_case() != Message::kSession) return MissingError("spec", "a spec or a session");
-  NORMD_ASSIGN_OR_RETURN(std::string id, DecodeSessionName(request.session(), "session"));
-  call.target = SessionTarget{std::move(id)};
+  NORMD_ASSIGN_OR_RETURN(std::string key, DecodeSessionName(request.session(), "session", tenant));
+  call.target = SessionTarget{std::move(key)};
   return absl::OkStatus();
 }
 
@@ -138,10 +137,10 @@ absl::Status CheckNoScalar(const Message& request) {
 }
 
 // Decodes everything except x.
-absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
+absl::StatusOr<Call> DecodeAttributes(const Layered& request, std::string_view tenant) {
   const v1::NormalizeRequest& own = request.own();
   Call call;
-  NORMD_RETURN_IF_ERROR(DecodeTarget(*request.target().message, call));
+  NORMD_RETURN_IF_ERROR(DecodeTarget(*request.target().message, tenant, call));
   NORMD_RETURN_IF_ERROR(
       DecodeEnum(request.PickIf(own.mode() != 0).message->mode(), Mode::kTraining, "mode", call.mode));
   NORMD_RETURN_IF_ERROR(DecodeParameters(request.parameters(), call));
@@ -164,9 +163,9 @@ absl::StatusOr<Call> DecodeAttributes(const Layered& request) {
 
 }  // namespace
 
-absl::StatusOr<Call> DecodeCall(Request request, Request defaults) {
+absl::StatusOr<Call> DecodeCall(Request request, Request defaults, std::string_view tenant) {
   NORMD_RETURN_IF_ERROR(CheckNoScalar(*request.message));
-  NORMD_ASSIGN_OR_RETURN(Call call, DecodeAttributes(Layered(request, defaults)));
+  NORMD_ASSIGN_OR_RETURN(Call call, DecodeAttributes(Layered(request, defaults), tenant));
   if (!request.message->has_x()) return MissingError("x", "a tensor");
   NORMD_ASSIGN_OR_RETURN(call.x, DecodeScatteredTensor(request.message->x(), "x", request.tensors));
   return call;
@@ -184,22 +183,23 @@ absl::Status TakeChunkedTensors(Request request, Call* call) {
 }
 
 absl::Status CheckDefaults(Request request) {
+  constexpr std::string_view kAnyTenant;  // whose session it is does not matter: nothing is looked up
   if (request.message->has_x()) return NotAllowedError("x", "it comes with each call");
   if (request.message->has_step()) return NotAllowedError("step", "a step id belongs to one call");
   if (request.message->target_case() != v1::NormalizeRequest::TARGET_NOT_SET) {
-    return DecodeAttributes(Layered(request, {})).status();
+    return DecodeAttributes(Layered(request, {}), kAnyTenant).status();
   }
   // Each call brings its own target, so any spec serves to check the rest.
   v1::NormalizeRequest any_spec;
   any_spec.mutable_spec()->mutable_rms_norm();
-  return DecodeAttributes(Layered(request, {&any_spec, request.tensors})).status();
+  return DecodeAttributes(Layered(request, {&any_spec, request.tensors}), kAnyTenant).status();
 }
 
-absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> from) {
+absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> from, std::string_view tenant) {
   const v1::ComputeMomentsRequest& request = *from.message;
   Call call;
   NORMD_RETURN_IF_ERROR(CheckNoScalar(request));
-  NORMD_RETURN_IF_ERROR(DecodeTarget(request, call));
+  NORMD_RETURN_IF_ERROR(DecodeTarget(request, tenant, call));
   if (request.has_mask()) {
     NORMD_ASSIGN_OR_RETURN(call.mask, DecodeTensor(request.mask(), "mask", TensorKind::kMask, from.tensors));
   }
@@ -209,13 +209,6 @@ absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest>
   call.outputs = {OutputKind::kMoments};
   call.moments_only = true;
   return call;
-}
-
-absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::string_view field) {
-  if (name.size() > kSessionPrefix.size() && name.compare(0, kSessionPrefix.size(), kSessionPrefix) == 0) {
-    return name.substr(kSessionPrefix.size());
-  }
-  return FormError(field, name, "sessions/{id}", ServerReason("SESSION_NAME_FORM"));
 }
 
 std::string_view MethodName(const v1::NormSpec& spec) {

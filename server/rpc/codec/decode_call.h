@@ -22,10 +22,11 @@ struct WithTensors {
   TensorSource* tensors = nullptr;
 };
 
-// Decodes a call. `defaults`, whose message may be null, fills the fields that `request` does not set. Parameters
-// belong to the target, so a request that names its own target does not use the defaults' parameters. The call borrows
-// the bytes of both; the code that submits the call sets an owner of both.
-absl::StatusOr<Call> DecodeCall(WithTensors<v1::NormalizeRequest> request, WithTensors<v1::NormalizeRequest> defaults);
+// Decodes a call of a caller of `tenant`. `defaults`, whose message may be null, fills the fields that `request` does
+// not set. Parameters belong to the target, so a request that names its own target does not use the defaults'
+// parameters. The call borrows the bytes of both; the code that submits the call sets an owner of both.
+absl::StatusOr<Call> DecodeCall(WithTensors<v1::NormalizeRequest> request, WithTensors<v1::NormalizeRequest> defaults,
+                                std::string_view tenant);
 
 // Sets the tensors of `call` that came in chunks; `call` was decoded from `request` while the chunks were awaited.
 absl::Status TakeChunkedTensors(WithTensors<v1::NormalizeRequest> request, Call* call);
@@ -34,10 +35,7 @@ absl::Status TakeChunkedTensors(WithTensors<v1::NormalizeRequest> request, Call*
 // a step, which identifies a single call; the target may be absent.
 absl::Status CheckDefaults(WithTensors<v1::NormalizeRequest> request);
 
-absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> request);
-
-// "sessions/a" -> "a". Returns INVALID_ARGUMENT naming `field` for another form.
-absl::StatusOr<std::string> DecodeSessionName(const std::string& name, std::string_view field);
+absl::StatusOr<Call> DecodeComputeMoments(WithTensors<v1::ComputeMomentsRequest> request, std::string_view tenant);
 
 // The name of the spec's method, such as "layer_norm"; "" if the spec has none.
 std::string_view MethodName(const v1::NormSpec& spec);

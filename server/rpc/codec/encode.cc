@@ -11,7 +11,7 @@
 namespace normd::rpc {
 namespace {
 
-// The method in the record of a batch whose items have several methods.
+// The method, device or kernel in the record of a batch whose items have several.
 constexpr std::string_view kMixed = "mixed";
 
 void EncodeApplied(const Applied& applied, v1::Applied* message) {
@@ -148,7 +148,12 @@ void NoteReply(const CallReply& reply, RequestRecord& record) {
   record.norm_method = record.norm_method.empty() || record.norm_method == method ? method : kMixed;
   record.rows += reply.rows;
   record.compute = std::max(record.compute, reply.timings.compute);
+  record.queue = std::max(record.queue, reply.timings.queue);
   record.commit = std::max(record.commit, reply.timings.commit);
+  if (record.origin.trace == nullptr || !record.origin.trace->wants_details()) return;
+  const std::string_view device = reply.applied.device == Device::kCuda ? "cuda" : "cpu";
+  record.device = record.device.empty() || record.device == device ? device : kMixed;
+  record.kernel = record.kernel.empty() || record.kernel == reply.applied.kernel ? reply.applied.kernel : kMixed;
 }
 
 void EncodeCommitResult(const CommitResult& result, bool output_available, v1::StateResult* message) {

@@ -37,7 +37,7 @@ class RequestMemory {
 
   // Counts `bytes` more of outputs and scratch, and grows the reservation if they exceed it. Returns RESOURCE_EXHAUSTED
   // when there is no room.
-  absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  absl::Status Reserve(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
     made_ += bytes;
     if (message_ + made_ <= reservation_.bytes()) return absl::OkStatus();
     return reservation_.Resize(message_ + made_, caller);

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
@@ -15,6 +14,7 @@
 #include "server/base/error_reasons.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
+#include "server/rpc/codec/session_name.h"
 #include "server/session/record/spec_messages.h"
 #include "server/session/session_checks.h"
 
@@ -142,7 +142,7 @@ absl::StatusOr<Session> SessionFromMessage(const v1::Session& message) {
 }
 
 void SessionToMessage(const Session& session, Durability durability, v1::SessionView view, v1::Session* message) {
-  message->set_name("sessions/" + session.id);
+  message->set_name(EncodeSessionName(session.id));
   message->set_uid(session.uid);
   message->set_version(session.version);
   SpecToMessage(session.spec, message->mutable_spec());
@@ -192,27 +192,6 @@ absl::StatusOr<Labels> DecodeFilter(const std::string& filter) {
     }
   }
   return labels;
-}
-
-std::string EncodePageToken(const std::string& filter, const std::string& after_id) {
-  return absl::WebSafeBase64Escape(filter + "\n" + after_id);
-}
-
-absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std::string& token) {
-  if (token.empty()) return std::string();
-  std::string plain;
-  const std::string prefix = filter + "\n";
-  if (!absl::WebSafeBase64Unescape(token, &plain) || plain.compare(0, prefix.size(), prefix) != 0) {
-    return FormError("page_token", token, "a next_page_token of a list with the same filter",
-                     ServerReason("PAGE_TOKEN"));
-  }
-  // The rest must have the form of an id, because it is compared with ids in a database that takes no other bytes.
-  std::string after_id = plain.substr(prefix.size());
-  if (const absl::Status valid = ValidateSessionId(after_id); !valid.ok()) {
-    return FormError("page_token", token, "a next_page_token of a list with the same filter",
-                     ServerReason("PAGE_TOKEN"));
-  }
-  return after_id;
 }
 
 }  // namespace normd::rpc

@@ -1,5 +1,5 @@
 // Converts Session to and from normd.v1.Session, and decodes the small texts of the Sessions service: labels, filters,
-// page tokens, masks.
+// masks. Names and page tokens are in session_name.h.
 // In the path: the codec of sessions_service.cc. The engine and the store check what only spec and tensors together can
 // tell.
 // Threads: pure functions.
@@ -33,11 +33,6 @@ absl::StatusOr<SessionPatch> PatchFromMessage(const v1::UpdateSessionRequest& re
 
 // "a=1 AND b=2" -> {{"a", "1"}, {"b", "2"}}.
 absl::StatusOr<Labels> DecodeFilter(const std::string& filter);
-
-// A page token tells where a list continues and to which filter it belongs. A token of another filter is
-// INVALID_ARGUMENT.
-std::string EncodePageToken(const std::string& filter, const std::string& after_id);
-absl::StatusOr<std::string> DecodePageToken(const std::string& filter, const std::string& token);
 
 }  // namespace normd::rpc
 

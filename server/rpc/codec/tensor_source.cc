@@ -134,7 +134,7 @@ absl::StatusOr<SharedBytes> TensorSource::FindOutput(const v1::SharedRange& rang
 absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, std::string_view field) {
   if (shared_memory_.regions == nullptr) return NotAllowedError(field, shared_memory_.refusal);
   absl::StatusOr<RegionRange> acquired =
-      shared_memory_.regions->Acquire(range.region(), range.offset(), range.size_bytes());
+      shared_memory_.regions->Acquire(shared_memory_.tenant, range.region(), range.offset(), range.size_bytes());
   if (!acquired.ok()) return PrefixField(acquired.status(), Concat(field, "."));
   if (acquired->size_bytes == 0) acquired->space = {};  // nobody reads an empty range, so its space does not matter
   ranges_.push_back(*acquired);

@@ -46,6 +46,7 @@ class TensorSource {
   struct SharedMemory {
     const RegionTable* regions = nullptr;  // null: none
     std::string_view refusal;              // why there is none
+    std::string tenant = {};               // the caller's
   };
 
   // Says that the message's `data` fields hold numbers of `blocks` in `bytes`, instead of the tensors' bytes. Call this

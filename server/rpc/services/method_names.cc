@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1/reflection.pb.h"
+#include "grpc/reflection/v1alpha/reflection.pb.h"
 #include "normd/v1/normalizer.pb.h"
 #include "normd/v1/sessions.pb.h"
 #include "normd/v1/shared_memory.pb.h"
@@ -36,6 +38,16 @@ std::vector<const ServiceDescriptor*> AllServices() {
   return ServicesIn(files);
 }
 
+std::vector<std::string> PathsOf(const std::vector<const ServiceDescriptor*>& services) {
+  std::vector<std::string> paths;
+  for (const ServiceDescriptor* service : services) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      paths.push_back(MethodPath(service->full_name(), service->method(i)->name()));
+    }
+  }
+  return paths;
+}
+
 }  // namespace
 
 std::string MethodPath(std::string_view service, std::string_view method) {
@@ -52,13 +64,19 @@ std::vector<std::string> CountedMethods() {
   return methods;
 }
 
-absl::Status CheckRoutes(const std::vector<Route>& routes) {
-  std::set<std::string> declared;
-  for (const ServiceDescriptor* service : AllServices()) {
-    for (int i = 0; i < service->method_count(); ++i) {
-      declared.insert(MethodPath(service->full_name(), service->method(i)->name()));
-    }
+std::vector<std::string> AllMethodPaths() {
+  std::vector<const ServiceDescriptor*> services = AllServices();
+  for (const google::protobuf::Descriptor* request :
+       {grpc::reflection::v1::ServerReflectionRequest::descriptor(),
+        grpc::reflection::v1alpha::ServerReflectionRequest::descriptor()}) {
+    services.push_back(request->file()->service(0));
   }
+  return PathsOf(services);
+}
+
+absl::Status CheckRoutes(const std::vector<Route>& routes) {
+  const std::vector<std::string> paths = PathsOf(AllServices());
+  std::set<std::string> declared(paths.begin(), paths.end());
   for (const Route& route : routes) {
     if (declared.erase(route.path) == 0) {
       return absl::InternalError(absl::StrCat(route.path, " is no method of the .proto files, or is there twice"));

@@ -18,6 +18,9 @@ std::string MethodPath(std::string_view service, std::string_view method);
 // The methods that metrics count, which are those of normd.v1, as records name them: "Normalizer/Normalize".
 std::vector<std::string> CountedMethods();
 
+// The paths of all methods of normd.v1, of health and of reflection.
+std::vector<std::string> AllMethodPaths();
+
 // OK if `routes` are exactly the methods of normd.v1 and of health; otherwise INTERNAL, naming the first method that is
 // missing, unknown or declared twice.
 absl::Status CheckRoutes(const std::vector<Route>& routes);

@@ -133,6 +133,7 @@ void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
   if (item->outputs.has_value() && !stream_->cancelled()) {
     if (std::optional<grpc::ByteBuffer> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
   }
+  item->observation.Written();
   item->chunk_bytes = Reservation();
   item->owner.reset();
   {
@@ -188,7 +189,7 @@ void CallStream::Submit(StreamItem* item) {
   Call& call = item->received.call;
   AskFor(stream_, item->received.tensors, /*alone=*/true, &call);
   call.reserve = [item, stream = stream_.get()](int64_t bytes) {
-    return item->Reserve(bytes, [stream] { return stream->peer(); });
+    return item->Reserve(bytes, [stream] { return NameOf(*stream); });
   };
   std::shared_ptr<const void> owner = call.owner;
   engine_->Submit(std::move(call), [self = shared_from_this(), item,
@@ -225,7 +226,7 @@ absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* it
   item->outputs.emplace(item->sequence, std::move(outputs));
   // Shrinking a reservation always succeeds. (Outputs are larger than the reservation only where few elements have many
   // statistics.)
-  item->chunk_bytes.Resize(item->outputs->size_bytes(), [this] { return stream_->peer(); }).IgnoreError();
+  item->chunk_bytes.Resize(item->outputs->size_bytes(), [this] { return NameOf(*stream_); }).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -249,7 +250,7 @@ Route NormalizeStreamRoute(const RouteContext* context, std::string path, const 
                            CallDecoder* decoder) {
   auto start = [context, limits, engine, decoder](std::shared_ptr<Stream> stream) {
     // A full server refuses the stream here, before anything is read.
-    const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return NameOf(*stream); });
     if (!open.ok()) return Refuse(*context, std::move(stream), open.status());
     std::make_shared<CallStream>(context, limits, engine, decoder, std::move(stream))->Start();
   };

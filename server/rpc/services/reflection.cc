@@ -133,7 +133,7 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
     grpc::ByteBuffer reply =
         Serialize(ReplyToReflection(std::move(request), *DescriptorPool::generated_pool(), *services_));
     NORMD_ASSIGN_OR_RETURN(reply_memory_, context_->admission->Reserve(static_cast<int64_t>(reply.Length()),
-                                                                       [this] { return stream_->peer(); }));
+                                                                       [this] { return NameOf(*stream_); }));
     stream_->Write(std::move(reply), [self = shared_from_this()] {
       self->reply_memory_ = Reservation();
       self->ReadNext();

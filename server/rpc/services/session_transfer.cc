@@ -13,8 +13,8 @@
 #include "proto/wire/crc32c.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
-#include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/session_messages.h"
+#include "server/rpc/codec/session_name.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/transport/server_options.h"
@@ -56,7 +56,7 @@ class Export : public std::enable_shared_from_this<Export> {
  private:
   void End(const absl::Status& status) {
     observation_.Finish(status, static_cast<int64_t>(offset_));
-    stream_->Finish(ToGrpcStatus(status));
+    stream_->Finish(ToGrpcStatus(status), [observation = std::move(observation_)]() mutable { observation.Written(); });
   }
 
   const std::string record_;
@@ -70,11 +70,12 @@ class Export : public std::enable_shared_from_this<Export> {
 
 void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_bytes,
                    const v1::ExportSessionRequest& request, std::shared_ptr<Stream> stream, Observation observation) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", stream->identity()->tenant);
   if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
+  stream->NoteSession(request.name());
   const auto held = std::make_shared<Reservation>();
   auto reserve = [context, stream, held](int64_t bytes) -> absl::Status {
-    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return stream->peer(); }));
+    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return NameOf(*stream); }));
     return absl::OkStatus();
   };
   engine->ExportSession(*std::move(id), std::move(reserve),
@@ -84,7 +85,7 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
                           // Now that the record is made, only it and the chunk that is being written need memory.
                           const auto left = static_cast<int64_t>(record->size() + 2 * chunk_bytes);
                           if (left < held->bytes())
-                            held->Resize(left, [&stream] { return stream->peer(); }).IgnoreError();
+                            held->Resize(left, [&stream] { return NameOf(*stream); }).IgnoreError();
                           std::make_shared<Export>(*std::move(record), std::move(held), chunk_bytes, std::move(stream),
                                                    std::move(observation))
                               ->WriteNext();
@@ -99,7 +100,7 @@ class Import : public std::enable_shared_from_this<Import> {
       : context_(context),
         engine_(engine),
         stream_(stream),
-        reply_(stream, Observation(context->observer, ShortName(stream_->method()))),
+        reply_(stream, Observation(context->observer, ShortName(stream_->method()), stream_->origin())),
         held_(std::move(held)) {}
 
   void ReadNext() {
@@ -118,11 +119,13 @@ class Import : public std::enable_shared_from_this<Import> {
     const bool first = reply_.observation().record().request_bytes == 0;
     reply_.observation().record().request_bytes += static_cast<int64_t>(message.Length());
     NORMD_RETURN_IF_ERROR(
-        held_.Resize(held_.bytes() + static_cast<int64_t>(message.Length()), [this] { return stream_->peer(); }));
+        held_.Resize(held_.bytes() + static_cast<int64_t>(message.Length()), [this] { return NameOf(*stream_); }));
     v1::ImportSessionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
     if (first) {
       id_ = request.session_id();
+      NORMD_ASSIGN_OR_RETURN(key_, DecodeNewSessionId(id_, stream_->identity()->tenant));
+      if (!id_.empty()) stream_->NoteSession(Concat("sessions/", id_));
     } else if (!request.session_id().empty() && request.session_id() != id_) {
       return NotAllowedError("session_id", "the first message gives it");
     }
@@ -157,9 +160,10 @@ class Import : public std::enable_shared_from_this<Import> {
   void Finish() {
     if (!complete_) return reply_(MissingError("chunk.last", "a last chunk before the end"));
     reply_.observation().DecodeDone();
-    engine_->ImportSession(std::move(id_), std::move(record_),
+    engine_->ImportSession(std::move(key_), std::move(record_),
                            [self = shared_from_this()](absl::StatusOr<SessionPtr> session) {
                              if (!session.ok()) return self->reply_(session.status());
+                             self->stream_->NoteSession(EncodeSessionName((*session)->id));
                              self->reply_.observation().record().norm_method = Info((*session)->spec.method()).name;
                              v1::Session message;
                              SessionToMessage(**session, self->engine_->durability(), v1::SESSION_VIEW_BASIC, &message);
@@ -172,6 +176,7 @@ class Import : public std::enable_shared_from_this<Import> {
   const std::shared_ptr<Stream> stream_;
   Reply reply_;
   std::string id_;
+  std::string key_;  // of the session to make
   std::string record_;
   bool complete_ = false;
   Reservation held_;
@@ -192,7 +197,7 @@ Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engin
 Route ImportSessionRoute(const RouteContext* context, Engine* engine) {
   auto start = [context, engine](std::shared_ptr<Stream> stream) {
     // A full server refuses the call here, before anything is read.
-    absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return stream->peer(); });
+    absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return NameOf(*stream); });
     if (!held.ok()) return Refuse(*context, std::move(stream), held.status());
     std::make_shared<Import>(context, engine, std::move(stream), *std::move(held))->ReadNext();
   };

@@ -14,10 +14,10 @@
 #include "kernels/methods.h"
 #include "normd/v1/sessions.pb.h"
 #include "server/base/error_reasons.h"
-#include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/decode_tensor.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/codec/session_messages.h"
+#include "server/rpc/codec/session_name.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/services/session_transfer.h"
@@ -40,10 +40,14 @@ grpc::ByteBuffer EncodeSession(const Session& session, Durability durability, v1
   return Serialize(message);
 }
 
+// The tenant of the caller that is answered.
+const std::string& TenantOf(const Reply& reply) { return reply.stream()->identity()->tenant; }
+
 // Replies with the session in the view BASIC, as all changes do.
 SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply) {
   return [durability, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
     if (!session.ok()) return reply(session.status());
+    reply.stream()->NoteSession(EncodeSessionName((*session)->id));
     reply(EncodeSession(**session, durability, v1::SESSION_VIEW_BASIC));
   };
 }
@@ -56,10 +60,13 @@ std::optional<uint64_t> ExpectedVersion(const Request& request) {
 
 void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Reply reply) {
   absl::StatusOr<Session> session = SessionFromMessage(request.session());
+  absl::StatusOr<std::string> id = DecodeNewSessionId(request.session_id(), TenantOf(reply));
   reply.observation().DecodeDone();
   if (!session.ok()) return reply(PrefixField(session.status(), "session."));
+  if (!id.ok()) return reply(id.status());
   reply.observation().record().norm_method = Info(session->spec.method()).name;
-  session->id = request.session_id();
+  session->id = *std::move(id);
+  if (!request.session_id().empty()) reply.stream()->NoteSession(Concat("sessions/", request.session_id()));
   engine->CreateSession(*std::move(session), ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
@@ -69,7 +76,7 @@ absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& co
   int64_t bytes = 0;
   for (const SessionPtr& session : sessions) bytes += kBytesHeldPerReplyByte * QuotaBytes(*session);
   NORMD_ASSIGN_OR_RETURN(Reservation held,
-                         context.admission->Reserve(bytes, [&reply] { return reply.stream()->peer(); }));
+                         context.admission->Reserve(bytes, [&reply] { return NameOf(*reply.stream()); }));
   return std::make_shared<Reservation>(std::move(held));
 }
 
@@ -79,7 +86,7 @@ void SendHeld(grpc::ByteBuffer message, std::shared_ptr<Reservation> held, Reply
 }
 
 void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
@@ -102,15 +109,16 @@ void GetSession(const RouteContext* context, Engine* engine, const v1::GetSessio
       });
 }
 
-absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request) {
+absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request, const std::string& tenant) {
   ListQuery query;
+  query.tenant = tenant;
   if (request.page_size() < 0) {
     return OutOfRangeError("page_size", Concat(request.page_size()), "at least 0",
                            ServerReason("PAGE_SIZE_OUT_OF_RANGE"));
   }
   query.page_size = request.page_size() == 0 ? kDefaultPageSize : std::min(request.page_size(), kMaxPageSize);
   NORMD_ASSIGN_OR_RETURN(query.labels, DecodeFilter(request.filter()));
-  NORMD_ASSIGN_OR_RETURN(query.after_id, DecodePageToken(request.filter(), request.page_token()));
+  NORMD_ASSIGN_OR_RETURN(query.after_id, DecodePageToken(request.filter(), request.page_token(), tenant));
   return query;
 }
 
@@ -128,7 +136,7 @@ grpc::ByteBuffer EncodePage(const ListPage& page, v1::SessionView view, const st
 void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSessionsRequest& request, Reply reply) {
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
-  absl::StatusOr<ListQuery> query = DecodeListQuery(request);
+  absl::StatusOr<ListQuery> query = DecodeListQuery(request, TenantOf(reply));
   if (!query.ok()) return reply(query.status());
   query->whole = *view == v1::SESSION_VIEW_FULL;
   query->max_bytes = kMaxPageBytes;
@@ -154,32 +162,36 @@ absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request
 }
 
 void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.session().name(), "session.name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.session().name(), "session.name", TenantOf(reply));
   absl::StatusOr<SessionPatch> patch = id.ok() ? DecodePatch(request) : id.status();
+  if (id.ok()) reply.stream()->NoteSession(request.session().name());
   reply.observation().DecodeDone();
   if (!patch.ok()) return reply(patch.status());
   engine->UpdateSession(*std::move(id), *std::move(patch), ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
 void ResetSession(Engine* engine, const v1::ResetSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
+  reply.stream()->NoteSession(request.name());
   engine->ResetSession(*std::move(id), ExpectedVersion(request),
                        ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
 void ForkSession(Engine* engine, const v1::ForkSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
-  if (!request.session_id().empty()) {
-    if (const absl::Status valid = ValidateSessionId(request.session_id()); !valid.ok()) return reply(valid);
-  }
-  engine->ForkSession(*std::move(id), request.session_id(), ReplyWithSession(engine->durability(), std::move(reply)));
+  absl::StatusOr<std::string> fork = DecodeNewSessionId(request.session_id(), TenantOf(reply));
+  if (!fork.ok()) return reply(fork.status());
+  reply.stream()->NoteSession(request.session_id().empty() ? "" : Concat("sessions/", request.session_id()),
+                              request.name());
+  engine->ForkSession(*std::move(id), *std::move(fork), ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
 void DeleteSession(Engine* engine, const v1::DeleteSessionRequest& request, Reply reply) {
-  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name");
+  absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
+  reply.stream()->NoteSession(request.name());
   engine->DeleteSession(*std::move(id), ExpectedVersion(request),
                         [reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
                           if (!session.ok()) return reply(session.status());
@@ -187,9 +199,9 @@ void DeleteSession(Engine* engine, const v1::DeleteSessionRequest& request, Repl
                         });
 }
 
-absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request) {
+absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request, std::string_view tenant) {
   PooledStep step;
-  NORMD_ASSIGN_OR_RETURN(step.session, DecodeSessionName(request.session(), "session"));
+  NORMD_ASSIGN_OR_RETURN(step.session, DecodeSessionName(request.session(), "session", tenant));
   if (request.moments().empty()) return MissingError("moments", "at least one set of moments");
   if (request.has_step()) {
     step.step = StepId{request.step().client_id(), request.step().sequence()};
@@ -204,7 +216,7 @@ absl::StatusOr<PooledStep> DecodeCommit(const v1::CommitMomentsRequest& request)
 }
 
 void CommitMoments(Engine* engine, const Parsed<v1::CommitMomentsRequest>& request, Reply reply) {
-  absl::StatusOr<PooledStep> step = DecodeCommit(*request);
+  absl::StatusOr<PooledStep> step = DecodeCommit(*request, TenantOf(reply));
   reply.observation().DecodeDone();
   if (!step.ok()) return reply(step.status());
   step->cancelled = reply.Cancelled();
@@ -233,7 +245,7 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
     return [engine, handler](const auto& request, Reply reply) { handler(engine, request, std::move(reply)); };
   };
   return {
-      SessionRoute<v1::CreateSessionRequest>(context, "CreateSession", with_engine(&CreateSession)),
+      Audited(SessionRoute<v1::CreateSessionRequest>(context, "CreateSession", with_engine(&CreateSession))),
       SessionRoute<v1::GetSessionRequest>(context, "GetSession",
                                           [context, engine](const auto& request, Reply reply) {
                                             GetSession(context, engine, request, std::move(reply));
@@ -242,14 +254,14 @@ std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerO
                                             [context, engine](const auto& request, Reply reply) {
                                               ListSessions(context, engine, request, std::move(reply));
                                             }),
-      SessionRoute<v1::UpdateSessionRequest>(context, "UpdateSession", with_engine(&UpdateSession)),
-      SessionRoute<v1::ResetSessionRequest>(context, "ResetSession", with_engine(&ResetSession)),
-      SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_engine(&ForkSession)),
-      SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession)),
+      Audited(SessionRoute<v1::UpdateSessionRequest>(context, "UpdateSession", with_engine(&UpdateSession))),
+      Audited(SessionRoute<v1::ResetSessionRequest>(context, "ResetSession", with_engine(&ResetSession))),
+      Audited(SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_engine(&ForkSession))),
+      Audited(SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession))),
       Unary<v1::CommitMomentsRequest>(context, MethodPath("normd.v1.Sessions", "CommitMoments"),
                                       with_engine(&CommitMoments)),
-      ExportSessionRoute(context, options->export_chunk_bytes, engine),
-      ImportSessionRoute(context, engine),
+      Audited(ExportSessionRoute(context, options->export_chunk_bytes, engine)),
+      Audited(ImportSessionRoute(context, engine)),
   };
 }
 

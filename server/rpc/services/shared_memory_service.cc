@@ -24,11 +24,11 @@ SharedMemoryService::~SharedMemoryService() {
 }
 
 std::vector<Route> SharedMemoryService::Routes() {
-  return {ServerStreaming<v1::RegisterRegionRequest>(
+  return {Audited(ServerStreaming<v1::RegisterRegionRequest>(
       context_, MethodPath("normd.v1.SharedMemory", "RegisterRegion"),
       [this](Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream, Observation observation) {
         RegisterLater(std::move(request), std::move(stream), std::move(observation));
-      })};
+      }))};
 }
 
 void SharedMemoryService::RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
@@ -51,6 +51,7 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
   grpc::ByteBuffer message = Serialize(response);
   // The request is over with its answer, because the lifetime of a region is not the duration of a request.
   observation.Finish(absl::OkStatus(), static_cast<int64_t>(message.Length()));
+  stream->EndAudit(absl::StatusCode::kOk);
   stream->Write(std::move(message));
   // The callback runs at once if the caller is gone already.
   stream->OnCancelled([this, stream] {
@@ -67,15 +68,18 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
   if (request.has_cuda() && !request.posix_name().empty()) return ExclusiveError(field, "posix_name");
-  // All connections of one user of the Unix socket are one owner.
-  const std::string owner = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
+  // All connections of one user of the Unix socket are one owner, if they are of one tenant.
+  const std::string& tenant = allowed.tenant;
+  const std::string user = Concat("rpc ", stream.is_local() ? stream.connection()->address() : stream.peer());
+  const std::string owner_name = tenant.empty() ? user : Concat(user, " of ", tenant);
+  const RegionOwner owner(owner_name, tenant);
   const v1::CudaMemory& cuda = request.cuda();
   NORMD_ASSIGN_OR_RETURN(
       std::string region,
       request.has_cuda()
           ? regions_->AddCuda(owner, {cuda.ipc_handle(), cuda.device(), cuda.offset()}, request.size_bytes())
           : regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
-  return Registration{owner, std::move(region)};
+  return Registration{owner_name, std::move(region)};
 }
 
 bool SharedMemoryService::Keep(const std::shared_ptr<Stream>& stream, const Registration& registration) {

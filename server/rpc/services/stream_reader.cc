@@ -50,7 +50,7 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
   item->request_bytes = static_cast<int64_t>(message->Length());
   item->observation.record().request_bytes = item->request_bytes;
   absl::StatusOr<Reservation> held =
-      context_->admission->Reserve(kBytesHeldPerMessageByte * item->request_bytes, [this] { return stream_->peer(); });
+      context_->admission->Reserve(kBytesHeldPerMessageByte * item->request_bytes, [this] { return NameOf(*stream_); });
   if (!held.ok()) {
     Abandon(&result);
     item->sequence = FindVarintField(*message, v1::StreamRequest::kSequenceFieldNumber);
@@ -81,9 +81,8 @@ bool StreamReader::TakeRememberedCall(const grpc::ByteBuffer& message, Item& ite
     sequence = first.varint;
   }
   ReceivedMessage part = ReceiveOnly(std::move(bytes), call.bytes, wire::kNormalizeRequest);
-  const std::shared_ptr<const void> defaults = defaults_ ? defaults_->owner : nullptr;
-  if (!Recognise(decoder_->cache(), under_defaults_, part, held, context_->buffers, defaults, &item->received)) {
-    *key = KeyOf(part, under_defaults_);
+  if (!Recognise(decoder_->cache(), scope_, part, held, context_->buffers, &item->received)) {
+    *key = KeyOf(part, scope_);
     return false;
   }
   Abandon(result);
@@ -152,7 +151,7 @@ void StreamReader::TakeDefaults(Item item, Request request, Result* result) {
   const absl::Status status = CheckDefaults({&request->defaults().request(), request.tensors});
   if (!status.ok()) return Fail(std::move(item), PrefixField(status, "defaults.request."), result);
   defaults_ = std::move(request);
-  under_defaults_ = decoder_->NewKeyPrefix();
+  scope_ = decoder_->NewScope(*stream_, defaults_->owner);
 }
 
 void StreamReader::TakeCall(Item item, Request request, std::string key, Result result, Done done) {
@@ -183,7 +182,7 @@ absl::StatusOr<std::vector<ChunkedTensor>> StreamReader::Announce(const Request&
     return MakeError(ServerReason("TENSOR_TOO_LARGE"), {.field = "call.x.chunked", .value = held, .limit = limit},
                      Concat("has ", held, "; it must have ", limit, " (set by --max_in_flight_bytes of the server)"));
   }
-  NORMD_ASSIGN_OR_RETURN(item->chunk_bytes, context_->admission->Reserve(bytes, [this] { return stream_->peer(); }));
+  NORMD_ASSIGN_OR_RETURN(item->chunk_bytes, context_->admission->Reserve(bytes, [this] { return NameOf(*stream_); }));
   for (const ChunkedTensor& tensor : *tensors) request.tensors->AwaitChunked(tensor.field, tensor.size_bytes);
   return tensors;
 }
@@ -197,15 +196,14 @@ absl::Status StreamReader::DecodeCallOf(const Request& request, std::string key,
     owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(request.owner,
                                                                                                   defaults_->owner);
   }
-  absl::StatusOr<Call> call = DecodeCall({&request->call(), request.tensors}, defaults);
+  absl::StatusOr<Call> call = DecodeCall({&request->call(), request.tensors}, defaults, scope_.tenant);
   item->observation.DecodeDone();
   if (!call.ok()) return PrefixField(call.status(), "call.");
   ReceivedCall& received = item->received;
   received.want_timings = request->call().want_timings() || (defaults_ && defaults.message->want_timings());
   received.tensors = request.tensors;
   received.memory = request.memory;
-  received.cached = PlaceOf(decoder_->cache(), std::move(key), request->call(), defaults_ ? defaults_->owner : nullptr,
-                            received.want_timings, *call);
+  received.cached = PlaceOf(decoder_->cache(), std::move(key), request->call(), scope_, received.want_timings, *call);
   received.call = *std::move(call);
   received.call.owner = std::move(owner);
   item->alone = IsStep(received.call);

@@ -23,10 +23,12 @@ namespace normd::rpc {
 // One item that is answered: a call, or an error.
 struct StreamItem {
   StreamItem(const RouteContext* context, const Stream& stream)
-      : observation(context->observer, ShortName(stream.method())) {}
+      : observation(context->observer, ShortName(stream.method()), stream.origin()) {
+    observation.record().is_stream_item = true;
+  }
 
   // Reserves memory for the outputs and scratch of the call: see Call::reserve.
-  absl::Status Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+  absl::Status Reserve(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
     // Of the reservation for tensors in chunks, one half is for the tensors and the other for the outputs.
     if (chunked) return chunk_bytes.Resize(std::max(chunk_bytes.bytes(), chunk_bytes.bytes() / 2 + bytes), caller);
     return received.memory->Reserve(bytes, caller);
@@ -60,7 +62,12 @@ class StreamReader {
 
   StreamReader(const RouteContext* context, int64_t max_tensor_bytes, Engine* engine, CallDecoder* decoder,
                Stream* stream)
-      : context_(context), max_tensor_bytes_(max_tensor_bytes), engine_(engine), decoder_(decoder), stream_(stream) {}
+      : context_(context),
+        max_tensor_bytes_(max_tensor_bytes),
+        engine_(engine),
+        decoder_(decoder),
+        stream_(stream),
+        scope_(CallDecoder::ScopeOf(*stream)) {}
 
   // Takes the next message, or nullopt at the end of the messages, and passes the result to `done`, which must keep the
   // reader alive.
@@ -109,7 +116,7 @@ class StreamReader {
   Stream* const stream_;
 
   std::optional<Request> defaults_;
-  std::string under_defaults_;  // the prefix of the keys of calls; empty without defaults
+  CallScope scope_;  // of the calls to come
   std::unique_ptr<Awaiting> awaiting_;
   // After a failure, chunks are skipped until the next message that is not a chunk.
   bool skips_chunks_ = false;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +17,6 @@
 
 #include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
-#include "server/rpc/transport/preface.h"
 
 namespace normd::rpc {
 namespace {
@@ -61,12 +61,19 @@ void NameUnix(Connection::Facts* facts) {
   const bool known = getsockopt(facts->fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0;
   facts->peer = Concat("fd:", facts->fd);
   facts->address = known ? Concat("uid ", static_cast<int64_t>(credentials.uid)) : "unix";
+  if (known) facts->uid = credentials.uid;
 }
 
 uint16_t PortOf(const sockaddr_storage& storage) {
   if (storage.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
   if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
   return 0;
+}
+
+// The number of bytes that can be read from a socket.
+size_t ReceivedBytes(int fd) {
+  int bytes = 0;
+  return ioctl(fd, FIONREAD, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 bool Watch(int epoll_fd, int fd, uint32_t events) {
@@ -165,7 +172,10 @@ void AcceptLoop::TakeIn(int fd, const sockaddr_storage& address, const Listening
                      .is_unix = listener.is_unix(),
                      .deadline = SteadyNow() + options_.setup_timeout,
                      .connection = nullptr};
-  Connection::Facts facts = {.fd = fd, .cookie = SocketCookie(fd), .is_unix = listener.is_unix()};
+  Connection::Facts facts = {.fd = fd,
+                             .cookie = SocketCookie(fd),
+                             .is_unix = listener.is_unix(),
+                             .is_tls = options_.tls && !listener.is_unix()};
   if (listener.is_unix()) {
     NameUnix(&facts);
   } else {
@@ -194,27 +204,31 @@ void AcceptLoop::LookAt(int fd) {
   const ssize_t got = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return Drop(fd, RefusedFor::kSetup);
-  switch (JudgePreface(std::string_view(head, static_cast<size_t>(got)))) {
-    case Preface::kIncomplete:
-      return;
-    case Preface::kHttp1: {
-      const std::string_view answer = Http1Answer();
-      send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-      // Unread bytes would turn the close into a reset, which could destroy the answer.
-      while (recv(fd, head, sizeof(head), MSG_DONTWAIT) > 0) {
-      }
-      return Drop(fd, RefusedFor::kForeign);
-    }
-    case Preface::kForeign:
-      return Drop(fd, RefusedFor::kForeign);
-    case Preface::kComplete:
-      break;
-  }
+  const std::string_view first(head, static_cast<size_t>(got));
+  const bool tls = options_.tls && !found->second.is_unix;
+  const Preface spoken = tls ? JudgeClientHello(first, ReceivedBytes(fd)) : JudgePreface(first);
+  if (spoken == Preface::kIncomplete) return;
+  if (spoken != Preface::kComplete) return TurnAway(fd, spoken, tls);
   const Pending pending = std::move(found->second);
   pending_.erase(found);
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
   table_->CountAccepted();
+  if (pending.connection != nullptr) pending.connection->NoteHandOver();
   hand_over_(fd, pending.listener_fd, pending.is_unix);
+}
+
+void AcceptLoop::TurnAway(int fd, Preface spoken, bool tls) {
+  if (spoken == Preface::kHttp1) {
+    const std::string_view answer = Http1Answer(tls);
+    send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // Unread bytes would turn the close into a reset, which could destroy the answer.
+    char unread[kPrefaceWindowBytes];
+    while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+    }
+  }
+  const bool plaintext = tls && (spoken == Preface::kHttp1 || spoken == Preface::kHttp2);
+  if (plaintext) return Drop(fd, RefusedFor::kPlaintext);
+  Drop(fd, spoken == Preface::kTls ? RefusedFor::kTls : RefusedFor::kForeign);
 }
 
 void AcceptLoop::Drop(int fd, RefusedFor reason) {

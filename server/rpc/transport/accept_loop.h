@@ -1,6 +1,6 @@
 // Our own accept loop: it accepts connections from the listening sockets, applies the limits, and hands a connection to
-// gRPC once the peer has finished its half of HTTP/2's set-up. gRPC's own listener stops for good when descriptors run
-// out, and limits nothing.
+// gRPC once the peer has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent its ClientHello. gRPC's
+// own listener stops for good when descriptors run out, and limits nothing.
 // In the path: before gRPC.
 // Ownership: owns the listeners and the connections that are not handed over; borrows the table, which must outlive it.
 // Threads: has one of its own. Start and Stop are called once each, from one thread; ExemptPort is safe from any
@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/listening_socket.h"
+#include "server/rpc/transport/preface.h"
 
 namespace normd::rpc {
 
@@ -32,7 +33,8 @@ class AcceptLoop {
   using HandOver = std::function<void(int fd, int listener_fd, bool is_unix)>;
 
   struct Options {
-    absl::Duration setup_timeout;  // from accept to the end of the peer's half of HTTP/2's set-up
+    absl::Duration setup_timeout;  // from accept to the hand-over
+    bool tls = false;              // whether TLS is spoken over TCP; it never is over a Unix socket
   };
 
   AcceptLoop(const Options& options, ConnectionTable* table, HandOver hand_over)
@@ -67,6 +69,8 @@ class AcceptLoop {
   void RefuseForWantOfDescriptors(int listener_fd);
   // Judges the bytes received on a pending connection: waits for more, drops the connection, or hands it over.
   void LookAt(int fd);
+  // Drops a pending connection that speaks something else than is spoken here.
+  void TurnAway(int fd, Preface spoken, bool tls);
   void Drop(int fd, RefusedFor reason);
   void DropOverdue();
 

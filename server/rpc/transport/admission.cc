@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
@@ -22,6 +25,15 @@ absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64
   if (value >= min && value <= max) return absl::OkStatus();
   return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("between ", min, " and ", max),
                          ServerReason("OPTION_OUT_OF_RANGE"));
+}
+
+// The keys of shares: a connection's is the name of its peer, which never begins like a tenant's.
+constexpr std::string_view kTenantMark = "tenant/";
+std::string KeyOfTenant(std::string_view tenant) { return absl::StrCat(std::string(kTenantMark), std::string(tenant)); }
+// Nothing for a connection's key.
+std::optional<std::string_view> TenantOfShare(std::string_view key) {
+  if (!key.starts_with(kTenantMark)) return std::nullopt;
+  return key.substr(kTenantMark.size());
 }
 
 }  // namespace
@@ -64,35 +76,51 @@ int64_t MaxTensorBytes(const GrpcServerOptions& options) {
 
 class CallerShare {
  public:
-  CallerShare(Admission* admission, std::string caller) : admission_(admission), caller_(std::move(caller)) {}
+  CallerShare(Admission* admission, std::string key) : admission_(admission), key_(std::move(key)) {}
   ~CallerShare() {
     MutexLock lock(admission_->mu_);
-    const auto found = admission_->callers_.find(caller_);
+    const auto found = admission_->callers_.find(key_);
     // Another share may have been made for the same caller meanwhile.
     if (found != admission_->callers_.end() && found->second.expired()) admission_->callers_.erase(found);
   }
 
-  absl::Status Take(int64_t bytes) {
-    const int64_t limit = admission_->limits_.max_caller_bytes;
+  // Takes `bytes` more for a call that will have `total_bytes` in all. Giving back, which means taking a negative
+  // number of bytes, always succeeds.
+  absl::Status Take(int64_t bytes, int64_t total_bytes) {
     const int64_t held = held_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    if (bytes <= 0 || held <= limit) return absl::OkStatus();
-    held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (bytes <= 0) return absl::OkStatus();
+    absl::Status status = Judge(held, total_bytes);
+    if (!status.ok()) held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return status;
+  }
+
+  int64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Status Judge(int64_t held, int64_t total_bytes) const {
+    if (const std::optional<std::string_view> tenant = TenantOfShare(key_); tenant.has_value()) {
+      return admission_->quotas_->Check(*tenant, TenantQuota::kInFlightBytes, held, total_bytes);
+    }
+    const int64_t limit = admission_->limits_.max_caller_bytes;
+    if (total_bytes > limit) {
+      return LimitExceededError("bytes_in_flight_of_caller", total_bytes, limit, {.option = kBudgetOption});
+    }
+    if (held <= limit) return absl::OkStatus();
     return NoRoomError("bytes_in_flight_of_caller", held, limit, {.option = kBudgetOption});
   }
 
- private:
   Admission* const admission_;
-  const std::string caller_;
+  const std::string key_;
   std::atomic<int64_t> held_bytes_{0};
 };
 
 Reservation::~Reservation() {
   if (admission_ == nullptr) return;
-  if (caller_ != nullptr) caller_->Take(-caller_bytes_).IgnoreError();
+  ResizeShares(0).IgnoreError();
   admission_->Take(-bytes_, 0).IgnoreError();
 }
 
-absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
   if (admission_ == nullptr) return absl::OkStatus();  // a default-constructed reservation counts nothing
   const AdmissionLimits& limits = admission_->limits_;
   if (bytes > limits.max_bytes) {  // never fits
@@ -101,26 +129,39 @@ absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<std::string()>
   NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
-  if (caller_ == nullptr) caller_ = admission_->ShareOf(caller());
-  absl::Status share =
-      bytes > limits.max_caller_bytes
-          ? LimitExceededError("bytes_in_flight_of_caller", bytes, limits.max_caller_bytes, {.option = kBudgetOption})
-          : caller_->Take(bytes - caller_bytes_);
-  if (share.ok()) {
-    caller_bytes_ = bytes;
-  } else {
+  if (caller_ == nullptr) {
+    CallerName name = caller();
+    if (admission_->quotas_ != nullptr) tenant_ = admission_->ShareOf(KeyOfTenant(name.tenant));
+    caller_ = admission_->ShareOf(std::move(name.connection));
+  }
+  absl::Status share = ResizeShares(bytes);
+  if (!share.ok()) {
     admission_->Take(before - bytes, 0).IgnoreError();
     bytes_ = before;
   }
   return share;
 }
 
-Admission::Admission(const AdmissionLimits& limits, std::function<void(int64_t)> on_change)
-    : limits_(limits), on_change_(std::move(on_change)) {}
+absl::Status Reservation::ResizeShares(int64_t bytes) {
+  if (caller_ == nullptr) return absl::OkStatus();
+  const int64_t more = bytes - caller_bytes_;
+  NORMD_RETURN_IF_ERROR(caller_->Take(more, bytes));
+  if (tenant_ != nullptr) {
+    if (absl::Status status = tenant_->Take(more, bytes); !status.ok()) {
+      caller_->Take(-more, 0).IgnoreError();
+      return status;
+    }
+  }
+  caller_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+Admission::Admission(const AdmissionLimits& limits, std::function<void(int64_t)> on_change, TenantQuotaTable* quotas)
+    : limits_(limits), on_change_(std::move(on_change)), quotas_(quotas) {}
 
 Admission::~Admission() = default;
 
-absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<std::string()> caller) {
+absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
   Reservation reservation(this);
   NORMD_RETURN_IF_ERROR(reservation.Resize(bytes, caller));
   return reservation;
@@ -139,15 +180,28 @@ absl::Status Admission::Take(int64_t bytes, int64_t total_bytes) {
   return absl::OkStatus();
 }
 
-std::shared_ptr<CallerShare> Admission::ShareOf(std::string caller) {
+std::shared_ptr<CallerShare> Admission::ShareOf(std::string key) {
   MutexLock lock(mu_);
-  std::weak_ptr<CallerShare>& known = callers_[caller];
+  std::weak_ptr<CallerShare>& known = callers_[key];
   std::shared_ptr<CallerShare> share = known.lock();
   if (share == nullptr) {
-    share = std::make_shared<CallerShare>(this, std::move(caller));
+    share = std::make_shared<CallerShare>(this, std::move(key));
     known = share;
   }
   return share;
+}
+
+std::map<std::string, int64_t> Admission::bytes_by_tenant() const {
+  std::vector<std::shared_ptr<CallerShare>> shares;  // destroyed after the lock is released, which a share's end takes
+  std::map<std::string, int64_t> bytes;
+  MutexLock lock(mu_);
+  for (const auto& [key, known] : callers_) {
+    const std::optional<std::string_view> tenant = TenantOfShare(key);
+    if (!tenant.has_value()) continue;
+    shares.push_back(known.lock());
+    if (shares.back() != nullptr) bytes.emplace(*tenant, shares.back()->held_bytes());
+  }
+  return bytes;
 }
 
 }  // namespace normd::rpc

@@ -79,49 +79,83 @@ DeliveryAccount::Bounds Connection::UndeliveredBytes(absl::Time now) {
   return received.has_value() ? delivery_.Undelivered(*received, now) : DeliveryAccount::Bounds();
 }
 
+ConnectionPtr PeerIndex::Find(const std::string& peer) const {
+  const Part& part = PartOf(peer);
+  MutexLock lock(part.mu);
+  const auto found = part.connections.find(peer);
+  return found == part.connections.end() ? nullptr : found->second;
+}
+
+void PeerIndex::Insert(ConnectionPtr connection) {
+  Part& part = PartOf(connection->peer());
+  MutexLock lock(part.mu);
+  part.connections.insert_or_assign(connection->peer(), connection);
+}
+
+void PeerIndex::Erase(const std::string& peer) {
+  Part& part = PartOf(peer);
+  ConnectionPtr erased;  // outlives the lock
+  MutexLock lock(part.mu);
+  const auto found = part.connections.find(peer);
+  if (found == part.connections.end()) return;
+  erased = std::move(found->second);
+  part.connections.erase(found);
+}
+
+std::vector<ConnectionPtr> PeerIndex::All() const {
+  std::vector<ConnectionPtr> all;
+  for (const Part& part : parts_) {
+    MutexLock lock(part.mu);
+    for (const auto& [peer, connection] : part.connections) all.push_back(connection);
+  }
+  return all;
+}
+
 ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
   auto connection = std::make_shared<Connection>(std::move(facts));
   MutexLock lock(mu_);
-  Forget(connection->peer());  // an entry of this name is stale, because the name has been reused
+  // A name is reused when its connection has ended. One host and port may also be connected to two listeners at a time;
+  // calls could not be told apart then, so the second connection is refused, and its client takes another port.
+  if (const ConnectionPtr same = by_peer_.Find(connection->peer()); same != nullptr && same->IsOpen()) {
+    *refusal = Refusal::kAddress;
+    return nullptr;
+  }
+  Forget(connection->peer());
   *refusal = Judge(connection->address());
   if (*refusal != Refusal::kNone && SteadyNow() - swept_ >= kSweepInterval) {
     SweepLocked();
     *refusal = Judge(connection->address());
   }
   if (*refusal != Refusal::kNone) return nullptr;
-  by_peer_.emplace(connection->peer(), connection);
+  by_peer_.Insert(connection);
   ++by_address_[connection->address()];
-  size_.store(static_cast<int>(by_peer_.size()), std::memory_order_relaxed);
+  size_.fetch_add(1, std::memory_order_relaxed);
   return connection;
 }
 
 void ConnectionTable::Remove(const Connection& connection) {
   MutexLock lock(mu_);
-  const auto found = by_peer_.find(connection.peer());
-  if (found != by_peer_.end() && found->second.get() == &connection) Forget(connection.peer());
+  if (by_peer_.Find(connection.peer()).get() == &connection) Forget(connection.peer());
 }
 
 Refusal ConnectionTable::Judge(const std::string& address) const {
-  if (static_cast<int>(by_peer_.size()) >= limits_.max_connections) return Refusal::kTotal;
+  if (size() >= limits_.max_connections) return Refusal::kTotal;
   const auto found = by_address_.find(address);
   return found != by_address_.end() && found->second >= limits_.max_per_address ? Refusal::kAddress : Refusal::kNone;
 }
 
 void ConnectionTable::Forget(const std::string& peer) {
-  const auto found = by_peer_.find(peer);
-  if (found == by_peer_.end()) return;
-  const auto address = by_address_.find(found->second->address());
+  const ConnectionPtr found = by_peer_.Find(peer);
+  if (found == nullptr) return;
+  if (found->is_tls() && found->without_call()) without_call_.fetch_add(1, std::memory_order_relaxed);
+  const auto address = by_address_.find(found->address());
   if (--address->second == 0) by_address_.erase(address);
-  by_peer_.erase(found);
-  size_.store(static_cast<int>(by_peer_.size()), std::memory_order_relaxed);
+  by_peer_.Erase(peer);
+  size_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 ConnectionPtr ConnectionTable::Find(const std::string& peer) const {
-  {
-    MutexLock lock(mu_);
-    const auto found = by_peer_.find(peer);
-    if (found != by_peer_.end()) return found->second;
-  }
+  if (ConnectionPtr found = by_peer_.Find(peer); found != nullptr) return found;
   return std::make_shared<Connection>(Connection::Facts{.peer = peer, .address = peer});
 }
 
@@ -132,27 +166,18 @@ void ConnectionTable::Sweep() {
 
 void ConnectionTable::SweepLocked() {
   swept_ = SteadyNow();
-  std::vector<std::string> ended;
-  for (const auto& [peer, connection] : by_peer_) {
-    if (!connection->IsOpen()) ended.push_back(peer);
+  for (const ConnectionPtr& connection : by_peer_.All()) {
+    if (!connection->IsOpen()) Forget(connection->peer());
   }
-  for (const std::string& peer : ended) Forget(peer);
 }
 
 ConnectionStats ConnectionTable::stats() const {
   ConnectionStats stats;
   stats.open = size();
   stats.accepted = accepted_.load(std::memory_order_relaxed);
+  stats.without_call = without_call_.load(std::memory_order_relaxed);
   for (size_t i = 0; i < kRefusedForCount; ++i) stats.refused[i] = refused_[i].load(std::memory_order_relaxed);
   return stats;
-}
-
-std::vector<ConnectionPtr> ConnectionTable::All() const {
-  std::vector<ConnectionPtr> all;
-  MutexLock lock(mu_);
-  all.reserve(by_peer_.size());
-  for (const auto& [peer, connection] : by_peer_) all.push_back(connection);
-  return all;
 }
 
 }  // namespace normd::rpc

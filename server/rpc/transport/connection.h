@@ -22,6 +22,7 @@
 #include "server/base/mutex.h"
 #include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/delivery_account.h"
+#include "server/rpc/transport/tls_peer.h"
 
 namespace normd::rpc {
 
@@ -39,6 +40,8 @@ class Connection {
     std::string peer;     // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
     std::string address;  // the key of per-peer limits: "127.0.0.1", or "uid 1000" for a Unix socket
     bool is_unix = false;
+    std::optional<uint32_t> uid;  // the user at the other end of a Unix socket, as the kernel says
+    bool is_tls = false;
   };
 
   explicit Connection(Facts facts) : facts_(std::move(facts)), key_(std::hash<std::string>()(facts_.peer)) {}
@@ -48,6 +51,11 @@ class Connection {
   const std::string& peer() const { return facts_.peer; }
   const std::string& address() const { return facts_.address; }
   bool is_unix() const { return facts_.is_unix; }
+  const std::optional<uint32_t>& uid() const { return facts_.uid; }
+  // Whether TLS is spoken, from the ClientHello on. A call knows from its stream whether it is encrypted.
+  bool is_tls() const { return facts_.is_tls; }
+  // What TLS says of the peer, for the streams of this connection.
+  TlsPeerCache& tls_peer() { return tls_peer_; }
   // A hash of peer(): equal for all calls of this connection; other connections almost always differ.
   uint64_t key() const { return key_; }
 
@@ -64,9 +72,19 @@ class Connection {
   void Reset() { End(/*reset=*/true); }
 
   // The number of calls that have arrived and are not over.
-  int AddCall() { return live_calls_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  int AddCall() {
+    had_call_.store(true, std::memory_order_relaxed);
+    return live_calls_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   int RemoveCall() { return live_calls_.fetch_sub(1, std::memory_order_relaxed) - 1; }
   int live_calls() const { return live_calls_.load(std::memory_order_relaxed); }
+
+  // Notes that gRPC has the connection now.
+  void NoteHandOver() { handed_over_.store(true, std::memory_order_relaxed); }
+  // Whether gRPC has or had the connection, and no call came on it.
+  bool without_call() const {
+    return handed_over_.load(std::memory_order_relaxed) && !had_call_.load(std::memory_order_relaxed);
+  }
 
   // Counts a call that the peer cancelled, or one that it opened beyond its limit, which has a larger weight. Returns
   // false when the peer does so far more often than any honest client, and its connection should be closed.
@@ -91,9 +109,12 @@ class Connection {
 
   const Facts facts_;
   const uint64_t key_;
+  std::atomic<bool> handed_over_{false};
+  std::atomic<bool> had_call_{false};
   std::atomic<int> live_calls_{0};
   std::atomic<int64_t> expected_bytes_{0};
   DeliveryAccount delivery_;
+  TlsPeerCache tls_peer_;
 
   Mutex mu_;
   double resets_ ABSL_GUARDED_BY(mu_) = 0;  // decays over time
@@ -105,6 +126,28 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 struct ConnectionLimits {
   int max_connections = 0;
   int max_per_address = 0;
+};
+
+// The connections by gRPC's names of their peers, in parts with a lock each: every call looks its connection up.
+class PeerIndex {
+ public:
+  // Null if there is none.
+  ConnectionPtr Find(const std::string& peer) const;
+  void Insert(ConnectionPtr connection);
+  void Erase(const std::string& peer);
+  std::vector<ConnectionPtr> All() const;
+
+ private:
+  static constexpr size_t kParts = 16;
+  struct alignas(64) Part {
+    mutable Mutex mu;
+    std::unordered_map<std::string, ConnectionPtr> connections ABSL_GUARDED_BY(mu);
+  };
+
+  Part& PartOf(const std::string& peer) { return parts_[std::hash<std::string>()(peer) % kParts]; }
+  const Part& PartOf(const std::string& peer) const { return parts_[std::hash<std::string>()(peer) % kParts]; }
+
+  std::array<Part, kParts> parts_;
 };
 
 class ConnectionTable {
@@ -121,7 +164,7 @@ class ConnectionTable {
 
   // Removes the connections that have ended.
   void Sweep();
-  std::vector<ConnectionPtr> All() const;
+  std::vector<ConnectionPtr> All() const { return by_peer_.All(); }
 
   void CountAccepted() { accepted_.fetch_add(1, std::memory_order_relaxed); }
   void Count(RefusedFor reason) { refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
@@ -137,8 +180,9 @@ class ConnectionTable {
   std::atomic<int> size_{0};
   std::atomic<int64_t> accepted_{0};
   std::array<std::atomic<int64_t>, kRefusedForCount> refused_{};
-  mutable Mutex mu_;
-  std::unordered_map<std::string, ConnectionPtr> by_peer_ ABSL_GUARDED_BY(mu_);
+  std::atomic<int64_t> without_call_{0};
+  PeerIndex by_peer_;  // changed with mu_ locked
+  Mutex mu_;
   std::unordered_map<std::string, int> by_address_ ABSL_GUARDED_BY(mu_);
   absl::Time swept_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };

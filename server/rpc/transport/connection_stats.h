@@ -16,16 +16,19 @@ enum class RefusedFor : uint8_t {
   kDescriptors,  // the process is out of descriptors
   kSetup,        // the peer did not finish HTTP/2's set-up in time
   kForeign,      // the peer does not speak HTTP/2
+  kPlaintext,    // the peer speaks HTTP in plain text where TLS is spoken
+  kTls,          // the peer speaks TLS where it is not spoken
   kFlood,        // the peer opens or cancels far more calls than an honest client
 };
-inline constexpr size_t kRefusedForCount = 6;
+inline constexpr size_t kRefusedForCount = 8;
 
-inline constexpr std::array<std::string_view, kRefusedForCount> kRefusedForNames = {"total", "peer",    "descriptors",
-                                                                                    "setup", "foreign", "flood"};
+inline constexpr std::array<std::string_view, kRefusedForCount> kRefusedForNames = {
+    "total", "peer", "descriptors", "setup", "foreign", "plaintext", "tls", "flood"};
 
 struct ConnectionStats {
   int64_t open = 0;
   int64_t accepted = 0;
+  int64_t without_call = 0;  // TLS connections that ended before their first call
   std::array<int64_t, kRefusedForCount> refused{};
 };
 

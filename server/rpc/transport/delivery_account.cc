@@ -7,10 +7,13 @@
 namespace normd::rpc {
 namespace {
 
-// Beside the message itself come a prefix of 5 bytes, 9 bytes per frame, and metadata for each call. An honest peer
-// must not run up a debt with them, so these constants are generous; Undelivered corrects the excess.
-constexpr int64_t kFrameOverheadBytes = 128;
+// Beside the message itself come a prefix of 5 bytes, 9 bytes per frame, metadata for each call, and with TLS at most
+// 29 bytes per record (1.2 with GCM; 22 in 1.3). An honest peer must not run up a debt with them, so these constants
+// are generous; Undelivered corrects the excess.
+constexpr int64_t kCallOverheadBytes = 128;
 constexpr int64_t kLeastFrameBytes = 4096;
+constexpr int64_t kTlsRecordOverheadBytes = 29;
+constexpr int64_t kFrameOverheadBytes = int64_t{http2::kFrameHeaderBytes} + kTlsRecordOverheadBytes;
 
 // Bytes of an abandoned message may still arrive for this long after its call has ended here.
 constexpr absl::Duration kTail = absl::Seconds(1);
@@ -28,8 +31,7 @@ bool DeliveryAccount::End(bool complete, absl::Time now) {
 
 void DeliveryAccount::Deliver(int64_t bytes) {
   const int64_t frames = 1 + bytes / kLeastFrameBytes;
-  delivered_bytes_.fetch_add(bytes + kFrameOverheadBytes + frames * int64_t{http2::kFrameHeaderBytes},
-                             std::memory_order_relaxed);
+  delivered_bytes_.fetch_add(bytes + kCallOverheadBytes + frames * kFrameOverheadBytes, std::memory_order_relaxed);
 }
 
 void DeliveryAccount::Settle(int64_t received_bytes, absl::Time now) {

@@ -1,11 +1,15 @@
 #include "server/rpc/transport/dispatcher.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
+#include "server/rpc/transport/access_check.h"
 
 namespace normd::rpc {
 namespace {
@@ -29,6 +33,10 @@ constexpr int kCallsCountedPerAllowed = 2;
 // limit; after that they know it.
 constexpr double kWeightOfExcess = 5;
 
+// How records name a method that does not exist, and its key for the access check.
+constexpr std::string_view kUnknownMethod = "unknown";
+constexpr size_t kNoMethod = std::numeric_limits<size_t>::max();
+
 struct Event {
   void* tag = nullptr;
   bool ok = false;
@@ -47,6 +55,14 @@ std::vector<Event> TakeReady(grpc::ServerCompletionQueue& queue) {
   return ready;
 }
 
+// A call that was denied may have no identity, and its tenant stays unknown.
+void NoteTenant(const RpcObserver* observer, Stream* stream) {
+  const IdentityPtr& identity = stream->identity();
+  if (identity == nullptr) return;
+  const bool has_index = observer != nullptr && observer->tenant_index != nullptr;
+  stream->SetTenantIndex(has_index ? observer->tenant_index(identity->tenant) : 0);
+}
+
 }  // namespace
 
 void Dispatcher::Add(std::vector<Route> routes) {
@@ -54,30 +70,35 @@ void Dispatcher::Add(std::vector<Route> routes) {
     std::string path = route.path;
     const std::string service = path.substr(1, path.rfind('/') - 1);  // "/normd.v1.Normalizer/Describe"
     if (std::find(services_.begin(), services_.end(), service) == services_.end()) services_.push_back(service);
-    routes_.insert_or_assign(std::move(path), std::move(route));
+    const size_t access_index = context_->access == nullptr ? 0 : context_->access->MethodIndex(path);
+    routes_.insert_or_assign(std::move(path), Served{std::move(route), access_index});
   }
 }
 
 void Dispatcher::AddTo(grpc::ServerBuilder& builder, int queues) {
   builder.RegisterAsyncGenericService(&service_);
-  for (int i = 0; i < queues; ++i) queues_.push_back(builder.AddCompletionQueue());
-}
-
-void Dispatcher::Start() {
-  for (auto& queue : queues_) {
-    for (int i = 0; i < kAcceptsPerQueue; ++i) Accept(queue.get());
-    threads_.emplace_back([this, queue = queue.get()] { Serve(queue); });
+  for (int i = 0; i < queues; ++i) {
+    queues_.push_back(builder.AddCompletionQueue());
+    loads_.emplace_back();
   }
 }
 
-void Dispatcher::Serve(grpc::ServerCompletionQueue* queue) {
+void Dispatcher::Start() {
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    grpc::ServerCompletionQueue* const queue = queues_[i].get();
+    for (int call = 0; call < kAcceptsPerQueue; ++call) Accept(queue);
+    threads_.emplace_back([this, queue, load = &loads_[i]] { Serve(queue, load); });
+  }
+}
+
+void Dispatcher::Serve(grpc::ServerCompletionQueue* queue, Load* load) {
   Event event;
   // Runs the event's callback, records its duration, and returns the time of its end.
-  const auto run = [this](const Event& one) {
+  const auto run = [load](const Event& one) {
     const absl::Time began = SteadyNow();
     static_cast<Tag*>(one.tag)->Run(one.ok);
     const absl::Time ended = SteadyNow();
-    NoteCallback(ended - began);
+    load->Note(ended - began);
     return ended;
   };
   absl::Time polled = SteadyNow();
@@ -89,18 +110,25 @@ void Dispatcher::Serve(grpc::ServerCompletionQueue* queue) {
   }
 }
 
-void Dispatcher::NoteCallback(absl::Duration duration) {
-  const int64_t ns = absl::ToInt64Nanoseconds(duration);
-  if (duration >= kSlowCallback) slow_callbacks_.fetch_add(1, std::memory_order_relaxed);
-  int64_t longest = longest_callback_ns_.load(std::memory_order_relaxed);
-  while (ns > longest && !longest_callback_ns_.compare_exchange_weak(longest, ns, std::memory_order_relaxed)) {
+void Dispatcher::Load::Note(absl::Duration callback) {
+  const int64_t ns = absl::ToInt64Nanoseconds(callback);
+  busy_ns.fetch_add(ns, std::memory_order_relaxed);
+  if (callback >= kSlowCallback) slow_callbacks.fetch_add(1, std::memory_order_relaxed);
+  int64_t longest = longest_callback_ns.load(std::memory_order_relaxed);
+  while (ns > longest && !longest_callback_ns.compare_exchange_weak(longest, ns, std::memory_order_relaxed)) {
   }
 }
 
 QueueStats Dispatcher::TakeStats() {
   QueueStats stats;
-  stats.longest_callback = absl::Nanoseconds(longest_callback_ns_.exchange(0, std::memory_order_relaxed));
-  stats.slow_callbacks = slow_callbacks_.load(std::memory_order_relaxed);
+  stats.queues = static_cast<int64_t>(loads_.size());
+  stats.calls = live_.calls();
+  for (Load& load : loads_) {
+    const int64_t longest_ns = load.longest_callback_ns.exchange(0, std::memory_order_relaxed);
+    stats.longest_callback = std::max(stats.longest_callback, absl::Nanoseconds(longest_ns));
+    stats.slow_callbacks += load.slow_callbacks.load(std::memory_order_relaxed);
+    stats.busy += absl::Nanoseconds(load.busy_ns.load(std::memory_order_relaxed));
+  }
   return stats;
 }
 
@@ -120,7 +148,7 @@ void Dispatcher::Stop() {
   for (auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
   if (threads_.empty()) {
-    for (auto& queue : queues_) Serve(queue.get());
+    for (size_t i = 0; i < queues_.size(); ++i) Serve(queues_[i].get(), &loads_[i]);
   }
   threads_.clear();
   queues_.clear();
@@ -144,18 +172,37 @@ absl::Status Dispatcher::Judge(const Stream& stream, const Route& route) const {
   return all > limits_.max_calls ? NoRoomError("calls", all, limits_.max_calls) : absl::OkStatus();
 }
 
+bool Dispatcher::LetIn(const std::shared_ptr<Stream>& stream, const Served* served) {
+  const AuditSink* const sink = context_->observer == nullptr ? nullptr : &context_->observer->on_audit;
+  const size_t index = served != nullptr ? served->access_index : kNoMethod;
+  const std::optional<AccessDenial> denial = CheckAccess(context_->access, index, stream.get());
+  NoteTenant(context_->observer, stream.get());
+  if (!denial.has_value()) {
+    if (served != nullptr && served->route.audited) stream->BeginAudit(sink);
+    return true;
+  }
+  stream->ForgetTrace();  // strangers must not fill the collector
+  stream->BeginAudit(sink, kDenialNames[static_cast<size_t>(denial->denial)]);
+  Refuse(*context_, stream, denial->error, served != nullptr ? std::string_view() : kUnknownMethod);
+  return false;
+}
+
 void Dispatcher::Dispatch(std::shared_ptr<Stream> stream) {
-  const auto route = routes_.find(stream->method());
-  if (route == routes_.end()) {
+  stream->ReadTrace(context_->observer);
+  const auto found = routes_.find(stream->method());
+  const Served* const served = found == routes_.end() ? nullptr : &found->second;
+  if (served != nullptr) {
+    if (absl::Status status = Judge(*stream, served->route); !status.ok()) {
+      if (!draining_) stream->CountReset(kWeightOfExcess);
+      return Refuse(*context_, std::move(stream), status);
+    }
+  }
+  if (!LetIn(stream, served)) return;
+  if (served == nullptr) {
     const absl::Status unknown = UnknownMethodError(stream->method(), absl::StrJoin(services_, ", "));
-    Reply(std::move(stream), Observation(context_->observer, "unknown"))(unknown);
-    return;
+    return Refuse(*context_, std::move(stream), unknown, kUnknownMethod);
   }
-  if (absl::Status status = Judge(*stream, route->second); !status.ok()) {
-    if (!draining_) stream->CountReset(kWeightOfExcess);
-    return Refuse(*context_, std::move(stream), status);
-  }
-  route->second.start(std::move(stream));
+  served->route.start(std::move(stream));
 }
 
 }  // namespace normd::rpc

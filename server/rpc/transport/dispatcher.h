@@ -11,10 +11,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -56,23 +58,38 @@ class Dispatcher {
   QueueStats TakeStats();
 
  private:
+  struct Served {
+    Route route;
+    size_t access_index = 0;  // of AccessControl::MethodIndex
+  };
+
   void Accept(grpc::ServerCompletionQueue* queue);
   void Dispatch(std::shared_ptr<Stream> stream);
   // OK if the call may begin; otherwise the error for its caller.
   absl::Status Judge(const Stream& stream, const Route& route) const;
-  void Serve(grpc::ServerCompletionQueue* queue);
-  void NoteCallback(absl::Duration duration);
+  // Whether the caller may call; otherwise the call has been ended. `served` is null for a method that does not exist.
+  bool LetIn(const std::shared_ptr<Stream>& stream, const Served* served);
+
+  // What the thread of one queue has done, in a cache line of its own.
+  struct alignas(64) Load {
+    std::atomic<int64_t> busy_ns{0};
+    std::atomic<int64_t> longest_callback_ns{0};  // since the last TakeStats
+    std::atomic<int64_t> slow_callbacks{0};
+
+    void Note(absl::Duration callback);
+  };
+
+  void Serve(grpc::ServerCompletionQueue* queue, Load* load);
 
   const RouteContext* const context_;
   const DispatchLimits limits_;
   LiveStreams live_;
   const StreamHost host_;
   std::atomic<bool> draining_{false};
-  std::atomic<int64_t> longest_callback_ns_{0};
-  std::atomic<int64_t> slow_callbacks_{0};
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
-  std::unordered_map<std::string, Route> routes_;
+  std::deque<Load> loads_;  // of the queues, in their order
+  std::unordered_map<std::string, Served> routes_;
   std::vector<std::string> services_;  // of the routes, each once
   std::vector<std::thread> threads_;
 };

@@ -7,7 +7,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,6 +17,7 @@
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/http2.h"
 #include "server/rpc/transport/listening_socket.h"
+#include "server/security/client_hello.h"
 
 namespace normd::rpc {
 namespace {
@@ -41,20 +41,32 @@ bool WaitFor(int fd, short events, absl::Time end) {  // NOLINT(google-runtime-i
   return left > absl::ZeroDuration() && poll(&poll_fd, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) == 1;
 }
 
-// Sends the client's half of the set-up and waits for the server's SETTINGS, which prove that the connection was
-// accepted and is served.
-bool IsServed(int fd, absl::Time end) {
-  const std::string setup = std::string(http2::kMagic).append(kEmptySettings);
-  if (send(fd, setup.data(), setup.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(setup.size())) return false;
-  std::array<char, http2::kFrameHeaderBytes> frame{};
+// Sends `question` and returns the first `size` bytes of the answer, or less where they do not come by `end`.
+std::string Exchange(int fd, const std::string& question, size_t size, absl::Time end) {
+  if (send(fd, question.data(), question.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(question.size())) return "";
+  std::string answer(size, '\0');
   size_t got = 0;
-  while (got < frame.size()) {
-    if (!WaitFor(fd, POLLIN, end)) return false;
-    const ssize_t count = recv(fd, frame.data() + got, frame.size() - got, 0);
-    if (count <= 0) return false;
+  while (got < size && WaitFor(fd, POLLIN, end)) {
+    const ssize_t count = recv(fd, answer.data() + got, size - got, 0);
+    if (count <= 0) break;
     got += static_cast<size_t>(count);
   }
-  return frame[3] == char{http2::kSettingsType};
+  answer.resize(got);
+  return answer;
+}
+
+// Sends the client's half of the set-up and waits for the server's SETTINGS, which prove that the connection was
+// accepted and is served.
+bool ServesHttp2(int fd, absl::Time end) {
+  const std::string setup = std::string(http2::kMagic).append(kEmptySettings);
+  const std::string frame = Exchange(fd, setup, http2::kFrameHeaderBytes, end);
+  return frame.size() == http2::kFrameHeaderBytes && frame[3] == char{http2::kSettingsType};
+}
+
+// The same with TLS: the server's first message proves it, before any certificate is exchanged.
+bool ServesTls(int fd, absl::Time end) {
+  const std::string answer = Exchange(fd, MakeClientHello(), kServerHelloHeadBytes, end);
+  return answer.size() == kServerHelloHeadBytes && IsServerHello(answer);
 }
 
 bool Connect(int fd, const sockaddr* address, socklen_t size, absl::Time end) {
@@ -72,7 +84,7 @@ bool AskUnix(const std::string& path, absl::Time end) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const Socket socket{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   return socket.fd >= 0 && Connect(socket.fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address), end) &&
-         IsServed(socket.fd, end);
+         ServesHttp2(socket.fd, end);
 }
 
 }  // namespace
@@ -117,7 +129,8 @@ bool ListenerProbe::Ask(const std::string& listener, int port) {
   }
   announce_(ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
                                             : reinterpret_cast<const sockaddr_in&>(own).sin_port));
-  const bool served = Connect(socket.fd, found->ai_addr, found->ai_addrlen, end) && IsServed(socket.fd, end);
+  const bool served = Connect(socket.fd, found->ai_addr, found->ai_addrlen, end) &&
+                      (tls_ ? ServesTls(socket.fd, end) : ServesHttp2(socket.fd, end));
   announce_(0);
   return served;
 }

@@ -1,11 +1,14 @@
 // The set of existing streams, with which a server waits for the last one, watches their progress, and ends their
 // reading in a drain.
 // In the path: beside every stream, from its making to its end.
-// Ownership: must outlive all streams, which it does not own. Threads: safe from any thread.
+// Ownership: must outlive all streams, which it does not own. Threads: safe from any thread. The streams are kept in
+// several parts with a lock each, so that the queues' threads do not wait for each other.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_LIVE_STREAMS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_LIVE_STREAMS_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <list>
 #include <memory>
@@ -22,22 +25,30 @@ class LiveStreams {
  public:
   using Place = std::list<Stream*>::iterator;
 
-  // Collect finds the stream from Add until Remove, and WaitForNone waits for it until Leave. REQUIRES: the stream is
-  // fully constructed and owned by a shared_ptr.
-  Place Add(Stream* stream);
-  void Remove(Place place);
-  void Leave();
+ private:
+  struct alignas(64) Part {
+    Mutex mu;
+    CondVar changed;
+    int present ABSL_GUARDED_BY(mu) = 0;
+    std::list<Stream*> streams ABSL_GUARDED_BY(mu);
+  };
 
-  // Calls Leave on destruction. A stream's first member is one, so that Leave comes after all others are destroyed.
-  class LeaveAtEnd {
+ public:
+  // WaitForNone waits for a stream from the construction of its Presence to its destruction. A stream's first member is
+  // one, so that it is destroyed after all others. Collect finds the stream from Add until Remove.
+  class Presence {
    public:
-    explicit LeaveAtEnd(LiveStreams* live) : live_(live) {}
-    ~LeaveAtEnd() { live_->Leave(); }
-    LeaveAtEnd(const LeaveAtEnd&) = delete;
-    LeaveAtEnd& operator=(const LeaveAtEnd&) = delete;
+    explicit Presence(LiveStreams* live);
+    ~Presence();
+    Presence(const Presence&) = delete;
+    Presence& operator=(const Presence&) = delete;
+
+    // REQUIRES: the stream is fully constructed and owned by a shared_ptr.
+    Place Add(Stream* stream) const;
+    void Remove(Place place) const;
 
    private:
-    LiveStreams* const live_;
+    Part* const part_;
   };
 
   // The number of streams whose call has arrived and is not over. The other streams still wait for a call.
@@ -50,15 +61,16 @@ class LiveStreams {
 
   // Waits until no call is left, or for `limit`. Returns whether none is left.
   bool WaitForNoCalls(absl::Duration limit);
-  // Waits until no stream exists.
+  // Waits until no stream exists. REQUIRES: only streams that exist make new ones.
   void WaitForNone();
 
  private:
+  static constexpr size_t kParts = 16;
+
   std::atomic<int> calls_{0};
-  Mutex mu_;
-  CondVar changed_;
-  int present_ ABSL_GUARDED_BY(mu_) = 0;
-  std::list<Stream*> streams_ ABSL_GUARDED_BY(mu_);
+  Mutex calls_mu_;
+  CondVar no_calls_;
+  std::array<Part, kParts> parts_;
 };
 
 }  // namespace normd::rpc

@@ -7,6 +7,14 @@
 namespace normd::rpc {
 namespace {
 
+// RFC 8446, 5.1 and 4: a record has a type, a version (2 bytes) and a length (2); a handshake message begins with its
+// type.
+constexpr char kHandshakeRecord = 22;
+constexpr char kVersionMajor = 3;
+constexpr size_t kRecordHeaderBytes = 5;
+constexpr char kClientHelloMessage = 1;
+constexpr size_t kMaxRecordBytes = 1 << 14;
+
 unsigned Byte(std::string_view text, size_t at) { return static_cast<unsigned char>(text[at]); }
 
 // True for a method in capitals followed by a space: "GET ", "OPTIONS ".
@@ -22,6 +30,7 @@ bool LooksLikeHttp1(std::string_view head) {
 Preface JudgePreface(std::string_view head) {
   const size_t same = std::min(head.size(), http2::kMagic.size());
   if (head.substr(0, same) != http2::kMagic.substr(0, same)) {
+    if (head[0] == kHandshakeRecord) return Preface::kTls;
     if (LooksLikeHttp1(head)) return Preface::kHttp1;
     // A few capitals such as "GET" may still become "GET /".
     const bool letters =
@@ -37,7 +46,24 @@ Preface JudgePreface(std::string_view head) {
   return head.size() >= whole ? Preface::kComplete : Preface::kIncomplete;
 }
 
-std::string_view Http1Answer() {
+Preface JudgeClientHello(std::string_view head, size_t received) {
+  if (head[0] != kHandshakeRecord) {
+    const Preface plain = JudgePreface(head);
+    return plain == Preface::kComplete ? Preface::kHttp2 : plain;
+  }
+  if (head.size() > 1 && head[1] != kVersionMajor) return Preface::kForeign;
+  if (head.size() <= kRecordHeaderBytes) return Preface::kIncomplete;
+  const size_t length = Byte(head, 3) << 8 | Byte(head, 4);
+  if (head[kRecordHeaderBytes] != kClientHelloMessage || length > kMaxRecordBytes) return Preface::kForeign;
+  return received >= kRecordHeaderBytes + length ? Preface::kComplete : Preface::kIncomplete;
+}
+
+std::string_view Http1Answer(bool tls) {
+  if (tls) {
+    return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: "
+           "96\r\n\r\n"
+           "This port speaks gRPC, which is HTTP/2 over TLS here; metrics and health are on the admin port.\n";
+  }
   return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 99\r\n\r\n"
          "This port speaks gRPC, which is HTTP/2 without TLS here; metrics and health are on the admin port.\n";
 }

@@ -1,5 +1,5 @@
 // Judges the first bytes of a connection before gRPC allocates anything for it: gRPC gets only connections whose client
-// has finished its half of HTTP/2's set-up.
+// has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent the first message of TLS.
 // In the path: called by the accept loop on bytes that it has peeked at.
 // Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_PREFACE_H_
@@ -12,10 +12,12 @@
 namespace normd::rpc {
 
 enum class Preface : uint8_t {
-  kIncomplete,  // may still become HTTP/2
-  kComplete,    // the preface and the first SETTINGS frame have arrived
+  kIncomplete,  // may still become what is spoken here
+  kComplete,    // gRPC may have the connection
   kHttp1,       // a request line of an older HTTP
-  kForeign,     // anything else: TLS, another protocol, junk
+  kHttp2,       // HTTP/2 in plain text, where TLS is spoken
+  kTls,         // TLS, where it is not spoken
+  kForeign,     // anything else: another protocol, junk
 };
 
 // How many bytes of a connection are looked at.
@@ -25,8 +27,12 @@ inline constexpr size_t kPrefaceWindowBytes = 1024;
 // not fit in the window is foreign, because real clients send only a few settings of 6 bytes each.
 Preface JudgePreface(std::string_view head);
 
-// The response that a client of an older HTTP gets before its connection is closed.
-std::string_view Http1Answer();
+// Judges the bytes received so far where TLS is spoken: `head` is the first of `received` bytes, up to the window. A
+// connection is complete with the first record (RFC 8446, 5.1), which must begin with a ClientHello.
+Preface JudgeClientHello(std::string_view head, size_t received);
+
+// The response that a client of an older HTTP gets before its connection is closed; `tls`: where TLS is spoken.
+std::string_view Http1Answer(bool tls);
 
 }  // namespace normd::rpc
 

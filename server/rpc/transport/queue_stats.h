@@ -12,6 +12,9 @@ namespace normd {
 struct QueueStats {
   absl::Duration longest_callback;  // a callback blocks everything else of its queue while it runs
   int64_t slow_callbacks = 0;       // callbacks of 5 ms or more since the start
+  int64_t queues = 0;               // completion queues, each with a thread
+  absl::Duration busy;              // time in callbacks since the start, of all queues
+  int64_t calls = 0;                // calls that have arrived and are not over
 };
 
 }  // namespace normd

@@ -35,7 +35,7 @@ void ReadLimiter::Enter(const Connection& connection, int64_t bytes, Start start
   {
     MutexLock lock(mu_);
     if (!open_ && connection.open_messages() > 0 && !(waiting_.empty() && Fits(bytes))) {
-      Push({.bytes = bytes, .until = absl::InfiniteFuture(), .start = std::move(start)});
+      Push({.bytes = bytes, .since = SteadyNow(), .until = absl::InfiniteFuture(), .start = std::move(start)});
       start = nullptr;
     } else {
       reading_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -50,7 +50,8 @@ void ReadLimiter::EnterAnnounced(int64_t bytes, int64_t message_bytes, Start sta
     MutexLock lock(mu_);
     const bool at_once = open_ || bytes > admission_->limits().max_bytes || (waiting_.empty() && Fits(bytes));
     if (!at_once && announced_bytes_ + message_bytes <= patience_.max_message_bytes) {
-      Push({bytes, message_bytes, SteadyNow() + patience_.longest, std::move(start)});
+      const absl::Time now = SteadyNow();
+      Push({bytes, message_bytes, now, now + patience_.longest, std::move(start)});
       start = nullptr;
     }
   }
@@ -91,6 +92,12 @@ void ReadLimiter::Wake() {
     }
     next.start(Ticket(this, next.bytes));
   }
+}
+
+WaitStats ReadLimiter::wait_stats() const {
+  MutexLock lock(mu_);
+  if (waiting_.empty()) return {};
+  return {.waiting = static_cast<int64_t>(waiting_.size()), .oldest = SteadyNow() - waiting_.front().since};
 }
 
 void ReadLimiter::Open() {

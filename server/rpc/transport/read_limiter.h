@@ -15,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
+#include "server/base/wait_stats.h"
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/connection.h"
 
@@ -66,6 +67,9 @@ class ReadLimiter {
   // Runs the calls that have waited long enough. Call this at intervals.
   void Expire(absl::Time now);
 
+  // The calls that wait now.
+  WaitStats wait_stats() const;
+
   // Runs all waiting calls, and from now on every call at once, because the server shuts down.
   void Open();
 
@@ -73,6 +77,7 @@ class ReadLimiter {
   struct Waiting {
     int64_t bytes = 0;
     int64_t announced_bytes = 0;
+    absl::Time since;
     absl::Time until;
     Start start;
   };
@@ -87,9 +92,9 @@ class ReadLimiter {
   const Patience patience_;
   std::atomic<int64_t> reading_bytes_{0};
   std::atomic<int> waiting_count_{0};
-  Mutex mu_;
+  mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   int64_t announced_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all waiting calls
 };
 

@@ -21,11 +21,17 @@ void Reply::operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callbac
   const std::shared_ptr<Stream> stream = std::move(stream_);
   const absl::Status status = message.status();
   observation_.Finish(status, message.ok() ? static_cast<int64_t>(message->Length()) : 0);
+  if (const std::string text = observation_.Explain(); !text.empty()) stream->SetExplanation(text);
+  // The observation reports when it is destroyed with the callback at the latest.
+  Stream::Callback done = [observation = std::move(observation_), written = std::move(written)]() mutable {
+    observation.Written();
+    if (written) written();
+  };
   if (absl::IsResourceExhausted(status) && MayPassLater(status)) stream->SetRetryPushback();
   if (message.ok()) {
-    stream->WriteAndFinish(*std::move(message), grpc::Status::OK, std::move(written));
+    stream->WriteAndFinish(*std::move(message), grpc::Status::OK, std::move(done));
   } else {
-    stream->Finish(ToGrpcStatus(status));
+    stream->Finish(ToGrpcStatus(status), std::move(done));
   }
 }
 
@@ -34,9 +40,19 @@ bool IsLoopback(std::string_view peer) {
   return peer.starts_with("ipv4:127.") || peer.starts_with("ipv6:[::1]:") || peer.starts_with("ipv6:%5B::1%5D:");
 }
 
-void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why) {
-  const std::string_view rpc = ShortName(stream->method());  // points into the stream, which the Reply keeps alive
-  Reply(std::move(stream), Observation(context.observer, rpc))(why);
+CallerName NameOf(const Stream& stream) { return {.connection = stream.peer(), .tenant = stream.identity()->tenant}; }
+
+Observation ObserveRequest(const RouteContext& context, const Stream& stream, std::string_view rpc) {
+  Observation observation(context.observer, rpc, stream.origin());
+  observation.ReceivedSince(stream.arrival_time());
+  return observation;
+}
+
+void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why,
+            std::string_view rpc) {
+  if (rpc.empty()) rpc = ShortName(stream->method());  // points into the stream, which the Reply keeps alive
+  Observation observation = ObserveRequest(context, *stream, rpc);
+  Reply(std::move(stream), std::move(observation))(why);
 }
 
 void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<void()> work) {
@@ -60,7 +76,7 @@ struct Arriving {
 
 void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   Stream& stream = *call.stream;
-  Observation observation(call.context->observer, ShortName(stream.method()));
+  Observation observation = ObserveRequest(*call.context, stream, ShortName(stream.method()));
   if (!message.has_value()) {
     // The server ended reading, the caller half-closed without a message or is gone, or the message was over the size
     // limit, of which gRPC has told the caller.
@@ -71,7 +87,7 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   const auto size_bytes = static_cast<int64_t>(message->Length());
   observation.record().request_bytes = size_bytes;
   if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
-  absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return stream.peer(); });
+  absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return NameOf(stream); });
   if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
   call.ticket = ReadLimiter::Ticket();  // the reservation counts these bytes from now on
   stream.connection()->NoteMessage(size_bytes);
@@ -81,6 +97,7 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
   RunIfLarge(*call.context, size_bytes,
              [then = std::move(call.then), message = *std::move(message), held = std::move(call.held),
               observation = std::move(observation)]() mutable {
+               observation.ThreadFound();
                then(std::move(message), std::move(held), std::move(observation));
              });
 }
@@ -96,7 +113,7 @@ void ReadAnnounced(Arriving call, int64_t announced_bytes) {
   ReadLimiter* const limiter = call.context->read_limiter;
   const int64_t bytes = call.factor * announced_bytes;
   auto start = [call = std::move(call), bytes, announced_bytes](ReadLimiter::Ticket) mutable {
-    const absl::Status fits = call.held.Resize(bytes, [&call] { return call.stream->peer(); });
+    const absl::Status fits = call.held.Resize(bytes, [&call] { return NameOf(*call.stream); });
     if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
     ReadMessage(std::move(call), announced_bytes);
   };
@@ -114,7 +131,7 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
                               ServerReason("MESSAGE_TOO_LARGE")));
   }
   // A reservation of 0 bytes always fits.
-  Reservation held = *context->admission->Reserve(0, [] { return std::string(); });
+  Reservation held = *context->admission->Reserve(0, [] { return CallerName(); });
   Arriving call = {context, std::move(stream), factor, std::move(held), ReadLimiter::Ticket(), std::move(then)};
   if (announced > 0) return ReadAnnounced(std::move(call), announced);
   if (context->read_limiter == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);

@@ -22,6 +22,7 @@
 #include "server/rpc/transport/stream.h"
 
 namespace normd {
+class AccessControl;
 class BufferPool;
 class RegionTable;
 }  // namespace normd
@@ -34,6 +35,7 @@ struct Route {
   // Called at the call's headers on a queue's thread, before anything of the request is read.
   std::function<void(std::shared_ptr<Stream>)> start;
   bool while_draining = false;  // true: answered even while the server drains (health)
+  bool audited = false;         // true: the audit log has a line for every call
 };
 
 // What every method needs. Must outlive all streams.
@@ -46,13 +48,28 @@ struct RouteContext {
   const RegionTable* regions = nullptr;  // null: no shared memory
   bool shared_memory_anywhere = false;   // true: over loopback, too; false: over Unix sockets only
   WorkPool* work_pool = nullptr;         // does large work; null: the queue's thread does
+  AccessControl* access = nullptr;       // null: everybody may call everything
 };
 
 // True if a Stream's peer uses a loopback address, and so is a process of this host.
 bool IsLoopback(std::string_view peer);
 
-// Ends a call, of which no message has been read, with the error `why`.
-void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why);
+// The route, whose calls the audit log is told of.
+inline Route Audited(Route route) {
+  route.audited = true;
+  return route;
+}
+// What the budgets of bytes count a call by.
+CallerName NameOf(const Stream& stream);
+
+// Begins the observation of a call whose request has come, or never will. The time since the headers is the time of
+// receiving. `rpc` is the name in records, and must live as long as the stream.
+Observation ObserveRequest(const RouteContext& context, const Stream& stream, std::string_view rpc);
+
+// Ends a call, of which no message has been read, with the error `why`. Records call it `rpc`, or by its method's name
+// if that is empty.
+void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why,
+            std::string_view rpc = {});
 
 // Runs `work`, which concerns `bytes` of a message or reply, on the work pool if it is large, so that the queue's
 // thread stays free for other callers; otherwise runs it before returning.

@@ -10,10 +10,14 @@
 
 #include "absl/time/time.h"
 #include "server/rpc/transport/observer.h"
+#include "server/security/identity.h"
 
 namespace normd {
 
+class AccessControl;
 class RegionTable;
+class ServerCertificates;
+class TenantQuotaTable;
 
 // One device, as Describe lists it.
 struct DeviceInfo {
@@ -30,6 +34,10 @@ int DefaultQueues();
 struct GrpcServerOptions {
   // "127.0.0.1:8001", "[::1]:0", "unix:/run/normd/normd.sock"; port 0: any free port
   std::vector<std::string> listeners = {};
+  // Of the TCP listeners, which then speak TLS and nothing else; borrowed; null: they speak plain text.
+  const ServerCertificates* certificates = nullptr;
+  // Whether clients without a certificate are refused, where `certificates` has a CA for theirs.
+  bool require_client_certificate = true;
   int queues = 0;  // completion queues, one thread each; 0: DefaultQueues()
   int64_t max_message_bytes = int64_t{64} << 20;
   // The budget of all requests in flight with their replies; calls beyond it get RESOURCE_EXHAUSTED.
@@ -43,7 +51,7 @@ struct GrpcServerOptions {
   // limit, and half of that.
   int max_connections = 0;
   int max_connections_per_peer = 0;
-  absl::Duration setup_timeout = absl::Seconds(10);              // for the peer's half of HTTP/2's set-up
+  absl::Duration setup_timeout = absl::Seconds(10);              // for the peer's half of HTTP/2's set-up, and TLS's
   absl::Duration max_connection_age = absl::InfiniteDuration();  // then gRPC asks the peer to reconnect; calls go on
   absl::Duration message_timeout = absl::Seconds(10);  // how long a message that has begun may make no progress
   int64_t min_message_rate = int64_t{1} << 20;         // bytes a second, after message_timeout
@@ -55,6 +63,7 @@ struct GrpcServerOptions {
   int64_t export_chunk_bytes = int64_t{256} << 10;  // 64 KiB to 1 MiB
   RegionTable* regions = nullptr;                   // borrowed; null: no shared memory
   bool shared_memory_anywhere = false;              // true: callers over loopback may use it, too
+  AccessControl* access = nullptr;                  // borrowed; null: everybody may call everything
   bool reflection = true;
   std::string server_version = {};
   std::string server_uid = {};   // for Describe: names this process
@@ -62,6 +71,7 @@ struct GrpcServerOptions {
   std::vector<DeviceInfo> devices = {};
   std::function<std::string()> calibration = {};  // for Describe: how AUTO chooses devices; null: always the CPU
   RpcObserver observer = {};
+  TenantQuotaTable* quotas = nullptr;  // borrowed; null: tenants have no limits of their own
 };
 
 }  // namespace normd

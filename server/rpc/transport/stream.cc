@@ -3,6 +3,7 @@
 #include <grpc/support/time.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/numbers.h"
 #include "proto/wire/metadata.h"
@@ -17,19 +18,19 @@ constexpr char kRetryPushbackMs[] = "100";                // the same delay as i
 
 }  // namespace
 
-Stream::Stream(const StreamHost& host) : leave_at_end_(host.live), host_(host) {}
+Stream::Stream(const StreamHost& host) : presence_(host.live), host_(host) {}
 
 std::shared_ptr<Stream> Stream::Make(const StreamHost& host) {
   auto stream = std::make_shared<Stream>(host);
   // The stream is added last, so that nobody finds one that is not fully constructed.
-  stream->place_ = host.live->Add(stream.get());
+  stream->place_ = stream->presence_.Add(stream.get());
   return stream;
 }
 
 Stream::~Stream() {
   // The stream is removed before its members are destroyed, so that nobody finds a partly destroyed one.
   if (connection_ != nullptr) host_.live->CallOver();
-  host_.live->Remove(place_);
+  presence_.Remove(place_);
 }
 
 void Stream::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const StreamHost& host,
@@ -46,13 +47,28 @@ void Stream::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQu
 }
 
 void Stream::HandleArrival() {
+  arrival_time_ = SteadyNow();
   connection_ = host_.connections->Find(context_.peer());
+  tls_peer_ = connection_->tls_peer().Find(context_.c_call());
   connection_->AddCall();
   host_.live->CallArrived();
   arrived_.store(true);
   // The done tag is armed here because it never comes back for an RPC that did not arrive. It cannot run before it is
   // armed, because it comes through this queue, and this is the queue's only thread.
   done_tag_.Arm([self = shared_from_this()](bool) { self->HandleDone(); });
+}
+
+RequestOrigin Stream::origin() const {
+  const Transport over_tcp = is_encrypted() ? Transport::kTls : Transport::kTcp;
+  return {.transport = is_local() ? Transport::kUnix : over_tcp, .tenant = tenant_index_, .trace = &trace_};
+}
+
+void Stream::ReadTrace(const RpcObserver* observer) {
+  for (const auto& [key, value] : context_.client_metadata()) {
+    ReadTraceHeader({key.data(), key.size()}, {value.data(), value.size()}, trace_);
+  }
+  static const std::function<bool()> never;
+  BeginTrace(observer == nullptr ? never : observer->sample_trace, trace_);
 }
 
 int64_t Stream::AnnouncedBytes() const {
@@ -62,6 +78,53 @@ int64_t Stream::AnnouncedBytes() const {
   int64_t bytes = 0;
   const bool ok = absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &bytes);
   return ok && bytes > 0 ? std::min(bytes, kMaxAnnouncedBytes) : 0;
+}
+
+absl::InlinedVector<std::string_view, 1> Stream::Authorization() const {
+  absl::InlinedVector<std::string_view, 1> values;
+  const auto [begin, end] = context_.client_metadata().equal_range("authorization");
+  for (auto field = begin; field != end; ++field) values.emplace_back(field->second.data(), field->second.size());
+  return values;
+}
+
+void Stream::BeginAudit(const AuditSink* sink, std::string_view denied) {
+  if (sink == nullptr || *sink == nullptr) return;
+  auto audit = std::make_unique<Audit>();
+  audit->sink = sink;
+  audit->record.method = method();
+  audit->record.identity = identity_;
+  audit->record.peer = peer();
+  audit->record.denied = denied;
+  audit->record.request_id = trace_.RequestId();
+  MutexLock lock(mu_);
+  audit_ = std::move(audit);
+}
+
+void Stream::NoteSession(std::string session, std::string source) {
+  MutexLock lock(mu_);
+  if (audit_ == nullptr) return;
+  audit_->record.session = std::move(session);
+  if (!source.empty()) audit_->record.source = std::move(source);
+}
+
+void Stream::EndAudit(absl::StatusCode code) {
+  std::unique_ptr<Audit> audit;
+  {
+    MutexLock lock(mu_);
+    audit = std::move(audit_);
+  }
+  if (audit == nullptr) return;
+  audit->record.code = code;
+  (*audit->sink)(audit->record);
+}
+
+void Stream::SetExplanation(const std::string& text) { context_.AddTrailingMetadata(wire::kExplainKey, text); }
+
+void Stream::AddTrailers(grpc::StatusCode code) {
+  if (!trace_.given_id.empty() || trace_.explain || code != grpc::StatusCode::OK) {
+    context_.AddTrailingMetadata(wire::kRequestIdKey, trace_.RequestId());
+  }
+  if (trace_.has_trace()) context_.AddTrailingMetadata(wire::kTraceparentKey, FormatTraceparent(trace_.span));
 }
 
 void Stream::SetRetryPushback() { context_.AddTrailingMetadata("grpc-retry-pushback-ms", kRetryPushbackMs); }
@@ -161,28 +224,38 @@ void Stream::Write(grpc::ByteBuffer message, Callback written) {
   Pump();
 }
 
-void Stream::Finish(grpc::Status status) {
+void Stream::Finish(grpc::Status status, Callback written) {
+  grpc::StatusCode code = grpc::StatusCode::OK;
   {
     MutexLock lock(mu_);
     if (finish_.has_value()) return;
+    finish_written_ = std::move(written);
     finish_ = read_cut_ ? ToGrpcStatus(end_of_reading_) : std::move(status);
+    code = finish_->error_code();
+    AddTrailers(code);
   }
+  // Before the caller has its answer, so that who has seen the outcome of a call finds the call in the audit log.
+  EndAudit(static_cast<absl::StatusCode>(code));
   Pump();
 }
 
 void Stream::WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written) {
+  const grpc::StatusCode code = status.error_code();
   {
     MutexLock lock(mu_);
     if (finish_.has_value()) return;
     writes_.push_back({std::move(message), std::move(written)});
     finish_ = std::move(status);
+    AddTrailers(code);
   }
+  EndAudit(static_cast<absl::StatusCode>(code));
   Pump();
 }
 
 void Stream::Pump() {
   std::optional<PendingWrite> write;
   std::optional<grpc::Status> finish;
+  Callback finish_written;
   {
     MutexLock lock(mu_);
     if (busy_ || (writes_.empty() && !finish_.has_value())) return;
@@ -193,15 +266,24 @@ void Stream::Pump() {
       write_ = {.since = SteadyNow(), .bytes = static_cast<int64_t>(write->message.Length())};
       writing_message_ = true;
     }
-    if (writes_.empty()) finish = finish_;
+    if (writes_.empty()) {
+      finish = finish_;
+      finish_written = std::move(finish_written_);
+      finish_written_ = nullptr;
+    }
   }
   // Only the thread that set busy_ gets here, so the operations below never overlap.
   if (!write.has_value()) {
-    stream_.Finish(*finish, write_tag_.Arm([self = shared_from_this()](bool) {}));
+    stream_.Finish(*finish,
+                   write_tag_.Arm([self = shared_from_this(), written = std::move(finish_written)](bool) mutable {
+                     if (written) written();
+                   }));
   } else if (finish.has_value()) {
-    void* const tag = write_tag_.Arm([self = shared_from_this(), written = std::move(write->written)](bool) mutable {
+    void* const tag = write_tag_.Arm([self = shared_from_this(), written = std::move(write->written),
+                                      finish_written = std::move(finish_written)](bool) mutable {
       self->writing_message_ = false;
       if (written) written();
+      if (finish_written) finish_written();
     });
     stream_.WriteAndFinish(write->message, grpc::WriteOptions(), *finish, tag);
   } else {

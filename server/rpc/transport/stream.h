@@ -19,14 +19,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
+#include "server/rpc/transport/audit_record.h"
+#include "server/rpc/transport/call_trace.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/live_streams.h"
+#include "server/rpc/transport/observer.h"
 #include "server/rpc/transport/tag.h"
+#include "server/security/identity.h"
 
 namespace normd::rpc {
 
@@ -65,8 +71,38 @@ class Stream : public std::enable_shared_from_this<Stream> {
   uint64_t caller() const { return connection_->key(); }
   // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
   absl::Time deadline() const;
+  // When the call's headers came, by SteadyNow.
+  absl::Time arrival_time() const { return arrival_time_; }
+  // Where the call came from, for the observer; its tenant is kNoTenant before SetTenantIndex.
+  RequestOrigin origin() const;
+  void SetTenantIndex(int tenant) { tenant_index_ = tenant; }
+  // Reads what the headers say for logs and traces. Called once, before anything is reported of the call.
+  void ReadTrace(const RpcObserver* observer);
+  const CallTrace& trace() const { return trace_; }
+  // Says that the call, which was denied, is not recorded, whatever its caller asks for.
+  void ForgetTrace() { trace_.span.sampled = false; }
   // Whether the caller came through a Unix socket.
   bool is_local() const { return connection_->is_unix(); }
+  // Whether the call came over TLS.
+  bool is_encrypted() const { return tls_peer_->is_encrypted; }
+  // The name in the caller's certificate, as in TlsPeer: "uri:spiffe://prod/trainer"; empty without a certificate.
+  const std::string& PeerCertificateName() const { return tls_peer_->certificate_name; }
+  // What the access check remembers for the calls of this call's connection.
+  AccessMemory* access_memory() const { return &tls_peer_->access_memory; }
+  // The values of the headers `authorization`, which live as long as the stream.
+  absl::InlinedVector<std::string_view, 1> Authorization() const;
+  // Who makes the call: not null once the call was let in. SetIdentity is called before that, on the queue's thread.
+  const IdentityPtr& identity() const { return identity_; }
+  void SetIdentity(IdentityPtr identity) { identity_ = std::move(identity); }
+
+  // Reports the call to `sink`, which may be null and must outlive the stream, when it ends. `denied` is as in
+  // AuditRecord.
+  void BeginAudit(const AuditSink* sink, std::string_view denied = {});
+  // Says which session the call is about, and for a fork, of which other one. No effect if the call is not audited.
+  void NoteSession(std::string session, std::string source = {});
+  // Reports the call now, because what the audit is about is over; the call itself may go on.
+  void EndAudit(absl::StatusCode code);
+
   // The size of the message as the caller announced it (wire::kMessageBytesKey in its metadata); 0 if not announced.
   int64_t AnnouncedBytes() const;
 
@@ -108,11 +144,16 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Ends the call as if the caller had gone.
   void Cancel() { context_.TryCancel(); }
 
+  // Puts the text, which is visible ASCII, into the trailers as the call's explanation. REQUIRES: Finish was not
+  // called.
+  void SetExplanation(const std::string& text);
+
   // Tells clients that retry automatically how long to wait. REQUIRES: Finish was not called.
   void SetRetryPushback();
 
-  // Ends the call after the queued writes. Later writes and finishes are dropped.
-  void Finish(grpc::Status status);
+  // Ends the call after the queued writes. Later writes and finishes are dropped. `written`, if any, runs when the
+  // transport has taken the status, or is destroyed.
+  void Finish(grpc::Status status, Callback written = nullptr);
 
   // Does Write and Finish at once, so that message and status leave in one packet.
   void WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written = nullptr);
@@ -135,17 +176,33 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::optional<int64_t> received_bytes;  // of the connection, at the first look at the message
   };
 
+  // A call that is to be reported.
+  struct Audit {
+    const AuditSink* sink;
+    AuditRecord record;
+  };
+
   void HandleArrival();
   void HandleDone();
   void HandleRead(bool ok);
+  // Adds what the trailers say of every call that asked, or failed.
+  void AddTrailers(grpc::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts the next write or the finish unless one is in progress.
   void Pump();
   void HandleWritten(Callback written);
 
-  const LiveStreams::LeaveAtEnd leave_at_end_;  // first, so that it outlives the members below; the server waits for it
+  const LiveStreams::Presence presence_;  // first, so that it outlives the members below; the server waits for it
   const StreamHost host_;
   LiveStreams::Place place_;
-  ConnectionPtr connection_;  // constant after the arrival
+  // Constant once the call was let in or denied. Records of the call point to it.
+  CallTrace trace_;
+  // Constant after the arrival.
+  ConnectionPtr connection_;
+  TlsPeerPtr tls_peer_;
+  absl::Time arrival_time_;
+  // Constant after the access check.
+  IdentityPtr identity_;
+  int tenant_index_ = kNoTenant;
 
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
@@ -164,9 +221,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // a Read was waiting then, or came later
   std::list<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> finish_ ABSL_GUARDED_BY(mu_);
+  Callback finish_written_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a write or the finish is in progress; stays true after the finish
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   Callback on_cancelled_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Audit> audit_ ABSL_GUARDED_BY(mu_);  // null: not audited, or reported
 };
 
 }  // namespace normd::rpc

@@ -55,6 +55,10 @@ DispatchLimits LimitsOfCalls(const GrpcServerOptions& options) {
           .max_calls = static_cast<int>(std::min<int64_t>(calls, std::numeric_limits<int>::max()))};
 }
 
+absl::Duration HandOverTimeout(const GrpcServerOptions& options) {
+  return options.certificates == nullptr ? options.setup_timeout : options.setup_timeout / 2;
+}
+
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options) {
   return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},
           .max_message_bytes = options.max_message_bytes,
@@ -86,9 +90,10 @@ void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& b
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 120 * kSecondMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * kSecondMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // The accept loop has seen the client's half of the set-up; this option bounds the rest.
+  // Of the client's half of the set-up the accept loop has seen all, or with TLS the ClientHello; this option bounds
+  // the rest, up to the client's SETTINGS.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             static_cast<int>(absl::ToInt64Milliseconds(options.setup_timeout)));
+                             static_cast<int>(absl::ToInt64Milliseconds(HandOverTimeout(options))));
   if (options.max_connection_age < absl::Hours(24 * 20)) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                static_cast<int>(absl::ToInt64Milliseconds(options.max_connection_age)));

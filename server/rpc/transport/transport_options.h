@@ -14,6 +14,9 @@ namespace normd::rpc {
 
 ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options);
 DispatchLimits LimitsOfCalls(const GrpcServerOptions& options);
+// The time from accept to the hand-over to gRPC. With TLS gRPC needs time for the handshake after that: half for each,
+// so that the two together take setup_timeout.
+absl::Duration HandOverTimeout(const GrpcServerOptions& options);
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options);
 
 // Sets gRPC's own limits: sizes of messages and metadata, streams, read chunks, keepalive, age, set-up time; and turns

@@ -7,6 +7,7 @@
 #include "server/base/errors.h"
 #include "server/session/record/record.h"
 #include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -15,7 +16,7 @@ namespace {
 // OK if there is a session to change.
 absl::Status CheckExists(const WorkingSession& session, const std::string& id) {
   NORMD_RETURN_IF_ERROR(session.damage);
-  return session.stored.published == nullptr ? SessionNotFoundError(id) : absl::OkStatus();
+  return session.stored.published == nullptr ? SessionNotFoundError(IdOf(id)) : absl::OkStatus();
 }
 
 void SetRow(RowChange::Kind kind, const std::string& id, RowVersion expected, RowChange* row) {
@@ -84,16 +85,17 @@ void ChangeGroup::Apply(Change* change) {
       change->what);
   change->status = result.status();
   if (result.ok()) change->session = *result;
-  if (change->status.code() == absl::StatusCode::kNotFound) change->status = SessionNotFoundError(change->id);
+  if (change->status.code() == absl::StatusCode::kNotFound) change->status = SessionNotFoundError(IdOf(change->id));
 }
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, StoredSession& created) {
   if (session->row.key == 0) NORMD_RETURN_IF_ERROR(session->damage);  // the id may be that of a lost session
-  if (session->stored.published != nullptr || !session->damage.ok()) return SessionExistsError(created.published->id);
-  const int64_t bytes = QuotaBytes(*created.published);
-  NORMD_RETURN_IF_ERROR(CheckTotals(totals_.sessions + 1, totals_.bytes + bytes, limits_));
-  ++totals_.sessions;
-  totals_.bytes += bytes;
+  if (session->stored.published != nullptr || !session->damage.ok())
+    return SessionExistsError(IdOf(created.published->id));
+  const std::string& id = created.published->id;
+  const SessionTotals more = {.sessions = 1, .bytes = QuotaBytes(*created.published)};
+  NORMD_RETURN_IF_ERROR(CheckTotals(id, TotalsFor(id), more, limits_));
+  Grow(id, more);
   session->stored = created;  // a copy: the change may be tried again
   session->head_changed = true;
   session->state_changed = true;
@@ -102,8 +104,9 @@ absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, StoredS
 
 absl::StatusOr<SessionPtr> ChangeGroup::ApplyTo(WorkingSession* session, SessionPatch& patch) {
   const int64_t before = QuotaBytes(*session->stored.published);
-  NORMD_RETURN_IF_ERROR(PatchSession(patch, limits_, totals_.bytes, now_, &session->stored));
-  totals_.bytes += QuotaBytes(*session->stored.published) - before;
+  const std::string& id = session->stored.published->id;
+  NORMD_RETURN_IF_ERROR(PatchSession(patch, limits_, TotalsFor(id), now_, &session->stored));
+  Grow(session->stored.published->id, {.sessions = 0, .bytes = QuotaBytes(*session->stored.published) - before});
   session->head_changed = true;
   session->state_changed = true;
   return session->stored.published;
@@ -142,15 +145,32 @@ absl::Status ChangeGroup::Step(WorkingSession* session, const StateUpdate& updat
 }
 
 void ChangeGroup::Remove(WorkingSession* session) {
-  if (session->stored.published != nullptr) {
-    --totals_.sessions;
-    totals_.bytes -= QuotaBytes(*session->stored.published);
+  if (const SessionPtr& gone = session->stored.published; gone != nullptr) {
+    Grow(gone->id, {.sessions = -1, .bytes = -QuotaBytes(*gone)});
   }
   session->stored = {};
   session->damage = absl::OkStatus();
   session->removed = true;
   session->head_changed = false;
   session->state_changed = false;
+}
+
+Totals ChangeGroup::TotalsFor(std::string_view id) const {
+  Totals totals = totals_before_(TenantOf(id));
+  const SessionTotals of_tenant = TotalsOf(growth_by_tenant_, TenantOf(id));
+  totals.all.sessions += growth_.sessions;
+  totals.all.bytes += growth_.bytes;
+  totals.tenant.sessions += of_tenant.sessions;
+  totals.tenant.bytes += of_tenant.bytes;
+  return totals;
+}
+
+void ChangeGroup::Grow(std::string_view id, const SessionTotals& growth) {
+  growth_.sessions += growth.sessions;
+  growth_.bytes += growth.bytes;
+  SessionTotals& of_tenant = growth_by_tenant_[std::string(TenantOf(id))];
+  of_tenant.sessions += growth.sessions;
+  of_tenant.bytes += growth.bytes;
 }
 
 void ChangeGroup::Rows(std::vector<RowChange>* rows) {

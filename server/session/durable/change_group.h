@@ -7,15 +7,20 @@
 #define NORMD_SERVER_SESSION_DURABLE_CHANGE_GROUP_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/steady_time.h"
+#include "server/session/session_changes.h"
 #include "server/session/session_store.h"
 #include "server/session/session_table.h"
 #include "server/session/stored_session.h"
@@ -40,6 +45,7 @@ struct Change {
   SessionStore::Done<SessionPtr> session_done;
   SessionStore::Done<CommitResult> commit_done;
 
+  absl::Time since = SteadyNow();
   int attempts = 0;        // attempts that failed because another replica wrote first
   bool room_made = false;  // expired sessions were deleted after the change had found the store full
 
@@ -76,9 +82,13 @@ struct WorkingSession {
 
 class ChangeGroup {
  public:
-  // `totals` are those of the table before the group. Borrows `limits`.
-  ChangeGroup(const SessionLimits& limits, const TableTotals& totals, absl::Time now)
-      : limits_(limits), totals_(totals), now_(now) {}
+  // The totals of the table before the group, in all and of the tenant whose name is given; asked for the tenants
+  // whose sessions the group creates, changes or deletes.
+  using TotalsBefore = std::function<Totals(std::string_view tenant)>;
+
+  // Borrows `limits`.
+  ChangeGroup(const SessionLimits& limits, TotalsBefore totals_before, absl::Time now)
+      : limits_(limits), totals_before_(std::move(totals_before)), now_(now) {}
 
   // Makes room for the sessions of this many changes.
   void Reserve(size_t changes) { sessions_.reserve(changes); }
@@ -104,9 +114,14 @@ class ChangeGroup {
   absl::StatusOr<SessionPtr> ApplyTo(WorkingSession* session, ExpireChange& expire);
   absl::Status Step(WorkingSession* session, const StateUpdate& update, CommitResult* result);
   void Remove(WorkingSession* session);
+  // The totals that a change of the session `id` is judged by, the group's earlier changes included.
+  Totals TotalsFor(std::string_view id) const;
+  void Grow(std::string_view id, const SessionTotals& growth);
 
   const SessionLimits& limits_;
-  TableTotals totals_;
+  const TotalsBefore totals_before_;
+  SessionTotals growth_;  // by the group, in all and of each tenant
+  TotalsByTenant growth_by_tenant_;
   const absl::Time now_;
   std::unordered_map<std::string, WorkingSession> sessions_;
 };

@@ -51,8 +51,19 @@ void DurableStore::RefreshTotals() {
   if (!totals.ok()) return;
   MutexLock lock(mu_);
   if (writes_begun_ != begun) return;
-  stats_.sessions = totals->sessions;
-  stats_.bytes = totals->bytes;
+  SetTotals(*totals);
+}
+
+void DurableStore::SetTotals(const TableTotals& totals) {
+  stats_.sessions = totals.all.sessions;
+  stats_.bytes = totals.all.bytes;
+  SessionTotals rest = totals.all;  // of the default tenant
+  tenants_ = totals.tenants;
+  for (const auto& [tenant, own] : totals.tenants) {
+    rest.sessions -= own.sessions;
+    rest.bytes -= own.bytes;
+  }
+  if (rest.sessions > 0) tenants_.emplace("", rest);
 }
 
 absl::StatusOr<ListPage> DurableStore::ReadPage(ListQuery query) {

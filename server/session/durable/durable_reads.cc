@@ -8,6 +8,7 @@
 #include "server/session/durable/durable_store.h"
 #include "server/session/record/record.h"
 #include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -89,7 +90,9 @@ std::vector<DurableStore::GetRead> DurableStore::TryReads(std::vector<GetRead> r
 }
 
 absl::StatusOr<std::vector<SessionRow>> DurableStore::LoadRows(const std::vector<RowRequest>& requests) {
+  const absl::Time start = SteadyNow();
   absl::StatusOr<std::vector<SessionRow>> rows = read_table_->Load(requests, kMaxLoadBytes);
+  if (options_.observer.on_read != nullptr) options_.observer.on_read(SteadyNow() - start);
   // The connection was lost: the versions that the rows were compared with may not hold any more.
   NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(read_table_.get(), &read_connection_));
   if (!reconnected) return rows;
@@ -120,7 +123,7 @@ std::vector<RowRequest> DurableStore::BeginLoading(const std::vector<GetRead>& r
 std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const std::string& id, const SessionRow* row) {
   const absl::Time now = clock_->Now();
   const absl::Status missing = MissingRow();
-  absl::StatusOr<StoredSession> parsed = missing.ok() ? SessionNotFoundError(id) : missing;
+  absl::StatusOr<StoredSession> parsed = missing.ok() ? SessionNotFoundError(IdOf(id)) : missing;
   if (row != nullptr && !row->unchanged && !row->left_out) parsed = Parse(*row);
   bool came_back = false;
   {

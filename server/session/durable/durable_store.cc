@@ -1,5 +1,7 @@
 #include "server/session/durable/durable_store.h"
 
+#include <algorithm>
+
 #include "absl/time/clock.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
@@ -7,6 +9,7 @@
 #include "server/session/record/record.h"
 #include "server/session/running_state.h"
 #include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -31,10 +34,14 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       list_table_(std::move(tables.lister)),
       check_table_(std::move(tables.checker)),
       last_sweep_(std::chrono::steady_clock::now()),
-      cache_(options_.max_resident_bytes),
+      limits_(options_.limits),
+      idle_timeout_(options_.residency.idle_timeout),
+      cache_(options_.residency.max_bytes),
       callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)) {
-  stats_.sessions = totals.sessions;
-  stats_.bytes = totals.bytes;
+  {
+    MutexLock lock(mu_);
+    SetTotals(totals);
+  }
   if (check_table_ != nullptr) {
     const bool first = check_table_->SizeBytes() <= options_.max_bytes_checked_first;
     if (first) CheckFile();
@@ -67,6 +74,18 @@ DurableStore::~DurableStore() {
   callbacks_.reset();
 }
 
+SessionLimits DurableStore::limits() const {
+  MutexLock lock(mu_);
+  return limits_;
+}
+
+void DurableStore::SetLimits(const SessionLimits& limits, const ResidencyLimits& residency) {
+  MutexLock lock(mu_);
+  limits_ = limits;
+  idle_timeout_ = residency.idle_timeout;
+  cache_.SetMaxBytes(residency.max_bytes);
+}
+
 bool DurableStore::file_checked() const {
   MutexLock lock(mu_);
   return file_checked_;
@@ -91,28 +110,45 @@ absl::Status DurableStore::MissingRow() const {
 
 // ---- the callers' threads
 
+WaitStats DurableStore::WaitingReads(absl::Time now) const {
+  WaitStats stats = {.waiting = static_cast<int64_t>(reads_.size() + lists_.size())};
+  if (!reads_.empty()) stats.oldest = now - reads_.front().since;
+  if (!lists_.empty()) stats.oldest = std::max(stats.oldest, now - lists_.front().since);
+  return stats;
+}
+
 StoreStats DurableStore::stats() const {
+  const absl::Time now = SteadyNow();
+  const int64_t log_bytes = write_table_->LogBytes();
   MutexLock lock(mu_);
   StoreStats stats = stats_;
   stats.resident_sessions = cache_.size();
   stats.resident_bytes = cache_.bytes();
   stats.evictions = cache_.evictions();
-  stats.queued = static_cast<int64_t>(changes_.size());
+  stats.log_bytes = log_bytes;
+  stats.changes.waiting = static_cast<int64_t>(changes_.size());
+  // Changes that are tried again stand in front.
+  if (!changes_.empty()) stats.changes.oldest = now - changes_.front().first.since;
+  stats.reads = WaitingReads(now);
   stats.file_damaged = !file_damage_.ok();
-  stats.queued_reads = static_cast<int64_t>(reads_.size() + lists_.size());
   return stats;
+}
+
+TotalsByTenant DurableStore::tenant_totals() const {
+  MutexLock lock(mu_);
+  return tenants_;
 }
 
 void DurableStore::Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) {
   const absl::Time now = clock_->Now();
   if (SessionPtr session = FindResident(id, max_staleness, now); session != nullptr) {
-    if (IsExpired(*session, now)) return done(SessionNotFoundError(id));
+    if (IsExpired(*session, now)) return done(SessionNotFoundError(IdOf(id)));
     return done(std::move(session));
   }
   auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
     if (!stored.ok()) return done(stored.status());
     SessionPtr session = std::move(stored->published);
-    if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(session->id));
+    if (IsExpired(*session, clock_->Now())) return done(SessionNotFoundError(IdOf(session->id)));
     done(std::move(session));
   };
   EnqueueRead({.id = std::move(id), .cancelled = std::move(cancelled), .reserve = nullptr, .done = std::move(then)});
@@ -122,7 +158,7 @@ void DurableStore::Export(std::string id, Reserve reserve, Done<std::string> don
   auto then = [this, done = std::move(done)](absl::StatusOr<StoredSession> stored) mutable {
     if (!stored.ok()) return done(stored.status());
     const Session& session = *stored->published;
-    if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(session.id));
+    if (IsExpired(session, clock_->Now())) return done(SessionNotFoundError(IdOf(session.id)));
     done(SerializeRecord(*stored));
   };
   EnqueueRead({.id = std::move(id),
@@ -149,14 +185,14 @@ void DurableStore::List(ListQuery query, Done<ListPage> done) {
 }
 
 void DurableStore::Create(Session session, Done<SessionPtr> done) {
-  absl::StatusOr<StoredSession> stored = NewSession(std::move(session), options_.limits, clock_->Now());
+  absl::StatusOr<StoredSession> stored = NewSession(std::move(session), limits(), clock_->Now());
   if (!stored.ok()) return done(stored.status());
   EnqueueNew(*std::move(stored), std::move(done));
 }
 
 void DurableStore::Import(std::string id, std::string record, Done<SessionPtr> done) {
   absl::StatusOr<StoredSession> stored = ParseRecord(record);
-  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), options_.limits, clock_->Now());
+  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), limits(), clock_->Now());
   if (!stored.ok()) return done(stored.status());
   EnqueueNew(*std::move(stored), std::move(done));
 }

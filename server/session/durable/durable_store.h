@@ -31,6 +31,7 @@
 #include "absl/types/span.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/base/steady_time.h"
 #include "server/session/durable/callback_threads.h"
 #include "server/session/durable/change_group.h"
 #include "server/session/durable/session_cache.h"
@@ -43,8 +44,11 @@ namespace normd {
 // not called.
 struct StoreObserver {
   std::function<void(int64_t changes, absl::Duration duration)> on_group;  // one transaction, durable
-  std::function<void(int64_t sessions)> on_evicted;                        // idle sessions that left memory
-  std::function<void(const std::string& id)> on_loaded;                    // a session that came back into memory
+  std::function<void(absl::Duration duration)> on_read;                    // one load of sessions, found or not
+  // Part of SQLite's log was moved into the database file.
+  std::function<void(absl::Duration duration)> on_checkpoint;
+  std::function<void(int64_t sessions)> on_evicted;      // idle sessions that left memory
+  std::function<void(const std::string& id)> on_loaded;  // a session that came back into memory
   std::function<void(const std::string& id, const absl::Status& damage)> on_damaged;
   // The file that holds the records is damaged. Called once at most.
   std::function<void(const absl::Status& damage)> on_file_damaged;
@@ -57,9 +61,8 @@ struct StoreObserver {
 
 struct DurableStoreOptions {
   Durability durability = Durability::kPower;
-  SessionLimits limits;
-  int64_t max_resident_bytes = int64_t{1} << 30;
-  absl::Duration idle_timeout = absl::Minutes(10);    // a session that is not used for this long leaves memory
+  SessionLimits limits;  // those of the start, as is `residency`
+  ResidencyLimits residency;
   absl::Duration sweep_interval = absl::Seconds(10);  // between searches for idle and expired sessions
   int64_t max_queued = 16384;                         // changes; more get RESOURCE_EXHAUSTED
   int64_t max_queued_bytes = int64_t{256} << 20;      // of the changes' moments and parameters
@@ -81,8 +84,10 @@ class DurableStore : public SessionStore {
   ~DurableStore() override;
 
   Durability durability() const override { return options_.durability; }
-  const SessionLimits& limits() const override { return options_.limits; }
+  SessionLimits limits() const override;
+  void SetLimits(const SessionLimits& limits, const ResidencyLimits& residency) override;
   StoreStats stats() const override;
+  TotalsByTenant tenant_totals() const override;
 
   using SessionStore::Get;
   void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override;
@@ -106,10 +111,12 @@ class DurableStore : public SessionStore {
     Cancelled cancelled;
     Reserve reserve;  // of an export: asked for what making the record takes
     Done<StoredSession> done;
+    absl::Time since = SteadyNow();
   };
   struct ListRead {
     ListQuery query;
     Done<ListPage> done;
+    absl::Time since = SteadyNow();
   };
 
   DurableStore(DurableStoreOptions options, StoreTables tables, Clock* clock, const TableTotals& totals);
@@ -122,6 +129,7 @@ class DurableStore : public SessionStore {
   void Enqueue(Change change, int64_t bytes);
   void EnqueueNew(StoredSession stored, Done<SessionPtr> done);
   void EnqueueRead(GetRead read);
+  WaitStats WaitingReads(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The snapshot in memory; null if the call must not be answered from memory.
   SessionPtr FindResident(const std::string& id, absl::Duration max_staleness, absl::Time now);
 
@@ -168,7 +176,7 @@ class DurableStore : public SessionStore {
   void NoteFailure();
   void FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes);
   void AnswerAll(std::vector<Change> changes);
-  TableTotals Totals() const;
+  Totals TotalsFor(std::string_view tenant) const;
   // The error for a session that has no row: OK if it does not exist, DATA_LOSS if it may be a lost one.
   absl::Status MissingRow() const;
 
@@ -195,6 +203,7 @@ class DurableStore : public SessionStore {
   // Waits for the next list; nothing: stop. Refreshes the totals of a shared table meanwhile.
   std::optional<ListRead> TakeList();
   void RefreshTotals();
+  void SetTotals(const TableTotals& totals) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ListPage> ReadPage(ListQuery query);
   // The session without parameters and statistics; null if it is gone.
   absl::StatusOr<SessionPtr> ReadSummary(const SessionRow& row);
@@ -228,10 +237,13 @@ class DurableStore : public SessionStore {
   int64_t changes_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<GetRead> reads_ ABSL_GUARDED_BY(mu_);
   std::deque<ListRead> lists_ ABSL_GUARDED_BY(mu_);
+  SessionLimits limits_ ABSL_GUARDED_BY(mu_);
+  absl::Duration idle_timeout_ ABSL_GUARDED_BY(mu_);
   SessionCache cache_ ABSL_GUARDED_BY(mu_);
   // The sessions that the reader reads now; true: the writer has published the session meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_ ABSL_GUARDED_BY(mu_);
+  TotalsByTenant tenants_ ABSL_GUARDED_BY(mu_);  // add up to the sessions and bytes of stats_
   // Transactions begun, and those whose end is in stats_. While the two differ, it is not known whether stats_ includes
   // everything that a count of the table finds.
   int64_t writes_begun_ ABSL_GUARDED_BY(mu_) = 0, writes_ended_ ABSL_GUARDED_BY(mu_) = 0;

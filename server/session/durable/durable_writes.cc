@@ -10,6 +10,7 @@
 #include "server/base/errors.h"
 #include "server/session/durable/durable_store.h"
 #include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -128,7 +129,9 @@ void DurableStore::TryAgain(std::vector<Change> changes) {
 }
 
 std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
-  ChangeGroup group(options_.limits, Totals(), clock_->Now());
+  const SessionLimits limits = this->limits();
+  ChangeGroup group(
+      limits, [this](std::string_view tenant) { return TotalsFor(tenant); }, clock_->Now());
   bool postponed = false;
   for (size_t applied = 0; applied < changes.size();) {
     const auto newest = absl::MakeConstSpan(changes).subspan(applied);
@@ -271,8 +274,11 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
   session->stored.draft = nullptr;
   const bool exists = session->stored.published != nullptr;
-  stats_.sessions += (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0);
-  stats_.bytes += (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before;
+  const SessionTotals growth = {.sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
+                                .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
+  stats_.sessions += growth.sessions;
+  stats_.bytes += growth.bytes;
+  AddTo(&tenants_, TenantOf(id), growth);
   if (session->expired) ++stats_.expired;
   if (!exists) return cache_.Erase(id);
   // Another server may have written a newer version already, and the reader seen it.
@@ -339,7 +345,7 @@ void DurableStore::Sweep() {
   int64_t evicted = 0;
   {
     MutexLock lock(mu_);
-    evicted = cache_.EvictIdle(clock_->Now() - options_.idle_timeout);
+    evicted = cache_.EvictIdle(clock_->Now() - idle_timeout_);
   }
   if (evicted > 0 && options_.observer.on_evicted != nullptr) options_.observer.on_evicted(evicted);
   DropExpired();
@@ -371,9 +377,9 @@ void DurableStore::MakeRoom(std::vector<Change>* changes) {
   for (Change& change : *changes) change.room_made = true;
 }
 
-TableTotals DurableStore::Totals() const {
+Totals DurableStore::TotalsFor(std::string_view tenant) const {
   MutexLock lock(mu_);
-  return {stats_.sessions, stats_.bytes};
+  return {.all = {.sessions = stats_.sessions, .bytes = stats_.bytes}, .tenant = TotalsOf(tenants_, tenant)};
 }
 
 void DurableStore::AnswerAll(std::vector<Change> changes) {

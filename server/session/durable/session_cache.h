@@ -28,6 +28,9 @@ class SessionCache {
  public:
   explicit SessionCache(int64_t max_bytes) : recent_(max_bytes) {}
 
+  // Sessions that are over a smaller limit leave when the next one comes.
+  void SetMaxBytes(int64_t max_bytes) { recent_.set_max_cost(max_bytes); }
+
   // Null if the session is not here. The pointer is valid until the next call. Counts as a use at `now`.
   ResidentSession* Find(std::string_view id, absl::Time now);
 

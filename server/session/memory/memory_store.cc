@@ -6,7 +6,7 @@
 #include "server/base/errors.h"
 #include "server/session/record/record.h"
 #include "server/session/running_state.h"
-#include "server/session/session_changes.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -21,8 +21,18 @@ bool Matches(const Session& session, const std::map<std::string, std::string>& l
 
 }  // namespace
 
-MemoryStore::MemoryStore(const SessionLimits& limits, Clock* clock) : limits_(limits), clock_(clock) {}
+MemoryStore::MemoryStore(const SessionLimits& limits, Clock* clock) : clock_(clock), limits_(limits) {}
 MemoryStore::~MemoryStore() = default;
+
+SessionLimits MemoryStore::limits() const {
+  MutexLock lock(mu_);
+  return limits_;
+}
+
+void MemoryStore::SetLimits(const SessionLimits& limits, const ResidencyLimits& /*residency*/) {
+  MutexLock lock(mu_);
+  limits_ = limits;
+}
 
 StoreStats MemoryStore::stats() const {
   const absl::Time now = clock_->Now();
@@ -37,6 +47,11 @@ StoreStats MemoryStore::stats() const {
   return stats;
 }
 
+TotalsByTenant MemoryStore::tenant_totals() const {
+  MutexLock lock(mu_);
+  return tenants_;
+}
+
 void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Cancelled /*cancelled*/,
                       Done<SessionPtr> done) {
   done(Published(id));
@@ -44,12 +59,14 @@ void MemoryStore::Get(std::string id, absl::Duration /*max_staleness*/, Cancelle
 
 void MemoryStore::List(ListQuery query, Done<ListPage> done) {
   const absl::Time now = clock_->Now();
+  const KeyRange range = RangeOf(query);
   ListPage page;
   int64_t bytes = 0;
   {
     MutexLock lock(mu_);
     DropExpired(now);
-    for (auto it = sessions_.upper_bound(query.after_id); it != sessions_.end(); ++it) {
+    const auto end = sessions_.lower_bound(range.end);
+    for (auto it = sessions_.upper_bound(std::min(range.after, range.end)); it != end; ++it) {
       const SessionPtr& session = it->second.published;
       if (!Matches(*session, query.labels)) continue;
       const bool full =
@@ -66,34 +83,36 @@ void MemoryStore::List(ListQuery query, Done<ListPage> done) {
 }
 
 void MemoryStore::Create(Session session, Done<SessionPtr> done) {
-  done(Insert(NewSession(std::move(session), limits_, clock_->Now())));
+  done(Insert(NewSession(std::move(session), limits(), clock_->Now())));
 }
 
 void MemoryStore::Import(std::string id, std::string record, Done<SessionPtr> done) {
   absl::StatusOr<StoredSession> stored = ParseRecord(record);
-  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), limits_, clock_->Now());
+  if (stored.ok()) stored = ImportedSession(std::move(id), *std::move(stored), limits(), clock_->Now());
   done(Insert(std::move(stored)));
 }
 
 void MemoryStore::Update(std::string id, SessionPatch patch, Done<SessionPtr> done) {
-  done(Apply<SessionPtr>(id, [&](StoredSession* stored, absl::Time now, int64_t bytes) -> absl::StatusOr<SessionPtr> {
-    NORMD_RETURN_IF_ERROR(PatchSession(std::move(patch), limits_, bytes, now, stored));
-    return stored->published;
-  }));
+  const SessionLimits limits = this->limits();
+  done(Apply<SessionPtr>(
+      id, [&](StoredSession* stored, absl::Time now, const Totals& totals) -> absl::StatusOr<SessionPtr> {
+        NORMD_RETURN_IF_ERROR(PatchSession(std::move(patch), limits, totals, now, stored));
+        return stored->published;
+      }));
 }
 
 void MemoryStore::Reset(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
-  done(Apply<SessionPtr>(id,
-                         [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<SessionPtr> {
-                           NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
-                           ResetState(now, stored);
-                           return stored->published;
-                         }));
+  done(Apply<SessionPtr>(
+      id, [&](StoredSession* stored, absl::Time now, const Totals& /*totals*/) -> absl::StatusOr<SessionPtr> {
+        NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
+        ResetState(now, stored);
+        return stored->published;
+      }));
 }
 
 void MemoryStore::Delete(std::string id, std::optional<uint64_t> expected_version, Done<SessionPtr> done) {
   done(Apply<SessionPtr>(
-      id, [&](StoredSession* stored, absl::Time /*now*/, int64_t /*bytes*/) -> absl::StatusOr<SessionPtr> {
+      id, [&](StoredSession* stored, absl::Time /*now*/, const Totals& /*totals*/) -> absl::StatusOr<SessionPtr> {
         NORMD_RETURN_IF_ERROR(CheckVersion(*stored->published, expected_version));
         return std::move(stored->published);
       }));
@@ -103,9 +122,10 @@ void MemoryStore::Commit(StateUpdate update, Done<CommitResult> done) {
   if (update.cancelled != nullptr && update.cancelled()) return done(CallerGoneError());
   // Computed before the lock is taken, because everybody waits for the lock.
   if (update.step.has_value()) update.moments_hash = HashMoments(update.moments);
+  const SessionLimits limits = this->limits();
   absl::StatusOr<CommitResult> result = Apply<CommitResult>(
-      update.id, [&](StoredSession* stored, absl::Time now, int64_t /*bytes*/) -> absl::StatusOr<CommitResult> {
-        return CommitStep(update, limits_, now, stored);
+      update.id, [&](StoredSession* stored, absl::Time now, const Totals& /*totals*/) -> absl::StatusOr<CommitResult> {
+        return CommitStep(update, limits, now, stored);
       });
   if (result.ok()) result->durability = durability();
   done(std::move(result));
@@ -121,7 +141,7 @@ void MemoryStore::Export(std::string id, Reserve reserve, Done<std::string> done
 
 absl::StatusOr<StoredSession*> MemoryStore::Find(std::string_view id) {
   const auto found = sessions_.find(id);
-  if (found == sessions_.end()) return SessionNotFoundError(id);
+  if (found == sessions_.end()) return SessionNotFoundError(IdOf(id));
   return &found->second;
 }
 
@@ -135,14 +155,23 @@ void MemoryStore::DropExpired(absl::Time now) {
 }
 
 void MemoryStore::Account(const Session* before, const Session* after) {
+  const SessionTotals growth = {
+      .sessions = (after != nullptr ? 1 : 0) - (before != nullptr ? 1 : 0),
+      .bytes = (after != nullptr ? QuotaBytes(*after) : 0) - (before != nullptr ? QuotaBytes(*before) : 0)};
+  bytes_ += growth.bytes;
+  AddTo(&tenants_, TenantOf((after != nullptr ? after : before)->id), growth);
   if (before != nullptr) {
-    bytes_ -= QuotaBytes(*before);
     if (before->ttl.has_value()) expiries_.erase({*ExpireTime(*before), before->id});
   }
   if (after != nullptr) {
-    bytes_ += QuotaBytes(*after);
     if (after->ttl.has_value()) expiries_.insert({*ExpireTime(*after), after->id});
   }
+}
+
+Totals MemoryStore::TotalsFor(std::string_view id) const {
+  Totals totals = {.all = {.sessions = static_cast<int64_t>(sessions_.size()), .bytes = bytes_}, .tenant = {}};
+  totals.tenant = TotalsOf(tenants_, TenantOf(id));
+  return totals;
 }
 
 absl::StatusOr<SessionPtr> MemoryStore::Published(std::string_view id) {
@@ -166,9 +195,9 @@ absl::StatusOr<SessionPtr> MemoryStore::Insert(absl::StatusOr<StoredSession> sto
   const SessionPtr published = stored->published;
   MutexLock lock(mu_);
   DropExpired(published->create_time);
-  if (sessions_.find(published->id) != sessions_.end()) return SessionExistsError(published->id);
-  NORMD_RETURN_IF_ERROR(
-      CheckTotals(static_cast<int64_t>(sessions_.size()) + 1, bytes_ + QuotaBytes(*published), limits_));
+  if (sessions_.find(published->id) != sessions_.end()) return SessionExistsError(IdOf(published->id));
+  const SessionTotals more = {.sessions = 1, .bytes = QuotaBytes(*published)};
+  NORMD_RETURN_IF_ERROR(CheckTotals(published->id, TotalsFor(published->id), more, limits_));
   sessions_.emplace(published->id, *std::move(stored));
   Account(nullptr, published.get());
   return published;
@@ -181,7 +210,7 @@ absl::StatusOr<Result> MemoryStore::Apply(std::string_view id, Change change) {
   DropExpired(now);
   NORMD_ASSIGN_OR_RETURN(StoredSession * stored, Find(id));
   const SessionPtr before = stored->published;
-  absl::StatusOr<Result> result = change(stored, now, bytes_);
+  absl::StatusOr<Result> result = change(stored, now, TotalsFor(id));
   stored->draft = nullptr;
   stored->steps.ForgetChanges();  // only stores with rows use them
   // A change that takes the snapshot away deletes the session.

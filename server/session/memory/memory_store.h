@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/session/session_changes.h"
 #include "server/session/session_store.h"
 #include "server/session/stored_session.h"
 
@@ -31,8 +32,10 @@ class MemoryStore : public SessionStore {
   ~MemoryStore() override;
 
   Durability durability() const override { return Durability::kMemory; }
-  const SessionLimits& limits() const override { return limits_; }
+  SessionLimits limits() const override ABSL_LOCKS_EXCLUDED(mu_);
+  void SetLimits(const SessionLimits& limits, const ResidencyLimits& residency) override ABSL_LOCKS_EXCLUDED(mu_);
   StoreStats stats() const override;
+  TotalsByTenant tenant_totals() const override;
 
   using SessionStore::Get;
   void Get(std::string id, absl::Duration max_staleness, Cancelled cancelled, Done<SessionPtr> done) override;
@@ -51,7 +54,7 @@ class MemoryStore : public SessionStore {
   absl::StatusOr<StoredSession*> Find(std::string_view id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Deletes the sessions whose ttl has ended by `now`.
   void DropExpired(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Keeps expiries_ and bytes_ true when the snapshot of a session changes; null: there is no session.
+  // Keeps expiries_, bytes_ and tenants_ true when the snapshot of a session changes; null: there is no session.
   void Account(const Session* before, const Session* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // The snapshot alone, so that the time under the lock does not grow with the step ids.
@@ -59,19 +62,22 @@ class MemoryStore : public SessionStore {
   // A copy of the stored session, step ids included.
   absl::StatusOr<StoredSession> Copy(std::string_view id) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<SessionPtr> Insert(absl::StatusOr<StoredSession> stored) ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls `change` (StoredSession*, now, bytes of all sessions) under the lock, keeps the session's accounts true and
+  // The totals that a change of `id` is judged by.
+  Totals TotalsFor(std::string_view id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Calls `change` (StoredSession*, now, totals) under the lock, keeps the session's accounts true and
   // returns the result of `change`.
   template <typename Result, typename Change>
   absl::StatusOr<Result> Apply(std::string_view id, Change change) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Constant after construction.
-  const SessionLimits limits_;
   Clock* const clock_;
 
   mutable Mutex mu_;
+  SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, StoredSession, std::less<>> sessions_ ABSL_GUARDED_BY(mu_);
   std::set<Expiry> expiries_ ABSL_GUARDED_BY(mu_);  // of sessions with a ttl, soonest first
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;          // QuotaBytes of all sessions
+  TotalsByTenant tenants_ ABSL_GUARDED_BY(mu_);     // tenants with sessions
   int64_t expired_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

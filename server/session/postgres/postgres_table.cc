@@ -8,6 +8,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 namespace {
@@ -73,7 +74,7 @@ constexpr std::array<const char*, kPostgresSchema> kMigrations = {
 // Each statement changes and returns its row, or does neither.
 static_assert(kHeadSummaryBytes == 16384 && kStateSummaryBytes == 128, "as the statement \"page\" says");
 
-constexpr std::array<PostgresStatement, 10> kStatements = {{
+constexpr std::array<PostgresStatement, 11> kStatements = {{
     {"insert", R"sql(
       WITH made AS (
         INSERT INTO sessions (id, labels, bytes, head) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING RETURNING key
@@ -124,7 +125,7 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
     {"page", R"sql(
       SELECT s.id, s.key, t.revision, substring(s.head FROM 1 FOR 16384), substring(t.state FROM 1 FOR 128)
       FROM sessions s JOIN states t ON t.key = s.key
-      WHERE s.id > $1 AND (t.expires_at IS NULL OR t.expires_at > $2)
+      WHERE s.id > $1 AND s.id < $5 AND (t.expires_at IS NULL OR t.expires_at > $2)
         AND NOT EXISTS (SELECT FROM unnest($3::text[]) AS label WHERE strpos(s.labels, label COLLATE "C") = 0)
       ORDER BY s.id LIMIT $4)sql"},
     {"expired", R"sql(
@@ -134,6 +135,11 @@ constexpr std::array<PostgresStatement, 10> kStatements = {{
     {"totals", R"sql(
       SELECT count(*), coalesce(sum(CASE WHEN bytes BETWEEN 0 AND 1099511627776 THEN bytes ELSE 0 END), 0)::bigint
       FROM sessions)sql"},
+    // Keys below "0" begin with a tenant: see session_key.h.
+    {"tenants", R"sql(
+      SELECT split_part(id, '/', 2), count(*),
+             coalesce(sum(CASE WHEN bytes BETWEEN 0 AND 1099511627776 THEN bytes ELSE 0 END), 0)::bigint
+      FROM sessions WHERE id < '0' GROUP BY 1)sql"},
     {"time", "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"},
 }};
 
@@ -412,7 +418,8 @@ absl::StatusOr<std::vector<SessionRow>> PostgresTable::Page(const ListQuery& que
   for (const auto& [key, value] : query.labels) labels.push_back(LabelText({{key, value}}));
   const std::vector<std::string_view> terms(labels.begin(), labels.end());
   PostgresCall call = {.statement = "page"};
-  call.parameters.Bytes(query.after_id).Int64(FloorMicros(now)).TextArray(terms).Int64(query.page_size);
+  const KeyRange range = RangeOf(query);
+  call.parameters.Bytes(range.after).Int64(FloorMicros(now)).TextArray(terms).Int64(query.page_size).Bytes(range.end);
   NORMD_RETURN_IF_ERROR(connection_.Connect());
   NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run(call));
   return Rows(result);
@@ -433,7 +440,13 @@ absl::StatusOr<std::vector<std::string>> PostgresTable::Expired(absl::Time now, 
 absl::StatusOr<TableTotals> PostgresTable::Totals() {
   NORMD_RETURN_IF_ERROR(connection_.Connect());
   NORMD_ASSIGN_OR_RETURN(const PostgresResult result, connection_.Run({.statement = "totals"}));
-  return TableTotals{.sessions = result.Int64(0, 0), .bytes = result.Int64(0, 1)};
+  TableTotals totals = {.all = {.sessions = result.Int64(0, 0), .bytes = result.Int64(0, 1)}, .tenants = {}};
+  NORMD_ASSIGN_OR_RETURN(const PostgresResult tenants, connection_.Run({.statement = "tenants"}));
+  for (int i = 0; i < tenants.rows(); ++i) {
+    totals.tenants.emplace(tenants.Bytes(i, 0),
+                           SessionTotals{.sessions = tenants.Int64(i, 1), .bytes = tenants.Int64(i, 2)});
+  }
+  return totals;
 }
 
 absl::StatusOr<std::vector<std::optional<RowVersion>>> PostgresTable::Write(absl::Span<const RowChange> changes) {

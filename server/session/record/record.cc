@@ -23,6 +23,7 @@
 #include "server/session/running_state.h"
 #include "server/session/session_changes.h"
 #include "server/session/session_checks.h"
+#include "server/session/session_key.h"
 
 namespace normd {
 
@@ -255,8 +256,10 @@ NormSpec RuleFor(const NormSpec& spec, bool ours) {
   return rule;
 }
 
-absl::Status CheckHead(const Record& record, const NormSpec& spec) {
-  NORMD_RETURN_IF_ERROR(ValidateSessionId(record.id()));
+// A record that this store has written (`ours`) has the session's key; an export has the id alone, so that a record
+// neither says whose the session was nor puts one among those of another tenant.
+absl::Status CheckHead(const Record& record, const NormSpec& spec, bool ours) {
+  NORMD_RETURN_IF_ERROR(ours ? ValidateSessionKey(record.id()) : ValidateSessionId(record.id()));
   NORMD_RETURN_IF_ERROR(PrefixField(ValidateSpec(spec), "spec"));
   if (record.num_channels() < (spec.HasState() ? 1 : 0)) {
     return OutOfRangeError("num_channels", absl::StrCat(record.num_channels()), "at least 1",
@@ -275,7 +278,7 @@ absl::StatusOr<Session> SummaryFromMessage(const Record* record, bool ours) {
   Session session;
   NORMD_ASSIGN_OR_RETURN(session.spec, SpecFromMessage(record->spec(), "spec"));
   if (!ours) NORMD_RETURN_IF_ERROR(CheckCounters(*record));
-  NORMD_RETURN_IF_ERROR(CheckHead(*record, session.spec));
+  NORMD_RETURN_IF_ERROR(CheckHead(*record, session.spec, ours));
   session.id = record->id();
   session.uid = record->epoch();
   session.version = record->version();
@@ -330,6 +333,7 @@ int64_t ExportBytes(const StoredSession& stored) {
 std::string SerializeRecord(const StoredSession& stored) {
   Record record;
   HeadToMessage(*stored.published, &record);
+  record.set_id(std::string(IdOf(stored.published->id)));
   ParametersToMessage(*stored.published->parameters, record.mutable_parameters());
   StateToMessage(stored, &record);
   return Seal(record);

@@ -4,6 +4,7 @@
 #ifndef NORMD_SERVER_SESSION_SQLITE_SQLITE_CHECKPOINTER_H_
 #define NORMD_SERVER_SESSION_SQLITE_SQLITE_CHECKPOINTER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/session/sqlite/sqlite.h"
 
@@ -18,9 +20,11 @@ namespace normd {
 
 class SqliteCheckpointer {
  public:
-  // `setup` is SQL for the new connection that says how it flushes.
+  // `setup` is SQL for the new connection that says how it flushes. `on_pass`, if any, runs after each pass, on the
+  // checkpointer's thread.
   static absl::StatusOr<std::unique_ptr<SqliteCheckpointer>> Open(const std::string& path, const std::string& setup,
-                                                                  const std::string& vfs);
+                                                                  const std::string& vfs,
+                                                                  std::function<void(absl::Duration)> on_pass);
   // Waits for a pass that was started.
   ~SqliteCheckpointer();
 
@@ -34,10 +38,11 @@ class SqliteCheckpointer {
   bool flush_failed() const;
 
  private:
-  explicit SqliteCheckpointer(std::unique_ptr<SqliteConnection> connection);
+  SqliteCheckpointer(std::unique_ptr<SqliteConnection> connection, std::function<void(absl::Duration)> on_pass);
   void Run();
 
   const std::unique_ptr<SqliteConnection> connection_;  // used by the thread alone
+  const std::function<void(absl::Duration)> on_pass_;
 
   mutable Mutex mu_;
   CondVar changed_;

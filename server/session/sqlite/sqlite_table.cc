@@ -15,6 +15,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
+#include "server/base/steady_time.h"
+#include "server/session/session_key.h"
 #include "server/session/sqlite/sqlite_log.h"
 
 namespace normd {
@@ -149,7 +151,8 @@ absl::StatusOr<std::unique_ptr<SqliteTable>> SqliteTable::Open(const SqliteOptio
     NORMD_RETURN_IF_ERROR(Migrate(connection.get()));
     // Moves what an earlier process has left in the log.
     NORMD_RETURN_IF_ERROR(connection->Checkpoint());
-    NORMD_ASSIGN_OR_RETURN(checkpointer, SqliteCheckpointer::Open(options.path, setup, options.vfs));
+    NORMD_ASSIGN_OR_RETURN(checkpointer,
+                           SqliteCheckpointer::Open(options.path, setup, options.vfs, options.on_checkpoint));
   }
   std::unique_ptr<SqliteTable> table(new SqliteTable(options, std::move(lock), std::move(connection)));
   table->checkpointer_ = std::move(checkpointer);
@@ -250,16 +253,20 @@ absl::Status SqliteTable::LoadClients(SessionRow* row) {
 absl::StatusOr<std::vector<SessionRow>> SqliteTable::Page(const ListQuery& query, absl::Time now) {
   std::string sql =
       "SELECT s.id, t.key, t.revision FROM sessions s JOIN states t ON t.key = s.key WHERE s.id > ?1"
-      " AND (t.expires_at IS NULL OR t.expires_at > ?2)";
-  for (size_t i = 0; i < query.labels.size(); ++i) absl::StrAppend(&sql, " AND instr(s.labels, ?", i + 4, ") > 0");
+      " AND s.id < ?4 AND (t.expires_at IS NULL OR t.expires_at > ?2)";
+  for (size_t i = 0; i < query.labels.size(); ++i) absl::StrAppend(&sql, " AND instr(s.labels, ?", i + 5, ") > 0");
   sql += " ORDER BY s.id LIMIT ?3";
   NORMD_ASSIGN_OR_RETURN(SqliteStatement statement, connection_->Prepare(sql));
-  statement.BindText(1, query.after_id).Bind(2, absl::ToUnixMicros(now)).Bind(3, int64_t{query.page_size});
+  const KeyRange range = RangeOf(query);
+  statement.BindText(1, range.after)
+      .BindText(4, range.end)
+      .Bind(2, absl::ToUnixMicros(now))
+      .Bind(3, int64_t{query.page_size});
   std::vector<std::string> terms;
   terms.reserve(query.labels.size());
   for (const auto& label : query.labels) {
     terms.push_back(LabelText({label}));
-    statement.BindText(static_cast<int>(terms.size()) + 3, terms.back());
+    statement.BindText(static_cast<int>(terms.size()) + 4, terms.back());
   }
   std::vector<SessionRow> rows;
   NORMD_RETURN_IF_ERROR(InSnapshot([&]() -> absl::Status {
@@ -304,7 +311,17 @@ absl::StatusOr<TableTotals> SqliteTable::Totals() {
       const int64_t bytes,
       connection_->QueryInt(
           "SELECT sum(CASE WHEN bytes BETWEEN 0 AND 1099511627776 THEN bytes ELSE 0 END) FROM sessions"));
-  return TableTotals{sessions, bytes};
+  TableTotals totals = {.all = {.sessions = sessions, .bytes = bytes}, .tenants = {}};
+  // Keys below "0" begin with a tenant: see session_key.h.
+  NORMD_ASSIGN_OR_RETURN(SqliteStatement tenants,
+                         connection_->Prepare("SELECT substr(id, 2, instr(substr(id, 2), '/') - 1) AS tenant, count(*),"
+                                              " sum(CASE WHEN bytes BETWEEN 0 AND 1099511627776 THEN bytes ELSE 0 END)"
+                                              " FROM sessions WHERE id < '0' GROUP BY tenant"));
+  while (true) {
+    NORMD_ASSIGN_OR_RETURN(const bool found, tenants.Step());
+    if (!found) return totals;
+    totals.tenants.emplace(tenants.Text(0), SessionTotals{.sessions = tenants.Int(1), .bytes = tenants.Int(2)});
+  }
 }
 
 absl::StatusOr<std::vector<std::optional<RowVersion>>> SqliteTable::Write(absl::Span<const RowChange> changes) {
@@ -328,6 +345,18 @@ bool SqliteTable::failed() const {
   return connection_->flush_failed() || (checkpointer_ != nullptr && checkpointer_->flush_failed());
 }
 
+int64_t SqliteTable::LogBytes() const {
+  struct stat log {};
+  return stat((options_.path + "-wal").c_str(), &log) == 0 ? log.st_size : 0;
+}
+
+absl::Status SqliteTable::Checkpoint() {
+  const absl::Time start = SteadyNow();
+  absl::Status status = connection_->Checkpoint();
+  if (options_.on_checkpoint != nullptr) options_.on_checkpoint(SteadyNow() - start);
+  return status;
+}
+
 // The log begins anew only when nothing is left in it, so the writer itself moves the last frames, which came while the
 // checkpointer worked. The log does not grow to more than twice its intended length: the writer waits.
 absl::Status SqliteTable::ShortenLog() {
@@ -342,7 +371,7 @@ absl::Status SqliteTable::ShortenLog() {
     return StoreFailedError();
   }
   const bool nearly_done = frames - pass_frames_ <= options_.checkpoint_frames / 4;
-  if (too_long || nearly_done) return connection_->Checkpoint();
+  if (too_long || nearly_done) return Checkpoint();
   pass_frames_ = frames;
   checkpointer_->Start();
   return absl::OkStatus();

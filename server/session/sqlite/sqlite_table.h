@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/session/session_table.h"
 #include "server/session/sqlite/sqlite.h"
 #include "server/session/sqlite/sqlite_checkpointer.h"
@@ -36,6 +37,8 @@ struct SqliteOptions {
   // Called if the log ends before commits that are still in the file: power failed at durability `process`, or the file
   // is damaged. May be null.
   std::function<void(std::string_view)> warn;
+  // Runs after each checkpoint, on the writer's or the checkpointer's thread. May be null.
+  std::function<void(absl::Duration)> on_checkpoint;
 };
 
 // The newest version of the schema. `PRAGMA user_version` says which version a file has.
@@ -62,6 +65,7 @@ class SqliteTable : public SessionTable {
   bool failed() const override;
   absl::Status CheckIntegrity() override;
   int64_t SizeBytes() const override;
+  int64_t LogBytes() const override;
   void Interrupt() override { connection_->Interrupt(); }
 
   // Writes a consistent copy to a new file while others write. ALREADY_EXISTS if `path` exists.
@@ -77,6 +81,7 @@ class SqliteTable : public SessionTable {
   absl::Status Prepare();
   // Checkpoints if the log is long.
   absl::Status ShortenLog();
+  absl::Status Checkpoint();
   template <typename Read>
   absl::Status InSnapshot(Read read);
   absl::Status LoadOne(const std::string& id, int64_t max_bytes, int64_t* bytes, std::vector<SessionRow>* rows);

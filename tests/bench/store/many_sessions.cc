@@ -62,7 +62,7 @@ void MeasureCosts(int64_t sessions, int64_t max_resident_bytes, Costs* costs) {
   const std::unique_ptr<Database> database = MakeSqlite(Durability::kPower);
   DurableStoreOptions options;
   options.limits.max_sessions = sessions;
-  options.max_resident_bytes = max_resident_bytes;
+  options.residency.max_bytes = max_resident_bytes;
   CreateAll(*database, options, &clock, costs);
   const absl::Time start = SteadyNow();
   const std::unique_ptr<DurableStore> store = database->OpenStore(options, &clock);

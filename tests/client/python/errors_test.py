@@ -22,6 +22,7 @@ def test_a_wrong_shape_names_field_value_and_limit(client):
     assert error.limit == "the trailing extents of x, whose shape is [4,8]"
     assert error.reason == "SHAPE_MISMATCH"
     assert error.field in str(error)
+    assert len(error.request_id) == 16 and int(error.request_id, 16) >= 0
 
 
 @pytest.mark.parametrize("x, message", [

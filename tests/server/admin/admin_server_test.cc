@@ -22,7 +22,8 @@ class AdminServerTest : public ::testing::Test {
     AdminPages pages;
     pages.metrics = [] { return std::string("normd_up 1\n"); };
     pages.state = [this] { return state_.load(); };
-    pages.status = [] { return StatusFacts{{{"version", "<1&2>"}}, {{"A/One", 7}}}; };
+    pages.peek = [] { return std::string("normd_requests_total{method=\"A/One\",code=\"OK\"} 7\n"); };
+    pages.status = [] { return StatusFacts{.facts = {{"version", "<1&2>"}}, .devices = {}, .limits = {}}; };
     auto server = AdminServer::Start("127.0.0.1", 0, pages);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -37,6 +38,7 @@ TEST_F(AdminServerTest, ServesMetrics) {
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(reply, HasSubstr("text/plain; version=0.0.4"));
   EXPECT_THAT(reply, HasSubstr("\r\n\r\nnormd_up 1\n"));
+  EXPECT_THAT(Get(server_->port(), "/statusz/metrics"), HasSubstr("\r\n\r\nnormd_requests_total{"));
 }
 
 TEST_F(AdminServerTest, IsReadyOnlyWhileServingAndAliveAlways) {
@@ -56,7 +58,33 @@ TEST_F(AdminServerTest, ShowsAStatusPageWithEverythingEscaped) {
   EXPECT_THAT(reply, HasSubstr("text/html"));
   EXPECT_THAT(reply, HasSubstr("&lt;1&amp;2&gt;"));
   EXPECT_THAT(reply, Not(HasSubstr("<1&2>")));
+  EXPECT_THAT(reply, HasSubstr("A/<wbr>One"));
+}
+
+TEST_F(AdminServerTest, ShowsTheSameStatusAsText) {
+  const std::string reply = Get(server_->port(), "/statusz");
+  EXPECT_THAT(reply, HasSubstr("text/plain"));
+  EXPECT_THAT(reply, HasSubstr("<1&2>"));
   EXPECT_THAT(reply, HasSubstr("A/One"));
+  EXPECT_THAT(reply, Not(HasSubstr("Content-Security-Policy")));
+}
+
+TEST_F(AdminServerTest, LetsNothingRunInTheStatusPageButItsOwnScript) {
+  const auto nonce_of = [](const std::string& reply) {
+    const std::string begin = "script-src 'nonce-";
+    const size_t at = reply.find(begin) + begin.size();
+    return reply.substr(at, reply.find('\'', at) - at);
+  };
+  const std::string reply = Get(server_->port(), "/");
+  const std::string nonce = nonce_of(reply);
+  EXPECT_EQ(nonce.size(), 32u);
+  EXPECT_THAT(reply, HasSubstr("Content-Security-Policy: default-src 'none'; connect-src 'self';"));
+  EXPECT_THAT(reply, HasSubstr("<script nonce=\"" + nonce + "\">"));
+  EXPECT_THAT(reply, HasSubstr("<style nonce=\"" + nonce + "\">"));
+  for (const char* part : {"{{", " style=", " onclick=", " onload=", "src=\"", "url(", "@import"}) {
+    EXPECT_THAT(reply, Not(HasSubstr(part)));
+  }
+  EXPECT_NE(nonce_of(Get(server_->port(), "/")), nonce);
 }
 
 TEST_F(AdminServerTest, AnswersNothingElse) {

@@ -250,5 +250,15 @@ TEST(LruTest, HoldsTheSameAsAListThatIsSearchedFromEndToEnd) {
   }
 }
 
+TEST(Lru, TakesAnotherLimitWithTheNextEntry) {
+  Strings lru(4);
+  for (const char* key : {"a", "b", "c", "d"}) EXPECT_THAT(Insert(lru, key, 1), IsEmpty());
+  lru.set_max_cost(2);
+  EXPECT_EQ(lru.size(), 4);
+  EXPECT_THAT(Insert(lru, "e", 1), ElementsAre("a", "b", "c"));
+  lru.set_max_cost(3);
+  EXPECT_THAT(Insert(lru, "f", 1), IsEmpty());
+}
+
 }  // namespace
 }  // namespace normd

@@ -10,7 +10,7 @@
 namespace normd {
 namespace {
 
-constexpr int64_t kLarge = WorkPool::kLargeBytes;
+constexpr int64_t kLargeWork = WorkPool::kLargeBytes;
 
 // Where `bytes` of work run when they are handed over by this thread.
 std::thread::id ThreadOf(WorkPool& pool, int64_t bytes) {
@@ -21,14 +21,14 @@ std::thread::id ThreadOf(WorkPool& pool, int64_t bytes) {
 
 TEST(WorkPoolTest, TakesLargeWorkOffTheCallingThreadAndNoOther) {
   WorkPool pool(2);
-  EXPECT_EQ(ThreadOf(pool, kLarge - 1), std::this_thread::get_id());
-  EXPECT_NE(ThreadOf(pool, kLarge), std::this_thread::get_id());
+  EXPECT_EQ(ThreadOf(pool, kLargeWork - 1), std::this_thread::get_id());
+  EXPECT_NE(ThreadOf(pool, kLargeWork), std::this_thread::get_id());
 }
 
 TEST(WorkPoolTest, AThreadOfThePoolGoesOnByItself) {
   std::promise<bool> same;  // outlives the pool, whose thread may not be done with it
   WorkPool pool(2);
-  pool.Run([&] { same.set_value(ThreadOf(pool, kLarge) == std::this_thread::get_id()); });
+  pool.Run([&] { same.set_value(ThreadOf(pool, kLargeWork) == std::this_thread::get_id()); });
   EXPECT_TRUE(same.get_future().get());
 }
 
@@ -42,7 +42,7 @@ TEST(WorkPoolTest, WhoBringsTooMuchDoesItHimself) {
   });
   started.get_future().wait();
   pool.Run([&waited] { waited = true; });  // waits
-  EXPECT_EQ(ThreadOf(pool, kLarge), std::this_thread::get_id());
+  EXPECT_EQ(ThreadOf(pool, kLargeWork), std::this_thread::get_id());
   EXPECT_FALSE(waited);
   go_on.set_value();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "server/base/caller_key.h"
 
 namespace normd {
 namespace {
@@ -47,6 +48,23 @@ TEST_F(ConcurrencyLimiterTest, LetsInAsManyAsMayRunAndTheRestInOrder) {
   limiter.Leave();
   Enter(limiter, "e");
   EXPECT_EQ(log_, "a b c d e ");
+}
+
+TEST_F(ConcurrencyLimiterTest, TenantsTakeTurnsHoweverManyConnectionsOneOfThemHas) {
+  ConcurrencyLimiter limiter(1, absl::Seconds(1), &clock_);
+  // Three connections of one tenant, one of another, and two of nobody in particular.
+  const auto enter = [&](const char* tenant, uint64_t connection, const std::string& name) {
+    EnterOf(limiter, CallerKey(tenant, connection << 40), name);
+  };
+  enter("big", 1, "running");
+  for (uint64_t connection : {1, 2, 3}) {
+    for (const char* call : {"x", "y"}) enter("big", connection, "b" + std::to_string(connection) + call);
+  }
+  for (const char* name : {"s1", "s2", "s3"}) enter("small", 9, name);
+  for (uint64_t connection : {1, 2}) enter("", connection, "n" + std::to_string(connection));
+  for (int i = 0; i < 12; ++i) limiter.Leave();
+  EXPECT_EQ(log_, "running b1x s1 n1 b2x s2 n2 b3x s3 b1y b2y b3y ");
+  EXPECT_EQ(limiter.waiting(), 0);
 }
 
 TEST_F(ConcurrencyLimiterTest, CallersTakeTurnsWhateverOneOfThemPilesUp) {
@@ -149,6 +167,21 @@ TEST_F(ConcurrencyLimiterTest, ServesSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(done, 2000);
   EXPECT_EQ(limiter.waiting(), 0);
+}
+
+TEST_F(ConcurrencyLimiterTest, SaysHowLongTheOldestHasWaited) {
+  ConcurrencyLimiter limiter(1, absl::Seconds(10), &clock_);
+  EnterOf(limiter, 1, "runs");
+  EXPECT_EQ(limiter.wait_stats().waiting, 0);
+  EXPECT_EQ(limiter.wait_stats().oldest, absl::ZeroDuration());
+  EnterOf(limiter, 2, "a");
+  clock_.now += absl::Seconds(1);
+  EnterOf(limiter, 3, "b");
+  clock_.now += absl::Seconds(2);
+  EXPECT_EQ(limiter.wait_stats().waiting, 2);
+  EXPECT_EQ(limiter.wait_stats().oldest, absl::Seconds(3));
+  limiter.Leave();
+  EXPECT_EQ(limiter.wait_stats().oldest, absl::Seconds(2));
 }
 
 }  // namespace

@@ -311,5 +311,82 @@ TEST_F(EngineStateTest, ConcurrentStepsAreAppliedOnceEach) {
   EXPECT_NEAR(State("bn").mean[0], kSteps + 1, 1e-12) << "the mean of 2, 4, ..., 40";
 }
 
+class EngineObserverTest : public EngineStateTest {
+ protected:
+  // What a step reports, as text.
+  static std::string Text(const StepReport& step) {
+    std::string text(step.session);
+    if (step.replayed) text += " replayed";
+    if (step.reason == Reason::kNonFinite) text += " not finite";
+    if (step.drift.has_value()) text += " drift " + std::to_string(std::lround(*step.drift * 100));
+    return text;
+  }
+
+  absl::StatusOr<CallReply> RunObserved(Call call) {
+    absl::StatusOr<CallReply> result;
+    observed_.Submit(std::move(call), [&result](absl::StatusOr<CallReply> reply) { result = std::move(reply); });
+    return result;
+  }
+  void TrainObserved(const std::vector<double>& x, std::optional<uint64_t> sequence = {}) {
+    const Doubles batch = {.shape = {2, 2}, .elements = x};
+    Call call = CallTo("bn", batch.View(), Mode::kTraining);
+    if (sequence.has_value()) call.step = StepId{"client", *sequence};
+    EXPECT_TRUE(RunObserved(std::move(call)).ok());
+  }
+
+  std::vector<std::string> steps_;
+  int not_finite_ = 0;
+  Engine observed_{&scheduler_,
+                   &store_,
+                   &resources_,
+                   {.observer = {.on_step = [this](const StepReport& step) { steps_.push_back(Text(step)); },
+                                 .on_not_finite = [this] { ++not_finite_; }}}};
+  const double nan_ = std::numeric_limits<double>::quiet_NaN();
+};
+
+TEST_F(EngineObserverTest, IsToldOfStepsReplaysAndDrift) {
+  NormSpec spec = BatchSpec({.momentum = 1});
+  spec.eps = 0;
+  CreateSession("bn", spec, 2);
+  TrainObserved({1, 10, 3, 30}, 1);  // the running mean is then 2, 20 and the running variance 2, 200
+  TrainObserved({4, 10, 6, 30}, 2);
+  TrainObserved({4, 10, 6, 30}, 2);
+  TrainObserved({nan_, 10, 6, 30}, 3);
+  EXPECT_THAT(steps_, ElementsAre("bn", "bn drift 212", "bn replayed", "bn not finite"))
+      << "3 / sqrt(2), known after the first batch only";
+  EXPECT_EQ(not_finite_, 1);
+}
+
+TEST_F(EngineObserverTest, IsToldOfMomentsThatAreNotFiniteAndOfNothingElse) {
+  const Doubles good = {.shape = {2, 2}, .elements = {1, 2, 3, 4}};
+  const Doubles bad = {.shape = {2, 2}, .elements = {1, 2, nan_, 4}};
+  Call moments = CallTo(engine_test::LayerSpec({2}), good.View());
+  moments.moments_only = true;
+  ASSERT_TRUE(RunObserved(moments).ok());
+  ASSERT_TRUE(RunObserved(CallTo(engine_test::LayerSpec({2}), bad.View())).ok()) << "no moments were asked for";
+  EXPECT_EQ(not_finite_, 0);
+  moments.x = bad.View();
+  ASSERT_TRUE(RunObserved(moments).ok());
+  EXPECT_EQ(not_finite_, 1);
+  EXPECT_THAT(steps_, IsEmpty());
+}
+
+TEST_F(EngineObserverTest, IsToldOfPooledSteps) {
+  NormSpec spec = BatchSpec({.momentum = 1});
+  spec.eps = 0;
+  CreateSession("bn", spec, 1);
+  const auto commit = [this](double mean) {
+    PooledStep step = {.session = "bn"};
+    step.parts = {{{.count = 4, .mean = mean, .m2 = 12}}};
+    observed_.CommitMoments(std::move(step),
+                            [](const absl::StatusOr<CommitResult>& result) { EXPECT_TRUE(result.ok()); });
+  };
+  commit(1);
+  commit(5);
+  commit(nan_);
+  EXPECT_THAT(steps_, ElementsAre("bn", "bn drift 200", "bn not finite"));
+  EXPECT_EQ(not_finite_, 1);
+}
+
 }  // namespace
 }  // namespace normd

@@ -49,6 +49,20 @@ TEST(LogLine, IsAJsonObjectWithNumbersAsNumbers) {
   EXPECT_EQ(parsed["rough"], "x \"y\"\n\xEF\xBF\xBD");
 }
 
+TEST(Log, ChangesItsStyleWhileItIsUsed) {
+  std::ostringstream out;
+  SetClock clock;
+  Log log({.level = LogLevel::kWarn, .out = &out}, &clock);
+  log.Info("one");
+  log.SetStyle(LogLevel::kDebug, LogFormat::kJson);
+  EXPECT_TRUE(log.Enabled(LogLevel::kDebug));
+  log.Debug("two");
+  log.SetStyle(LogLevel::kError, LogFormat::kText);
+  log.Warn("three");
+  ASSERT_EQ(Lines(out).size(), 1u);
+  EXPECT_EQ(nlohmann::json::parse(out.str())["message"], "two");
+}
+
 TEST(Log, WritesItsLevelAndAbove) {
   std::ostringstream out;
   SetClock clock;

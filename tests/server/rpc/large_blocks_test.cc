@@ -182,12 +182,12 @@ class Path {
     auto [owner, released] = Owner();
     std::vector<Call> calls;
     for (const v1::NormalizeRequest& item : request->items()) {
-      calls.push_back(DecodeCall({&item, request.tensors}, {}).value());
+      calls.push_back(DecodeCall({&item, request.tensors}, {}, /*tenant=*/"").value());
       calls.back().owner = owner;
     }
     return Wait(std::move(owner), released, [&](grpc::ByteBuffer& answer) {
       engine_.SubmitBatch(std::move(calls), [&answer](std::vector<absl::StatusOr<CallReply>> results) {
-        Observation observation(nullptr, "");
+        Observation observation(nullptr, "", RequestOrigin());
         WireBody body;
         for (absl::StatusOr<CallReply>& result : results) {
           EXPECT_TRUE(result.ok()) << result.status();
@@ -226,11 +226,11 @@ class Path {
   grpc::ByteBuffer Submit(const v1::NormalizeRequest& message, const Parsed<Message>& request,
                           absl::FunctionRef<WireBody(CallReply, Observation&)> encode) {
     auto [owner, released] = Owner();
-    Call call = DecodeCall({&message, request.tensors}, {}).value();
+    Call call = DecodeCall({&message, request.tensors}, {}, /*tenant=*/"").value();
     call.owner = owner;
     return Wait(std::move(owner), released, [&](grpc::ByteBuffer& answer) {
       engine_.Submit(std::move(call), [&answer, encode](absl::StatusOr<CallReply> result) {
-        Observation observation(nullptr, "");
+        Observation observation(nullptr, "", RequestOrigin());
         EXPECT_TRUE(result.ok()) << result.status();
         if (result.ok()) answer = encode(*std::move(result), observation).ToByteBuffer();
       });

@@ -413,5 +413,21 @@ TEST(QueueingStress, EveryThreadGetsItsOwnBytesWhateverTravelsTogether) {
   worker.join();
 }
 
+TEST_F(Queueing, CountsWhatWaitsForItsLaunch) {
+  Start();
+  Rows first(1, 1, 8), a(2, 1, 64), b(3, 1, 65);
+  first.SubmitTo(*queue_);
+  EXPECT_EQ(queue_->wait_stats().waiting, 0) << "launched at once";
+  a.SubmitTo(*queue_);
+  clock_.Advance(absl::Seconds(1));
+  b.SubmitTo(*queue_);
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_EQ(queue_->wait_stats().waiting, 2);
+  EXPECT_EQ(queue_->wait_stats().oldest, absl::Seconds(3));
+  ReleaseAll();
+  EXPECT_EQ(queue_->wait_stats().waiting, 0);
+  EXPECT_EQ(queue_->wait_stats().oldest, absl::ZeroDuration());
+}
+
 }  // namespace
 }  // namespace normd

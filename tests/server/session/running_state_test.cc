@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,6 +41,13 @@ StepResult Apply(const NormSpec& spec, const RunningState& before, const Moments
   step.reason = *reason;
   step.applied = *reason == Reason::kApplied;
   return step;
+}
+
+Session Trained(const NormSpec& spec, RunningState state) {
+  Session session;
+  session.spec = spec;
+  session.state = std::move(state);
+  return session;
 }
 
 // What refuses the step; the state stays as it was.
@@ -282,6 +291,36 @@ TEST(RunningStateTest, TheHashTellsAnyBitApartButNotNaNs) {
   EXPECT_NE(HashMoments({moments[0], moments[1]}), hash);
   EXPECT_NE(HashMoments(Moments(1)), HashMoments(Moments(2)));
   EXPECT_EQ(HashMoments({{.count = 1, .mean = kNan}}), HashMoments({{.count = 1, .mean = -kNan}}));
+}
+
+TEST(Drift, IsTheLargestDistanceOfAMeanInRunningStandardDeviations) {
+  NormSpec spec = BatchSpec();
+  spec.eps = 1.0;
+  const RunningState state = {.mean = {0, 10, -4}, .var = {3, 8, 0}, .num_batches = 5};
+  const Moments moments = {
+      {.count = 4, .mean = 1, .m2 = 1}, {.count = 4, .mean = 4, .m2 = 1}, {.count = 4, .mean = -4.5}};
+  EXPECT_THAT(DriftOf(Trained(spec, state), moments), testing::Optional(2.0)) << "(10 - 4) / sqrt(8 + 1)";
+}
+
+TEST(Drift, OfInstancesIsThatOfTheirMean) {
+  NormSpec spec = TrackingInstanceNorm();
+  spec.eps = 0.0;
+  const RunningState state = {.mean = {1}, .var = {4}, .num_batches = 1};
+  EXPECT_THAT(DriftOf(Trained(spec, state), {{.count = 9, .mean = 3}, {.count = 9, .mean = 7}}),
+              testing::Optional(2.0));
+}
+
+TEST(Drift, OfAMeanThatIsNotANumberIsNotANumber) {
+  const RunningState state = {.mean = {0, 0}, .var = {1, 1}, .num_batches = 1};
+  const Moments moments = {{.count = 2, .mean = std::nan("")}, {.count = 2, .mean = 5}};
+  EXPECT_TRUE(std::isnan(DriftOf(Trained(BatchSpec(), state), moments).value()));
+}
+
+TEST(Drift, IsNotKnownBeforeTheFirstBatchAndWithoutARunningMean) {
+  const Moments moments = {{.count = 2, .mean = 5}};
+  EXPECT_EQ(DriftOf(Trained(BatchSpec(), {.mean = {0}, .var = {1}, .num_batches = 0}), moments), std::nullopt);
+  EXPECT_EQ(DriftOf(Trained(PowerSpec(0), {.phi = {1}, .num_batches = 3}), moments), std::nullopt);
+  EXPECT_EQ(DriftOf(Trained(BatchSpec(), {.mean = {0, 0}, .var = {1, 1}, .num_batches = 3}), moments), std::nullopt);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/errors.h"
+#include "server/session/session_key.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/store_fixture.h"
 
@@ -110,6 +111,21 @@ TEST_P(StoreConformanceTest, BadIdsTakenIdsAndTooManySessionsAreRefused) {
   EXPECT_EQ(Size(), 4);
 }
 
+TEST_P(StoreConformanceTest, LimitsMoveWhileSessionsStay) {
+  for (const char* id : {"a", "b", "c", "d"}) ASSERT_TRUE(Create(*store_, NewSession(id, BatchSpec(), 3)).ok());
+  SessionLimits limits = kLimits;
+  limits.max_sessions = 5;
+  store_->SetLimits(limits, {});
+  EXPECT_EQ(store_->limits().max_sessions, 5);
+  EXPECT_TRUE(Create(*store_, NewSession("e", BatchSpec(), 3)).ok());
+  limits.max_sessions = 2;
+  store_->SetLimits(limits, {});
+  EXPECT_EQ(Create(*store_, NewSession("f", BatchSpec(), 3)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Size(), 5);
+  EXPECT_TRUE(Commit(*store_, Step("a", MomentsOf({1, 2, 3, 4, 5, 6}, 3))).ok())
+      << "sessions over the limit are served";
+}
+
 TEST_P(StoreConformanceTest, HugeParametersAndChannelsAreRefusedBeforeAnyAllocation) {
   Session session = NewSession("a", BatchSpec(), 3);
   OwnedParameters parameters;
@@ -198,6 +214,123 @@ TEST_P(StoreConformanceTest, ListPagesInIdOrderAndFiltersByLabels) {
   EXPECT_THAT(Ids(3, "c", {}), ElementsAre("d"));
   EXPECT_THAT(Ids(100, "", {{"team", "y"}, {"all", "1"}}), ElementsAre("c", "d"));
   EXPECT_THAT(Ids(100, "", {{"team", "z"}}), ElementsAre());
+}
+
+TEST_P(StoreConformanceTest, TenantsHaveSessionsOfTheirOwn) {
+  for (const char* key : {"s", "/a/s", "/b/s"}) ASSERT_TRUE(Create(*store_, NewSession(key, BatchSpec(), 1)).ok());
+  EXPECT_EQ(Create(*store_, NewSession("/a/s", BatchSpec(), 1)).status().code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(Commit(*store_, Step("/a/s", MomentsOf({1, 3}, 1), StepId{"c", 1})).ok());
+  EXPECT_FALSE(Commit(*store_, Step("/b/s", MomentsOf({1, 3}, 1), StepId{"c", 1}))->replayed);
+  ASSERT_TRUE(Reset("/b/s").ok());
+  EXPECT_EQ((*Get(*store_, "/a/s"))->version, 1);
+  EXPECT_EQ((*Get(*store_, "/b/s"))->version, 2);
+  EXPECT_EQ((*Get(*store_, "s"))->version, 0);
+  ASSERT_TRUE(Delete("/a/s").ok());
+  const absl::Status missing = Get(*store_, "/a/s").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(missing.message(), "session sessions/s does not exist") << "no error shows a key";
+  EXPECT_TRUE(Get(*store_, "/b/s").ok());
+  EXPECT_THAT((*Create(*store_, NewSession("/a/", BatchSpec(), 1)))->id, MatchesRegex("/a/s-[0-9a-f]+"));
+  for (const char* bad : {"/a", "/", "//s", "/A/s", "/a/s/t", "/a/Bad"}) {
+    EXPECT_EQ(Create(*store_, NewSession(bad, BatchSpec(), 1)).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_P(StoreConformanceTest, ListsShowTheSessionsOfOneTenant) {
+  store_ = nullptr;
+  store_ = fixture_->Open({.limits = {}, .sweep_interval = absl::Milliseconds(5)}, &clock_);
+  for (const char* tenant : {"", "a", "a-b", "a0", "b"}) {
+    for (const char* id : {"0", "m", "zz"}) {
+      ASSERT_TRUE(Create(*store_, NewSession(SessionKey(tenant, id), BatchSpec(), 1)).ok());
+    }
+  }
+  const auto keys = [&](ListQuery query) {
+    std::vector<std::string> found;
+    const absl::StatusOr<std::vector<SessionPtr>> sessions = List(*store_, std::move(query));
+    EXPECT_TRUE(sessions.ok()) << sessions.status();
+    if (!sessions.ok()) return found;
+    for (const SessionPtr& session : *sessions) found.push_back(session->id);
+    return found;
+  };
+  for (const bool whole : {false, true}) {
+    EXPECT_THAT(keys({.whole = whole}), ElementsAre("0", "m", "zz"));
+    EXPECT_THAT(keys({.whole = whole, .tenant = "a"}), ElementsAre("/a/0", "/a/m", "/a/zz"));
+    EXPECT_THAT(keys({.whole = whole, .tenant = "a-b"}), ElementsAre("/a-b/0", "/a-b/m", "/a-b/zz"));
+    EXPECT_THAT(keys({.whole = whole, .tenant = "nobody"}), ElementsAre());
+  }
+  EXPECT_EQ(keys({.all_tenants = true}).size(), 15U);
+  EXPECT_THAT(keys({.after_id = "/a/m", .tenant = "a"}), ElementsAre("/a/zz"));
+  EXPECT_THAT(keys({.after_id = "m"}), ElementsAre("zz"));
+  EXPECT_THAT(keys({.after_id = "/a/m"}), ElementsAre("0", "m", "zz"))
+      << "a place elsewhere is no way out of the range";
+  EXPECT_THAT(keys({.after_id = "/a/m", .tenant = "b"}), ElementsAre("/b/0", "/b/m", "/b/zz"));
+  EXPECT_THAT(keys({.after_id = "zz", .tenant = "a"}), ElementsAre());
+  const absl::StatusOr<ListPage> page = session_test::ListOf(*store_, {.page_size = 2, .tenant = "a"});
+  EXPECT_EQ(page->next_after, "/a/m");
+  EXPECT_EQ(session_test::ListOf(*store_, {.page_size = 3, .tenant = "a"})->next_after, "") << "b is no next page";
+}
+
+TEST_P(StoreConformanceTest, QuotasAreCountedForEachTenant) {
+  TenantQuotaTable quotas;
+  quotas.Set({{"a", {.max_sessions = 2}}, {"b", {.max_session_bytes = 2500}}});
+  store_ = nullptr;
+  const SessionLimits limits = {.quotas = &quotas};
+  store_ = fixture_->Open({.limits = limits, .sweep_interval = absl::Milliseconds(5)}, &clock_);
+  const auto create = [&](const char* key) { return Create(*store_, NewSession(key, BatchSpec(), 1)).status(); };
+  for (const char* key : {"/a/1", "/a/2", "/b/1", "/b/2", "1", "2", "3"}) EXPECT_TRUE(create(key).ok()) << key;
+  for (const char* key : {"/a/3", "/b/3"}) {
+    const absl::Status refused = create(key);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(GetErrorDetail(refused)->reason, "LIMIT_EXCEEDED");
+  }
+  SessionPatch grow;
+  grow.weight.emplace(OwnedTensor{.dtype = DType::kF32, .shape = {125}, .bytes = std::string(500, '\0')});
+  EXPECT_EQ(Update("/b/1", grow).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Update("/a/1", grow).ok()) << "a has no quota of bytes";
+  const TotalsByTenant totals = store_->tenant_totals();
+  EXPECT_EQ(totals.at("").sessions, 3);
+  EXPECT_EQ(totals.at("a").sessions, 2);
+  EXPECT_EQ(totals.at("a").bytes, totals.at("b").bytes + 500);
+  ASSERT_TRUE(Delete("/a/1").ok());
+  EXPECT_TRUE(create("/a/3").ok());
+  ASSERT_TRUE(Delete("/b/1").ok());
+  ASSERT_TRUE(Delete("/b/2").ok());
+  EXPECT_EQ(store_->tenant_totals().count("b"), 0U);
+  quotas.Set({{"a", {.max_sessions = 1}}});
+  EXPECT_FALSE(create("/a/4").ok());
+  EXPECT_TRUE(Get(*store_, "/a/3").ok()) << "a smaller quota takes nothing away";
+  if (GetParam() == StoreKind::kMemory) return;
+  store_ = nullptr;
+  store_ = fixture_->Open({.limits = limits, .sweep_interval = absl::Milliseconds(5)}, &clock_);
+  EXPECT_EQ(store_->tenant_totals().at("a").sessions, 2) << "counted when the store is opened";
+  EXPECT_EQ(store_->tenant_totals().at("").sessions, 3);
+  EXPECT_FALSE(create("/a/4").ok());
+}
+
+TEST_P(StoreConformanceTest, AnExpiredSessionMakesRoomInItsTenantsQuota) {
+  TenantQuotaTable quotas;
+  quotas.Set({{"a", {.max_sessions = 1}}});
+  store_ = nullptr;
+  store_ = fixture_->Open({.limits = {.quotas = &quotas}, .sweep_interval = absl::Hours(1)}, &clock_);
+  Session session = NewSession("/a/1", BatchSpec(), 1);
+  session.ttl = absl::Seconds(1);
+  ASSERT_TRUE(Create(*store_, session).ok());
+  EXPECT_FALSE(Create(*store_, NewSession("/a/2", BatchSpec(), 1)).ok());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Create(*store_, NewSession("/a/2", BatchSpec(), 1)).ok());
+}
+
+TEST_P(StoreConformanceTest, AnExportedRecordSaysNotWhoseItWas) {
+  ASSERT_TRUE(Create(*store_, NewSession("/a/s", BatchSpec(), 1)).ok());
+  ASSERT_TRUE(Create(*store_, NewSession("s", BatchSpec(), 1)).ok());
+  ASSERT_TRUE(Commit(*store_, Step("/a/s", MomentsOf({1, 3}, 1), StepId{"c", 1})).ok());
+  const std::string record = *Export(*store_, "/a/s");
+  EXPECT_EQ(record.find("/a"), std::string::npos);
+  EXPECT_EQ((*Import(*store_, "/b/", record))->id, "/b/s");
+  EXPECT_EQ((*Import(*store_, "/b/t", record))->id, "/b/t");
+  EXPECT_EQ(Import(*store_, "", record).status().code(), absl::StatusCode::kAlreadyExists) << "the default tenant's";
+  ASSERT_TRUE(Delete("s").ok());
+  EXPECT_EQ((*Import(*store_, "", record))->version, 1);
 }
 
 TEST_P(StoreConformanceTest, OnlyATtlDeletesAndEveryUpdateExtendsIt) {

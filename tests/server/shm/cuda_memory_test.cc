@@ -62,21 +62,21 @@ class CudaMemoryTest : public ::testing::Test {
 
 TEST_F(CudaMemoryTest, ARangeOfARegionLiesWhereTheHandleAndTheOffsetSay) {
   const std::string name = Add({handle_, 2, kPage}, 2 * kPage);
-  const absl::StatusOr<RegionRange> range = table_.Acquire(name, 16, 32);
+  const absl::StatusOr<RegionRange> range = table_.Acquire(/*tenant=*/"", name, 16, 32);
   ASSERT_TRUE(range.ok()) << name << range.status();
   EXPECT_EQ(range->space, CudaSpace(2));
   EXPECT_EQ(cuda_.OnDevice(range->data), cuda_.Owned(handle_) + kPage + 16);
   EXPECT_FALSE(range->truncated());
-  EXPECT_EQ(table_.Acquire(name, 16, 2 * kPage).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(table_.Acquire(/*tenant=*/"", name, 16, 2 * kPage).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(table_.stats().bytes, 2 * kPage);
   const std::string host = *table_.AddDescriptor("a", MakeSealedMemory(kPage), kPage);
-  EXPECT_TRUE(table_.Acquire(host, 0, 1)->space.is_host());
+  EXPECT_TRUE(table_.Acquire(/*tenant=*/"", host, 0, 1)->space.is_host());
 }
 
 TEST_F(CudaMemoryTest, AHandleIsOpenedOnceAndClosedWithTheLastRange) {
   const std::string one = Add({handle_, 0, 0}, kPage), two = Add({handle_, 0, kPage}, kPage, "b");
   EXPECT_EQ(cuda_.opened(), 1) << one << two;
-  std::optional<RegionRange> range = *table_.Acquire(two, 0, 1);
+  std::optional<RegionRange> range = *table_.Acquire(/*tenant=*/"", two, 0, 1);
   EXPECT_TRUE(table_.Remove("a", one).ok());
   table_.RemoveOwner("b");
   EXPECT_EQ(cuda_.open_now(), 1) << "a request still uses it";
@@ -95,7 +95,8 @@ TEST_F(CudaMemoryTest, AHandleIsOpenedOnceAndClosedWithTheLastRange) {
 
 TEST_F(CudaMemoryTest, RangesOutliveTheTable) {
   auto table = std::make_unique<RegionTable>(RegionLimits(), OpenerOver(&cuda_));
-  std::optional<RegionRange> range = *table->Acquire(*table->AddCuda("a", {handle_, 0, 0}, kPage), 0, kPage);
+  std::optional<RegionRange> range =
+      *table->Acquire(/*tenant=*/"", *table->AddCuda("a", {handle_, 0, 0}, kPage), 0, kPage);
   table.reset();
   EXPECT_EQ(cuda_.OnDevice(range->data), cuda_.Owned(handle_));
   range.reset();
@@ -184,7 +185,7 @@ TEST_F(CudaMemoryTest, ManyThreadsOpenAndCloseAHandleOneAfterTheOther) {
       for (int i = 0; i < 100; ++i) {
         const absl::StatusOr<std::string> name = table.AddCuda(owner, {handle, 0, 0}, kPage);
         ASSERT_TRUE(name.ok()) << name.status();
-        EXPECT_TRUE(table.Acquire(*name, 0, kPage).ok());
+        EXPECT_TRUE(table.Acquire(/*tenant=*/"", *name, 0, kPage).ok());
         table.RemoveOwner(owner);
       }
     });

@@ -57,15 +57,15 @@ TEST(RegionTable, GivesNamesThatNobodyCanGuess) {
 TEST(RegionTable, AcquiresRangesWithinARegion) {
   RegionTable table{RegionLimits()};
   const std::string name = AddPages(table, "a", 2);
-  const absl::StatusOr<RegionRange> all = table.Acquire(name, 0, 2 * kPage);
+  const absl::StatusOr<RegionRange> all = table.Acquire(/*tenant=*/"", name, 0, 2 * kPage);
   ASSERT_TRUE(all.ok()) << all.status();
   all->data[kPage + 5] = std::byte{9};
-  const absl::StatusOr<RegionRange> part = table.Acquire(name, kPage + 5, 3);
+  const absl::StatusOr<RegionRange> part = table.Acquire(/*tenant=*/"", name, kPage + 5, 3);
   ASSERT_TRUE(part.ok());
   EXPECT_EQ(part->size_bytes, 3);
   EXPECT_EQ(part->data[0], std::byte{9});
   EXPECT_FALSE(part->truncated());
-  EXPECT_TRUE(table.Acquire(name, 2 * kPage, 0).ok());
+  EXPECT_TRUE(table.Acquire(/*tenant=*/"", name, 2 * kPage, 0).ok());
 }
 
 TEST(RegionTable, RefusesRangesThatLeaveTheRegionAndNamesFieldValueAndLimit) {
@@ -80,7 +80,7 @@ TEST(RegionTable, RefusesRangesThatLeaveTheRegionAndNamesFieldValueAndLimit) {
                           Case{size, 1, "size_bytes", "at most 0"}, Case{size + 1, 0, "offset", "at most 8192"},
                           Case{UINT64_MAX, 2, "offset", "at most 8192"}, Case{2, UINT64_MAX, "size_bytes", "8190"},
                           Case{UINT64_MAX, UINT64_MAX, "offset", "at most 8192"}}) {
-    const absl::Status status = table.Acquire(name, bad.offset, bad.size_bytes).status();
+    const absl::Status status = table.Acquire(/*tenant=*/"", name, bad.offset, bad.size_bytes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     const std::optional<ErrorDetail> detail = GetErrorDetail(status);
     ASSERT_TRUE(detail.has_value());
@@ -93,20 +93,22 @@ TEST(RegionTable, RefusesRangesThatLeaveTheRegionAndNamesFieldValueAndLimit) {
 
 TEST(RegionTable, DoesNotRepeatNamesThatItDoesNotKnow) {
   RegionTable table{RegionLimits()};
-  for (const absl::Status& status : {table.Acquire("r-secret", 0, 1).status(), table.Remove("a", "r-secret")}) {
+  for (const absl::Status& status :
+       {table.Acquire(/*tenant=*/"", "r-secret", 0, 1).status(), table.Remove("a", "r-secret")}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));
   }
-  EXPECT_FALSE(table.Acquire("", 0, 0).ok());
+  EXPECT_FALSE(table.Acquire(/*tenant=*/"", "", 0, 0).ok());
 }
 
 TEST(RegionTable, UnmapsARemovedRegionWhenItsLastRangeGoes) {
   RegionTable table{RegionLimits()};
   const int before = CountMappings("memfd:normd-test");
   const std::string name = AddPages(table, "a", 1);
-  std::optional<RegionRange> one = *table.Acquire(name, 0, 1), two = *table.Acquire(name, 1, 1);
+  std::optional<RegionRange> one = *table.Acquire(/*tenant=*/"", name, 0, 1),
+                             two = *table.Acquire(/*tenant=*/"", name, 1, 1);
   EXPECT_TRUE(table.Remove("a", name).ok());
-  EXPECT_FALSE(table.Acquire(name, 0, 1).ok());
+  EXPECT_FALSE(table.Acquire(/*tenant=*/"", name, 0, 1).ok());
   one.reset();
   two->data[0] = std::byte{1};
   EXPECT_EQ(table.stats().regions, 1);
@@ -119,7 +121,7 @@ TEST(RegionTable, UnmapsARemovedRegionWhenItsLastRangeGoes) {
 
 TEST(RegionTable, LetsRangesOutliveIt) {
   std::optional<RegionTable> table{RegionLimits()};
-  const RegionRange range = *table->Acquire(AddPages(*table, "a", 1), 0, kPage);
+  const RegionRange range = *table->Acquire(/*tenant=*/"", AddPages(*table, "a", 1), 0, kPage);
   table.reset();
   range.data[kPage - 1] = std::byte{1};
 }
@@ -130,11 +132,44 @@ TEST(RegionTable, RemovesOnlyWhatAnOwnerHas) {
   EXPECT_EQ(table.Remove("b", a1).code(), absl::StatusCode::kNotFound);
   table.RemoveOwner("a");
   table.RemoveOwner("nobody");
-  EXPECT_FALSE(table.Acquire(a1, 0, 1).ok());
-  EXPECT_FALSE(table.Acquire(a2, 0, 1).ok());
-  EXPECT_TRUE(table.Acquire(b, 0, 1).ok());
+  EXPECT_FALSE(table.Acquire(/*tenant=*/"", a1, 0, 1).ok());
+  EXPECT_FALSE(table.Acquire(/*tenant=*/"", a2, 0, 1).ok());
+  EXPECT_TRUE(table.Acquire(/*tenant=*/"", b, 0, 1).ok());
   EXPECT_EQ(table.stats().regions, 1);
   EXPECT_EQ(table.stats().bytes, kPage);
+}
+
+TEST(RegionTable, ShowsARegionToTheTenantOfItsOwnerAlone) {
+  RegionTable table{RegionLimits()};
+  const std::string name = *table.AddDescriptor({"a", "vision"}, MakeSealedMemory(kPage), kPage);
+  EXPECT_TRUE(table.Acquire("vision", name, 0, 1).ok());
+  for (const char* other : {"", "visio", "vision2"}) {
+    const absl::Status status = table.Acquire(other, name, 0, 1).status();
+    EXPECT_EQ(status, table.Acquire(other, "r-unknown", 0, 1).status()) << "as if it did not exist";
+  }
+  const std::string plain = AddPages(table, "a", 1);
+  EXPECT_FALSE(table.Acquire("vision", plain, 0, 1).ok());
+}
+
+TEST(RegionTable, CountsRegionsAgainstTheQuotasOfTheTenantUntilTheyAreUnmapped) {
+  TenantQuotaTable quotas;
+  quotas.Set({{"vision", {.max_regions = 2, .max_region_bytes = 3 * kPage}}});
+  RegionTable table({.quotas = &quotas});
+  const auto add = [&](const char* owner, int64_t pages) {
+    return table.AddDescriptor({owner, "vision"}, MakeSealedMemory(pages * kPage),
+                               static_cast<uint64_t>(pages * kPage));
+  };
+  EXPECT_THAT(add("a", 4).status().message(),
+              HasSubstr("bytes of the tenant's regions would be 16384, over the limit"));
+  const std::string first = *add("a", 1);
+  ASSERT_TRUE(add("b", 1).ok()) << "another owner of the tenant";
+  EXPECT_THAT(add("c", 1).status().message(), HasSubstr("regions of the tenant would be 3, over the limit of 2"));
+  EXPECT_TRUE(AddPages(table, "a", 8).starts_with("r-")) << "others are not affected";
+  std::optional<RegionRange> range = *table.Acquire("vision", first, 0, 1);
+  ASSERT_TRUE(table.Remove("a", first).ok());
+  EXPECT_FALSE(add("c", 1).ok()) << "still mapped";
+  range.reset();
+  EXPECT_TRUE(add("c", 1).ok());
 }
 
 TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
@@ -162,7 +197,7 @@ TEST(RegionTable, BoundsRegionsAndBytesInAllAndPerOwner) {
 TEST(RegionTable, CountsARemovedRegionUntilItIsUnmapped) {
   RegionTable table(SmallLimits());
   const std::string name = AddPages(table, "a", 4);
-  std::optional<RegionRange> range = *table.Acquire(name, 0, 1);
+  std::optional<RegionRange> range = *table.Acquire(/*tenant=*/"", name, 0, 1);
   EXPECT_TRUE(table.Remove("a", name).ok());
   EXPECT_THAT(AddPages(table, "a", 4), HasSubstr("over the limit"));
   range.reset();
@@ -194,7 +229,7 @@ TEST(RegionTable, AddsPosixObjectsWithTheAllowedPrefixes) {
   EXPECT_EQ(table.AddPosixName("a", "/normd-other", kPage).status().code(), absl::StatusCode::kInvalidArgument);
   shm_unlink(posix_name.c_str());
   ASSERT_TRUE(name.ok()) << name.status();
-  EXPECT_TRUE(table.Acquire(*name, 0, kPage).ok());
+  EXPECT_TRUE(table.Acquire(/*tenant=*/"", *name, 0, kPage).ok());
 }
 
 TEST(RegionTable, RefusesARegionThatWasTruncatedAndTellsItsUsers) {
@@ -202,12 +237,12 @@ TEST(RegionTable, RefusesARegionThatWasTruncatedAndTellsItsUsers) {
   UniqueFd memory = MakeMemory(2 * kPage);
   const UniqueFd mine = Duplicate(memory);
   const std::string name = *table.AddDescriptor("a", std::move(memory), 2 * kPage);
-  const RegionRange range = *table.Acquire(name, kPage, kPage);
+  const RegionRange range = *table.Acquire(/*tenant=*/"", name, kPage, kPage);
   ASSERT_EQ(ftruncate(mine.get(), 0), 0);
   EXPECT_FALSE(range.truncated());
   EXPECT_EQ(Load(range.data + 0), 0);
   EXPECT_TRUE(range.truncated());
-  const absl::Status status = table.Acquire(name, 0, 1).status();
+  const absl::Status status = table.Acquire(/*tenant=*/"", name, 0, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("truncated while in use"));
 }
@@ -220,7 +255,7 @@ TEST(RegionTable, IsSafeFromManyThreads) {
   for (int thread = 0; thread < 2; ++thread) {
     users.emplace_back([&] {
       while (!done) {
-        const absl::StatusOr<RegionRange> range = table.Acquire(lasting, 8, 8);
+        const absl::StatusOr<RegionRange> range = table.Acquire(/*tenant=*/"", lasting, 8, 8);
         EXPECT_TRUE(range.ok() && !range->truncated());
         EXPECT_GE(table.stats().regions, 1);
       }
@@ -232,7 +267,7 @@ TEST(RegionTable, IsSafeFromManyThreads) {
       for (int i = 0; i < 200; ++i) {
         const absl::StatusOr<std::string> name = table.AddDescriptor(owner, MakeMemory(kPage), kPage);
         ASSERT_TRUE(name.ok()) << name.status();
-        const absl::StatusOr<RegionRange> range = table.Acquire(*name, 0, kPage);
+        const absl::StatusOr<RegionRange> range = table.Acquire(/*tenant=*/"", *name, 0, kPage);
         ASSERT_TRUE(range.ok());
         if (i % 2 == 0) {
           EXPECT_TRUE(table.Remove(owner, *name).ok());
@@ -258,7 +293,7 @@ TEST(RegionTable, TheLastRangeOfALargeRegionLeavesUnmappingToThePool) {
   std::promise<void> go_on;
   pool.Run([&go_on] { go_on.get_future().wait(); });
   const std::string name = table.AddDescriptor("a", MakeSealedMemory(kLarge), kLarge).value();
-  absl::StatusOr<RegionRange> range = table.Acquire(name, 0, kLarge);
+  absl::StatusOr<RegionRange> range = table.Acquire(/*tenant=*/"", name, 0, kLarge);
   ASSERT_TRUE(range.ok()) << range.status();
   ASSERT_TRUE(table.Remove("a", name).ok());
   *range = RegionRange();

@@ -151,14 +151,27 @@ TEST_F(RegistrarTest, RegistersAndUnregistersAnObject) {
   ASSERT_EQ(reply.code, kOk) << reply.message;
   const std::string name = wire::GetShmText(reply.region);
   {
-    const absl::StatusOr<RegionRange> range = table_.Acquire(name, kPage, 1);
+    const absl::StatusOr<RegionRange> range = table_.Acquire(/*tenant=*/"", name, kPage, 1);
     ASSERT_TRUE(range.ok());
     ASSERT_EQ(pwrite(memory.get(), "x", 1, kPage), 1);
     EXPECT_EQ(Load(range->data), 'x');
   }
   EXPECT_EQ(peer.Unregister(name).code, kOk);
-  EXPECT_FALSE(table_.Acquire(name, 0, 1).ok());
+  EXPECT_FALSE(table_.Acquire(/*tenant=*/"", name, 0, 1).ok());
   EXPECT_EQ(peer.Unregister(name).code, kNotFound);
+}
+
+TEST_F(RegistrarTest, ARegionIsOfTheTenantOfItsUser) {
+  options_.hooks.tenant_of = [](uid_t uid) { return uid == geteuid() ? "vision" : "nobody"; };
+  Start();
+  const UniqueFd memory = MakeSealedMemory(kPage);
+  const Peer peer = Connect();
+  const ShmReply reply = peer.Register(memory.get(), kPage);
+  ASSERT_EQ(reply.code, kOk) << reply.message;
+  const std::string name = wire::GetShmText(reply.region);
+  EXPECT_TRUE(table_.Acquire("vision", name, 0, 1).ok());
+  EXPECT_FALSE(table_.Acquire(/*tenant=*/"", name, 0, 1).ok());
+  EXPECT_EQ(peer.Unregister(name).code, kOk);
 }
 
 TEST_F(RegistrarTest, MakesASocketThatOnlyItsUserCanReach) {
@@ -188,7 +201,7 @@ TEST_F(RegistrarTest, DropsTheRegionsOfAClientThatIsGone) {
     EXPECT_EQ(table_.stats().regions, 4);
   }
   EXPECT_TRUE(Eventually([&] { return table_.stats().regions == 1; }));
-  EXPECT_TRUE(table_.Acquire(others, 0, 1).ok());
+  EXPECT_TRUE(table_.Acquire(/*tenant=*/"", others, 0, 1).ok());
 }
 
 TEST_F(RegistrarTest, LetsNobodyUnregisterTheRegionsOfAnother) {
@@ -199,7 +212,7 @@ TEST_F(RegistrarTest, LetsNobodyUnregisterTheRegionsOfAnother) {
   const ShmReply reply = two.Unregister(name);
   EXPECT_EQ(reply.code, kNotFound);
   EXPECT_EQ(wire::GetShmText(reply.message).find(name), std::string::npos);
-  EXPECT_TRUE(table_.Acquire(name, 0, 1).ok());
+  EXPECT_TRUE(table_.Acquire(/*tenant=*/"", name, 0, 1).ok());
 }
 
 TEST_F(RegistrarTest, ClosesEveryDescriptorItDoesNotKeep) {
@@ -352,12 +365,12 @@ TEST_F(RegistrarTest, StopsWithConnectionsOpenAndRegionsInUse) {
   const UniqueFd memory = MakeSealedMemory(kPage);
   const Peer peer = Connect(), idle = Connect();
   const std::string name = wire::GetShmText(peer.Register(memory.get(), kPage).region);
-  const RegionRange range = *table_.Acquire(name, 0, kPage);
+  const RegionRange range = *table_.Acquire(/*tenant=*/"", name, 0, kPage);
   registrar_->Stop();
   registrar_->Stop();
   EXPECT_EQ(peer.Receive().code, kClosed);
   EXPECT_FALSE(Connect().connected());
-  EXPECT_FALSE(table_.Acquire(name, 0, 1).ok());
+  EXPECT_FALSE(table_.Acquire(/*tenant=*/"", name, 0, 1).ok());
   range.data[0] = std::byte{1};
 }
 
@@ -389,7 +402,8 @@ TEST_F(RegistrarTest, ServesManyClientsThatComeAndGo) {
         const Peer peer = Connect();
         const ShmReply reply = peer.Register(memory.get(), kPage);
         ASSERT_EQ(reply.code, kOk) << reply.message;
-        const absl::StatusOr<RegionRange> range = table_.Acquire(wire::GetShmText(reply.region), 0, kPage);
+        const absl::StatusOr<RegionRange> range =
+            table_.Acquire(/*tenant=*/"", wire::GetShmText(reply.region), 0, kPage);
         ASSERT_TRUE(range.ok()) << range.status();
         EXPECT_EQ(ftruncate(memory.get(), i % 2 == 0 ? 0 : kPage), 0);
         EXPECT_EQ(Load(range->data), 0);
@@ -399,6 +413,30 @@ TEST_F(RegistrarTest, ServesManyClientsThatComeAndGo) {
   }
   for (std::thread& client : clients) client.join();
   EXPECT_TRUE(Eventually([&] { return table_.stats().regions == 0; }));
+}
+
+TEST_F(RegistrarTest, AHookMayRefuseRegistrationsAndHearsOfEach) {
+  bool allowed = false;
+  std::vector<absl::StatusCode> heard;
+  options_.hooks.may_register = [&allowed](uid_t uid) {
+    EXPECT_EQ(uid, geteuid());
+    return allowed ? absl::OkStatus() : absl::PermissionDeniedError("by the policy");
+  };
+  options_.hooks.on_registration = [&heard](uid_t uid, const absl::Status& status) {
+    EXPECT_EQ(uid, geteuid());
+    heard.push_back(status.code());
+  };
+  Start();
+  const Peer peer = Connect();
+  const UniqueFd memory = MakeMemory(kPage);
+  const ShmReply refused = peer.Register(memory.get(), kPage);
+  EXPECT_EQ(refused.code, kPermissionDenied);
+  EXPECT_EQ(table_.stats().regions, 0);
+  allowed = true;
+  EXPECT_EQ(peer.Register(memory.get(), kPage).code, kOk);
+  EXPECT_EQ(table_.stats().regions, 1);
+  registrar_.reset();
+  EXPECT_EQ(heard, (std::vector<absl::StatusCode>{absl::StatusCode::kPermissionDenied, absl::StatusCode::kOk}));
 }
 
 }  // namespace

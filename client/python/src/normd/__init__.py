@@ -14,6 +14,7 @@ from normd._options import CallOptions, Options, ResultOptions, SessionOptions, 
 from normd._request import NormalizeCall
 from normd._results import Applied, Result, StateResult
 from normd._retry import RetryOptions
+from normd._security import SecurityOptions
 from normd._sessions import SessionInfo
 from normd.client import Client, connect
 from normd.errors import (
@@ -105,6 +106,7 @@ __all__ = [
     "RMSNorm",
     "scale_norm",
     "ScaleNorm",
+    "SecurityOptions",
     "Session",
     "SessionInfo",
     "SessionOptions",

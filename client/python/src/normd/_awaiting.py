@@ -12,7 +12,8 @@ from normd import _channel
 from normd._blocking import metadata_for
 from normd._retry import CLOSED
 from normd._transport import LARGE_BYTES
-from normd.errors import Unavailable, from_rpc
+from normd._security import PLAIN, Access
+from normd.errors import Error, Unavailable, from_rpc
 
 T = TypeVar("T")
 
@@ -23,15 +24,14 @@ class AioTransport:
     def __init__(
         self,
         target: str,
-        credentials: Optional[grpc.ChannelCredentials] = None,
-        token: Optional[str] = None,
+        access: Access,
         options: Sequence[_channel.ChannelOption] = (),
     ) -> None:
         self.target = target
-        self._token = token
-        self._credentials = credentials
+        self.is_secure = access.is_secure
+        self._access = access
         self._extra = options
-        self._options = _channel.channel_options(options)
+        self._options = [*access.channel_options(), *_channel.channel_options(options)]
         self._channels: Dict[bool, grpc.aio.Channel] = {}
         self._methods: Dict[Tuple[str, bool], Any] = {}
         self._closing: List["asyncio.Future[None]"] = []
@@ -41,10 +41,11 @@ class AioTransport:
         if self._closed:
             raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
-            if self._credentials is None:
+            credentials = self._access.credentials
+            if credentials is None:
                 self._channels[large] = grpc.aio.insecure_channel(self.target, self._options)
             else:
-                self._channels[large] = grpc.aio.secure_channel(self.target, self._credentials, self._options)
+                self._channels[large] = grpc.aio.secure_channel(self.target, credentials, self._options)
         return self._channels[large]
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
@@ -53,24 +54,31 @@ class AioTransport:
         if call is None:
             call = self._methods[method, large] = self._channel(large).unary_unary(method, None, None)
         try:
-            reply: bytes = await call(request, timeout=timeout, metadata=metadata_for(request, self._token))
+            reply: bytes = await call(request, timeout=timeout, metadata=metadata_for(request, self._access.token()))
             return reply
         except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
+            raise self._failed(error) from None
         except grpc.aio.UsageError as error:  # the channel was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         call = self._channel(True).stream_stream(method, None, None)(
-            iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
+            iter(requests), timeout=timeout, metadata=metadata_for(b"", self._access.token())
         )
         try:
             async for reply in call:
                 yield reply
         except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
+            raise self._failed(error) from None
         finally:
             call.cancel()
+
+    def _failed(self, error: Any) -> Error:
+        failure = from_rpc(error, self.target, self._access.explain)
+        if isinstance(failure, Unavailable) and self._access.renew():
+            self._channels.clear()  # calls on the old connections go on
+            self._methods.clear()
+        return failure
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -79,7 +87,7 @@ class AioTransport:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def sibling(self, target: str) -> "AioTransport":
-        return AioTransport(target, None, self._token, self._extra)
+        return AioTransport(target, Access(target, PLAIN), self._extra)
 
     def close_soon(self) -> None:
         self._closing.append(asyncio.ensure_future(self.close()))

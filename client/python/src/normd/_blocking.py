@@ -11,7 +11,8 @@ import grpc
 from normd import _channel
 from normd._retry import CLOSED
 from normd._transport import LARGE_BYTES
-from normd.errors import Unavailable, from_rpc
+from normd._security import PLAIN, Access
+from normd.errors import Error, Unavailable, from_rpc
 
 T = TypeVar("T")
 
@@ -19,11 +20,11 @@ T = TypeVar("T")
 MESSAGE_BYTES_KEY = "normd-message-bytes"
 
 
-def metadata_for(request: bytes, token: Optional[str]) -> Optional[Tuple[Tuple[str, str], ...]]:
-    if token is None and len(request) < LARGE_BYTES:
+def metadata_for(request: bytes, token: str) -> Optional[Tuple[Tuple[str, str], ...]]:
+    if not token and len(request) < LARGE_BYTES:
         return None
     entries = []
-    if token is not None:
+    if token:
         entries.append(("authorization", f"Bearer {token}"))
     if len(request) >= LARGE_BYTES:
         entries.append((MESSAGE_BYTES_KEY, str(len(request))))
@@ -40,15 +41,14 @@ class BlockingTransport:
     def __init__(
         self,
         target: str,
-        credentials: Optional[grpc.ChannelCredentials] = None,
-        token: Optional[str] = None,
+        access: Access,
         options: Sequence[_channel.ChannelOption] = (),
     ) -> None:
         self.target = target
-        self._token = token
-        self._credentials = credentials
+        self.is_secure = access.is_secure
+        self._access = access
         self._extra = options
-        self._options = _channel.channel_options(options)
+        self._options = [*access.channel_options(), *_channel.channel_options(options)]
         self._lock = threading.Lock()
         self._channels: Dict[bool, grpc.Channel] = {}
         self._methods: Dict[Tuple[str, bool], Any] = {}
@@ -59,10 +59,11 @@ class BlockingTransport:
         if self._closed:
             raise Unavailable(f"the client of {self.target} is closed", reason=CLOSED)
         if large not in self._channels:
-            if self._credentials is None:
+            credentials = self._access.credentials
+            if credentials is None:
                 self._channels[large] = grpc.insecure_channel(self.target, self._options)
             else:
-                self._channels[large] = grpc.secure_channel(self.target, self._credentials, self._options)
+                self._channels[large] = grpc.secure_channel(self.target, credentials, self._options)
         return self._channels[large]
 
     def _method(self, path: str, large: bool) -> Any:
@@ -75,25 +76,33 @@ class BlockingTransport:
         large = len(request) >= LARGE_BYTES
         call = self._methods.get((method, large)) or self._method(method, large)
         try:
-            reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._token))
+            reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._access.token()))
             return reply
         except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
+            raise self._failed(error) from None
         except ValueError as error:  # gRPC's word for a channel that was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
     async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
         with self._lock:
             call = self._channel(True).stream_stream(method, None, None)(
-                iter(requests), timeout=timeout, metadata=metadata_for(b"", self._token)
+                iter(requests), timeout=timeout, metadata=metadata_for(b"", self._access.token())
             )
         try:
             for reply in call:
                 yield reply
         except grpc.RpcError as error:
-            raise from_rpc(error, self.target) from None
+            raise self._failed(error) from None
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
+
+    def _failed(self, error: Any) -> Error:
+        failure = from_rpc(error, self.target, self._access.explain)
+        if isinstance(failure, Unavailable) and self._access.renew():
+            with self._lock:  # calls on the old connections go on
+                self._channels.clear()
+                self._methods.clear()
+        return failure
 
     async def sleep(self, seconds: float) -> None:
         # A watcher of the connections keeps gRPC's events going. Without a call under way nobody else would, and a
@@ -113,7 +122,7 @@ class BlockingTransport:
         return work()
 
     def sibling(self, target: str) -> "BlockingTransport":
-        return BlockingTransport(target, None, self._token, self._extra)
+        return BlockingTransport(target, Access(target, PLAIN), self._extra)
 
     def close_soon(self) -> None:
         self.close()
@@ -121,6 +130,7 @@ class BlockingTransport:
     def separate(self) -> None:
         """In a forked child: channels of the parent are neither used nor destroyed here."""
         self._lock = threading.Lock()
+        self._access.separate()
         self._inherited = (self._channels, self._methods)
         self._channels, self._methods = {}, {}
 

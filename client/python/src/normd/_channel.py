@@ -14,8 +14,11 @@ DEFAULT_TARGET = "127.0.0.1:8001"
 ChannelOption = Tuple[str, Any]
 
 
-def resolve_target(target: Optional[str]) -> str:
-    """`target`, else $NORMD_SERVER, else this user's local socket if a server answers there, else 127.0.0.1:8001."""
+def resolve_target(target: Optional[str], by_tcp: bool) -> str:
+    """`target`, else $NORMD_SERVER, else this user's local socket if a server answers there, else 127.0.0.1:8001.
+
+    by_tcp: no socket is looked for.
+    """
     if target is not None and not isinstance(target, str):
         raise InvalidArgument(
             f"target is {target!r}; it must be a string: host:port, unix:/path or /path",
@@ -26,8 +29,8 @@ def resolve_target(target: Optional[str]) -> str:
     target = target or os.environ.get("NORMD_SERVER", "")
     if target:
         return f"unix:{target}" if target.startswith("/") else target
-    if not hasattr(os, "getuid"):
-        return DEFAULT_TARGET  # no Unix
+    if by_tcp or not hasattr(os, "getuid"):  # without it this is no Unix
+        return DEFAULT_TARGET
     path = local_socket()
     return f"unix:{path}" if answers(path) else DEFAULT_TARGET
 

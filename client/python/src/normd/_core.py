@@ -303,7 +303,9 @@ class Core:
         path = unix_path(target)
         if path:
             return Local(Sharing(path), self.transport)
-        if is_loopback(target):
+        # Over TLS the server has proved its name and knows the caller; a socket proves nothing, and makes another caller
+        # of this one.
+        if is_loopback(target) and not self.transport.is_secure:
             # A server that is reached over TCP says where its Unix socket is. The same process must answer there.
             described = await self.describe(timeout)
             if described.unix_socket and described.server_uid:

@@ -14,6 +14,7 @@ class Transport(Protocol):
     """Blocking, or on an event loop."""
 
     target: str
+    is_secure: bool  # calls go by TLS, or by credentials of the caller's
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
         """Raises normd.Error."""

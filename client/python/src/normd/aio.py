@@ -14,7 +14,6 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-import grpc
 import numpy as np
 
 from normd import _calls, _channel, client as blocking, session as blocking_session
@@ -27,6 +26,7 @@ from normd._options import CallOptions, Options, SessionOptions, SpecOptions, St
 from normd._request import NormalizeCall, Target
 from normd._results import Result, StateResult
 from normd._retry import RetryOptions
+from normd._security import Access, SecurityOptions, asks_for_tls
 from normd._sessions import SessionInfo, SessionService, state_dict
 from normd.errors import Error
 from normd.session import SessionBase
@@ -44,12 +44,12 @@ class Client:
         *,
         deadline: float = 30.0,
         shared_memory: str = "auto",
-        token: Optional[str] = None,
-        credentials: Optional[grpc.ChannelCredentials] = None,
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
+        **security: Unpack[SecurityOptions],
     ) -> None:
-        self._transport = AioTransport(_channel.resolve_target(target), credentials, token, options)
+        resolved = _channel.resolve_target(target, asks_for_tls(security))
+        self._transport = AioTransport(resolved, Access(resolved, security), options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
 
@@ -321,19 +321,17 @@ def connect(
     *,
     deadline: float = 30.0,
     shared_memory: str = "auto",
-    token: Optional[str] = None,
-    credentials: Optional[grpc.ChannelCredentials] = None,
     options: Sequence[Tuple[str, Any]] = (),
     retry: RetryOptions = RetryOptions(),
+    **security: Unpack[SecurityOptions],
 ) -> Client:
     return Client(
         target,
         deadline=deadline,
         shared_memory=shared_memory,
-        token=token,
-        credentials=credentials,
         options=options,
         retry=retry,
+        **security,
     )
 
 

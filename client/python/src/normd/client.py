@@ -16,7 +16,6 @@ import os
 import weakref
 from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-import grpc
 import numpy as np
 
 from normd import _calls, _channel
@@ -29,6 +28,7 @@ from normd._proto import normalizer_pb2
 from normd._request import NormalizeCall, Target
 from normd._results import Result
 from normd._retry import RetryOptions
+from normd._security import Access, SecurityOptions, asks_for_tls
 from normd._sessions import SessionInfo, SessionService
 from normd._transport import run
 from normd.errors import Error
@@ -51,12 +51,12 @@ class Client:
         *,
         deadline: float = 30.0,
         shared_memory: str = "auto",
-        token: Optional[str] = None,
-        credentials: Optional[grpc.ChannelCredentials] = None,
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
+        **security: Unpack[SecurityOptions],
     ) -> None:
-        self._transport = BlockingTransport(_channel.resolve_target(target), credentials, token, options)
+        resolved = _channel.resolve_target(target, asks_for_tls(security))
+        self._transport = BlockingTransport(resolved, Access(resolved, security), options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
         _clients.add(self)
@@ -368,10 +368,9 @@ def connect(
     *,
     deadline: float = 30.0,
     shared_memory: str = "auto",
-    token: Optional[str] = None,
-    credentials: Optional[grpc.ChannelCredentials] = None,
     options: Sequence[Tuple[str, Any]] = (),
     retry: RetryOptions = RetryOptions(),
+    **security: Unpack[SecurityOptions],
 ) -> Client:
     """A client of the server at `target`.
 
@@ -381,8 +380,9 @@ def connect(
     shared_memory: "auto" passes large tensors through memory shared with a server on this host: one that is called by
         its Unix socket, or one on the loopback interface that says where its socket is. "off" sends all tensors; "on"
         is "auto", but `Client.empty` raises where memory cannot be shared.
-    token, credentials: a bearer token, and TLS as grpc.ssl_channel_credentials() makes it, for a proxy in front of
-        normd: normd itself has neither yet. Do not send a token without TLS over a network.
+    security: tls, ca, certificate, key, server_name, token, token_file and credentials, which `SecurityOptions`
+        explains: TLS and who the caller is. A token in plain text over TCP is refused (InvalidArgument), and so are
+        files that cannot be used, by name.
     options: further options of the gRPC channel.
     retry: which failed calls are sent again.
 
@@ -392,8 +392,7 @@ def connect(
         target,
         deadline=deadline,
         shared_memory=shared_memory,
-        token=token,
-        credentials=credentials,
         options=options,
         retry=retry,
+        **security,
     )

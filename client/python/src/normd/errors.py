@@ -11,13 +11,14 @@ Every class derives from `Error` and, where Python has a fitting class, from tha
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Optional, Tuple, Type
+from typing import Any, Callable, Iterable, Optional, Tuple, Type
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
+REQUEST_ID_KEY = "x-request-id"
 
 
 class Error(Exception):
@@ -35,6 +36,7 @@ class Error(Exception):
         limit: str = "",
         reason: str = "",
         retry_after: Optional[float] = None,
+        request_id: str = "",
         has_details: bool = False,
     ) -> None:
         super().__init__(message)
@@ -50,6 +52,8 @@ class Error(Exception):
         self.reason = reason
         #: Seconds after which the server asks to be called again; None if it does not.
         self.retry_after = retry_after
+        #: What the server's logs and traces call the call; "" if no server answered. Quote it when you report an error.
+        self.request_id = request_id
         #: True if the server itself wrote the error: it was done with the request then.
         self.has_details = has_details
 
@@ -180,21 +184,29 @@ def _read_detail(detail: Any) -> dict[str, Any]:
     return {}
 
 
-def from_rpc(error: Any, target: str) -> Error:
-    """The error of a call that gRPC ended: `error` is a grpc.RpcError with code(), details() and trailing metadata."""
+def from_rpc(error: Any, target: str, explain: Callable[[str], Optional[str]] = lambda text: None) -> Error:
+    """The error of a call that gRPC ended: `error` is a grpc.RpcError with code(), details() and trailing metadata.
+
+    explain: says why there is no connection, from gRPC's words; None if it does not know either.
+    """
     number, text = error.code().value[0], error.details() or ""
-    status = status_pb2.Status(code=number, message=text)
+    status, request_id = status_pb2.Status(code=number, message=text), ""
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY:
             try:
                 status = status_pb2.Status.FromString(value)
             except DecodeError:
                 pass  # the plain message stays
+        elif key == REQUEST_ID_KEY:
+            request_id = value
     if status.code == grpc.StatusCode.UNAVAILABLE.value[0] and not status.details:
-        status.message = _explain_unavailable(text, target)
+        why = explain(text)
+        status.message = _explain_unavailable(text, target) if why is None else f"{why} ({text})"
     elif number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0] and not status.details:
         status.message = f"{target} did not answer before the deadline: {text}"
-    return from_status(status)
+    failure = from_status(status)
+    failure.request_id = request_id
+    return failure
 
 
 def _explain_unavailable(text: str, target: str) -> str:

@@ -4,8 +4,10 @@
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/errors.h"
+#include "server/base/errors.h"
 #include "tests/support/constants.h"
 
 namespace normd::rpc {
@@ -22,7 +24,7 @@ class AdmissionTest : public testing::Test {
   absl::StatusOr<Reservation> Reserve(int64_t bytes, const std::string& caller) {
     return admission_.Reserve(bytes, [&] {
       ++asked_;
-      return caller;
+      return CallerName{caller, ""};
     });
   }
 
@@ -76,7 +78,7 @@ TEST_F(AdmissionTest, AsksWhoCallsOnlyForWhatCounts) {
 TEST_F(AdmissionTest, AReservationGrowsAndShrinks) {
   absl::StatusOr<Reservation> held = Reserve(1000, "a");
   ASSERT_TRUE(held.ok());
-  const auto caller = [] { return std::string("a"); };
+  const auto caller = [] { return CallerName{"a", ""}; };
   EXPECT_TRUE(held->Resize(5 * kMiB, caller).ok());
   EXPECT_EQ(admission_.held_bytes(), 5 * kMiB);
   EXPECT_EQ(FieldOf(held->Resize(7 * kMiB, caller)), "bytes_in_flight_of_caller");
@@ -88,12 +90,41 @@ TEST_F(AdmissionTest, AReservationGrowsAndShrinks) {
   EXPECT_TRUE(Reserve(6 * kMiB - 10, "a").ok()) << "what was given back is free for the caller, too";
 }
 
+TEST(AdmissionOfTenantsTest, AQuotaCountsAllConnectionsOfATenantAndNobodyElses) {
+  TenantQuotaTable quotas;
+  quotas.Set({{"a", {.max_in_flight_bytes = 3 * kMiB}}});
+  Admission admission({.max_bytes = 100 * kMiB, .max_caller_bytes = 50 * kMiB}, nullptr, &quotas);
+  const auto reserve = [&](int64_t bytes, const char* connection, const char* tenant) {
+    return admission.Reserve(bytes, [&] { return CallerName{connection, tenant}; });
+  };
+  absl::StatusOr<Reservation> one = reserve(2 * kMiB, "1", "a");
+  ASSERT_TRUE(one.ok());
+  const absl::Status refused = reserve(2 * kMiB, "2", "a").status();
+  EXPECT_EQ(FieldOf(refused), "bytes_in_flight_of_tenant");
+  EXPECT_TRUE(MayPassLater(refused));
+  const absl::Status never = reserve(4 * kMiB, "2", "a").status();
+  EXPECT_EQ(FieldOf(never), "bytes_in_flight_of_tenant");
+  EXPECT_FALSE(MayPassLater(never));
+  EXPECT_EQ(admission.held_bytes(), 2 * kMiB) << "what was refused holds nothing";
+  const absl::StatusOr<Reservation> two = reserve(kMiB, "2", "a"), other = reserve(20 * kMiB, "1", "b"),
+                                    nobody = reserve(20 * kMiB, "1", "");
+  EXPECT_TRUE(two.ok() && other.ok() && nobody.ok());
+  EXPECT_TRUE(reserve(Admission::kCountedBytes - 1, "3", "a").ok()) << "small calls do not count";
+  EXPECT_THAT(
+      admission.bytes_by_tenant(),
+      testing::ElementsAre(testing::Pair("", 20 * kMiB), testing::Pair("a", 3 * kMiB), testing::Pair("b", 20 * kMiB)));
+  one = Reservation();
+  EXPECT_TRUE(reserve(2 * kMiB, "4", "a").ok());
+  EXPECT_FALSE(reserve(3 * kMiB, "4", "a").ok());
+  EXPECT_THAT(quotas.refusals(), testing::ElementsAre(testing::Pair("a", 3)));
+}
+
 TEST_F(AdmissionTest, CountsRightUnderSeveralThreads) {
   std::vector<std::thread> threads;
   Admission admission({.max_bytes = 10 * kMiB, .max_caller_bytes = 6 * kMiB}, nullptr);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&admission, t] {
-      const auto caller = [t] { return std::string(1, static_cast<char>('a' + t % 2)); };
+      const auto caller = [t] { return CallerName{std::string(1, static_cast<char>('a' + t % 2)), ""}; };
       for (int i = 0; i < 2000; ++i) {
         absl::StatusOr<Reservation> held = admission.Reserve(i * 997 % (4 * kMiB), caller);
         if (held.ok()) held->Resize(i * 31 % kMiB, caller).IgnoreError();
@@ -102,7 +133,7 @@ TEST_F(AdmissionTest, CountsRightUnderSeveralThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(admission.held_bytes(), 0);
-  EXPECT_TRUE(admission.Reserve(6 * kMiB, [] { return std::string("a"); }).ok());
+  EXPECT_TRUE(admission.Reserve(6 * kMiB, [] { return CallerName{"a", ""}; }).ok());
 }
 
 }  // namespace

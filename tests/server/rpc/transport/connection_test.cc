@@ -55,6 +55,23 @@ TEST(ConnectionTableTest, AConnectionThatHasEndedMakesRoom) {
   EXPECT_EQ(table.size(), 1);
 }
 
+// A host may use one port for connections to two listeners; of the calls, gRPC tells that host and port alone.
+TEST(ConnectionTableTest, TwoConnectionsNeverHaveOneName) {
+  ConnectionTable table({.max_connections = 4, .max_per_address = 4});
+  Pair a;
+  const Pair b;
+  Refusal refusal = Refusal::kNone;
+  const ConnectionPtr first = table.Add(a.Facts("1", "x"), &refusal);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(table.Add(b.Facts("1", "x"), &refusal), nullptr);
+  EXPECT_EQ(refusal, Refusal::kAddress);
+  EXPECT_EQ(table.Find("1"), first);
+  a.CloseOwn();
+  const ConnectionPtr second = table.Add(b.Facts("1", "x"), &refusal);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(table.Find("1"), second);
+}
+
 // Descriptors are used again at once; the socket behind one is another.
 TEST(ConnectionTableTest, ClosesItsOwnSocketAndNotTheNextOneOfThatNumber) {
   ConnectionTable table({.max_connections = 4, .max_per_address = 4});

@@ -11,8 +11,8 @@ class DeliveryAccountTest : public testing::Test {
  protected:
   void Receive(int64_t bytes) { received_ += bytes; }
   // A message of so many bytes that comes in frames of 16 KiB.
-  void ReceiveWhole(int64_t bytes) {
-    Receive(bytes + 5 + 9 * (bytes / 16'384 + 1) + 40);
+  void ReceiveWhole(int64_t bytes, int64_t bytes_per_record = 0) {
+    Receive(bytes + 5 + (9 + bytes_per_record) * (bytes / 16'384 + 1) + 40);
     account_.Deliver(bytes);
   }
   void Pass(absl::Duration time) { now_ += time; }
@@ -40,6 +40,16 @@ TEST_F(DeliveryAccountTest, AnHonestPeerNeverRunsUpADebt) {
   for (int i = 0; i < 10'000; ++i) {
     account_.Begin();
     ReceiveWhole(i % 7 * kMiB / 2 + 3);
+    account_.End(/*complete=*/true, now_);
+    ASSERT_LT(Undelivered().at_most, 1000) << i;
+  }
+}
+
+TEST_F(DeliveryAccountTest, TheRecordsOfTlsAreNoDebtEither) {
+  account_.Begin();
+  for (int i = 0; i < 10'000; ++i) {
+    account_.Begin();
+    ReceiveWhole(i % 7 * kMiB / 2 + 3, /*bytes_per_record=*/29);
     account_.End(/*complete=*/true, now_);
     ASSERT_LT(Undelivered().at_most, 1000) << i;
   }

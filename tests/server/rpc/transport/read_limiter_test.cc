@@ -51,7 +51,7 @@ TEST_F(ReadLimiterTest, LetsInWhatFits) {
 }
 
 TEST_F(ReadLimiterTest, BytesThatWereAdmittedCount) {
-  absl::StatusOr<Reservation> held = admission_.Reserve(8 * kMiB, [] { return std::string("a"); });
+  absl::StatusOr<Reservation> held = admission_.Reserve(8 * kMiB, [] { return CallerName{"a", ""}; });
   ASSERT_TRUE(held.ok());
   limiter_.Enter(busy_, 4 * kMiB, Note(1));
   EXPECT_TRUE(entered_.empty());
@@ -79,7 +79,7 @@ TEST_F(ReadLimiterTest, GoesInOrder) {
 }
 
 TEST_F(ReadLimiterTest, AnnouncedMessagesWaitInOrderUntilTheyFit) {
-  absl::StatusOr<Reservation> held = admission_.Reserve(8 * kMiB, [] { return std::string("a"); });
+  absl::StatusOr<Reservation> held = admission_.Reserve(8 * kMiB, [] { return CallerName{"a", ""}; });
   ASSERT_TRUE(held.ok());
   limiter_.EnterAnnounced(2 * kMiB, kMiB, Note(1));
   EXPECT_EQ(entered_, (std::vector<int>{1})) << "it fits";
@@ -92,7 +92,7 @@ TEST_F(ReadLimiterTest, AnnouncedMessagesWaitInOrderUntilTheyFit) {
 }
 
 TEST_F(ReadLimiterTest, AnnouncedMessagesDoNotWaitForEver) {
-  const absl::StatusOr<Reservation> held = admission_.Reserve(10 * kMiB, [] { return std::string("a"); });
+  const absl::StatusOr<Reservation> held = admission_.Reserve(10 * kMiB, [] { return CallerName{"a", ""}; });
   ASSERT_TRUE(held.ok());
   limiter_.EnterAnnounced(4 * kMiB, 2 * kMiB, Note(1));
   limiter_.Enter(busy_, 4 * kMiB, Note(2));
@@ -103,7 +103,7 @@ TEST_F(ReadLimiterTest, AnnouncedMessagesDoNotWaitForEver) {
 }
 
 TEST_F(ReadLimiterTest, BytesOfThoseWhoWaitAreBounded) {
-  const absl::StatusOr<Reservation> held = admission_.Reserve(10 * kMiB, [] { return std::string("a"); });
+  const absl::StatusOr<Reservation> held = admission_.Reserve(10 * kMiB, [] { return CallerName{"a", ""}; });
   ASSERT_TRUE(held.ok());
   limiter_.EnterAnnounced(9 * kMiB, 5 * kMiB, Note(1));
   limiter_.EnterAnnounced(9 * kMiB, 5 * kMiB, Note(2));
@@ -122,6 +122,18 @@ TEST_F(ReadLimiterTest, AServerThatShutsDownLetsEverybodyIn) {
   limiter_.Open();
   limiter_.Enter(busy_, 10 * kMiB, Note(3));
   EXPECT_EQ(entered_, (std::vector<int>{1, 2, 3}));
+}
+
+TEST_F(ReadLimiterTest, CountsWhatWaits) {
+  limiter_.Enter(busy_, 10 * kMiB, Note(1));
+  EXPECT_EQ(limiter_.wait_stats().waiting, 0);
+  const absl::Time before = SteadyNow();
+  limiter_.Enter(busy_, 4 * kMiB, Note(2));
+  limiter_.EnterAnnounced(4 * kMiB, 2 * kMiB, Note(3));
+  const WaitStats stats = limiter_.wait_stats();
+  EXPECT_EQ(stats.waiting, 2);
+  EXPECT_GE(stats.oldest, absl::ZeroDuration());
+  EXPECT_LE(stats.oldest, SteadyNow() - before);
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ TEST_P(DurableStoreTest, ADeletedSessionStaysDeletedAndItsSuccessorIsAnother) {
 TEST_P(DurableStoreTest, IdleSessionsLeaveMemoryAndComeBack) {
   std::atomic<int64_t> evicted{0};
   std::atomic<int> loaded{0};
-  DurableStoreOptions options = {.idle_timeout = absl::Minutes(1), .sweep_interval = absl::Milliseconds(5)};
+  DurableStoreOptions options = {.residency = {.idle_timeout = absl::Minutes(1)},
+                                 .sweep_interval = absl::Milliseconds(5)};
   options.observer.on_evicted = [&evicted](int64_t sessions) { evicted += sessions; };
   options.observer.on_loaded = [&loaded](const std::string&) { ++loaded; };
   Open(std::move(options));
@@ -135,7 +136,7 @@ TEST_P(DurableStoreTest, IdleSessionsLeaveMemoryAndComeBack) {
 }
 
 TEST_P(DurableStoreTest, MemoryIsBoundedAndNothingIsLost) {
-  Open({.max_resident_bytes = 20'000});
+  Open({.residency = {.max_bytes = 20'000}});
   for (int i = 0; i < 40; ++i) {
     ASSERT_TRUE(Create(*store_, NewSession("s" + std::to_string(i), BatchSpec(), 64)).ok());
   }

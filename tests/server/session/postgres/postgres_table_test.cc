@@ -66,7 +66,7 @@ TEST_F(PostgresTableTest, EveryKindOfChangeRaisesTheRevisionAndWritesItsFields) 
   const SessionRow row = LoadOne(*table, "a");
   EXPECT_EQ(row.head, "another head");
   EXPECT_EQ(row.state, "three");
-  EXPECT_EQ(table->Totals()->bytes, 77);
+  EXPECT_EQ(table->Totals()->all.bytes, 77);
   EXPECT_THAT(*table->Expired(kNow, 10), ElementsAre("a"));
   const RowChange gone = {.kind = Kind::kDelete, .id = "a", .expected = row.version};
   EXPECT_THAT(Write(*table, {gone})[0], Optional(RowVersion{}));
@@ -155,13 +155,13 @@ TEST_F(PostgresTableTest, PagesAreFilteredByEveryLabel) {
 
 TEST_F(PostgresTableTest, TotalsAreOfAllRows) {
   auto table = Open();
-  EXPECT_EQ(table->Totals()->sessions, 0);
-  EXPECT_EQ(table->Totals()->bytes, 0);
+  EXPECT_EQ(table->Totals()->all.sessions, 0);
+  EXPECT_EQ(table->Totals()->all.bytes, 0);
   RowChange large = Insert("a");
   large.bytes = int64_t{1} << 40;
   Write(*table, {large, Insert("b")});
-  EXPECT_EQ(table->Totals()->sessions, 2);
-  EXPECT_EQ(table->Totals()->bytes, (int64_t{1} << 40) + 10);
+  EXPECT_EQ(table->Totals()->all.sessions, 2);
+  EXPECT_EQ(table->Totals()->all.bytes, (int64_t{1} << 40) + 10);
 }
 
 TEST_F(PostgresTableTest, BytesOfEveryValueAndEmptyOnesComeBack) {
@@ -230,7 +230,7 @@ TEST_F(PostgresTableTest, RowsOfVersion1AreThereAfterTheMigration) {
   EXPECT_FALSE(Admin("SELECT to_regclass('sessions_bytes')").IsNull(0, 0));
   EXPECT_EQ(Admin("SELECT version FROM normd_schema").Int64(0, 0), kPostgresSchema);
   EXPECT_EQ(LoadOne(*table, "old").version, (RowVersion{41, 9}));
-  EXPECT_EQ(table->Totals()->bytes, 5);
+  EXPECT_EQ(table->Totals()->all.bytes, 5);
   EXPECT_THAT(Write(*table, {State("old", {41, 9}, "t")})[0], Optional(RowVersion{41, 10}));
 }
 

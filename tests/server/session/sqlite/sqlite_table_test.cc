@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -228,6 +229,19 @@ TEST_F(SqliteTableTest, ABackupMadeUnderLoadIsOneMomentOfTheStore) {
   EXPECT_GE(a, before);
   EXPECT_TRUE(a == b || a == b + 1) << a << " and " << b;
   EXPECT_TRUE(Commit(*restored, Step("a", MomentsOf({1.0 * static_cast<double>(a), 2}, 64), StepId{"c", a}))->replayed);
+}
+
+TEST_F(SqliteTableTest, ReportsItsCheckpointsAndTheBytesOfItsLog) {
+  std::atomic<int> checkpoints{0};
+  const auto table = *SqliteTable::Open(
+      {.path = Path(), .checkpoint_frames = 4, .on_checkpoint = [&checkpoints](absl::Duration) { ++checkpoints; }});
+  for (int i = 0; i < 20; ++i) {
+    const RowChange row = {
+        .kind = RowChange::Kind::kInsert, .id = "s" + std::to_string(i), .head = std::string(5000, 'h')};
+    ASSERT_TRUE(table->Write({row}).ok());
+  }
+  EXPECT_GT(checkpoints, 0);
+  EXPECT_GT(table->LogBytes(), 4096);
 }
 
 }  // namespace

@@ -1,0 +1,55 @@
+// What the status page and /statusz say: tables of facts, limits, requests and of what else /metrics tells, made on the
+// server, so that they can be read without JavaScript. Pure functions.
+// In the path: beside it; admin_server.cc serves the pages.
+#ifndef NORMD_SERVER_ADMIN_STATUS_REPORT_H_
+#define NORMD_SERVER_ADMIN_STATUS_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace normd {
+
+// A limit of an option, and the metric that counts against it.
+struct StatusLimit {
+  std::string name;    // "sessions"
+  std::string metric;  // "normd_sessions"
+  double limit = 0;
+  bool bytes = false;
+};
+
+struct StatusFacts {
+  std::vector<std::pair<std::string, std::string>> facts;    // by name
+  std::vector<std::pair<std::string, std::string>> devices;  // name; what it is, or why it is not used
+  std::vector<StatusLimit> limits;
+};
+
+// A table: a title, the headers, and rows of cells. The first column is text, the others are numbers unless `words`.
+struct StatusTable {
+  std::string title;
+  std::vector<std::string> headers;
+  std::vector<std::vector<std::string>> rows;
+  bool words = false;
+};
+
+// `metrics` is the text of /metrics. Tables without rows are left out.
+std::vector<StatusTable> StatusTables(const StatusFacts& facts, std::string_view metrics);
+
+// The tables as plain text, in columns.
+std::string StatusText(const std::vector<StatusTable>& tables);
+
+// The tables as HTML, each a <section>, with all texts escaped.
+std::string StatusTablesHtml(const std::vector<StatusTable>& tables);
+
+// The page: the tables as HTML, and a script that shows live figures above them. Everything is inside; styles and
+// script carry `nonce`, for StatusPagePolicy.
+std::string StatusPage(const std::vector<StatusTable>& tables, std::string_view nonce);
+
+// The Content-Security-Policy of that page: nothing but what carries the nonce, and calls to the same server.
+std::string StatusPagePolicy(std::string_view nonce);
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_ADMIN_STATUS_REPORT_H_

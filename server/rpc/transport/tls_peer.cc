@@ -1,0 +1,53 @@
+#include "server/rpc/transport/tls_peer.h"
+
+#include <grpc/grpc_security.h>
+#include <grpc/grpc_security_constants.h>
+
+#include <string_view>
+
+namespace normd::rpc {
+namespace {
+
+// The first value of a property; empty if there is none.
+std::string FirstValue(const grpc_auth_context* context, const char* name) {
+  grpc_auth_property_iterator properties = grpc_auth_context_find_properties_by_name(context, name);
+  const grpc_auth_property* const first = grpc_auth_property_iterator_next(&properties);
+  return first == nullptr ? "" : std::string(first->value, first->value_length);
+}
+
+std::string CertificateName(const grpc_auth_context* context) {
+  if (std::string uri = FirstValue(context, GRPC_PEER_URI_PROPERTY_NAME); !uri.empty()) return "uri:" + uri;
+  if (std::string dns = FirstValue(context, GRPC_PEER_DNS_PROPERTY_NAME); !dns.empty()) return "dns:" + dns;
+  if (FirstValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) return "";
+  return "cn:" + FirstValue(context, GRPC_X509_CN_PROPERTY_NAME);
+}
+
+TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
+  auto peer = std::make_shared<TlsPeer>();
+  if (context == nullptr) return peer;
+  peer->is_encrypted =
+      FirstValue(context, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;
+  if (peer->is_encrypted) peer->certificate_name = CertificateName(context);
+  return peer;
+}
+
+}  // namespace
+
+TlsPeerPtr TlsPeerCache::Find(grpc_call* call) {
+  grpc_auth_context* const context = grpc_call_auth_context(call);  // a reference of our own
+  {
+    MutexLock lock(mu_);
+    if (peer_ != nullptr && context_.get() == context) {
+      if (context != nullptr) grpc_auth_context_release(context);
+      return peer_;
+    }
+  }
+  std::shared_ptr<grpc_auth_context> owned(context, grpc_auth_context_release);
+  TlsPeerPtr peer = ReadPeer(context);
+  MutexLock lock(mu_);
+  context_ = std::move(owned);
+  peer_ = peer;
+  return peer;
+}
+
+}  // namespace normd::rpc

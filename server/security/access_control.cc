@@ -1,0 +1,193 @@
+#include "server/security/access_control.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "kernels/base/status_macros.h"
+#include "server/base/errors.h"
+#include "server/security/policy_file.h"
+
+namespace normd {
+namespace {
+
+constexpr std::string_view kAnonymous = "anonymous";
+constexpr std::string_view kScheme = "Bearer ";
+// Longer ones are not hashed. A token that --make_token makes has 70 bytes.
+constexpr size_t kMaxTokenBytes = 4096;
+
+// The token in "Bearer TOKEN", where the case of the scheme does not matter; empty if the value is not of this form.
+std::string_view TokenIn(std::string_view value) {
+  const std::string_view scheme = value.substr(0, kScheme.size());
+  if (!absl::EqualsIgnoreCase(absl::string_view(scheme.data(), scheme.size()),
+                              absl::string_view(kScheme.data(), kScheme.size()))) {
+    return {};
+  }
+  value.remove_prefix(kScheme.size());
+  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+  return value.size() <= kMaxTokenBytes && value.find(' ') == std::string_view::npos ? value : std::string_view();
+}
+
+IdentityPtr IdentityOf(const CallerPtr& caller) { return {caller, &caller->identity}; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Open(AccessOptions options, Clock* clock) {
+  std::unique_ptr<AccessControl> control(new AccessControl(std::move(options), clock));
+  MutexLock lock(control->mu_);
+  for (const RulesFile which : {RulesFile::kTokens, RulesFile::kPolicy}) {
+    FileState& state = control->files_[static_cast<size_t>(which)];
+    if (state.file.path.empty()) continue;
+    NORMD_ASSIGN_OR_RETURN(std::string text, ReadSourceFile(state.file));
+    absl::Status status;
+    control->Take(which, {.ok = true, .text = std::move(text)}, /*at_once=*/true, &status);
+    NORMD_RETURN_IF_ERROR(status);
+  }
+  return control;
+}
+
+AccessControl::AccessControl(AccessOptions options, Clock* clock) : options_(std::move(options)), clock_(clock) {
+  MutexLock lock(mu_);
+  files_[static_cast<size_t>(RulesFile::kTokens)].file = {"--tokens_file", options_.tokens_file, /*secret=*/true};
+  files_[static_cast<size_t>(RulesFile::kPolicy)].file = {"--policy_file", options_.policy_file};
+  MakeRules();
+}
+
+void AccessControl::MakeRules() {
+  const uint64_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  rules_ = std::make_shared<const AccessRules>(generation, options_.methods, tokens_, policy_);
+  generation_.store(generation, std::memory_order_release);
+}
+
+AccessRulesPtr AccessControl::rules() const {
+  MutexLock lock(mu_);
+  return rules_;
+}
+
+size_t AccessControl::MethodIndex(std::string_view path) const {
+  const auto found = std::find(options_.methods.begin(), options_.methods.end(), path);
+  return static_cast<size_t>(found - options_.methods.begin());
+}
+
+absl::Status AccessControl::Parse(RulesFile which, const Content& content) {
+  const SourceFile& file = files_[static_cast<size_t>(which)].file;
+  if (!content.ok) return BadFileError(file, 0, content.text);
+  if (which == RulesFile::kTokens) {
+    NORMD_ASSIGN_OR_RETURN(tokens_, TokenList::Parse(file, content.text));
+  } else {
+    NORMD_ASSIGN_OR_RETURN(policy_, ParsePolicy(file, content.text, options_.methods));
+  }
+  return absl::OkStatus();
+}
+
+bool AccessControl::Take(RulesFile which, Content content, bool at_once, absl::Status* status) {
+  FileState& state = files_[static_cast<size_t>(which)];
+  const bool settled = at_once || state.seen == content;
+  state.seen = content;
+  if (!settled || state.tried == content) return false;
+  *status = Parse(which, content);
+  state.tried = std::move(content);
+  state.stats.stale = status->ok() ? 0 : 1;
+  ++(status->ok() ? state.stats.loads : state.stats.failures);
+  if (status->ok()) MakeRules();
+  return true;
+}
+
+void AccessControl::Look(bool at_once) {
+  for (const RulesFile which : {RulesFile::kTokens, RulesFile::kPolicy}) {
+    SourceFile file;
+    {
+      MutexLock lock(mu_);
+      file = files_[static_cast<size_t>(which)].file;
+    }
+    if (file.path.empty()) continue;
+    absl::StatusOr<std::string> text = ReadSourceFile(file);
+    absl::Status status;
+    bool news = false;
+    {
+      MutexLock lock(mu_);
+      news = Take(which, {.ok = text.ok(), .text = text.ok() ? *text : std::string(text.status().message())}, at_once,
+                  &status);
+    }
+    if (news && options_.on_change != nullptr) options_.on_change(which, text.ok() ? status : text.status());
+  }
+}
+
+Verdict AccessControl::Judge(AccessMemory* memory, const Credentials& credentials, const MethodKey& method) {
+  AccessRulesPtr rules;
+  CallerPtr own;
+  {
+    MutexLock lock(memory->mu_);
+    if (memory->rules_ == nullptr || memory->rules_->generation() != generation_.load(std::memory_order_acquire)) {
+      memory->rules_ = this->rules();
+      memory->own_ = memory->rules_->MakeCaller(credentials.peer_name());
+    }
+    rules = memory->rules_;
+    own = memory->own_;
+  }
+  if (!options_.tokens_file.empty() && !credentials.authorization.empty()) {
+    return JudgeToken(*rules, credentials, method);
+  }
+  const bool must_show = options_.asks_certificates || !options_.tokens_file.empty();
+  if (must_show && own->identity.name == kAnonymous) return Deny(Denial::kNoCredentials);
+  return JudgeCaller(*rules, own, method);
+}
+
+Verdict AccessControl::JudgePeer(std::string name, std::string_view path) {
+  const AccessRulesPtr rules = this->rules();
+  return JudgeCaller(*rules, rules->MakeCaller(std::move(name)), {.index = MethodIndex(path), .path = path});
+}
+
+Verdict AccessControl::JudgeToken(const AccessRules& rules, const Credentials& credentials, const MethodKey& method) {
+  // Somebody may have read the token on its way, so it proves nothing, and whether it is good is not told.
+  if (!credentials.is_private) return Deny(Denial::kTokenInPlainText);
+  const std::string_view token = TokenIn(credentials.authorization[0]);
+  if (token.empty() || credentials.authorization.size() != 1) return Deny(Denial::kMalformedCredentials);
+  const CallerPtr caller = rules.CallerOfToken(token);
+  if (caller == nullptr) return Deny(Denial::kUnknownToken);
+  if (caller->expires != absl::InfiniteFuture() && clock_->Now() >= caller->expires) {
+    return Deny(Denial::kExpiredToken, IdentityOf(caller));
+  }
+  return JudgeCaller(rules, caller, method);
+}
+
+Verdict AccessControl::JudgeCaller(const AccessRules& rules, const CallerPtr& caller, const MethodKey& method) {
+  if (rules.Allows(*caller, method.index, method.path)) return {IdentityOf(caller), std::nullopt};
+  return Deny(Denial::kMethod, IdentityOf(caller));
+}
+
+Verdict AccessControl::Deny(Denial denial, IdentityPtr identity) {
+  denied_[static_cast<size_t>(denial)].fetch_add(1, std::memory_order_relaxed);
+  return {std::move(identity), denial};
+}
+
+absl::Status AccessControl::ErrorOf(const Verdict& verdict, std::string_view path) const {
+  const bool tokens = !options_.tokens_file.empty();
+  switch (*verdict.denial) {
+    case Denial::kNoCredentials:
+      if (!tokens) return NoCredentialsError("a client certificate");
+      return NoCredentialsError(options_.asks_certificates ? "a client certificate or a bearer token over TLS"
+                                                           : "a bearer token over TLS or the Unix socket");
+    case Denial::kMalformedCredentials:
+      return MalformedCredentialsError();
+    case Denial::kUnknownToken:
+      return UnknownTokenError();
+    case Denial::kExpiredToken:
+      return ExpiredTokenError();
+    case Denial::kTokenInPlainText:
+      return TokenInPlainTextError();
+    case Denial::kMethod:
+      break;
+  }
+  return MethodDeniedError(verdict.identity->name, path);
+}
+
+AccessStats AccessControl::stats() const {
+  AccessStats stats;
+  for (size_t i = 0; i < kDenialCount; ++i) stats.denied[i] = denied_[i].load(std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  for (size_t i = 0; i < kRulesFileCount; ++i) stats.files[i] = files_[i].stats;
+  return stats;
+}
+
+}  // namespace normd

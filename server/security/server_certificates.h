@@ -1,0 +1,92 @@
+// The certificates that the server shows now. Watches the files by their content, and exchanges certificate, key and
+// client CA together, so that new connections see the new ones without a restart; connections that exist are not
+// touched. When new files cannot be used, the last good ones stay.
+// In the path: gRPC asks for current() at each handshake (server/rpc/transport/tls_credentials.h).
+// Ownership: borrows the clock, which must outlive this object.
+// Threads: everything is safe from any thread. The watch has a thread of its own, on which the observer runs, unless it
+// runs in Reload.
+#ifndef NORMD_SERVER_SECURITY_SERVER_CERTIFICATES_H_
+#define NORMD_SERVER_SECURITY_SERVER_CERTIFICATES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/base/periodic_thread.h"
+#include "server/security/certificates.h"
+
+namespace normd {
+
+// Counts for metrics.
+struct CertificateStats {
+  absl::Time expiry = absl::UnixEpoch();  // of the current certificates
+  int64_t reloads = 0;                    // exchanges, the first load not among them
+  int64_t failed_reloads = 0;
+};
+
+class ServerCertificates {
+ public:
+  // Every member may be null.
+  struct Observer {
+    std::function<void(const Certificates&)> on_loaded;    // the first time, too
+    std::function<void(const Certificates&)> on_expiring;  // once for each, when less than kWarnBefore is left
+    std::function<void(const absl::Status&)> on_failed;    // once for each content that cannot be used
+  };
+  static constexpr absl::Duration kWarnBefore = absl::Hours(24 * 14);
+
+  // Loads the files and watches them every `interval`. Returns the error of ReadCertificates or CheckCertificates.
+  static absl::StatusOr<std::unique_ptr<ServerCertificates>> Open(CertificatePaths paths, absl::Duration interval,
+                                                                  Clock* clock, Observer observer);
+
+  ServerCertificates(const ServerCertificates&) = delete;
+  ServerCertificates& operator=(const ServerCertificates&) = delete;
+
+  // Never null. A new object after each exchange, so that pointers tell whether there was one.
+  std::shared_ptr<const Certificates> current() const;
+  bool asks_clients() const { return !paths_.client_ca.empty(); }
+
+  // Reads the files now. Returns why they cannot be used; then the last good ones stay.
+  absl::Status Reload();
+
+  CertificateStats stats() const;
+
+ private:
+  ServerCertificates(CertificatePaths paths, Clock* clock, Observer observer);
+
+  // One look of the watch. A failure is reported when the next look sees the same content again, because files that are
+  // replaced one after the other do not fit for a moment.
+  void Look();
+  // Reads and checks the files, and takes them if they are new and good. `*fingerprint` identifies the content.
+  absl::Status Load(std::string* fingerprint);
+  void Take(Certificates certificates, const std::string& fingerprint);
+  void Report(const absl::Status& failure, const std::string& fingerprint);
+  void WarnOfExpiry();
+
+  // Constant after construction.
+  const CertificatePaths paths_;
+  Clock* const clock_;
+  const Observer observer_;
+
+  mutable Mutex mu_;
+  std::shared_ptr<const Certificates> current_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);  // those of which on_expiring was told
+  std::string good_ ABSL_GUARDED_BY(mu_);                            // the fingerprint of `current_`
+  std::string suspect_ ABSL_GUARDED_BY(mu_);                         // of what failed at the last look
+  std::string reported_ ABSL_GUARDED_BY(mu_);                        // of the last failure that was reported
+  int64_t reloads_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t failed_reloads_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::optional<PeriodicThread> watch_;  // last, so that it ends first
+};
+
+}  // namespace normd
+
+#endif  // NORMD_SERVER_SECURITY_SERVER_CERTIFICATES_H_
