@@ -1,5 +1,7 @@
 #include "server/security/access_control.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -26,6 +28,11 @@ std::string_view TokenIn(std::string_view value) {
   value.remove_prefix(kScheme.size());
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
   return value.size() <= kMaxTokenBytes && value.find(' ') == std::string_view::npos ? value : std::string_view();
+}
+
+// In a time that does not tell how much of them is equal.
+bool IsSameToken(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 IdentityPtr IdentityOf(const CallerPtr& caller) { return {caller, &caller->identity}; }
@@ -113,20 +120,25 @@ void AccessControl::Look(bool at_once) {
   }
 }
 
+void AccessControl::Renew(AccessMemory* memory, const Credentials& credentials) {
+  if (memory->rules_ != nullptr && memory->rules_->generation() == generation_.load(std::memory_order_acquire)) return;
+  memory->rules_ = this->rules();
+  memory->own_ = memory->rules_->MakeCaller(credentials.peer_name());
+  memory->token_.clear();
+  memory->token_caller_ = nullptr;
+}
+
 Verdict AccessControl::Judge(AccessMemory* memory, const Credentials& credentials, const MethodKey& method) {
+  if (!options_.tokens_file.empty() && !credentials.authorization.empty()) {
+    return JudgeToken(memory, credentials, method);
+  }
   AccessRulesPtr rules;
   CallerPtr own;
   {
     MutexLock lock(memory->mu_);
-    if (memory->rules_ == nullptr || memory->rules_->generation() != generation_.load(std::memory_order_acquire)) {
-      memory->rules_ = this->rules();
-      memory->own_ = memory->rules_->MakeCaller(credentials.peer_name());
-    }
+    Renew(memory, credentials);
     rules = memory->rules_;
     own = memory->own_;
-  }
-  if (!options_.tokens_file.empty() && !credentials.authorization.empty()) {
-    return JudgeToken(*rules, credentials, method);
   }
   const bool must_show = options_.asks_certificates || !options_.tokens_file.empty();
   if (must_show && own->identity.name == kAnonymous) return Deny(Denial::kNoCredentials);
@@ -138,17 +150,33 @@ Verdict AccessControl::JudgePeer(std::string name, std::string_view path) {
   return JudgeCaller(*rules, rules->MakeCaller(std::move(name)), {.index = MethodIndex(path), .path = path});
 }
 
-Verdict AccessControl::JudgeToken(const AccessRules& rules, const Credentials& credentials, const MethodKey& method) {
+Verdict AccessControl::JudgeToken(AccessMemory* memory, const Credentials& credentials, const MethodKey& method) {
   // Somebody may have read the token on its way, so it proves nothing, and whether it is good is not told.
   if (!credentials.is_private) return Deny(Denial::kTokenInPlainText);
   const std::string_view token = TokenIn(credentials.authorization[0]);
   if (token.empty() || credentials.authorization.size() != 1) return Deny(Denial::kMalformedCredentials);
-  const CallerPtr caller = rules.CallerOfToken(token);
-  if (caller == nullptr) return Deny(Denial::kUnknownToken);
+  AccessRulesPtr rules;
+  CallerPtr caller;
+  {
+    MutexLock lock(memory->mu_);
+    Renew(memory, credentials);
+    rules = memory->rules_;
+    // The callers of a connection nearly always show one token, and a comparison costs less than a hash.
+    if (IsSameToken(memory->token_, token)) caller = memory->token_caller_;
+  }
+  if (caller == nullptr) {
+    caller = rules->CallerOfToken(token);
+    if (caller == nullptr) return Deny(Denial::kUnknownToken);
+    MutexLock lock(memory->mu_);
+    if (memory->rules_ == rules) {
+      memory->token_ = token;
+      memory->token_caller_ = caller;
+    }
+  }
   if (caller->expires != absl::InfiniteFuture() && clock_->Now() >= caller->expires) {
     return Deny(Denial::kExpiredToken, IdentityOf(caller));
   }
-  return JudgeCaller(rules, caller, method);
+  return JudgeCaller(*rules, caller, method);
 }
 
 Verdict AccessControl::JudgeCaller(const AccessRules& rules, const CallerPtr& caller, const MethodKey& method) {

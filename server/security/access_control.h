@@ -39,13 +39,17 @@ struct AccessOptions {
   std::function<void(RulesFile file, const absl::Status& status)> on_change = nullptr;
 };
 
-// What a connection remembers of the rules, so that its calls share nothing with those of others.
+// What a connection remembers of the rules, so that its calls share nothing with those of others and hash the same
+// token once.
 class AccessMemory {
  private:
   friend class AccessControl;
   Mutex mu_;
   AccessRulesPtr rules_ ABSL_GUARDED_BY(mu_);  // null before the first call
   CallerPtr own_ ABSL_GUARDED_BY(mu_);         // who calls without a token, by rules_
+  // The last token that somebody has by rules_, and who; empty and null if there was none.
+  std::string token_ ABSL_GUARDED_BY(mu_);
+  CallerPtr token_caller_ ABSL_GUARDED_BY(mu_);
 };
 
 // What a call shows. Borrows everything.
@@ -114,7 +118,9 @@ class AccessControl {
   absl::Status Parse(RulesFile which, const Content& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRules() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Verdict Deny(Denial denial, IdentityPtr identity = nullptr);
-  Verdict JudgeToken(const AccessRules& rules, const Credentials& credentials, const MethodKey& method);
+  // Brings `memory` up to the rules in force.
+  void Renew(AccessMemory* memory, const Credentials& credentials) ABSL_EXCLUSIVE_LOCKS_REQUIRED(memory->mu_);
+  Verdict JudgeToken(AccessMemory* memory, const Credentials& credentials, const MethodKey& method);
   Verdict JudgeCaller(const AccessRules& rules, const CallerPtr& caller, const MethodKey& method);
 
   const AccessOptions options_;

@@ -164,6 +164,24 @@ TEST_F(AccessControlTest, ARemovedTokenStopsWorkingOnAnOpenConnection) {
   EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer fresh"}), "token:ci");
 }
 
+TEST_F(AccessControlTest, CallsOfOneConnectionAreJudgedByTheirOwnTokens) {
+  tokens_.Write(TokenLine("ci", "secret") + "\n" + TokenLine("web", "secrets") + "\n" + TokenLine("old", "expired") +
+                " expires=2020-01-01T00:00:00Z\n");
+  const auto control = Open(WithTokens());
+  AccessMemory memory;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secret"}), "token:ci");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secret"}), "token:ci");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secre"}), "unknown_token");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secrez"}), "unknown_token");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secrets"}), "token:web");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer expired"}), "expired_token");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer expired"}), "expired_token");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous", {"Bearer secret"}, /*is_private=*/false), "token_in_plain_text");
+    EXPECT_EQ(Judge(*control, &memory, "anonymous"), "no_credentials");
+  }
+}
+
 TEST_F(AccessControlTest, APolicyThatChangesHoldsForOpenConnections) {
   const auto control = Open({.policy_file = policy_.path()});
   AccessMemory memory;
