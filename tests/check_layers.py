@@ -15,7 +15,6 @@ import tempfile
 LIBRARIES = {
     "absl": ("absl/",),
     "hwy": ("hwy/",),
-    "tbb": ("tbb/", "oneapi/tbb"),
     "cuda": ("cuda_runtime", "cuda_fp16.h", "cuda_bf16.h", "cooperative_groups.h", "cuda.h", "cub/"),
     "grpc": ("grpc/", "grpcpp/", "grpc++/"),
     "protobuf": ("google/protobuf/",),
@@ -48,7 +47,7 @@ LAYERS = {
     "kernels/base": ("absl",),
     "kernels": ("absl", "kernels/base"),
     "kernels/methods": ("absl", "kernels", "kernels/base"),
-    "kernels/cpu": ("absl", "hwy", "tbb", "kernels", "kernels/base"),
+    "kernels/cpu": ("absl", "hwy", "kernels", "kernels/base"),
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),

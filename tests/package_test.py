@@ -45,7 +45,7 @@ EXPECTED = {
               "  reason: SESSION_NOT_FOUND\n",
 }
 # What only the server, the programs and the tests need.
-SERVER_PACKAGES = re.compile(r"^(?:(?:TBB|hwy|prometheus-cpp|GTest|CLI11)_DIR|CMAKE_CUDA_COMPILER"
+SERVER_PACKAGES = re.compile(r"^(?:(?:hwy|prometheus-cpp|GTest|CLI11)_DIR|CMAKE_CUDA_COMPILER"
                              r"|_Python3_EXECUTABLE|(?:json|sqlite|libpq)_\w+)\b.*", re.MULTILINE)
 
 

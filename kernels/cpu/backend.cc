@@ -67,14 +67,16 @@ class CpuBackend final : public Backend {
       std::move(done)(absl::OkStatus());
       return;
     }
-    pool_.Enqueue([this, jobs = std::move(jobs), done = std::move(done)]() mutable {
+    const int64_t helpers = work / std::max<int64_t>(1, options_.grain_elements);
+    auto run = [this, jobs = std::move(jobs), done = std::move(done)]() mutable {
       pool_.ParallelFor(static_cast<int64_t>(jobs.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           cpu::RunJob(jobs[static_cast<size_t>(i)], pool_, options_.grain_elements, options_.stream_bytes);
         }
       });
       std::move(done)(absl::OkStatus());
-    });
+    };
+    pool_.Enqueue(std::move(run), helpers);
   }
 
  private:

@@ -1,5 +1,5 @@
-// The CPU backend: Highway kernels, chosen at run time for the instruction set of the machine, and oneTBB for large
-// work.
+// The CPU backend: Highway kernels, chosen at run time for the instruction set of the machine, and a pool of threads
+// for large work.
 // In the path: the engine and server/schedule submit jobs to it (see kernels/backend.h). It is the reference that every
 // other backend is judged by, bit for bit under EXACT, and the fallback when a device is lost. Thread-safe.
 #ifndef NORMD_KERNELS_CPU_BACKEND_H_

@@ -1,85 +1,235 @@
 #include "kernels/cpu/parallel.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
-#include <memory>
+#include <chrono>
+#include <thread>
 #include <utility>
-
-#include "kernels/base/tsan_annotations.h"
-#include "oneapi/tbb/blocked_range.h"
-#include "oneapi/tbb/global_control.h"
-#include "oneapi/tbb/parallel_for.h"
-#include "oneapi/tbb/partitioner.h"
-#include "oneapi/tbb/task_arena.h"
-#include "oneapi/tbb/task_group.h"
-
-// This file is compiled without ThreadSanitizer (see kernels/CMakeLists.txt), because TBB's hand-over between threads
-// is invisible to it. In such builds NORMD_TSAN_HANDOVER is 1, and the annotations below declare the happens-before
-// edges that TBB guarantees.
 
 namespace normd::cpu {
 namespace {
 
-// Lets TBB start as many threads as the arenas ask for. TBB counts the caller as one of its threads, in an arena and in
-// the process, and starts one thread fewer; our callers only leave work. The limit holds for the whole process, because
-// TBB takes the least of all limits that are alive.
-void AllowAllWorkers() {
-  constexpr size_t kMostThreads = 1024;  // as --threads
-  static const oneapi::tbb::global_control allowed(oneapi::tbb::global_control::max_allowed_parallelism,
-                                                   kMostThreads + 1);
+// How long a thread looks for work before it sleeps: as long as it may take to wake it, so that at most twice the least
+// possible time is lost.
+constexpr std::chrono::microseconds kSpin(50);
+
+// The number of loops that this thread is inside.
+thread_local int depth_of_thread = 0;
+
+// Calls `done` until it returns true, for kSpin. Returns whether it did. The thread that is waited for may be queued on
+// this core, so the core is offered to others between two calls.
+template <typename Done>
+bool SpinUntil(Done done) {
+  const auto limit = std::chrono::steady_clock::now() + kSpin;
+  do {
+    if (done()) return true;
+    std::this_thread::yield();
+  } while (std::chrono::steady_clock::now() < limit);
+  return done();
 }
 
 }  // namespace
 
-struct WorkerPool::State {
-  explicit State(int threads_in) : threads(threads_in), arena(threads_in, 0) { AllowAllWorkers(); }
+// The cores that a thread may use; narrowed while it is woken, see KeepOffThisCore.
+class ThreadAffinity {
+ public:
+  // Keeps the thread, which sleeps, off the core that the caller runs on, until it calls Restore. Linux may otherwise
+  // queue it there, where it ran last, behind the caller, while another core is idle: for milliseconds. Does nothing
+  // where the system does not allow it.
+  void KeepOffThisCore(pthread_t thread) {
+    const int here = sched_getcpu();
+    if (pthread_getaffinity_np(thread, sizeof(allowed_), &allowed_) != 0) return;
+    if (here < 0 || here >= CPU_SETSIZE || !CPU_ISSET(here, &allowed_) || CPU_COUNT(&allowed_) < 2) return;
+    cpu_set_t others = allowed_;
+    CPU_CLR(here, &others);
+    narrowed_ = pthread_setaffinity_np(thread, sizeof(others), &others) == 0;
+  }
 
-  const int threads;
-  oneapi::tbb::task_arena arena;
-  oneapi::tbb::task_group group;
+  // Lets this thread use all its cores again.
+  void Restore() {
+    if (narrowed_) pthread_setaffinity_np(pthread_self(), sizeof(allowed_), &allowed_);
+    narrowed_ = false;
+  }
+
+ private:
+  cpu_set_t allowed_ = {};
+  bool narrowed_ = false;
 };
 
-WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>(std::max(1, threads))) {}
+// A thread of the pool. Guarded by mu_, but for the thread itself.
+struct WorkerPool::Worker {
+  std::thread thread;
+  std::condition_variable wake;
+  bool sleeps = false;
+  ThreadAffinity affinity;
+};
+
+// A loop, on the stack of the thread that runs ParallelFor. Threads enter and leave it with mu_ held, and its caller
+// removes it from loops_ before it waits for those inside.
+struct WorkerPool::Loop {
+  const int64_t n, grain;
+  const absl::FunctionRef<void(int64_t, int64_t)> body;
+  const int depth;               // of its caller
+  std::atomic<int64_t> next{0};  // the first item that nobody has taken
+  std::atomic<int64_t> helpers{0};
+
+  bool empty() const { return next.load(std::memory_order_relaxed) >= n; }
+
+  void TakeRanges() {
+    ++depth_of_thread;
+    for (int64_t begin = 0; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < n;) {
+      body(begin, std::min(n, begin + grain));
+    }
+    --depth_of_thread;
+  }
+};
+
+WorkerPool::WorkerPool(int threads) : threads_(std::max(1, threads)) {}
 
 WorkerPool::~WorkerPool() {
-  state_->arena.execute([this] { state_->group.wait(); });
-  TsanAcquire(state_.get());
+  {
+    Lock lock(mu_);
+    closing_ = true;
+    while (WakeOne(lock) != nullptr) {
+    }
+  }
+  for (const auto& worker : workers_) worker->thread.join();
 }
 
-int WorkerPool::threads() const { return state_->threads; }
+void WorkerPool::StartThreads(Lock& /*lock*/) {
+  while (workers_.size() < static_cast<size_t>(threads_)) {
+    workers_.push_back(std::make_unique<Worker>());
+    Worker* const worker = workers_.back().get();
+    worker->thread = std::thread([this, worker] { Work(worker); });
+  }
+}
 
-void WorkerPool::Enqueue(absl::AnyInvocable<void()> task) {
-  // TBB copies its functors, but the task can only move: it travels by pointer.
-  auto* shared = new absl::AnyInvocable<void()>(std::move(task));
-  TsanRelease(shared);
-  state_->arena.enqueue(state_->group.defer([this, shared] {
-    TsanAcquire(shared);
-    (*shared)();
-    delete shared;
-    TsanRelease(state_.get());
-  }));
+void WorkerPool::Enqueue(absl::AnyInvocable<void()> task, int64_t helpers) {
+  Lock lock(mu_);
+  StartThreads(lock);
+  tasks_.push_back({std::move(task), helpers});
+  news_.fetch_add(1, std::memory_order_relaxed);
+  WakeOne(lock);
 }
 
 void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;
-  if (state_->threads == 1 || n <= grain) {
-    // Pieces of `grain` here, too: one thread must walk the same code as many threads.
+  if (threads_ == 1 || n <= grain) {
+    // Ranges of `grain` here, too: one thread must walk the same code as many threads.
     for (int64_t i = 0; i < n; i += grain) body(i, std::min(n, i + grain));
     return;
   }
-  char start = 0;
-  char finish = 0;
-  TsanRelease(&start);
-  state_->arena.execute([&] {
-    oneapi::tbb::parallel_for(
-        oneapi::tbb::blocked_range<int64_t>(0, n, static_cast<size_t>(grain)),
-        [&](const oneapi::tbb::blocked_range<int64_t>& range) {
-          TsanAcquire(&start);
-          body(range.begin(), range.end());
-          TsanRelease(&finish);
-        },
-        oneapi::tbb::simple_partitioner());
-  });
-  TsanAcquire(&finish);
+  Loop loop{.n = n, .grain = grain, .body = body, .depth = depth_of_thread};
+  {
+    Lock lock(mu_);
+    StartThreads(lock);
+    loops_.push_back(&loop);
+    news_.fetch_add(1, std::memory_order_relaxed);
+    wanted_ = std::max(wanted_, std::min<int64_t>(threads_ - 1, (n - 1) / grain));
+    WakeHelpers(lock);
+    if (loop.depth > 0 && finishing_ > 0) finish_.notify_all();
+  }
+  loop.TakeRanges();
+  Finish(&loop);
+}
+
+void WorkerPool::Finish(Loop* loop) {
+  Lock lock(mu_);
+  std::erase(loops_, loop);
+  const auto done = [loop] { return loop->helpers.load(std::memory_order_acquire) == 0; };
+  while (!done()) {
+    if (Loop* const inner = FindLoop(loop->depth, lock); inner != nullptr) {
+      Help(inner, lock);
+      continue;
+    }
+    lock.unlock();
+    if (SpinUntil(done)) return;
+    lock.lock();
+    ++finishing_;
+    finish_.wait(lock, [&] { return done() || FindLoop(loop->depth, lock) != nullptr; });
+    --finishing_;
+  }
+}
+
+WorkerPool::Loop* WorkerPool::FindLoop(int depth, Lock& /*lock*/) const {
+  const auto found = std::find_if(loops_.begin(), loops_.end(),
+                                  [depth](const Loop* loop) { return loop->depth > depth && !loop->empty(); });
+  return found == loops_.end() ? nullptr : *found;
+}
+
+void WorkerPool::Help(Loop* loop, Lock& lock) {
+  loop->helpers.fetch_add(1, std::memory_order_relaxed);
+  lock.unlock();
+  loop->TakeRanges();
+  lock.lock();
+  // When the last helper has left, the caller may return, and the loop be gone.
+  if (loop->helpers.fetch_sub(1, std::memory_order_release) == 1 && finishing_ > 0) finish_.notify_all();
+}
+
+WorkerPool::Worker* WorkerPool::WakeOne(Lock& /*lock*/) {
+  if (sleeping_.empty()) return nullptr;
+  Worker* const worker = sleeping_.back();
+  sleeping_.pop_back();
+  worker->sleeps = false;
+  worker->wake.notify_one();
+  return worker;
+}
+
+void WorkerPool::WakeHelpers(Lock& lock) {
+  for (int i = 0; i < 2 && wanted_ > 0 && !sleeping_.empty(); ++i) {
+    --wanted_;
+    Worker* const worker = sleeping_.back();
+    worker->affinity.KeepOffThisCore(worker->thread.native_handle());
+    WakeOne(lock);
+  }
+  if (sleeping_.empty()) wanted_ = 0;
+}
+
+void WorkerPool::Sleep(Worker* worker, Lock& lock) {
+  worker->sleeps = true;
+  sleeping_.push_back(worker);
+  worker->wake.wait(lock, [worker] { return !worker->sleeps; });
+  worker->affinity.Restore();
+  WakeHelpers(lock);
+}
+
+void WorkerPool::RunTask(Lock& lock) {
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  ++running_;
+  wanted_ = std::max(wanted_, std::min<int64_t>(threads_ - 1, task.helpers));
+  WakeHelpers(lock);
+  lock.unlock();
+  std::move(task.run)();
+  task.run = nullptr;  // what it holds is destroyed without the lock
+  lock.lock();
+  --running_;
+}
+
+void WorkerPool::Work(Worker* worker) {
+  Lock lock(mu_);
+  bool may_spin = false;  // this thread was woken to help, or has just helped: the running task may have a loop soon
+  for (;;) {
+    if (!tasks_.empty()) {
+      RunTask(lock);
+      may_spin = false;
+    } else if (Loop* const loop = FindLoop(-1, lock); loop != nullptr) {
+      Help(loop, lock);
+      may_spin = true;
+    } else if (closing_) {
+      return;
+    } else if (may_spin && running_ > 0) {
+      const uint64_t seen = news_.load(std::memory_order_relaxed);
+      lock.unlock();
+      may_spin = SpinUntil([&] { return news_.load(std::memory_order_relaxed) != seen; });
+      lock.lock();
+    } else {
+      Sleep(worker, lock);
+      may_spin = true;
+    }
+  }
 }
 
 }  // namespace normd::cpu

@@ -62,6 +62,9 @@ struct Run {
   // Writes those of mean, inverse_std and moments of statistics group `group` that the job wants. Moments are not
   // written if the plan gives the statistics.
   void StoreGroup(int64_t group, const FinishedStatistics& result) const;
+  // Whether each of `tasks` tasks should be split among the threads, one task after the other, instead of being run by
+  // one thread. That costs the threads two meetings a task, so it is done where they would be idle otherwise.
+  bool SplitsTasks(int64_t tasks, int64_t elements_per_task) const;
   // The number of items in a task of about grain_elements, where an item has `elements_per_item`.
   int64_t Grain(int64_t elements_per_item) const;
 };

@@ -391,7 +391,7 @@ void RunTiles(const Run& run, int64_t begin, int64_t end, const PositionScale* p
   const int64_t tasks = plan.keep0 * tiles;
   const int64_t task_elements =
       std::max<int64_t>(1, plan.reduce0 * plan.reduce1 * std::min(end - begin, groups_per_tile));
-  const bool split = tasks < 2 * run.pool.threads() && task_elements > run.grain_elements;
+  const bool split = run.SplitsTasks(tasks, task_elements);
   const auto run_tasks = [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t from = begin + task % tiles * groups_per_tile;

@@ -197,6 +197,13 @@ void Run::StoreGroup(int64_t group, const FinishedStatistics& result) const {
   moment.m2 = counted == 0 ? 0 : std::isnan(result.m2) ? nan : result.m2;
 }
 
+bool Run::SplitsTasks(int64_t tasks, int64_t elements_per_task) const {
+  if (elements_per_task <= grain_elements) return false;
+  const int64_t threads = pool.threads();
+  const int64_t rounds = order::CeilDiv(tasks, threads);
+  return 3 * (rounds * threads - tasks) > rounds * threads;  // over a third of the threads' time
+}
+
 int64_t Run::Grain(int64_t elements_per_item) const {
   return std::max<int64_t>(1, grain_elements / std::max<int64_t>(1, elements_per_item));
 }

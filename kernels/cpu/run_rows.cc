@@ -324,7 +324,7 @@ void RunRows(const Run& run) {
   const int64_t groups = plan.StatisticsGroups();
   const int64_t group_elements = std::max<int64_t>(1, plan.reduce0 * plan.reduce1);
   // Few large groups are split inside; many groups are shared out whole. The bits are the same either way.
-  const bool split = groups < 2 * run.pool.threads() && group_elements > run.grain_elements;
+  const bool split = run.SplitsTasks(groups, group_elements);
   if (!split) {
     run.pool.ParallelFor(groups, run.Grain(group_elements), [&](int64_t begin, int64_t end) {
       RunGroups(run, begin, end);

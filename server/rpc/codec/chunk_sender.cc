@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/base/tsan_annotations.h"
 #include "proto/wire/crc32c.h"
+#include "server/base/tsan_annotations.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/codec/message.h"
 

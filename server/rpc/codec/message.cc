@@ -10,10 +10,10 @@
 
 #include "kernels/base/errors.h"
 #include "kernels/base/strings.h"
-#include "kernels/base/tsan_annotations.h"
 #include "proto/wire/split.h"
 #include "proto/wire/writer.h"
 #include "server/base/error_reasons.h"
+#include "server/base/tsan_annotations.h"
 #include "server/rpc/codec/element_count.h"
 
 namespace normd::rpc {

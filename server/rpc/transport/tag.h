@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "kernels/base/tsan_annotations.h"
+#include "server/base/tsan_annotations.h"
 
 namespace normd::rpc {
 

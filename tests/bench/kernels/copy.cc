@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "tbb/parallel_for.h"
-#include "tbb/task_arena.h"
+#include "kernels/cpu/parallel.h"
 #include "tests/bench/kernels/candidate.h"
 #include "tests/bench/kernels/vector_loops.h"
 
@@ -20,7 +19,7 @@ class Copy final : public Candidate {
   std::string_view name() const override { return non_temporal_ ? "copy-nt" : "copy"; }
 
   bool Prepare(const Workload& workload, const Buffers& buffers, int threads) override {
-    if (threads != threads_) arena_ = std::make_unique<tbb::task_arena>(threads);
+    if (threads != threads_) pool_ = std::make_unique<cpu::WorkerPool>(threads);
     threads_ = threads;
     x_ = buffers.x();
     y_ = buffers.y();
@@ -31,11 +30,7 @@ class Copy final : public Candidate {
  private:
   void Call() override {
     if (threads_ == 1) return CopyPiece(0, bytes_);
-    const auto copy_tasks = [this](const tbb::blocked_range<int64_t>& tasks) {
-      CopyPiece(tasks.begin() * kTask, std::min(bytes_, tasks.end() * kTask));
-    };
-    const tbb::blocked_range<int64_t> all(0, (bytes_ + kTask - 1) / kTask);
-    arena_->execute([&] { tbb::parallel_for(all, copy_tasks, tbb::static_partitioner()); });
+    pool_->ParallelFor(bytes_, kTask, [this](int64_t begin, int64_t end) { CopyPiece(begin, end - begin); });
   }
 
   void CopyPiece(int64_t begin, int64_t end) const {
@@ -44,7 +39,7 @@ class Copy final : public Candidate {
 
   const bool non_temporal_;
   int threads_ = 0;
-  std::unique_ptr<tbb::task_arena> arena_;
+  std::unique_ptr<cpu::WorkerPool> pool_;
   const std::byte* x_ = nullptr;
   std::byte* y_ = nullptr;
   int64_t bytes_ = 0;
