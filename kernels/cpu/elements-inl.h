@@ -45,6 +45,17 @@ HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exa
   return hn::Load(tag, lanes);
 }
 
+// Whether all lanes of `values` are finite.
+template <int64_t kVectors>
+HWY_INLINE bool AllFinite(const Vector<float>* values) {
+  const Tag<float> tag;
+  const auto zero = hn::Zero(tag);
+  // 0 times a value is 0, but NaN if the value is not finite.
+  auto sum = hn::Mul(values[0], zero);
+  for (int64_t k = 1; k < kVectors; ++k) sum = Fma(values[k], zero, sum);
+  return hn::AllTrue(tag, hn::Eq(sum, zero));
+}
+
 // The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
 // every lane, serves all elements.
 template <typename Real>
@@ -236,7 +247,8 @@ HWY_INLINE Vector<float> LoadReal(float /*type*/, const double* p, int64_t count
 
 // Applies `count` columns from `column` on, at the positions [from, to); each column has statistics of its own.
 // kVectors vectors of adjacent columns keep their statistics and parameters in registers while the positions go by.
-template <typename Real, Centring kCentring, bool kMayBeNan, int64_t kVectors, typename T>
+// kStream: y is written past the caches, and is aligned to whole vectors.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
 HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t from, int64_t to, int64_t column,
                                 int64_t count) {
   using Bits = Raw<T, Floats<Real>>;
@@ -260,54 +272,89 @@ HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t from,
     weight[k] = parameter(parameters.weight, 1);
     bias[k] = parameter(parameters.bias, -0.0);
   }
+  const auto exact = [&](const typename T::Storage* x, int64_t c) HWY_ATTR {
+    const double element = hn::GetLane(LoadFirstAs<double>(tag, x, 1));
+    return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
+                        At(parameters.weight, per_column, c, 1), At(parameters.bias, per_column, c, -0.0));
+  };
   for (int64_t p = from; p < to; ++p) {
     const auto* x = static_cast<const typename T::Storage*>(span.x.data) + p * span.stride + column;
     auto* y = static_cast<typename T::Storage*>(span.y) + p * span.stride + column;
+    const auto store = [&](int64_t k, auto floats) HWY_ATTR {
+      const int64_t left = HWY_MIN(kStep, count - k * kStep);
+      const auto narrow = Narrow(tag, Floats<Real>(), floats);
+      if constexpr (kStream) {
+        hn::Stream(narrow, bits, y + k * kStep);
+      } else if (left == kStep) {
+        hn::StoreU(narrow, bits, y + k * kStep);
+      } else {
+        StoreFirst(narrow, bits, y + k * kStep, left);
+      }
+    };
+    // In f64 it is as cheap to make every NaN canonical as to look for one.
+    constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
+    Vector<Real> results[kVectors];
     for (int64_t k = 0; k < kVectors; ++k) {
       const int64_t left = HWY_MIN(kStep, count - k * kStep);
       const auto* from_x = x + k * kStep;
       if (span.prefetch != 0) hwy::Prefetch(from_x + (to - from) * span.stride);
       Vector<Real> value = left == kStep ? LoadAs<Real>(tag, from_x) : LoadFirstAs<Real>(tag, from_x, left);
-      value = hn::Mul(Subtract<kCentring>(value, shift[k], delta[k]), inverse[k]);
-      auto floats = Demote<kMayBeNan>(Fma(value, weight[k], bias[k]));
-      if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-        floats = MendNonFinite(floats, left, [&](int64_t lane) HWY_ATTR {
-          const int64_t c = column + k * kStep + lane;
-          const double element = hn::GetLane(LoadFirstAs<double>(tag, from_x + lane, 1));
-          return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
-                              At(parameters.weight, per_column, c, 1), At(parameters.bias, per_column, c, -0.0));
-        });
-      }
-      const auto narrow = Narrow(tag, Floats<Real>(), floats);
-      if (left == kStep) {
-        hn::StoreU(narrow, bits, y + k * kStep);
+      value = Fma(hn::Mul(Subtract<kCentring>(value, shift[k], delta[k]), inverse[k]), weight[k], bias[k]);
+      if constexpr (kMend) {
+        results[k] = value;
       } else {
-        StoreFirst(narrow, bits, y + k * kStep, left);
+        store(k, Demote<kMayBeNan>(value));
       }
+    }
+    if constexpr (kMend) {
+      const bool mend = HWY_UNLIKELY((!AllFinite<kVectors>(results)));
+      for (int64_t k = 0; k < kVectors; ++k) {
+        Vector<float> floats = results[k];
+        if (mend) {
+          const int64_t first = k * kStep;
+          floats = MendNonFinite(CanonicalNaN(real, floats), HWY_MIN(kStep, count - first),
+                                 [&](int64_t lane) HWY_ATTR { return exact(x + first + lane, column + first + lane); });
+        }
+        store(k, floats);
+      }
+    }
+  }
+}
+
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
+void ApplyColumnTiles(T tag, const cpu::ApplySpan& span) {
+  constexpr int64_t kVectors = 4;
+  constexpr int64_t kTile = kVectors * kLanesOf<Real>;
+  // A block of positions stays in L1 while its tiles are swept. Rows of over 512 columns do not fit L1 in any case, and
+  // more positions then share the loads of statistics and parameters.
+  constexpr int64_t kBlockElements = 4 << 10;
+  constexpr int64_t kFewPositions = 8;
+  constexpr int64_t kPositionsBeyondL1 = 16;
+  const int64_t fit = kBlockElements / HWY_MAX(int64_t{1}, span.columns);
+  const int64_t positions = fit < kFewPositions ? kPositionsBeyondL1 : fit;
+  for (int64_t from = 0; from < span.positions; from += positions) {
+    const int64_t to = HWY_MIN(span.positions, from + positions);
+    int64_t column = 0;
+    for (; column + kTile <= span.columns; column += kTile) {
+      ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, from, to, column, kTile);
+    }
+    for (; column < span.columns; column += kLanesOf<Real>) {
+      ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, from, to, column,
+                                                            HWY_MIN(kLanesOf<Real>, span.columns - column));
     }
   }
 }
 
 template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyColumns(T tag, const cpu::ApplySpan& span) {
-  constexpr int64_t kVectors = 4;
-  constexpr int64_t kTile = kVectors * kLanesOf<Real>;
-  // A block of positions stays in a near cache while its tiles are swept. Even for this few positions the parameters
-  // are worth loading.
-  constexpr int64_t kBlockElements = 4 << 10;
-  constexpr int64_t kLeastPositions = 8;
-  const int64_t positions = HWY_MAX(kLeastPositions, kBlockElements / HWY_MAX(int64_t{1}, span.columns));
-  for (int64_t from = 0; from < span.positions; from += positions) {
-    const int64_t to = HWY_MIN(span.positions, from + positions);
-    int64_t column = 0;
-    for (; column + kTile <= span.columns; column += kTile) {
-      ApplyColumnTile<Real, kCentring, kMayBeNan, kVectors>(tag, span, from, to, column, kTile);
-    }
-    for (; column < span.columns; column += kLanesOf<Real>) {
-      ApplyColumnTile<Real, kCentring, kMayBeNan, 1>(tag, span, from, to, column,
-                                                     HWY_MIN(kLanesOf<Real>, span.columns - column));
-    }
+  // Streaming stores need alignment and at least 16 bytes.
+  constexpr int64_t kBytes = kLanesOf<Real> * static_cast<int64_t>(sizeof(typename T::Storage));
+  if constexpr (kBytes >= 16) {
+    const bool aligned = reinterpret_cast<uintptr_t>(span.y) % kBytes == 0 &&
+                         span.stride * static_cast<int64_t>(sizeof(typename T::Storage)) % kBytes == 0;
+    if (span.stream && aligned) return ApplyColumnTiles<Real, kCentring, kMayBeNan, true>(tag, span);
   }
+  ApplyColumnTiles<Real, kCentring, kMayBeNan, false>(tag, span);
 }
 
 template <typename Real, typename T>

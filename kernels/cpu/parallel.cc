@@ -4,9 +4,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 #include <utility>
+
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 namespace {
@@ -67,23 +70,60 @@ struct WorkerPool::Worker {
 };
 
 // A loop, on the stack of the thread that runs ParallelFor. Threads enter and leave it with mu_ held, and its caller
-// removes it from loops_ before it waits for those inside.
-struct WorkerPool::Loop {
-  const int64_t n, grain;
-  const absl::FunctionRef<void(int64_t, int64_t)> body;
-  const int depth;               // of its caller
-  std::atomic<int64_t> next{0};  // the first item that nobody has taken
-  std::atomic<int64_t> helpers{0};
+// removes it from loops_ before it waits for those inside. The items are cut into spans: each thread begins in a span
+// of its own, because processors fetch ahead what lies behind the last range, and goes on with what is left of the
+// others.
+class WorkerPool::Loop {
+ public:
+  Loop(int64_t n, int64_t grain, int threads, absl::FunctionRef<void(int64_t, int64_t)> body)
+      : depth(depth_of_thread),
+        n_(n),
+        grain_(grain),
+        spans_(std::min<int64_t>({order::CeilDiv(n, grain), threads, kMaxSpans})),
+        span_items_(order::CeilDiv(order::CeilDiv(n, grain), spans_) * grain),
+        body_(body) {
+    for (int64_t span = 0; span < spans_; ++span) next_[At(span)].item = span * span_items_;
+  }
 
-  bool empty() const { return next.load(std::memory_order_relaxed) >= n; }
+  bool empty() const {
+    for (int64_t span = 0; span < spans_; ++span) {
+      if (next_[At(span)].item.load(std::memory_order_relaxed) < End(span)) return false;
+    }
+    return true;
+  }
 
+  // Takes ranges until none is left.
   void TakeRanges() {
     ++depth_of_thread;
-    for (int64_t begin = 0; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < n;) {
-      body(begin, std::min(n, begin + grain));
-    }
+    const int64_t own = entered_.fetch_add(1, std::memory_order_relaxed);
+    for (int64_t i = 0; i < spans_; ++i) TakeSpan((own + i) % spans_);
     --depth_of_thread;
   }
+
+  const int depth;                  // the number of loops that its caller is inside
+  std::atomic<int64_t> helpers{0};  // threads inside but for the caller
+
+ private:
+  static constexpr int64_t kMaxSpans = 16;
+  struct alignas(64) Next {
+    std::atomic<int64_t> item{0};  // the first item of a span that nobody has taken
+  };
+
+  static size_t At(int64_t span) { return static_cast<size_t>(span); }
+  int64_t End(int64_t span) const { return std::min(n_, (span + 1) * span_items_); }
+
+  void TakeSpan(int64_t span) {
+    const int64_t end = End(span);
+    std::atomic<int64_t>& next = next_[At(span)].item;
+    for (int64_t begin = 0; (begin = next.fetch_add(grain_, std::memory_order_relaxed)) < end;) {
+      body_(begin, std::min(end, begin + grain_));
+    }
+  }
+
+  const int64_t n_, grain_, spans_, span_items_;
+  const absl::FunctionRef<void(int64_t, int64_t)> body_;
+  std::atomic<int64_t> entered_{0};
+  std::array<Next, kMaxSpans> next_;
 };
 
 WorkerPool::WorkerPool(int threads) : threads_(std::max(1, threads)) {}
@@ -121,7 +161,7 @@ void WorkerPool::ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(in
     for (int64_t i = 0; i < n; i += grain) body(i, std::min(n, i + grain));
     return;
   }
-  Loop loop{.n = n, .grain = grain, .body = body, .depth = depth_of_thread};
+  Loop loop(n, grain, threads_, body);
   {
     Lock lock(mu_);
     StartThreads(lock);

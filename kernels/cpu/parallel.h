@@ -40,7 +40,7 @@ class WorkerPool {
   void ParallelFor(int64_t n, int64_t grain, absl::FunctionRef<void(int64_t, int64_t)> body);
 
  private:
-  struct Loop;
+  class Loop;
   struct Worker;
   struct Task {
     absl::AnyInvocable<void()> run;

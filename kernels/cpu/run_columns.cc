@@ -72,6 +72,7 @@ class ColumnTile {
     span.cast_order = plan_.cast_order;
     span.centring = centring_;
     span.prefetch = run_.prefetch ? 1 : 0;
+    span.stream = run_.stream;
     span.parameters_per_position = plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent();
     span.parameters_per_column = !span.parameters_per_position;
     Parameters parameters;
@@ -98,6 +99,7 @@ class ColumnTile {
         cpu::Apply(part);
         group = stop;
       }
+      if (run_.stream) FlushStreams();
     };
     if (split) {
       run_.pool.ParallelFor(plan_.reduce0, run_.Grain(columns_), apply);

@@ -12,6 +12,9 @@
 namespace normd::cpu {
 namespace {
 
+// Groups of several segments are fetched ahead up to this size: half of L1, which they share with the group at hand.
+constexpr int64_t kPrefetchGroupBytes = 16 << 10;
+
 // The statistics group (k0, k1), which is plan.reduce0 contiguous segments of plan.reduce1 elements.
 class RowGroup {
  public:
@@ -174,7 +177,9 @@ class RowGroup {
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
-    if (run_.prefetch && plan_.reduce0 == 1) span.prefetch = plan_.reduce1;  // the next group
+    // The next group, if it is still in L1 when its turn comes.
+    const int64_t group_bytes = plan_.reduce0 * plan_.reduce1 * SizeOf(plan_.dtype);
+    if (run_.prefetch && (plan_.reduce0 == 1 || group_bytes <= kPrefetchGroupBytes)) span.prefetch = plan_.reduce1;
     span.columns = end - begin;
     if (end - begin > plan_.channel_run && !per_element && !run_.parameters.absent()) {
       span.parameter_run = plan_.channel_run;

@@ -190,6 +190,7 @@ int Main(bool quick, bool check) {
 }  // namespace normd::accuracy
 
 int main(int argc, char** argv) {
+  constexpr std::string_view kMaxIsa = "--max_isa=";
   bool quick = false, check = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -197,8 +198,13 @@ int main(int argc, char** argv) {
       quick = true;
     } else if (argument == "--check") {
       check = true;
+    } else if (argument.starts_with(kMaxIsa)) {
+      const absl::Status status = normd::LimitCpuTargets(argument.substr(kMaxIsa.size()));
+      if (status.ok()) continue;
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      return 2;
     } else {
-      std::fprintf(stderr, "usage: accuracy_report [--quick] [--check]\n");
+      std::fprintf(stderr, "usage: accuracy_report [--quick] [--check] [--max_isa=ISA]\n");
       return 2;
     }
   }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds Release and prints the tables of kernels/README.md's section "Accuracy".
-#   tests/accuracy/run.sh [--quick] [--check] [--build-dir DIR]
+#   tests/accuracy/run.sh [--quick] [--check] [--max_isa=ISA] [--build-dir DIR]
 # --quick      a part of the cases: what CTest runs.
 # --check      exit status 1 when an error is beyond its bound.
+# --max_isa    the instruction set, as normd's option of this name.
 # --build-dir  where to build, build/release by default.
 # The table of well-known wrong answers needs PyTorch and ONNX Runtime: tests/accuracy/known_answers.py.
 set -euo pipefail
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/../.."
 build=build/release arguments=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --quick | --check) arguments+=("$1") ;;
+    --quick | --check | --max_isa=*) arguments+=("$1") ;;
     --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
     --build-dir=*) build=${1#*=} ;;
     *)

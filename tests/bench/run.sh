@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Release and measures one suite against its floors.
 #   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--only=REGEX] [--build-dir DIR] [--peers=PYTHON]
-#                      [--before=PROGRAM] [--rounds=N]
+#                      [--max_isa=ISA] [--before=PROGRAM] [--rounds=N]
 # SUITE        kernels: normd's kernels, EXACT and FAST, against a copy of the same bytes, oneDNN and, with --peers,
 #              PyTorch, on the same buffers. 15 minutes; --quick: 90 s and few shapes from DRAM.
 #              store: the session store against bare loops over SQLite and libpq, and a million sessions.
@@ -21,6 +21,7 @@
 # --build-dir  where to build, build/release by default.
 # --peers      kernels: the python of a virtual environment that has torch (some gigabytes, `python3 -m venv DIR &&
 #              DIR/bin/pip install torch numpy`).
+# --max_isa    kernels: the instruction set, as normd's option of this name: avx2 on a machine that has AVX-512.
 # --before     a program of an earlier build, which small calls are compared with, too: datapath takes a bench_datapath,
 #              operations (traces) a normd.
 # Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
@@ -41,8 +42,8 @@ suite=${1:-}
 build=build/release arguments=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --quick | --check=* | --only=* | --rounds=*) arguments+=("$1") ;;
-    --json | --check | --only | --rounds | --build-dir)
+    --quick | --check=* | --only=* | --rounds=* | --max_isa=*) arguments+=("$1") ;;
+    --json | --check | --only | --rounds | --max_isa | --build-dir)
       [[ $# -ge 2 ]] || usage
       set -- "$1=$2" "${@:3}"
       continue

@@ -23,6 +23,7 @@ struct Flags {
   std::string commit = "unknown";
   std::string peers;                 // kernels: the Python that has torch; cuda: the file of PyTorch's times
   std::string before;                // datapath: the program of an earlier build
+  std::string max_isa = "auto";      // kernels: the instruction set, as normd --max_isa takes it
   bool list = false, probe = false;  // cuda
 
   bool Chosen(const std::string& name) const { return std::regex_search(name, only); }

@@ -2,6 +2,7 @@
 // --peers=PYTHON, a Python that has torch; --only takes shapes by "REGIME NAME" ("L3 LN f32", "^DRAM RMS") and the
 // parts "threads", "operations" and "roots". --quick leaves few shapes from DRAM (see workload.h).
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "kernels/base/strings.h"
@@ -46,8 +47,12 @@ absl::Status Measure(const Flags& flags, Report* report) {
 
 int main(int argc, char** argv) {
   normd::TuneAllocator();  // as the server does
-  const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--peers"});
+  const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--peers", "--max_isa"});
   if (!flags.has_value()) return 2;
+  if (const absl::Status status = normd::LimitCpuTargets(flags->max_isa); !status.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return 2;
+  }
   return normd::bench::RunSuite("kernels", *flags,
                                 [&](normd::bench::Report* report) { return normd::bench::Measure(*flags, report); });
 }
