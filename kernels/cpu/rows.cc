@@ -220,16 +220,17 @@ HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage*
     using Real = std::conditional_t<std::is_same_v<T, F64>, double, float>;
     Vector<Real> sums[kVectors<Real>];
     const int64_t count = HWY_MIN(kPartials<Real>, n);
-    // AVX-512 loads a part of a vector as fast as a whole one.
-    const bool whole = HWY_TARGET != HWY_AVX3 && n >= kPartials<Real>;
     for (int64_t k = 0; k < kVectors<Real>; ++k) {
       const auto* const from = x + k * kLanesOf<Real>;
-      const int64_t left = HWY_MIN(kLanesOf<Real>, count - k * kLanesOf<Real>);
-      if (whole) {
-        sums[k] = LoadAs<Real>(tag, from);
-      } else {
-        sums[k] = left > 0 ? LoadFirstAs<Real>(tag, from, left) : hn::Zero(Tag<Real>());
+      // AVX-512 loads a part of a vector as fast as a whole one, and needs no second way.
+      if constexpr (HWY_TARGET != HWY_AVX3) {
+        if (n >= kPartials<Real>) {
+          sums[k] = LoadAs<Real>(tag, from);
+          continue;
+        }
       }
+      const int64_t left = HWY_MIN(kLanesOf<Real>, count - k * kLanesOf<Real>);
+      sums[k] = left > 0 ? LoadFirstAs<Real>(tag, from, left) : hn::Zero(Tag<Real>());
     }
     shift = static_cast<float>(Fold(TypeTag<Real>(), sums).hi / static_cast<double>(count));
   }

@@ -213,10 +213,13 @@ bool TakesWholeRows(const Run& run) {
 
 // Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
 void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
-  // The rows of a block stay in L1 between the two passes.
+  // The rows of a block stay in L1 between the two passes. Two rows share the loads of the parameters, which pays even
+  // where they have to stay in L2, but not where the rows come from memory.
   constexpr int64_t kBlockElements = 4 << 10;
   const NormPlan& plan = run.plan;
-  const int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
+  constexpr int64_t kPairElements = 16 << 10;
+  int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
+  if (!run.stream && plan.reduce1 <= kPairElements) rows += rows % 2;
   RowBlock block = {.n = plan.reduce1,
                     .counted = plan.statistic_reduce1,
                     .statistic = plan.statistic,
