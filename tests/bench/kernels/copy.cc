@@ -30,7 +30,7 @@ class Copy final : public Candidate {
  private:
   void Call() override {
     if (threads_ == 1) return CopyPiece(0, bytes_);
-    pool_->ParallelFor(bytes_, kTask, [this](int64_t begin, int64_t end) { CopyPiece(begin, end - begin); });
+    pool_->ParallelFor(bytes_, kTask, [this](int64_t begin, int64_t end) { CopyPiece(begin, end); });
   }
 
   void CopyPiece(int64_t begin, int64_t end) const {
