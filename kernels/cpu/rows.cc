@@ -221,16 +221,14 @@ HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage*
     Vector<Real> sums[kVectors<Real>];
     const int64_t count = HWY_MIN(kPartials<Real>, n);
     for (int64_t k = 0; k < kVectors<Real>; ++k) {
-      const auto* const from = x + k * kLanesOf<Real>;
-      // AVX-512 loads a part of a vector as fast as a whole one, and needs no second way.
-      if constexpr (HWY_TARGET != HWY_AVX3) {
-        if (n >= kPartials<Real>) {
-          sums[k] = LoadAs<Real>(tag, from);
-          continue;
-        }
-      }
       const int64_t left = HWY_MIN(kLanesOf<Real>, count - k * kLanesOf<Real>);
-      sums[k] = left > 0 ? LoadFirstAs<Real>(tag, from, left) : hn::Zero(Tag<Real>());
+#if HWY_TARGET != HWY_AVX3  // which loads a part of a vector as fast as a whole one
+      if (left == kLanesOf<Real>) {
+        sums[k] = LoadAs<Real>(tag, x + k * kLanesOf<Real>);
+        continue;
+      }
+#endif
+      sums[k] = left > 0 ? LoadFirstAs<Real>(tag, x + k * kLanesOf<Real>, left) : hn::Zero(Tag<Real>());
     }
     shift = static_cast<float>(Fold(TypeTag<Real>(), sums).hi / static_cast<double>(count));
   }

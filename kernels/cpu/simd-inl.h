@@ -97,22 +97,20 @@ HWY_INLINE V RoundTo(F16, V v) { return RoundToPrecision<11, -14>(v, 65504.0); }
 
 // ---- Elements in memory <-> f32 lanes, any number of them ----
 
-// True if one instruction loads some of the lanes and touches no memory of the others. AVX2 has none for lanes of 16
-// bits, where Highway would load all of them.
-template <class DT>
-inline constexpr bool kHasMaskedLoad = HWY_TARGET == HWY_AVX3 ||
-                                       (HWY_TARGET == HWY_AVX2 && sizeof(hn::TFromD<DT>) >= 4);
-
 // Loads the first `count` lanes without reading beyond them; the other lanes are 0. REQUIRES: 0 <= count <= lanes.
 template <class DT>
 HWY_INLINE hn::Vec<DT> LoadFirst(DT dt, const hn::TFromD<DT>* p, int64_t count) {
-  if constexpr (kHasMaskedLoad<DT>) {
-    return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
-  } else {
-    hn::TFromD<DT> lanes[hn::MaxLanes(DT())] = {};
-    std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(lanes[0]));
-    return hn::LoadU(dt, lanes);
-  }
+#if HWY_TARGET == HWY_AVX3
+  return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
+#else
+#if HWY_TARGET == HWY_AVX2
+  // AVX2 has no such load for lanes of 16 bits, where Highway would load all of them.
+  if constexpr (sizeof(hn::TFromD<DT>) >= 4) return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
+#endif
+  hn::TFromD<DT> lanes[hn::MaxLanes(DT())] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(lanes[0]));
+  return hn::LoadU(dt, lanes);
+#endif
 }
 template <class DT>
 HWY_INLINE void StoreFirst(hn::Vec<DT> v, DT dt, hn::TFromD<DT>* p, int64_t count) {
