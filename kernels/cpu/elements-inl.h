@@ -325,13 +325,12 @@ template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typen
 void ApplyColumnTiles(T tag, const cpu::ApplySpan& span) {
   constexpr int64_t kVectors = 4;
   constexpr int64_t kTile = kVectors * kLanesOf<Real>;
-  // A block of positions stays in L1 while its tiles are swept. Rows of over 512 columns do not fit L1 in any case, and
-  // more positions then share the loads of statistics and parameters.
+  // A block of positions stays in a near cache while its tiles are swept. Even for 8 positions the parameters are worth
+  // loading. Wider rows leave L1 in any case, and more positions then share the loads.
   constexpr int64_t kBlockElements = 4 << 10;
-  constexpr int64_t kFewPositions = 8;
-  constexpr int64_t kPositionsBeyondL1 = 16;
-  const int64_t fit = kBlockElements / HWY_MAX(int64_t{1}, span.columns);
-  const int64_t positions = fit < kFewPositions ? kPositionsBeyondL1 : fit;
+  constexpr int64_t kWideColumns = 1024;
+  const int64_t least = span.columns > kWideColumns ? 16 : 8;
+  const int64_t positions = HWY_MAX(least, kBlockElements / HWY_MAX(int64_t{1}, span.columns));
   for (int64_t from = 0; from < span.positions; from += positions) {
     const int64_t to = HWY_MIN(span.positions, from + positions);
     int64_t column = 0;
