@@ -132,8 +132,7 @@ WorkerPool::~WorkerPool() {
   {
     Lock lock(mu_);
     closing_ = true;
-    while (WakeOne(lock) != nullptr) {
-    }
+    while (!sleeping_.empty()) WakeOne(lock);
   }
   for (const auto& worker : workers_) worker->thread.join();
 }
@@ -208,13 +207,12 @@ void WorkerPool::Help(Loop* loop, Lock& lock) {
   if (loop->helpers.fetch_sub(1, std::memory_order_release) == 1 && finishing_ > 0) finish_.notify_all();
 }
 
-WorkerPool::Worker* WorkerPool::WakeOne(Lock& /*lock*/) {
-  if (sleeping_.empty()) return nullptr;
+void WorkerPool::WakeOne(Lock& /*lock*/) {
+  if (sleeping_.empty()) return;
   Worker* const worker = sleeping_.back();
   sleeping_.pop_back();
   worker->sleeps = false;
   worker->wake.notify_one();
-  return worker;
 }
 
 void WorkerPool::WakeHelpers(Lock& lock) {

@@ -53,8 +53,8 @@ class WorkerPool {
   void Work(Worker* worker);  // a thread of the pool
   void RunTask(Lock& lock);   // REQUIRES: tasks_ is not empty
   void Sleep(Worker* worker, Lock& lock);
-  // Wakes a thread that sleeps, if one does, and returns it.
-  Worker* WakeOne(Lock& lock);
+  // Wakes a thread, if one sleeps.
+  void WakeOne(Lock& lock);
   // Wakes up to two of the threads that should help. Each of them does the same when it runs.
   void WakeHelpers(Lock& lock);
   // Takes ranges of `loop` until none is left.

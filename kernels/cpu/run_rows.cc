@@ -177,7 +177,7 @@ class RowGroup {
     span.cast_order = plan_.cast_order;
     span.parameters_per_column = per_element;
     span.stream = run_.stream;
-    // The next group, if it is still in L1 when its turn comes.
+    // The next group. If it has several segments, it must be small enough to be in L1 still when its turn comes.
     const int64_t group_bytes = plan_.reduce0 * plan_.reduce1 * SizeOf(plan_.dtype);
     if (run_.prefetch && (plan_.reduce0 == 1 || group_bytes <= kPrefetchGroupBytes)) span.prefetch = plan_.reduce1;
     span.columns = end - begin;
@@ -216,8 +216,8 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
   // The rows of a block stay in L1 between the two passes. Two rows share the loads of the parameters, which pays even
   // where they have to stay in L2, but not where the rows come from memory.
   constexpr int64_t kBlockElements = 4 << 10;
-  const NormPlan& plan = run.plan;
   constexpr int64_t kPairElements = 16 << 10;
+  const NormPlan& plan = run.plan;
   int64_t rows = std::clamp<int64_t>(kBlockElements / plan.reduce1, 1, RowBlock::kMaxRows);
   if (!run.stream && plan.reduce1 <= kPairElements) rows += rows % 2;
   RowBlock block = {.n = plan.reduce1,
