@@ -1,8 +1,7 @@
-// Tells ThreadSanitizer about hand-overs between threads that it cannot see, because the libraries of gRPC are not built
-// for it: an operation is started before the completion queue returns its tag, and a slice is sent before its destroy
-// callback runs.
-// In the path: the transport calls it; these two functions are the only annotations of the project. They do nothing
-// without ThreadSanitizer. Thread-safe.
+// Tells ThreadSanitizer about hand-overs between threads that it cannot see, because the libraries of gRPC are not
+// built for it: an operation is started before the completion queue returns its tag, and a slice is sent before its
+// destroy callback runs. In the path: the transport calls it; these two functions are the only annotations of the
+// project. They do nothing without ThreadSanitizer. Thread-safe.
 #ifndef NORMD_SERVER_BASE_TSAN_ANNOTATIONS_H_
 #define NORMD_SERVER_BASE_TSAN_ANNOTATIONS_H_
 
