@@ -196,10 +196,66 @@ NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, dou
   statistics->delta = {near ? 0 : delta, 0};
 }
 
-// True if elements can be calculated in f32 with these statistics: no value comes near either end of its range.
+// True if elements can be calculated in f32 with these statistics: no value comes near either end of its range, nor
+// does the product of the factor with a weight that fits (HostParameters::fit_f32).
 NORMD_HOST_DEVICE inline bool FitF32(const GroupStatistics& s) {
   const double inverse = std::abs(s.inverse.hi);
-  return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-120 && inverse <= 0x1p+120));
+  return std::abs(s.shift) <= 0x1p+100 && (inverse == 0 || (inverse >= 0x1p-60 && inverse <= 0x1p+60));
+}
+
+// ---- Elements: four ways to calculate y from x, all within the bounds of kernels/README.md ----
+//
+// 1. In general: y = ((x - shift) - delta) * inverse * w + b, the last product and sum rounded once.
+// 2. One w and b for many elements (a channel), and down columns: y = ((x - shift) - delta) * g + b, rounded once, with
+//    g = FactorOf(inverse, w).
+// 3. A w and b for each element, or none, in f64, where Folds(): y = (x * inverse + k) * w + b, each product and sum
+//    rounded once, with k = FoldedCentre().
+// 4. f32 elements about zero, EXACT, where the statistics fit f32, the weights fit and equal f32, no b is given and no
+//    element can be NaN: in pairs of floats, see FloatPair.
+
+// inverse * weight, but finite if both are: where 1 / D overflows, the centred elements are 0 and must stay so.
+NORMD_HOST_DEVICE inline double FactorOf(double inverse, double weight) {
+  const double factor = inverse * weight;
+  const bool overflows = std::isinf(factor) && std::isfinite(inverse) && std::isfinite(weight);
+  return overflows ? std::copysign(std::numeric_limits<double>::max(), factor) : factor;
+}
+
+// True if (x - mean) * inverse may be one fused multiply-add about FoldedCentre(): the mean is at most 8 divisors away,
+// so that rounding the product costs 2^-50, and no element can equal it, because it is no f32. An element that equals
+// its mean must give +0.
+NORMD_HOST_DEVICE inline bool Folds(const GroupStatistics& s) {
+  return s.delta.hi == 0 && static_cast<double>(static_cast<float>(s.shift)) != s.shift &&
+         std::abs(s.shift * s.inverse.hi) <= 8;
+}
+NORMD_HOST_DEVICE inline double FoldedCentre(const GroupStatistics& s) { return -(s.shift * s.inverse.hi); }
+
+// 1 / D as the sum of two floats, of which `lo` is not negative: -0 stays -0 then. y = x * (hi + lo) * w is
+//   p = x * hi;  e = fma(-x, hi, p);  r = fma(x, lo, -e);  y = fma(p, w, r * w)
+// where p - e is x * hi exactly, and r has an error of 2^-47 of p.
+struct FloatPair {
+  float hi = 0, lo = 0;
+};
+// REQUIRES: FitF32, so that `inverse` is 0 or in the range of f32.
+NORMD_HOST_DEVICE inline FloatPair FloatPairOf(double inverse) {
+  auto hi = static_cast<float>(inverse);
+  if (hi > inverse) hi = std::bit_cast<float>(std::bit_cast<uint32_t>(hi) - 1);
+  return {hi, static_cast<float>(inverse - hi)};
+}
+NORMD_HOST_DEVICE inline float TimesPair(float x, FloatPair factor, float w) {
+  const float p = x * factor.hi;
+  const float e = std::fma(-x, factor.hi, p);
+  const float r = std::fma(x, factor.lo, -e);
+  return std::fma(p, w, r * w);
+}
+
+// The shift of the first EXACT sums over a row, from four of its elements: those with the indices SampleIndex(n, 0) to
+// SampleIndex(n, 3). Sums about 0 need no subtraction, and suffice where the mean is at most 8 deviations away
+// (kExactGuard). Where the four lie closer together than that, the first of them is the better shift.
+NORMD_HOST_DEVICE inline int64_t SampleIndex(int64_t n, int i) { return i < 3 ? n / 3 * i : n - 1; }
+NORMD_HOST_DEVICE inline double ExactShift(double a, double b, double c, double d) {
+  const double least = std::fmin(std::fmin(std::abs(a), std::abs(b)), std::fmin(std::abs(c), std::abs(d)));
+  const double spread = std::fmax(std::fmax(a, b), std::fmax(c, d)) - std::fmin(std::fmin(a, b), std::fmin(c, d));
+  return least > 8 * spread && std::isfinite(a) ? a : 0;
 }
 
 // Lets 16-bit elements with EXACT statistics be calculated in f32, where the range allows that. The mean is split into

@@ -3,10 +3,11 @@
 // In the path: the reduce pass of every backend includes this file, and no other file states an order.
 // Standard headers only, because device code includes this file. Constants and pure functions.
 //
-// Rows: a statistics group is a list of contiguous segments, and each segment is cut into chunks of kRowChunk elements.
-// In a chunk, element i is added to partial sum i % kPartials (FAST: kFastPartials), in rising i; the partial sums are
-// then folded by halves (p[i] += p[i + width / 2]). The chunks of the group, numbered through its segments, are folded
-// pairwise by index.
+// Rows: a statistics group is a list of contiguous segments of equal length. A segment is cut into chunks of kRowChunk
+// elements; of segments that are at most half as long, a chunk has several whole ones, as many as fit (ChunkSegments).
+// In a chunk, element i of a segment is added to partial sum i % kPartials (FAST: kFastPartials), segment by segment in
+// rising i; the partial sums are then folded by halves (p[i] += p[i + width / 2]). The chunks of the group, numbered
+// through its segments, are folded pairwise by index.
 //
 // Columns: the positions are cut into blocks of kColumnBlock, each summed in rising position, and the blocks are folded
 // pairwise by index. Where one group has several columns (channels-last groups), its columns are then folded pairwise
@@ -18,15 +19,15 @@
 
 namespace normd::order {
 
-inline constexpr int64_t kRowChunk = 4096;  // elements
+inline constexpr int64_t kRowChunk = 1024;  // elements
 inline constexpr int64_t kPartials = 32;    // interleaved f64 partial sums
-// FAST sums a chunk in runs of kFastRowRun elements, each with kFastPartials interleaved f32 partial sums; the folded
-// runs are added pairwise by index in f64. A partial sum first adds its elements of each step of kFastRowStep in rising
-// order, then adds the steps in rising order, so that no more than seven additions follow one another.
+// FAST has kFastPartials interleaved f32 partial sums in a chunk, and folds the chunks in f64. A partial sum first adds
+// its elements of each step in rising order, then adds the steps in rising order, so that few additions follow one
+// another. A step is kFastRowStep elements, or what is left of a segment; of shorter segments it is several whole ones,
+// as many as fit (StepSegments).
 inline constexpr int64_t kFastPartials = 64;
 inline constexpr int64_t kFastRowStep = 256;  // elements
-inline constexpr int64_t kFastRowRun = 1024;  // elements
-inline constexpr int64_t kColumnBlock = 128;  // positions
+inline constexpr int64_t kColumnBlock = 32;   // positions
 // FAST sums this many counted positions of a block, in rising order, in f32: those in even and those in odd places
 // separately. The two sums are then added in f64.
 inline constexpr int64_t kFastColumnRun = 8;
@@ -37,7 +38,17 @@ inline constexpr int64_t kFastColumnSample = 32;
 // a / b, rounded up. REQUIRES: a >= 0, b > 0.
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-constexpr int64_t RowChunks(int64_t segment_length) { return CeilDiv(segment_length, kRowChunk); }
+// The number of segments of `length` elements that a chunk, or a step of FAST, has: 1 where they are not short.
+constexpr int64_t SegmentsWithin(int64_t elements, int64_t length) {
+  return length > 0 && length < elements ? elements / length : 1;
+}
+constexpr int64_t ChunkSegments(int64_t length) { return SegmentsWithin(kRowChunk, length); }
+constexpr int64_t StepSegments(int64_t length) { return SegmentsWithin(kFastRowStep, length); }
+// The number of chunks of one row of `length` elements, and of a group of `segments` such segments.
+constexpr int64_t RowChunks(int64_t length) { return CeilDiv(length, kRowChunk); }
+constexpr int64_t GroupChunks(int64_t segments, int64_t length) {
+  return CeilDiv(segments, ChunkSegments(length)) * RowChunks(length);
+}
 constexpr int64_t ColumnBlocks(int64_t positions) { return CeilDiv(positions, kColumnBlock); }
 
 // Folds the n items items[0], items[stride], ... pairwise by index into items[0]: level by level, item 2i with item 2i

@@ -50,9 +50,12 @@ HostParameters ConvertParameters(const ParameterViews& parameters, double weight
   for (double& w : host.weight) w += weight_offset;
   host.weight32.assign(host.weight.begin(), host.weight.end());
   host.bias32.assign(host.bias.begin(), host.bias.end());
-  const auto fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
-  host.fit_f32 = std::all_of(host.weight.begin(), host.weight.end(), fits) &&
-                 std::all_of(host.bias.begin(), host.bias.end(), fits);
+  const auto weight_fits = [](double value) {
+    return value == 0 || (std::abs(value) >= 0x1p-60 && std::abs(value) <= 0x1p+60);
+  };
+  const auto bias_fits = [](double value) { return value == 0 || std::isnormal(static_cast<float>(value)); };
+  host.fit_f32 = std::all_of(host.weight.begin(), host.weight.end(), weight_fits) &&
+                 std::all_of(host.bias.begin(), host.bias.end(), bias_fits);
   host.equal_f32 = std::equal(host.weight.begin(), host.weight.end(), host.weight32.begin()) &&
                    std::equal(host.bias.begin(), host.bias.end(), host.bias32.begin());
   return host;
