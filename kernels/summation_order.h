@@ -4,7 +4,7 @@
 // Standard headers only, because device code includes this file. Constants and pure functions.
 //
 // Rows: a statistics group is a list of contiguous segments of equal length. A segment is cut into chunks of kRowChunk
-// elements; of segments that are at most half as long, a chunk has several whole ones, as many as fit (ChunkSegments).
+// elements; of segments that are at most half as long, a chunk has several whole ones (ChunkSegments).
 // In a chunk, element i of a segment is added to partial sum i % kPartials (FAST: kFastPartials), segment by segment in
 // rising i; the partial sums are then folded by halves (p[i] += p[i + width / 2]). The chunks of the group, numbered
 // through its segments, are folded pairwise by index.
@@ -22,9 +22,9 @@ namespace normd::order {
 inline constexpr int64_t kRowChunk = 1024;  // elements
 inline constexpr int64_t kPartials = 32;    // interleaved f64 partial sums
 // FAST has kFastPartials interleaved f32 partial sums in a chunk, and folds the chunks in f64. A partial sum first adds
-// its elements of each step in rising order, then adds the steps in rising order, so that few additions follow one
-// another. A step is kFastRowStep elements, or what is left of a segment; of shorter segments it is several whole ones,
-// as many as fit (StepSegments).
+// its elements of each step in rising order, then adds the steps in rising order. A step is kFastRowStep elements, or
+// what is left of a segment; of shorter segments it is several whole ones (StepSegments). So a partial sum adds at most
+// four elements in a step and at most six steps, however short segments are.
 inline constexpr int64_t kFastPartials = 64;
 inline constexpr int64_t kFastRowStep = 256;  // elements
 inline constexpr int64_t kColumnBlock = 32;   // positions
@@ -38,12 +38,15 @@ inline constexpr int64_t kFastColumnSample = 32;
 // a / b, rounded up. REQUIRES: a >= 0, b > 0.
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-// The number of segments of `length` elements that a chunk, or a step of FAST, has: 1 where they are not short.
-constexpr int64_t SegmentsWithin(int64_t elements, int64_t length) {
-  return length > 0 && length < elements ? elements / length : 1;
+// The number of segments of `length` elements in which each of kFastPartials partial sums takes at most `rounds`
+// elements; at least 1.
+constexpr int64_t SegmentsWithin(int64_t rounds, int64_t length) {
+  const int64_t of_segment = CeilDiv(length, kFastPartials);
+  return of_segment > 0 && of_segment < rounds ? rounds / of_segment : 1;
 }
-constexpr int64_t ChunkSegments(int64_t length) { return SegmentsWithin(kRowChunk, length); }
-constexpr int64_t StepSegments(int64_t length) { return SegmentsWithin(kFastRowStep, length); }
+// The number of segments of a chunk, and of a step of FAST: 1 where they are not short.
+constexpr int64_t ChunkSegments(int64_t length) { return SegmentsWithin(kRowChunk / kFastPartials, length); }
+constexpr int64_t StepSegments(int64_t length) { return SegmentsWithin(kFastRowStep / kFastPartials, length); }
 // The number of chunks of one row of `length` elements, and of a group of `segments` such segments.
 constexpr int64_t RowChunks(int64_t length) { return CeilDiv(length, kRowChunk); }
 constexpr int64_t GroupChunks(int64_t segments, int64_t length) {

@@ -72,17 +72,21 @@ TEST(Chunks, CoverEveryElementOnce) {
 }
 
 TEST(Chunks, OfShortSegmentsAreWholeSegments) {
-  EXPECT_EQ(ChunkSegments(49), 20);
+  EXPECT_EQ(ChunkSegments(1), 16);
+  EXPECT_EQ(ChunkSegments(64), 16);
+  EXPECT_EQ(ChunkSegments(65), 8);
+  EXPECT_EQ(ChunkSegments(196), 4);
   EXPECT_EQ(ChunkSegments(512), 2);
   EXPECT_EQ(ChunkSegments(513), 1);
   EXPECT_EQ(ChunkSegments(0), 1);
-  EXPECT_EQ(StepSegments(49), 5);
-  EXPECT_EQ(StepSegments(256), 1);
+  EXPECT_EQ(StepSegments(49), 4);
+  EXPECT_EQ(StepSegments(65), 2);
+  EXPECT_EQ(StepSegments(129), 1);
   EXPECT_EQ(GroupChunks(21, 49), 2);
   EXPECT_EQ(GroupChunks(3, 1025), 6);
   EXPECT_EQ(GroupChunks(7, 0), 0);
-  for (const int64_t length : {1, 2, 49, 64, 196, 511, 512, 513, 1023, 1024, 1025, 4097}) {
-    for (const int64_t segments : {1, 2, 19, 20, 21, 45}) {
+  for (const int64_t length : {1, 2, 49, 64, 65, 196, 511, 512, 513, 1023, 1024, 1025, 4097}) {
+    for (const int64_t segments : {1, 2, 15, 16, 17, 45}) {
       std::vector<int> seen(static_cast<size_t>(segments * length));
       for (int64_t i = 0; i < GroupChunks(segments, length); ++i) {
         const Chunk chunk = ChunkAt(segments, length, i);
@@ -99,6 +103,18 @@ TEST(Chunks, OfShortSegmentsAreWholeSegments) {
       }
       EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), segments * length) << segments << " of " << length;
     }
+  }
+}
+
+// FAST's bound rests on it: see kernels/README.md.
+TEST(Chunks, FastAddsFewElementsAndFewStepsOneAfterTheOther) {
+  for (int64_t length = 1; length <= kRowChunk; ++length) {
+    const bool is_short = length < kFastRowStep;
+    const int64_t steps = is_short ? CeilDiv(ChunkSegments(length), StepSegments(length))
+                                   : ChunkSegments(length) * CeilDiv(length, kFastRowStep);
+    EXPECT_LE(steps, 6) << length;
+    const int64_t elements = is_short ? StepSegments(length) * CeilDiv(length, kFastPartials) : 4;
+    EXPECT_LE(elements, 4) << length;
   }
 }
 
