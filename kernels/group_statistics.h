@@ -231,7 +231,7 @@ NORMD_HOST_DEVICE inline double FoldedCentre(const GroupStatistics& s) { return 
 
 // 1 / D as the sum of two floats, of which `lo` is not negative: -0 stays -0 then. y = x * (hi + lo) * w is
 //   p = x * hi;  e = fma(-x, hi, p);  r = fma(x, lo, -e);  y = fma(p, w, r * w)
-// where p - e is x * hi exactly, and r has an error of 2^-47 of p.
+// where p - e is x * hi exactly, and r and r * w have errors of 2^-46 of the whole.
 struct FloatPair {
   float hi = 0, lo = 0;
 };
