@@ -121,12 +121,18 @@ struct GroupResult {
   GroupStatistics statistics;
   bool in_f32 = false;      // calculate narrow elements in f32
   bool may_be_nan = false;  // recalculate f32 results that are not finite in f64
+  // The ways of kernels/group_statistics.h that the statistics allow to elements that are calculated in f64, where each
+  // has parameters of its own or none.
+  bool folds = false;     // 3: in one multiply-add about the folded centre
+  bool in_pairs = false;  // 4: in pairs of floats, if the parameters allow it, too
 };
 
-// The same in f32, read in one load; valid only if in_f32.
+// The same for narrow elements that are calculated in f32, read in one load.
 struct alignas(16) GroupResult32 {
-  float shift = 0, delta = 0, inverse = 1;
-  unsigned in_f32 = 0;  // see GroupResult
+  float shift = 0, delta = 0;
+  double inverse = 1;  // NaN: not in f32, see GroupResult
+
+  NORMD_HOST_DEVICE bool in_f32() const { return inverse == inverse; }
 };
 
 // The sums of one part of a group of narrow elements: see PairSums.
@@ -162,7 +168,7 @@ struct GroupWork {
   GroupResult32* results32 = nullptr;    // one per group, for narrow elements
   GroupMagnitude* magnitudes = nullptr;  // one per group, f64 only; zeroed
   void* parts = nullptr;                 // PartsOf(work) elements: NarrowPart, or PairSums for f64
-  int64_t fold = 1;                      // blocks of positions that make one part: a power of two
+  int64_t fold = 1;                      // blocks of positions that make one part, see LeastFold
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
@@ -170,8 +176,11 @@ struct GroupWork {
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// The number of parts of all groups together: chunks of rows, or blocks of columns.
+// The number of parts of all groups together: chunks of rows, or work.fold blocks of columns each.
 int64_t PartsOf(const GroupWork& work);
+// The number of adjacent blocks of columns that one thread sums, and the value that work.fold must have: 1, 2 or 4. A
+// thread sums several where enough threads remain to fill the device.
+int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work);
 
 // Computes the statistics of all groups, in as many rounds of sums as they need: writes results and outputs.
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);

@@ -57,7 +57,7 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
 RowLaunch LaunchOf(const NormPlan& plan) {
   return {.dtype = plan.dtype,
           .statistic = plan.statistic,
-          .precision = plan.precision,
+          .precision = plan.SumPrecision(),
           .n = plan.reduce1,
           .counted = plan.statistic_reduce1};
 }
@@ -195,7 +195,7 @@ class JobRun {
     work.statistic_reduce1 = plan_.statistic_reduce1;
     work.statistic = plan_.statistic;
     // f64 elements are calculated in pairs, whatever the plan says.
-    work.precision = work.wide() ? Precision::kExact : plan_.precision;
+    work.precision = work.wide() ? Precision::kExact : plan_.SumPrecision();
     work.rule = RuleOf(plan_);
     work.mask = job_.mask;
     work.counted = job_.positions.counted;
@@ -224,6 +224,7 @@ class JobRun {
     if (!sums) return absl::OkStatus();
     NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
+    if (work->columns) work->fold = LeastFold(limits_, *work);
     char* parts = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
     work->parts = parts;
@@ -286,7 +287,7 @@ struct RowKey {
 
 RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
   const NormPlan& plan = *job.plan;
-  return {plan.dtype,   plan.statistic,         plan.precision,
+  return {plan.dtype,   plan.statistic,         plan.SumPrecision(),
           plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 
