@@ -456,17 +456,10 @@ bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
 cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
   const KernelParameters parameters = {launch, ShapeOf(limits, launch.dtype, launch.n)};
   const LaunchShape grid = GridOf(launch, parameters.shape);
-  return VisitNarrowRows(
-      launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,
-      [&]<typename T, typename Real, bool kCentred, int kLanes>() {
-        // 16-bit rows about zero are summed in f32: see NormPlan::SumPrecision.
-        constexpr bool kIsThere = kCentred || std::is_same_v<T, F32> || std::is_same_v<Real, float>;
-        if constexpr (kIsThere) {
-          return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
-        } else {
-          return cudaErrorInvalidValue;
-        }
-      });
+  return VisitNarrowRows(launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,
+                         [&]<typename T, typename Real, bool kCentred, int kLanes>() {
+                           return Launch(grid, stream, NormaliseRowsKernel<T, Real, kCentred, kLanes>, parameters);
+                         });
 }
 
 }  // namespace normd::cuda

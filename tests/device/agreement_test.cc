@@ -69,6 +69,9 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
 
 TEST_P(DeviceShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
 TEST_P(DeviceShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_P(DeviceShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
+TEST_P(DeviceShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
+TEST_P(DeviceShapesTest, ManyPositionsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyPositions()); }
 TEST_P(DeviceShapesTest, HardImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::HardImages()); }
 TEST_P(DeviceShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 
