@@ -89,12 +89,13 @@ struct NormPlan {
   int64_t k = 0;             // pRMSNorm: the number of elements in the statistic; else 0
 
   // The precision of the sums: FAST's also for EXACT rows of 16-bit elements with statistics about zero. Their squares
-  // are exact in f32, and relative errors of 2^-21 in the sums are a thousandth of an ulp of y. Where groups are summed
-  // in FAST and f32 does not suffice, they are summed again in f64.
-  Precision SumPrecision() const {
+  // are exact in f32, and relative errors of 2^-20 in the sums are a thousandth of an ulp of y. Where groups are summed
+  // in FAST and f32 does not suffice, they are summed again in f64. `moments`: the sums are wanted themselves, and then
+  // come from f64.
+  Precision SumPrecision(bool moments) const {
     const bool about_zero = statistic != Statistic::kMeanVariance && !SumsPowers(statistic);
-    const bool in_f32 = SizeOf(dtype) == 2 && about_zero && pattern == Pattern::kRows && power_groups == 0 &&
-                        cast_order == CastOrder::kAffineThenCast;
+    const bool in_f32 = SizeOf(dtype) == 2 && about_zero && !moments && pattern == Pattern::kRows &&
+                        power_groups == 0 && cast_order == CastOrder::kAffineThenCast;
     return in_f32 ? Precision::kFast : precision;
   }
   // The number of elements in the statistic of one group, masked elements included.

@@ -51,6 +51,23 @@ constexpr int64_t GroupChunks(int64_t segments, int64_t length) {
 }
 constexpr int64_t ColumnBlocks(int64_t positions) { return CeilDiv(positions, kColumnBlock); }
 
+// The elements of one chunk of a group: [at, at + length) of each of the segments [segment, segment + segments).
+struct Chunk {
+  int64_t segment = 0, segments = 1;
+  int64_t at = 0, length = 0;
+};
+// Chunk `index` of a group of `segments` segments of `length` elements. REQUIRES: 0 <= index < GroupChunks.
+constexpr Chunk ChunkAt(int64_t segments, int64_t length, int64_t index) {
+  const int64_t whole = ChunkSegments(length);
+  if (whole > 1) {
+    const int64_t first = index * whole;
+    return {first, segments - first < whole ? segments - first : whole, 0, length};
+  }
+  const int64_t of_segment = RowChunks(length);
+  const int64_t at = index % of_segment * kRowChunk;
+  return {index / of_segment, 1, at, length - at < kRowChunk ? length - at : kRowChunk};
+}
+
 // Folds the n items items[0], items[stride], ... pairwise by index into items[0]: level by level, item 2i with item 2i
 // + 1, and an odd last item is carried up. `add(a, b)` makes a hold a + b. Does nothing for n = 0.
 template <typename T, typename Add>

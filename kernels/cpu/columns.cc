@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/columns.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
+#include <algorithm>
+
 #include "hwy/highway.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
@@ -105,41 +107,48 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
 // The number of columns whose sums fit in L1 beside the elements that stream by.
 inline constexpr int64_t kSumColumns = 1024;
 
-// Adds lanes of sums to f64 sums.
-HWY_INLINE void AddTo(V sums, double* HWY_RESTRICT totals) { hn::Store(hn::Add(hn::Load(d, totals), sums), d, totals); }
+// Adds lanes of sums to f64 sums, or, if kFresh, writes them there.
+template <bool kFresh>
+HWY_INLINE void AddTo(V sums, double* HWY_RESTRICT totals) {
+  hn::StoreU(kFresh ? sums : hn::Add(hn::LoadU(d, totals), sums), d, totals);
+}
+template <bool kFresh>
 HWY_INLINE void AddTo(Vector<float> sums, double* HWY_RESTRICT totals) {
 #if HWY_NATIVE_FMA
-  AddTo(hn::PromoteTo(d, hn::LowerHalf(df, sums)), totals);
-  AddTo(hn::PromoteTo(d, hn::UpperHalf(df, sums)), totals + kLanes);
+  AddTo<kFresh>(hn::PromoteTo(d, hn::LowerHalf(df, sums)), totals);
+  AddTo<kFresh>(hn::PromoteTo(d, hn::UpperHalf(df, sums)), totals + kLanes);
 #else
   HWY_ALIGN float lanes[kLanesOf<float>];
   hn::Store(sums, Tag<float>(), lanes);
-  for (int64_t i = 0; i < kLanesOf<float>; ++i) totals[i] += lanes[i];
+  for (int64_t i = 0; i < kLanesOf<float>; ++i) totals[i] = (kFresh ? 0 : totals[i]) + lanes[i];
 #endif
 }
 
-// Adds the sums of `count` rows to first and second. f64 adds row by row; f32 first sums the rows among themselves.
-template <typename Real, Statistic kStatistic, typename T>
+// Adds the sums of `count` rows to first and second, or, if kFresh, writes them there. f64 adds row by row; f32 first
+// sums the rows among themselves. `shift` may be null: 0.
+template <bool kFresh, typename Real, Statistic kStatistic, typename T>
 HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t count, int64_t columns,
                           const Real* HWY_RESTRICT shift, double* HWY_RESTRICT first, double* HWY_RESTRICT second) {
   const Tag<Real> real;
   constexpr bool kInF64 = std::is_same_v<Real, double>;
-  // The arrays have room for whole vectors. Lanes past the last column hold values that are never read.
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  // Lanes past the last column hold values that are never read.
   for (int64_t c = 0; c < columns; c += kLanesOf<Real>) {
     NarrowSums<Real> sums;
     NarrowSums<Real> odd;  // f32 only: two partial sums halve the error
     sums.Clear();
     odd.Clear();
-    if constexpr (kInF64) {
-      sums.first = hn::Load(real, first + c);
-      sums.second = hn::Load(real, second + c);
-    }
-    const auto about = hn::Load(real, shift + c);
     const int64_t left = columns - c;
+    const bool whole = left >= kLanesOf<Real>;
+    if constexpr (kInF64 && !kFresh) {
+      if (kCentred) sums.first = hn::LoadU(real, first + c);
+      sums.second = hn::LoadU(real, second + c);
+    }
+    auto about = hn::Zero(real);
+    if (kCentred && shift != nullptr) about = whole ? hn::LoadU(real, shift + c) : LoadFirst(real, shift + c, left);
     const auto take = [&](int64_t r, NarrowSums<Real>& into) HWY_ATTR {
-      const auto value =
-          left >= kLanesOf<Real> ? LoadAs<Real>(tag, rows[r] + c) : LoadFirstAs<Real>(tag, rows[r] + c, left);
-      into.template Take<kStatistic>(kStatistic == Statistic::kMeanVariance ? hn::Sub(value, about) : value);
+      const auto value = whole ? LoadAs<Real>(tag, rows[r] + c) : LoadFirstAs<Real>(tag, rows[r] + c, left);
+      into.template Take<kStatistic>(kCentred ? hn::Sub(value, about) : value);
     };
     int64_t r = 0;
     for (; r + 2 <= count; r += 2) {
@@ -148,41 +157,44 @@ HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t
     }
     if (r < count) take(r, sums);
     if constexpr (kInF64) {
-      hn::Store(sums.first, real, first + c);
-      hn::Store(sums.second, real, second + c);
+      if (kCentred) hn::StoreU(sums.first, real, first + c);
+      hn::StoreU(sums.second, real, second + c);
     } else {
-      if (kStatistic == Statistic::kMeanVariance) AddTo(hn::Add(sums.first, odd.first), first + c);
-      AddTo(hn::Add(sums.second, odd.second), second + c);
+      if (kCentred) AddTo<kFresh>(hn::Add(sums.first, odd.first), first + c);
+      AddTo<kFresh>(hn::Add(sums.second, odd.second), second + c);
     }
   }
 }
 
+HWY_INLINE const double* ShiftsOf(const ColumnBlock& block, double /*type*/) { return block.shift; }
+HWY_INLINE const float* ShiftsOf(const ColumnBlock& block, float /*type*/) { return block.shift32; }
+
 template <typename Real, Statistic kStatistic, typename T>
-void SumRows(T tag, const ColumnBlock& block, double* first_out, double* second_out) {
+void SumRows(T tag, const ColumnBlock& block, double* first, double* second) {
   const typename T::Storage* rows[order::kColumnBlock];
-  HWY_ALIGN Real shift[kSumColumns];
-  HWY_ALIGN double first[kSumColumns];
-  HWY_ALIGN double second[kSumColumns];
+  int64_t count = 0;
+  for (int64_t p = 0; p < block.positions; ++p) {
+    if (block.mask != nullptr && block.mask[p] == 0) continue;  // adding 0 would change nothing
+    rows[count++] = static_cast<const typename T::Storage*>(block.x.data) + p * block.stride;
+  }
+  if (count == 0) {
+    if (kStatistic == Statistic::kMeanVariance) std::fill_n(first, block.columns, 0.0);
+    std::fill_n(second, block.columns, 0.0);
+  }
+  const Real* const shifts = ShiftsOf(block, Real());
   for (int64_t column = 0; column < block.columns; column += kSumColumns) {
     const int64_t columns = HWY_MIN(kSumColumns, block.columns - column);
-    int64_t count = 0;
-    for (int64_t p = 0; p < block.positions; ++p) {
-      if (block.mask != nullptr && block.mask[p] == 0) continue;  // adding 0 would change nothing
-      rows[count++] = static_cast<const typename T::Storage*>(block.x.data) + p * block.stride + column;
-    }
-    const int64_t room = order::CeilDiv(columns, kLanesOf<Real>) * kLanesOf<Real>;
-    for (int64_t c = 0; c < room; ++c) {
-      shift[c] = block.shift == nullptr || c >= columns ? Real{0} : static_cast<Real>(block.shift[column + c]);
-      first[c] = second[c] = 0;
-    }
+    const Real* const shift = shifts == nullptr ? nullptr : shifts + column;
+    double* const first_here = first == nullptr ? nullptr : first + column;
     for (int64_t row = 0; row < count; row += order::kFastColumnRun) {
       const int64_t run = HWY_MIN(order::kFastColumnRun, count - row);
-      SweepRows<Real, kStatistic>(tag, rows + row, run, columns, shift, first, second);
+      if (row == 0) {
+        SweepRows<true, Real, kStatistic>(tag, rows, run, columns, shift, first_here, second + column);
+      } else {
+        SweepRows<false, Real, kStatistic>(tag, rows + row, run, columns, shift, first_here, second + column);
+      }
     }
-    for (int64_t c = 0; c < columns; ++c) {
-      if (kStatistic == Statistic::kMeanVariance) first_out[column + c] = first[c];
-      second_out[column + c] = second[c];
-    }
+    for (int64_t row = 0; row < count; ++row) rows[row] += columns;
   }
 }
 

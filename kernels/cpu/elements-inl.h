@@ -1,6 +1,6 @@
-// The apply pass for narrow elements, y = ((x - shift) - delta) * inverse * w + b, in f64 (EXACT of f32) or f32 (FAST,
-// and 16-bit types): along a row with the statistics of one group, or down columns that each have statistics of their
-// own.
+// The apply pass for narrow elements, in the four ways of kernels/group_statistics.h, in f64 (EXACT of f32) or f32
+// (FAST, and 16-bit types): along a row with the statistics of one group, or down columns that each have statistics of
+// their own.
 // In the path: included by apply.cc and rows.cc. Highway recompiles this file for each instruction set, hence the
 // per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -95,13 +95,70 @@ HWY_INLINE const Real* BiasOf(const cpu::Parameters& parameters) {
   }
 }
 
-// (x - shift) - delta, with as many of the subtractions as kCentring says.
-template <Centring kCentring, class V1>
-HWY_INLINE V1 Subtract(V1 x, V1 shift, V1 delta) {
-  if constexpr (kCentring != Centring::kNone) x = hn::Sub(x, shift);
-  if constexpr (kCentring == Centring::kTwice) x = hn::Sub(x, delta);
-  return x;
+// How the elements of a row are calculated: see "Elements" in kernels/group_statistics.h.
+enum class Form : uint8_t {
+  kPlain,        // x * inverse * w + b
+  kOnce,         // (x - shift) * inverse * w + b
+  kTwice,        // ((x - shift) - delta) * inverse * w + b
+  kScaledOnce,   // (x - shift) * factor + b
+  kScaledTwice,  // ((x - shift) - delta) * factor + b
+  kFolded,       // (x * inverse + centre) * w + b, in f64
+  kPairs,        // x * (hi + lo) * w, in f32
+};
+template <Form kForm>
+using FormTag = std::integral_constant<Form, kForm>;
+
+// The form for a group in rows. It depends on the group and its parameters alone.
+template <typename T>
+HWY_INLINE Form FormOf(T /*tag*/, Centring centring, const GroupStatistics& s, bool in_f32,
+                       const cpu::Parameters& parameters, bool per_element, bool may_be_nan) {
+  if (centring == Centring::kNone) {
+    const bool pairs = std::is_same_v<T, F32> && !in_f32 && !may_be_nan && parameters.equal_f32 &&
+                       parameters.bias == nullptr && FitF32(s);
+    return pairs ? Form::kPairs : Form::kPlain;
+  }
+  const bool once = centring == Centring::kOnce;
+  if (!per_element && !parameters.absent()) return once ? Form::kScaledOnce : Form::kScaledTwice;
+  if (!in_f32 && Folds(s)) return Form::kFolded;
+  return once ? Form::kOnce : Form::kTwice;
 }
+
+// The numbers of one group that kForm uses, in every lane.
+template <typename Real, Form kForm>
+struct GroupLanes {
+  using Value = Vector<Real>;
+  Value shift, delta, inverse;
+
+  // `weight` is that of all elements; kScaledOnce and kScaledTwice only.
+  HWY_INLINE GroupLanes(const GroupStatistics& s, double weight) {
+    const auto set = [](double value) HWY_ATTR { return hn::Set(Tag<Real>(), static_cast<Real>(value)); };
+    shift = set(s.shift);
+    delta = set(s.delta.hi);
+    inverse = set(s.inverse.hi);
+    if constexpr (kForm == Form::kFolded) shift = set(FoldedCentre(s));
+    if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) {
+      inverse = set(FactorOf(s.inverse.hi, weight));
+    }
+    if constexpr (kForm == Form::kPairs) {
+      const FloatPair pair = FloatPairOf(s.inverse.hi);
+      inverse = set(pair.hi);
+      delta = set(pair.lo);
+    }
+  }
+  HWY_INLINE Value Element(Value x, Value w, Value b) const {
+    if constexpr (kForm == Form::kPairs) {
+      const Value product = hn::Mul(x, inverse);
+      const Value error = Fma(hn::Neg(x), inverse, product);
+      const Value rest = Fma(x, delta, hn::Neg(error));
+      return Fma(product, w, hn::Mul(rest, w));
+    }
+    if constexpr (kForm == Form::kFolded) return Fma(Fma(x, inverse, shift), w, b);
+    if constexpr (kForm != Form::kPlain) x = hn::Sub(x, shift);
+    if constexpr (kForm == Form::kTwice || kForm == Form::kScaledTwice) x = hn::Sub(x, delta);
+    if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) return Fma(x, inverse, b);
+    return Fma(hn::Mul(x, inverse), w, b);
+  }
+};
 
 // How a kernel uses the caches: see the fields of ApplySpan.
 struct Caching {
@@ -115,21 +172,19 @@ struct Pieces {
   int64_t stride = 0;
 };
 
-// Applies kRows adjacent rows of n elements, each with statistics of its own. Rows that are applied together share the
-// loads of the parameters. More than one piece is for one row only. y may be x.
-template <typename Real, Centring kCentring, bool kMayBeNan, int kRows, typename T>
+// Applies kRows (1 or 2) adjacent rows of n elements, each with statistics of its own. Rows that are applied together
+// share the loads of the parameters. More than one piece is for one row only. y may be x.
+template <typename Real, Form kForm, bool kMayBeNan, int kRows, typename T>
 void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
                const GroupStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
   using Bits = Raw<T, Floats<Real>>;
   const Tag<Real> real;
   const Bits bits;
   constexpr int64_t kStep = kLanesOf<Real>;
-  Vector<Real> shift[kRows], delta[kRows], inverse[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    shift[r] = hn::Set(real, static_cast<Real>(s[r]->shift));
-    delta[r] = hn::Set(real, static_cast<Real>(s[r]->delta.hi));
-    inverse[r] = hn::Set(real, static_cast<Real>(s[r]->inverse.hi));
-  }
+  using Lanes = GroupLanes<Real, kForm>;
+  const double one_weight = At(parameters.weight, false, 0, 1);
+  const Lanes first(*s[0], one_weight);
+  const Lanes last(*s[kRows - 1], one_weight);
   // An absent b is -0, which leaves every value as it is, zeros included.
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
@@ -145,8 +200,7 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   };
   const auto result = [&](int r, Vector<Real> value, Vector<Real> weight, Vector<Real> bias, int64_t i,
                           int64_t count) HWY_ATTR {
-    value = hn::Mul(Subtract<kCentring>(value, shift[r], delta[r]), inverse[r]);
-    auto floats = Demote<kMayBeNan>(Fma(value, weight, bias));
+    auto floats = Demote<kMayBeNan>((r == 0 ? first : last).Element(value, weight, bias));
     if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
       floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR { return exact(r, i + lane); });
     }
@@ -193,154 +247,198 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   }
 }
 
-// ApplyRows for one row.
-template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
-void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-              const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
-  const GroupStatistics* const one = &s;
-  ApplyRows<Real, kCentring, kMayBeNan, 1>(tag, x, y, n, pieces, &one, parameters, per_element, caching);
-}
-
-template <typename Real, typename T, typename... Arguments>
-HWY_INLINE void ApplyRowAs(Centring centring, bool may_be_nan, T tag, const Arguments&... arguments) {
-  switch (centring) {
-    case Centring::kNone:
-      return may_be_nan ? ApplyRow<Real, Centring::kNone, true>(tag, arguments...)
-                        : ApplyRow<Real, Centring::kNone, false>(tag, arguments...);
-    case Centring::kOnce:
-      return may_be_nan ? ApplyRow<Real, Centring::kOnce, true>(tag, arguments...)
-                        : ApplyRow<Real, Centring::kOnce, false>(tag, arguments...);
-    case Centring::kTwice:
-      return may_be_nan ? ApplyRow<Real, Centring::kTwice, true>(tag, arguments...)
-                        : ApplyRow<Real, Centring::kTwice, false>(tag, arguments...);
-  }
-}
-
-// Applies one row of n elements. Compiled by apply.cc alone, because its 12 loops for each type and instruction set
-// keep the compiler busy for seconds.
+// Applies one row of n elements, or pieces of one group. Compiled by apply.cc alone, because its loops for each type
+// and instruction set keep the compiler busy for seconds. In f64 it is as cheap to make every NaN canonical as to look
+// for one, and where that is not so the form is rare.
 template <typename T>
 void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-                   const GroupStatistics& s, bool in_f32, Centring centring, const cpu::Parameters& parameters,
+                   const GroupStatistics& s, bool in_f32, Form form, const cpu::Parameters& parameters,
                    bool per_element, bool may_be_nan, Caching caching) {
-  if (in_f32) {
-    ApplyRowAs<float>(centring, may_be_nan, tag, x, y, n, pieces, s, parameters, per_element, caching);
-  } else {
-    ApplyRowAs<double>(centring, may_be_nan, tag, x, y, n, pieces, s, parameters, per_element, caching);
+  const auto apply = [&](auto real, auto of_form, auto nan) HWY_ATTR {
+    const GroupStatistics* const one = &s;
+    ApplyRows<decltype(real), decltype(of_form)::value, decltype(nan)::value, 1>(tag, x, y, n, pieces, &one, parameters,
+                                                                                 per_element, caching);
+  };
+  const auto checked = [&](auto real, auto of_form) HWY_ATTR { apply(real, of_form, std::true_type()); };
+  const auto either = [&](auto real, auto of_form) HWY_ATTR {
+    return may_be_nan ? apply(real, of_form, std::true_type()) : apply(real, of_form, std::false_type());
+  };
+  constexpr bool kIsF32 = std::is_same_v<T, F32>;
+  const auto in_f64 = [&](auto of_form) HWY_ATTR {
+    if constexpr (kIsF32) {
+      either(double(), of_form);
+    } else {
+      checked(double(), of_form);  // 16-bit elements out of the range of f32
+    }
+  };
+  switch (form) {
+    case Form::kPlain:
+      return in_f32 ? either(float(), FormTag<Form::kPlain>()) : checked(double(), FormTag<Form::kPlain>());
+    case Form::kOnce:
+      return in_f32 ? either(float(), FormTag<Form::kOnce>()) : checked(double(), FormTag<Form::kOnce>());
+    case Form::kTwice:
+      return in_f32 ? either(float(), FormTag<Form::kTwice>()) : checked(double(), FormTag<Form::kTwice>());
+    case Form::kScaledOnce:
+      return in_f32 ? either(float(), FormTag<Form::kScaledOnce>()) : in_f64(FormTag<Form::kScaledOnce>());
+    case Form::kScaledTwice:
+      return in_f32 ? either(float(), FormTag<Form::kScaledTwice>()) : checked(double(), FormTag<Form::kScaledTwice>());
+    case Form::kFolded:
+      return in_f64(FormTag<Form::kFolded>());
+    case Form::kPairs:
+      if constexpr (kIsF32) apply(float(), FormTag<Form::kPairs>(), std::false_type());
+      return;
   }
 }
 template <typename T>
 using ApplyElementsFunction = void(T, const typename T::Storage*, typename T::Storage*, int64_t, Pieces,
-                                   const GroupStatistics&, bool, Centring, const cpu::Parameters&, bool, bool, Caching);
+                                   const GroupStatistics&, bool, Form, const cpu::Parameters&, bool, bool, Caching);
 extern template ApplyElementsFunction<F32> ApplyElements<F32>;
 extern template ApplyElementsFunction<F16> ApplyElements<F16>;
 extern template ApplyElementsFunction<BF16> ApplyElements<BF16>;
 
-// Loads up to `count` f64 as lanes of the type that is calculated in.
-HWY_INLINE V LoadReal(double /*type*/, const double* p, int64_t count) {
-  return count >= kLanes ? hn::LoadU(d, p) : LoadFirst(d, p, count);
-}
-HWY_INLINE Vector<float> LoadReal(float /*type*/, const double* p, int64_t count) {
-  HWY_ALIGN float lanes[kLanesOf<float>] = {};
-  for (int64_t i = 0; i < HWY_MIN(kLanesOf<float>, count); ++i) lanes[i] = static_cast<float>(p[i]);
-  return hn::Load(Tag<float>(), lanes);
+template <typename Real>
+HWY_INLINE const cpu::ColumnFactors<Real>& FactorsOf(const cpu::ApplySpan& span) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return span.factors32;
+  } else {
+    return span.factors;
+  }
 }
 
-// Applies `count` columns from `column` on, at the positions [from, to); each column has statistics of its own.
-// kVectors vectors of adjacent columns keep their statistics and parameters in registers while the positions go by.
-// kStream: y is written past the caches, and is aligned to whole vectors.
-template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
-HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t from, int64_t to, int64_t column,
-                                int64_t count) {
-  using Bits = Raw<T, Floats<Real>>;
-  const Tag<Real> real;
-  const Bits bits;
-  constexpr int64_t kStep = kLanesOf<Real>;
-  const ColumnStatistics& s = *span.column_statistics;
-  const cpu::Parameters& parameters = span.parameters;
-  const bool per_column = span.parameters_per_column;
-  Vector<Real> shift[kVectors], delta[kVectors], inverse[kVectors], weight[kVectors], bias[kVectors];
-  for (int64_t k = 0; k < kVectors; ++k) {
-    const int64_t at = column + k * kStep;
-    const int64_t left = count - k * kStep;
-    shift[k] = LoadReal(Real(), s.shift + at, left);
-    delta[k] = LoadReal(Real(), s.delta_hi + at, left);
-    inverse[k] = LoadReal(Real(), s.inverse_hi + at, left);
-    const auto parameter = [&](const double* values, double absent) HWY_ATTR {
-      if (values != nullptr && per_column) return LoadReal(Real(), values + at, left);
-      return hn::Set(real, static_cast<Real>(values == nullptr ? absent : *values));
+// The numbers of one vector of columns.
+template <typename Real, Centring kCentring>
+struct ColumnLanes {
+  Vector<Real> shift, delta, factor, bias;
+
+  // The numbers of `count` columns from `column` on.
+  HWY_INLINE ColumnLanes(const cpu::ColumnFactors<Real>& factors, int64_t column, int64_t count) {
+    const Tag<Real> real;
+    const auto load = [&](const Real* from) HWY_ATTR {
+      return count >= kLanesOf<Real> ? hn::LoadU(real, from + column) : LoadFirst(real, from + column, count);
     };
-    weight[k] = parameter(parameters.weight, 1);
-    bias[k] = parameter(parameters.bias, -0.0);
+    shift = load(factors.shift);
+    if constexpr (kCentring == Centring::kTwice) delta = load(factors.delta);
+    factor = load(factors.factor);
+    bias = load(factors.bias);
   }
-  const auto exact = [&](const typename T::Storage* x, int64_t c) HWY_ATTR {
-    const double element = hn::GetLane(LoadFirstAs<double>(tag, x, 1));
-    return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
-                        At(parameters.weight, per_column, c, 1), At(parameters.bias, per_column, c, -0.0));
+  HWY_INLINE Vector<Real> Element(Vector<Real> x) const {
+    x = hn::Sub(x, shift);
+    if constexpr (kCentring == Centring::kTwice) x = hn::Sub(x, delta);
+    return Fma(x, factor, bias);
+  }
+};
+
+// One vector of y, `count` elements of it: rounded, mended if kMayBeNan, and stored. `column` is that of the first.
+template <bool kMayBeNan, bool kStream, typename Real, typename T>
+HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> value, const typename T::Storage* x,
+                             typename T::Storage* y, int64_t column, int64_t count) {
+  const Raw<T, Floats<Real>> bits;
+  auto floats = Demote<kMayBeNan>(value);
+  if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+    floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+      const ColumnStatistics& s = *span.column_statistics;
+      const int64_t c = column + lane;
+      const bool per_column = span.parameters_per_column;
+      const double element = hn::GetLane(LoadFirstAs<double>(tag, x + lane, 1));
+      return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
+                          At(span.parameters.weight, per_column, c, 1), At(span.parameters.bias, per_column, c, -0.0));
+    });
+  }
+  const auto narrow = Narrow(tag, Floats<Real>(), floats);
+  if constexpr (kStream) {
+    hn::Stream(narrow, bits, y);
+  } else if (count == kLanesOf<Real>) {
+    hn::StoreU(narrow, bits, y);
+  } else {
+    StoreFirst(narrow, bits, y, count);
+  }
+}
+
+// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is
+// the number of columns if there is only one vector, which may be incomplete. The vectors that are calculated together
+// are looked through for values that are not finite by one test. kStream: y is written past the caches, and is aligned
+// to whole vectors.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
+          typename T>
+HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const ColumnLanes<Real, kCentring>* lanes,
+                                 int64_t position, int64_t column, int64_t count, int64_t prefetch) {
+  // In f64 it is as cheap to make every NaN canonical as to look for one.
+  constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const int64_t offset = position * span.stride + column;
+  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
+  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
+  const int64_t here = kColumns == 1 ? count : kStep;
+  Vector<Real> results[kPositions * kColumns];
+  for (int64_t p = 0; p < kPositions; ++p) {
+    for (int64_t k = 0; k < kColumns; ++k) {
+      const auto* from = x + p * span.stride + k * kStep;
+      if (prefetch != 0) hwy::Prefetch(from + prefetch);
+      const Vector<Real> value = here == kStep ? LoadAs<Real>(tag, from) : LoadFirstAs<Real>(tag, from, here);
+      results[p * kColumns + k] = lanes[k].Element(value);
+    }
+  }
+  bool mend = false;
+  if constexpr (kMend) mend = HWY_UNLIKELY((!AllFinite<kPositions * kColumns>(results)));
+  for (int64_t p = 0; p < kPositions; ++p) {
+    for (int64_t k = 0; k < kColumns; ++k) {
+      const int64_t at = p * span.stride + k * kStep;
+      const Vector<Real> value = results[p * kColumns + k];
+      if (kMend && !mend) {
+        StoreColumns<false, kStream, Real>(tag, span, value, x + at, y + at, column + k * kStep, here);
+      } else {
+        StoreColumns<kMayBeNan, kStream, Real>(tag, span, value, x + at, y + at, column + k * kStep, here);
+      }
+    }
+  }
+}
+
+// Few columns: kVectors vectors of adjacent columns keep their numbers in registers while the positions go by.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
+HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t column, int64_t count) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  using Lanes = ColumnLanes<Real, kCentring>;
+  const auto lanes_of = [&](int64_t k) HWY_ATTR {
+    return Lanes(FactorsOf<Real>(span), column + HWY_MIN(k, kVectors - 1) * kStep, kVectors == 1 ? count : kStep);
   };
-  for (int64_t p = from; p < to; ++p) {
-    const auto* x = static_cast<const typename T::Storage*>(span.x.data) + p * span.stride + column;
-    auto* y = static_cast<typename T::Storage*>(span.y) + p * span.stride + column;
-    const auto store = [&](int64_t k, auto floats) HWY_ATTR {
-      const int64_t left = HWY_MIN(kStep, count - k * kStep);
-      const auto narrow = Narrow(tag, Floats<Real>(), floats);
-      if constexpr (kStream) {
-        hn::Stream(narrow, bits, y + k * kStep);
-      } else if (left == kStep) {
-        hn::StoreU(narrow, bits, y + k * kStep);
-      } else {
-        StoreFirst(narrow, bits, y + k * kStep, left);
-      }
-    };
-    // In f64 it is as cheap to make every NaN canonical as to look for one.
-    constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
-    Vector<Real> results[kVectors];
-    for (int64_t k = 0; k < kVectors; ++k) {
-      const int64_t left = HWY_MIN(kStep, count - k * kStep);
-      const auto* from_x = x + k * kStep;
-      if (span.prefetch != 0) hwy::Prefetch(from_x + (to - from) * span.stride);
-      Vector<Real> value = left == kStep ? LoadAs<Real>(tag, from_x) : LoadFirstAs<Real>(tag, from_x, left);
-      value = Fma(hn::Mul(Subtract<kCentring>(value, shift[k], delta[k]), inverse[k]), weight[k], bias[k]);
-      if constexpr (kMend) {
-        results[k] = value;
-      } else {
-        store(k, Demote<kMayBeNan>(value));
-      }
-    }
-    if constexpr (kMend) {
-      const bool mend = HWY_UNLIKELY((!AllFinite<kVectors>(results)));
-      for (int64_t k = 0; k < kVectors; ++k) {
-        Vector<float> floats = results[k];
-        if (mend) {
-          const int64_t first = k * kStep;
-          floats = MendNonFinite(CanonicalNaN(real, floats), HWY_MIN(kStep, count - first),
-                                 [&](int64_t lane) HWY_ATTR { return exact(x + first + lane, column + first + lane); });
-        }
-        store(k, floats);
-      }
-    }
+  const Lanes lanes[4] = {lanes_of(0), lanes_of(1), lanes_of(2), lanes_of(3)};
+  const int64_t prefetch = span.prefetch == 0 ? 0 : 8 * span.stride;
+  for (int64_t p = 0; p < span.positions; ++p) {
+    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, p, column, count, prefetch);
   }
 }
 
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
-void ApplyColumnTiles(T tag, const cpu::ApplySpan& span) {
+void ApplyColumnsOf(T tag, const cpu::ApplySpan& span) {
+  constexpr int64_t kStep = kLanesOf<Real>;
   constexpr int64_t kVectors = 4;
-  constexpr int64_t kTile = kVectors * kLanesOf<Real>;
-  // A block of positions stays in a near cache while its tiles are swept. Even for 8 positions the parameters are worth
-  // loading. Wider rows leave L1 in any case, and more positions then share the loads.
-  constexpr int64_t kBlockElements = 4 << 10;
-  constexpr int64_t kWideColumns = 1024;
-  const int64_t least = span.columns > kWideColumns ? 16 : 8;
-  const int64_t positions = HWY_MAX(least, kBlockElements / HWY_MAX(int64_t{1}, span.columns));
-  for (int64_t from = 0; from < span.positions; from += positions) {
-    const int64_t to = HWY_MIN(span.positions, from + positions);
-    int64_t column = 0;
-    for (; column + kTile <= span.columns; column += kTile) {
-      ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, from, to, column, kTile);
+  using Lanes = ColumnLanes<Real, kCentring>;
+  int64_t whole = 0;  // columns done
+  if (span.columns <= kVectors * kStep) {
+    for (; whole + kVectors * kStep <= span.columns; whole += kVectors * kStep) {
+      ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, whole, kStep);
     }
-    for (; column < span.columns; column += kLanesOf<Real>) {
-      ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, from, to, column,
-                                                            HWY_MIN(kLanesOf<Real>, span.columns - column));
+  } else {
+    // Many columns: whole rows, several positions at a time, which share the loads of the numbers.
+    constexpr int64_t kPositions = 4;
+    whole = span.columns / kStep * kStep;
+    int64_t p = 0;
+    const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
+    for (; p + kPositions <= span.positions; p += kPositions) {
+      for (int64_t c = 0; c < whole; c += kStep) {
+        const Lanes lanes(FactorsOf<Real>(span), c, kStep);
+        ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, kPositions>(tag, span, &lanes, p, c, kStep, prefetch);
+      }
     }
+    for (; p < span.positions; ++p) {
+      for (int64_t c = 0; c < whole; c += kStep) {
+        const Lanes lanes(FactorsOf<Real>(span), c, kStep);
+        ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, 1>(tag, span, &lanes, p, c, kStep, prefetch);
+      }
+    }
+  }
+  for (; whole < span.columns; whole += kStep) {
+    ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, whole, HWY_MIN(kStep, span.columns - whole));
   }
 }
 
@@ -351,9 +449,9 @@ void ApplyColumns(T tag, const cpu::ApplySpan& span) {
   if constexpr (kBytes >= 16) {
     const bool aligned = reinterpret_cast<uintptr_t>(span.y) % kBytes == 0 &&
                          span.stride * static_cast<int64_t>(sizeof(typename T::Storage)) % kBytes == 0;
-    if (span.stream && aligned) return ApplyColumnTiles<Real, kCentring, kMayBeNan, true>(tag, span);
+    if (span.stream && aligned) return ApplyColumnsOf<Real, kCentring, kMayBeNan, true>(tag, span);
   }
-  ApplyColumnTiles<Real, kCentring, kMayBeNan, false>(tag, span);
+  ApplyColumnsOf<Real, kCentring, kMayBeNan, false>(tag, span);
 }
 
 template <typename Real, typename T>

@@ -31,11 +31,12 @@ struct Elements {
 
 // ---- Reduce, innermost extent reduced ----
 
-// A statistics group in Pattern::kRows: segments of n elements, `stride` elements apart. Each segment is cut into
-// chunks of order::kRowChunk, and the chunks are numbered through the segments.
+// A statistics group in Pattern::kRows: segments of n elements, `stride` elements apart, whose chunks are those of
+// order::ChunkAt.
 struct RowChunks {
   Elements x;  // the first element of the group
   int64_t n = 0;
+  int64_t segments = 1;
   int64_t stride = 0;
   // One byte for each element, the segments `mask_stride` apart; an element whose byte is 0 is not summed. Null: no
   // mask.
@@ -49,9 +50,9 @@ struct RowChunks {
 void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& rows, int64_t begin, int64_t end,
                      double shift, double scale, PairSums* sums);
 
-// The shift for the first sums over elements that begin with these n >= 1: the first element, or, for kFast without a
-// mask, the mean of the first order::kFastPartials elements; 0 if that is not finite. `masked`: only the first element
-// is known to count.
+// The shift for the first sums over elements that begin with these n >= 1: 0 or a value near the mean, see ExactShift;
+// for kFast the mean of the first order::kFastPartials elements; 0 if that is not finite. `masked`: the first element,
+// which alone is known to count.
 double FirstShift(Precision precision, const Elements& x, int64_t n, bool masked);
 
 // How large n f64 elements are. The magnitude decides the scale of their squares, and finds groups that have no sums in
@@ -77,15 +78,20 @@ struct ColumnBlock {
   int64_t pre_stride = 1;
   // One per column; for statistics with SumsPowers() the largest |x * scale| of the column's group.
   const double* shift = nullptr;
-  const double* scale = nullptr;  // one per column, powers of two, f64 only
+  const float* shift32 = nullptr;  // the same, for kFast
+  const double* scale = nullptr;   // one per column, powers of two, f64 only
 };
+
+// The doubles that an array of sums of `columns` columns needs: ReduceNarrowColumnBlock writes whole vectors.
+constexpr int64_t RoomOf(int64_t columns) { return (columns + 15) / 16 * 16; }
 
 // Writes sums[c] for each column c: the sums over the block's positions, in rising order. For f64 elements, and for any
 // with `pre`.
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums);
 
 // The same for narrow elements without `pre`, summed in f64 (kExact) or f32 (kFast): writes first[c] (kMeanVariance
-// only) and second[c]. Each row of the block is read once, from its first column to its last.
+// only) and second[c], which have RoomOf(columns) elements. Each row of the block is read once, from its first column
+// to its last. A null shift is 0.
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 
@@ -100,12 +106,33 @@ struct Parameters {
   const double* bias = nullptr;
   const float* weight32 = nullptr;
   const float* bias32 = nullptr;
-  bool fit_f32 = true;  // see HostParameters
+  bool fit_f32 = true;    // see HostParameters
+  bool equal_f32 = true;  // see HostParameters
 
   bool absent() const { return weight == nullptr && bias == nullptr; }
   Parameters At(int64_t index) const {
-    return {weight == nullptr ? nullptr : weight + index, bias == nullptr ? nullptr : bias + index,
-            weight32 == nullptr ? nullptr : weight32 + index, bias32 == nullptr ? nullptr : bias32 + index, fit_f32};
+    return {weight == nullptr ? nullptr : weight + index,
+            bias == nullptr ? nullptr : bias + index,
+            weight32 == nullptr ? nullptr : weight32 + index,
+            bias32 == nullptr ? nullptr : bias32 + index,
+            fit_f32,
+            equal_f32};
+  }
+};
+
+// The numbers of adjacent columns for y = ((x - shift) - delta) * factor + b, in the type that is calculated in: one
+// array each. Borrows.
+template <typename Real>
+struct ColumnFactors {
+  const Real* shift = nullptr;
+  const Real* delta = nullptr;
+  const Real* factor = nullptr;  // FactorOf(inverse, w)
+  const Real* bias = nullptr;    // -0 where b is absent
+
+  // The numbers of the columns from `column` on.
+  ColumnFactors At(int64_t column) const {
+    return shift == nullptr ? ColumnFactors()
+                            : ColumnFactors{shift + column, delta + column, factor + column, bias + column};
   }
 };
 
@@ -127,6 +154,10 @@ struct ApplySpan {
   bool statistics_per_column = false;
   const GroupStatistics* statistics = nullptr;  // one, unless statistics_per_column
   const ColumnStatistics* column_statistics = nullptr;
+  // REQUIRES: the one of the type that is calculated in, for narrow elements with statistics per column, but for
+  // PowerNorm, CAST_THEN_AFFINE and parameters per position.
+  ColumnFactors<double> factors;
+  ColumnFactors<float> factors32;
   // PowerNorm: one per position, `pre_stride` apart. REQUIRES: statistics_per_column.
   const PositionScale* pre = nullptr;
   int64_t pre_stride = 1;
@@ -143,7 +174,8 @@ struct ApplySpan {
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
 
-// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says. y may be x.
+// y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says; narrow elements in
+// one of the ways of kernels/group_statistics.h. y may be x.
 void Apply(const ApplySpan& span);
 
 // ---- Both passes, adjacent rows ----
@@ -163,7 +195,7 @@ struct RowBlock {
   int64_t prefetch = 0;
 
   static constexpr int64_t kMaxRows = 16;
-  static constexpr int64_t kMaxChunks = 16;  // chunks of a row
+  static constexpr int64_t kMaxChunks = 64;  // chunks of a row
 };
 
 // Runs both passes: writes results[row] for each row (see FinishNarrowGroup), and y, which may be x. REQUIRES: 1 <=

@@ -71,77 +71,94 @@ HWY_INLINE DoublePair Fold(TypeTag<double> /*type*/, Pair* partials) {
   return {hi[0], lo[0]};
 }
 
-// The sums of n elements of one run (f32) or one chunk (f64), see summation_order.h. `mask` is read if kMasked.
-template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
-HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, const uint8_t* mask, int64_t n,
-                           double shift_value, double scale_value) {
+// True where sums need no shift as long as the mean is near 0: narrow elements in f64, see ExactShift.
+template <typename Sums>
+inline constexpr bool kMayLackShift = std::is_same_v<Sums, NarrowSums<double>>;
+
+// The sums of one chunk, see summation_order.h: `segments` segments of n elements. kGeneral: there is a mask (`mask` is
+// not null), or a shift where sums may lack one, or both.
+template <Statistic kStatistic, bool kGeneral, typename T, typename Sums>
+HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& rows, int64_t segments, int64_t n,
+                             double shift_value, double scale_value) {
   using Real = typename Sums::Real;
   using Value = Vector<Real>;
   const Tag<Real> real;
   constexpr int64_t kStep = kLanesOf<Real>;
   constexpr int64_t kSums = kVectors<Real>;
-  const auto* HWY_RESTRICT data = static_cast<const typename T::Storage*>(x.data);
+  constexpr bool kSubtract = kStatistic == Statistic::kMeanVariance && (kGeneral || !kMayLackShift<Sums>);
+  // f32 only: partial sums of a step are added to those of the earlier steps.
+  constexpr bool kInSteps = std::is_same_v<Real, float>;
   const Value shift = hn::Set(real, static_cast<Real>(shift_value));
   const Value scale = hn::Set(real, static_cast<Real>(scale_value));
+  const auto* HWY_RESTRICT data = static_cast<const typename T::Storage*>(rows.x.data);
+  const double* HWY_RESTRICT lows = rows.x.lo;
+  const uint8_t* HWY_RESTRICT mask = rows.mask;
   const auto low = [&](int64_t at, int64_t count) HWY_ATTR {
     if constexpr (std::is_same_v<T, F64>) {
-      if (x.lo != nullptr) return LoadUpTo(F64(), x.lo + at, count);
+      if (lows != nullptr) return LoadUpTo(F64(), lows + at, count);
     }
     return hn::Zero(real);
   };
   const auto difference = [&](Value value, int64_t at, int64_t count) HWY_ATTR {
     const auto read = Sums::Read(value, low(at, count), scale);
-    return kStatistic == Statistic::kMeanVariance ? Sums::Subtract(read, shift) : read;
+    return kSubtract ? Sums::Subtract(read, shift) : read;
   };
   Sums sums[kSums];
-  for (int64_t k = 0; k < kSums; ++k) sums[k].Clear();
-  // f32 only: the sums of the earlier steps.
-  constexpr bool kInSteps = std::is_same_v<Real, float>;
   Sums totals[kSums];
-  for (int64_t k = 0; k < kSums; ++k) totals[k].Clear();
-  int64_t i = 0;
-  while (i + kPartials<Real> <= n) {
-    const int64_t stop = kInSteps ? HWY_MIN(n, i + order::kFastRowStep) : n;
-    for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
+  for (int64_t k = 0; k < kSums; ++k) {
+    sums[k].Clear();
+    totals[k].Clear();
+  }
+  const int64_t step_segments = order::StepSegments(n);
+  for (int64_t segment = 0; segment < segments; ++segment) {
+    for (int64_t i = 0; i < n;) {
+      const int64_t stop = kInSteps ? HWY_MIN(n, i + order::kFastRowStep) : n;
+      for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
+        for (int64_t k = 0; k < kSums; ++k) {
+          const int64_t at = i + k * kStep;
+          auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
+          if constexpr (kGeneral) {
+            if (mask != nullptr) diff = Sums::Only(LoadMaskBytes<Real>(mask + at), diff);
+          }
+          sums[k].template Take<kStatistic>(diff);
+        }
+      }
+      // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
+      // registers.
       for (int64_t k = 0; k < kSums; ++k) {
         const int64_t at = i + k * kStep;
-        auto diff = difference(LoadAs<Real>(tag, data + at), at, kStep);
-        if constexpr (kMasked) diff = Sums::Only(LoadMaskBytes<Real>(mask + at), diff);
+        if (at >= stop) break;
+        const int64_t count = HWY_MIN(kStep, stop - at);
+        auto diff = difference(LoadFirstAs<Real>(tag, data + at, count), at, count);
+        if constexpr (kSubtract) diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff);
+        if constexpr (kGeneral) {
+          if (mask != nullptr) {
+            uint8_t bytes[kStep] = {};
+            std::memcpy(bytes, mask + at, static_cast<size_t>(count));
+            diff = Sums::Only(LoadMaskBytes<Real>(bytes), diff);
+          }
+        }
         sums[k].template Take<kStatistic>(diff);
       }
-    }
-    if constexpr (kInSteps) {
-      for (int64_t k = 0; k < kSums; ++k) {
-        totals[k].first = hn::Add(totals[k].first, sums[k].first);
-        totals[k].second = hn::Add(totals[k].second, sums[k].second);
-        sums[k].Clear();
+      i = stop;
+      if constexpr (kInSteps) {
+        const bool ends = n >= order::kFastRowStep || (segment + 1) % step_segments == 0 || segment + 1 == segments;
+        for (int64_t k = 0; ends && k < kSums; ++k) {
+          totals[k].first = hn::Add(totals[k].first, sums[k].first);
+          totals[k].second = hn::Add(totals[k].second, sums[k].second);
+          sums[k].Clear();
+        }
       }
     }
-  }
-  // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
-  // registers.
-  for (int64_t k = 0; k < kSums; ++k) {
-    const int64_t at = i + k * kStep;
-    if (at >= n) break;
-    const int64_t count = HWY_MIN(kStep, n - at);
-    auto diff = difference(LoadFirstAs<Real>(tag, data + at, count), at, count);
-    diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff);
-    if constexpr (kMasked) {
-      uint8_t bytes[kStep] = {};
-      std::memcpy(bytes, mask + at, static_cast<size_t>(count));
-      diff = Sums::Only(LoadMaskBytes<Real>(bytes), diff);
-    }
-    sums[k].template Take<kStatistic>(diff);
+    data += rows.stride;
+    if (lows != nullptr) lows += rows.stride;
+    if (mask != nullptr) mask += rows.mask_stride;
   }
   decltype(Sums::first) first[kSums];
   decltype(Sums::second) second[kSums];
   for (int64_t k = 0; k < kSums; ++k) {
-    first[k] = sums[k].first;
-    second[k] = sums[k].second;
-    if constexpr (kInSteps) {
-      first[k] = hn::Add(totals[k].first, first[k]);
-      second[k] = hn::Add(totals[k].second, second[k]);
-    }
+    first[k] = kInSteps ? totals[k].first : sums[k].first;
+    second[k] = kInSteps ? totals[k].second : sums[k].second;
   }
   PairSums total;
   if (kStatistic == Statistic::kMeanVariance) total.first = Fold(TypeTag<Real>(), first);
@@ -149,37 +166,18 @@ HWY_INLINE PairSums SumRun(T tag, TypeTag<Sums> /*type*/, const Elements& x, con
   return total;
 }
 
-// The sums of a chunk: one run in f64, several in f32, so that few additions follow one another there.
-template <Statistic kStatistic, bool kMasked, typename T, typename Sums>
-HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> type, const Elements& x, const uint8_t* mask, int64_t n, double shift,
-                             double scale) {
-  if constexpr (std::is_same_v<typename Sums::Real, double>) {
-    return SumRun<kStatistic, kMasked>(tag, type, x, mask, n, shift, scale);
-  } else {
-    PairSums runs[order::kRowChunk / order::kFastRowRun];
-    int64_t count = 0;
-    for (int64_t at = 0; at < n; at += order::kFastRowRun) {
-      runs[count++] = SumRun<kStatistic, kMasked>(tag, type, x.At(at), mask == nullptr ? nullptr : mask + at,
-                                                  HWY_MIN(order::kFastRowRun, n - at), shift, scale);
-    }
-    order::PairwiseFold(runs, count, 1, AddPlain);
-    return runs[0];
-  }
-}
-
 template <Statistic kStatistic, typename T, typename Sums>
 void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
                PairSums* sums) {
-  const int64_t per_segment = order::RowChunks(rows.n);
-  for (int64_t chunk = begin; chunk < end; ++chunk) {
-    const int64_t segment = chunk / per_segment;
-    const int64_t at = chunk % per_segment * order::kRowChunk;
-    const int64_t n = HWY_MIN(order::kRowChunk, rows.n - at);
-    const Elements x = rows.x.At(segment * rows.stride + at);
-    sums[chunk] =
-        rows.mask == nullptr
-            ? SumChunk<kStatistic, false>(tag, type, x, nullptr, n, shift, scale)
-            : SumChunk<kStatistic, true>(tag, type, x, rows.mask + segment * rows.mask_stride + at, n, shift, scale);
+  const bool shifted = kStatistic == Statistic::kMeanVariance && kMayLackShift<Sums> && shift != 0;
+  for (int64_t i = begin; i < end; ++i) {
+    const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
+    RowChunks from = rows;
+    from.x = rows.x.At(chunk.segment * rows.stride + chunk.at);
+    if (rows.mask != nullptr) from.mask += chunk.segment * rows.mask_stride + chunk.at;
+    sums[i] = rows.mask == nullptr && !shifted
+                  ? SumChunk<kStatistic, false>(tag, type, from, chunk.segments, chunk.length, shift, scale)
+                  : SumChunk<kStatistic, true>(tag, type, from, chunk.segments, chunk.length, shift, scale);
   }
 }
 
@@ -215,22 +213,27 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
 
 template <typename T>
 HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage* x, int64_t n, bool masked) {
-  double shift = hn::GetLane(LoadFirstAs<double>(tag, x, 1));
-  if (precision == Precision::kFast && !masked) {
-    using Real = std::conditional_t<std::is_same_v<T, F64>, double, float>;
-    Vector<Real> sums[kVectors<Real>];
-    const int64_t count = HWY_MIN(kPartials<Real>, n);
-    for (int64_t k = 0; k < kVectors<Real>; ++k) {
-      const int64_t left = HWY_MIN(kLanesOf<Real>, count - k * kLanesOf<Real>);
+  const auto element = [&](int64_t i) HWY_ATTR { return hn::GetLane(LoadFirstAs<double>(tag, x + i, 1)); };
+  double shift = 0;
+  if (masked || std::is_same_v<T, F64>) {
+    shift = element(0);
+  } else if (precision == Precision::kExact) {
+    return ExactShift(element(SampleIndex(n, 0)), element(SampleIndex(n, 1)), element(SampleIndex(n, 2)),
+                      element(SampleIndex(n, 3)));
+  } else if constexpr (!std::is_same_v<T, F64>) {
+    Vector<float> sums[kVectors<float>];
+    const int64_t count = HWY_MIN(kPartials<float>, n);
+    for (int64_t k = 0; k < kVectors<float>; ++k) {
+      const int64_t left = HWY_MIN(kLanesOf<float>, count - k * kLanesOf<float>);
 #if HWY_TARGET != HWY_AVX3  // which loads a part of a vector as fast as a whole one
-      if (left == kLanesOf<Real>) {
-        sums[k] = LoadAs<Real>(tag, x + k * kLanesOf<Real>);
+      if (left == kLanesOf<float>) {
+        sums[k] = LoadAs<float>(tag, x + k * kLanesOf<float>);
         continue;
       }
 #endif
-      sums[k] = left > 0 ? LoadFirstAs<Real>(tag, x + k * kLanesOf<Real>, left) : hn::Zero(Tag<Real>());
+      sums[k] = left > 0 ? LoadFirstAs<float>(tag, x + k * kLanesOf<float>, left) : hn::Zero(Tag<float>());
     }
-    shift = static_cast<float>(Fold(TypeTag<Real>(), sums).hi / static_cast<double>(count));
+    shift = static_cast<float>(Fold(TypeTag<float>(), sums).hi / static_cast<double>(count));
   }
   return std::isfinite(shift) ? shift : 0;
 }
@@ -248,23 +251,23 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
   return ShiftOf(tag, precision, x, block.counted, false);
 }
 
+// The sums of a row whose shift is 0 (EXACT), or any (FAST).
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& block, int64_t row, double shift) {
   const Elements x = block.x.At(row * block.n);
-  const auto chunk_of = [&](int64_t at) HWY_ATTR {
-    const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
-    return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), x.At(at), nullptr, n, shift, 1);
-  };
-  if (block.counted <= order::kRowChunk) return chunk_of(0);
   const int64_t chunks = order::RowChunks(block.counted);
   PairSums sums[RowBlock::kMaxChunks];
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) sums[chunk] = chunk_of(chunk * order::kRowChunk);
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t at = chunk * order::kRowChunk;
+    const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
+    sums[chunk] = SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+  }
   order::PairwiseFold(sums, chunks, 1, AddPlain);
   return sums[0];
 }
 
-// What SumsOfRow returns, by SumChunks: such rows are few, and a second copy of the loops would take the compiler as
-// long as the first.
+// What SumsOfRow returns, by SumChunks and for any shift: such rows are few, and a second copy of the loops would take
+// the compiler as long as the first.
 template <Statistic kStatistic, typename Real, typename T>
 PairSums SumsOfCarefulRow(T tag, const RowBlock& block, int64_t row, double shift) {
   PairSums sums[RowBlock::kMaxChunks];
@@ -298,17 +301,45 @@ HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, Fin
   for (int64_t row = 0; row < block.rows; ++row) {
     shifts[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
   }
+  constexpr bool kNoShift = kStatistic == Statistic::kMeanVariance && kMayLackShift<NarrowSums<Real>>;
   for (int64_t row = 0; row < block.rows; ++row) {
+    if (kNoShift && shifts[row] != 0) continue;
     sums[row] = SumsOfRow<kStatistic>(tag, type, block, row, shifts[row]);
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     results[row] = FinishNarrow(block.statistic, block.rule, sums[row], n, shifts[row], block.precision);
   }
   for (int64_t row = 0; row < block.rows; ++row) {
-    const bool is_careful = results[row].shift_too_far || results[row].out_of_fast_range;
+    const bool is_careful =
+        results[row].shift_too_far || results[row].out_of_fast_range || (kNoShift && shifts[row] != 0);
     if (is_careful) results[row] = CarefulRow<kStatistic>(tag, block, row);
     if (!std::is_same_v<T, F32>) Calculate16BitInF32(&results[row]);
   }
+}
+
+// Applies two adjacent rows that are calculated in the same way, if that is one of the ways that are worth a loop.
+template <Statistic kStatistic, typename T>
+HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::Storage* x, typename T::Storage* y,
+                             const RowBlock& block, const FinishedStatistics* results) {
+  const GroupStatistics* const both[] = {&results[0].statistics, &results[1].statistics};
+  const auto apply = [&](auto of_form, auto real) HWY_ATTR {
+    ApplyRows<decltype(real), decltype(of_form)::value, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
+                                                                  {false, block.prefetch});
+    return true;
+  };
+  if constexpr (kStatistic == Statistic::kMeanVariance) {
+    if (in_f32 && form == Form::kOnce) return apply(FormTag<Form::kOnce>(), float());
+    if (in_f32 && form == Form::kTwice) return apply(FormTag<Form::kTwice>(), float());
+    if constexpr (std::is_same_v<T, F32>) {
+      if (form == Form::kFolded) return apply(FormTag<Form::kFolded>(), double());
+    }
+  } else {
+    if (in_f32 && form == Form::kPlain) return apply(FormTag<Form::kPlain>(), float());
+    if constexpr (std::is_same_v<T, F32>) {
+      if (form == Form::kPairs) return apply(FormTag<Form::kPairs>(), float());
+    }
+  }
+  return false;
 }
 
 template <Statistic kStatistic, typename T>
@@ -318,36 +349,32 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) 
   } else {
     ReduceRows<kStatistic>(tag, TypeTag<double>(), block, results);
   }
-  const auto may_be_nan = [&](const FinishedStatistics& finished) {
-    return !finished.finite || !block.parameters.fit_f32 || block.counted != block.n;
+  struct Way {
+    bool may_be_nan, in_f32;
+    Form form;
   };
-  const auto in_f32 = [&](const FinishedStatistics& finished) {
-    return finished.elements_in_f32 && block.parameters.fit_f32;
+  const auto way_of = [&](const FinishedStatistics& finished) {
+    const bool may_be_nan = !finished.finite || !block.parameters.fit_f32 || block.counted != block.n;
+    const bool in_f32 = finished.elements_in_f32 && block.parameters.fit_f32;
+    return Way{may_be_nan, in_f32,
+               FormOf(tag, CentringOf(block.statistic, finished.statistics), finished.statistics, in_f32,
+                      block.parameters, true, may_be_nan)};
   };
   for (int64_t row = 0; row < block.rows; ++row) {
     const FinishedStatistics& finished = results[row];
     const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
     auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
-    const Centring centring = CentringOf(block.statistic, finished.statistics);
-    const bool two = !block.stream && row + 1 < block.rows && !may_be_nan(finished) && centring != Centring::kTwice &&
-                     !may_be_nan(results[row + 1]) && in_f32(finished) == in_f32(results[row + 1]) &&
-                     centring == CentringOf(block.statistic, results[row + 1].statistics);
-    if (two) {
-      constexpr Centring kCentring =
-          kStatistic == Statistic::kMeanVariance ? Centring::kOnce : Centring::kNone;  // see `centring`
-      const GroupStatistics* const both[] = {&finished.statistics, &results[row + 1].statistics};
-      if (in_f32(finished)) {
-        ApplyRows<float, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
-                                              {false, block.prefetch});
-      } else {
-        ApplyRows<double, kCentring, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
-                                               {false, block.prefetch});
+    const Way way = way_of(finished);
+    if (!block.stream && row + 1 < block.rows && !way.may_be_nan) {
+      const Way next = way_of(results[row + 1]);
+      if (!next.may_be_nan && next.in_f32 == way.in_f32 && next.form == way.form &&
+          ApplyTwoRows<kStatistic>(tag, way.form, way.in_f32, x, y, block, results + row)) {
+        ++row;
+        continue;
       }
-      ++row;
-      continue;
     }
-    ApplyElements(tag, x, y, block.n, {}, finished.statistics, in_f32(finished), centring, block.parameters, true,
-                  may_be_nan(finished), {block.stream, block.prefetch});
+    ApplyElements(tag, x, y, block.n, {}, finished.statistics, way.in_f32, way.form, block.parameters, true,
+                  way.may_be_nan, {block.stream, block.prefetch});
   }
 }
 

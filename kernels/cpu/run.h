@@ -50,8 +50,8 @@ struct Run {
   // The first position that the mask counts; 0 without a mask, or if the mask counts none.
   int64_t first_counted = 0;
 
-  // The precision in use. f64 elements are calculated in pairs, whatever the plan says.
-  Precision precision() const { return wide() ? Precision::kExact : plan.precision; }
+  // The precision of the sums. f64 elements are calculated in pairs, whatever the plan says.
+  Precision precision() const { return wide() ? Precision::kExact : plan.SumPrecision(job.moments != nullptr); }
   // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
   // Makes statistics of the sums of `count` elements, in the arithmetic of x's dtype: FinishWide or FinishNarrow.

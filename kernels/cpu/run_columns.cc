@@ -1,6 +1,8 @@
 // The walker of Pattern::kColumns (the innermost extent is kept): tiles of adjacent columns, positions in blocks.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/run.h"
@@ -12,10 +14,73 @@ namespace {
 // The number of columns of one task: the sums and statistics of a tile stay in L2 beside the rows that stream by.
 constexpr int64_t kTileColumns = 1024;
 
-// The blocks are summed in spans that keep separate sums: this many spans are enough to share out, and a span has at
-// most kMaxSpanBlocks blocks.
-constexpr int64_t kEnoughSpans = 64;
-constexpr int64_t kMaxSpanBlocks = 64;
+// The blocks are summed in spans that keep separate sums: so many spans for each thread are enough to share out.
+constexpr int64_t kSpansPerThread = 4;
+
+// What y = ((x - shift) - delta) * factor + b needs of each column, in the type that is calculated in.
+template <typename Real>
+struct FactorColumns {
+  std::vector<Real> shift, delta, factor, bias;
+
+  void Fill(const ColumnStatistics& statistics, const double* weight, const double* bias_of, int64_t columns) {
+    const auto size = static_cast<size_t>(columns);
+    shift.assign(statistics.shift, statistics.shift + columns);
+    delta.assign(statistics.delta_hi, statistics.delta_hi + columns);
+    factor.resize(size);
+    for (size_t c = 0; c < size; ++c) {
+      factor[c] = static_cast<Real>(FactorOf(statistics.inverse_hi[c], weight == nullptr ? 1 : weight[c]));
+    }
+    if (bias_of == nullptr) {
+      bias.assign(size, static_cast<Real>(-0.0));
+    } else {
+      bias.assign(bias_of, bias_of + columns);
+    }
+  }
+  // The numbers from `column` on; null if Fill was not called.
+  ColumnFactors<Real> At(int64_t column) const {
+    const ColumnFactors<Real> all = {shift.data(), delta.data(), factor.data(), bias.data()};
+    return factor.empty() ? ColumnFactors<Real>() : all.At(column);
+  }
+};
+
+// Adds n sums to others.
+void AddSums(const double* from, int64_t n, double* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+
+// Rows of sums that come one after the other, folded pairwise by index as soon as two are complete: only as many are
+// kept as the count has binary digits.
+class FoldedRows {
+ public:
+  // For at most `rows` rows of `width` sums each.
+  FoldedRows(int64_t rows, int64_t width)
+      : width_(width),
+        kept_(std::make_unique_for_overwrite<double[]>(
+            static_cast<size_t>((std::bit_width(static_cast<uint64_t>(rows)) + 1) * width))) {}
+
+  // The place for the sums of the next row. Call Push() when they are there.
+  double* Next() { return kept_.get() + depth_ * width_; }
+  void Push() {
+    ++depth_;
+    for (int64_t i = count_++; i % 2 != 0; i /= 2) Merge();
+  }
+  // The fold of all rows since the last call. REQUIRES: there is one.
+  const double* Total() {
+    while (depth_ > 1) Merge();
+    depth_ = count_ = 0;
+    return kept_.get();
+  }
+
+ private:
+  void Merge() {
+    --depth_;
+    AddSums(kept_.get() + depth_ * width_, width_, kept_.get() + (depth_ - 1) * width_);
+  }
+
+  const int64_t width_;
+  const std::unique_ptr<double[]> kept_;
+  int64_t depth_ = 0, count_ = 0;
+};
 
 // A tile: the statistics groups [begin, end) of keep1 for one k0, which have (end - begin) * reduce1 adjacent columns.
 // Used by one task: Reduce, then Apply; `split` shares the work of either among the threads of the pool.
@@ -34,6 +99,7 @@ class ColumnTile {
         pre_stride_(pre_stride),
         scale_(Columns(1)),
         shift_(Columns(0)),
+        shift32_(static_cast<size_t>(columns_)),
         delta_hi_(Columns(0)),
         delta_lo_(Columns(0)),
         inverse_hi_(Columns(1)),
@@ -78,6 +144,14 @@ class ColumnTile {
     Parameters parameters;
     parameters.weight = ParameterColumns(run_.parameters.weight, weight_columns);
     parameters.bias = ParameterColumns(run_.parameters.bias, bias_columns);
+    FactorColumns<double> factors;
+    FactorColumns<float> factors32;
+    const bool narrow = !run_.wide() && pre_ == nullptr && !span.parameters_per_position &&
+                        plan_.cast_order == CastOrder::kAffineThenCast;
+    int64_t in_f32 = 0;
+    for (int64_t group = 0; group < groups_; ++group) in_f32 += InF32(group) ? 1 : 0;
+    if (narrow && in_f32 > 0) factors32.Fill(statistics, parameters.weight, parameters.bias, columns_);
+    if (narrow && in_f32 < groups_) factors.Fill(statistics, parameters.weight, parameters.bias, columns_);
     const auto apply = [&](int64_t begin, int64_t end) {
       ApplySpan part = span;
       part.positions = end - begin;
@@ -90,6 +164,8 @@ class ColumnTile {
         const int64_t offset = offset_ + begin * stride_ + column;
         const ColumnStatistics here = statistics.At(column);
         part.column_statistics = &here;
+        part.factors = factors.At(column);
+        part.factors32 = factors32.At(column);
         part.in_f32 = InF32(group);
         part.may_be_nan = MayBeNan(group);
         part.columns = (stop - group) * plan_.reduce1;
@@ -162,6 +238,7 @@ class ColumnTile {
     block.pre = pre_ == nullptr ? nullptr : pre_ + begin * pre_stride_;
     block.pre_stride = pre_stride_;
     block.shift = shift_.data();
+    block.shift32 = shift32_.data();
     block.scale = scale_.data();
     return block;
   }
@@ -228,7 +305,8 @@ class ColumnTile {
   // Chooses the first shift of the pending groups. EXACT: the first element. FAST, which has no digits to spare: the
   // mean of the first positions.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
-    std::vector<double> first(static_cast<size_t>(columns_)), second(static_cast<size_t>(columns_));
+    static_assert(order::kFastColumnSample <= order::kColumnBlock);
+    std::vector<double> first(static_cast<size_t>(RoomOf(columns_))), second(first.size());
     ColumnBlock block = Block(0);
     block.positions = std::min(order::kFastColumnSample, plan_.reduce0);
     block.shift = nullptr;
@@ -252,31 +330,30 @@ class ColumnTile {
 
   void SetShift(int64_t group, double shift) {
     std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
+    std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
 
   // Sums the tile once and writes results_ of the pending groups.
   void SumPendingNarrow(bool split, Precision precision, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
-    // The sums of adjacent blocks are folded at once, as the tree over all blocks folds them, so that only one row of
-    // sums is kept for each span.
+    const bool centred = plan_.statistic == Statistic::kMeanVariance;
+    const int64_t room = RoomOf(columns_);
+    const int64_t width = centred ? 2 * room : room;  // the second sums, then the first
+    // A span is a power of two of blocks, so that the tree over its blocks is a part of the tree over all.
+    const int64_t enough = split ? kSpansPerThread * run_.pool.threads() : 1;
     int64_t span_blocks = 1;
-    while (span_blocks < kMaxSpanBlocks && blocks / span_blocks > kEnoughSpans) span_blocks *= 2;
+    while (order::CeilDiv(blocks, span_blocks) > enough) span_blocks *= 2;
     const int64_t spans = order::CeilDiv(blocks, span_blocks);
-    std::vector<double> first(static_cast<size_t>(spans * columns_));
-    std::vector<double> second(static_cast<size_t>(spans * columns_));
+    const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
     const auto reduce = [&](int64_t begin, int64_t end) {
-      std::vector<double> first_of_span(static_cast<size_t>(span_blocks * columns_));
-      std::vector<double> second_of_span(static_cast<size_t>(span_blocks * columns_));
+      FoldedRows rows(span_blocks, width);
       for (int64_t g = begin; g < end; ++g) {
-        const int64_t n = std::min(span_blocks, blocks - g * span_blocks);
-        for (int64_t i = 0; i < n; ++i) {
-          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(g * span_blocks + i),
-                                  first_of_span.data() + i * columns_, second_of_span.data() + i * columns_);
+        for (int64_t b = g * span_blocks; b < std::min(blocks, (g + 1) * span_blocks); ++b) {
+          double* const second = rows.Next();
+          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(b), centred ? second + room : nullptr, second);
+          rows.Push();
         }
-        FoldRows(first_of_span.data(), n);
-        FoldRows(second_of_span.data(), n);
-        std::copy_n(first_of_span.begin(), columns_, first.begin() + g * columns_);
-        std::copy_n(second_of_span.begin(), columns_, second.begin() + g * columns_);
+        std::copy_n(rows.Total(), width, sums.get() + g * width);
       }
     };
     if (split) {
@@ -284,29 +361,23 @@ class ColumnTile {
     } else {
       reduce(0, spans);
     }
-    FoldRows(first.data(), spans);
-    FoldRows(second.data(), spans);
+    for (int64_t step = 1; step < spans; step *= 2) {
+      for (int64_t g = 0; g + step < spans; g += 2 * step) {
+        AddSums(sums.get() + (g + step) * width, width, sums.get() + g * width);
+      }
+    }
     std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
     for (int64_t group = 0; group < groups_; ++group) {
       if (!pending[static_cast<size_t>(group)]) continue;
-      const auto c = static_cast<size_t>(group * plan_.reduce1);
-      for (size_t i = 0; i < columns.size(); ++i) columns[i] = {{first[c + i], 0}, {second[c + i], 0}};
+      const double* const second = sums.get() + group * plan_.reduce1;
+      for (int64_t i = 0; i < plan_.reduce1; ++i) {
+        columns[static_cast<size_t>(i)] = {{centred ? second[room + i] : 0, 0}, {second[i], 0}};
+      }
       run_.Fold(columns.data(), plan_.reduce1, 1);
       const auto i = static_cast<size_t>(group);
+      const auto c = static_cast<size_t>(group * plan_.reduce1);
       results_[i] = run_.Finish(plan_.statistic, columns[0], run_.counted, shift_[c], 1, precision);
     }
-  }
-
-  // Folds n rows of columns_ sums pairwise by index into the first row, column by column.
-  void FoldRows(double* rows, int64_t n) const {
-    struct Row {
-      double* sums;
-    };
-    std::vector<Row> items(static_cast<size_t>(n));
-    for (int64_t i = 0; i < n; ++i) items[static_cast<size_t>(i)] = {rows + i * columns_};
-    order::PairwiseFold(items.data(), n, 1, [this](Row& a, const Row& b) {
-      for (int64_t c = 0; c < columns_; ++c) a.sums[c] += b.sums[c];
-    });
   }
 
   // The sums of kPowerSum's terms. `block.shift` is the largest |x| of each column's group, scaled. Methods with this
@@ -379,9 +450,11 @@ class ColumnTile {
   const int64_t first_group_, first_k1_, groups_, columns_, stride_, offset_;
   const PositionScale* const pre_;
   const int64_t pre_stride_;
-  std::vector<double> scale_, shift_, delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;  // one per column
-  std::vector<FinishedStatistics> results_;                                            // one per group
-  std::vector<Magnitude> magnitudes_;                                                  // one per group, f64 only
+  std::vector<double> scale_, shift_;  // one per column
+  std::vector<float> shift32_;
+  std::vector<double> delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;
+  std::vector<FinishedStatistics> results_;  // one per group
+  std::vector<Magnitude> magnitudes_;        // one per group, f64 only
   Centring centring_ = Centring::kOnce;
 };
 

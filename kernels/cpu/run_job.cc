@@ -225,7 +225,8 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
   run.prefetch = plan.elements * SizeOf(plan.dtype) >= kPrefetchBytes;
   if (job.parameters != nullptr) {
     const HostParameters& host = job.parameters->host();
-    run.parameters = {DataOf(host.weight), DataOf(host.bias), DataOf(host.weight32), DataOf(host.bias32), host.fit_f32};
+    run.parameters = {DataOf(host.weight), DataOf(host.bias), DataOf(host.weight32),
+                      DataOf(host.bias32), host.fit_f32,      host.equal_f32};
   }
   const CountedPositions positions = CountPositions(plan, job.mask);
   run.counted = positions.counted;

@@ -71,10 +71,11 @@ class RowGroup {
 
   // The statistics of the group, summed.
   FinishedStatistics Sum(bool split) const {
-    const int64_t chunks = plan_.reduce0 * order::RowChunks(plan_.statistic_reduce1);
+    const int64_t chunks = order::GroupChunks(plan_.reduce0, plan_.statistic_reduce1);
     if (run_.counted == 0 || chunks == 0) return run_.FinishEmpty();
     const RowChunks rows = {.x = run_.X(Segment(0)),
                             .n = plan_.statistic_reduce1,
+                            .segments = plan_.reduce0,
                             .stride = plan_.keep1 * plan_.reduce1,
                             .mask = run_.job.mask,
                             .mask_stride = plan_.reduce1};
@@ -130,18 +131,21 @@ class RowGroup {
 
   // Writes the sums of kPowerSum's terms, chunk by chunk. Methods with this statistic take no mask.
   void SumPowers(const RowChunks& rows, double scale, double largest, ShareOut share_out, PairSums* sums) const {
-    const int64_t per_segment = order::RowChunks(rows.n);
     share_out([&](int64_t begin, int64_t end) {
       // Groups may be short and many, so short ones must not allocate.
-      absl::InlinedVector<double, 256> high(static_cast<size_t>(std::min(order::kRowChunk, rows.n)));
+      absl::InlinedVector<double, 256> high(static_cast<size_t>(std::min(order::kRowChunk, rows.segments * rows.n)));
       absl::InlinedVector<double, 256> low(high.size());
-      for (int64_t chunk = begin; chunk < end; ++chunk) {
-        const int64_t at = chunk % per_segment * order::kRowChunk;
-        const int64_t n = std::min(order::kRowChunk, rows.n - at);
-        PowerTerms(rows.x.At(chunk / per_segment * rows.stride + at), n, scale, largest, run_.rule.p, high.data(),
-                   low.data());
-        ReduceRowChunks(Statistic::kAbsSum, Precision::kExact, {.x = {DType::kF64, high.data(), low.data()}, .n = n}, 0,
-                        1, 0, 1, sums + chunk);
+      for (int64_t i = begin; i < end; ++i) {
+        const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
+        for (int64_t s = 0; s < chunk.segments; ++s) {
+          PowerTerms(rows.x.At((chunk.segment + s) * rows.stride + chunk.at), chunk.length, scale, largest, run_.rule.p,
+                     high.data() + s * chunk.length, low.data() + s * chunk.length);
+        }
+        const RowChunks terms = {.x = {DType::kF64, high.data(), low.data()},
+                                 .n = chunk.length,
+                                 .segments = chunk.segments,
+                                 .stride = chunk.length};
+        ReduceRowChunks(Statistic::kAbsSum, Precision::kExact, terms, 0, 1, 0, 1, sums + i);
       }
     });
   }
@@ -149,14 +153,14 @@ class RowGroup {
   // The magnitude of a group of f64 elements.
   Magnitude Measure(const RowChunks& rows, int64_t chunks, ShareOut share_out) const {
     std::vector<Magnitude> magnitudes(static_cast<size_t>(chunks));
-    const int64_t per_segment = order::RowChunks(rows.n);
     share_out([&](int64_t begin, int64_t end) {
-      for (int64_t chunk = begin; chunk < end; ++chunk) {
-        const int64_t r0 = chunk / per_segment;
-        const int64_t at = chunk % per_segment * order::kRowChunk;
-        const auto* const x = static_cast<const double*>(rows.x.At(r0 * rows.stride + at).data);
-        const uint8_t* const mask = rows.mask == nullptr ? nullptr : rows.mask + r0 * rows.mask_stride + at;
-        magnitudes[static_cast<size_t>(chunk)] = MeasureRow(x, mask, std::min(order::kRowChunk, rows.n - at));
+      for (int64_t i = begin; i < end; ++i) {
+        const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
+        for (int64_t r0 = chunk.segment; r0 < chunk.segment + chunk.segments; ++r0) {
+          const auto* const x = static_cast<const double*>(rows.x.At(r0 * rows.stride + chunk.at).data);
+          const uint8_t* const mask = rows.mask == nullptr ? nullptr : rows.mask + r0 * rows.mask_stride + chunk.at;
+          magnitudes[static_cast<size_t>(i)].Include(MeasureRow(x, mask, chunk.length));
+        }
       }
     });
     for (size_t i = 1; i < magnitudes.size(); ++i) magnitudes[0].Include(magnitudes[i]);
@@ -223,7 +227,7 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
   RowBlock block = {.n = plan.reduce1,
                     .counted = plan.statistic_reduce1,
                     .statistic = plan.statistic,
-                    .precision = plan.precision,
+                    .precision = run.precision(),
                     .rule = run.rule,
                     .parameters = run.parameters,
                     .stream = run.stream,

@@ -187,7 +187,10 @@ inline std::vector<Case> LengthBases() {
     bases.push_back(On(Axes(Method::kLayerNorm, {1}), {2, 130, c}));
   }
   bases.push_back(On(Of(Method::kBatchNorm, Layout::kChannelsFirst), {3, 2, 4099}));
-  bases.push_back(On(Of(Method::kBatchNorm, Layout::kChannelsFirst), {150, 3, 5}));
+  // Short segments: several to a chunk, the last chunk with fewer.
+  for (const Dims& shape : {Dims{150, 3, 5}, Dims{45, 2, 7, 7}, Dims{7, 2, 300}, Dims{3, 2, 600}}) {
+    bases.push_back(On(Of(Method::kBatchNorm, Layout::kChannelsFirst), shape));
+  }
   bases.push_back(On(Of(Method::kInstanceNorm, Layout::kChannelsFirst), {2, 2, 65, 65}));
   bases.push_back(On(Of(Method::kInstanceNorm, Layout::kChannelsLast), {2, 17, 17, 5}));
   bases.push_back(On(Group(2, Layout::kChannelsFirst), {2, 4, 47, 45}));

@@ -1,5 +1,6 @@
 #include "kernels/summation_order.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -64,17 +65,44 @@ TEST(Chunks, CoverEveryElementOnce) {
   EXPECT_EQ(RowChunks(1), 1);
   EXPECT_EQ(RowChunks(kRowChunk), 1);
   EXPECT_EQ(RowChunks(kRowChunk + 1), 2);
-  EXPECT_EQ(RowChunks((int64_t{1} << 40) + 1), (int64_t{1} << 28) + 1);
+  EXPECT_EQ(RowChunks((int64_t{1} << 40) + 1), (int64_t{1} << 30) + 1);
   EXPECT_EQ(ColumnBlocks(0), 0);
   EXPECT_EQ(ColumnBlocks(kColumnBlock - 1), 1);
   EXPECT_EQ(ColumnBlocks(kColumnBlock + 1), 2);
 }
 
+TEST(Chunks, OfShortSegmentsAreWholeSegments) {
+  EXPECT_EQ(ChunkSegments(49), 20);
+  EXPECT_EQ(ChunkSegments(512), 2);
+  EXPECT_EQ(ChunkSegments(513), 1);
+  EXPECT_EQ(ChunkSegments(0), 1);
+  EXPECT_EQ(StepSegments(49), 5);
+  EXPECT_EQ(StepSegments(256), 1);
+  EXPECT_EQ(GroupChunks(21, 49), 2);
+  EXPECT_EQ(GroupChunks(3, 1025), 6);
+  EXPECT_EQ(GroupChunks(7, 0), 0);
+  for (const int64_t length : {1, 2, 49, 64, 196, 511, 512, 513, 1023, 1024, 1025, 4097}) {
+    for (const int64_t segments : {1, 2, 19, 20, 21, 45}) {
+      std::vector<int> seen(static_cast<size_t>(segments * length));
+      for (int64_t i = 0; i < GroupChunks(segments, length); ++i) {
+        const Chunk chunk = ChunkAt(segments, length, i);
+        EXPECT_LE(chunk.segments * chunk.length, kRowChunk);
+        for (int64_t s = chunk.segment; s < chunk.segment + chunk.segments; ++s) {
+          for (int64_t at = chunk.at; at < chunk.at + chunk.length; ++at) ++seen[static_cast<size_t>(s * length + at)];
+        }
+      }
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), segments * length) << segments << " of " << length;
+    }
+  }
+}
+
 TEST(Chunks, AreTheConstantsThatResultsDependOn) {
   // Changing one changes the bits of results: then kNumerics is raised, too.
-  EXPECT_EQ(kRowChunk, 4096);
+  EXPECT_EQ(kRowChunk, 1024);
   EXPECT_EQ(kPartials, 32);
-  EXPECT_EQ(kColumnBlock, 128);
+  EXPECT_EQ(kFastPartials, 64);
+  EXPECT_EQ(kFastRowStep, 256);
+  EXPECT_EQ(kColumnBlock, 32);
 }
 
 }  // namespace

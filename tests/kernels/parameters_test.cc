@@ -183,12 +183,14 @@ TEST(ConvertParameters, TakesTheOrderOfAPlanWhoseAxesAreOutOfMemoryOrder) {
   EXPECT_EQ(host.weight, (std::vector<double>{11, 21, 31, 12, 22, 32}));
 }
 
-TEST(ConvertParameters, KnowsWhetherF32HoldsEachAsANormalNumber) {
-  EXPECT_TRUE(Converted({1, 0, -0.0, 0.1, 1e-37, -3e38}, {1e38}).fit_f32);
+TEST(ConvertParameters, KnowsWhetherF32MayCalculateWithThem) {
+  EXPECT_TRUE(Converted({1, 0, -0.0, 0.1, 0x1p-60, -0x1p+60}, {1e38, 1e-37}).fit_f32);
   for (const double outside : {1e-40, -1e-39, 1e39, 1e-60, std::numeric_limits<double>::infinity(), std::nan("")}) {
     EXPECT_FALSE(Converted({1, outside}, {1}).fit_f32) << "weight " << outside;
     EXPECT_FALSE(Converted({1}, {outside, 1}).fit_f32) << "bias " << outside;
   }
+  // The product of a weight and of 1 / D must stay a normal number: see FitF32.
+  for (const double outside : {0x0.fp-60, -0x1.1p+60}) EXPECT_FALSE(Converted({1, outside}, {}).fit_f32) << outside;
   EXPECT_FALSE(Converted({-1}, {}, 1 + 1e39).fit_f32) << "with the offset";
 }
 
