@@ -113,8 +113,8 @@ __device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const 
           static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel};
 }
 
-// The statistics and parameters of one piece in f32. The weight is the factor, and 1 / D is 1, if `scaled`. If the piece
-// must be calculated in f64, a number is NaN, so that all its elements come out as NaN.
+// The statistics and parameters of one piece in f32. The weight is the factor, and 1 / D is 1, if `scaled`. If the
+// piece must be calculated in f64, a number is NaN, so that all its elements come out as NaN.
 struct PieceNumbers {
   Statistics32 s;
   Affine<float> affine;
@@ -127,8 +127,7 @@ __device__ __forceinline__ PieceNumbers NumbersOf(const GroupWork& work, const A
   if (scaled) {
     return {{group.shift, group.delta, 1}, ScaledAffineAt<float>(apply.parameters, parameter, group.inverse)};
   }
-  return {{group.shift, group.delta, static_cast<float>(group.inverse)},
-          AffineAt<float>(apply.parameters, parameter)};
+  return {{group.shift, group.delta, static_cast<float>(group.inverse)}, AffineAt<float>(apply.parameters, parameter)};
 }
 
 // Calculates in f32. A vector with an element that must be calculated in f64, or that is not finite, is left to
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kThreads)
       const PieceNumbers numbers = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece), scaled);
       float out[kOwn];
       UnpackVector<T>(words[i], out);
-      float zero = 0;  // NaN if an element is not finite
+      float zero = 0;      // NaN if an element is not finite
       bool in_two = true;  // pieces at most
       if (left >= kOwn) {
 #pragma unroll

@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
       const GroupResult32 group = work.results32[group_of(column)];
       s[c] = {group.shift, group.delta, 1};
       in_f32 = in_f32 && group.in_f32();
-      affine[c] = ScaledAffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column),
-                                        group.inverse);
+      affine[c] =
+          ScaledAffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column), group.inverse);
     }
     const int64_t begin = place.block * positions;
     const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
@@ -168,8 +168,7 @@ __global__ void __launch_bounds__(kColumnThreads)
       const int64_t column = place.column + (c < count ? c : 0);
       s[c] = work.results[place.k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)]
                  .statistics;
-      affine[c] =
-          ScaledAffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column), s[c].inverse.hi);
+      affine[c] = ScaledAffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column), s[c].inverse.hi);
     }
     const int64_t begin = place.block * positions;
     const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;

@@ -388,7 +388,8 @@ cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cu
 int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work) {
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   int64_t fold = 4;
-  while (fold > 1 && work.keep0 * work.Columns() * order::CeilDiv(blocks, fold) < int64_t{1024} * limits.multiprocessors)
+  while (fold > 1 &&
+         work.keep0 * work.Columns() * order::CeilDiv(blocks, fold) < int64_t{1024} * limits.multiprocessors)
     fold /= 2;
   return fold;
 }

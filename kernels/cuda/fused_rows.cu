@@ -93,8 +93,7 @@ class Row {
     }
     if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&group);
     if (range_.y == nullptr) return;
-    const GroupResult applied =
-        ResultOf(group, statistic, range_.parameters.fit_f32, launch_.counted == launch_.n);
+    const GroupResult applied = ResultOf(group, statistic, range_.parameters.fit_f32, launch_.counted == launch_.n);
     const bool scaled = kCentred && ScalesChannels(statistic, range_.parameters, range_.index);
     if (IsPlain(applied)) return ApplyPlainly(applied, scaled);
     const Elements elements(applied, range_.parameters, scaled);
@@ -121,8 +120,7 @@ class Row {
   __device__ __forceinline__ const S* StagedAnywhere(int chunk) const {
     const int rank = shape_.cluster == 1 ? 0 : chunk / shape_.block_chunks;
     unsigned char* const slot = slots_ + (chunk - rank * shape_.block_chunks) * shape_.slot_bytes;
-    return InBlock(reinterpret_cast<S*>(slot), rank) +
-           MisalignedElements(static_cast<const S*>(range_.x) + begin_);
+    return InBlock(reinterpret_cast<S*>(slot), rank) + MisalignedElements(static_cast<const S*>(range_.x) + begin_);
   }
 
   __device__ __forceinline__ void StageChunk(int chunk) {
@@ -290,22 +288,21 @@ class Row {
       const bool folds = group.folds && !scaled;
       const double centre = FoldedCentre(s);
       using Calculated = std::conditional_t<kInF64, double, float>;
-      WithAffine<T, Calculated, kCentred>(
-          range_.parameters, per_element, s.inverse.hi, channel_of, [&](auto affine) {
-            ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
-              Calculated weight[kVector<T>], bias[kVector<T>];
-              affine(i, weight, bias);
+      WithAffine<T, Calculated, kCentred>(range_.parameters, per_element, s.inverse.hi, channel_of, [&](auto affine) {
+        ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
+          Calculated weight[kVector<T>], bias[kVector<T>];
+          affine(i, weight, bias);
 #pragma unroll
-              for (int k = 0; k < kVector<T>; ++k) {
-                if constexpr (kInF64) {
-                  const double n = folds ? std::fma(x[k], inverse, centre) : ((x[k] - s.shift) - s.delta.hi) * inverse;
-                  x[k] = static_cast<float>(std::fma(n, weight[k], bias[k]));
-                } else {
-                  x[k] = PlainElement<kCentred>(x[k], in_f32, weight[k], bias[k]);
-                }
-              }
-            });
-          });
+          for (int k = 0; k < kVector<T>; ++k) {
+            if constexpr (kInF64) {
+              const double n = folds ? std::fma(x[k], inverse, centre) : ((x[k] - s.shift) - s.delta.hi) * inverse;
+              x[k] = static_cast<float>(std::fma(n, weight[k], bias[k]));
+            } else {
+              x[k] = PlainElement<kCentred>(x[k], in_f32, weight[k], bias[k]);
+            }
+          }
+        });
+      });
     }
     // The elements after the last whole vector.
     const int left = static_cast<int>(launch_.n % kVector<T>);
@@ -426,8 +423,8 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
   }
   shape.block_chunks = static_cast<int>(order::CeilDiv(chunks, shape.cluster));
   // As few warps as leave none with fewer chunks than the longest needs.
-  shape.warps = static_cast<int>(
-      order::CeilDiv(shape.block_chunks, order::CeilDiv(shape.block_chunks, int64_t{kMaxWarps})));
+  shape.warps =
+      static_cast<int>(order::CeilDiv(shape.block_chunks, order::CeilDiv(shape.block_chunks, int64_t{kMaxWarps})));
   shape.shared_bytes = BytesOf(dtype, shape.block_chunks);
   return shape;
 }

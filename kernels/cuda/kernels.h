@@ -83,20 +83,21 @@ struct RowRange {
   GroupOutputs outputs;
 };
 
-// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision, n and counted.
+// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision of the sums, n and
+// counted.
 struct RowLaunch {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;
-  int64_t n = 0;                     // elements per row
-  int64_t counted = 0;               // the first `counted` elements enter the statistic; at least 1
-  int64_t rows = 0;                  // rows of all ranges
-  RowRange one;                      // the range, if `ranges` is null
-  const RowRange* ranges = nullptr;  // null, or `range_count` ranges in order of first_row
+  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
+  int64_t n = 0;                            // elements per row
+  int64_t counted = 0;                      // the first `counted` elements enter the statistic; at least 1
+  int64_t rows = 0;                         // rows of all ranges
+  RowRange one;                             // the range, if `ranges` is null
+  const RowRange* ranges = nullptr;         // null, or `range_count` ranges in order of first_row
   int range_count = 1;
 };
 
-// True if FAST keeps the rows of a range in registers: see register_rows.cu.
+// True if the rows of a range, whose sums are those of FAST, stay in registers: see register_rows.cu.
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range);
 // Normalises rows that stay in registers. REQUIRES: FitsInRegisters, for all ranges.
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
@@ -152,7 +153,7 @@ struct GroupWork {
   bool columns = false;  // Pattern::kColumns
   int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1, statistic_reduce1 = 1;
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;
+  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
   DivisorRule rule;
   const uint8_t* mask = nullptr;
   int64_t counted = 0, first_counted = 0;

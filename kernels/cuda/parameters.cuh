@@ -72,8 +72,7 @@ __host__ __device__ __forceinline__ bool ScalesChannels(Statistic statistic, con
 template <typename Real>
 __device__ __forceinline__ Affine<Real> ScaledAffineAt(const Parameters& parameters, int64_t i, double inverse) {
   if constexpr (std::is_same_v<Real, float>) {
-    const double weight =
-        parameters.equal_f32 ? At(parameters.weight32, i, 1.0f) : At(parameters.weight, i, 1.0);
+    const double weight = parameters.equal_f32 ? At(parameters.weight32, i, 1.0f) : At(parameters.weight, i, 1.0);
     // What fits f32 is far from overflow.
     return {static_cast<float>(inverse * weight), At(parameters.bias32, i, -0.0f)};
   } else {

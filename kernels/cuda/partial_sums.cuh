@@ -82,11 +82,11 @@ struct AddWide {
 
 // How the groups of a plan in rows are cut into chunks.
 struct RowCut {
-  int64_t of_segment = 1;   // chunks of a segment
-  int64_t of_group = 1;     // chunks of a group
-  int chunk_segments = 1;   // segments of a chunk
-  int step_segments = 1;    // segments of a step of FAST
-  int64_t runs = 1;         // of chunk_segments segments, in a group
+  int64_t of_segment = 1;  // chunks of a segment
+  int64_t of_group = 1;    // chunks of a group
+  int chunk_segments = 1;  // segments of a chunk
+  int step_segments = 1;   // segments of a step of FAST
+  int64_t runs = 1;        // of chunk_segments segments, in a group
 
   static __host__ __device__ RowCut Of(const GroupWork& work) {
     RowCut cut;

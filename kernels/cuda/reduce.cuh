@@ -215,7 +215,7 @@ __device__ __forceinline__ PairSums SumShortSegments(LaneGroup<kLanes> lanes, in
   // A turn is kPartials elements of one segment, or those that the segment still has. The turns of several segments are
   // one loop, so that the loads of some of them are under way together.
   const int of_segment = (length + kPartials - 1) / kPartials;
-  constexpr int kUnrolled = kOwn > 4 ? 2 : 4;
+  [[maybe_unused]] constexpr int kUnrolled = kOwn > 4 ? 2 : 4;
   const auto take_turns = [&](int segment, int begin, int turns) {
     int from = begin;
 #pragma unroll kUnrolled

@@ -105,8 +105,7 @@ cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round
     });
   }
   const int64_t segments = work.reduce0 < cut.chunk_segments ? work.reduce0 : cut.chunk_segments;
-  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic,
-                         ChunkLanes(segments, work.statistic_reduce1),
+  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(segments, work.statistic_reduce1),
                          [&]<typename T, typename Real, bool kCentred, int kLanes>() {
                            return Launch(ChunksShape(limits, work, cut, kLanes), stream,
                                          SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, cut);
