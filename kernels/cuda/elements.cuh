@@ -198,10 +198,9 @@ __device__ __forceinline__ float ScaledElement(float x, const Statistics32& s, f
   return std::fma((x - s.shift) - s.delta, factor, b);
 }
 
-// The result of a finished group. `all_counted`: every element entered the statistic.
-__device__ __forceinline__ GroupResult ResultOf(const FinishedStatistics& finished, Statistic statistic, bool fit_f32,
+// The result of a finished group. `centred`: a mean is subtracted. `all_counted`: every element entered the statistic.
+__device__ __forceinline__ GroupResult ResultOf(const FinishedStatistics& finished, bool centred, bool fit_f32,
                                                 bool all_counted) {
-  const bool centred = statistic == Statistic::kMeanVariance;
   const bool may_be_nan = !finished.finite || !fit_f32 || !all_counted;
   return {.statistics = finished.statistics,
           .in_f32 = finished.elements_in_f32 && fit_f32,

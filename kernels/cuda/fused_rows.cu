@@ -93,7 +93,7 @@ class Row {
     }
     if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&group);
     if (range_.y == nullptr) return;
-    const GroupResult applied = ResultOf(group, statistic, range_.parameters.fit_f32, launch_.counted == launch_.n);
+    const GroupResult applied = ResultOf(group, kCentred, range_.parameters.fit_f32, launch_.counted == launch_.n);
     const bool scaled = kCentred && ScalesChannels(statistic, range_.parameters, range_.index);
     if (IsPlain(applied)) return ApplyPlainly(applied, scaled);
     const Elements elements(applied, range_.parameters, scaled);
@@ -189,12 +189,13 @@ class Row {
     if (left <= 0) return {};  // FoldChunks does not read it
     const S* const staged = Staged(chunk);
     const R about = static_cast<R>(shift);
+    constexpr bool kIsRare = !std::is_same_v<R, Real>;  // FAST that falls back to EXACT
     const auto sum = [&](auto is_abs) {
       const auto take = [&](int i, NarrowSums<R>& sums) {
         const R x = LoadAs<R>(T(), staged + i);
         sums.template Take<kCentred>(kCentred ? x - about : x, is_abs);
       };
-      return SumChunk<kCentred, NarrowSums<R>>(lanes_, ChunkLength(chunk, launch_.counted), take);
+      return SumChunk<kCentred, NarrowSums<R>, kIsRare>(lanes_, ChunkLength(chunk, launch_.counted), take);
     };
     if (!kCentred && launch_.statistic == Statistic::kAbsSum) return sum(std::true_type());
     return sum(std::false_type());
@@ -268,11 +269,12 @@ class Row {
   // Writes y without checks of single elements. REQUIRES: IsPlain.
   __device__ __forceinline__ void ApplyPlainly(const GroupResult& group, bool scaled) {
     const GroupStatistics& s = group.statistics;
+    const Parameters& parameters = range_.parameters;
     const bool per_element = range_.index.kind == AffineIndex::kElement;
     const auto channel_of = [&](int i) { return ChannelOf(i); };
     if constexpr (kInF64 && !kCentred) {
       const FloatPair pair = FloatPairOf(s.inverse.hi);
-      WithWeights<T>(range_.parameters, per_element, channel_of, [&](auto weights) {
+      WithWeights<T>(parameters, per_element, channel_of, [&](auto weights) {
         ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
           float weight[kVector<T>];
           weights(i, weight);
@@ -280,40 +282,50 @@ class Row {
           for (int k = 0; k < kVector<T>; ++k) x[k] = TimesPair(x[k], pair, weight[k]);
         });
       });
+      ApplyLast([&](float x, int64_t at) { return TimesPair(x, pair, At(parameters.weight32, at, 1.0f)); });
     } else {
+      using Calculated = std::conditional_t<kInF64, double, float>;
       // Where the weight is the factor, a product with 1 is exact.
       Statistics32 in_f32 = ToF32(s);
       if (scaled) in_f32.inverse = 1;
       const double inverse = scaled ? 1 : s.inverse.hi;
       const bool folds = group.folds && !scaled;
       const double centre = FoldedCentre(s);
-      using Calculated = std::conditional_t<kInF64, double, float>;
-      WithAffine<T, Calculated, kCentred>(range_.parameters, per_element, s.inverse.hi, channel_of, [&](auto affine) {
+      const auto element = [&](float x, Calculated w, Calculated b) {
+        if constexpr (kInF64) {
+          const double n = folds ? std::fma(x, inverse, centre) : ((x - s.shift) - s.delta.hi) * inverse;
+          return static_cast<float>(std::fma(n, w, b));
+        } else {
+          return PlainElement<kCentred>(x, in_f32, w, b);
+        }
+      };
+      WithAffine<T, Calculated, kCentred>(parameters, per_element, s.inverse.hi, channel_of, [&](auto affine) {
         ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
           Calculated weight[kVector<T>], bias[kVector<T>];
           affine(i, weight, bias);
 #pragma unroll
-          for (int k = 0; k < kVector<T>; ++k) {
-            if constexpr (kInF64) {
-              const double n = folds ? std::fma(x[k], inverse, centre) : ((x[k] - s.shift) - s.delta.hi) * inverse;
-              x[k] = static_cast<float>(std::fma(n, weight[k], bias[k]));
-            } else {
-              x[k] = PlainElement<kCentred>(x[k], in_f32, weight[k], bias[k]);
-            }
-          }
+          for (int k = 0; k < kVector<T>; ++k) x[k] = element(x[k], weight[k], bias[k]);
         });
       });
+      ApplyLast([&](float x, int64_t at) {
+        const Affine<Calculated> affine =
+            scaled ? ScaledAffineAt<Calculated>(parameters, at, s.inverse.hi) : AffineAt<Calculated>(parameters, at);
+        return element(x, affine.weight, affine.bias);
+      });
     }
-    // The elements after the last whole vector.
+  }
+  // Writes y for the elements of the row after the last whole vector, if this thread has one of them. `element(x, at)`
+  // makes it of x and the parameters at index `at`.
+  template <typename Element>
+  __device__ __forceinline__ void ApplyLast(Element element) {
     const int left = static_cast<int>(launch_.n % kVector<T>);
     const int last = static_cast<int>(order::RowChunks(launch_.n)) - 1;
     if (left == 0 || lanes_.lane >= left || last < first_chunk_ || last >= last_chunk_) return;
     if ((last - first_chunk_) % shape_.warps != warp_) return;
     const int64_t i = launch_.n - left + lanes_.lane;
-    const int64_t parameter = per_element ? i : ChannelOf(i);
+    const int64_t parameter = range_.index.kind == AffineIndex::kElement ? i : ChannelOf(i);
     const S x = Staged(last)[i - static_cast<int64_t>(last) * kChunk];
-    static_cast<S*>(range_.y)[begin_ + i] =
-        Elements(group, range_.parameters, scaled).One(x, range_.parameters.absent() ? 0 : parameter);
+    static_cast<S*>(range_.y)[begin_ + i] = T::Narrow(element(T::Widen(x), range_.parameters.absent() ? 0 : parameter));
   }
   // Writes y for the whole vectors of this thread: calculate(i, x) makes those of y from the vector x that begins at
   // element i of the row.

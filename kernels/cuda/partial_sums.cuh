@@ -59,11 +59,15 @@ __device__ __forceinline__ Part FoldFour(int count, Of of, AddTo add) {
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
     const Part part = of(i);
-    Part& half = i < 2 ? low : high;
-    if (i % 2 == 0) {
-      half = part;
+    // Not by a reference to either half, which would put both in memory.
+    if (i == 0) {
+      low = part;
+    } else if (i == 1) {
+      add(low, part);
+    } else if (i == 2) {
+      high = part;
     } else {
-      add(half, part);
+      add(high, part);
     }
   }
   if (count > 2) add(low, high);

@@ -164,11 +164,13 @@ template <typename Sums>
 inline constexpr bool kInSteps = std::is_same_v<typename Sums::Real, float>;
 
 // The sums of a chunk of one segment, or of a part of one, with n elements; the first lane has the result. `take(i,
-// sums)` adds element i to `sums`, or leaves it out.
-template <bool kCentred, typename Sums, int kLanes, typename Take>
+// sums)` adds element i to `sums`, or leaves it out. kIsRare: the loop of EXACT is not unrolled, and needs fewer
+// registers.
+template <bool kCentred, typename Sums, bool kIsRare = false, int kLanes, typename Take>
 __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Take take) {
   constexpr int kPartials = Sums::kPartials;
   constexpr int kOwn = kPartials / kLanes;
+  [[maybe_unused]] constexpr int kUnrolled = kIsRare ? 1 : 8 / kOwn;
   Sums sums[kOwn];
   int i = lanes.lane;
   const auto take_last = [&] {
@@ -194,7 +196,7 @@ __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Tak
     }
     return FoldSums<kCentred, Sums>(lanes, totals);
   } else {
-#pragma unroll 8
+#pragma unroll kUnrolled
     for (; i < whole; i += kPartials) {
 #pragma unroll
       for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);

@@ -139,13 +139,13 @@ class RegisterRow {
 
     const auto shift_of = [&](Precision precision) {
       if constexpr (!kCentred) return 0.0;
-      return precision == Precision::kFast ? FastShift(sample) : FirstExactShift(x, residual, begin);
+      return precision == Precision::kFast ? FastShift(sample) : FirstExactShift(InMemory(x, residual, begin));
     };
     int turn = 0;
     const auto sums_of = [&](Precision precision, double shift) {
       turn ^= 1;
       if (precision == Precision::kFast) return Total(FastSums(static_cast<float>(shift)), turn);
-      return Total(ExactSums(x, residual, begin, shift), turn);
+      return Total(ExactSums(InMemory(x, residual, begin), shift), turn);
     };
     const Statistic statistic = kCentred ? Statistic::kMeanVariance : launch_.statistic;
     FinishedStatistics finished =
@@ -210,16 +210,26 @@ class RegisterRow {
     return std::isfinite(shift) ? shift : 0;
   }
 
-  // Element i of the row, with the residual added, read from memory, which still has it. This is rare.
-  __device__ __forceinline__ double Reread(const S* x, const S* residual, int64_t begin, int64_t i) const {
-    S value = range_.h != nullptr ? static_cast<const S*>(range_.h)[begin + i] : x[i];
-    if (range_.h == nullptr && residual != nullptr) value = AddElement<T>(1, value, residual[i]);
-    return LoadAs<double>(T(), &value);
+  // The row in memory, which still has it: x, or h where that was written. `added` is null, or has the residual.
+  struct Memory {
+    const S* from;
+    const S* added;
+
+    __device__ __forceinline__ double At(int64_t i) const {
+      S value = from[i];
+      if (added != nullptr) value = AddElement<T>(1, value, added[i]);
+      return LoadAs<double>(T(), &value);
+    }
+  };
+  __device__ __forceinline__ Memory InMemory(const S* x, const S* residual, int64_t begin) const {
+    if (range_.h == nullptr) return {x, residual};
+    return {static_cast<const S*>(range_.h) + begin, nullptr};
   }
+
   // The first shift of EXACT, should FAST not suffice. The threads of the row have met since they have written h.
-  __device__ __forceinline__ double FirstExactShift(const S* x, const S* residual, int64_t begin) const {
+  __device__ __forceinline__ double FirstExactShift(const Memory& memory) const {
     __syncwarp(mask_);
-    return ExactShiftOf(launch_.n, [&](int64_t i) { return Reread(x, residual, begin, i); });
+    return ExactShiftOf(launch_.n, [&](int64_t i) { return memory.At(i); });
   }
 
   __device__ __forceinline__ float Fold(const float (&own)[kOwn]) const {
@@ -300,8 +310,8 @@ class RegisterRow {
     return theirs;
   }
 
-  // The EXACT sums of the run. Every lane of the run has the result.
-  __device__ __forceinline__ PairSums ExactSums(const S* x, const S* residual, int64_t begin, double shift) const {
+  // The EXACT sums of the run, which are rarely needed. Every lane of the run has the result.
+  __device__ __forceinline__ PairSums ExactSums(const Memory& memory, double shift) const {
     __syncwarp(mask_);  // h has been written
     constexpr int kShared = kSplit ? kWarp : kLanes;
     const auto lanes = LaneGroup<kShared>::This();
@@ -311,11 +321,11 @@ class RegisterRow {
     const int64_t left = launch_.n - at;
     const bool is_abs = !kCentred && launch_.statistic == Statistic::kAbsSum;
     const auto take = [&](int i, NarrowSums<double>& sums) {
-      const double value = Reread(x, residual, begin, at + i);
+      const double value = memory.At(at + i);
       sums.template Take<kCentred>(kCentred ? value - shift : value, is_abs);
     };
     return lanes.FromFirst(
-        SumChunk<kCentred, NarrowSums<double>>(lanes, static_cast<int>(left < kRun ? left : kRun), take));
+        SumChunk<kCentred, NarrowSums<double>, true>(lanes, static_cast<int>(left < kRun ? left : kRun), take));
   }
 
   // The sums of the row from those of its runs, folded pairwise by index. Missing runs count as 0, which changes no sum
@@ -398,14 +408,14 @@ class RegisterRow {
   // The rare case of values that are not finite or not in the range of f32. The elements are stored to y first and
   // recalculated from there one by one, so that no register is indexed by a run-time value.
   __device__ __forceinline__ void ApplySlowly(const FinishedStatistics& finished, S* y) const {
-    const GroupResult applied = ResultOf(finished, launch_.statistic, range_.parameters.fit_f32, true);
+    const GroupResult applied = ResultOf(finished, kCentred, range_.parameters.fit_f32, true);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (v < count_) *reinterpret_cast<uint4*>(y + v * kPartials) = data_[v];
     }
     const bool per_element = range_.index.kind == AffineIndex::kElement;
-    const NarrowElements<T, false> elements(applied, range_.parameters,
-                                            ScalesChannels(launch_.statistic, range_.parameters, range_.index));
+    const NarrowElements<T, false> elements(
+        applied, range_.parameters, kCentred && ScalesChannels(launch_.statistic, range_.parameters, range_.index));
 #pragma unroll 1
     for (int v = 0; v < count_; ++v) {
 #pragma unroll 1

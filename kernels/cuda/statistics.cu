@@ -33,7 +33,8 @@ __device__ inline void Publish(const GroupWork& work, int64_t group, FinishedSta
   StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
   if (work.is_16bit) Calculate16BitInF32(&finished);
   const bool all_counted = work.mask == nullptr && (work.columns || work.statistic_reduce1 == work.reduce1);
-  const GroupResult result = ResultOf(finished, work.statistic, work.fit_f32, all_counted);
+  const bool centred = work.statistic == Statistic::kMeanVariance;
+  const GroupResult result = ResultOf(finished, centred, work.fit_f32, all_counted);
   work.results[group] = result;
   if (!work.wide()) {
     const GroupStatistics& s = result.statistics;
