@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/plan.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
 
@@ -147,6 +148,17 @@ inline std::vector<Case> Elements() {
   return all;
 }
 
+// Those of `all` whose sums are in f32 if no moments are wanted: of 16-bit elements about zero.
+inline std::vector<Case> AboutZero(const std::vector<Case>& all) {
+  std::vector<Case> found;
+  for (const Case& c : all) {
+    const absl::StatusOr<NormPlan> plan = MakePlan(c.spec, c.dtype, c.shape, c.options);
+    if (!plan.ok() || plan->SumPrecision(false) == Precision::kExact || SizeOf(c.dtype) != 2) continue;
+    if (plan->statistic != Statistic::kMeanVariance) found.push_back(c);
+  }
+  return found;
+}
+
 // Columns of so many positions that a thread, a warp or a block of threads takes several blocks of them.
 inline std::vector<Case> ManyPositions() {
   std::vector<Case> all;
@@ -196,7 +208,7 @@ inline std::vector<Case> HardImages() {
 
 inline std::vector<Case> Residuals() {
   std::vector<Case> all;
-  for (const int64_t n : {5, 130, 4097, 40000}) {
+  for (const int64_t n : {5, 130, 4097, 4160, 40000}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       for (const DType residual : {dtype, DType::kF32}) {
         for (const double scale : {1.0, -0.3}) {
@@ -205,6 +217,15 @@ inline std::vector<Case> Residuals() {
           all.push_back(c);
           c.residual->rounding = ResidualRounding::kKeepWide;
           all.push_back(c);
+          if (scale != 1 || residual != dtype) continue;
+          for (const Data data : {Data::kNormal, Data::kHuge, Data::kOutliers}) {
+            for (Case rows : {cases::On(cases::Over({n}), {3, n}), cases::On(cases::Of(Method::kRmsNorm), {3, n})}) {
+              rows = cases::Affine(cases::With(rows, dtype, data));
+              rows.options.precision = Precision::kFast;
+              rows.residual = ResidualCase{.dtype = residual};
+              all.push_back(rows);
+            }
+          }
         }
       }
     }
