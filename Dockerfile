@@ -31,7 +31,7 @@ RUN --mount=type=bind,from=cuda,target=/usr/local/cuda \
  && PATH=/usr/local/cuda/bin:$PATH cmake -S /src -B /src/build/release -G Ninja -DCMAKE_CXX_COMPILER=g++ \
       -DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=24 -DNORMD_TESTS=OFF \
       -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=/src/build/release "-DNORMD_CUDA=$NORMD_CUDA" \
-      "-DNORMD_CUDA_ARCH=$NORMD_CUDA_ARCH" \
+      "-DNORMD_CUDA_REQUIRED=$NORMD_CUDA" "-DNORMD_CUDA_ARCH=$NORMD_CUDA_ARCH" \
  && PATH=/usr/local/cuda/bin:$PATH cmake --build /src/build/release --target normd normctl normload
 COPY deploy/collect-image.sh deploy/write-sbom.sh /src/deploy/
 COPY deploy/packages/runtime.txt /src/deploy/packages/

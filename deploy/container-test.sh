@@ -6,8 +6,8 @@
 # and containers live in a folder of this run and go with it.
 # Checked: the image's size, its SBOM, that it does not start unprotected; health, the demo from outside (PROGRAM;
 # build/release/normctl; else a second container), uid 10001, no capabilities, a read-only root, what is writable, the
-# admin port; SIGTERM drains and exits with 0, and a session is there after a restart; the same over TLS; and the image
-# with CUDA kernels, where nvcc is on the PATH.
+# admin port; SIGTERM drains and exits with 0, and a session is there after a restart; the same over TLS; the image with
+# CUDA kernels, where nvcc is on the PATH, and that it is refused without a toolkit and with one that is too old.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 readonly base=docker.io/library/debian:bookworm-slim
@@ -285,6 +285,14 @@ echo "the demo with a client certificate; refused without one, and in plain text
 step "CUDA kernels"
 if try_build normd-cuda --build-arg NORMD_CUDA=ON; then fail "CUDA kernels were asked for, without a toolkit"; fi
 grep "^NORMD_CUDA=ON, but there is no" "$work/normd-cuda.log" || fail "the build without a toolkit fails unclearly"
+mkdir -p "$work/old-toolkit/bin"
+printf '#!/bin/sh\necho "Cuda compilation tools, release 12.4, V12.4.131"\n' >"$work/old-toolkit/bin/nvcc"
+chmod +x "$work/old-toolkit/bin/nvcc"
+if try_build normd-cuda --build-arg NORMD_CUDA=ON --build-context "cuda=$work/old-toolkit"; then
+  fail "CUDA kernels were asked for, with a toolkit that is too old"
+fi
+grep -A 5 "CUDA kernels cannot be compiled" "$work/normd-cuda.log" | grep "Found: 12\.4\.131" ||
+  fail "the build with an old toolkit fails unclearly"
 if command -v nvcc >/dev/null; then
   # nvcc itself says where its toolkit is: what the PATH has may be a script that calls it.
   toolkit=$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')

@@ -253,9 +253,12 @@ NORMD_HOST_DEVICE inline float TimesPair(float x, FloatPair factor, float w) {
 // (kExactGuard). Where the four lie closer together than that, the first of them is the better shift.
 NORMD_HOST_DEVICE inline int64_t SampleIndex(int64_t n, int i) { return i < 3 ? n / 3 * i : n - 1; }
 NORMD_HOST_DEVICE inline double ExactShift(double a, double b, double c, double d) {
-  const double least = std::fmin(std::fmin(std::abs(a), std::abs(b)), std::fmin(std::abs(c), std::abs(d)));
-  const double spread = std::fmax(std::fmax(a, b), std::fmax(c, d)) - std::fmin(std::fmin(a, b), std::fmin(c, d));
-  return least > 8 * spread && std::isfinite(a) ? a : 0;
+  // Not std::fmin, which is a call.
+  const auto least = [](double x, double y) { return x < y ? x : y; };
+  const auto greatest = [](double x, double y) { return x > y ? x : y; };
+  const double nearest = least(least(std::abs(a), std::abs(b)), least(std::abs(c), std::abs(d)));
+  const double spread = greatest(greatest(a, b), greatest(c, d)) - least(least(a, b), least(c, d));
+  return nearest > 8 * spread && std::isfinite(a) ? a : 0;
 }
 
 // Lets 16-bit elements with EXACT statistics be calculated in f32, where the range allows that. The mean is split into

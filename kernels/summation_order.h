@@ -68,6 +68,19 @@ constexpr Chunk ChunkAt(int64_t segments, int64_t length, int64_t index) {
   return {index / of_segment, 1, at, length - at < kRowChunk ? length - at : kRowChunk};
 }
 
+// The chunk after `chunk`, without the divisions of ChunkAt. REQUIRES: there is one.
+constexpr Chunk ChunkAfter(Chunk chunk, int64_t segments, int64_t length) {
+  if (chunk.at + chunk.length < length) {
+    chunk.at += kRowChunk;
+  } else {
+    chunk.at = 0;
+    chunk.segment += chunk.segments;
+    if (chunk.segments > segments - chunk.segment) chunk.segments = segments - chunk.segment;
+  }
+  chunk.length = length - chunk.at < kRowChunk ? length - chunk.at : kRowChunk;
+  return chunk;
+}
+
 // Folds the n items items[0], items[stride], ... pairwise by index into items[0]: level by level, item 2i with item 2i
 // + 1, and an odd last item is carried up. `add(a, b)` makes a hold a + b. Does nothing for n = 0.
 template <typename T, typename Add>

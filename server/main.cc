@@ -135,8 +135,7 @@ void Reload(const Sources& sources, Server& server, Logs& logs) {
     server.Reload(*config);
     logs.SetStyle(after);
   } else {
-    logs.server.Error("cannot reload: all options stay as they are",
-                      {{"error", std::string(config.status().message())}});
+    server.RefuseReload(config.status());
   }
   server.ReloadFiles();
   Notify(sources, "READY=1", logs.server);

@@ -287,7 +287,21 @@ void Server::Reload(const Config& config) {
   }
   tracing_->Reload(config_);
   sessions_->SetLimits(LimitsOf(config_, &quotas_), ResidencyOf(config_));
+  {
+    MutexLock lock(reload_mu_);
+    ++reloads_.reloads;
+    reloads_.stale = 0;
+  }
   log_->Info("options reloaded", {{"changed", changed}, {"need_restart", waiting}});
+}
+
+void Server::RefuseReload(const absl::Status& why) {
+  {
+    MutexLock lock(reload_mu_);
+    ++reloads_.failures;
+    reloads_.stale = 1;
+  }
+  log_->Error("cannot reload: all options stay as they are", {{"error", std::string(why.message())}});
 }
 
 void Server::Drain() {
@@ -306,6 +320,10 @@ std::string Server::MetricsText(bool scrape) {
   stats.store = sessions_->stats();
   stats.process = ReadProcessStats();
   stats.access = access_->stats();
+  {
+    MutexLock lock(reload_mu_);
+    stats.config = reloads_;
+  }
   // While the state is kStarting, Start is still making these members.
   if (state_ != ServingState::kStarting) {
     stats.connections = grpc_->connections();

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/admin/admin_server.h"
@@ -33,6 +35,7 @@
 #include "server/security/server_certificates.h"
 #include "server/session/session_store.h"
 #include "server/shared_memory.h"
+#include "server/stats.h"
 #include "server/tracing.h"
 
 namespace normd {
@@ -54,6 +57,8 @@ class Server {
   // Takes over the options of `config` that can change while the server serves, and logs each change, as well as each
   // change that needs a restart. No call fails for it. The log's own options are the caller's to change.
   void Reload(const Config& config);
+  // The same when the options could not be read because of `why`: logs and counts it, and all options stay as they are.
+  void RefuseReload(const absl::Status& why);
   // Reads the files of certificates, tokens and policy now instead of within a few seconds, and opens the audit log
   // anew. What cannot be used is logged and leaves everything as it was. Safe from any thread.
   void ReloadFiles();
@@ -89,6 +94,7 @@ class Server {
   // Constant after Start, `state_` and what Reload changes apart. Order matters: each member uses those above it.
   Config config_;            // Reload changes reloadable options, which the thread that calls Reload reads, and Status
   mutable Mutex reload_mu_;  // held while Reload changes options, and while Status reads those
+  ReloadStats reloads_ ABSL_GUARDED_BY(reload_mu_);
   Log* const log_;
   SystemClock clock_;
   SteadyClock steady_clock_;

@@ -82,6 +82,13 @@ constexpr StatRow kListenerRows[] = {
     {"normd_rules_stale", kGauge, kRulesOf,
      "1: the file cannot be used as it is now; what it said before stays in force.",
      [](const Stats& f, size_t file) { return f.access.files[file].stale; }},
+    {"normd_config_reloads_total", kCounter, kNone, "Times that SIGHUP had the options read again and they were taken.",
+     [](const Stats& f) { return f.config.reloads; }},
+    {"normd_config_reload_failures_total", kCounter, kNone,
+     "Times that they could not be used; the log says why, and those before stay.",
+     [](const Stats& f) { return f.config.failures; }},
+    {"normd_config_stale", kGauge, kNone, "1: the newest reload of the options failed; those before stay in force.",
+     [](const Stats& f) { return f.config.stale; }},
     {"normd_tls_connections_without_call_total", kCounter, kNone,
      "TLS connections that ended before their first call: handshakes that failed, for which the log has gRPC's reason, "
      "and clients that wanted nothing.",

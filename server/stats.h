@@ -43,6 +43,13 @@ struct TenantStats {
   std::map<std::string, int64_t> refusals;
 };
 
+// What became of the options that SIGHUP had read again.
+struct ReloadStats {
+  int64_t reloads = 0;   // taken
+  int64_t failures = 0;  // refused
+  int64_t stale = 0;     // 1: the newest were refused, and those before are in force
+};
+
 // The stats of all parts at one moment. Those of a part that is off or does not serve yet are 0.
 struct Stats {
   StoreStats store;
@@ -56,6 +63,7 @@ struct Stats {
   AccessStats access;
   TenantStats tenants;
   SpanExporterStats spans;
+  ReloadStats config;
 };
 
 // The label of a metric. An empty name means no label and a single series.

@@ -54,6 +54,14 @@ std::string HostName() {
   return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown";
 }
 
+// The service whose method the record is of; none of a method that does not exist. Not all are of normd.v1: a Watch of
+// health is reported where it is refused.
+std::string_view ServiceOf(const RequestRecord& record) {
+  const std::string_view path = record.origin.path;
+  if (record.rpc.find('/') == std::string_view::npos || path.empty()) return "";
+  return path.substr(1, path.rfind('/') - 1);
+}
+
 FinishedSpan SpanOf(const RequestRecord& record, absl::Time end) {
   const CallTrace& trace = *record.origin.trace;
   const size_t slash = record.rpc.find('/');
@@ -62,8 +70,7 @@ FinishedSpan SpanOf(const RequestRecord& record, absl::Time end) {
   // Each answer of a stream is a span, so the call's id serves only where there is one answer.
   span.span_id = record.is_stream_item ? MakeSpanId() : trace.span.span_id;
   if (trace.parent.has_value()) span.parent_id = trace.parent->span_id;
-  // A method that does not exist has no service.
-  const std::string service = slash == std::string_view::npos ? "" : Concat("normd.v1.", record.rpc.substr(0, slash));
+  const std::string_view service = ServiceOf(record);
   const std::string method(record.rpc.substr(slash == std::string_view::npos ? 0 : slash + 1));
   span.name = service.empty() ? method : Concat(service, "/", method);
   span.start = end - record.total;
@@ -78,7 +85,7 @@ FinishedSpan SpanOf(const RequestRecord& record, absl::Time end) {
     }
   };
   add("rpc.system", std::string_view("grpc"));
-  if (!service.empty()) add("rpc.service", std::string_view(service));
+  if (!service.empty()) add("rpc.service", service);
   add("rpc.method", std::string_view(method));
   add("rpc.grpc.status_code", static_cast<int>(record.code));
   add("network.transport", kTransportNames[static_cast<size_t>(record.origin.transport)]);

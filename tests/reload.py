@@ -6,6 +6,7 @@ service manager is told.
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -59,6 +60,12 @@ class ReloadTest(unittest.TestCase):
             time.sleep(0.02)
         raise AssertionError("no end of the reload:\n" + self.server.text())
 
+    def figures(self):
+        """What /metrics says of reloads: taken, failed, and whether the newest failed."""
+        page = self.server.get("/metrics")[1]
+        names = ("reloads_total", "reload_failures_total", "stale")
+        return tuple(int(re.search(rf"^normd_config_{name} (\d+)$", page, re.MULTILINE)[1]) for name in names)
+
     def create(self, name):
         return run(NORMCTL, "session", "create", "batch-norm", "--channels=2", "--layout=channels-last", f"--id={name}",
                    f"--server={self.server.address}")
@@ -99,6 +106,18 @@ class ReloadTest(unittest.TestCase):
         self.wait_for("which cannot be read: No such file or directory")
         self.assertEqual(self.create("a").returncode, 0)
         self.assertIn("--max_sessions", self.create("b").stderr)
+        self.assertEqual(self.server.stop(), 0)
+
+    def test_metrics_tell_whether_the_file_is_in_force(self):
+        self.write("max_sessions = 1\n")
+        self.start("--session_store=memory")
+        self.assertEqual(self.figures(), (0, 0, 0))
+        self.reload("max_session = 2\n")
+        self.assertEqual(self.figures(), (0, 1, 1))
+        self.reload("max_sessions =")
+        self.assertEqual(self.figures(), (0, 2, 1))
+        self.reload("max_sessions = 2\n")
+        self.assertEqual(self.figures(), (1, 2, 0))
         self.assertEqual(self.server.stop(), 0)
 
     def test_what_needs_a_restart_is_named_and_no_password_is_shown(self):

@@ -144,15 +144,12 @@ void ApplyNarrow(T tag, const ApplySpan& span) {
   if (span.statistics_per_column) {
     return span.in_f32 ? ApplyColumnsAs<float>(tag, span) : ApplyColumnsAs<double>(tag, span);
   }
-  const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
   const Form form = FormOf(tag, span.centring, *span.statistics, span.in_f32, span.parameters,
                            span.parameters_per_column, span.may_be_nan);
-  for (int64_t from = 0; from < span.columns; from += run) {
-    ApplyElements(tag, static_cast<const typename T::Storage*>(span.x.data) + from,
-                  static_cast<typename T::Storage*>(span.y) + from, run, {span.positions, span.stride},
-                  *span.statistics, span.in_f32, form, span.parameters.At(from / run), span.parameters_per_column,
-                  span.may_be_nan, {span.stream, span.prefetch});
-  }
+  const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
+  ApplyElements(tag, static_cast<const typename T::Storage*>(span.x.data), static_cast<typename T::Storage*>(span.y),
+                run, {span.positions, span.stride, span.columns / run}, *span.statistics, span.in_f32, form,
+                span.parameters, span.parameters_per_column, span.may_be_nan, {span.stream, span.prefetch});
 }
 
 void Apply(const ApplySpan& span) {

@@ -148,8 +148,8 @@ struct GroupLanes {
   HWY_INLINE Value Element(Value x, Value w, Value b) const {
     if constexpr (kForm == Form::kPairs) {
       const Value product = hn::Mul(x, inverse);
-      const Value error = Fma(hn::Neg(x), inverse, product);
-      const Value rest = Fma(x, delta, hn::Neg(error));
+      const Value error = NegatedFma(x, inverse, product);
+      const Value rest = FmaLess(x, delta, error);
       return Fma(product, w, hn::Mul(rest, w));
     }
     if constexpr (kForm == Form::kFolded) return Fma(Fma(x, inverse, shift), w, b);
@@ -166,11 +166,40 @@ struct Caching {
   int64_t prefetch = 0;
 };
 
-// Pieces of a row, or of a group, that have the same parameters, `stride` elements apart.
+// Pieces of a row, or of a group, that have the same parameters, `stride` elements apart. Each of them is `runs` runs
+// of elements, one after the other, which have one w and b each if there are several.
 struct Pieces {
   int64_t count = 1;
   int64_t stride = 0;
+  int64_t runs = 1;
 };
+
+// Calls vectors(i, store) for the whole vectors of n elements of y and part(i, count) for the elements around them.
+// kStream allows `stream`: whole vectors are then written past the caches, from the first aligned address on.
+template <typename Real, bool kStream, typename T, typename Vectors, typename Part>
+HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* y, int64_t n, bool stream, Vectors vectors,
+                           Part part) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const Raw<T, Floats<Real>> bits;
+  int64_t i = 0;
+  // Streaming stores need alignment and at least 16 bytes: Highway would write past shorter vectors.
+  constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
+  if (kStream && kBytes >= 16 && stream) {
+    const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
+    if (misaligned % sizeof(typename T::Storage) == 0) {
+      i = misaligned == 0 ? 0 : static_cast<int64_t>((kBytes - misaligned) / sizeof(typename T::Storage));
+      i = HWY_MIN(i, n);
+      if (i > 0) part(0, i);
+      for (; i + kStep <= n; i += kStep) {
+        vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::Stream(v, bits, to); });
+      }
+    }
+  }
+  for (; i + kStep <= n; i += kStep) {
+    vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::StoreU(v, bits, to); });
+  }
+  if (i < n) part(i, n - i);
+}
 
 // Applies kRows (1 or 2) adjacent rows of n elements, each with statistics of its own. Rows that are applied together
 // share the loads of the parameters. More than one piece is for one row only. y may be x.
@@ -182,9 +211,8 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   const Bits bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   using Lanes = GroupLanes<Real, kForm>;
-  const double one_weight = At(parameters.weight, false, 0, 1);
-  const Lanes first(*s[0], one_weight);
-  const Lanes last(*s[kRows - 1], one_weight);
+  const Lanes first(*s[0], 1);
+  const Lanes last(*s[kRows - 1], 1);
   // An absent b is -0, which leaves every value as it is, zeros included.
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
@@ -224,40 +252,63 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
     }
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
-    int64_t i = 0;
-    // Streaming stores need alignment and at least 16 bytes: Highway would write past shorter vectors.
-    constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
-    if (kRows == 1 && kBytes >= 16 && caching.stream) {
-      const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
-      if (misaligned % sizeof(typename T::Storage) == 0) {
-        i = misaligned == 0 ? 0 : static_cast<int64_t>((kBytes - misaligned) / sizeof(typename T::Storage));
-        i = HWY_MIN(i, n);
-        if (i > 0) part(0, i);
-        for (; i + kStep <= n; i += kStep) {
-          vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::Stream(v, bits, to); });
-        }
-      }
-    }
-    for (; i + kStep <= n; i += kStep) {
-      vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::StoreU(v, bits, to); });
-    }
-    if (i < n) part(i, n - i);
+    ForVectors<Real, kRows == 1>(tag, y, n, caching.stream, vectors, part);
     x += pieces.stride;
     y += pieces.stride;
   }
 }
 
-// Applies one row of n elements, or pieces of one group. Compiled by apply.cc alone, because its loops for each type
-// and instruction set keep the compiler busy for seconds. In f64 it is as cheap to make every NaN canonical as to look
-// for one, and where that is not so the form is rare.
+// Applies pieces of one group whose parameters are one w and b for each run of n elements.
+template <typename Real, Form kForm, bool kMayBeNan, typename T>
+void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::Storage* y_of_group, int64_t n,
+                     Pieces pieces, const GroupStatistics& s, const cpu::Parameters& parameters, Caching caching) {
+  const Raw<T, Floats<Real>> bits;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  for (int64_t run = 0; run < pieces.runs; ++run) {
+    const double weight = At(parameters.weight, true, run, 1);
+    const double b = At(parameters.bias, true, run, -0.0);
+    const GroupLanes<Real, kForm> lanes(s, weight);
+    const auto bias = hn::Set(Tag<Real>(), static_cast<Real>(b));
+    for (int64_t piece = 0; piece < pieces.count; ++piece) {
+      const auto* const x = x_of_group + piece * pieces.stride + run * n;
+      auto* const y = y_of_group + piece * pieces.stride + run * n;
+      const auto result = [&](Vector<Real> value, int64_t i, int64_t count) HWY_ATTR {
+        auto floats = Demote<kMayBeNan>(lanes.Element(value, bias, bias));
+        if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+          floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+            return ExactElement(hn::GetLane(LoadFirstAs<double>(tag, x + i + lane, 1)), s, weight, b);
+          });
+        }
+        return Narrow(tag, Floats<Real>(), floats);
+      };
+      ForVectors<Real, true>(
+          tag, y, n, caching.stream,
+          [&](int64_t i, auto store) HWY_ATTR {
+            if (caching.prefetch != 0) hwy::Prefetch(x + i + caching.prefetch);
+            store(result(LoadAs<Real>(tag, x + i), i, kStep), y + i);
+          },
+          [&](int64_t i, int64_t count)
+              HWY_ATTR { StoreFirst(result(LoadFirstAs<Real>(tag, x + i, count), i, count), bits, y + i, count); });
+    }
+  }
+}
+
+// Applies one row of n elements, or pieces of one group. Several runs are for the scaled forms only. Compiled by
+// apply.cc alone, because its loops for each type and instruction set keep the compiler busy for seconds. In f64 it is
+// as cheap to make every NaN canonical as to look for one, and where that is not so the form is rare.
 template <typename T>
 void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
                    const GroupStatistics& s, bool in_f32, Form form, const cpu::Parameters& parameters,
                    bool per_element, bool may_be_nan, Caching caching) {
   const auto apply = [&](auto real, auto of_form, auto nan) HWY_ATTR {
-    const GroupStatistics* const one = &s;
-    ApplyRows<decltype(real), decltype(of_form)::value, decltype(nan)::value, 1>(tag, x, y, n, pieces, &one, parameters,
-                                                                                 per_element, caching);
+    constexpr Form kForm = decltype(of_form)::value;
+    if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) {
+      ApplyScaledRuns<decltype(real), kForm, decltype(nan)::value>(tag, x, y, n, pieces, s, parameters, caching);
+    } else {
+      const GroupStatistics* const one = &s;
+      ApplyRows<decltype(real), kForm, decltype(nan)::value, 1>(tag, x, y, n, pieces, &one, parameters, per_element,
+                                                                caching);
+    }
   };
   const auto checked = [&](auto real, auto of_form) HWY_ATTR { apply(real, of_form, std::true_type()); };
   const auto either = [&](auto real, auto of_form) HWY_ATTR {

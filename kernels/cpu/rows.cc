@@ -75,8 +75,8 @@ HWY_INLINE DoublePair Fold(TypeTag<double> /*type*/, Pair* partials) {
 template <typename Sums>
 inline constexpr bool kMayLackShift = std::is_same_v<Sums, NarrowSums<double>>;
 
-// The sums of one chunk, see summation_order.h: `segments` segments of n elements. kGeneral: there is a mask (`mask` is
-// not null), or a shift where sums may lack one, or both.
+// The sums of one chunk, see summation_order.h: `segments` segments of n elements. kGeneral: there may be a mask, a
+// shift where sums may lack one, and several segments in f32.
 template <Statistic kStatistic, bool kGeneral, typename T, typename Sums>
 HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& rows, int64_t segments, int64_t n,
                              double shift_value, double scale_value) {
@@ -109,8 +109,10 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& row
     sums[k].Clear();
     totals[k].Clear();
   }
-  const int64_t step_segments = order::StepSegments(n);
-  for (int64_t segment = 0; segment < segments; ++segment) {
+  constexpr bool kSeveral = kGeneral || !kInSteps;  // segments
+  const int64_t step_segments = kSeveral && segments > 1 ? order::StepSegments(n) : 1;
+  const int64_t last = kSeveral ? segments - 1 : 0;
+  for (int64_t segment = 0; segment <= last; ++segment) {
     for (int64_t i = 0; i < n;) {
       const int64_t stop = kInSteps ? HWY_MIN(n, i + order::kFastRowStep) : n;
       for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
@@ -142,7 +144,8 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& row
       }
       i = stop;
       if constexpr (kInSteps) {
-        const bool ends = n >= order::kFastRowStep || (segment + 1) % step_segments == 0 || segment + 1 == segments;
+        const bool ends =
+            !kSeveral || n >= order::kFastRowStep || (segment + 1) % step_segments == 0 || segment == last;
         for (int64_t k = 0; ends && k < kSums; ++k) {
           totals[k].first = hn::Add(totals[k].first, sums[k].first);
           totals[k].second = hn::Add(totals[k].second, sums[k].second);
@@ -150,9 +153,11 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& row
         }
       }
     }
-    data += rows.stride;
-    if (lows != nullptr) lows += rows.stride;
-    if (mask != nullptr) mask += rows.mask_stride;
+    if constexpr (kSeveral) {
+      data += rows.stride;
+      if (lows != nullptr) lows += rows.stride;
+      if (mask != nullptr) mask += rows.mask_stride;
+    }
   }
   decltype(Sums::first) first[kSums];
   decltype(Sums::second) second[kSums];
@@ -170,12 +175,14 @@ template <Statistic kStatistic, typename T, typename Sums>
 void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
                PairSums* sums) {
   const bool shifted = kStatistic == Statistic::kMeanVariance && kMayLackShift<Sums> && shift != 0;
+  order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, begin);
   for (int64_t i = begin; i < end; ++i) {
-    const order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, i);
+    if (i > begin) chunk = order::ChunkAfter(chunk, rows.segments, rows.n);
     RowChunks from = rows;
     from.x = rows.x.At(chunk.segment * rows.stride + chunk.at);
     if (rows.mask != nullptr) from.mask += chunk.segment * rows.mask_stride + chunk.at;
-    sums[i] = rows.mask == nullptr && !shifted
+    const bool in_steps = std::is_same_v<typename Sums::Real, float> && chunk.segments > 1;
+    sums[i] = rows.mask == nullptr && !shifted && !in_steps
                   ? SumChunk<kStatistic, false>(tag, type, from, chunk.segments, chunk.length, shift, scale)
                   : SumChunk<kStatistic, true>(tag, type, from, chunk.segments, chunk.length, shift, scale);
   }
@@ -211,9 +218,22 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
   SumChunksOf<Statistic::kMeanSquare>(precision, rows, begin, end, shift, scale, sums);
 }
 
+// One element as f64.
+template <typename T>
+HWY_INLINE double ElementAt(T tag, const typename T::Storage* x) {
+  return hn::GetLane(LoadFirstAs<double>(tag, x, 1));
+}
+HWY_INLINE double ElementAt(F32 /*tag*/, const float* x) { return *x; }
+HWY_INLINE double ElementAt(BF16 /*tag*/, const uint16_t* x) {
+  const uint32_t bits = uint32_t{*x} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 template <typename T>
 HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage* x, int64_t n, bool masked) {
-  const auto element = [&](int64_t i) HWY_ATTR { return hn::GetLane(LoadFirstAs<double>(tag, x + i, 1)); };
+  const auto element = [&](int64_t i) HWY_ATTR { return ElementAt(tag, x + i); };
   double shift = 0;
   if (masked || std::is_same_v<T, F64>) {
     shift = element(0);
@@ -255,15 +275,29 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& block, int64_t row, double shift) {
   const Elements x = block.x.At(row * block.n);
-  const int64_t chunks = order::RowChunks(block.counted);
-  PairSums sums[RowBlock::kMaxChunks];
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    const int64_t at = chunk * order::kRowChunk;
+  const auto chunk_of = [&](int64_t at) HWY_ATTR {
     const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
-    sums[chunk] = SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+    return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+  };
+  // Chunks are folded as they come: those that wait are as many as the count has binary digits.
+  static_assert(RowBlock::kMaxChunks < 1 << 7);
+  double first[7], second[7];  // not initialised, which would take short rows as long as their sums
+  PairSums sum;
+  const int64_t chunks = order::RowChunks(block.counted);
+  int64_t waiting = 0;
+  const auto fold = [&] {
+    --waiting;
+    sum = {{first[waiting] + sum.first.hi, 0}, {second[waiting] + sum.second.hi, 0}};
+  };
+  for (int64_t chunk = 0;; ++chunk) {
+    sum = chunk_of(chunk * order::kRowChunk);
+    if (chunk + 1 == chunks) break;
+    for (int64_t i = chunk; i % 2 != 0; i /= 2) fold();
+    first[waiting] = sum.first.hi;
+    second[waiting++] = sum.second.hi;
   }
-  order::PairwiseFold(sums, chunks, 1, AddPlain);
-  return sums[0];
+  while (waiting > 0) fold();
+  return sum;
 }
 
 // What SumsOfRow returns, by SumChunks and for any shift: such rows are few, and a second copy of the loops would take
@@ -360,13 +394,15 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) 
                FormOf(tag, CentringOf(block.statistic, finished.statistics), finished.statistics, in_f32,
                       block.parameters, true, may_be_nan)};
   };
+  Way ways[RowBlock::kMaxRows];
+  for (int64_t row = 0; row < block.rows; ++row) ways[row] = way_of(results[row]);
   for (int64_t row = 0; row < block.rows; ++row) {
     const FinishedStatistics& finished = results[row];
     const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
     auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
-    const Way way = way_of(finished);
+    const Way way = ways[row];
     if (!block.stream && row + 1 < block.rows && !way.may_be_nan) {
-      const Way next = way_of(results[row + 1]);
+      const Way next = ways[row + 1];
       if (!next.may_be_nan && next.in_f32 == way.in_f32 && next.form == way.form &&
           ApplyTwoRows<kStatistic>(tag, way.form, way.in_f32, x, y, block, results + row)) {
         ++row;

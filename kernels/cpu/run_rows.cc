@@ -86,7 +86,7 @@ class RowGroup {
         body(0, chunks);
       }
     };
-    absl::InlinedVector<PairSums, 16> sums(static_cast<size_t>(chunks));
+    absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(chunks));
     const auto sums_about = [&](Precision precision, double shift, double scale) {
       share_out([&](int64_t begin, int64_t end) {
         ReduceRowChunks(plan_.statistic, precision, rows, begin, end, shift, scale, sums.data());
@@ -292,7 +292,7 @@ FinishedStatistics ReduceContiguous(const Run& run, Statistic statistic, int64_t
     scale = ScaleFor(magnitude, run.rule);
   }
   const int64_t chunks = order::RowChunks(n);
-  absl::InlinedVector<PairSums, 16> sums(static_cast<size_t>(std::max<int64_t>(1, chunks)));
+  absl::InlinedVector<PairSums, RowBlock::kMaxChunks> sums(static_cast<size_t>(std::max<int64_t>(1, chunks)));
   ReduceRowChunks(statistic, Precision::kExact, {.x = x, .n = n}, 0, chunks, 0, scale, sums.data());
   run.Fold(sums.data(), static_cast<int64_t>(sums.size()), 1);
   return run.Finish(statistic, sums[0], n, 0, scale, Precision::kExact);

@@ -273,6 +273,22 @@ HWY_INLINE Vector<float> Fma(Vector<float> a, Vector<float> b, Vector<float> c) 
 #endif
 }
 
+// c - a * b and a * b - c in one rounding.
+HWY_INLINE Vector<float> NegatedFma(Vector<float> a, Vector<float> b, Vector<float> c) {
+#if HWY_NATIVE_FMA
+  return hn::NegMulAdd(a, b, c);
+#else
+  return Fma(hn::Neg(a), b, c);
+#endif
+}
+HWY_INLINE Vector<float> FmaLess(Vector<float> a, Vector<float> b, Vector<float> c) {
+#if HWY_NATIVE_FMA
+  return hn::MulSub(a, b, c);
+#else
+  return Fma(a, b, hn::Neg(c));
+#endif
+}
+
 HWY_INLINE V Promote(hn::Vec<DF> v, double /*to*/) { return hn::PromoteTo(d, v); }
 HWY_INLINE Vector<float> Promote(Vector<float> v, float /*to*/) { return v; }
 

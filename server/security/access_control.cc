@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
 #include "server/security/policy_file.h"
 
@@ -87,13 +88,12 @@ absl::Status AccessControl::Parse(RulesFile which, const Content& content) {
   return absl::OkStatus();
 }
 
-bool AccessControl::Take(RulesFile which, Content content, bool at_once, absl::Status* status) {
+bool AccessControl::Take(RulesFile which, const Content& content, bool at_once, absl::Status* status) {
   FileState& state = files_[static_cast<size_t>(which)];
-  const bool settled = at_once || state.seen == content;
-  state.seen = content;
-  if (!settled || state.tried == content) return false;
+  const std::string key = Concat(content.ok ? "+" : "-", content.text);
+  const bool settled = state.memory.See(key) || at_once;
+  if (!settled || !state.memory.Note(key)) return false;
   *status = Parse(which, content);
-  state.tried = std::move(content);
   state.stats.stale = status->ok() ? 0 : 1;
   ++(status->ok() ? state.stats.loads : state.stats.failures);
   if (status->ok()) MakeRules();

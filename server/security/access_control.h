@@ -25,6 +25,7 @@
 #include "server/base/mutex.h"
 #include "server/security/access_rules.h"
 #include "server/security/access_stats.h"
+#include "server/security/content_memory.h"
 #include "server/security/identity.h"
 #include "server/security/source_file.h"
 
@@ -102,11 +103,10 @@ class AccessControl {
   struct Content {
     bool ok = false;
     std::string text;
-    bool operator==(const Content&) const = default;
   };
   struct FileState {
     SourceFile file;
-    std::optional<Content> seen, tried;  // at the last look; the last that was taken or refused
+    ContentMemory memory;
     AccessStats::File stats;
   };
 
@@ -114,7 +114,8 @@ class AccessControl {
 
   void Look(bool at_once);
   // Whether `content` is news; if so, `*status` tells whether it was taken.
-  bool Take(RulesFile which, Content content, bool at_once, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Take(RulesFile which, const Content& content, bool at_once, absl::Status* status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Parse(RulesFile which, const Content& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRules() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Verdict Deny(Denial denial, IdentityPtr identity = nullptr);

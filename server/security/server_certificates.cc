@@ -63,10 +63,9 @@ void ServerCertificates::Look() {
   bool again = false;
   {
     MutexLock lock(mu_);
-    again = !loaded.ok() && suspect_ == fingerprint;
-    suspect_ = loaded.ok() ? "" : fingerprint;
+    again = memory_.See(fingerprint);
   }
-  if (again) Report(loaded, fingerprint);
+  if (!loaded.ok() && again) Report(loaded, fingerprint);
   WarnOfExpiry();
 }
 
@@ -78,7 +77,7 @@ absl::Status ServerCertificates::Load(std::string* fingerprint) {
   {
     MutexLock lock(mu_);
     if (*fingerprint == good_) {
-      reported_.clear();  // a failure that comes again later is reported again
+      memory_.Note(good_);  // a failure that comes again later is reported again
       return absl::OkStatus();
     }
   }
@@ -94,7 +93,7 @@ void ServerCertificates::Take(Certificates certificates, const std::string& fing
     if (current_ != nullptr) ++reloads_;
     current_ = taken;
     good_ = fingerprint;
-    reported_.clear();
+    memory_.Note(fingerprint);
   }
   if (observer_.on_loaded != nullptr) observer_.on_loaded(*taken);
 }
@@ -102,8 +101,7 @@ void ServerCertificates::Take(Certificates certificates, const std::string& fing
 void ServerCertificates::Report(const absl::Status& failure, const std::string& fingerprint) {
   {
     MutexLock lock(mu_);
-    if (reported_ == fingerprint) return;
-    reported_ = fingerprint;
+    if (!memory_.Note(fingerprint)) return;
     ++failed_reloads_;
   }
   if (observer_.on_failed != nullptr) observer_.on_failed(failure);

@@ -22,6 +22,7 @@
 #include "server/base/mutex.h"
 #include "server/base/periodic_thread.h"
 #include "server/security/certificates.h"
+#include "server/security/content_memory.h"
 
 namespace normd {
 
@@ -79,8 +80,7 @@ class ServerCertificates {
   std::shared_ptr<const Certificates> current_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);  // those of which on_expiring was told
   std::string good_ ABSL_GUARDED_BY(mu_);                            // the fingerprint of `current_`
-  std::string suspect_ ABSL_GUARDED_BY(mu_);                         // of what failed at the last look
-  std::string reported_ ABSL_GUARDED_BY(mu_);                        // of the last failure that was reported
+  ContentMemory memory_ ABSL_GUARDED_BY(mu_);                        // by fingerprints
   int64_t reloads_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t failed_reloads_ ABSL_GUARDED_BY(mu_) = 0;
 

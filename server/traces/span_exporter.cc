@@ -22,6 +22,8 @@ namespace {
 
 constexpr char kExportMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr std::string_view kPlainScheme = "http://", kTlsScheme = "https://";
+// How often an export that is under way looks whether the exporter ends.
+constexpr std::chrono::milliseconds kLookForEnd(50);
 constexpr std::string_view kDefaultPort = "4317";  // of OTLP over gRPC
 
 void SetAttribute(std::string_view key, const std::string& value, opentelemetry::KeyValue* attribute) {
@@ -162,6 +164,11 @@ bool SpanExporter::Pause(absl::Duration pause) {
   return end_by_ == absl::InfiniteFuture();
 }
 
+absl::Time SpanExporter::EndBy() {
+  MutexLock lock(mu_);
+  return end_by_;
+}
+
 void SpanExporter::Run() {
   for (std::vector<FinishedSpan> batch = TakeBatch(); !batch.empty(); batch = TakeBatch()) Export(std::move(batch));
 }
@@ -182,12 +189,7 @@ void SpanExporter::Export(std::vector<FinishedSpan> batch) {
   int64_t rejected = 0;
   for (int attempt = 0; attempt < options_.attempts; ++attempt) {
     if (attempt > 0 && !Pause(options_.interval)) break;
-    absl::Time end_by;
-    {
-      MutexLock lock(mu_);
-      end_by = end_by_;
-    }
-    sent = Send(message, std::min(options_.timeout, end_by - SteadyNow()), &rejected);
+    sent = Send(message, std::min(options_.timeout, EndBy() - SteadyNow()), &rejected);
     if (sent.ok() || !MayPass(sent.code())) break;
   }
   const int64_t lost = sent.ok() ? std::min(rejected, spans) : spans;
@@ -213,7 +215,10 @@ absl::Status SpanExporter::Send(const std::string& message, absl::Duration timeo
   call->Finish(&reply, &status, nullptr);
   void* tag = nullptr;
   bool ok = false;
-  queue.Next(&tag, &ok);
+  // The exporter may end while it waits here, and then the call ends before its own deadline.
+  while (queue.AsyncNext(&tag, &ok, std::chrono::system_clock::now() + kLookForEnd) == grpc::CompletionQueue::TIMEOUT) {
+    if (SteadyNow() >= EndBy()) context.TryCancel();
+  }
   queue.Shutdown();
   if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
   grpc::Slice bytes;

@@ -59,7 +59,7 @@ struct SpanExporterStats {
 class SpanExporter {
  public:
   explicit SpanExporter(SpanExporterOptions options);
-  // Sends what waits, for flush_timeout at most; an export that is under way keeps its own timeout.
+  // Sends what is under way and what waits, for flush_timeout at most.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
@@ -76,7 +76,9 @@ class SpanExporter {
   // Waits for spans, and takes at most one batch of them; returns none when the exporter ends and nothing is left.
   std::vector<FinishedSpan> TakeBatch();
   void Export(std::vector<FinishedSpan> batch);
-  // One attempt, which ends at the deadline.
+  // Until when the exporter may send, by SteadyNow; InfiniteFuture until its destructor runs.
+  absl::Time EndBy();
+  // One attempt, which ends after `timeout`, or at EndBy if that comes before.
   absl::Status Send(const std::string& message, absl::Duration timeout, int64_t* rejected);
   // Waits for `pause`; returns false when the exporter ends meanwhile.
   bool Pause(absl::Duration pause);

@@ -169,6 +169,7 @@ def restricted_problems(pod):
 def server_problems(programs, pod, container):
     environment = {variable["name"]: variable.get("value") for variable in container["env"]}
     yield from programs.environment_problems(environment)
+    yield from plaintext_problems(environment)
     limit, needed = number(container["resources"]["limits"]["memory"]), programs.memory_rule(environment)
     if limit < needed:
         yield f"the memory limit {limit} is under what server/README.md asks for, {needed}"
@@ -180,6 +181,12 @@ def server_problems(programs, pod, container):
         if not environment[option].endswith(f":{ports[name]}"):
             yield f"the port {name} is {ports[name]}, but {option} is {environment[option]}"
     yield from probe_problems(programs, environment, container)
+
+
+def plaintext_problems(environment):
+    """Taken without its certificate, such a server would serve gRPC in plain text."""
+    if "NORMD_TLS_CERTIFICATE" in environment and environment.get("NORMD_PLAINTEXT") == "true":
+        yield "NORMD_PLAINTEXT beside a certificate: NORMD_ADMIN_PLAINTEXT opens the admin port alone"
 
 
 def probe_problems(programs, environment, container):

@@ -110,6 +110,12 @@ class KubernetesTest(unittest.TestCase):
                 found.append(problem)
         self.assertEqual(len(found), 2, found)
 
+    def test_plain_text_beside_a_certificate_is_found(self):
+        certificate = {"NORMD_TLS_CERTIFICATE": "/tls.crt"}
+        found = [list(kubernetes_check.plaintext_problems({**certificate, **more}))
+                 for more in ({"NORMD_PLAINTEXT": "true"}, {"NORMD_ADMIN_PLAINTEXT": "true"})]
+        self.assertEqual([len(problems) for problems in found], [1, 0], found)
+
     def test_what_selects_nothing_is_found(self):
         service = {"kind": "Service", "metadata": {"name": "s", "labels": {}},
                    "spec": {"selector": {"a": "b"}, "ports": [{"name": "p", "targetPort": "p"}]}}

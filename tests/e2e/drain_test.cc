@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,6 +76,42 @@ TEST(DrainE2eTest, CallsThatRunAreFinishedAndCallsThatComeAreUnavailable) {
   drain.join();
   EXPECT_GT(codes[grpc::StatusCode::UNAVAILABLE], 0);
   EXPECT_EQ(codes[grpc::StatusCode::OK] + codes[grpc::StatusCode::UNAVAILABLE], 200);
+}
+
+// Health's answers are not reported, but the refusal of a Watch is, as that of any other call.
+TEST(DrainE2eTest, ARefusedWatchIsReportedByItsOwnPath) {
+  Mutex mu;
+  std::set<std::string> paths;
+  GrpcServerOptions options;
+  options.observer.on_request_done = [&](const RequestRecord& record) {
+    MutexLock lock(mu);
+    if (record.code == absl::StatusCode::kUnavailable) paths.emplace(record.origin.path);
+  };
+  TestServer server(std::move(options));
+  server.backend().Close();
+  std::thread running([&server] {
+    v1::NormalizeResponse response;
+    EXPECT_TRUE(server.Normalize(LayerNormRequest(), &response).ok());
+  });
+  server.backend().WaitForSubmitted(1);
+  std::thread drain([&server] { server.server().Shutdown(absl::Minutes(5)); });
+  const auto reported = [&] {
+    MutexLock lock(mu);
+    return paths;
+  };
+  for (int i = 0; i < 10'000 && reported().empty(); ++i) {
+    grpc::ClientContext context;
+    const auto watch = server.health().Watch(&context, grpc::health::v1::HealthCheckRequest());
+    grpc::health::v1::HealthCheckResponse response;
+    while (watch->Read(&response)) {
+    }
+    EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  server.backend().Open();
+  running.join();
+  drain.join();
+  EXPECT_EQ(reported(), std::set<std::string>{"/grpc.health.v1.Health/Watch"});
 }
 
 // Clients that call without a pause, over and over: the last call of each is UNAVAILABLE and nothing else.

@@ -2,6 +2,7 @@
 #include <grpcpp/security/credentials.h>
 #include <openssl/ssl.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -264,13 +265,23 @@ TEST_F(TlsTest, OldVersionsWeakCiphersAndOtherProtocolsGetNoConnection) {
   ExpectServed(Channel());
 }
 
-TEST_F(TlsTest, ARenegotiationIsRefused) {
+TEST_F(TlsTest, RenegotiationsAreRefusedAndOthersServedMeanwhile) {
   Serve();
-  RawTls client(server_->target(), {.max_version = TLS1_2_VERSION});
-  ASSERT_TRUE(client.Handshake());
-  ASSERT_TRUE(client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9)));
-  ASSERT_FALSE(client.Receive(9).empty());
-  EXPECT_NE(client.Renegotiate(), "");
+  std::atomic<bool> ending{false};
+  std::thread caller([&] {
+    const std::shared_ptr<grpc::Channel> channel = Channel();
+    while (!ending) ExpectServed(channel);
+  });
+  const auto renegotiate = [this] {
+    RawTls client(server_->target(), {.max_version = TLS1_2_VERSION});
+    ASSERT_TRUE(client.Handshake());
+    ASSERT_TRUE(client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9)));
+    ASSERT_FALSE(client.Receive(9).empty());
+    EXPECT_NE(client.Renegotiate(), "");
+  };
+  for (int i = 0; i < 20; ++i) renegotiate();
+  ending = true;
+  caller.join();
   ExpectServed(Channel());
 }
 

@@ -86,6 +86,12 @@ TEST(Chunks, OfShortSegmentsAreWholeSegments) {
       std::vector<int> seen(static_cast<size_t>(segments * length));
       for (int64_t i = 0; i < GroupChunks(segments, length); ++i) {
         const Chunk chunk = ChunkAt(segments, length, i);
+        if (i > 0) {
+          const Chunk next = ChunkAfter(ChunkAt(segments, length, i - 1), segments, length);
+          EXPECT_TRUE(next.segment == chunk.segment && next.segments == chunk.segments && next.at == chunk.at &&
+                      next.length == chunk.length)
+              << i << " of " << segments << " of " << length;
+        }
         EXPECT_LE(chunk.segments * chunk.length, kRowChunk);
         for (int64_t s = chunk.segment; s < chunk.segment + chunk.segments; ++s) {
           for (int64_t at = chunk.at; at < chunk.at + chunk.length; ++at) ++seen[static_cast<size_t>(s * length + at)];

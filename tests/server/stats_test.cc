@@ -47,6 +47,7 @@ Stats DifferentStats() {
   stats.access.denied = {601, 602, 603, 604, 605, 606};
   stats.access.files = {{{.loads = 611, .failures = 612, .stale = 613}, {.loads = 621, .failures = 622, .stale = 623}}};
   stats.spans = {.exported = 801, .dropped = 802};
+  stats.config = {.reloads = 901, .failures = 902, .stale = 903};
   stats.regions = {.regions = 401, .bytes = 402};
   stats.process = {.resident_bytes = 501,
                    .open_fds = 502,
@@ -176,6 +177,9 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
                                                   {"normd_tls_certificate_expiry_timestamp_seconds", 302},
                                                   {"normd_tls_reloads_total", 303},
                                                   {"normd_tls_reload_failures_total", 304},
+                                                  {"normd_config_reloads_total", 901},
+                                                  {"normd_config_reload_failures_total", 902},
+                                                  {"normd_config_stale", 903},
                                                   {"normd_queue_callback_longest_seconds", 0.25},
                                                   {"normd_queue_callbacks_slow_total", 301},
                                                   {"normd_shared_memory_regions", 401},

@@ -155,6 +155,31 @@ TEST_F(TracingTest, EveryAnswerOfAStreamIsASpan) {
   EXPECT_EQ(spans[0].status().code(), opentelemetry::Status::STATUS_CODE_UNSET) << "the caller's mistake";
 }
 
+TEST_F(TracingTest, ASpanNamesTheServiceOfAnotherPackage) {
+  FakeCollector collector;
+  Config config;
+  config.trace_endpoint = collector.url();
+  absl::StatusOr<std::unique_ptr<Tracing>> tracing = Tracing::Open(config, &log_, &clock_);
+  ASSERT_TRUE(tracing.ok()) << tracing.status();
+  CallTrace trace;
+  trace.span.sampled = true;
+  RequestRecord record;
+  record.rpc = "Health/Watch";
+  record.origin = {.trace = &trace, .path = "/grpc.health.v1.Health/Watch"};
+  (*tracing)->Written(record);
+  record.rpc = "unknown";
+  record.origin.path = "/grpc.health.v1.Health/NoSuch";
+  (*tracing)->Written(record);
+  tracing->reset();  // sends what waits
+  const std::vector<opentelemetry::Span> spans = collector.WaitForSpans(2);
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].name(), "grpc.health.v1.Health/Watch");
+  EXPECT_EQ(AttributeOf(spans[0], "rpc.service"), "grpc.health.v1.Health");
+  EXPECT_EQ(AttributeOf(spans[0], "rpc.method"), "Watch");
+  EXPECT_EQ(spans[1].name(), "unknown");
+  EXPECT_EQ(AttributeOf(spans[1], "rpc.service"), "");
+}
+
 TEST_F(TracingTest, SlowRequestsAreLoggedWithTheirPhasesAndIds) {
   testing::internal::CaptureStderr();
   Start({"--slow_request=1h"});

@@ -34,6 +34,8 @@ struct RequestOrigin {
   Protocol protocol = Protocol::kGrpc;
   int tenant = 0;                    // as RpcObserver::tenant_index says; 0 is the default tenant; or kNoTenant
   const CallTrace* trace = nullptr;  // of the call, and lives as long as it; null in tests that have none
+  // "/normd.v1.Normalizer/Normalize", as the caller wrote it; lives as long as the call.
+  std::string_view path;
 };
 
 // One request. NormalizeStream reports one record for each item answered, and one more (without rows) for a stream that

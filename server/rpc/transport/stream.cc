@@ -60,7 +60,10 @@ void Stream::HandleArrival() {
 
 RequestOrigin Stream::origin() const {
   const Transport over_tcp = is_encrypted() ? Transport::kTls : Transport::kTcp;
-  return {.transport = is_local() ? Transport::kUnix : over_tcp, .tenant = tenant_index_, .trace = &trace_};
+  return {.transport = is_local() ? Transport::kUnix : over_tcp,
+          .tenant = tenant_index_,
+          .trace = &trace_,
+          .path = method()};
 }
 
 void Stream::ReadTrace(const RpcObserver* observer) {

@@ -1,13 +1,17 @@
 #include "server/traces/span_exporter.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/base/steady_time.h"
+#include "server/base/unique_fd.h"
 #include "tests/server/traces/fake_collector.h"
 #include "tests/support/test_certificates.h"
 
@@ -137,6 +141,30 @@ TEST(SpanExporterTest, ACollectorThatIsAwayCostsSpansAndNothingElse) {
   }
   MutexLock lock(mu);
   EXPECT_EQ(losses, 1) << "told once, not for every batch";
+}
+
+TEST(SpanExporterTest, ACollectorThatDoesNotAnswerDelaysTheEndByTheFlushTimeoutAlone) {
+  // The system takes the connection, and nobody says anything on it.
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  SpanExporterOptions options = OptionsFor("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  options.timeout = absl::Seconds(30);
+  options.flush_timeout = absl::Milliseconds(100);
+  int64_t lost = 0;
+  options.on_lost = [&lost](const absl::Status&, int64_t spans) { lost += spans; };
+  absl::Time start;
+  {
+    SpanExporter exporter(std::move(options));
+    exporter.Add(ASpan());
+    absl::SleepFor(absl::Milliseconds(200));  // the export is under way
+    start = SteadyNow();
+  }
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(10));
+  EXPECT_EQ(lost, 1);
 }
 
 TEST(SpanExporterTest, ABatchIsTriedAgain) {
