@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kThreads)
   auto* const y = static_cast<S*>(apply.y);
   const bool aligned = MisalignedElements(x) == 0 && MisalignedElements(y) == 0;
   const bool per_element = apply.index.kind == AffineIndex::kElement;
+  const bool scaled = ScalesChannels(work.statistic, apply.parameters, apply.index);
   const int64_t vectors = order::CeilDiv(elements, kVector<T>);
   for (int64_t v = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; v < vectors;
        v += static_cast<int64_t>(gridDim.x) * kThreads) {
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
                             (per_element || ParameterOf(work, apply, last) == parameter);
     if (in_one_row) {
       uint4 vector = *reinterpret_cast<const uint4*>(x + begin);
-      if (NarrowElements<T, kInF64>(work.results[place.group], apply.parameters)
+      if (NarrowElements<T, kInF64>(work.results[place.group], apply.parameters, scaled)
               .Some(vector, parameter, per_element, &vector)) {
         *reinterpret_cast<uint4*>(y + begin) = vector;
         continue;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
     for (int64_t i = begin; i < end; ++i) {
       const ElementPlace one = PlaceOf(work, i, is_small);
-      const NarrowElements<T, kInF64> element(work.results[one.group], apply.parameters);
+      const NarrowElements<T, kInF64> element(work.results[one.group], apply.parameters, scaled);
       y[i] = element.One(x[i], ParameterOf(work, apply, one));
     }
   }
@@ -112,19 +113,21 @@ __device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const 
           static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel};
 }
 
-// The statistics and parameters of one piece in f32.
+// The statistics and parameters of one piece in f32. The weight is the factor, and 1 / D is 1, if `scaled`. If the
+// piece must be calculated in f64, a number is NaN, so that all its elements come out as NaN.
 struct PieceNumbers {
   Statistics32 s;
   Affine<float> affine;
-  bool in_f32;
 };
 
 __device__ __forceinline__ PieceNumbers NumbersOf(const GroupWork& work, const ApplyWork& apply,
-                                                  const PiecePlace& place) {
+                                                  const PiecePlace& place, bool scaled) {
   const GroupResult32 group = work.results32[place.group];
-  return {{group.shift, group.delta, group.inverse},
-          AffineAt<float>(apply.parameters, apply.parameters.absent() ? 0 : place.parameter),
-          group.in_f32 != 0};
+  const int64_t parameter = apply.parameters.absent() ? 0 : place.parameter;
+  if (scaled) {
+    return {{group.shift, group.delta, 1}, ScaledAffineAt<float>(apply.parameters, parameter, group.inverse)};
+  }
+  return {{group.shift, group.delta, static_cast<float>(group.inverse)}, AffineAt<float>(apply.parameters, parameter)};
 }
 
 // Calculates in f32. A vector with an element that must be calculated in f64, or that is not finite, is left to
@@ -141,11 +144,12 @@ __global__ void __launch_bounds__(kThreads)
   auto* const y = static_cast<S*>(apply.y);
   const uint32_t length = pieces.length.divisor();
   const uint32_t whole = elements / kOwn;
+  const bool scaled = ScalesChannels(work.statistic, apply.parameters, apply.index);
   const auto singly = [&](uint32_t begin, uint32_t end) {
 #pragma unroll 1
     for (uint32_t i = begin; i < end; ++i) {
       const PiecePlace place = PlaceOfPiece(work, pieces, pieces.length.Quotient(i));
-      y[i] = NarrowElements<T, false>(work.results[place.group], apply.parameters)
+      y[i] = NarrowElements<T, false>(work.results[place.group], apply.parameters, scaled)
                  .One(x[i], apply.parameters.absent() ? 0 : place.parameter);
     }
   };
@@ -162,11 +166,11 @@ __global__ void __launch_bounds__(kThreads)
       const uint32_t at = (first + i * kThreads) * kOwn;
       const uint32_t piece = pieces.length.Quotient(at);
       const uint32_t left = (piece + 1) * length - at;  // elements until the next piece
-      const PieceNumbers numbers = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece));
+      const PieceNumbers numbers = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece), scaled);
       float out[kOwn];
       UnpackVector<T>(words[i], out);
-      float zero = 0;  // NaN if an element is not finite
-      bool in_f32 = numbers.in_f32;
+      float zero = 0;      // NaN if an element is not finite
+      bool in_two = true;  // pieces at most
       if (left >= kOwn) {
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) {
@@ -174,8 +178,8 @@ __global__ void __launch_bounds__(kThreads)
           zero = std::fma(out[k], 0.0f, zero);
         }
       } else {
-        const PieceNumbers next = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece + 1));
-        in_f32 = in_f32 && next.in_f32 && left + length >= kOwn;
+        const PieceNumbers next = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece + 1), scaled);
+        in_two = left + length >= kOwn;
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) {
           const bool is_next = k >= static_cast<int>(left);
@@ -186,7 +190,7 @@ __global__ void __launch_bounds__(kThreads)
           zero = std::fma(out[k], 0.0f, zero);
         }
       }
-      if (in_f32 && zero == 0) {
+      if (in_two && zero == 0) {
         *reinterpret_cast<uint4*>(y + at) = PackVector<T>(out);
       } else {
         singly(at, at + kOwn);

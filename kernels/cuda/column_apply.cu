@@ -75,15 +75,16 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
              (work.reduce1 == 1 ? place.column + c : Divide(place.column + c, work.reduce1).quotient);
     };
     Statistics32 s[kColumns];
-    Affine<float> affine[kColumns];
+    Affine<float> affine[kColumns];  // the weights are factors
     bool in_f32 = true;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int column = c < count ? c : 0;
       const GroupResult32 group = work.results32[group_of(column)];
-      s[c] = {group.shift, group.delta, group.inverse};
-      in_f32 = in_f32 && group.in_f32 != 0;
-      affine[c] = AffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column));
+      s[c] = {group.shift, group.delta, 1};
+      in_f32 = in_f32 && group.in_f32();
+      affine[c] =
+          ScaledAffineAt<float>(apply.parameters, ParameterOfColumn(work, apply, place.column + column), group.inverse);
     }
     const int64_t begin = place.block * positions;
     const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
       auto* const y = static_cast<S*>(apply.y) + at;
 #pragma unroll 1
       for (int c = 0; c < count; ++c) {
-        y[c] = NarrowElements<T, false>(work.results[group_of(c)], apply.parameters)
+        y[c] = NarrowElements<T, false>(work.results[group_of(c)], apply.parameters, true)
                    .One(x[c], ParameterOfColumn(work, apply, place.column + c));
       }
     };
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
         float zero = 0;  // NaN if an element is not finite
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
-          out[c] = FastElement(out[c], s[c], affine[c].weight, affine[c].bias);
+          out[c] = ScaledElement(out[c], s[c], affine[c].weight, affine[c].bias);
           zero = std::fma(out[c], 0.0f, zero);
         }
         if (!in_f32 || !(zero == 0)) {
@@ -161,13 +162,13 @@ __global__ void __launch_bounds__(kColumnThreads)
                          reinterpret_cast<uintptr_t>(work.x.data) % sizeof(float2) == 0 &&
                          reinterpret_cast<uintptr_t>(apply.y) % sizeof(float2) == 0;
     GroupStatistics s[kColumns];
-    Affine<double> affine[kColumns];
+    Affine<double> affine[kColumns];  // the weights are factors
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const int64_t column = place.column + (c < count ? c : 0);
       s[c] = work.results[place.k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)]
                  .statistics;
-      affine[c] = AffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column));
+      affine[c] = ScaledAffineAt<double>(apply.parameters, ParameterOfColumn(work, apply, column), s[c].inverse.hi);
     }
     const int64_t begin = place.block * positions;
     const int64_t end = begin + positions < work.reduce0 ? begin + positions : work.reduce0;
@@ -179,13 +180,13 @@ __global__ void __launch_bounds__(kColumnThreads)
       const int64_t at = p * work.Columns();
       if (aligned) {
         const float2 both = *reinterpret_cast<const float2*>(x + at);
-        *reinterpret_cast<float2*>(y + at) = make_float2(ExactElement(both.x, s[0], affine[0].weight, affine[0].bias),
-                                                         ExactElement(both.y, s[1], affine[1].weight, affine[1].bias));
+        *reinterpret_cast<float2*>(y + at) = make_float2(ScaledElement(both.x, s[0], affine[0].weight, affine[0].bias),
+                                                         ScaledElement(both.y, s[1], affine[1].weight, affine[1].bias));
         continue;
       }
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        if (c < count) y[at + c] = ExactElement(x[at + c], s[c], affine[c].weight, affine[c].bias);
+        if (c < count) y[at + c] = ScaledElement(x[at + c], s[c], affine[c].weight, affine[c].bias);
       }
     }
   });

@@ -1,7 +1,7 @@
 // The reduce pass of Pattern::kColumns (the innermost extent is kept). For narrow elements the threads of a block share
 // the positions of summation_order.h's blocks, FAST run by run and EXACT block by block, and fold their sums as far as
 // they can; statistics.cu folds the rest. For f64 elements, PowerNorm, and FAST with a mask, a thread has one column of
-// a block.
+// a few blocks.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -82,15 +82,17 @@ __device__ __forceinline__ double ShiftOfColumn(const GroupWork& work, int64_t k
   return work.states[k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)].shift;
 }
 
-// The most blocks of positions that make one part, as a power of two.
-constexpr int kFoldLevels = 5;
-
-// FAST without a mask: a thread sums one run of a block of positions, for the columns of a 16-byte access. One thread
-// then adds the runs of a column in their order.
-constexpr int kRuns = static_cast<int>(order::kColumnBlock / order::kFastColumnRun);
+// FAST without a mask: a thread sums one run of eight positions, for the columns of a 16-byte access. The threads of a
+// block have the runs of four adjacent blocks of positions at a time. One thread then adds the runs of each of the four
+// blocks of a column in their order, and folds the blocks.
+constexpr int kBlockRuns = static_cast<int>(order::kColumnBlock / order::kFastColumnRun);
+constexpr int kRunBlocks = 4;
+constexpr int kRuns = kRunBlocks * kBlockRuns;
 constexpr int kRunTiles = 8;
 constexpr int kRunThreads = kRuns * kRunTiles;
 static_assert(order::kFastColumnRun % 2 == 0);
+// The most turns of kRunBlocks blocks that make one part, as a power of two.
+constexpr int kFoldLevels = 5;
 
 template <typename T>
 inline constexpr int kRunColumns = kRunTiles* kVector<T>;
@@ -123,9 +125,10 @@ __global__ void __launch_bounds__(kRunThreads, 4)
   const int own_column = static_cast<int>(threadIdx.x) / 2;
   const int own_number = static_cast<int>(threadIdx.x) % 2;
   PairwiseStack<kFoldLevels> stack;
+  int turn = 0;
 #pragma unroll 1
-  for (int b = 0; b < place.blocks; ++b) {
-    float* const sums = reinterpret_cast<float*>(shared) + b % 2 * (kRuns * kRunStride<T>);
+  for (int b = 0; b < place.blocks; b += kRunBlocks, ++turn) {
+    float* const sums = reinterpret_cast<float*>(shared) + turn % 2 * (kRuns * kRunStride<T>);
     const int64_t begin = (place.first_block + b) * kBlock + run * kRun;
     const int64_t positions = work.reduce0 - begin;
     const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, column);
@@ -161,26 +164,28 @@ __global__ void __launch_bounds__(kRunThreads, 4)
     }
     __syncthreads();
     if (own_column < kRunColumns<T>) {
-      double total = 0;
+      // Blocks after the last one have sums of 0, which change no sum that began with +0.
+      double of_block[kRunBlocks] = {};
 #pragma unroll
       for (int r = 0; r < kRuns; ++r) {
         const float* const of_column = sums + r * kRunStride<T> + own_column;
         if (kCentred || own_number == 1) {
-          total += static_cast<double>(of_column[own_number * (kRunColumns<T> + 16)]);
+          of_block[r / kBlockRuns] += static_cast<double>(of_column[own_number * (kRunColumns<T> + 16)]);
         }
       }
-      stack.Push(b, total);
+      static_assert(kRunBlocks == 4);
+      stack.Push(turn, (of_block[0] + of_block[1]) + (of_block[2] + of_block[3]));
     }
   }
   if (own_column < kRunColumns<T> && place.column + own_column < work.Columns()) {
     NarrowPart* const part = place.PartOf(work, place.column + own_column);
-    (own_number == 0 ? part->first : part->second) = stack.Total(place.blocks);
+    (own_number == 0 ? part->first : part->second) = stack.Total(turn);
   }
 }
 
-// EXACT: a thread sums a block of positions, for two columns that are a warp apart.
-constexpr int kExactFold = 8;  // blocks of positions of one part, and warps of a block
-constexpr int kExactThreads = kExactFold * kWarp;
+// EXACT: a thread sums up to four adjacent blocks of positions, for two columns that are a warp apart.
+constexpr int kExactWarps = 8;  // of a block of threads
+constexpr int kExactThreads = kExactWarps * kWarp;
 constexpr int kExactColumns = 2 * kWarp;
 
 template <typename T, bool kCentred>
@@ -189,63 +194,100 @@ __global__ void __launch_bounds__(kExactThreads)
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   if (work.pending[static_cast<int>(round)] == 0) return;
-  auto* const folded = reinterpret_cast<NarrowPart*>(shared);  // [block][column]
+  auto* const folded = reinterpret_cast<NarrowPart*>(shared);  // [warp][column]
   const FoldPlace place = FoldPlace::This(work, kExactColumns);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int block = static_cast<int>(threadIdx.x) / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int of_warp = static_cast<int>(work.fold) / kExactWarps;  // blocks: 1, 2 or 4
   const bool is_abs = work.statistic == Statistic::kAbsSum;
-  const int64_t begin = (place.first_block + block) * kBlock;
-  const int64_t left = block < place.blocks ? work.reduce0 - begin : 0;
-  const int positions = static_cast<int>(left < kBlock ? left : kBlock);
-  int64_t columns[2];
+  int64_t begin = (place.first_block + warp * of_warp) * kBlock;
   double shift[2];
   const typename T::Storage* x[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     // Columns after the last one are read as the last one, and not written.
     const int64_t column = place.column + c * kWarp + lane;
-    columns[c] = column < work.Columns() ? column : work.Columns() - 1;
-    shift[c] = kCentred ? ShiftOfColumn(work, place.k0, columns[c]) : 0;
-    x[c] = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, columns[c]);
+    const int64_t from = column < work.Columns() ? column : work.Columns() - 1;
+    shift[c] = kCentred ? ShiftOfColumn(work, place.k0, from) : 0;
+    x[c] = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, from);
   }
-  NarrowSums<double> sums[2];
+  // Blocks after the last one have sums of 0, which change no sum that began with +0.
+  NarrowSums<double> total[2], pair[2];
+#pragma unroll 1
+  for (int b = 0; b < of_warp; ++b) {
+    const int64_t left = work.reduce0 - begin;
+    const int positions = static_cast<int>(left < kBlock ? left : kBlock);
+    NarrowSums<double> sums[2];
 #pragma unroll 8
-  for (int p = 0; p < positions; ++p) {
-    const bool counts = Counts(work, begin + p);
+    for (int p = 0; p < positions; ++p) {
+      const bool counts = Counts(work, begin + p);
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const double value = LoadAs<double>(T(), x[c] + p * work.Columns());
+        if (counts) sums[c].template Take<kCentred>(kCentred ? value - shift[c] : value, is_abs);
+      }
+    }
+    begin += kBlock;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const double value = LoadAs<double>(T(), x[c] + p * work.Columns());
-      if (counts) sums[c].template Take<kCentred>(kCentred ? value - shift[c] : value, is_abs);
+      x[c] += kBlock * work.Columns();
+      pair[c].AddAll(sums[c]);
+      if (b % 2 != 0 || of_warp == 1) {
+        total[c].AddAll(pair[c]);
+        pair[c] = {};
+      }
     }
   }
 #pragma unroll
-  for (int c = 0; c < 2; ++c) folded[block * kExactColumns + c * kWarp + lane] = {sums[c].first, sums[c].second};
+  for (int c = 0; c < 2; ++c) folded[warp * kExactColumns + c * kWarp + lane] = {total[c].first, total[c].second};
   __syncthreads();
   const int own = static_cast<int>(threadIdx.x);
   if (own >= kExactColumns || place.column + own >= work.Columns()) return;
+  static_assert(kExactWarps == 1 << 3);
   *place.PartOf(work, place.column + own) = FoldTree<3, NarrowPart>(
-      0, place.blocks, [&](int64_t i) { return folded[i * kExactColumns + own]; },
-      [](NarrowPart& a, const NarrowPart& b) {
-        a.first += b.first;
-        a.second += b.second;
-      });
+      0, order::CeilDiv(place.blocks, of_warp), [&](int64_t i) { return folded[i * kExactColumns + own]; },
+      AddNarrow());
 }
 
-// FAST with a mask, which decides where runs begin: a thread has one column of a block.
+// A column of one part: of `blocks` adjacent blocks of positions.
+struct ThreadPlace {
+  int64_t k0 = 0, first_block = 0, column = 0;
+  int blocks = 0;
+};
+
+// Calls body(place, part) for the columns of parts that this thread sums; `part` is the index in work.parts.
+template <typename Body>
+__device__ __forceinline__ void ForParts(const GroupWork& work, Body body) {
+  const int64_t parts = FoldPlace::Parts(work);
+  ForBlocks<1>(work, parts, [&](const BlockPlace& place) {
+    const int64_t first = place.block * work.fold;
+    const int64_t left = order::ColumnBlocks(work.reduce0) - first;
+    body(ThreadPlace{place.k0, first, place.column, static_cast<int>(left < work.fold ? left : work.fold)},
+         (place.k0 * parts + place.block) * work.Columns() + place.column);
+  });
+}
+LaunchShape PartsShape(const DeviceLimits& limits, const GroupWork& work) {
+  return BlocksShape<1>(limits, work, FoldPlace::Parts(work));
+}
+
+// FAST with a mask, which decides where runs begin: a thread has one column of a part.
 template <typename T, bool kCentred>
 __global__ void __launch_bounds__(kColumnThreads)
     SumMaskedColumnsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
-  const int64_t blocks = order::ColumnBlocks(work.reduce0);
-  ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
+  ForParts(work, [&](const ThreadPlace& place, int64_t part) {
     const auto shift = static_cast<float>(ShiftOfColumn(work, place.k0, place.column));
-    static_cast<NarrowPart*>(work.parts)[(place.k0 * blocks + place.block) * work.Columns() + place.column] =
-        SumNarrowColumn<T, float, kCentred>(work, place.k0, place.block, place.column, shift);
+    static_cast<NarrowPart*>(work.parts)[part] = FoldFour<NarrowPart>(
+        place.blocks,
+        [&](int b) {
+          return SumNarrowColumn<T, float, kCentred>(work, place.k0, place.first_block + b, place.column, shift);
+        },
+        AddNarrow());
   });
 }
 
-// f64 elements, and PowerNorm: a thread has one column of a block. Narrow elements (T) of PowerNorm are multiplied by
+// f64 elements, and PowerNorm: a thread has one column of a part. Narrow elements (T) of PowerNorm are multiplied by
 // the position's scale and summed in f64.
 template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kColumnThreads)
@@ -253,49 +295,51 @@ __global__ void __launch_bounds__(kColumnThreads)
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
+  using Part = std::conditional_t<kIsWide<T>, PairSums, NarrowPart>;
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
-  const int64_t blocks = order::ColumnBlocks(work.reduce0);
-  ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
+  ForParts(work, [&](const ThreadPlace& place, int64_t part) {
     const int64_t k1 = place.column / work.reduce1;
     const GroupState& state = work.states[place.k0 * work.keep1 + k1];
     if (state.round != round) return;
-    const int64_t begin = place.block * kBlock;
-    const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
-    Sums sums;
-    for (int64_t p = begin; p < end; ++p) {
-      if (!Counts(work, p)) continue;
-      const int64_t at = IndexOf(work, place.k0, p, place.column);
-      const double x = LoadAs<double>(T(), static_cast<const typename T::Storage*>(work.x.data) + at);
-      PositionScale pre;
-      if constexpr (kPre) pre = PreOf(work, p, k1);
-      if constexpr (kIsWide<T>) {
-        const double lo = work.x.lo == nullptr ? 0 : work.x.lo[at];
-        DoublePair diff;
-        if constexpr (kPre) {
-          diff = Multiply({x * pre.scale, lo * pre.scale}, {pre.hi, pre.lo});
+    const auto sum_block = [&](int b) -> Part {
+      const int64_t begin = (place.first_block + b) * kBlock;
+      const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
+      Sums sums;
+      for (int64_t p = begin; p < end; ++p) {
+        if (!Counts(work, p)) continue;
+        const int64_t at = IndexOf(work, place.k0, p, place.column);
+        const double x = LoadAs<double>(T(), static_cast<const typename T::Storage*>(work.x.data) + at);
+        PositionScale pre;
+        if constexpr (kPre) pre = PreOf(work, p, k1);
+        if constexpr (kIsWide<T>) {
+          const double lo = work.x.lo == nullptr ? 0 : work.x.lo[at];
+          DoublePair diff;
+          if constexpr (kPre) {
+            diff = Multiply({x * pre.scale, lo * pre.scale}, {pre.hi, pre.lo});
+          } else {
+            diff = WideValue<kCentred>(work, state, {x, lo});
+          }
+          sums.template Take<kCentred>(diff, is_abs);
         } else {
-          diff = WideValue<kCentred>(work, state, {x, lo});
+          sums.template Take<kCentred>(x * pre.hi, is_abs);
         }
-        sums.template Take<kCentred>(diff, is_abs);
-      } else {
-        sums.template Take<kCentred>(x * pre.hi, is_abs);
       }
-    }
-    const int64_t part = (place.k0 * blocks + place.block) * work.Columns() + place.column;
-    if constexpr (kIsWide<T>) {
-      static_cast<PairSums*>(work.parts)[part] = {sums.first, sums.second};
-    } else {
-      static_cast<NarrowPart*>(work.parts)[part] = {sums.first, sums.second};
-    }
+      return {sums.first, sums.second};
+    };
+    using AddPart = std::conditional_t<kIsWide<T>, AddWide, AddNarrow>;
+    static_cast<Part*>(work.parts)[part] = FoldFour<Part>(place.blocks, sum_block, AddPart());
   });
 }
 
+// The positions of one thread of MeasureColumnsKernel: the order of magnitudes does not matter.
+constexpr int64_t kMeasuredPositions = 128;
+
 __global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
-  const int64_t blocks = order::ColumnBlocks(work.reduce0);
-  ForBlocks<1>(work, blocks, [&](const BlockPlace& place) {
-    const int64_t begin = place.block * kBlock;
-    const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
+  const int64_t strips = order::CeilDiv(work.reduce0, kMeasuredPositions);
+  ForBlocks<1>(work, strips, [&](const BlockPlace& place) {
+    const int64_t begin = place.block * kMeasuredPositions;
+    const int64_t end = begin + kMeasuredPositions < work.reduce0 ? begin + kMeasuredPositions : work.reduce0;
     LaneMagnitude magnitude;
     for (int64_t p = begin; p < end; ++p) {
       if (!Counts(work, p)) continue;
@@ -308,13 +352,12 @@ __global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __g
 template <typename T, bool kCentred>
 cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   if (PrecisionOf(round) == Precision::kExact) {
-    const int64_t shared_bytes = kExactFold * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
+    const int64_t shared_bytes = kExactWarps * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
     return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes), stream,
                   SumColumnBlocksKernel<T, kCentred>, work, round);
   }
   if (work.mask != nullptr) {
-    return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream,
-                  SumMaskedColumnsKernel<T, kCentred>, work, round);
+    return Launch(PartsShape(limits, work), stream, SumMaskedColumnsKernel<T, kCentred>, work, round);
   }
   const int64_t shared_bytes = 2 * kRuns * kRunStride<T> * static_cast<int64_t>(sizeof(float));
   return Launch(FoldShape(work, kRunColumns<T>, kRunThreads, shared_bytes), stream, SumColumnRunsKernel<T, kCentred>,
@@ -324,7 +367,7 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Roun
 }  // namespace
 
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
-  const LaunchShape shape = BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0));
+  const LaunchShape shape = PartsShape(limits, work);
   return VisitDType(work.x.dtype, [&]<typename T>() {
     if (work.pre != nullptr) return Launch(shape, stream, SumOneColumnKernel<T, false, true>, work, round);
     return VisitCentred(work.statistic, [&]<bool kCentred>() {
@@ -338,18 +381,36 @@ cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Ro
 }
 
 cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
-  return Launch(BlocksShape<1>(limits, work, order::ColumnBlocks(work.reduce0)), stream, MeasureColumnsKernel, work);
+  return Launch(BlocksShape<1>(limits, work, order::CeilDiv(work.reduce0, kMeasuredPositions)), stream,
+                MeasureColumnsKernel, work);
+}
+
+int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work) {
+  const int64_t blocks = order::ColumnBlocks(work.reduce0);
+  int64_t fold = 4;
+  while (fold > 1 &&
+         work.keep0 * work.Columns() * order::CeilDiv(blocks, fold) < int64_t{1024} * limits.multiprocessors)
+    fold /= 2;
+  return fold;
 }
 
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round) {
-  if (PrecisionOf(round) == Precision::kExact) return kExactFold;
-  if (work.mask != nullptr) return 1;
+  const int64_t blocks = order::ColumnBlocks(work.reduce0);
+  // The blocks of threads of a launch whose blocks of threads each have so many columns and blocks of positions.
+  const auto thread_blocks = [&](int64_t columns, int64_t fold) {
+    return work.keep0 * order::CeilDiv(work.Columns(), columns) * order::CeilDiv(blocks, fold);
+  };
+  if (PrecisionOf(round) == Precision::kExact) {
+    // Fewer blocks of positions for each warp where the device would be idle otherwise.
+    int64_t fold = 4 * kExactWarps;
+    while (fold > kExactWarps && thread_blocks(kExactColumns, fold) < int64_t{2} * limits.multiprocessors) fold /= 2;
+    return fold;
+  }
+  if (work.mask != nullptr) return work.fold;
   // Folds more only while enough blocks of threads remain to fill the device.
   const int64_t columns = int64_t{kRunTiles} * (kVectorBytes / SizeOf(work.x.dtype));
-  const int64_t groups = work.keep0 * order::CeilDiv(work.Columns(), columns);
-  int64_t fold = 1;
-  while (fold < (1 << kFoldLevels) &&
-         groups * order::CeilDiv(order::ColumnBlocks(work.reduce0), 2 * fold) >= int64_t{8} * limits.multiprocessors) {
+  int64_t fold = kRunBlocks;
+  while (fold < kRunBlocks << kFoldLevels && thread_blocks(columns, 2 * fold) >= int64_t{8} * limits.multiprocessors) {
     fold *= 2;
   }
   return fold;

@@ -17,6 +17,7 @@
 
 #include "kernels/base/types.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/group_statistics.h"
 
 namespace normd::cuda {
@@ -170,12 +171,20 @@ struct Affine {
   Real bias = static_cast<Real>(-0.0);  // leaves every value as it is, zeros included
 };
 
-// One narrow element in f64, ((x - shift) - delta) * inverse * w + b; the last product and sum are rounded once.
+// One narrow element in f64, in three of the ways of kernels/group_statistics.h. The first is the general one.
 __device__ __forceinline__ float ExactElement(double x, const GroupStatistics& s, double w, double b) {
   return CanonicalNaN(static_cast<float>(std::fma(((x - s.shift) - s.delta.hi) * s.inverse.hi, w, b)));
 }
+// `factor` is FactorOf(inverse, w).
+__device__ __forceinline__ float ScaledElement(double x, const GroupStatistics& s, double factor, double b) {
+  return CanonicalNaN(static_cast<float>(std::fma((x - s.shift) - s.delta.hi, factor, b)));
+}
+// REQUIRES: Folds(s). `centre` is FoldedCentre(s).
+__device__ __forceinline__ float FoldedElement(double x, const GroupStatistics& s, double centre, double w, double b) {
+  return CanonicalNaN(static_cast<float>(std::fma(std::fma(x, s.inverse.hi, centre), w, b)));
+}
 
-// The statistics of a group in f32, for FastElement.
+// The statistics of a group in f32, for FastElement and ScaledElement.
 struct Statistics32 {
   float shift, delta, inverse;
 };
@@ -184,6 +193,20 @@ __device__ __forceinline__ Statistics32 ToF32(const GroupStatistics& s) {
 }
 __device__ __forceinline__ float FastElement(float x, const Statistics32& s, float w, float b) {
   return std::fma(((x - s.shift) - s.delta) * s.inverse, w, b);
+}
+__device__ __forceinline__ float ScaledElement(float x, const Statistics32& s, float factor, float b) {
+  return std::fma((x - s.shift) - s.delta, factor, b);
+}
+
+// The result of a finished group. `centred`: a mean is subtracted. `all_counted`: every element entered the statistic.
+__device__ __forceinline__ GroupResult ResultOf(const FinishedStatistics& finished, bool centred, bool fit_f32,
+                                                bool all_counted) {
+  const bool may_be_nan = !finished.finite || !fit_f32 || !all_counted;
+  return {.statistics = finished.statistics,
+          .in_f32 = finished.elements_in_f32 && fit_f32,
+          .may_be_nan = may_be_nan,
+          .folds = centred && Folds(finished.statistics),
+          .in_pairs = !centred && !may_be_nan && FitF32(finished.statistics)};
 }
 
 // FastElement for groups from which nothing is subtracted (the shift is +0) unless they are centred.

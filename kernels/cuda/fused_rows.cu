@@ -1,13 +1,14 @@
 // Both passes over rows that fit on chip, each of which is a statistics group: one read from memory, sums and elements
 // from shared memory, one write. A warp stages and sums one chunk of a row at a time; 8 or 16 threads suffice for the
-// shortest rows, and several warps or a cluster of blocks share longer ones. How a row is summed depends on its length
-// and dtype alone, so that results depend on neither the batch nor the device.
+// shortest rows, and several warps or a cluster of blocks share rows of several chunks. How a row is summed depends on
+// its length and dtype alone, so that results depend on neither the batch nor the device.
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
+#include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_ranges.cuh"
 #include "kernels/cuda/visit.cuh"
@@ -22,8 +23,8 @@ constexpr int kChunk = static_cast<int>(order::kRowChunk);
 constexpr int kShortRowThreads = 128;
 // The chunks of a longer row that one block holds while a cluster can still grow; the most that it holds at all; and
 // the blocks of a cluster (the size that every device with clusters supports).
-constexpr int kBlockChunks = 8;
-constexpr int kMaxBlockChunks = 24;
+constexpr int kBlockChunks = 32;
+constexpr int kMaxBlockChunks = 96;
 constexpr int kMaxCluster = 8;
 constexpr int kMaxWarps = 8;
 constexpr int kMaxParts = kBlockChunks * kMaxCluster;  // chunks of a row
@@ -52,7 +53,7 @@ class Row {
   // Only EXACT f32 is calculated in f64.
   using Elements = NarrowElements<T, std::is_same_v<T, F32> && std::is_same_v<Real, double>>;
 
-  __device__ Row(const KernelParameters& p, const RowRange& range, int64_t row, unsigned char* slots, PairSums* sums)
+  __device__ Row(const KernelParameters& p, const RowRange& range, int64_t row, unsigned char* slots, NarrowPart* sums)
       : launch_(p.launch),
         shape_(p.shape),
         range_(range),
@@ -92,11 +93,10 @@ class Row {
     }
     if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&group);
     if (range_.y == nullptr) return;
-    const bool fit = range_.parameters.fit_f32;
-    const GroupResult applied = {group.statistics, group.elements_in_f32 && fit,
-                                 !group.finite || !fit || launch_.counted != launch_.n};
-    if (IsPlain(applied)) return ApplyPlainly(applied.statistics);
-    const Elements elements(applied, range_.parameters);
+    const GroupResult applied = ResultOf(group, kCentred, range_.parameters.fit_f32, launch_.counted == launch_.n);
+    const bool scaled = kCentred && ScalesChannels(statistic, range_.parameters, range_.index);
+    if (IsPlain(applied)) return ApplyPlainly(applied, scaled);
+    const Elements elements(applied, range_.parameters, scaled);
     ForChunks([&](int chunk) { ApplyChunk(chunk, elements); });
   }
 
@@ -114,8 +114,13 @@ class Row {
   }
   // The staged elements of a chunk.
   __device__ __forceinline__ S* Staged(int chunk) const {
-    const S* const from = static_cast<const S*>(range_.x) + begin_ + static_cast<int64_t>(chunk) * kChunk;
-    return reinterpret_cast<S*>(Slot(chunk)) + MisalignedElements(from);
+    return reinterpret_cast<S*>(Slot(chunk)) + MisalignedElements(static_cast<const S*>(range_.x) + begin_);
+  }
+  // The same for a chunk that any block of the row may have.
+  __device__ __forceinline__ const S* StagedAnywhere(int chunk) const {
+    const int rank = shape_.cluster == 1 ? 0 : chunk / shape_.block_chunks;
+    unsigned char* const slot = slots_ + (chunk - rank * shape_.block_chunks) * shape_.slot_bytes;
+    return InBlock(reinterpret_cast<S*>(slot), rank) + MisalignedElements(static_cast<const S*>(range_.x) + begin_);
   }
 
   __device__ __forceinline__ void StageChunk(int chunk) {
@@ -156,10 +161,12 @@ class Row {
 
   __device__ __forceinline__ double FirstShift(Precision precision) {
     if constexpr (!kCentred) return 0;
-    double shift = 0;
-    if (rank_ == 0 && warp_ == 0) shift = ShiftOf(T(), lanes_, precision, Staged(0), launch_.counted);
-    if (shape_.warps == 1) return shift;
-    return FromFirstWarp({{shift, 0}, {}}).first.hi;
+    if (shape_.warps > 1) Meet();  // all chunks are staged then
+    if (precision == Precision::kFast) return FastShiftOf(T(), lanes_, StagedAnywhere(0), launch_.counted);
+    return ExactShiftOf(launch_.counted, [&](int64_t i) {
+      const int chunk = static_cast<int>(i / kChunk);
+      return LoadAs<double>(T(), StagedAnywhere(chunk) + (i - static_cast<int64_t>(chunk) * kChunk));
+    });
   }
 
   // The sums of the row about `shift`. Every thread that works on the row has the result.
@@ -168,7 +175,7 @@ class Row {
     if (shape_.warps == 1) return lanes_.FromFirst(SumOf<R>(0, shift));
     ForChunks([&](int chunk) {
       const PairSums sum = SumOf<R>(chunk, shift);
-      if (lanes_.lane == 0) sums_[chunk - first_chunk_] = sum;
+      if (lanes_.lane == 0) sums_[chunk - first_chunk_] = {sum.first.hi, sum.second.hi};
     });
     Meet();
     const PairSums total = FoldChunks();
@@ -182,39 +189,47 @@ class Row {
     if (left <= 0) return {};  // FoldChunks does not read it
     const S* const staged = Staged(chunk);
     const R about = static_cast<R>(shift);
+    constexpr bool kIsRare = !std::is_same_v<R, Real>;  // FAST that falls back to EXACT
     const auto sum = [&](auto is_abs) {
       const auto take = [&](int i, NarrowSums<R>& sums) {
         const R x = LoadAs<R>(T(), staged + i);
         sums.template Take<kCentred>(kCentred ? x - about : x, is_abs);
       };
-      return SumChunk<kCentred, NarrowSums<R>>(lanes_, ChunkLength(chunk, launch_.counted), take);
+      return SumChunk<kCentred, NarrowSums<R>, kIsRare>(lanes_, ChunkLength(chunk, launch_.counted), take);
     };
     if (!kCentred && launch_.statistic == Statistic::kAbsSum) return sum(std::true_type());
     return sum(std::false_type());
   }
 
-  // Folds the sums of the chunks pairwise by index, whichever block has them: lane l folds chunks 2l and 2l + 1, then
-  // the lanes are folded.
+  // Folds the sums of the chunks pairwise by index, whichever block has them: each lane folds up to eight adjacent
+  // chunks, then the lanes are folded. Missing chunks count as 0, which changes no sum that began with +0.
   __device__ __forceinline__ PairSums FoldChunks() {
-    static_assert(kMaxParts <= 2 * kWarp);
+    constexpr int kLevels = 3;
+    static_assert(kMaxParts <= kWarp << kLevels);
     const int chunks = static_cast<int>(order::RowChunks(launch_.counted));
-    PairSums sum;
-    if (2 * lanes_.lane < chunks) sum = SumsOfChunk(2 * lanes_.lane);
-    if (2 * lanes_.lane + 1 < chunks) AddPlain(sum, SumsOfChunk(2 * lanes_.lane + 1));
-    const int lanes = (chunks + 1) / 2;
+    int of_lane = 1;
+    while (of_lane * kWarp < chunks) of_lane *= 2;
+    const int begin = lanes_.lane * of_lane;
+    const int end = begin + of_lane < chunks ? begin + of_lane : chunks;
+    NarrowPart sum;
+    if (begin < end) {
+      sum = FoldTree<kLevels, NarrowPart>(
+          begin, end, [&](int64_t chunk) { return SumsOfChunk(static_cast<int>(chunk)); }, AddNarrow());
+    }
 #pragma unroll
     for (int step = 1; step < kWarp; step *= 2) {
-      const PairSums other = {{lanes_.Down(sum.first.hi, step), 0}, {lanes_.Down(sum.second.hi, step), 0}};
-      if (lanes_.lane % (2 * step) == 0 && lanes_.lane + step < lanes) AddPlain(sum, other);
+      AddNarrow()(sum, {lanes_.Down(sum.first, step), lanes_.Down(sum.second, step)});
     }
-    return lanes_.FromFirst(sum);
+    return lanes_.FromFirst(PairSums{{sum.first, 0}, {sum.second, 0}});
   }
 
-  __device__ __forceinline__ PairSums SumsOfChunk(int chunk) const {
+  __device__ __forceinline__ NarrowPart SumsOfChunk(int chunk) const {
+    if (shape_.cluster == 1) return sums_[chunk];
     return *InBlock(sums_ + chunk % shape_.block_chunks, chunk / shape_.block_chunks);
   }
   // The address of `p` in block `rank` of the row.
-  __device__ __forceinline__ const PairSums* InBlock(PairSums* p, int rank) const {
+  template <typename V>
+  __device__ __forceinline__ const V* InBlock(V* p, int rank) const {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (shape_.cluster > 1) {
       return cooperative_groups::this_cluster().map_shared_rank(p, static_cast<unsigned>(rank));
@@ -229,20 +244,20 @@ class Row {
 #endif
     __syncthreads();
   }
-  __device__ __forceinline__ PairSums FromFirstWarp(const PairSums& v) {
-    if (rank_ == 0 && threadIdx.x == 0) sums_[0] = v;
-    Meet();
-    const PairSums result = *InBlock(sums_, 0);
-    Meet();
-    return result;
-  }
-
   static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
 
-  // True if all elements are finite, can be calculated with f32 parameters, and are aligned as vectors are.
+  // True if ApplyPlainly can write y: all elements are finite, can be calculated with f32 parameters in one of the ways
+  // that are common, and are aligned as vectors are.
   __device__ __forceinline__ bool IsPlain(const GroupResult& group) const {
     const Parameters& parameters = range_.parameters;
-    if (group.may_be_nan || !(kInF64 ? parameters.absent() || parameters.equal_f32 : group.in_f32)) return false;
+    if (group.may_be_nan) return false;
+    if constexpr (!kInF64) {
+      if (!group.in_f32) return false;
+    } else if constexpr (kCentred) {
+      if (!parameters.absent() && !parameters.equal_f32) return false;
+    } else {
+      if (!group.in_pairs || !AllowPairs(parameters)) return false;
+    }
     if (!parameters.absent() && range_.index.kind != AffineIndex::kElement &&
         range_.index.channel_run % kVector<T> != 0) {
       return false;
@@ -252,46 +267,83 @@ class Row {
            IsVectorAligned(parameters.bias32);
   }
   // Writes y without checks of single elements. REQUIRES: IsPlain.
-  __device__ __forceinline__ void ApplyPlainly(const GroupStatistics& group) {
-    const Statistics32 in_f32 = ToF32(group);
-    const auto element = [&](float x, float w, float b) -> float {
-      if constexpr (kInF64) {
-        // As PlainElement.
-        const double centred = kCentred ? (x - group.shift) - group.delta.hi : x;
-        return static_cast<float>(std::fma(centred * group.inverse.hi, w, b));
-      } else {
-        return PlainElement<kCentred>(x, in_f32, w, b);
-      }
-    };
-    WithAffine<T>(
-        range_.parameters, range_.index.kind == AffineIndex::kElement, [&](int i) { return ChannelOf(i); },
-        [&](auto affine) {
-          ForChunks([&](int chunk) {
-            const int at = chunk * kChunk;
-            const int n = ChunkLength(chunk, launch_.n);
-            const S* const staged = Staged(chunk);
-            S* const y = static_cast<S*>(range_.y) + begin_ + at;
-#pragma unroll 2
-            for (int i = lanes_.lane * kVector<T>; i + kVector<T> <= n; i += kLanes * kVector<T>) {
-              float x[kVector<T>], weight[kVector<T>], bias[kVector<T>];
-              affine(at + i, weight, bias);
-              UnpackVector<T>(*reinterpret_cast<const uint4*>(staged + i), x);
+  __device__ __forceinline__ void ApplyPlainly(const GroupResult& group, bool scaled) {
+    const GroupStatistics& s = group.statistics;
+    const Parameters& parameters = range_.parameters;
+    const bool per_element = range_.index.kind == AffineIndex::kElement;
+    const auto channel_of = [&](int i) { return ChannelOf(i); };
+    if constexpr (kInF64 && !kCentred) {
+      const FloatPair pair = FloatPairOf(s.inverse.hi);
+      WithWeights<T>(parameters, per_element, channel_of, [&](auto weights) {
+        ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
+          float weight[kVector<T>];
+          weights(i, weight);
 #pragma unroll
-              for (int k = 0; k < kVector<T>; ++k) x[k] = element(x[k], weight[k], bias[k]);
-              *reinterpret_cast<uint4*>(y + i) = PackVector<T>(x);
-            }
-          });
+          for (int k = 0; k < kVector<T>; ++k) x[k] = TimesPair(x[k], pair, weight[k]);
         });
-    // The elements after the last whole vector.
+      });
+      ApplyLast([&](float x, int64_t at) { return TimesPair(x, pair, At(parameters.weight32, at, 1.0f)); });
+    } else {
+      using Calculated = std::conditional_t<kInF64, double, float>;
+      // Where the weight is the factor, a product with 1 is exact.
+      Statistics32 in_f32 = ToF32(s);
+      if (scaled) in_f32.inverse = 1;
+      const double inverse = scaled ? 1 : s.inverse.hi;
+      const bool folds = group.folds && !scaled;
+      const double centre = FoldedCentre(s);
+      const auto element = [&](float x, Calculated w, Calculated b) {
+        if constexpr (kInF64) {
+          const double n = folds ? std::fma(x, inverse, centre) : ((x - s.shift) - s.delta.hi) * inverse;
+          return static_cast<float>(std::fma(n, w, b));
+        } else {
+          return PlainElement<kCentred>(x, in_f32, w, b);
+        }
+      };
+      WithAffine<T, Calculated, kCentred>(parameters, per_element, s.inverse.hi, channel_of, [&](auto affine) {
+        ForPlainVectors([&](int i, float(&x)[kVector<T>]) {
+          Calculated weight[kVector<T>], bias[kVector<T>];
+          affine(i, weight, bias);
+#pragma unroll
+          for (int k = 0; k < kVector<T>; ++k) x[k] = element(x[k], weight[k], bias[k]);
+        });
+      });
+      ApplyLast([&](float x, int64_t at) {
+        const Affine<Calculated> affine =
+            scaled ? ScaledAffineAt<Calculated>(parameters, at, s.inverse.hi) : AffineAt<Calculated>(parameters, at);
+        return element(x, affine.weight, affine.bias);
+      });
+    }
+  }
+  // Writes y for the elements of the row after the last whole vector, if this thread has one of them. `element(x, at)`
+  // makes it of x and the parameters at index `at`.
+  template <typename Element>
+  __device__ __forceinline__ void ApplyLast(Element element) {
     const int left = static_cast<int>(launch_.n % kVector<T>);
     const int last = static_cast<int>(order::RowChunks(launch_.n)) - 1;
     if (left == 0 || lanes_.lane >= left || last < first_chunk_ || last >= last_chunk_) return;
     if ((last - first_chunk_) % shape_.warps != warp_) return;
     const int64_t i = launch_.n - left + lanes_.lane;
     const int64_t parameter = range_.index.kind == AffineIndex::kElement ? i : ChannelOf(i);
-    const Affine<float> affine = AffineAt<float>(range_.parameters, range_.parameters.absent() ? 0 : parameter);
     const S x = Staged(last)[i - static_cast<int64_t>(last) * kChunk];
-    static_cast<S*>(range_.y)[begin_ + i] = T::Narrow(element(T::Widen(x), affine.weight, affine.bias));
+    static_cast<S*>(range_.y)[begin_ + i] = T::Narrow(element(T::Widen(x), range_.parameters.absent() ? 0 : parameter));
+  }
+  // Writes y for the whole vectors of this thread: calculate(i, x) makes those of y from the vector x that begins at
+  // element i of the row.
+  template <typename Calculate>
+  __device__ __forceinline__ void ForPlainVectors(Calculate calculate) {
+    ForChunks([&](int chunk) {
+      const int at = chunk * kChunk;
+      const int n = ChunkLength(chunk, launch_.n);
+      const S* const staged = Staged(chunk);
+      S* const y = static_cast<S*>(range_.y) + begin_ + at;
+#pragma unroll 2
+      for (int i = lanes_.lane * kVector<T>; i + kVector<T> <= n; i += kLanes * kVector<T>) {
+        float x[kVector<T>];
+        UnpackVector<T>(*reinterpret_cast<const uint4*>(staged + i), x);
+        calculate(at + i, x);
+        *reinterpret_cast<uint4*>(y + i) = PackVector<T>(x);
+      }
+    });
   }
 
   __device__ __forceinline__ void ApplyChunk(int chunk, const Elements& elements) {
@@ -338,7 +390,7 @@ class Row {
   const int64_t begin_;  // index of its first element
   const LaneGroup<kLanes> lanes_;
   unsigned char* const slots_;
-  PairSums* const sums_;
+  NarrowPart* const sums_;
   const int warp_;
   int rank_;
   int first_chunk_ = 0, last_chunk_ = 0;
@@ -350,7 +402,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __
   NORMD_DYNAMIC_SHARED(shared);
   int64_t row = 0;
   unsigned char* slots = shared;
-  PairSums* sums = nullptr;
+  NarrowPart* sums = nullptr;
   if (p.shape.warps == 1) {
     const int groups = static_cast<int>(blockDim.x) / kLanes;
     const int group = static_cast<int>(threadIdx.x) / kLanes;
@@ -358,14 +410,14 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __
     slots += group * p.shape.slot_bytes;
   } else {
     row = blockIdx.x / static_cast<unsigned>(p.shape.cluster);
-    sums = reinterpret_cast<PairSums*>(shared + p.shape.block_chunks * p.shape.slot_bytes);
+    sums = reinterpret_cast<NarrowPart*>(shared + p.shape.block_chunks * p.shape.slot_bytes);
   }
   if (row >= p.launch.rows) return;  // whole lane groups leave
   Row<T, Real, kCentred, kLanes>(p, RangeOf(p.launch, row), row, slots, sums).Normalise();
 }
 
 int64_t BytesOf(DType dtype, int64_t chunks) {
-  return chunks * (SlotBytes(kChunk, SizeOf(dtype)) + static_cast<int64_t>(sizeof(PairSums)));
+  return chunks * (SlotBytes(kChunk, SizeOf(dtype)) + static_cast<int64_t>(sizeof(NarrowPart)));
 }
 
 RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
@@ -374,7 +426,7 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
   const int64_t chunks = order::RowChunks(n);
   shape.slot_bytes = SlotBytes(n < kChunk ? n : kChunk, SizeOf(dtype));
   if (chunks <= 1) {
-    shape.lanes = ChunkLanes(n);
+    shape.lanes = ChunkLanes(1, n);
     shape.shared_bytes = kShortRowThreads / shape.lanes * shape.slot_bytes;
     return shape;
   }
@@ -382,7 +434,9 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
     while (shape.cluster < kMaxCluster && chunks > kBlockChunks * shape.cluster) shape.cluster *= 2;
   }
   shape.block_chunks = static_cast<int>(order::CeilDiv(chunks, shape.cluster));
-  shape.warps = shape.block_chunks < kMaxWarps ? shape.block_chunks : kMaxWarps;
+  // As few warps as leave none with fewer chunks than the longest needs.
+  shape.warps =
+      static_cast<int>(order::CeilDiv(shape.block_chunks, order::CeilDiv(shape.block_chunks, int64_t{kMaxWarps})));
   shape.shared_bytes = BytesOf(dtype, shape.block_chunks);
   return shape;
 }

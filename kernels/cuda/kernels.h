@@ -83,20 +83,21 @@ struct RowRange {
   GroupOutputs outputs;
 };
 
-// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision, n and counted.
+// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision of the sums, n and
+// counted.
 struct RowLaunch {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;
-  int64_t n = 0;                     // elements per row
-  int64_t counted = 0;               // the first `counted` elements enter the statistic; at least 1
-  int64_t rows = 0;                  // rows of all ranges
-  RowRange one;                      // the range, if `ranges` is null
-  const RowRange* ranges = nullptr;  // null, or `range_count` ranges in order of first_row
+  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
+  int64_t n = 0;                            // elements per row
+  int64_t counted = 0;                      // the first `counted` elements enter the statistic; at least 1
+  int64_t rows = 0;                         // rows of all ranges
+  RowRange one;                             // the range, if `ranges` is null
+  const RowRange* ranges = nullptr;         // null, or `range_count` ranges in order of first_row
   int range_count = 1;
 };
 
-// True if FAST keeps the rows of a range in registers: see register_rows.cu.
+// True if the rows of a range, whose sums are those of FAST, stay in registers: see register_rows.cu.
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range);
 // Normalises rows that stay in registers. REQUIRES: FitsInRegisters, for all ranges.
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
@@ -121,12 +122,18 @@ struct GroupResult {
   GroupStatistics statistics;
   bool in_f32 = false;      // calculate narrow elements in f32
   bool may_be_nan = false;  // recalculate f32 results that are not finite in f64
+  // The ways of kernels/group_statistics.h that the statistics allow to elements that are calculated in f64, where each
+  // has parameters of its own or none.
+  bool folds = false;     // 3: in one multiply-add about the folded centre
+  bool in_pairs = false;  // 4: in pairs of floats, if the parameters allow it, too
 };
 
-// The same in f32, read in one load; valid only if in_f32.
+// The same for narrow elements that are calculated in f32, read in one load.
 struct alignas(16) GroupResult32 {
-  float shift = 0, delta = 0, inverse = 1;
-  unsigned in_f32 = 0;  // see GroupResult
+  float shift = 0, delta = 0;
+  double inverse = 1;  // NaN: not in f32, see GroupResult
+
+  NORMD_HOST_DEVICE bool in_f32() const { return inverse == inverse; }
 };
 
 // The sums of one part of a group of narrow elements: see PairSums.
@@ -146,7 +153,7 @@ struct GroupWork {
   bool columns = false;  // Pattern::kColumns
   int64_t keep0 = 1, reduce0 = 1, keep1 = 1, reduce1 = 1, statistic_reduce1 = 1;
   Statistic statistic = Statistic::kMeanVariance;
-  Precision precision = Precision::kExact;
+  Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
   DivisorRule rule;
   const uint8_t* mask = nullptr;
   int64_t counted = 0, first_counted = 0;
@@ -162,7 +169,7 @@ struct GroupWork {
   GroupResult32* results32 = nullptr;    // one per group, for narrow elements
   GroupMagnitude* magnitudes = nullptr;  // one per group, f64 only; zeroed
   void* parts = nullptr;                 // PartsOf(work) elements: NarrowPart, or PairSums for f64
-  int64_t fold = 1;                      // blocks of positions that make one part: a power of two
+  int64_t fold = 1;                      // blocks of positions that make one part, see LeastFold
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
@@ -170,8 +177,11 @@ struct GroupWork {
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// The number of parts of all groups together: chunks of rows, or blocks of columns.
+// The number of parts of all groups together: chunks of rows, or work.fold blocks of columns each.
 int64_t PartsOf(const GroupWork& work);
+// The number of adjacent blocks of columns that one thread sums, and the value that work.fold must have: 1, 2 or 4. A
+// thread sums several where enough threads remain to fill the device.
+int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work);
 
 // Computes the statistics of all groups, in as many rounds of sums as they need: writes results and outputs.
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);

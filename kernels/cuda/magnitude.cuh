@@ -25,6 +25,10 @@ struct LaneMagnitude {
     if (bits > largest_bits) largest_bits = bits;
     if (!std::isfinite(x)) non_finite |= x > 0 ? 1u : x < 0 ? 2u : 4u;
   }
+  __device__ __forceinline__ void Include(const LaneMagnitude& other) {
+    if (other.largest_bits > largest_bits) largest_bits = other.largest_bits;
+    non_finite |= other.non_finite;
+  }
   __device__ __forceinline__ void AddTo(GroupMagnitude* group) const {
     if (largest_bits != 0) atomicMax(&group->largest_bits, static_cast<unsigned long long>(largest_bits));
     if (non_finite != 0) atomicOr(&group->non_finite, non_finite);

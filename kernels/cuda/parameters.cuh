@@ -62,6 +62,29 @@ __device__ __forceinline__ Affine<Real> AffineAt(const Parameters& parameters, i
   return {At(WeightOf<Real>(parameters), i, Real{1}), At(BiasOf<Real>(parameters), i, static_cast<Real>(-0.0))};
 }
 
+// True if the elements of rows are multiplied by one factor a channel: way 2 of kernels/group_statistics.h. Those of
+// columns always are.
+__host__ __device__ __forceinline__ bool ScalesChannels(Statistic statistic, const Parameters& parameters,
+                                                        const ParameterIndex& index) {
+  return statistic == Statistic::kMeanVariance && !parameters.absent() && index.kind != AffineIndex::kElement;
+}
+// The same for such elements, with FactorOf(inverse, w) in place of w.
+template <typename Real>
+__device__ __forceinline__ Affine<Real> ScaledAffineAt(const Parameters& parameters, int64_t i, double inverse) {
+  if constexpr (std::is_same_v<Real, float>) {
+    const double weight = parameters.equal_f32 ? At(parameters.weight32, i, 1.0f) : At(parameters.weight, i, 1.0);
+    // What fits f32 is far from overflow.
+    return {static_cast<float>(inverse * weight), At(parameters.bias32, i, -0.0f)};
+  } else {
+    const Affine<double> affine = AffineAt<double>(parameters, i);
+    return {FactorOf(inverse, affine.weight), affine.bias};
+  }
+}
+// True if these parameters allow elements in pairs of floats: see GroupResult::in_pairs.
+__device__ __forceinline__ bool AllowPairs(const Parameters& parameters) {
+  return parameters.bias == nullptr && (parameters.weight == nullptr || parameters.equal_f32);
+}
+
 // Loads kCount adjacent values. REQUIRES: `from` is aligned to 16 bytes.
 template <int kCount, typename Real>
 __device__ __forceinline__ void LoadAligned(const Real* from, Real (&to)[kCount]) {
@@ -187,95 +210,117 @@ __device__ __forceinline__ uint4 AddVectors(const uint4& x, const uint4& r) {
   return AsWords(AddVectors<T>(1, AsVector<typename T::Storage>(x), AsVector<typename T::Storage>(r)));
 }
 
+// Loads those parameters of a vector of T as Real that memory holds as f32. REQUIRES: `from` is aligned to 16 bytes.
+template <int kCount, typename Real>
+__device__ __forceinline__ void LoadAlignedAs(const float* from, Real (&to)[kCount]) {
+  float kept[kCount];
+  LoadAligned(from, kept);
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) to[k] = kept[k];
+}
+template <int kCount, typename Real>
+__device__ __forceinline__ void FillWith(Real value, Real (&to)[kCount]) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) to[k] = value;
+}
+
 // Calls body(affine), where affine(i, weight, bias) loads the f32 parameters of the vector of T that begins at element
-// i, in the fastest way that these parameters allow. `channel_of(i)` is the index of the parameters of element i,
-// unless each element has its own. REQUIRES: a vector has one channel; or, if each element has its own parameters,
-// weight32, bias32 and i are aligned as vectors are.
-template <typename T, typename ChannelOf, typename Body>
-__device__ __forceinline__ void WithAffine(const Parameters& parameters, bool per_element, ChannelOf channel_of,
-                                           Body body) {
+// i, as Real, in the fastest way that these parameters allow. `channel_of(i)` is the index of the parameters of element
+// i, unless each element has its own. If kScaled, the weight of a channel is its factor, see ScaledAffineAt. REQUIRES:
+// a vector has one channel; or, if each element has its own parameters, weight32, bias32 and i are aligned as vectors
+// are. For f64, the parameters equal f32.
+template <typename T, typename Real, bool kScaled, typename ChannelOf, typename Body>
+__device__ __forceinline__ void WithAffine(const Parameters& parameters, bool per_element, double inverse,
+                                           ChannelOf channel_of, Body body) {
   constexpr int kCount = kVector<T>;
-  using Values = float(&)[kCount];
+  using Values = Real(&)[kCount];
+  constexpr auto kNoBias = static_cast<Real>(-0.0);
   const float* const w = parameters.weight32;
   const float* const b = parameters.bias32;
-  const auto fill = [](float value, Values to) {
-#pragma unroll
-    for (int k = 0; k < kCount; ++k) to[k] = value;
-  };
   if (parameters.absent()) {
     body([&](int /*i*/, Values weight, Values bias) {
-      fill(1.0f, weight);
-      fill(-0.0f, bias);
+      FillWith(Real{1}, weight);
+      FillWith(kNoBias, bias);
     });
   } else if (!per_element) {
     body([&](int i, Values weight, Values bias) {
       const int64_t channel = channel_of(i);
-      fill(At(w, channel, 1.0f), weight);
-      fill(At(b, channel, -0.0f), bias);
+      const Affine<Real> affine =
+          kScaled ? ScaledAffineAt<Real>(parameters, channel, inverse) : AffineAt<Real>(parameters, channel);
+      FillWith(affine.weight, weight);
+      FillWith(affine.bias, bias);
     });
   } else if (b == nullptr) {
     body([&](int i, Values weight, Values bias) {
-      LoadAligned(w + i, weight);
-      fill(-0.0f, bias);
+      LoadAlignedAs(w + i, weight);
+      FillWith(kNoBias, bias);
     });
   } else if (w == nullptr) {
     body([&](int i, Values weight, Values bias) {
-      fill(1.0f, weight);
-      LoadAligned(b + i, bias);
+      FillWith(Real{1}, weight);
+      LoadAlignedAs(b + i, bias);
     });
   } else {
     body([&](int i, Values weight, Values bias) {
-      LoadAligned(w + i, weight);
-      LoadAligned(b + i, bias);
+      LoadAlignedAs(w + i, weight);
+      LoadAlignedAs(b + i, bias);
     });
   }
 }
+// The same for weights alone: body(weights), where weights(i, weight) loads those of a vector.
+template <typename T, typename ChannelOf, typename Body>
+__device__ __forceinline__ void WithWeights(const Parameters& parameters, bool per_element, ChannelOf channel_of,
+                                            Body body) {
+  constexpr int kCount = kVector<T>;
+  using Values = float(&)[kCount];
+  if (parameters.weight32 == nullptr) {
+    body([&](int /*i*/, Values weight) { FillWith(1.0f, weight); });
+  } else if (!per_element) {
+    body([&](int i, Values weight) { FillWith(__ldg(parameters.weight32 + channel_of(i)), weight); });
+  } else {
+    body([&](int i, Values weight) { LoadAligned(parameters.weight32 + i, weight); });
+  }
+}
 
-// Narrow elements of one group, y = ((x - shift) - delta) * inverse * w + b. kInF64: always calculated in f64.
-// Otherwise in f32 if the group says so, and single elements in f64 where f32 does not suffice.
+// Narrow elements of one group. kInF64: never calculated in f32. Otherwise in f32 if the group says so, and single
+// elements in f64 where f32 does not suffice. `scaled`: in way 2 of kernels/group_statistics.h.
 template <typename T, bool kInF64>
 class NarrowElements {
  public:
   using S = typename T::Storage;
-  using Real = std::conditional_t<kInF64, double, float>;
 
-  __device__ __forceinline__ NarrowElements(const GroupResult& group, const Parameters& parameters)
-      : group_(group), group32_(ToF32(group.statistics)), parameters_(parameters) {}
+  __device__ __forceinline__ NarrowElements(const GroupResult& group, const Parameters& parameters, bool scaled)
+      : group_(group), group32_(ToF32(group.statistics)), parameters_(parameters), scaled_(scaled) {
+    // The weight is the factor then, and a product with 1 is exact.
+    if (scaled) group32_.inverse = 1;
+  }
 
   // y of element x, with the parameters at index `at`.
   __device__ __forceinline__ S One(S x, int64_t at) const {
-    if (kInF64 || !group_.in_f32) return T::Narrow(Exact(x, AffineAt<double>(parameters_, at)));
-    const Affine<float> affine = AffineAt<float>(parameters_, at);
+    if (kInF64 || !group_.in_f32) return T::Narrow(InF64(T::Widen(x), at));
+    const Affine<float> affine = Affine32(at);
     const float y = FastElement(T::Widen(x), group32_, affine.weight, affine.bias);
     // f32 may have overflowed on the way.
-    const bool mend = group_.may_be_nan && !std::isfinite(y);
-    return T::Narrow(mend ? Exact(x, AffineAt<double>(parameters_, at)) : y);
+    if (!group_.may_be_nan || std::isfinite(y)) return T::Narrow(y);
+    const Affine<double> exact = AffineAt<double>(parameters_, at);
+    return T::Narrow(ExactElement(T::Widen(x), group_.statistics, exact.weight, exact.bias));
   }
 
   // y of a vector of elements, whose parameters are at index `at` and the following, or all at `at`. Returns false,
   // rarely, if the elements must be calculated one by one.
   __device__ __forceinline__ bool Some(const uint4& x, int64_t at, bool per_element, uint4* y) const {
     if (!kInF64 && !group_.in_f32) return false;
-    constexpr int kCount = kVector<T>;
-    Real weight[kCount], bias[kCount];
-    if (!per_element) {
-      const Affine<Real> one = AffineAt<Real>(parameters_, at);
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        weight[i] = one.weight;
-        bias[i] = one.bias;
-      }
-    } else if (!kInF64 || parameters_.equal_f32) {
-      LoadBoth<float>(at, weight, bias);
-    } else {
-      LoadBoth<Real>(at, weight, bias);
-    }
     float value[kCount];
     UnpackVector<T>(x, value);
     if constexpr (kInF64) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) value[i] = ExactElement(value[i], group_.statistics, weight[i], bias[i]);
+      SomeInF64(at, per_element, value);
     } else {
+      float weight[kCount], bias[kCount];
+      if (per_element) {
+        LoadBoth<float>(at, weight, bias);
+      } else {
+        Fill(Affine32(at), weight, bias);
+      }
       float zero = 0;  // NaN if an element is not finite
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
@@ -289,26 +334,82 @@ class NarrowElements {
   }
 
  private:
-  // Loads the parameters of kVector<T> elements, which memory holds as Kept.
-  template <typename Kept>
-  __device__ __forceinline__ void LoadBoth(int64_t at, Real (&weight)[kVector<T>], Real (&bias)[kVector<T>]) const {
+  static constexpr int kCount = kVector<T>;
+
+  __device__ __forceinline__ Affine<float> Affine32(int64_t at) const {
+    return scaled_ ? ScaledAffineAt<float>(parameters_, at, group_.statistics.inverse.hi)
+                   : AffineAt<float>(parameters_, at);
+  }
+  __device__ __forceinline__ bool InPairs() const {
+    return std::is_same_v<T, F32> && group_.in_pairs && AllowPairs(parameters_);
+  }
+  __device__ __forceinline__ float InF64(float x, int64_t at) const {
+    const GroupStatistics& s = group_.statistics;
+    if (scaled_) {
+      const Affine<double> scaled = ScaledAffineAt<double>(parameters_, at, s.inverse.hi);
+      return ScaledElement(x, s, scaled.weight, scaled.bias);
+    }
+    if (InPairs()) return TimesPair(x, FloatPairOf(s.inverse.hi), At(parameters_.weight32, at, 1.0f));
+    const Affine<double> affine = AffineAt<double>(parameters_, at);
+    return group_.folds ? FoldedElement(x, s, FoldedCentre(s), affine.weight, affine.bias)
+                        : ExactElement(x, s, affine.weight, affine.bias);
+  }
+  // InF64 for a vector of elements.
+  __device__ __forceinline__ void SomeInF64(int64_t at, bool per_element, float (&value)[kCount]) const {
+    const GroupStatistics& s = group_.statistics;
+    if (InPairs()) {
+      float weight[kCount], bias[kCount];
+      if (per_element) {
+        LoadBoth<float>(at, weight, bias);
+      } else {
+        Fill(AffineAt<float>(parameters_, at), weight, bias);
+      }
+      const FloatPair pair = FloatPairOf(s.inverse.hi);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) value[i] = TimesPair(value[i], pair, weight[i]);
+      return;
+    }
+    double weight[kCount], bias[kCount];
+    if (!per_element) {
+      Fill(scaled_ ? ScaledAffineAt<double>(parameters_, at, s.inverse.hi) : AffineAt<double>(parameters_, at), weight,
+           bias);
+    } else if (parameters_.equal_f32) {
+      LoadBoth<float>(at, weight, bias);
+    } else {
+      LoadBoth<double>(at, weight, bias);
+    }
+    const double centre = FoldedCentre(s);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      value[i] = scaled_        ? ScaledElement(value[i], s, weight[i], bias[i])
+                 : group_.folds ? FoldedElement(value[i], s, centre, weight[i], bias[i])
+                                : ExactElement(value[i], s, weight[i], bias[i]);
+    }
+  }
+  template <typename Real>
+  static __device__ __forceinline__ void Fill(const Affine<Real>& affine, Real (&weight)[kCount],
+                                              Real (&bias)[kCount]) {
+    FillWith(affine.weight, weight);
+    FillWith(affine.bias, bias);
+  }
+  // Loads the parameters of kCount elements, which memory holds as Kept.
+  template <typename Kept, typename Real>
+  __device__ __forceinline__ void LoadBoth(int64_t at, Real (&weight)[kCount], Real (&bias)[kCount]) const {
     const Kept* const w = WeightOf<Kept>(parameters_);
     const Kept* const b = BiasOf<Kept>(parameters_);
-    Kept kept[kVector<T>];
+    Kept kept[kCount];
     LoadParameters(w == nullptr ? nullptr : w + at, Kept{1}, kept);
 #pragma unroll
-    for (int i = 0; i < kVector<T>; ++i) weight[i] = kept[i];
+    for (int i = 0; i < kCount; ++i) weight[i] = kept[i];
     LoadParameters(b == nullptr ? nullptr : b + at, static_cast<Kept>(-0.0), kept);
 #pragma unroll
-    for (int i = 0; i < kVector<T>; ++i) bias[i] = kept[i];
-  }
-  __device__ __forceinline__ float Exact(S x, Affine<double> affine) const {
-    return ExactElement(T::Widen(x), group_.statistics, affine.weight, affine.bias);
+    for (int i = 0; i < kCount; ++i) bias[i] = kept[i];
   }
 
   const GroupResult& group_;
-  const Statistics32 group32_;
+  Statistics32 group32_;
   const Parameters& parameters_;
+  const bool scaled_;
 };
 
 // PowerNorm's scale of channel k1 at position r0.

@@ -1,7 +1,7 @@
 // The sums of one part of a group of narrow elements, straight from memory: a chunk of a row by a lane group, or a
 // block of one column by one thread. See kernels/summation_order.h for the order, and kernels.h for GroupWork.
 // In the path: rows.cu and column_sums.cu sum all parts with it, statistics.cu those of the few groups that are summed
-// again. Device functions.
+// again. Device functions; RowCut is for the host, too.
 #ifndef NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 #define NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 
@@ -52,51 +52,118 @@ class PairwiseStack {
   double kept_[kLevels + 1] = {};
 };
 
+// Folds the parts of(i), 0 <= i < count, pairwise by index. There are at least one and at most four of them.
+template <typename Part, typename Of, typename AddTo>
+__device__ __forceinline__ Part FoldFour(int count, Of of, AddTo add) {
+  Part low, high;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    const Part part = of(i);
+    // Not by a reference to either half, which would put both in memory.
+    if (i == 0) {
+      low = part;
+    } else if (i == 1) {
+      add(low, part);
+    } else if (i == 2) {
+      high = part;
+    } else {
+      add(high, part);
+    }
+  }
+  if (count > 2) add(low, high);
+  return low;
+}
+
+struct AddNarrow {
+  __device__ __forceinline__ void operator()(NarrowPart& a, const NarrowPart& b) const {
+    a.first += b.first;
+    a.second += b.second;
+  }
+};
+struct AddWide {
+  __device__ __forceinline__ void operator()(PairSums& a, const PairSums& b) const { AddPairs(a, b); }
+};
+
+// How the groups of a plan in rows are cut into chunks.
+struct RowCut {
+  int64_t of_segment = 1;  // chunks of a segment
+  int64_t of_group = 1;    // chunks of a group
+  int chunk_segments = 1;  // segments of a chunk
+  int step_segments = 1;   // segments of a step of FAST
+  int64_t runs = 1;        // of chunk_segments segments, in a group
+
+  static __host__ __device__ RowCut Of(const GroupWork& work) {
+    RowCut cut;
+    cut.of_segment = order::RowChunks(work.statistic_reduce1);
+    cut.of_group = order::GroupChunks(work.reduce0, work.statistic_reduce1);
+    cut.chunk_segments = static_cast<int>(order::ChunkSegments(work.statistic_reduce1));
+    cut.step_segments = static_cast<int>(order::StepSegments(work.statistic_reduce1));
+    cut.runs = order::CeilDiv(work.reduce0, cut.chunk_segments);
+    return cut;
+  }
+};
+
 // The place of one chunk of a group.
 struct ChunkPlace {
   int64_t group = 0;
   int64_t part = 0;   // index in work.parts
   int64_t first = 0;  // index of the first element in x
   int64_t mask = 0;   // index of the first byte in the mask
-  int n = 0;          // elements
+  int segments = 1;   // parts of segments, work.keep1 * work.reduce1 elements apart
+  int n = 0;          // elements of each
 };
 
 // The place of chunk `item`; chunks are numbered in the order of memory.
-__device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, int64_t item) {
-  const int64_t of_segment = order::RowChunks(work.statistic_reduce1);
-  const Division segment = of_segment == 1 ? Division{item, 0} : Divide(item, of_segment);
-  const Division row = Divide(segment.quotient, work.keep1);
-  const Division group_row = Divide(row.quotient, work.reduce0);
-  const int64_t at = segment.remainder * order::kRowChunk;
-  const int64_t group = group_row.quotient * work.keep1 + row.remainder;
+__device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, const RowCut& cut, int64_t item) {
+  const Division run = cut.of_segment == 1 ? Division{item, 0} : Divide(item, cut.of_segment);
+  const Division row = Divide(run.quotient, work.keep1);
+  const Division group_run = Divide(row.quotient, cut.runs);
+  const int64_t r0 = group_run.remainder * cut.chunk_segments;
+  const int64_t at = run.remainder * order::kRowChunk;
+  const int64_t group = group_run.quotient * work.keep1 + row.remainder;
+  const int64_t segments = work.reduce0 - r0;
   const int64_t left = work.statistic_reduce1 - at;
   return {.group = group,
-          .part = (group * work.reduce0 + group_row.remainder) * of_segment + segment.remainder,
-          .first = segment.quotient * work.reduce1 + at,
-          .mask = group_row.remainder * work.reduce1 + at,
+          .part = (group * cut.runs + group_run.remainder) * cut.of_segment + run.remainder,
+          .first = ((group_run.quotient * work.reduce0 + r0) * work.keep1 + row.remainder) * work.reduce1 + at,
+          .mask = r0 * work.reduce1 + at,
+          .segments = segments < cut.chunk_segments ? static_cast<int>(segments) : cut.chunk_segments,
           .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};
+}
+
+// The sums of a chunk, in which `take(at, mask_at, sums)` adds the element that lies `at` elements behind the chunk's
+// first one, and whose byte of the mask lies `mask_at` behind the first. The first lane has the result.
+template <bool kCentred, typename Sums, int kLanes, typename Take>
+__device__ __forceinline__ PairSums SumPlace(LaneGroup<kLanes> lanes, const GroupWork& work, const RowCut& cut,
+                                             const ChunkPlace& place, Take take) {
+  if (place.segments == 1) {
+    return SumChunk<kCentred, Sums>(lanes, place.n, [&](int i, Sums& sums) { take(int64_t{i}, int64_t{i}, sums); });
+  }
+  const int64_t stride = work.keep1 * work.reduce1;
+  return SumShortSegments<kCentred, Sums>(
+      lanes, place.segments, place.n, cut.step_segments,
+      [&](int segment, int i, Sums& sums) { take(segment * stride + i, segment * work.reduce1 + i, sums); });
 }
 
 // The sums of a chunk about `shift`. The first lane has the result.
 template <typename T, typename Real, bool kCentred, int kLanes>
-__device__ __forceinline__ PairSums SumNarrowChunk(LaneGroup<kLanes> lanes, const GroupWork& work,
+__device__ __forceinline__ PairSums SumNarrowChunk(LaneGroup<kLanes> lanes, const GroupWork& work, const RowCut& cut,
                                                    const ChunkPlace& place, Real shift) {
   const bool is_abs = work.statistic == Statistic::kAbsSum;
   const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + place.first;
-  if (work.mask == nullptr) {
-    const auto take = [&](int i, NarrowSums<Real>& sums) {
-      const Real value = LoadAs<Real>(T(), x + i);
-      sums.template Take<kCentred>(kCentred ? value - shift : value, is_abs);
-    };
-    return SumChunk<kCentred, NarrowSums<Real>>(lanes, place.n, take);
-  }
-  const uint8_t* const mask = work.mask + place.mask;
-  const auto take = [&](int i, NarrowSums<Real>& sums) {
-    if (mask[i] == 0) return;
-    const Real value = LoadAs<Real>(T(), x + i);
+  const auto take = [&](int64_t at, NarrowSums<Real>& sums) {
+    const Real value = LoadAs<Real>(T(), x + at);
     sums.template Take<kCentred>(kCentred ? value - shift : value, is_abs);
   };
-  return SumChunk<kCentred, NarrowSums<Real>>(lanes, place.n, take);
+  if (work.mask == nullptr) {
+    return SumPlace<kCentred, NarrowSums<Real>>(
+        lanes, work, cut, place, [&](int64_t at, int64_t /*mask_at*/, NarrowSums<Real>& sums) { take(at, sums); });
+  }
+  const uint8_t* const mask = work.mask + place.mask;
+  return SumPlace<kCentred, NarrowSums<Real>>(lanes, work, cut, place,
+                                              [&](int64_t at, int64_t mask_at, NarrowSums<Real>& sums) {
+                                                if (mask[mask_at] != 0) take(at, sums);
+                                              });
 }
 
 // True if position p enters the statistics.

@@ -9,12 +9,12 @@
 
 namespace normd::cuda {
 
-// Writes work.parts of the groups that are in `round`. The parts of rows are [group][segment][chunk], those of columns
+// Writes work.parts of the groups that are in `round`. The parts of rows are [group][chunk], those of columns
 // [keep0][part][column], where a part is work.fold blocks.
 cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
 // The number of blocks of positions that SumColumnParts makes one part of in `round`: the value that work.fold must
-// have.
+// have. A multiple of LeastFold, whose value work.fold has before. REQUIRES: narrow elements, no PowerNorm.
 int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round);
 
 // Writes work.magnitudes, for f64 elements.

@@ -133,50 +133,10 @@ __device__ __forceinline__ typename Sums::Value FoldPartials(LaneGroup<kLanes> l
   return sum;
 }
 
-// The sums of elements [begin, begin + n) of a chunk; the first lane has the result. `take(i, sums)` adds element i to
-// `sums`, or leaves it out.
-template <bool kCentred, typename Sums, int kLanes, typename Take>
-__device__ __forceinline__ PairSums SumRun(LaneGroup<kLanes> lanes, int begin, int n, Take take) {
-  constexpr int kPartials = Sums::kPartials;
-  constexpr int kOwn = kPartials / kLanes;
-  constexpr bool kInSteps = std::is_same_v<typename Sums::Real, float>;
-  Sums sums[kOwn];
-  const int end = begin + n;
-  const int whole = begin + n / kPartials * kPartials;
-  int i = begin + lanes.lane;
-  if constexpr (kInSteps) {
-    constexpr int kStep = static_cast<int>(order::kFastRowStep);
-    Sums totals[kOwn];
-    for (int from = begin; from < whole; from += kStep) {
-      const int stop = whole < from + kStep ? whole : from + kStep;
-#pragma unroll 4
-      for (; i < stop; i += kPartials) {
-#pragma unroll
-        for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
-      }
-#pragma unroll
-      for (int k = 0; k < kOwn; ++k) {
-        totals[k].AddAll(sums[k]);
-        sums[k] = Sums();
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kOwn; ++k) {
-      if (i + k * kLanes < end) take(i + k * kLanes, sums[k]);
-      totals[k].AddAll(sums[k]);
-      sums[k] = totals[k];
-    }
-  } else {
-#pragma unroll 8
-    for (; i < whole; i += kPartials) {
-#pragma unroll
-      for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
-    }
-#pragma unroll
-    for (int k = 0; k < kOwn; ++k) {
-      if (i + k * kLanes < end) take(i + k * kLanes, sums[k]);
-    }
-  }
+// Folds the partial sums of both numbers. The first lane has the result.
+template <bool kCentred, typename Sums, int kLanes>
+__device__ __forceinline__ PairSums FoldSums(LaneGroup<kLanes> lanes, const Sums (&sums)[Sums::kPartials / kLanes]) {
+  constexpr int kOwn = Sums::kPartials / kLanes;
   typename Sums::Value first[kOwn], second[kOwn];
 #pragma unroll
   for (int k = 0; k < kOwn; ++k) {
@@ -184,39 +144,114 @@ __device__ __forceinline__ PairSums SumRun(LaneGroup<kLanes> lanes, int begin, i
     second[k] = sums[k].second;
   }
   PairSums total;
-  if constexpr (kCentred) {
-    total.first = Sums::AsPair(FoldPartials<Sums>(lanes, first));
-  }
+  if constexpr (kCentred) total.first = Sums::AsPair(FoldPartials<Sums>(lanes, first));
   total.second = Sums::AsPair(FoldPartials<Sums>(lanes, second));
   return total;
 }
 
-// The sums of a chunk of n elements: one run in f64, up to four in f32, which are added pairwise by index in f64. The
-// first lane has the result.
-template <bool kCentred, typename Sums, int kLanes, typename Take>
+// Ends a step: adds the partial sums of a lane to those of the steps before.
+template <typename Sums, int kOwn>
+__device__ __forceinline__ void EndStep(Sums (&sums)[kOwn], Sums (&totals)[kOwn]) {
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) {
+    totals[k].AddAll(sums[k]);
+    sums[k] = Sums();
+  }
+}
+
+// FAST alone sums in steps.
+template <typename Sums>
+inline constexpr bool kInSteps = std::is_same_v<typename Sums::Real, float>;
+
+// The sums of a chunk of one segment, or of a part of one, with n elements; the first lane has the result. `take(i,
+// sums)` adds element i to `sums`, or leaves it out. kIsRare: the loop of EXACT is not unrolled, and needs fewer
+// registers.
+template <bool kCentred, typename Sums, bool kIsRare = false, int kLanes, typename Take>
 __device__ __forceinline__ PairSums SumChunk(LaneGroup<kLanes> lanes, int n, Take take) {
-  if constexpr (std::is_same_v<typename Sums::Real, float>) {
-    constexpr int kRun = static_cast<int>(order::kFastRowRun);
-    static_assert(order::kRowChunk == 4 * order::kFastRowRun);
-    const auto run = [&](int begin) {
-      const int left = n - begin;
-      return SumRun<kCentred, Sums>(lanes, begin, left < kRun ? left : kRun, take);
-    };
-    // Two runs for each turn, so that there is one copy of the loop.
-    PairSums total;
-#pragma unroll 1
-    for (int begin = 0; begin < n; begin += 2 * kRun) {
-      PairSums pair = run(begin);
-      if (begin + kRun < n) AddPlain(pair, run(begin + kRun));
-      if (begin == 0) {
-        total = pair;
-      } else {
-        AddPlain(total, pair);
+  constexpr int kPartials = Sums::kPartials;
+  constexpr int kOwn = kPartials / kLanes;
+  [[maybe_unused]] constexpr int kUnrolled = kIsRare ? 1 : 8 / kOwn;
+  Sums sums[kOwn];
+  int i = lanes.lane;
+  const auto take_last = [&] {
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) {
+      if (i + k * kLanes < n) take(i + k * kLanes, sums[k]);
+    }
+  };
+  const int whole = n / kPartials * kPartials;
+  if constexpr (kInSteps<Sums>) {
+    constexpr int kStep = static_cast<int>(order::kFastRowStep);
+    static_assert(kStep % kPartials == 0);
+    Sums totals[kOwn];
+    for (int from = 0; from < n; from += kStep) {
+      const int stop = whole < from + kStep ? whole : from + kStep;
+#pragma unroll 4
+      for (; i < stop; i += kPartials) {
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
+      }
+      if (from + kStep >= n) take_last();
+      EndStep(sums, totals);
+    }
+    return FoldSums<kCentred, Sums>(lanes, totals);
+  } else {
+#pragma unroll kUnrolled
+    for (; i < whole; i += kPartials) {
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) take(i + k * kLanes, sums[k]);
+    }
+    take_last();
+    return FoldSums<kCentred, Sums>(lanes, sums);
+  }
+}
+
+// The sums of a chunk of `segments` whole segments of `length` elements; the first lane has the result. `take(segment,
+// i, sums)` adds element i of a segment to `sums`, or leaves it out. `step_segments` is order::StepSegments(length).
+template <bool kCentred, typename Sums, int kLanes, typename Take>
+__device__ __forceinline__ PairSums SumShortSegments(LaneGroup<kLanes> lanes, int segments, int length,
+                                                     int step_segments, Take take) {
+  constexpr int kPartials = Sums::kPartials;
+  constexpr int kOwn = kPartials / kLanes;
+  Sums sums[kOwn];
+  // A turn is kPartials elements of one segment, or those that the segment still has. The turns of several segments are
+  // one loop, so that the loads of some of them are under way together.
+  const int of_segment = (length + kPartials - 1) / kPartials;
+  [[maybe_unused]] constexpr int kUnrolled = kOwn > 4 ? 2 : 4;
+  const auto take_turns = [&](int segment, int begin, int turns) {
+    int from = begin;
+#pragma unroll kUnrolled
+    for (int turn = 0; turn < turns; ++turn) {
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        const int i = from + lanes.lane + k * kLanes;
+        if (i < length) take(segment, i, sums[k]);
+      }
+      from += kPartials;
+      if (from >= length) {
+        from = 0;
+        ++segment;
       }
     }
-    return total;
+  };
+  if constexpr (kInSteps<Sums>) {
+    constexpr int kStep = static_cast<int>(order::kFastRowStep);
+    constexpr int kStepTurns = kStep / kPartials;
+    Sums totals[kOwn];
+    for (int segment = 0; segment < segments; segment += step_segments) {
+      const int left = segments - segment < step_segments ? segments - segment : step_segments;
+      // Segments of at least a step have steps of their own, and step_segments is 1.
+      int turns = left * of_segment;
+      for (int from = 0; turns > 0; from += kStep, turns -= kStepTurns) {
+        take_turns(segment, from, length >= kStep && turns > kStepTurns ? kStepTurns : turns);
+        EndStep(sums, totals);
+        if (length < kStep) break;
+      }
+    }
+    return FoldSums<kCentred, Sums>(lanes, totals);
   } else {
-    return SumRun<kCentred, Sums>(lanes, 0, n, take);
+    take_turns(0, 0, segments * of_segment);
+    return FoldSums<kCentred, Sums>(lanes, sums);
   }
 }
 
@@ -234,25 +269,29 @@ __device__ __forceinline__ Part FoldTree(int64_t begin, int64_t end, Of of, AddT
   }
 }
 
-// The first shift of a group whose first elements are at x: the mean of a sample for kFast, else the first element; 0
-// if that is not finite. All lanes call it and have the result.
+// The first shift of FAST for a group of n elements that begins at x: the mean of a sample; 0 if that is not finite.
+// All lanes call it and have the result.
 template <typename T, int kLanes>
-__device__ __forceinline__ double ShiftOf(T type, LaneGroup<kLanes> lanes, Precision precision,
-                                          const typename T::Storage* x, int64_t n) {
-  double shift = LoadAs<double>(type, x);
-  if (precision == Precision::kFast) {
-    using Sums = NarrowSums<float>;
-    const int count = static_cast<int>(n < Sums::kPartials ? n : Sums::kPartials);
-    float own[Sums::kPartials / kLanes];
+__device__ __forceinline__ double FastShiftOf(T type, LaneGroup<kLanes> lanes, const typename T::Storage* x,
+                                              int64_t n) {
+  using Sums = NarrowSums<float>;
+  const int count = static_cast<int>(n < Sums::kPartials ? n : Sums::kPartials);
+  float own[Sums::kPartials / kLanes];
 #pragma unroll
-    for (int k = 0; k < Sums::kPartials / kLanes; ++k) {
-      const int i = lanes.lane + k * kLanes;
-      own[k] = i < count ? LoadAs<float>(type, x + i) : 0.0f;
-    }
-    const float sum = lanes.FromFirst(FoldPartials<Sums>(lanes, own));
-    shift = static_cast<float>(static_cast<double>(sum) / static_cast<double>(count));
+  for (int k = 0; k < Sums::kPartials / kLanes; ++k) {
+    const int i = lanes.lane + k * kLanes;
+    own[k] = i < count ? LoadAs<float>(type, x + i) : 0.0f;
   }
+  const float sum = lanes.FromFirst(FoldPartials<Sums>(lanes, own));
+  const double shift = static_cast<float>(static_cast<double>(sum) / static_cast<double>(count));
   return std::isfinite(shift) ? shift : 0;
+}
+
+// The first shift of EXACT for rows of n elements, of which element_at(i) is element i as f64.
+template <typename ElementAt>
+__device__ __forceinline__ double ExactShiftOf(int64_t n, ElementAt element_at) {
+  return ExactShift(element_at(SampleIndex(n, 0)), element_at(SampleIndex(n, 1)), element_at(SampleIndex(n, 2)),
+                    element_at(SampleIndex(n, 3)));
 }
 
 // ---- Staging ----

@@ -1,8 +1,9 @@
-// Both passes over FAST rows whose elements stay in registers between the sums and y: one read from memory, one write,
-// and shared memory only for sums that warps exchange. A run of kernels/summation_order.h belongs to 8 lanes (16 where
-// elements have four bytes): a vector of 16 bytes holds one lane's partial sums of 64 elements, so that loads are whole
-// vectors and nothing is exchanged before the run is summed. Where few rows would leave the device idle, a run belongs
-// to a whole warp, which shares its steps. fused_rows.cu takes the rows that FitsInRegisters() refuses.
+// Both passes over FAST rows, and EXACT ones that are summed as those (NormPlan::SumPrecision), whose elements stay in
+// registers between the sums and y: one read from memory, one write, and shared memory only for sums that warps
+// exchange. A chunk of kernels/summation_order.h, here a run, belongs to 8 lanes (16 where elements have four bytes): a
+// vector of 16 bytes holds one lane's partial sums of 64 elements, so that loads are whole vectors and nothing is
+// exchanged before the run is summed. Where few rows would leave the device idle, a run belongs to a whole warp, which
+// shares its steps. fused_rows.cu takes the rows that FitsInRegisters() refuses.
 #include <cooperative_groups.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 namespace normd::cuda {
 namespace {
 
-constexpr int kRun = static_cast<int>(order::kFastRowRun);
+constexpr int kRun = static_cast<int>(order::kRowChunk);
 constexpr int kPartials = static_cast<int>(order::kFastPartials);
 constexpr int kStepVectors = static_cast<int>(order::kFastRowStep / order::kFastPartials);
 constexpr int kRunVectors = kRun / kPartials;  // vectors of a whole run that a lane holds
@@ -136,12 +137,15 @@ class RegisterRow {
       AddResidual(residual + offset_, range_.h == nullptr ? nullptr : static_cast<S*>(range_.h) + begin + offset_);
     }
 
-    const auto shift_of = [&](Precision precision) { return ShiftOf(precision, sample); };
+    const auto shift_of = [&](Precision precision) {
+      if constexpr (!kCentred) return 0.0;
+      return precision == Precision::kFast ? FastShift(sample) : FirstExactShift(InMemory(x, residual, begin));
+    };
     int turn = 0;
     const auto sums_of = [&](Precision precision, double shift) {
       turn ^= 1;
       if (precision == Precision::kFast) return Total(FastSums(static_cast<float>(shift)), turn);
-      return Total(ExactSums(x, residual, begin, shift), turn);
+      return Total(ExactSums(InMemory(x, residual, begin), shift), turn);
     };
     const Statistic statistic = kCentred ? Statistic::kMeanVariance : launch_.statistic;
     FinishedStatistics finished =
@@ -200,16 +204,32 @@ class RegisterRow {
     }
   }
 
-  // The first shift: see ShiftOf of reduce.cuh. `sample` has the row's first elements, in the lanes of every run.
-  __device__ __forceinline__ double ShiftOf(Precision precision, const float (&sample)[kOwn]) const {
-    if constexpr (!kCentred) return 0;
-    double shift = 0;
-    if (precision == Precision::kFast) {
-      shift = static_cast<float>(static_cast<double>(Fold(sample)) / kPartials);
-    } else {
-      shift = __shfl_sync(mask_, sample[0], 0, kLanes);
-    }
+  // The first shift of FAST: see FastShiftOf. `sample` has the row's first elements, in the lanes of every run.
+  __device__ __forceinline__ double FastShift(const float (&sample)[kOwn]) const {
+    const double shift = static_cast<float>(static_cast<double>(Fold(sample)) / kPartials);
     return std::isfinite(shift) ? shift : 0;
+  }
+
+  // The row in memory, which still has it: x, or h where that was written. `added` is null, or has the residual.
+  struct Memory {
+    const S* from;
+    const S* added;
+
+    __device__ __forceinline__ double At(int64_t i) const {
+      S value = from[i];
+      if (added != nullptr) value = AddElement<T>(1, value, added[i]);
+      return LoadAs<double>(T(), &value);
+    }
+  };
+  __device__ __forceinline__ Memory InMemory(const S* x, const S* residual, int64_t begin) const {
+    if (range_.h == nullptr) return {x, residual};
+    return {static_cast<const S*>(range_.h) + begin, nullptr};
+  }
+
+  // The first shift of EXACT, should FAST not suffice. The threads of the row have met since they have written h.
+  __device__ __forceinline__ double FirstExactShift(const Memory& memory) const {
+    __syncwarp(mask_);
+    return ExactShiftOf(launch_.n, [&](int64_t i) { return memory.At(i); });
   }
 
   __device__ __forceinline__ float Fold(const float (&own)[kOwn]) const {
@@ -290,29 +310,22 @@ class RegisterRow {
     return theirs;
   }
 
-  // The EXACT sums of the chunk that begins with this warp's elements, in the lanes of the warp's first run; 0 in other
-  // lanes. This is rare, and reads the elements from memory, which still has them.
-  __device__ __forceinline__ PairSums ExactSums(const S* x, const S* residual, int64_t begin, double shift) const {
-    constexpr int kChunk = static_cast<int>(order::kRowChunk);
-    const int at = warp_ * (kSplit ? 1 : cut_.runs) * kRun;
-    if (at >= launch_.n || at % kChunk != 0) return {};
+  // The EXACT sums of the run, which are rarely needed. Every lane of the run has the result.
+  __device__ __forceinline__ PairSums ExactSums(const Memory& memory, double shift) const {
     __syncwarp(mask_);  // h has been written
+    constexpr int kShared = kSplit ? kWarp : kLanes;
+    const auto lanes = LaneGroup<kShared>::This();
+    const int run = kSplit ? warp_ : warp_ * cut_.runs + static_cast<int>(threadIdx.x) % (kLanes * cut_.runs) / kLanes;
+    const int64_t at = int64_t{run} * kRun;
+    if (at >= launch_.n) return {};
     const int64_t left = launch_.n - at;
-    const S* const from = (range_.h != nullptr ? static_cast<const S*>(range_.h) + begin : x) + at;
-    const S* const added = range_.h != nullptr || residual == nullptr ? nullptr : residual + at;
     const bool is_abs = !kCentred && launch_.statistic == Statistic::kAbsSum;
     const auto take = [&](int i, NarrowSums<double>& sums) {
-      S value = from[i];
-      if (added != nullptr) value = AddElement<T>(1, value, added[i]);
-      const double wide = LoadAs<double>(T(), &value);
-      sums.template Take<kCentred>(kCentred ? wide - shift : wide, is_abs);
+      const double value = memory.At(at + i);
+      sums.template Take<kCentred>(kCentred ? value - shift : value, is_abs);
     };
-    const auto lanes = LaneGroup<kLanes>::This();
-    // The lanes of every run sum the whole chunk; the result of the first run is used.
-    const PairSums sum =
-        SumRun<kCentred, NarrowSums<double>>(lanes, 0, static_cast<int>(left < kChunk ? left : kChunk), take);
-    const bool is_first_run = kSplit || static_cast<int>(threadIdx.x) % (kLanes * cut_.runs) < kLanes;
-    return is_first_run ? lanes.FromFirst(sum) : PairSums();
+    return lanes.FromFirst(
+        SumChunk<kCentred, NarrowSums<double>, true>(lanes, static_cast<int>(left < kRun ? left : kRun), take));
   }
 
   // The sums of the row from those of its runs, folded pairwise by index. Missing runs count as 0, which changes no sum
@@ -368,9 +381,12 @@ class RegisterRow {
   __device__ __forceinline__ void Apply(const FinishedStatistics& finished, S* y) const {
     const Parameters& parameters = range_.parameters;
     if (!finished.finite || !parameters.fit_f32 || !finished.elements_in_f32) return ApplySlowly(finished, y);
-    const Statistics32 s = ToF32(finished.statistics);
-    WithAffine<T>(
-        parameters, range_.index.kind == AffineIndex::kElement, [&](int i) { return ChannelOf(i); },
+    Statistics32 s = ToF32(finished.statistics);
+    // The weight is the factor then, and a product with 1 is exact.
+    if (kCentred && ScalesChannels(launch_.statistic, parameters, range_.index)) s.inverse = 1;
+    WithAffine<T, float, kCentred>(
+        parameters, range_.index.kind == AffineIndex::kElement, finished.statistics.inverse.hi,
+        [&](int i) { return ChannelOf(i); },
         [&](auto affine) {
           ForVectors([&](int v) {
             float x[kOwn], weight[kOwn], bias[kOwn];
@@ -392,14 +408,14 @@ class RegisterRow {
   // The rare case of values that are not finite or not in the range of f32. The elements are stored to y first and
   // recalculated from there one by one, so that no register is indexed by a run-time value.
   __device__ __forceinline__ void ApplySlowly(const FinishedStatistics& finished, S* y) const {
-    const bool fit = range_.parameters.fit_f32;
-    const GroupResult applied = {finished.statistics, finished.elements_in_f32 && fit, !finished.finite || !fit};
+    const GroupResult applied = ResultOf(finished, kCentred, range_.parameters.fit_f32, true);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       if (v < count_) *reinterpret_cast<uint4*>(y + v * kPartials) = data_[v];
     }
     const bool per_element = range_.index.kind == AffineIndex::kElement;
-    const NarrowElements<T, false> elements(applied, range_.parameters);
+    const NarrowElements<T, false> elements(
+        applied, range_.parameters, kCentred && ScalesChannels(launch_.statistic, range_.parameters, range_.index));
 #pragma unroll 1
     for (int v = 0; v < count_; ++v) {
 #pragma unroll 1

@@ -16,92 +16,105 @@ namespace {
 
 constexpr int kThreads = 128;
 
-int64_t Items(const GroupWork& work) {
-  return work.StatisticsGroups() * work.reduce0 * order::RowChunks(work.statistic_reduce1);
-}
-
 // Calls body(place) for the chunks of this lane group.
 template <int kLanes, typename Body>
-__device__ __forceinline__ void ForChunks(const GroupWork& work, int64_t items, Body body) {
+__device__ __forceinline__ void ForChunks(const GroupWork& work, const RowCut& cut, Body body) {
+  const int64_t items = work.StatisticsGroups() * cut.of_group;
   const int groups = static_cast<int>(blockDim.x) / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
        item += static_cast<int64_t>(gridDim.x) * groups) {
-    body(ChunkOf(work, item));
+    body(ChunkOf(work, cut, item));
   }
 }
 
 template <typename T, typename Real, bool kCentred, int kLanes>
 __global__ void __launch_bounds__(kThreads, 6)
-    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, Round round, int64_t items) {
+    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = LaneGroup<kLanes>::This();
-  ForChunks<kLanes>(work, items, [&](const ChunkPlace& place) {
+  ForChunks<kLanes>(work, cut, [&](const ChunkPlace& place) {
     const GroupState& state = work.states[place.group];
     if (state.round != round) return;
-    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, place, static_cast<Real>(state.shift));
+    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, static_cast<Real>(state.shift));
     if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
   });
 }
 
 template <bool kCentred>
 __global__ void __launch_bounds__(kThreads)
-    SumWideRowsKernel(const __grid_constant__ GroupWork work, Round round, int64_t items) {
+    SumWideRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = LaneGroup<kWarp>::This();
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
-  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
+  ForChunks<kWarp>(work, cut, [&](const ChunkPlace& place) {
     const GroupState& state = work.states[place.group];
     if (state.round != round) return;
     const double* const x = static_cast<const double*>(work.x.data) + place.first;
     const double* const lo = work.x.lo == nullptr ? nullptr : work.x.lo + place.first;
     const uint8_t* const mask = work.mask == nullptr ? nullptr : work.mask + place.mask;
-    const auto take = [&](int i, WideSums& sums) {
-      if (mask != nullptr && mask[i] == 0) return;
-      const double low = lo == nullptr ? 0 : lo[i];
-      sums.template Take<kCentred>(WideValue<kCentred>(work, state, {x[i], low}), is_abs);
+    const auto take = [&](int64_t at, int64_t mask_at, WideSums& sums) {
+      if (mask != nullptr && mask[mask_at] == 0) return;
+      const double low = lo == nullptr ? 0 : lo[at];
+      sums.template Take<kCentred>(WideValue<kCentred>(work, state, {x[at], low}), is_abs);
     };
-    const PairSums sums = SumChunk<kCentred, WideSums>(lanes, place.n, take);
+    const PairSums sums = SumPlace<kCentred, WideSums>(lanes, work, cut, place, take);
     if (lanes.lane == 0) static_cast<PairSums*>(work.parts)[place.part] = sums;
   });
 }
 
-__global__ void __launch_bounds__(kThreads) MeasureRowsKernel(const __grid_constant__ GroupWork work, int64_t items) {
+__global__ void __launch_bounds__(kThreads)
+    MeasureRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
   const auto lanes = LaneGroup<kWarp>::This();
-  ForChunks<kWarp>(work, items, [&](const ChunkPlace& place) {
-    const double* const x = static_cast<const double*>(work.x.data) + place.first;
+  ForChunks<kWarp>(work, cut, [&](const ChunkPlace& place) {
     LaneMagnitude magnitude;
-    for (int i = lanes.lane; i < place.n; i += kWarp) {
-      if (work.mask == nullptr || work.mask[place.mask + i] != 0) magnitude.Take(x[i]);
+    const double* x = static_cast<const double*>(work.x.data) + place.first;
+    int64_t mask = place.mask;
+    for (int segment = 0; segment < place.segments; ++segment) {
+      for (int i = lanes.lane; i < place.n; i += kWarp) {
+        if (work.mask == nullptr || work.mask[mask + i] != 0) magnitude.Take(x[i]);
+      }
+      x += work.keep1 * work.reduce1;
+      mask += work.reduce1;
     }
-    magnitude.AddTo(&work.magnitudes[place.group]);
+    // One lane adds what all of them have seen.
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+      const auto largest_bits = static_cast<unsigned long long>(magnitude.largest_bits);
+      magnitude.Include({lanes.Down(largest_bits, half), lanes.Down(magnitude.non_finite, half)});
+    }
+    if (lanes.lane == 0) magnitude.AddTo(&work.magnitudes[place.group]);
   });
 }
 
-LaunchShape ChunksShape(const DeviceLimits& limits, const GroupWork& work, int lanes) {
-  return {.blocks = EnoughBlocks(limits, Items(work), kThreads / lanes), .threads = kThreads};
+LaunchShape ChunksShape(const DeviceLimits& limits, const GroupWork& work, const RowCut& cut, int lanes) {
+  return {.blocks = EnoughBlocks(limits, work.StatisticsGroups() * cut.of_group, kThreads / lanes),
+          .threads = kThreads};
 }
 
 }  // namespace
 
 cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
+  const RowCut cut = RowCut::Of(work);
   if (work.wide()) {
     return VisitCentred(work.statistic, [&]<bool kCentred>() {
-      return Launch(ChunksShape(limits, work, kWarp), stream, SumWideRowsKernel<kCentred>, work, round, Items(work));
+      return Launch(ChunksShape(limits, work, cut, kWarp), stream, SumWideRowsKernel<kCentred>, work, round, cut);
     });
   }
-  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(work.statistic_reduce1),
+  const int64_t segments = work.reduce0 < cut.chunk_segments ? work.reduce0 : cut.chunk_segments;
+  return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(segments, work.statistic_reduce1),
                          [&]<typename T, typename Real, bool kCentred, int kLanes>() {
-                           return Launch(ChunksShape(limits, work, kLanes), stream,
-                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, Items(work));
+                           return Launch(ChunksShape(limits, work, cut, kLanes), stream,
+                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, cut);
                          });
 }
 
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
-  return Launch(ChunksShape(limits, work, kWarp), stream, MeasureRowsKernel, work, Items(work));
+  const RowCut cut = RowCut::Of(work);
+  return Launch(ChunksShape(limits, work, cut, kWarp), stream, MeasureRowsKernel, work, cut);
 }
 
 }  // namespace normd::cuda

@@ -53,23 +53,26 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
           .outputs = job.outputs};
 }
 
-// The launch for rows of `plan`, still without ranges.
-RowLaunch LaunchOf(const NormPlan& plan) {
+Precision SumPrecisionOf(const DeviceJob& job) { return job.plan->SumPrecision(job.outputs.moments != nullptr); }
+
+// The launch for rows of `job`, still without ranges.
+RowLaunch LaunchOf(const DeviceJob& job) {
+  const NormPlan& plan = *job.plan;
   return {.dtype = plan.dtype,
           .statistic = plan.statistic,
-          .precision = plan.precision,
+          .precision = SumPrecisionOf(job),
           .n = plan.reduce1,
           .counted = plan.statistic_reduce1};
 }
 
 bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
-  return FitsInRegisters(limits, LaunchOf(*job.plan), RangeOf(job, 0));
+  return FitsInRegisters(limits, LaunchOf(job), RangeOf(job, 0));
 }
 
 // Runs all rows of `jobs` in one launch. REQUIRES: the jobs have the same RowKey.
 absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
                           cudaStream_t stream) {
-  RowLaunch launch = LaunchOf(*jobs.front()->plan);
+  RowLaunch launch = LaunchOf(*jobs.front());
   const auto table_on_host = std::make_shared<std::vector<RowRange>>();
   std::vector<RowRange>& ranges = *table_on_host;
   ranges.reserve(jobs.size());
@@ -195,7 +198,7 @@ class JobRun {
     work.statistic_reduce1 = plan_.statistic_reduce1;
     work.statistic = plan_.statistic;
     // f64 elements are calculated in pairs, whatever the plan says.
-    work.precision = work.wide() ? Precision::kExact : plan_.precision;
+    work.precision = work.wide() ? Precision::kExact : SumPrecisionOf(job_);
     work.rule = RuleOf(plan_);
     work.mask = job_.mask;
     work.counted = job_.positions.counted;
@@ -224,6 +227,7 @@ class JobRun {
     if (!sums) return absl::OkStatus();
     NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
+    if (work->columns) work->fold = LeastFold(limits_, *work);
     char* parts = nullptr;
     NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
     work->parts = parts;
@@ -286,7 +290,7 @@ struct RowKey {
 
 RowKey KeyOf(const DeviceLimits& limits, const DeviceJob& job) {
   const NormPlan& plan = *job.plan;
-  return {plan.dtype,   plan.statistic,         plan.precision,
+  return {plan.dtype,   plan.statistic,         SumPrecisionOf(job),
           plan.reduce1, plan.statistic_reduce1, RunsInRegisters(limits, job)};
 }
 

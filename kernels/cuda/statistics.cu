@@ -33,13 +33,13 @@ __device__ inline void Publish(const GroupWork& work, int64_t group, FinishedSta
   StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
   if (work.is_16bit) Calculate16BitInF32(&finished);
   const bool all_counted = work.mask == nullptr && (work.columns || work.statistic_reduce1 == work.reduce1);
-  GroupResult& result = work.results[group];
-  result.statistics = finished.statistics;
-  result.in_f32 = finished.elements_in_f32 && work.fit_f32;
-  result.may_be_nan = !finished.finite || !work.fit_f32 || !all_counted;
+  const bool centred = work.statistic == Statistic::kMeanVariance;
+  const GroupResult result = ResultOf(finished, centred, work.fit_f32, all_counted);
+  work.results[group] = result;
   if (!work.wide()) {
-    const Statistics32 s = ToF32(result.statistics);
-    work.results32[group] = {s.shift, s.delta, s.inverse, result.in_f32 ? 1u : 0u};
+    const GroupStatistics& s = result.statistics;
+    work.results32[group] = {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
+                             result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
   }
   work.states[group].round = Round::kDone;
 }
@@ -63,8 +63,8 @@ __device__ inline double FirstElement(const GroupWork& work, int64_t k0, int64_t
 template <typename T>
 __device__ inline double RowSample(const GroupWork& work, int64_t k0, int64_t k1) {
   const int64_t first = (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
-  return ShiftOf(T(), LaneGroup<kWarp>::This(), Precision::kFast,
-                 static_cast<const typename T::Storage*>(work.x.data) + first, work.statistic_reduce1);
+  return FastShiftOf(T(), LaneGroup<kWarp>::This(), static_cast<const typename T::Storage*>(work.x.data) + first,
+                     work.statistic_reduce1);
 }
 
 // The mean of the first positions of a group in columns (FAST), or NaN if none of them counts. All lanes call it. The
@@ -114,12 +114,21 @@ __device__ inline double ColumnSample(const GroupWork& work, int64_t k0, int64_t
   return FiniteOrZero(mean);
 }
 
+// The first shift of EXACT for narrow elements.
+template <typename T>
+__device__ inline double FirstExactShift(const GroupWork& work, int64_t k0, int64_t k1) {
+  if (work.columns || work.mask != nullptr) return FirstElement(work, k0, k1);
+  const auto* const first =
+      static_cast<const typename T::Storage*>(work.x.data) + (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
+  return ExactShiftOf(work.statistic_reduce1, [&](int64_t i) { return LoadAs<double>(T(), first + i); });
+}
+
 // Chooses the first shift of narrow elements. All lanes call it.
 template <typename T>
 __device__ inline void ChooseShift(const GroupWork& work, int64_t group, GroupState* state) {
   if (work.statistic != Statistic::kMeanVariance) return;
   const auto [k0, k1] = Divide(group, work.keep1);
-  state->shift = state->exact_shift = FirstElement(work, k0, k1);
+  state->shift = state->exact_shift = FirstExactShift<T>(work, k0, k1);
   if (work.precision != Precision::kFast) return;
   if (work.columns) {
     const double sample = ColumnSample<T>(work, k0, k1);
@@ -136,7 +145,7 @@ struct PartPlace {
 
 __host__ __device__ inline PartPlace PartsOfGroup(const GroupWork& work, int64_t group) {
   if (!work.columns) {
-    const int64_t count = work.reduce0 * order::RowChunks(work.statistic_reduce1);
+    const int64_t count = order::GroupChunks(work.reduce0, work.statistic_reduce1);
     return {.first = group * count, .count = count};
   }
   const int64_t blocks = Divide(order::ColumnBlocks(work.reduce0) + work.fold - 1, work.fold).quotient;
@@ -191,15 +200,6 @@ __global__ void __launch_bounds__(kThreads) BeginGroupsKernel(const __grid_const
   }
 }
 
-struct AddNarrow {
-  __device__ __forceinline__ void operator()(NarrowPart& a, const NarrowPart& b) const {
-    a.first += b.first;
-    a.second += b.second;
-  }
-};
-struct AddWide {
-  __device__ __forceinline__ void operator()(PairSums& a, const PairSums& b) const { AddPairs(a, b); }
-};
 __device__ __forceinline__ PairSums AsSums(const NarrowPart& part) { return {{part.first, 0}, {part.second, 0}}; }
 __device__ __forceinline__ PairSums AsSums(const PairSums& part) { return part; }
 
@@ -246,7 +246,7 @@ __device__ inline void FinishGroup(const GroupWork& work, int64_t group, const G
 // A block folds the parts of a group instead of a warp if there are at least kManyParts. A thread then folds at most
 // 2^kLargeLevels times eight parts.
 constexpr int64_t kManyParts = 256;
-constexpr int kLargeLevels = 6;
+constexpr int kLargeLevels = 8;
 
 // Folds the values of `width` threads, `stride` apart, pairwise by index into that of the first. Both are powers of
 // two. Missing values count as 0, which changes no sum that began with +0.
@@ -326,20 +326,25 @@ __device__ inline void SumGroup(const GroupWork& work, int64_t group, const Grou
   const auto [k0, k1] = Divide(group, work.keep1);
   if (work.columns) {
     const int64_t blocks = order::ColumnBlocks(work.reduce0);
-    for (int64_t i = threadIdx.x; i < blocks * work.reduce1; i += kThreads) {
-      const int64_t block = i / work.reduce1;
+    const int64_t of_column = order::CeilDiv(blocks, work.fold);
+    for (int64_t i = threadIdx.x; i < of_column * work.reduce1; i += kThreads) {
+      const int64_t part = i / work.reduce1;
       const int64_t column = k1 * work.reduce1 + i % work.reduce1;
-      parts[(k0 * blocks + block) * work.Columns() + column] =
-          SumNarrowColumn<T, double, kCentred>(work, k0, block, column, state.shift);
+      const int64_t block = part * work.fold;
+      const int64_t left = blocks - block;
+      parts[(k0 * of_column + part) * work.Columns() + column] = FoldFour<NarrowPart>(
+          static_cast<int>(left < work.fold ? left : work.fold),
+          [&](int b) { return SumNarrowColumn<T, double, kCentred>(work, k0, block + b, column, state.shift); },
+          AddNarrow());
     }
     return;
   }
   const auto lanes = LaneGroup<kWarp>::This();
-  const int64_t of_segment = order::RowChunks(work.statistic_reduce1);
-  for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < work.reduce0 * of_segment; i += kGroups) {
-    const int64_t segment = (k0 * work.reduce0 + i / of_segment) * work.keep1 + k1;
-    const ChunkPlace place = ChunkOf(work, segment * of_segment + i % of_segment);
-    const PairSums sums = SumNarrowChunk<T, double, kCentred>(lanes, work, place, state.shift);
+  const RowCut cut = RowCut::Of(work);
+  for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < cut.of_group; i += kGroups) {
+    const int64_t run = (k0 * cut.runs + i / cut.of_segment) * work.keep1 + k1;
+    const ChunkPlace place = ChunkOf(work, cut, run * cut.of_segment + i % cut.of_segment);
+    const PairSums sums = SumNarrowChunk<T, double, kCentred>(lanes, work, cut, place, state.shift);
     if (lanes.lane == 0) parts[place.part] = {sums.first.hi, sums.second.hi};
   }
 }
@@ -402,8 +407,8 @@ cudaError_t FinishGroups(const GroupWork& work, Round round, cudaStream_t stream
 }  // namespace
 
 int64_t PartsOf(const GroupWork& work) {
-  return work.columns ? work.keep0 * order::ColumnBlocks(work.reduce0) * work.Columns()
-                      : work.StatisticsGroups() * work.reduce0 * order::RowChunks(work.statistic_reduce1);
+  return work.columns ? work.keep0 * order::CeilDiv(order::ColumnBlocks(work.reduce0), work.fold) * work.Columns()
+                      : work.StatisticsGroups() * order::GroupChunks(work.reduce0, work.statistic_reduce1);
 }
 
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {

@@ -54,8 +54,12 @@ cudaError_t VisitReal(Precision precision, const Visit& visit) {
   return precision == Precision::kFast ? visit.template operator()<float>() : visit.template operator()<double>();
 }
 
-// The number of threads that share a chunk, for rows of n elements: 8, 16 or a warp.
-inline int ChunkLanes(int64_t n) { return n <= 64 ? 8 : n <= 128 ? 16 : kWarp; }
+// The number of threads that share a chunk of `segments` segments, each of n elements or more: 8, 16 or a warp. A chunk
+// of several segments has over 512 elements, which keep a warp busy unless the segments are shorter than it.
+inline int ChunkLanes(int64_t segments, int64_t n) {
+  if (segments == 1) return n <= 64 ? 8 : n <= 128 ? 16 : kWarp;
+  return n <= 8 ? 8 : n <= 16 ? 16 : kWarp;
+}
 
 // Calls visit<T, Real, kCentred, kLanes>() for kernels that sum narrow rows chunk by chunk. `lanes` is that of
 // ChunkLanes().

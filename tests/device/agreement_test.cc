@@ -55,13 +55,13 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
     cuda_on_cpu::Reset();
     cuda_on_cpu::SetDevice(GetParam());
   }
-  void ExpectBytesOfTheCpu(const std::vector<Case>& all) {
+  void ExpectBytesOfTheCpu(const std::vector<Case>& all, bool moments = true) {
     const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
     uint64_t seed = 0;
     for (const Case& c : all) {
       cuda_on_cpu::SetSeed(seed++);
       const CaseData data = DataOf(c);
-      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << c.Name();
+      EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data, 0, moments), Execute(*cpu_, c, data, 0, moments)), "") << c.Name();
     }
   }
   const std::unique_ptr<Backend> cpu_ = InlineCpuBackend();
@@ -69,6 +69,21 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
 
 TEST_P(DeviceShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
 TEST_P(DeviceShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_P(DeviceShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
+TEST_P(DeviceShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
+TEST_P(DeviceShapesTest, SumsInF32HaveTheBytesOfTheCpu) {
+  std::vector<Case> all;
+  for (const std::vector<Case>& some :
+       {shapes::LongRows(), shapes::ShortSegments(), shapes::Elements(), shapes::Residuals(),
+        cases::AllOf(Method::kRmsNorm), cases::AllOf(Method::kPRmsNorm), cases::AllOf(Method::kScaleNorm),
+        cases::AllOf(Method::kLpNorm)}) {
+    const std::vector<Case> about_zero = shapes::AboutZero(some);
+    all.insert(all.end(), about_zero.begin(), about_zero.end());
+  }
+  ASSERT_GT(all.size(), 100u);
+  ExpectBytesOfTheCpu(all, false);
+}
+TEST_P(DeviceShapesTest, ManyPositionsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyPositions()); }
 TEST_P(DeviceShapesTest, HardImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::HardImages()); }
 TEST_P(DeviceShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 

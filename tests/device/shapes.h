@@ -1,13 +1,16 @@
 // Shapes at which a device changes how it works, beside the one case list, which is of small tensors: rows from those
-// that several share a block to those that no block holds, groups and images, residual streams. Read by the tests of
+// that several share a block to those that no block holds, groups and images, segments and columns of every number,
+// residual streams. Read by the tests of
 // the emulated and of the real CUDA backend. Pure; built anew by every call.
 #ifndef NORMD_TESTS_DEVICE_SHAPES_H_
 #define NORMD_TESTS_DEVICE_SHAPES_H_
 
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "kernels/plan.h"
 #include "tests/kernels/cases.h"
 #include "tests/support/case.h"
 
@@ -25,8 +28,8 @@ inline std::vector<Case> LongRows() {
       }
     }
   };
-  for (const int64_t n : {63, 64, 65, 128, 129, 2049, 8191, 8193, 16384, 20001, 32768, 32771, 40003, 65537, 98305,
-                          131073, 262144, 262147}) {
+  for (const int64_t n : {63,    64,    65,    128,   129,   1023,  1025,  2049,  4097,   8191,   8193,  9217,
+                          16384, 16385, 20001, 32768, 32771, 40003, 65537, 98305, 131073, 262144, 262147}) {
     const int64_t rows = n < 300 ? 37 : 2;
     add(cases::With(cases::On(cases::Over({n}), {rows, n}), DType::kF32, n % 2 == 0 ? Data::kFarMean : Data::kNormal));
     if (n > 100000) continue;
@@ -64,6 +67,121 @@ inline std::vector<Case> Images() {
   return all;
 }
 
+// Groups of several segments of which a chunk has several, or parts of one: one segment less than a chunk has, as many,
+// and more.
+inline std::vector<Case> ShortSegments() {
+  std::vector<Case> all;
+  const auto add = [&](const Case& base) {
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        if (dtype == DType::kF64 && precision == Precision::kFast) continue;
+        for (const Data data : {Data::kNormal, Data::kFarMean, Data::kOutliers}) {
+          Case c = cases::With(base, dtype, data);
+          c.options.precision = precision;
+          all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
+        }
+      }
+    }
+  };
+  for (const auto& [n, height, width] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 7, 7},
+                                                                                           {19, 7, 7},
+                                                                                           {20, 7, 7},
+                                                                                           {21, 7, 7},
+                                                                                           {45, 7, 7},
+                                                                                           {300, 2, 2},
+                                                                                           {115, 3, 3},
+                                                                                           {65, 4, 4},
+                                                                                           {5, 15, 17},
+                                                                                           {5, 16, 16},
+                                                                                           {7, 18, 18},
+                                                                                           {3, 16, 32},
+                                                                                           {3, 19, 27}}) {
+    Case c = cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, 3, height, width});
+    add(c);
+    c.mask = Mask::kSome;
+    add(c);
+  }
+  for (const auto& [n, length] : std::vector<std::pair<int64_t, int64_t>>{{21, 49}, {45, 49}, {3, 300}, {3, 1027}}) {
+    for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
+      add(cases::On(cases::Axes(method, {0, 2}), {n, 2, length}));
+    }
+    for (const double p : {1.0, 2.0, 3.0}) add(cases::On(cases::LpOver(p, {0, 2}), {n, 2, length}));
+  }
+  return all;
+}
+
+// Elements in every way of kernels/group_statistics.h: with parameters of each element, of each channel or none, that
+// are f32 or are not, about means that are f32 or are not.
+inline std::vector<Case> Elements() {
+  std::vector<Case> all;
+  const auto add = [&](const Case& base) {
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        // Means that are f32 or 0; that are not; far ones; elements that f32 does not hold; NaN.
+        for (const Data data : {Data::kSteps, Data::kNormal, Data::kFarMean, Data::kHuge, Data::kTiny, Data::kConstant,
+                                Data::kZeros, Data::kSomeZeros, Data::kInf}) {
+          Case c = cases::With(base, dtype, data);
+          c.options.precision = precision;
+          all.push_back(c);
+          for (const DType parameters : {DType::kF32, DType::kF64}) {
+            all.push_back(cases::Affine(c, parameters, parameters));
+            Case one = c;
+            if (cases::TakesWeight(c.spec)) one.weight = parameters;
+            all.push_back(one);
+          }
+        }
+      }
+    }
+  };
+  for (const int64_t n : {64, 1024, 1025, 4100}) {
+    add(cases::On(cases::Over({n}), {3, n}));
+    add(cases::On(cases::Of(Method::kRmsNorm), {3, n}));
+    add(cases::On(cases::Of(Method::kScaleNorm), {3, n}));
+  }
+  for (const Layout layout : cases::kLayouts) {
+    const cases::Dims shape = cases::Nchw(layout, 3, 8, {4, 16});
+    add(cases::On(cases::Of(Method::kBatchNorm, layout), shape));
+    add(cases::On(cases::Of(Method::kBatchNorm, layout), shape, true));
+    add(cases::On(cases::Of(Method::kInstanceNorm, layout), shape));
+    add(cases::On(cases::Group(2, layout), shape));
+  }
+  return all;
+}
+
+// Those of `all` whose sums are in f32 if no moments are wanted: of 16-bit elements about zero.
+inline std::vector<Case> AboutZero(const std::vector<Case>& all) {
+  std::vector<Case> found;
+  for (const Case& c : all) {
+    const absl::StatusOr<NormPlan> plan = MakePlan(c.spec, c.dtype, c.shape, c.options);
+    if (!plan.ok() || plan->SumPrecision(false) == Precision::kExact || SizeOf(c.dtype) != 2) continue;
+    if (plan->statistic != Statistic::kMeanVariance) found.push_back(c);
+  }
+  return found;
+}
+
+// Columns of so many positions that a thread, a warp or a block of threads takes several blocks of them.
+inline std::vector<Case> ManyPositions() {
+  std::vector<Case> all;
+  for (const auto& [positions, channels] :
+       std::vector<std::pair<int64_t, int64_t>>{{2179, 256}, {1061, 256}, {1056, 130}, {33, 512}, {9001, 3}}) {
+    for (const Data data : {Data::kNormal, Data::kOutliers}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+        for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+          for (const Mask mask : {Mask::kNone, Mask::kSome}) {
+            Case c = cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsLast), {positions, channels});
+            c = cases::Affine(cases::With(c, dtype, data), DType::kF32, DType::kF32);
+            c.options.precision = precision;
+            c.mask = mask;
+            all.push_back(c);
+          }
+        }
+      }
+    }
+    all.push_back(cases::Affine(cases::On(cases::Power(1), {positions, channels})));
+  }
+  return all;
+}
+
 // Images whose channels no access holds a whole number of, of values for which sums have to be taken again.
 inline std::vector<Case> HardImages() {
   std::vector<Case> all;
@@ -90,7 +208,7 @@ inline std::vector<Case> HardImages() {
 
 inline std::vector<Case> Residuals() {
   std::vector<Case> all;
-  for (const int64_t n : {5, 130, 4097, 40000}) {
+  for (const int64_t n : {5, 130, 4097, 4160, 40000}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       for (const DType residual : {dtype, DType::kF32}) {
         for (const double scale : {1.0, -0.3}) {
@@ -99,6 +217,15 @@ inline std::vector<Case> Residuals() {
           all.push_back(c);
           c.residual->rounding = ResidualRounding::kKeepWide;
           all.push_back(c);
+          if (scale != 1 || residual != dtype) continue;
+          for (const Data data : {Data::kNormal, Data::kHuge, Data::kOutliers}) {
+            for (Case rows : {cases::On(cases::Over({n}), {3, n}), cases::On(cases::Of(Method::kRmsNorm), {3, n})}) {
+              rows = cases::Affine(cases::With(rows, dtype, data));
+              rows.options.precision = Precision::kFast;
+              rows.residual = ResidualCase{.dtype = residual};
+              all.push_back(rows);
+            }
+          }
         }
       }
     }
