@@ -119,12 +119,20 @@ void Worst::Take(std::optional<double> ratio, const std::string& name) {
 }
 
 void Worst::AddTo(Report* report, const std::string& what, double floor) const {
+  Add(report, what, floor, std::nullopt);
+}
+void Worst::AddMedianTo(Report* report, const std::string& what, double floor) const {
+  Add(report, what, std::nullopt, floor);
+}
+
+void Worst::Add(Report* report, const std::string& what, std::optional<double> floor,
+                std::optional<double> median_floor) const {
   if (!expected_) return;
   if (ratios_.empty()) return report->NotMeasured(what, "no opponent has it");
   const auto& [least, name] = *std::min_element(ratios_.begin(), ratios_.end());
   std::vector<double> values;
   for (const auto& ratio : ratios_) values.push_back(ratio.first);
-  report->Row(Concat(what, " (", name, ")"), {Ratio(least, floor), Ratio(Median(std::move(values)))});
+  report->Row(Concat(what, " (", name, ")"), {Ratio(least, floor), Ratio(Median(std::move(values)), median_floor)});
 }
 
 }  // namespace normd::bench

@@ -70,8 +70,13 @@ class Worst {
   // A row of two cells, the least ratio and the median, called `what` and the name of the least. Says so where ratios
   // were taken but none had a value.
   void AddTo(Report* report, const std::string& what, double floor) const;
+  // The same where the floor is that of the median.
+  void AddMedianTo(Report* report, const std::string& what, double floor) const;
 
  private:
+  void Add(Report* report, const std::string& what, std::optional<double> floor,
+           std::optional<double> median_floor) const;
+
   bool expected_ = false;
   std::vector<std::pair<double, std::string>> ratios_;
 };
