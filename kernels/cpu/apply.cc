@@ -146,10 +146,12 @@ void ApplyNarrow(T tag, const ApplySpan& span) {
   }
   const Form form = FormOf(tag, span.centring, *span.statistics, span.in_f32, span.parameters,
                            span.parameters_per_column, span.may_be_nan);
+  GroupStatistics statistics = *span.statistics;
+  Prepare(form, &statistics);
   const int64_t run = span.parameter_run == 0 ? span.columns : span.parameter_run;
   ApplyElements(tag, static_cast<const typename T::Storage*>(span.x.data), static_cast<typename T::Storage*>(span.y),
-                run, {span.positions, span.stride, span.columns / run}, *span.statistics, span.in_f32, form,
-                span.parameters, span.parameters_per_column, span.may_be_nan, {span.stream, span.prefetch});
+                run, {span.positions, span.stride, span.columns / run}, statistics, span.in_f32, form, span.parameters,
+                span.parameters_per_column, span.may_be_nan, {span.stream, span.prefetch});
 }
 
 void Apply(const ApplySpan& span) {

@@ -103,7 +103,7 @@ enum class Form : uint8_t {
   kScaledOnce,   // (x - shift) * factor + b
   kScaledTwice,  // ((x - shift) - delta) * factor + b
   kFolded,       // (x * inverse + centre) * w + b, in f64
-  kPairs,        // x * (hi + lo) * w, in f32
+  kPairs,        // x * (hi + lo) * w, in f32; `inverse` is the FloatPair then, see Prepare
 };
 template <Form kForm>
 using FormTag = std::integral_constant<Form, kForm>;
@@ -123,6 +123,14 @@ HWY_INLINE Form FormOf(T /*tag*/, Centring centring, const GroupStatistics& s, b
   return once ? Form::kOnce : Form::kTwice;
 }
 
+// Makes `s` what its form needs. It is called for many rows before the first of them is applied, because it takes
+// dozens of cycles that depend on one another.
+HWY_INLINE void Prepare(Form form, GroupStatistics* s) {
+  if (form != Form::kPairs) return;
+  const FloatPair pair = FloatPairOf(s->inverse.hi);
+  s->inverse = {pair.hi, pair.lo};
+}
+
 // The numbers of one group that kForm uses, in every lane.
 template <typename Real, Form kForm>
 struct GroupLanes {
@@ -140,9 +148,7 @@ struct GroupLanes {
       inverse = set(FactorOf(s.inverse.hi, weight));
     }
     if constexpr (kForm == Form::kPairs) {
-      const FloatPair pair = FloatPairOf(s.inverse.hi);
-      inverse = set(pair.hi);
-      delta = set(pair.lo);
+      delta = set(s.inverse.lo);
     }
   }
   HWY_INLINE Value Element(Value x, Value w, Value b) const {
@@ -293,7 +299,8 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
   }
 }
 
-// Applies one row of n elements, or pieces of one group. Several runs are for the scaled forms only. Compiled by
+// Applies one row of n elements, or pieces of one group, whose statistics are prepared. Several runs are for the scaled
+// forms only. Compiled by
 // apply.cc alone, because its loops for each type and instruction set keep the compiler busy for seconds. In f64 it is
 // as cheap to make every NaN canonical as to look for one, and where that is not so the form is rare.
 template <typename T>

@@ -198,7 +198,8 @@ struct RowBlock {
   static constexpr int64_t kMaxChunks = 64;  // chunks of a row
 };
 
-// Runs both passes: writes results[row] for each row (see FinishNarrowGroup), and y, which may be x. REQUIRES: 1 <=
+// Runs both passes: writes results[row] for each row (see FinishNarrowGroup; its `statistics` are not for use), and y,
+// which may be x. REQUIRES: 1 <=
 // counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 

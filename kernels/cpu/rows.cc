@@ -395,7 +395,10 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) 
                       block.parameters, true, may_be_nan)};
   };
   Way ways[RowBlock::kMaxRows];
-  for (int64_t row = 0; row < block.rows; ++row) ways[row] = way_of(results[row]);
+  for (int64_t row = 0; row < block.rows; ++row) {
+    ways[row] = way_of(results[row]);
+    Prepare(ways[row].form, &results[row].statistics);
+  }
   for (int64_t row = 0; row < block.rows; ++row) {
     const FinishedStatistics& finished = results[row];
     const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
