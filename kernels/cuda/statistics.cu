@@ -323,7 +323,9 @@ __global__ void __launch_bounds__(kThreads) FinishGroupsKernel(const __grid_cons
 template <typename T, bool kCentred>
 __device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   auto* const parts = static_cast<NarrowPart*>(work.parts);
-  const auto [k0, k1] = Divide(group, work.keep1);
+  const Division place_of_group = Divide(group, work.keep1);
+  const int64_t k0 = place_of_group.quotient;
+  const int64_t k1 = place_of_group.remainder;
   if (work.columns) {
     const int64_t blocks = order::ColumnBlocks(work.reduce0);
     const int64_t of_column = order::CeilDiv(blocks, work.fold);
