@@ -185,13 +185,18 @@ NORMD_HOST_DEVICE inline double Factor(const DivisorRule& rule, double inverse_d
   return rule.eps > 0 ? std::numeric_limits<double>::max() : inverse_divisor;
 }
 
+// The greatest distance of a shift from the mean, in standard deviations, squared. d and d squared are summed with
+// relative errors of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
+inline constexpr double kExactGuard = 64;
+inline constexpr double kFastGuard = 1;
+
 // Sets what is subtracted from narrow elements. If the mean is so near to 0, measured in deviations, that its own
-// rounding does no harm (2^-46 deviations in f64, 2^-24 in f32), the mean alone is subtracted; else the shift, and then
+// rounding does no harm (2^-50 deviations in f64, 2^-24 in f32), the mean alone is subtracted; else the shift, and then
 // the distance `delta` of the mean from the shift.
 NORMD_HOST_DEVICE inline void CentreNarrow(Precision precision, double mean, double variance, double shift,
                                            double delta, GroupStatistics* statistics) {
   const bool fast = precision == Precision::kFast;
-  const bool near = mean * mean <= (fast ? 1 : 0x1p+14) * variance;
+  const bool near = mean * mean <= (fast ? kFastGuard : kExactGuard) * variance;
   statistics->shift = CentringShift(!near ? shift : fast ? static_cast<float>(mean) : mean);
   statistics->delta = {near ? 0 : delta, 0};
 }
@@ -213,10 +218,11 @@ NORMD_HOST_DEVICE inline bool FitF32(const GroupStatistics& s) {
 // 4. f32 elements about zero, EXACT, where the statistics fit f32, the weights fit and equal f32, no b is given and no
 //    element can be NaN: in pairs of floats, see FloatPair.
 
-// inverse * weight, but finite if both are: where 1 / D overflows, the centred elements are 0 and must stay so.
+// inverse * weight, but finite where 1 / D has overflowed (see Factor) and the weight is finite: the centred elements
+// are 0 then, and must stay so.
 NORMD_HOST_DEVICE inline double FactorOf(double inverse, double weight) {
   const double factor = inverse * weight;
-  const bool overflows = std::isinf(factor) && std::isfinite(inverse) && std::isfinite(weight);
+  const bool overflows = std::isinf(factor) && inverse == std::numeric_limits<double>::max() && std::isfinite(weight);
   return overflows ? std::copysign(std::numeric_limits<double>::max(), factor) : factor;
 }
 
@@ -229,7 +235,8 @@ NORMD_HOST_DEVICE inline bool Folds(const GroupStatistics& s) {
 }
 NORMD_HOST_DEVICE inline double FoldedCentre(const GroupStatistics& s) { return -(s.shift * s.inverse.hi); }
 
-// 1 / D as the sum of two floats, of which `lo` is not negative: -0 stays -0 then. y = x * (hi + lo) * w is
+// 1 / D as the sum of two floats, of which `lo` is not negative: -0 stays -0 then. (Where w is 0, the sign of y is that
+// of a rounding error.) y = x * (hi + lo) * w is
 //   p = x * hi;  e = fma(-x, hi, p);  r = fma(x, lo, -e);  y = fma(p, w, r * w)
 // where p - e is x * hi exactly, and r and r * w have errors of 2^-46 of the whole.
 struct FloatPair {
@@ -275,11 +282,6 @@ NORMD_HOST_DEVICE inline void Calculate16BitInF32(FinishedStatistics* finished) 
   s.delta.hi = (s.shift - centre) + s.delta.hi;
   s.shift = CentringShift(centre);
 }
-
-// The greatest distance of a shift from the mean, in standard deviations, squared. d and d squared are summed with
-// relative errors of 2^-50: eight deviations leave what EXACT promises. f32 has nothing to spare.
-inline constexpr double kExactGuard = 64;
-inline constexpr double kFastGuard = 1;
 
 // True if f32 sums are out of range, or so small that squares were lost.
 NORMD_HOST_DEVICE inline bool OutOfFastRange(const PairSums& sums) {

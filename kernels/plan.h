@@ -92,11 +92,12 @@ struct NormPlan {
   // are exact in f32, and relative errors of 2^-20 in the sums are a thousandth of an ulp of y. Where groups are summed
   // in FAST and f32 does not suffice, they are summed again in f64. `moments`: the sums are wanted themselves, and then
   // come from f64.
-  Precision SumPrecision(bool moments) const {
+  Precision SumPrecision(bool moments) const { return !moments && SumsMomentsApart() ? Precision::kFast : precision; }
+  // True if moments take sums of their own, so that y does not depend on whether they are wanted.
+  bool SumsMomentsApart() const {
     const bool about_zero = statistic != Statistic::kMeanVariance && !SumsPowers(statistic);
-    const bool in_f32 = SizeOf(dtype) == 2 && about_zero && !moments && pattern == Pattern::kRows &&
-                        power_groups == 0 && cast_order == CastOrder::kAffineThenCast;
-    return in_f32 ? Precision::kFast : precision;
+    return SizeOf(dtype) == 2 && about_zero && precision == Precision::kExact && pattern == Pattern::kRows &&
+           power_groups == 0 && cast_order == CastOrder::kAffineThenCast;
   }
   // The number of elements in the statistic of one group, masked elements included.
   int64_t SetSize() const { return reduce0 * statistic_reduce1; }

@@ -175,6 +175,7 @@ template <Statistic kStatistic, typename T, typename Sums>
 void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
                PairSums* sums) {
   const bool shifted = kStatistic == Statistic::kMeanVariance && kMayLackShift<Sums> && shift != 0;
+  if (begin >= end) return;  // a group without elements has no chunk
   order::Chunk chunk = order::ChunkAt(rows.segments, rows.n, begin);
   for (int64_t i = begin; i < end; ++i) {
     if (i > begin) chunk = order::ChunkAfter(chunk, rows.segments, rows.n);
@@ -223,9 +224,15 @@ template <typename T>
 HWY_INLINE double ElementAt(T tag, const typename T::Storage* x) {
   return hn::GetLane(LoadFirstAs<double>(tag, x, 1));
 }
-HWY_INLINE double ElementAt(F32 /*tag*/, const float* x) { return *x; }
+HWY_INLINE double ElementAt(F32 /*tag*/, const float* x) {
+  float value;
+  std::memcpy(&value, x, sizeof(value));  // at any alignment
+  return value;
+}
 HWY_INLINE double ElementAt(BF16 /*tag*/, const uint16_t* x) {
-  const uint32_t bits = uint32_t{*x} << 16;
+  uint16_t half;
+  std::memcpy(&half, x, sizeof(half));
+  const uint32_t bits = uint32_t{half} << 16;
   float value;
   std::memcpy(&value, &bits, sizeof(value));
   return value;

@@ -55,7 +55,7 @@ class FoldedRows {
   // For at most `rows` rows of `width` sums each.
   FoldedRows(int64_t rows, int64_t width)
       : width_(width),
-        kept_(std::make_unique_for_overwrite<double[]>(
+        kept_(std::make_unique<double[]>(
             static_cast<size_t>((std::bit_width(static_cast<uint64_t>(rows)) + 1) * width))) {}
 
   // The place for the sums of the next row. Call Push() when they are there.
@@ -330,6 +330,7 @@ class ColumnTile {
 
   void SetShift(int64_t group, double shift) {
     std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
+    if (run_.wide()) return;
     std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
 
@@ -344,7 +345,7 @@ class ColumnTile {
     int64_t span_blocks = 1;
     while (order::CeilDiv(blocks, span_blocks) > enough) span_blocks *= 2;
     const int64_t spans = order::CeilDiv(blocks, span_blocks);
-    const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
+    const auto sums = std::make_unique<double[]>(static_cast<size_t>(spans * width));
     const auto reduce = [&](int64_t begin, int64_t end) {
       FoldedRows rows(span_blocks, width);
       for (int64_t g = begin; g < end; ++g) {

@@ -210,6 +210,14 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
   const NormPlan& plan = *job.plan;
+  if (job.moments != nullptr && plan.SumsMomentsApart() && job.y != nullptr) {
+    Job moments = job;  // before y, which may be x
+    moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
+    RunJob(moments, pool, grain_elements, stream_bytes);
+    Job others = job;
+    others.moments = nullptr;
+    return RunJob(others, pool, grain_elements, stream_bytes);
+  }
   Run run{.plan = plan,
           .job = job,
           .pool = pool,

@@ -310,7 +310,15 @@ bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
 
 absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
-  for (const DeviceJob& job : jobs) {
+  std::vector<DeviceJob> all(jobs.begin(), jobs.end());
+  for (DeviceJob& job : all) {
+    if (job.outputs.moments == nullptr || job.y == nullptr || !job.plan->SumsMomentsApart()) continue;
+    DeviceJob moments = job;  // before y, which may be x
+    moments.y = moments.h = moments.outputs.mean = moments.outputs.inverse_std = nullptr;
+    NORMD_RETURN_IF_FAILED(JobRun(limits, moments, arena, stream).Run());
+    job.outputs.moments = nullptr;
+  }
+  for (const DeviceJob& job : all) {
     const NormPlan& plan = *job.plan;
     const bool is_there = plan.permutation.empty() && FusesResidual(job);
     if (is_there && job.y != nullptr && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {

@@ -41,12 +41,13 @@ TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
     const double m = (random.Below(2) == 0 ? 1 : -1) * (0x1p23 + 2.0 * static_cast<double>(random.Below(1 << 21)) + 1);
     const double a = 0x1p21 + static_cast<double>(random.Below(1 << 20));
     const Values x = {m + a, m, m - a};
-    for (const Call& call :
-         {F32(cases::Over({3}), {1, 3}, x), F32(cases::Of(Method::kBatchNorm, kLast), {3, 1}, x),
-          F32(cases::Of(Method::kBatchNorm, kFirst), {3, 1}, x), F32(cases::Group(1, kFirst), {1, 1, 3}, x),
-          F32(cases::Of(Method::kBatchNorm, kLast), {3, 1}, x).Weight({0.7}),
-          F32(cases::Group(1, kFirst), {1, 1, 3}, x).Weight({0.3})}) {
-      const double y = call.Y()[1];
+    const Values columns = {m + a, m + a, m, m, m - a, m - a};  // two channels; y[2] is the element
+    for (const auto& [call, at] : {std::pair{F32(cases::Over({3}), {1, 3}, x), 1},
+                                   {F32(cases::Group(1, kFirst), {1, 1, 3}, x), 1},
+                                   {F32(cases::Group(1, kFirst), {1, 1, 3}, x).Weight({0.3}), 1},
+                                   {F32(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns), 2},
+                                   {F32(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns).Weight({0.7, 3}), 2}}) {
+      const double y = call.Y()[static_cast<size_t>(at)];
       EXPECT_TRUE(y == 0 && !std::signbit(y)) << call.c.Name() << " mean " << m << " y " << y;
     }
   }
@@ -56,15 +57,17 @@ TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
 TEST(FormsTest, MeansNearTheGuardAreAsExactAsOthers) {
   Random random(5);
   double worst = 0;
-  for (const double deviations : {0.0, 0.5, 1.0, 4.0, 7.9, 7.99, 8.01, 8.1, 9.0, 100.0}) {
+  for (const double deviations : {0.0, 0.5, 1.0, 4.0, 7.9, 7.99, 8.01, 8.1, 9.0, 60.0, 120.0}) {
     for (const int64_t n : {3, 64, 769, 1024, 1025, 4097}) {
       const Values x = Normals(n, 1.7, 1.7 * deviations, random), w = Normals(n, 1, 0, random);
       const Values b = Normals(n, 1e-3, 0, random);
       const NormSpec over = cases::Over({n});
+      Values columns;
+      for (const double v : x) columns.insert(columns.end(), {v, -v});
       for (const Call& call :
            {F32(over, {1, n}, x), F32(over, {1, n}, x).Weight(w), F32(over, {1, n}, x).Weight(w).Bias(b),
             F32(cases::Group(1, kFirst), {1, 1, n}, x).Weight({w[0]}).Bias({b[0]}),
-            F32(cases::Of(Method::kBatchNorm, kLast), {n, 1}, x).Weight({w[0]}).Bias({b[0]})}) {
+            F32(cases::Of(Method::kBatchNorm, kLast), {n, 2}, columns).Weight({w[0], w[1]}).Bias({b[0], b[1]})}) {
         EXPECT_EQ(Judge(call), "") << deviations;
         worst = std::max(worst, ErrorOf(call));
       }
@@ -93,7 +96,7 @@ TEST(FormsTest, FactorsAndWeightsNearTheBoundsOfThePairsAreAsExactAsOthers) {
 }
 
 TEST(FormsTest, ZerosKeepTheirSign) {
-  const Values x = {-0.0, 1, 0, -3, -0.0, 0.0}, w = {2, 1, -0.1, 1, -3, 1e-30};
+  const Values x = {-0.0, 1, 0, -3, -0.0, 0.0}, w = {2, 1, -0.1, 1, -3, 1e-15};
   const bool minus[] = {true, false, true, true, false, false};
   for (const bool weighted : {false, true}) {
     Call call = F32(cases::Of(Method::kRmsNorm), {1, 6}, x);
@@ -112,9 +115,9 @@ TEST(FormsTest, AFactorBeyondF64GivesTheBias) {
     NormSpec spec = cases::Group(1, layout);
     spec.eps = 1e-310;
     spec.eps_mode = EpsMode::kAddToRoot;
-    const std::vector<int64_t> shape = layout == kFirst ? std::vector<int64_t>{1, 1, 5} : std::vector<int64_t>{1, 5, 1};
-    const Values y = F32(spec, shape, Values(5, 12345.678)).Weight({2}).Bias({0.5}).Y();
-    EXPECT_EQ(y, Values(5, 0.5));
+    const std::vector<int64_t> shape = layout == kFirst ? std::vector<int64_t>{1, 2, 5} : std::vector<int64_t>{1, 5, 2};
+    const Values y = F32(spec, shape, Values(10, 12345.678)).Weight({2, 3}).Bias({0.5, 0.5}).Y();
+    EXPECT_EQ(y, Values(10, 0.5));
   }
 }
 
@@ -129,6 +132,24 @@ TEST(FormsTest, FloatPairsAreRoundedDownAndNearlyExact) {
   }
   EXPECT_EQ(FloatPairOf(0).hi, 0);
   EXPECT_EQ(FloatPairOf(0.25).lo, 0);
+}
+
+// The formula stands twice, for vectors and for device code.
+TEST(FormsTest, TimesPairIsWhatTheVectorsCalculate) {
+  Random random(13);
+  const Values x = Normals(67, 3, 0, random), w = Normals(67, 1, 0, random);
+  const Call call = F32(cases::Spec(Method::kScaleNorm, 0, EpsMode::kAddToRoot), {1, 67}, x).Weight({w[0]});
+  const Outputs got = call.Result();
+  std::vector<double> partials(32);  // in the order of kernels/summation_order.h
+  for (size_t i = 0; i < x.size(); ++i) partials[i % 32] = std::fma(x[i], x[i], partials[i % 32]);
+  for (size_t width = 32; width > 1; width /= 2) {
+    for (size_t i = 0; i < width / 2; ++i) partials[i] += partials[i + width / 2];
+  }
+  const FloatPair pair = FloatPairOf(1 / std::sqrt(partials[0]));
+  const Values y = cases::Unpack(DType::kF32, got.y);
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(static_cast<float>(y[i]), TimesPair(static_cast<float>(x[i]), pair, static_cast<float>(w[0]))) << i;
+  }
 }
 
 TEST(FormsTest, TheFirstShiftIsZeroUnlessTheSampleIsFarFromIt) {
@@ -195,9 +216,10 @@ TEST(FormsTest, NoRowThatASearchFindsIsFarFromRoundedOnce) {
     Method method;
     int64_t length;
     double mean;
-  } starts[] = {{Method::kLayerNorm, 3, 1},  {Method::kLayerNorm, 5, 7.5}, {Method::kLayerNorm, 67, 7.9},
-                {Method::kLayerNorm, 16, 0}, {Method::kRmsNorm, 4, 0},     {Method::kRmsNorm, 67, 0},
-                {Method::kRmsNorm, 16, 5},   {Method::kScaleNorm, 16, 0}};
+  } starts[] = {{Method::kLayerNorm, 3, 1},   {Method::kLayerNorm, 5, 7.5},  {Method::kLayerNorm, 67, 7.9},
+                {Method::kLayerNorm, 24, 60}, {Method::kLayerNorm, 24, 120}, {Method::kLayerNorm, 16, 0},
+                {Method::kRmsNorm, 4, 0},     {Method::kRmsNorm, 67, 0},     {Method::kRmsNorm, 16, 5},
+                {Method::kScaleNorm, 16, 0}};
   double worst = 0;
   for (const auto& start : starts) {
     const double error = Search(start.method, start.length, start.mean, 300);

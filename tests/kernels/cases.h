@@ -405,6 +405,7 @@ inline void AddEmpty(List& list) {
     list.AddBoth(With(On(Axes(Method::kLayerNorm, {0}), {0, 4}), dtype));
     list.AddBoth(With(On(Of(Method::kRmsNorm), {2, 0}), dtype));
     list.AddBoth(With(On(Of(Method::kScaleNorm), {0}), dtype));
+    list.AddBoth(With(On(Power(1), {3, 0}), dtype));
     list.AddBoth(With(On(PartialP(0.5), {0, 8}), dtype));
     list.AddBoth(With(On(Lp(2), {0, 8}), dtype));
     list.AddBoth(With(On(Lp(1), {2, 0}), dtype));
