@@ -436,19 +436,19 @@ HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const Column
       results[p * kColumns + k] = lanes[k].Element(value);
     }
   }
-  bool mend = false;
-  if constexpr (kMend) mend = HWY_UNLIKELY((!AllFinite<kPositions * kColumns>(results)));
-  for (int64_t p = 0; p < kPositions; ++p) {
-    for (int64_t k = 0; k < kColumns; ++k) {
-      const int64_t at = p * span.stride + k * kStep;
-      const Vector<Real> value = results[p * kColumns + k];
-      if (kMend && !mend) {
-        StoreColumns<false, kStream, Real>(tag, span, value, x + at, y + at, column + k * kStep, here);
-      } else {
-        StoreColumns<kMayBeNan, kStream, Real>(tag, span, value, x + at, y + at, column + k * kStep, here);
+  const auto store = [&](auto may_be_nan) HWY_ATTR {
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const int64_t at = p * span.stride + k * kStep;
+        StoreColumns<decltype(may_be_nan)::value, kStream, Real>(tag, span, results[p * kColumns + k], x + at, y + at,
+                                                                 column + k * kStep, here);
       }
     }
+  };
+  if constexpr (kMend) {
+    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(results)))) return store(std::false_type());
   }
+  store(std::bool_constant<kMayBeNan>());
 }
 
 // Few columns: kVectors vectors of adjacent columns keep their numbers in registers while the positions go by.

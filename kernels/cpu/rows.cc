@@ -292,18 +292,15 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
   PairSums sum;
   const int64_t chunks = order::RowChunks(block.counted);
   int64_t waiting = 0;
-  const auto fold = [&] {
-    --waiting;
-    sum = {{first[waiting] + sum.first.hi, 0}, {second[waiting] + sum.second.hi, 0}};
-  };
+  const auto fold = [&](int64_t with) { sum = {{first[with] + sum.first.hi, 0}, {second[with] + sum.second.hi, 0}}; };
   for (int64_t chunk = 0;; ++chunk) {
     sum = chunk_of(chunk * order::kRowChunk);
     if (chunk + 1 == chunks) break;
-    for (int64_t i = chunk; i % 2 != 0; i /= 2) fold();
+    for (int64_t i = chunk; i % 2 != 0; i /= 2) fold(--waiting);
     first[waiting] = sum.first.hi;
     second[waiting++] = sum.second.hi;
   }
-  while (waiting > 0) fold();
+  while (waiting > 0) fold(--waiting);
   return sum;
 }
 
