@@ -210,7 +210,7 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
   const NormPlan& plan = *job.plan;
-  if (job.moments != nullptr && plan.SumsMomentsApart() && job.y != nullptr) {
+  if (job.moments != nullptr && plan.SumsMomentsApart() && (job.y != nullptr || job.inverse_std != nullptr)) {
     Job moments = job;  // before y, which may be x
     moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
     RunJob(moments, pool, grain_elements, stream_bytes);

@@ -312,7 +312,8 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
   std::vector<DeviceJob> all(jobs.begin(), jobs.end());
   for (DeviceJob& job : all) {
-    if (job.outputs.moments == nullptr || job.y == nullptr || !job.plan->SumsMomentsApart()) continue;
+    const bool has_others = job.y != nullptr || job.outputs.inverse_std != nullptr;
+    if (job.outputs.moments == nullptr || !has_others || !job.plan->SumsMomentsApart()) continue;
     DeviceJob moments = job;  // before y, which may be x
     moments.y = moments.h = moments.outputs.mean = moments.outputs.inverse_std = nullptr;
     NORMD_RETURN_IF_FAILED(JobRun(limits, moments, arena, stream).Run());

@@ -54,8 +54,8 @@ cudaError_t VisitReal(Precision precision, const Visit& visit) {
   return precision == Precision::kFast ? visit.template operator()<float>() : visit.template operator()<double>();
 }
 
-// The number of threads that share a chunk of `segments` segments, each of n elements or more: 8, 16 or a warp. A chunk
-// of several segments has over 512 elements, which keep a warp busy unless the segments are shorter than it.
+// The number of threads that share a chunk of `segments` segments, each of n elements or more: 8, 16 or a warp. Of
+// several segments, each keeps a warp busy unless it is shorter than the warp.
 inline int ChunkLanes(int64_t segments, int64_t n) {
   if (segments == 1) return n <= 64 ? 8 : n <= 128 ? 16 : kWarp;
   return n <= 8 ? 8 : n <= 16 ? 16 : kWarp;

@@ -148,7 +148,7 @@ inline std::vector<Case> Elements() {
   return all;
 }
 
-// Those of `all` whose sums are in f32 if no moments are wanted: of 16-bit elements about zero.
+// Those of `all` whose y comes from sums in f32 also in EXACT: of 16-bit elements about zero.
 inline std::vector<Case> AboutZero(const std::vector<Case>& all) {
   std::vector<Case> found;
   for (const Case& c : all) {

@@ -24,7 +24,7 @@ inline CaseData DataOf(const Case& c) {
   return plan.ok() ? MakeData(c, *plan, 0) : CaseData();
 }
 
-// Without `moments` none are wanted, which lets 16-bit elements be summed in f32: see NormPlan::SumPrecision.
+// Without `moments` none are wanted: see NormPlan::SumsMomentsApart.
 inline Outputs Execute(Backend& backend, const Case& c, const CaseData& data, int misalignment = 0,
                        bool moments = true) {
   const absl::StatusOr<NormPlan> plan = PlanOf(c);

@@ -92,6 +92,14 @@ TEST_P(InvarianceTest, BytesDoNotDependOnWhetherMomentsAreWanted) {
     const Outputs want = Execute(*plain_, c, data);
     const Outputs got = Execute(*plain_, c, data, 0, false);
     EXPECT_TRUE(got.y == want.y && got.inverse_std == want.inverse_std && got.h == want.h) << c.Name();
+    if (c.options.given_statistics) continue;
+    const absl::StatusOr<NormPlan> plan = PlanOf(c);
+    ASSERT_TRUE(plan.ok());
+    CaseRun alone(*plain_, c, *plan, data, 0);
+    Job job = alone.MakeJob();
+    job.y = nullptr;  // statistics only
+    ASSERT_TRUE(RunJobs(*plain_, {job}).ok());
+    EXPECT_EQ(alone.TakeOutputs().inverse_std, want.inverse_std) << c.Name() << " without y";
   }
 }
 
