@@ -29,7 +29,7 @@ struct ParameterViews {
 struct HostParameters {
   std::vector<double> weight;           // empty: absent
   std::vector<double> bias;             // empty: absent
-  std::vector<float> weight32, bias32;  // the same rounded to f32, for FAST
+  std::vector<float> weight32, bias32;  // the same rounded to f32
   bool fit_f32 = true;                  // each weight is 0 or in [2^-60, 2^60], each bias 0 or a normal f32
   bool equal_f32 = true;                // each value is an f32 without rounding
 

@@ -15,6 +15,7 @@
 #ifndef NORMD_KERNELS_SUMMATION_ORDER_H_
 #define NORMD_KERNELS_SUMMATION_ORDER_H_
 
+#include <bit>
 #include <cstdint>
 
 namespace normd::order {
@@ -98,6 +99,11 @@ constexpr void PairwiseFold(T* items, int64_t n, int64_t stride, Add add) {
     n = pairs + n % 2;
   }
 }
+
+// The same tree for items that come one after the other, of which only those are kept that wait for a later one: after
+// item `index`, the last two that are kept are folded into one, as often as this says. After the last item they are
+// folded, the last two first, until one is left.
+constexpr int FoldsAfter(int64_t index) { return std::countr_one(static_cast<uint64_t>(index)); }
 
 }  // namespace normd::order
 

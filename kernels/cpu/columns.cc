@@ -132,7 +132,7 @@ HWY_INLINE void SweepRows(T tag, const typename T::Storage* const* rows, int64_t
   const Tag<Real> real;
   constexpr bool kInF64 = std::is_same_v<Real, double>;
   constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
-  // Lanes past the last column hold values that are never read.
+  // Lanes past the last column hold values that mean nothing: see RoomOf.
   for (int64_t c = 0; c < columns; c += kLanesOf<Real>) {
     NarrowSums<Real> sums;
     NarrowSums<Real> odd;  // f32 only: two partial sums halve the error
@@ -224,6 +224,11 @@ void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const Col
   }
 }
 
+void AddSums(const double* from, int64_t n, double* to) {
+  static_assert(cpu::RoomOf(1) % kLanes == 0);
+  for (int64_t i = 0; i < n; i += kLanes) AddTo<false>(hn::LoadU(d, from + i), to + i);
+}
+
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   for (int64_t column = 0; column < block.columns; column += kLanes) {
     const int64_t count = HWY_MIN(kLanes, block.columns - column);
@@ -247,6 +252,7 @@ HWY_AFTER_NAMESPACE();
 namespace normd::cpu {
 HWY_EXPORT(ReduceColumnBlock);
 HWY_EXPORT(ReduceNarrowColumnBlock);
+HWY_EXPORT(AddSums);
 HWY_EXPORT(MeasureColumns);
 
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
@@ -256,6 +262,7 @@ void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const Col
                              double* second) {
   HWY_DYNAMIC_DISPATCH(ReduceNarrowColumnBlock)(statistic, precision, block, first, second);
 }
+void AddSums(const double* from, int64_t n, double* to) { HWY_DYNAMIC_DISPATCH(AddSums)(from, n, to); }
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   HWY_DYNAMIC_DISPATCH(MeasureColumns)(block, magnitudes);
 }

@@ -147,9 +147,7 @@ struct GroupLanes {
     if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) {
       inverse = set(FactorOf(s.inverse.hi, weight));
     }
-    if constexpr (kForm == Form::kPairs) {
-      delta = set(s.inverse.lo);
-    }
+    if constexpr (kForm == Form::kPairs) delta = set(s.inverse.lo);
   }
   HWY_INLINE Value Element(Value x, Value w, Value b) const {
     if constexpr (kForm == Form::kPairs) {
@@ -228,7 +226,7 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   const int64_t weight_step = w.step;
   const int64_t bias_step = b.step;
   const auto exact = [&](int r, int64_t i) HWY_ATTR {
-    const double element = hn::GetLane(LoadFirstAs<double>(tag, x + r * n + i, 1));
+    const double element = ElementAt(tag, x + r * n + i);
     return ExactElement(element, *s[r], At(parameters.weight, per_element, i, 1),
                         At(parameters.bias, per_element, i, -0.0));
   };
@@ -282,7 +280,7 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
         auto floats = Demote<kMayBeNan>(lanes.Element(value, bias, bias));
         if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
           floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
-            return ExactElement(hn::GetLane(LoadFirstAs<double>(tag, x + i + lane, 1)), s, weight, b);
+            return ExactElement(ElementAt(tag, x + i + lane), s, weight, b);
           });
         }
         return Narrow(tag, Floats<Real>(), floats);
@@ -300,9 +298,8 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
 }
 
 // Applies one row of n elements, or pieces of one group, whose statistics are prepared. Several runs are for the scaled
-// forms only. Compiled by
-// apply.cc alone, because its loops for each type and instruction set keep the compiler busy for seconds. In f64 it is
-// as cheap to make every NaN canonical as to look for one, and where that is not so the form is rare.
+// forms only. Compiled by apply.cc alone, because its loops for each type and instruction set keep the compiler busy
+// for seconds. Forms that are rare in f64 have no loop without checks for NaN.
 template <typename T>
 void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
                    const GroupStatistics& s, bool in_f32, Form form, const cpu::Parameters& parameters,
@@ -368,6 +365,7 @@ template <typename Real, Centring kCentring>
 struct ColumnLanes {
   Vector<Real> shift, delta, factor, bias;
 
+  ColumnLanes() = default;
   // The numbers of `count` columns from `column` on.
   HWY_INLINE ColumnLanes(const cpu::ColumnFactors<Real>& factors, int64_t column, int64_t count) {
     const Tag<Real> real;
@@ -397,7 +395,7 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
       const ColumnStatistics& s = *span.column_statistics;
       const int64_t c = column + lane;
       const bool per_column = span.parameters_per_column;
-      const double element = hn::GetLane(LoadFirstAs<double>(tag, x + lane, 1));
+      const double element = ElementAt(tag, x + lane);
       return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
                           At(span.parameters.weight, per_column, c, 1), At(span.parameters.bias, per_column, c, -0.0));
     });
@@ -412,10 +410,10 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
   }
 }
 
-// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is
-// the number of columns if there is only one vector, which may be incomplete. The vectors that are calculated together
-// are looked through for values that are not finite by one test. kStream: y is written past the caches, and is aligned
-// to whole vectors.
+// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is the
+// number of columns of each vector; that of a single one may be less than its lanes. The vectors that are calculated
+// together are looked through for values that are not finite by one test. kStream: y is written past the caches, and is
+// aligned to whole vectors.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
           typename T>
 HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const ColumnLanes<Real, kCentring>* lanes,
@@ -426,7 +424,7 @@ HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const Column
   const int64_t offset = position * span.stride + column;
   const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
   auto* y = static_cast<typename T::Storage*>(span.y) + offset;
-  const int64_t here = kColumns == 1 ? count : kStep;
+  const int64_t here = kColumns == 1 ? count : kStep;  // so that the compiler knows it
   Vector<Real> results[kPositions * kColumns];
   for (int64_t p = 0; p < kPositions; ++p) {
     for (int64_t k = 0; k < kColumns; ++k) {
@@ -451,52 +449,53 @@ HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const Column
   store(std::bool_constant<kMayBeNan>());
 }
 
-// Few columns: kVectors vectors of adjacent columns keep their numbers in registers while the positions go by.
+// Applies kVectors vectors of adjacent columns, whose numbers stay in registers while the positions go by. `count` is
+// as in ApplyColumnBlock.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
 HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t column, int64_t count) {
   constexpr int64_t kStep = kLanesOf<Real>;
-  using Lanes = ColumnLanes<Real, kCentring>;
-  const auto lanes_of = [&](int64_t k) HWY_ATTR {
-    return Lanes(FactorsOf<Real>(span), column + HWY_MIN(k, kVectors - 1) * kStep, kVectors == 1 ? count : kStep);
-  };
-  const Lanes lanes[4] = {lanes_of(0), lanes_of(1), lanes_of(2), lanes_of(3)};
-  const int64_t prefetch = span.prefetch == 0 ? 0 : 8 * span.stride;
+  constexpr int64_t kAhead = 8;  // positions
+  ColumnLanes<Real, kCentring> lanes[kVectors];
+  for (int64_t k = 0; k < kVectors; ++k) lanes[k] = {FactorsOf<Real>(span), column + k * kStep, count};
+  const int64_t prefetch = span.prefetch == 0 ? 0 : kAhead * span.stride;
   for (int64_t p = 0; p < span.positions; ++p) {
     ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, p, column, count, prefetch);
   }
 }
 
+// Applies the columns [0, columns), which are whole vectors, row by row; several positions share the loads of the
+// numbers.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
+HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t columns) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kPositions = 4;
+  const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
+  const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
+    for (int64_t c = 0; c < columns; c += kStep) {
+      const ColumnLanes<Real, kCentring> lanes(FactorsOf<Real>(span), c, kStep);
+      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, decltype(positions)::value>(tag, span, &lanes, position,
+                                                                                           c, kStep, prefetch);
+    }
+  };
+  int64_t p = 0;
+  for (; p + kPositions <= span.positions; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
+  for (; p < span.positions; ++p) sweep(p, std::integral_constant<int64_t, 1>());
+}
+
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
 void ApplyColumnsOf(T tag, const cpu::ApplySpan& span) {
   constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr int64_t kVectors = 4;
-  using Lanes = ColumnLanes<Real, kCentring>;
-  int64_t whole = 0;  // columns done
-  if (span.columns <= kVectors * kStep) {
-    for (; whole + kVectors * kStep <= span.columns; whole += kVectors * kStep) {
-      ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, whole, kStep);
-    }
-  } else {
-    // Many columns: whole rows, several positions at a time, which share the loads of the numbers.
-    constexpr int64_t kPositions = 4;
-    whole = span.columns / kStep * kStep;
-    int64_t p = 0;
-    const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
-    for (; p + kPositions <= span.positions; p += kPositions) {
-      for (int64_t c = 0; c < whole; c += kStep) {
-        const Lanes lanes(FactorsOf<Real>(span), c, kStep);
-        ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, kPositions>(tag, span, &lanes, p, c, kStep, prefetch);
-      }
-    }
-    for (; p < span.positions; ++p) {
-      for (int64_t c = 0; c < whole; c += kStep) {
-        const Lanes lanes(FactorsOf<Real>(span), c, kStep);
-        ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, 1>(tag, span, &lanes, p, c, kStep, prefetch);
-      }
-    }
+  constexpr int64_t kVectors = 4;  // whose numbers fit in registers
+  int64_t done = 0;                // columns
+  if (span.columns == kVectors * kStep) {
+    ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, 0, kStep);
+    done = span.columns;
+  } else if (span.columns > kVectors * kStep) {
+    done = span.columns / kStep * kStep;
+    ApplyColumnRows<Real, kCentring, kMayBeNan, kStream>(tag, span, done);
   }
-  for (; whole < span.columns; whole += kStep) {
-    ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, whole, HWY_MIN(kStep, span.columns - whole));
+  for (; done < span.columns; done += kStep) {
+    ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, done, HWY_MIN(kStep, span.columns - done));
   }
 }
 

@@ -95,12 +95,15 @@ void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* 
 void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const ColumnBlock& block, double* first,
                              double* second);
 
+// to[i] += from[i] for n sums. REQUIRES: n is a RoomOf(), or several together.
+void AddSums(const double* from, int64_t n, double* to);
+
 // Includes the block in magnitudes[c] for each column c; f64 only.
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes);
 
 // ---- Apply ----
 
-// w and b of consecutive elements, each in f64 and, for FAST, in f32. Null: absent, w = 1 and b = 0. Borrows.
+// w and b of consecutive elements, each in f64 and in f32. Null: absent, w = 1 and b = 0. Borrows.
 struct Parameters {
   const double* weight = nullptr;
   const double* bias = nullptr;
@@ -199,8 +202,7 @@ struct RowBlock {
 };
 
 // Runs both passes: writes results[row] for each row (see FinishNarrowGroup; its `statistics` are not for use), and y,
-// which may be x. REQUIRES: 1 <=
-// counted <= kMaxChunks * order::kRowChunk.
+// which may be x. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for

@@ -219,25 +219,6 @@ void ReduceRowChunks(Statistic statistic, Precision precision, const RowChunks& 
   SumChunksOf<Statistic::kMeanSquare>(precision, rows, begin, end, shift, scale, sums);
 }
 
-// One element as f64.
-template <typename T>
-HWY_INLINE double ElementAt(T tag, const typename T::Storage* x) {
-  return hn::GetLane(LoadFirstAs<double>(tag, x, 1));
-}
-HWY_INLINE double ElementAt(F32 /*tag*/, const float* x) {
-  float value;
-  std::memcpy(&value, x, sizeof(value));  // at any alignment
-  return value;
-}
-HWY_INLINE double ElementAt(BF16 /*tag*/, const uint16_t* x) {
-  uint16_t half;
-  std::memcpy(&half, x, sizeof(half));
-  const uint32_t bits = uint32_t{half} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 template <typename T>
 HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage* x, int64_t n, bool masked) {
   const auto element = [&](int64_t i) HWY_ATTR { return ElementAt(tag, x + i); };
@@ -286,7 +267,7 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
     const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
     return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
   };
-  // Chunks are folded as they come: those that wait are as many as the count has binary digits.
+  // Chunks are folded as they come: see order::FoldsAfter. As many wait as the count has binary digits.
   static_assert(RowBlock::kMaxChunks < 1 << 7);
   double first[7], second[7];  // not initialised, which would take short rows as long as their sums
   PairSums sum;
@@ -296,7 +277,7 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
   for (int64_t chunk = 0;; ++chunk) {
     sum = chunk_of(chunk * order::kRowChunk);
     if (chunk + 1 == chunks) break;
-    for (int64_t i = chunk; i % 2 != 0; i /= 2) fold(--waiting);
+    for (int folds = order::FoldsAfter(chunk); folds > 0; --folds) fold(--waiting);
     first[waiting] = sum.first.hi;
     second[waiting++] = sum.second.hi;
   }

@@ -43,13 +43,7 @@ struct FactorColumns {
   }
 };
 
-// Adds n sums to others.
-void AddSums(const double* from, int64_t n, double* to) {
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
-// Rows of sums that come one after the other, folded pairwise by index as soon as two are complete: only as many are
-// kept as the count has binary digits.
+// Rows of sums that are folded as they come: see order::FoldsAfter. As many are kept as the count has binary digits.
 class FoldedRows {
  public:
   // For at most `rows` rows of `width` sums each.
@@ -62,7 +56,7 @@ class FoldedRows {
   double* Next() { return kept_.get() + depth_ * width_; }
   void Push() {
     ++depth_;
-    for (int64_t i = count_++; i % 2 != 0; i /= 2) Merge();
+    for (int folds = order::FoldsAfter(count_++); folds > 0; --folds) Merge();
   }
   // The fold of all rows since the last call. REQUIRES: there is one.
   const double* Total() {
@@ -362,11 +356,9 @@ class ColumnTile {
     } else {
       reduce(0, spans);
     }
-    for (int64_t step = 1; step < spans; step *= 2) {
-      for (int64_t g = 0; g + step < spans; g += 2 * step) {
-        AddSums(sums.get() + (g + step) * width, width, sums.get() + g * width);
-      }
-    }
+    std::vector<double*> of_spans(static_cast<size_t>(spans));
+    for (int64_t g = 0; g < spans; ++g) of_spans[static_cast<size_t>(g)] = sums.get() + g * width;
+    order::PairwiseFold(of_spans.data(), spans, 1, [width](double* a, const double* b) { AddSums(b, width, a); });
     std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
     for (int64_t group = 0; group < groups_; ++group) {
       if (!pending[static_cast<size_t>(group)]) continue;

@@ -324,6 +324,25 @@ template <typename T>
 HWY_INLINE V LoadAsF64(T tag, const typename T::Storage* HWY_RESTRICT p) {
   return LoadAs<double>(tag, p);
 }
+// One element as f64, at any alignment.
+template <typename T>
+HWY_INLINE double ElementAt(T tag, const typename T::Storage* x) {
+  return hn::GetLane(LoadFirstAs<double>(tag, x, 1));
+}
+HWY_INLINE double ElementAt(F32 /*tag*/, const float* x) {
+  float value;
+  std::memcpy(&value, x, sizeof(value));
+  return value;
+}
+HWY_INLINE double ElementAt(BF16 /*tag*/, const uint16_t* x) {
+  uint16_t half;
+  std::memcpy(&half, x, sizeof(half));
+  const uint32_t bits = uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
 // Loads all lanes if `count` allows it, else the first `count`; the other lanes are 0.
 template <typename T>
 HWY_INLINE V LoadUpTo(T tag, const typename T::Storage* p, int64_t count) {

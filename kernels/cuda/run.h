@@ -37,7 +37,7 @@ struct DeviceJob {
 };
 
 // True if one fused kernel runs both passes over the rows of a plan. Such jobs of equal row length, dtype, statistic
-// and precision are launched together.
+// and precision of the sums are launched together.
 bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan);
 
 // Starts all jobs on `stream`, with scratch from `arena`. RESOURCE_EXHAUSTED if the arena has too little room, else
