@@ -1,15 +1,8 @@
 #include "server/rpc/grpc_server.h"
 
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
-#include <grpcpp/server_posix.h>
-
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -26,11 +19,11 @@
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/dispatcher.h"
+#include "server/rpc/transport/grpc/grpc_transport.h"
 #include "server/rpc/transport/listener_probe.h"
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/route.h"
-#include "server/rpc/transport/tls_credentials.h"
 #include "server/rpc/transport/transfer_watch.h"
 #include "server/rpc/transport/transport_options.h"
 
@@ -63,11 +56,10 @@ class GrpcServer::State {
       ports_.push_back(bound.front().port());
       for (rpc::ListeningSocket& socket : bound) sockets.push_back(std::move(socket));
     }
-    if (absl::Status status = StartGrpc(); !status.ok()) {
+    if (absl::Status status = dispatcher_.Start(&transport_); !status.ok()) {
       Shutdown(absl::ZeroDuration());
       return status;
     }
-    dispatcher_.Start();
     transfers_.Start();
     health_.SetServing(true);
     if (absl::Status status = accept_loop_.Start(std::move(sockets)); !status.ok()) {
@@ -90,11 +82,14 @@ class GrpcServer::State {
       read_limiter_.Open();
       transfers_.Drain();
       const absl::Time end = SteadyNow() + grace;
+      transport_.Drain();
       dispatcher_.Drain(grace);
       CloseConnections(std::max(end - SteadyNow(), kTimeToClose));
-      if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+      transport_.Shutdown();
       transfers_.Stop();
-      dispatcher_.Stop();
+      // No operation may start on a queue that was shut down, and a handler that still has its stream may start one.
+      dispatcher_.live().WaitForNone();
+      transport_.Stop();
     });
   }
 
@@ -105,10 +100,14 @@ class GrpcServer::State {
   std::map<std::string, int64_t> bytes_by_tenant() const { return admission_.bytes_by_tenant(); }
   WaitStats waiting_reads() const { return read_limiter_.wait_stats(); }
   int64_t in_flight_bytes() const { return admission_.held_bytes(); }
-  QueueStats TakeQueueStats() { return dispatcher_.TakeStats(); }
+  QueueStats TakeQueueStats() {
+    QueueStats stats = transport_.TakeStats();
+    stats.calls = dispatcher_.live().calls();
+    return stats;
+  }
 
  private:
-  // The least time given to gRPC to notice that its connections have ended.
+  // The least time given to the transport to notice that its connections have ended.
   static constexpr absl::Duration kTimeToClose = absl::Seconds(1);
 
   // Registers a route for every method that the .proto files of normd and of health declare, and for reflection if the
@@ -126,31 +125,6 @@ class GrpcServer::State {
     }
     dispatcher_.Add(std::move(routes));
     return absl::OkStatus();
-  }
-
-  absl::Status StartGrpc() {
-    grpc::ServerBuilder builder;
-    rpc::SetTransportLimits(options_, builder);
-    dispatcher_.AddTo(builder, options_.queues != 0 ? options_.queues : DefaultQueues());
-    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-    if (options_.certificates != nullptr) {
-      credentials_ = std::make_shared<rpc::TlsCredentials>(options_.certificates, options_.require_client_certificate);
-      credentials = credentials_;
-    }
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, std::move(credentials));
-    server_ = builder.BuildAndStart();
-    return server_ != nullptr ? absl::OkStatus() : absl::UnavailableError("the gRPC server does not start");
-  }
-
-  void HandOver(int fd, int listener_fd, bool is_unix) {
-    // gRPC's acceptor names every connection of a Unix socket "unix:", so callers could not be told apart. A connection
-    // made from the descriptor alone has a name of its own. There is nothing to encrypt on a Unix socket.
-    if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd);
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = listener_fd;
-    parameters.fd = fd;
-    acceptor_->HandleNewConnection(&parameters);
   }
 
   void CloseConnections(absl::Duration limit) {
@@ -175,18 +149,16 @@ class GrpcServer::State {
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
+  rpc::GrpcTransport transport_{&options_, &connections_, &dispatcher_.live()};
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
   rpc::AcceptLoop accept_loop_{
       {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},
       &connections_,
-      [this](int fd, int listener_fd, bool is_unix) { HandOver(fd, listener_fd, is_unix); }};
+      &transport_};
   rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); },
                             /*tls=*/options_.certificates != nullptr};
   Engine* const engine_;
   std::vector<int> ports_;
-  std::shared_ptr<rpc::TlsCredentials> credentials_;  // null without TLS
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<grpc::Server> server_;
   std::once_flag shutdown_;
 };
 

@@ -2,9 +2,6 @@
 #ifndef NORMD_TESTS_FUZZ_CODEC_CHECK_H_
 #define NORMD_TESTS_FUZZ_CODEC_CHECK_H_
 
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/base/slice.h"
 #include "server/rpc/codec/message.h"
 #include "server/rpc/codec/tensor_source.h"
 #include "tests/proto/codec_input.h"
@@ -43,16 +41,18 @@ inline void FailCodec(const char* what) {
   std::abort();
 }
 
-inline grpc::ByteBuffer InSlices(const std::vector<wire::Segment>& segments) {
-  std::vector<grpc::Slice> slices;
-  for (const wire::Segment& segment : segments) slices.emplace_back(segment.data(), segment.size());
-  return grpc::ByteBuffer(slices.data(), slices.size());
+inline MessageBytes InSlices(const std::vector<wire::Segment>& segments) {
+  MessageBytes bytes;
+  for (const wire::Segment& segment : segments) {
+    bytes.Append(Slice::Copy({reinterpret_cast<const char*>(segment.data()), segment.size()}));
+  }
+  return bytes;
 }
 
 // Whether the server's parse takes the message; nothing when the one with a layout and the one without disagree.
 inline std::optional<bool> ServerParses(const CodecInput& input) {
   const google::protobuf::LogSilencer silencer;
-  const grpc::ByteBuffer bytes = InSlices(input.segments);
+  const MessageBytes bytes = InSlices(input.segments);
   const std::unique_ptr<google::protobuf::Message> plain(input.type.prototype->New());
   const std::unique_ptr<google::protobuf::Message> with_layout(input.type.prototype->New());
   rpc::TensorSource tensors;

@@ -10,8 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "kernels/cpu/backend.h"
 #include "normd/v1/normalizer.pb.h"
 #include "server/base/clock.h"
@@ -29,13 +27,15 @@ void Require(bool condition) {
 }
 
 // In two slices: messages come from the transport in pieces.
-grpc::ByteBuffer InPieces(const uint8_t* data, size_t size) {
-  const grpc::Slice slices[] = {grpc::Slice(data, size / 2), grpc::Slice(data + size / 2, size - size / 2)};
-  return grpc::ByteBuffer(slices, 2);
+MessageBytes InPieces(const uint8_t* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  MessageBytes pieces(Slice::Copy(bytes.substr(0, size / 2)));
+  pieces.Append(Slice::Copy(bytes.substr(size / 2)));
+  return pieces;
 }
 
 template <typename Message>
-std::optional<rpc::Parsed<Message>> ParseMessage(const grpc::ByteBuffer& bytes) {
+std::optional<rpc::Parsed<Message>> ParseMessage(const MessageBytes& bytes) {
   absl::StatusOr<rpc::Parsed<Message>> message = rpc::Parse<Message>(bytes, rpc::Reservation());
   if (!message.ok()) return std::nullopt;
   return *std::move(message);
@@ -63,7 +63,7 @@ size_t BytesOfX(const v1::NormalizeRequest& request, rpc::TensorSource* tensors)
   return x.ok() ? static_cast<size_t>(x->size_bytes) : 0;
 }
 
-void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
+void Normalize(const MessageBytes& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::NormalizeRequest>(bytes);
   if (!request.has_value()) return;
   absl::StatusOr<Call> call = rpc::DecodeCall({request->message, request->tensors}, {}, /*tenant=*/"");
@@ -85,7 +85,7 @@ void Normalize(const grpc::ByteBuffer& bytes, Engine& engine) {
   }
 }
 
-void ComputeMoments(const grpc::ByteBuffer& bytes, Engine& engine) {
+void ComputeMoments(const MessageBytes& bytes, Engine& engine) {
   const auto request = ParseMessage<v1::ComputeMomentsRequest>(bytes);
   if (!request.has_value()) return;
   absl::StatusOr<Call> call = rpc::DecodeComputeMoments({request->message, request->tensors}, /*tenant=*/"");
@@ -103,7 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   normd::AddSession(store);
   normd::Resources resources;
   normd::Engine engine(&scheduler, &store, &resources);
-  const grpc::ByteBuffer bytes = normd::InPieces(data, size);
+  const MessageBytes bytes = normd::InPieces(data, size);
   normd::Normalize(bytes, engine);
   normd::ComputeMoments(bytes, engine);
   return 0;

@@ -126,7 +126,7 @@ absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& requ
 // Decodes one request, from the cache or with the parser.
 template <typename Request>
 absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteContext& context, const Stream& stream,
-                       const grpc::ByteBuffer& bytes, Reservation reservation, Observation& observation,
+                       const MessageBytes& bytes, Reservation reservation, Observation& observation,
                        ReceivedCall* received) {
   ReceivedMessage message = Receive(bytes, *kLayoutOf<Request>);
   const CallScope scope = CallDecoder::ScopeOf(stream);
@@ -277,19 +277,19 @@ CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::
   return MakePlace(std::move(cache), std::move(key), request, scope, want_timings, call);
 }
 
-absl::Status CallDecoder::DecodeNormalize(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+absl::Status CallDecoder::DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                           Observation& observation, ReceivedCall* received) {
   return DecodeOne<v1::NormalizeRequest>(normalize_, *context_, stream, bytes, std::move(reservation), observation,
                                          received);
 }
 
-absl::Status CallDecoder::DecodeComputeMoments(const grpc::ByteBuffer& bytes, Reservation reservation,
-                                               const Stream& stream, Observation& observation, ReceivedCall* received) {
+absl::Status CallDecoder::DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
+                                               Observation& observation, ReceivedCall* received) {
   return DecodeOne<v1::ComputeMomentsRequest>(moments_, *context_, stream, bytes, std::move(reservation), observation,
                                               received);
 }
 
-absl::Status CallDecoder::DecodeBatch(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+absl::Status CallDecoder::DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                       int64_t max_items, Observation& observation, ReceivedBatch* batch) {
   if (DecodeItemByItem(bytes, reservation, stream, static_cast<size_t>(max_items), batch)) {
     observation.record().batch_items = static_cast<int64_t>(batch->items.size());
@@ -311,7 +311,7 @@ absl::Status CallDecoder::DecodeBatch(const grpc::ByteBuffer& bytes, Reservation
   return absl::OkStatus();
 }
 
-bool CallDecoder::DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& reservation, const Stream& stream,
+bool CallDecoder::DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const Stream& stream,
                                    size_t max_items, ReceivedBatch* batch) {
   const ReceivedBytes received = TakeBytes(bytes);
   const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(received.segments(), max_items);

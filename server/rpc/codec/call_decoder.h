@@ -81,14 +81,14 @@ class CallDecoder {
 
   // Decode one request into `*received`, and record the method and the time of decoding in `observation`. Errors are
   // those of the parser and of decode_call.h. Tensors borrow from `received->call.owner`.
-  absl::Status DecodeNormalize(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+  absl::Status DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                Observation& observation, ReceivedCall* received);
-  absl::Status DecodeComputeMoments(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
+  absl::Status DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                     Observation& observation, ReceivedCall* received);
   // Decodes the items of a batch, each with a status of its own, and records their number in `observation`. Returns an
   // error when the bytes are not a BatchNormalizeRequest with at most `max_items` items.
-  absl::Status DecodeBatch(const grpc::ByteBuffer& bytes, Reservation reservation, const Stream& stream,
-                           int64_t max_items, Observation& observation, ReceivedBatch* batch);
+  absl::Status DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream, int64_t max_items,
+                           Observation& observation, ReceivedBatch* batch);
 
   // The cache of Normalize calls, which the reader of streams shares.
   const std::shared_ptr<CallCache>& cache() const { return normalize_; }
@@ -100,7 +100,7 @@ class CallDecoder {
  private:
   // Returns false, leaving `reservation` as it was, when the message has other fields than items, or an item is not in
   // the form that serialisers write: then the parser must read the whole message.
-  bool DecodeItemByItem(const grpc::ByteBuffer& bytes, Reservation& reservation, const Stream& stream, size_t max_items,
+  bool DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const Stream& stream, size_t max_items,
                         ReceivedBatch* batch);
   // The status of decoding one item; nullopt when the parser rejects its bytes.
   std::optional<absl::Status> DecodeItem(ReceivedMessage message, const Stream& stream,

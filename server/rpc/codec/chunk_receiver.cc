@@ -18,26 +18,16 @@ namespace {
 constexpr int64_t kMinKeptBytes = 16 << 10;
 constexpr size_t kSmallBlockBytes = 64 << 10;
 
-std::string_view TextOf(const grpc::Slice& slice) {
-  return {reinterpret_cast<const char*>(slice.begin()), slice.size()};
-}
-
-int64_t SizeOf(const std::vector<grpc::Slice>& slices) {
-  size_t size = 0;
-  for (const grpc::Slice& slice : slices) size += slice.size();
-  return static_cast<int64_t>(size);
-}
-
-uint32_t CrcOf(const std::vector<grpc::Slice>& slices) {
+uint32_t CrcOf(const MessageBytes& data) {
   uint32_t crc = 0;
-  for (const grpc::Slice& slice : slices) crc = wire::ExtendCrc32c(crc, TextOf(slice));
+  for (const Slice& slice : data.slices()) crc = wire::ExtendCrc32c(crc, slice.text());
   return crc;
 }
 
 // Turns the copies of small chunks into a piece like the others.
 void FlushSmall(std::string* small, std::vector<ReceivedBytes>* pieces) {
   if (small->empty()) return;
-  pieces->emplace_back(std::vector<grpc::Slice>{grpc::Slice(small->data(), small->size())});
+  pieces->emplace_back(MessageBytes(Slice::Copy(*small)));
   small->clear();
 }
 
@@ -79,10 +69,10 @@ ChunkReceiver::ChunkReceiver(uint64_t sequence, const std::vector<ChunkedTensor>
 }
 
 absl::Status ChunkReceiver::Take(const v1::StreamRequest& request, const TensorSource& message) {
-  std::vector<grpc::Slice> data = message.TakeSlices(request.chunk().data());
+  MessageBytes data = message.TakeChunk(request.chunk().data());
   NORMD_RETURN_IF_ERROR(Check(request, data));
-  const int64_t size_bytes = SizeOf(data);
-  Keep(std::move(data), size_bytes, &tensors_[current_]);
+  const int64_t size_bytes = data.size_bytes();
+  Keep(std::move(data), &tensors_[current_]);
   tensors_[current_].received_bytes += size_bytes;
   if (!request.chunk().last()) return absl::OkStatus();
   FlushSmall(&tensors_[current_].small, &tensors_[current_].pieces);
@@ -90,10 +80,10 @@ absl::Status ChunkReceiver::Take(const v1::StreamRequest& request, const TensorS
   return absl::OkStatus();
 }
 
-absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const {
+absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const MessageBytes& data) const {
   const v1::Chunk& chunk = request.chunk();
   const Incoming& incoming = tensors_[current_];
-  const int64_t size_bytes = SizeOf(data);
+  const int64_t size_bytes = data.size_bytes();
   const int64_t missing_bytes = incoming.tensor.size_bytes - incoming.received_bytes;
   if (request.sequence() != sequence_) {
     return OutOfRangeError("sequence", Concat(request.sequence()),
@@ -127,15 +117,15 @@ absl::Status ChunkReceiver::Check(const v1::StreamRequest& request, const std::v
   return absl::OkStatus();
 }
 
-void ChunkReceiver::Keep(std::vector<grpc::Slice> data, int64_t size_bytes, Incoming* incoming) {
+void ChunkReceiver::Keep(MessageBytes data, Incoming* incoming) {
   if (incoming->tensor.in_one_piece) {
     std::byte* to = incoming->contiguous.data() + incoming->received_bytes;
-    for (const grpc::Slice& slice : data) {
-      std::memcpy(to, slice.begin(), slice.size());
+    for (const Slice& slice : data.slices()) {
+      std::memcpy(to, slice.data(), slice.size());
       to += slice.size();
     }
-  } else if (size_bytes < kMinKeptBytes) {
-    for (const grpc::Slice& slice : data) incoming->small.append(TextOf(slice));
+  } else if (data.size_bytes() < kMinKeptBytes) {
+    for (const Slice& slice : data.slices()) incoming->small.append(slice.text());
     if (incoming->small.size() >= kSmallBlockBytes) FlushSmall(&incoming->small, &incoming->pieces);
   } else {
     FlushSmall(&incoming->small, &incoming->pieces);

@@ -54,8 +54,8 @@ class ChunkReceiver {
     Buffer contiguous;  // used instead of both if the tensor must be contiguous
   };
 
-  absl::Status Check(const v1::StreamRequest& request, const std::vector<grpc::Slice>& data) const;
-  void Keep(std::vector<grpc::Slice> data, int64_t size_bytes, Incoming* incoming);
+  absl::Status Check(const v1::StreamRequest& request, const MessageBytes& data) const;
+  void Keep(MessageBytes data, Incoming* incoming);
 
   const uint64_t sequence_;
   std::vector<Incoming> tensors_;

@@ -2,7 +2,8 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/support/proto_buffer_reader.h>
+
+#include "server/rpc/codec/message_input.h"
 
 namespace normd::rpc {
 namespace {
@@ -66,10 +67,8 @@ class Walker {
 
 }  // namespace
 
-std::optional<int64_t> CountElements(const grpc::ByteBuffer& bytes, const Descriptor& type) {
-  if (bytes.Length() == 0) return 0;
-  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader takes a pointer to a mutable buffer
-  grpc::ProtoBufferReader reader(&readable);
+std::optional<int64_t> CountElements(const MessageBytes& bytes, const Descriptor& type) {
+  MessageInput reader(bytes);
   CodedInputStream input(&reader);
   Walker walker(&input);
   if (!walker.Walk(type)) return std::nullopt;

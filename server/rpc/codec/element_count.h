@@ -6,10 +6,11 @@
 #define NORMD_SERVER_RPC_CODEC_ELEMENT_COUNT_H_
 
 #include <google/protobuf/descriptor.h>
-#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 #include <optional>
+
+#include "server/base/slice.h"
 
 namespace normd::rpc {
 
@@ -19,7 +20,7 @@ inline constexpr int64_t kMaxElements = 256 << 10;
 // Counts the fields of a message of type `type`, at all depths. Packed fields and groups, which our messages do not
 // have, are counted by their bytes. Returns nullopt for bytes that are not a message. Stops counting above
 // kMaxElements.
-std::optional<int64_t> CountElements(const grpc::ByteBuffer& bytes, const google::protobuf::Descriptor& type);
+std::optional<int64_t> CountElements(const MessageBytes& bytes, const google::protobuf::Descriptor& type);
 
 }  // namespace normd::rpc
 

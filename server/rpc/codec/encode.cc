@@ -228,7 +228,7 @@ WireBody EncodeStreamReply(uint64_t sequence, WireBody response) {
   return body;
 }
 
-WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, grpc::Slice data) {
+WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, Slice data) {
   v1::Chunk head, tail;
   head.set_offset(place.offset);
   tail.set_last(place.last);

@@ -45,7 +45,7 @@ struct ChunkPlace {
   bool last = false;
   uint32_t crc32c = 0;
 };
-WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, grpc::Slice data);
+WireBody EncodeStreamChunk(uint64_t sequence, const ChunkPlace& place, Slice data);
 
 }  // namespace normd::rpc
 

@@ -2,9 +2,8 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/support/proto_buffer_reader.h>
 
-#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -13,8 +12,8 @@
 #include "proto/wire/split.h"
 #include "proto/wire/writer.h"
 #include "server/base/error_reasons.h"
-#include "server/base/tsan_annotations.h"
 #include "server/rpc/codec/element_count.h"
+#include "server/rpc/codec/message_input.h"
 
 namespace normd::rpc {
 namespace {
@@ -22,13 +21,8 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-void FreeBlock(void* block) {
-  TsanAcquire(block);
-  Buffer::Free(block);
-}
-
-absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
-  const std::string size = Concat(bytes.Length(), " bytes");
+absl::Status MalformedError(const MessageBytes& bytes, const google::protobuf::Message& into) {
+  const std::string size = Concat(bytes.size_bytes(), " bytes");
   return MakeError(ServerReason("MALFORMED_MESSAGE"),
                    {.field = "message", .value = size, .limit = Concat("a valid ", into.GetTypeName())},
                    Concat("of ", size, " is no valid ", into.GetTypeName()));
@@ -36,17 +30,22 @@ absl::Status MalformedError(const grpc::ByteBuffer& bytes, const google::protobu
 
 // Joins the slices of a message that came in very many tiny ones, because a hostile peer can send a message in a
 // million pieces, each of which costs more memory than its bytes.
-std::vector<grpc::Slice> JoinIfTiny(std::vector<grpc::Slice> slices, size_t size_bytes) {
+MessageBytes JoinIfTiny(const MessageBytes& bytes) {
   constexpr size_t kFewSlices = 64;
   constexpr size_t kTinyBytes = 1024;  // gRPC itself reads 8 KiB and more at a time
-  if (slices.size() <= kFewSlices || size_bytes / slices.size() >= kTinyBytes) return slices;
-  grpc::Slice contiguous(size_bytes);
-  auto* to = const_cast<uint8_t*>(contiguous.begin());
-  for (const grpc::Slice& slice : slices) to = std::copy(slice.begin(), slice.end(), to);
-  return {contiguous};
+  const auto size_bytes = static_cast<size_t>(bytes.size_bytes());
+  const size_t count = bytes.slices().size();
+  if (count <= kFewSlices || size_bytes / count >= kTinyBytes) return bytes;
+  Buffer contiguous(size_bytes);
+  std::byte* to = contiguous.data();
+  for (const Slice& slice : bytes.slices()) {
+    std::memcpy(to, slice.data(), slice.size());
+    to += slice.size();
+  }
+  return MessageBytes(Slice(std::move(contiguous)));
 }
 
-absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf::Message& into) {
+absl::Status CheckElements(const MessageBytes& bytes, const google::protobuf::Message& into) {
   const std::optional<int64_t> elements = CountElements(bytes, *into.GetDescriptor());
   if (!elements.has_value()) return MalformedError(bytes, into);
   if (*elements <= kMaxElements) return absl::OkStatus();
@@ -56,22 +55,15 @@ absl::Status CheckElements(const grpc::ByteBuffer& bytes, const google::protobuf
 
 }  // namespace
 
-absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into) {
-  if (bytes.Length() == 0) return absl::OkStatus();  // every field is absent; gRPC's reader cannot read no slices
+absl::Status ParseInto(const MessageBytes& bytes, google::protobuf::Message* into) {
   NORMD_RETURN_IF_ERROR(CheckElements(bytes, *into));
-  grpc::ByteBuffer readable(bytes);  // shares the slices; the reader takes a pointer to a mutable buffer
-  grpc::ProtoBufferReader reader(&readable);
-  const bool ok = reader.status().ok() && into->ParseFromZeroCopyStream(&reader);
-  return ok ? absl::OkStatus() : MalformedError(bytes, *into);
+  MessageInput input(bytes);
+  return into->ParseFromZeroCopyStream(&input) ? absl::OkStatus() : MalformedError(bytes, *into);
 }
 
-ReceivedBytes TakeBytes(const grpc::ByteBuffer& bytes) {
-  std::vector<grpc::Slice> slices;
-  if (!bytes.Dump(&slices).ok()) return {};
-  return ReceivedBytes(JoinIfTiny(std::move(slices), bytes.Length()));
-}
+ReceivedBytes TakeBytes(const MessageBytes& bytes) { return ReceivedBytes(JoinIfTiny(bytes)); }
 
-ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout) {
+ReceivedMessage Receive(const MessageBytes& bytes, const wire::MessageLayout& layout) {
   ReceivedMessage message;
   message.whole = bytes;
   message.bytes = TakeBytes(bytes);
@@ -91,7 +83,7 @@ ReceivedMessage ReceiveOnly(ReceivedBytes bytes, const wire::Block& part, const 
 
 ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part, const wire::MessageLayout& layout) {
   ReceivedMessage message;
-  message.bytes = ReceivedBytes(bytes.SlicesOf(part));
+  message.bytes = ReceivedBytes(bytes.PartOf(part));
   message.split = wire::Split(message.bytes.segments(), layout);
   return message;
 }
@@ -101,8 +93,7 @@ absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into,
   const std::string& metadata = message.split->metadata;
   // A message has no more elements than bytes, so few messages need counting.
   if (static_cast<int64_t>(metadata.size()) > kMaxElements) {
-    const grpc::Slice whole(metadata.data(), metadata.size(), grpc::Slice::STATIC_SLICE);
-    NORMD_RETURN_IF_ERROR(CheckElements(grpc::ByteBuffer(&whole, 1), *into));
+    NORMD_RETURN_IF_ERROR(CheckElements(MessageBytes(Slice(metadata, nullptr)), *into));
   }
   if (!into->ParseFromArray(metadata.data(), static_cast<int>(metadata.size()))) {
     return MalformedError(message.whole, *into);
@@ -111,10 +102,8 @@ absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into,
   return absl::OkStatus();
 }
 
-uint64_t FindVarintField(const grpc::ByteBuffer& bytes, int field) {
-  if (bytes.Length() == 0) return 0;
-  grpc::ByteBuffer readable(bytes);
-  grpc::ProtoBufferReader reader(&readable);
+uint64_t FindVarintField(const MessageBytes& bytes, int field) {
+  MessageInput reader(bytes);
   CodedInputStream input(&reader);
   const uint32_t wanted = WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_VARINT);
   while (const uint32_t tag = input.ReadTag()) {
@@ -125,19 +114,8 @@ uint64_t FindVarintField(const grpc::ByteBuffer& bytes, int field) {
   return 0;
 }
 
-grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
-  const size_t size_bytes = message.ByteSizeLong();
-  grpc::Slice slice(size_bytes);
-  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return grpc::ByteBuffer(&slice, 1);
-}
-
-grpc::Slice ToSlice(Buffer block) {
-  const size_t size_bytes = block.size_bytes();
-  if (size_bytes == 0) return {};
-  std::byte* const data = block.release();
-  TsanRelease(data);
-  return grpc::Slice(data, size_bytes, FreeBlock);
+MessageBytes Serialize(const google::protobuf::Message& message) {
+  return MessageBytes(Slice(message.SerializeAsString()));
 }
 
 std::string& WireBody::Head() {
@@ -156,17 +134,17 @@ void WireBody::AppendVarintField(int field, uint64_t value) {
   Append(text);
 }
 
-void WireBody::AppendBlock(grpc::Slice bytes) {
+void WireBody::AppendBlock(Slice bytes) {
   Head();
   size_bytes_ += bytes.size();
   pieces_.back().block = std::move(bytes);
 }
 
-void WireBody::AppendBlock(Buffer bytes) { AppendBlock(ToSlice(std::move(bytes))); }
+void WireBody::AppendBlock(Buffer bytes) { AppendBlock(Slice(std::move(bytes))); }
 
-void WireBody::AppendBytesField(int field, Buffer bytes) { AppendBytesField(field, ToSlice(std::move(bytes))); }
+void WireBody::AppendBytesField(int field, Buffer bytes) { AppendBytesField(field, Slice(std::move(bytes))); }
 
-void WireBody::AppendBytesField(int field, grpc::Slice bytes) {
+void WireBody::AppendBytesField(int field, Slice bytes) {
   std::string text;
   wire::AppendDelimitedHead(static_cast<uint32_t>(field), bytes.size(), text);
   Append(text);
@@ -193,15 +171,13 @@ std::string_view WireBody::TextBeforeBlock() const {
   return one ? std::string_view(pieces_.front().head) : std::string_view();
 }
 
-grpc::ByteBuffer WireBody::ToByteBuffer() && {
-  std::vector<grpc::Slice> slices;
-  slices.reserve(2 * pieces_.size());
+MessageBytes WireBody::ToBytes() && {
+  MessageBytes bytes;
   for (Piece& piece : pieces_) {
-    if (!piece.head.empty()) slices.emplace_back(piece.head.data(), piece.head.size());
-    if (piece.block.size() != 0) slices.push_back(std::move(piece.block));
+    bytes.Append(Slice(std::move(piece.head)));
+    bytes.Append(std::move(piece.block));
   }
-  if (slices.empty()) slices.emplace_back();
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  return bytes;
 }
 
 }  // namespace normd::rpc

@@ -1,4 +1,4 @@
-// Messages between gRPC's slices and protobuf: parses messages onto an arena, and writes them with tensor bytes passed
+// Messages between slices and protobuf: parses messages onto an arena, and writes them with tensor bytes passed
 // by reference.
 // In the path: directly above Stream, for requests and for replies.
 // Threads: the types are thread-compatible; the functions are pure.
@@ -7,7 +7,6 @@
 
 #include <google/protobuf/arena.h>
 #include <google/protobuf/message.h>
-#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "normd/v1/normalizer.pb.h"
 #include "proto/wire/layout.h"
 #include "server/base/buffer.h"
+#include "server/base/slice.h"
 #include "server/rpc/codec/tensor_source.h"
 #include "server/rpc/transport/admission.h"
 
@@ -76,26 +76,26 @@ inline constexpr const wire::MessageLayout* kLayoutOf<v1::ComputeMomentsRequest>
 // A message with tensors as received, in the transport's slices. `split` has the message without its tensors and the
 // places of the tensors' bytes; it is absent if only the full parser can read the message.
 struct ReceivedMessage {
-  grpc::ByteBuffer whole;
+  MessageBytes whole;
   ReceivedBytes bytes;
   std::optional<wire::SplitMessage> split;
 };
 // Takes `bytes` apart without copying tensors.
-ReceivedMessage Receive(const grpc::ByteBuffer& bytes, const wire::MessageLayout& layout);
+ReceivedMessage Receive(const MessageBytes& bytes, const wire::MessageLayout& layout);
 // The slices of `bytes`. ReceiveOnly and ReceivePart take apart the embedded message at `part` of such bytes, leaving
 // `whole` empty: ReceiveOnly consumes the bytes, and ReceivePart shares them with other parts.
-ReceivedBytes TakeBytes(const grpc::ByteBuffer& bytes);
+ReceivedBytes TakeBytes(const MessageBytes& bytes);
 ReceivedMessage ReceiveOnly(ReceivedBytes bytes, const wire::Block& part, const wire::MessageLayout& layout);
 ReceivedMessage ReceivePart(const ReceivedBytes& bytes, const wire::Block& part, const wire::MessageLayout& layout);
 
 // Parses `bytes`. Returns INVALID_ARGUMENT when they are not a message of `into`'s type, or when the message has more
 // than kMaxElements elements.
-absl::Status ParseInto(const grpc::ByteBuffer& bytes, google::protobuf::Message* into);
+absl::Status ParseInto(const MessageBytes& bytes, google::protobuf::Message* into);
 // Parses a message with tensors in the same way. The tensors' bytes go to `tensors` without a copy, unless only the
 // full parser can read the message.
 absl::Status ParseInto(ReceivedMessage message, google::protobuf::Message* into, TensorSource* tensors);
 
-// Parses `bytes`, a ReceivedMessage or a grpc::ByteBuffer, with the errors of ParseInto. The result's owner keeps
+// Parses `bytes`, a ReceivedMessage or MessageBytes, with the errors of ParseInto. The result's owner keeps
 // `reservation`.
 template <typename T, typename Bytes>
 absl::StatusOr<Parsed<T>> Parse(Bytes bytes, Reservation reservation) {
@@ -127,12 +127,9 @@ absl::StatusOr<Parsed<T>> Parse(Bytes bytes, Reservation reservation) {
 }
 
 // Finds the value of a varint field without parsing the message; 0 if the field is absent.
-uint64_t FindVarintField(const grpc::ByteBuffer& bytes, int field);
+uint64_t FindVarintField(const MessageBytes& bytes, int field);
 
-grpc::ByteBuffer Serialize(const google::protobuf::Message& message);
-
-// Passes the block to gRPC as a slice. The block is freed with the last reference to the slice or to a part of it.
-grpc::Slice ToSlice(Buffer block);
+MessageBytes Serialize(const google::protobuf::Message& message);
 
 // The body of a message that is built from the inside out: pieces of text, each followed by a block that is passed by
 // reference. Fields are appended in order; the finished body is appended as a field of the enclosing message.
@@ -142,11 +139,11 @@ class WireBody {
   void Append(WireBody body);
   // Appends a `bytes` field: tag and length, then the block itself without a copy.
   void AppendBytesField(int field, Buffer bytes);
-  void AppendBytesField(int field, grpc::Slice bytes);
+  void AppendBytesField(int field, Slice bytes);
   void AppendVarintField(int field, uint64_t value);
   // Appends the block of a `bytes` field whose tag and length were already appended.
   void AppendBlock(Buffer bytes);
-  void AppendBlock(grpc::Slice bytes);
+  void AppendBlock(Slice bytes);
   // Appends an embedded message.
   void AppendMessageField(int field, WireBody body);
 
@@ -155,13 +152,12 @@ class WireBody {
   // The text of a body that consists of text and one final block; empty for any other body.
   std::string_view TextBeforeBlock() const;
 
-  // Passes everything to gRPC.
-  grpc::ByteBuffer ToByteBuffer() &&;
+  MessageBytes ToBytes() &&;
 
  private:
   struct Piece {
     std::string head;
-    grpc::Slice block;  // follows the head; may be empty
+    Slice block;  // follows the head; may be empty
   };
   std::string& Head();
 

@@ -20,24 +20,24 @@ int64_t SizeOf(absl::Span<const Segment> segments) {
 
 }  // namespace
 
-ReceivedBytes::ReceivedBytes(std::vector<grpc::Slice> slices) : slices_(std::move(slices)) {
-  segments_.reserve(slices_.size());
-  for (const grpc::Slice& slice : slices_) {
-    segments_.emplace_back(reinterpret_cast<const std::byte*>(slice.begin()), slice.size());
+ReceivedBytes::ReceivedBytes(MessageBytes bytes) : bytes_(std::move(bytes)) {
+  segments_.reserve(bytes_.slices().size());
+  for (const Slice& slice : bytes_.slices()) {
+    segments_.emplace_back(reinterpret_cast<const std::byte*>(slice.data()), slice.size());
   }
 }
 
-std::vector<grpc::Slice> ReceivedBytes::SlicesOf(const wire::Block& block) const {
-  std::vector<grpc::Slice> slices;
+MessageBytes ReceivedBytes::PartOf(const wire::Block& block) const {
+  MessageBytes part;
   size_t begin = 0;
-  for (const grpc::Slice& slice : slices_) {
+  for (const Slice& slice : bytes_.slices()) {
     const size_t end = begin + slice.size();
     const size_t from = std::max(begin, block.offset);
     const size_t to = std::min(end, block.offset + block.size_bytes);
-    if (from < to) slices.push_back(slice.sub(from - begin, to - begin));
+    if (from < to) part.Append(slice.Part(from - begin, to - begin));
     begin = end;
   }
-  return slices;
+  return part;
 }
 
 void TensorSource::SetBlocks(ReceivedBytes bytes, std::vector<wire::Block> blocks) {
@@ -68,11 +68,11 @@ void TensorSource::AddChunked(std::string_view field, Buffer contiguous) {
   chunked.pieces.contiguous = std::move(contiguous);
 }
 
-std::vector<grpc::Slice> TensorSource::TakeSlices(const std::string& data) const {
-  if (in_message_) return {grpc::Slice(data.data(), data.size())};
+MessageBytes TensorSource::TakeChunk(const std::string& data) const {
+  if (in_message_) return MessageBytes(Slice::Copy(data));
   const size_t number = data.empty() ? blocks_.size() : wire::BlockNumber(data);
   if (number >= blocks_.size()) return {};
-  return bytes_.SlicesOf(blocks_[number]);
+  return bytes_.PartOf(blocks_[number]);
 }
 
 TensorSource::Chunked* TensorSource::FindChunked(std::string_view field) {

@@ -6,8 +6,6 @@
 #ifndef NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 #define NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 
-#include <grpcpp/support/slice.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,26 +15,24 @@
 #include "normd/v1/tensor.pb.h"
 #include "proto/wire/split.h"
 #include "server/base/buffer.h"
+#include "server/base/slice.h"
 #include "server/engine/call.h"
 #include "server/shm/region_table.h"
 
 namespace normd::rpc {
 
-// Received bytes into which tensors point. Not copyable, because a small slice stores its bytes inside itself, so a
-// copy has another address.
+// Received bytes into which tensors point.
 class ReceivedBytes {
  public:
   ReceivedBytes() = default;
-  ReceivedBytes(ReceivedBytes&&) = default;
-  ReceivedBytes& operator=(ReceivedBytes&&) = default;
-  explicit ReceivedBytes(std::vector<grpc::Slice> slices);
+  explicit ReceivedBytes(MessageBytes bytes);
 
   absl::Span<const Segment> segments() const { return segments_; }
-  // The slices of `block` of these bytes.
-  std::vector<grpc::Slice> SlicesOf(const wire::Block& block) const;
+  // The bytes of `block`, with the same owners.
+  MessageBytes PartOf(const wire::Block& block) const;
 
  private:
-  std::vector<grpc::Slice> slices_;
+  MessageBytes bytes_;
   std::vector<Segment> segments_;
 };
 
@@ -60,8 +56,8 @@ class TensorSource {
   // Provides the bytes of an awaited payload, in order, or in one block. REQUIRES: the size is the announced one.
   void AddChunked(std::string_view field, std::vector<ReceivedBytes> bytes);
   void AddChunked(std::string_view field, Buffer contiguous);
-  // The bytes of this message's chunk, whose field is `data`, as slices that may outlive the source.
-  std::vector<grpc::Slice> TakeSlices(const std::string& data) const;
+  // The bytes of this message's chunk, whose field is `data`; they may outlive the source.
+  MessageBytes TakeChunk(const std::string& data) const;
 
   struct Bytes {
     const void* data = nullptr;  // null when absent or scattered

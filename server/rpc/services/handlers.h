@@ -28,10 +28,8 @@ template <typename Request>
 Route ServerStreaming(const RouteContext* context, std::string path, ServerStreamingHandler<Request> handler) {
   constexpr int64_t kFactor = kLayoutOf<Request> == nullptr ? 1 : kBytesHeldPerMessageByte;
   auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
-    auto then = [context, &handler, stream](grpc::ByteBuffer message, Reservation reservation,
-                                            Observation observation) {
-      absl::StatusOr<Parsed<Request>> request = Parse<Request>(message, std::move(reservation));
-      message.Clear();
+    auto then = [context, &handler, stream](MessageBytes message, Reservation reservation, Observation observation) {
+      absl::StatusOr<Parsed<Request>> request = Parse<Request>(std::move(message), std::move(reservation));
       if (!request.ok()) return Reply(stream, std::move(observation))(request.status());
       GiveMemory(*context, *stream, request->tensors);
       handler(*std::move(request), stream, std::move(observation));

@@ -20,7 +20,7 @@ bool IsKnown(const std::string& service) {
   return service.empty() || service == "normd.v1.Normalizer" || service == "normd.v1.Sessions";
 }
 
-grpc::ByteBuffer Response(HealthCheckResponse::ServingStatus status) {
+MessageBytes Response(HealthCheckResponse::ServingStatus status) {
   HealthCheckResponse response;
   response.set_status(status);
   return Serialize(response);
@@ -63,13 +63,13 @@ void HealthService::Watch(const std::string& service, std::shared_ptr<Stream> st
     ended = ended_;
     if (!ended) watchers_.insert(watcher);
   }
-  if (ended) return watcher->stream->Finish(ToGrpcStatus(DrainingError()));
+  if (ended) return watcher->stream->Finish(DrainingError());
   watcher->stream->OnCancelled([this, watcher] {
     {
       MutexLock lock(mu_);
       watchers_.erase(watcher);
     }
-    watcher->stream->Finish(grpc::Status::CANCELLED);
+    watcher->stream->Finish(CallerGoneError());
   });
   Update(watcher);
 }
@@ -109,7 +109,7 @@ void HealthService::EndWatches() {
     ended_ = true;
     watchers.swap(watchers_);
   }
-  for (const WatcherPtr& watcher : watchers) watcher->stream->Finish(ToGrpcStatus(DrainingError()));
+  for (const WatcherPtr& watcher : watchers) watcher->stream->Finish(DrainingError());
 }
 
 }  // namespace normd::rpc

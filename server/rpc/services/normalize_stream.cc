@@ -51,7 +51,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   void Submit(StreamItem* item);
   // Encodes the reply, and prepares the chunks that follow it.
   absl::Status Encode(absl::StatusOr<CallReply> result, StreamItem* item);
-  void Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message);
+  void Write(const std::shared_ptr<StreamItem>& item, MessageBytes message);
   void HandleWritten(const std::shared_ptr<StreamItem>& item);
   void Cancel();
 
@@ -68,7 +68,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   bool awaits_chunks_ ABSL_GUARDED_BY(mu_) = false;
   bool read_all_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::Status end_ ABSL_GUARDED_BY(mu_);
+  absl::Status end_ ABSL_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<StreamItem>> items_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;
   bool running_alone_ ABSL_GUARDED_BY(mu_) = false;
@@ -124,14 +124,14 @@ CallStream::Action CallStream::WriteAction() {
   return [this, item = std::move(item)] { Write(item, std::move(item->reply)); };
 }
 
-void CallStream::Write(const std::shared_ptr<StreamItem>& item, grpc::ByteBuffer message) {
+void CallStream::Write(const std::shared_ptr<StreamItem>& item, MessageBytes message) {
   stream_->Write(std::move(message), [self = shared_from_this(), item] { self->HandleWritten(item); });
 }
 
 void CallStream::HandleWritten(const std::shared_ptr<StreamItem>& item) {
   // A chunk is sent when the one before is written, so that gRPC holds only one for a caller who does not read.
   if (item->outputs.has_value() && !stream_->cancelled()) {
-    if (std::optional<grpc::ByteBuffer> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
+    if (std::optional<MessageBytes> chunk = item->outputs->Next()) return Write(item, *std::move(chunk));
   }
   item->observation.Written();
   item->chunk_bytes = Reservation();
@@ -155,8 +155,8 @@ StreamItem* CallStream::Startable() {
 }
 
 void CallStream::Read(bool awaits_chunk) {
-  auto take = [self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
-    const size_t size_bytes = message.has_value() ? message->Length() : 0;
+  auto take = [self = shared_from_this()](std::optional<MessageBytes> message) {
+    const int64_t size_bytes = message.has_value() ? message->size_bytes() : 0;
     // The next Read starts after the result of this one, so that messages stay in order on whatever thread they are
     // taken apart.
     RunIfLarge(*self->context_, static_cast<int64_t>(size_bytes), [self, message = std::move(message)]() mutable {
@@ -199,8 +199,8 @@ void CallStream::Submit(StreamItem* item) {
     // memory of other requests is kept with its reservation until the reply is written.
     if (!item->chunked) item->owner = std::move(owner);
     owner.reset();
-    item->observation.Finish(status, static_cast<int64_t>(item->reply.Length()) +
-                                         (item->outputs.has_value() ? item->outputs->size_bytes() : 0));
+    item->observation.Finish(status,
+                             item->reply.size_bytes() + (item->outputs.has_value() ? item->outputs->size_bytes() : 0));
     {
       MutexLock lock(self->mu_);
       item->stage = StreamItem::Stage::kAnswered;
@@ -215,13 +215,13 @@ absl::Status CallStream::Encode(absl::StatusOr<CallReply> result, StreamItem* it
   if (!result.ok()) {
     absl::Status status = PrefixField(result.status(), "call.");
     item->chunk_bytes = Reservation();
-    item->reply = EncodeStreamError(item->sequence, ToMessage(status)).ToByteBuffer();
+    item->reply = EncodeStreamError(item->sequence, ToMessage(status)).ToBytes();
     return status;
   }
   std::vector<Buffer> outputs;
   WireBody response = item->received.cached.EncodeResponse(*std::move(result), item->received.want_timings,
                                                            item->observation, item->chunked ? &outputs : nullptr);
-  item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToByteBuffer();
+  item->reply = EncodeStreamReply(item->sequence, std::move(response)).ToBytes();
   if (!item->chunked) return absl::OkStatus();
   item->outputs.emplace(item->sequence, std::move(outputs));
   // Shrinking a reservation always succeeds. (Outputs are larger than the reservation only where few elements have many

@@ -31,7 +31,7 @@ void Normalize(Engine* engine, ReceivedCall& received, Reply reply) {
                   want_timings = received.want_timings](absl::StatusOr<CallReply> result) mutable {
                    if (!result.ok()) return reply(result.status());
                    WireBody body = cached.EncodeResponse(*std::move(result), want_timings, reply.observation());
-                   reply(std::move(body).ToByteBuffer(), Keep(std::move(owner)));
+                   reply(std::move(body).ToBytes(), Keep(std::move(owner)));
                  });
 }
 
@@ -44,7 +44,7 @@ void ComputeMoments(Engine* engine, ReceivedCall& received, Reply reply) {
                    if (!result.ok()) return reply(result.status());
                    cached.Remember(*result);
                    WireBody body = EncodeComputeMomentsResponse(*std::move(result), reply.observation());
-                   reply(std::move(body).ToByteBuffer(), Keep(std::move(owner)));
+                   reply(std::move(body).ToBytes(), Keep(std::move(owner)));
                  });
 }
 
@@ -56,8 +56,8 @@ struct Item {
 };
 
 // Encodes the results of the calls and the refused items, in the order of the request. Each error names its item.
-grpc::ByteBuffer EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr<CallReply>> results,
-                             Observation& observation) {
+MessageBytes EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr<CallReply>> results,
+                         Observation& observation) {
   WireBody body;
   size_t next = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -72,7 +72,7 @@ grpc::ByteBuffer EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr
     }
     body.AppendMessageField(v1::BatchNormalizeResponse::kItemsFieldNumber, std::move(encoded));
   }
-  return std::move(body).ToByteBuffer();
+  return std::move(body).ToBytes();
 }
 
 void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reply reply) {
@@ -93,7 +93,7 @@ void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reply reply) {
   engine->SubmitBatch(std::move(calls),
                       [reply = std::move(reply), owner = std::move(batch.owner),
                        items = std::move(items)](std::vector<absl::StatusOr<CallReply>> results) mutable {
-                        grpc::ByteBuffer bytes = EncodeBatch(std::move(items), std::move(results), reply.observation());
+                        MessageBytes bytes = EncodeBatch(std::move(items), std::move(results), reply.observation());
                         reply(std::move(bytes), Keep(std::move(owner)));
                       });
 }
@@ -105,22 +105,22 @@ std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServe
   const auto path = [](const char* method) { return MethodPath("normd.v1.Normalizer", method); };
   return {
       UnaryBytes(context, path("Normalize"),
-                 [engine, decoder](const grpc::ByteBuffer& message, Reservation room, Reply reply) {
+                 [engine, decoder](const MessageBytes& message, Reservation room, Reply reply) {
                    ReceivedCall call;
                    const absl::Status status =
                        decoder->DecodeNormalize(message, std::move(room), *reply.stream(), reply.observation(), &call);
                    return status.ok() ? Normalize(engine, call, std::move(reply)) : reply(status);
                  }),
       UnaryBytes(context, path("BatchNormalize"),
-                 [engine, decoder, max_items = options->max_batch_items](const grpc::ByteBuffer& message,
-                                                                         Reservation room, Reply reply) {
+                 [engine, decoder, max_items = options->max_batch_items](const MessageBytes& message, Reservation room,
+                                                                         Reply reply) {
                    ReceivedBatch batch;
                    const absl::Status status = decoder->DecodeBatch(message, std::move(room), *reply.stream(),
                                                                     max_items, reply.observation(), &batch);
                    return status.ok() ? BatchNormalize(engine, batch, std::move(reply)) : reply(status);
                  }),
       UnaryBytes(context, path("ComputeMoments"),
-                 [engine, decoder](const grpc::ByteBuffer& message, Reservation room, Reply reply) {
+                 [engine, decoder](const MessageBytes& message, Reservation room, Reply reply) {
                    ReceivedCall call;
                    const absl::Status status = decoder->DecodeComputeMoments(message, std::move(room), *reply.stream(),
                                                                              reply.observation(), &call);

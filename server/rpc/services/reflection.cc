@@ -113,27 +113,26 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
       : context_(context), services_(std::move(services)), stream_(std::move(stream)) {}
 
   void ReadNext() {
-    stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
-      if (!message.has_value()) return self->stream_->Finish(grpc::Status::OK);
-      if (const absl::Status status = self->Respond(*message); !status.ok())
-        self->stream_->Finish(ToGrpcStatus(status));
+    stream_->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+      if (!message.has_value()) return self->stream_->Finish(absl::OkStatus());
+      if (const absl::Status status = self->Respond(*message); !status.ok()) self->stream_->Finish(status);
     });
   }
 
  private:
   // Replies to one request. An error ends the stream.
-  absl::Status Respond(const grpc::ByteBuffer& message) {
-    const auto size_bytes = static_cast<int64_t>(message.Length());
+  absl::Status Respond(const MessageBytes& message) {
+    const auto size_bytes = message.size_bytes();
     if (size_bytes > kMaxRequestBytes) {
       return AmountError("message", Concat(size_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
                          ServerReason("MESSAGE_TOO_LARGE"));
     }
     ServerReflectionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
-    grpc::ByteBuffer reply =
+    MessageBytes reply =
         Serialize(ReplyToReflection(std::move(request), *DescriptorPool::generated_pool(), *services_));
-    NORMD_ASSIGN_OR_RETURN(reply_memory_, context_->admission->Reserve(static_cast<int64_t>(reply.Length()),
-                                                                       [this] { return NameOf(*stream_); }));
+    NORMD_ASSIGN_OR_RETURN(reply_memory_,
+                           context_->admission->Reserve(reply.size_bytes(), [this] { return NameOf(*stream_); }));
     stream_->Write(std::move(reply), [self = shared_from_this()] {
       self->reply_memory_ = Reservation();
       self->ReadNext();

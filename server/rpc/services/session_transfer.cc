@@ -56,7 +56,7 @@ class Export : public std::enable_shared_from_this<Export> {
  private:
   void End(const absl::Status& status) {
     observation_.Finish(status, static_cast<int64_t>(offset_));
-    stream_->Finish(ToGrpcStatus(status), [observation = std::move(observation_)]() mutable { observation.Written(); });
+    stream_->Finish(status, [observation = std::move(observation_)]() mutable { observation.Written(); });
   }
 
   const std::string record_;
@@ -104,9 +104,9 @@ class Import : public std::enable_shared_from_this<Import> {
         held_(std::move(held)) {}
 
   void ReadNext() {
-    stream_->Read([self = shared_from_this()](std::optional<grpc::ByteBuffer> message) {
+    stream_->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
       if (!message.has_value()) return self->Finish();
-      const auto size_bytes = static_cast<int64_t>(message->Length());
+      const auto size_bytes = message->size_bytes();
       RunIfLarge(*self->context_, size_bytes, [self, message = *std::move(message)] {
         if (const absl::Status status = self->Take(message); !status.ok()) return self->reply_(status);
         self->ReadNext();
@@ -115,11 +115,10 @@ class Import : public std::enable_shared_from_this<Import> {
   }
 
  private:
-  absl::Status Take(const grpc::ByteBuffer& message) {
+  absl::Status Take(const MessageBytes& message) {
     const bool first = reply_.observation().record().request_bytes == 0;
-    reply_.observation().record().request_bytes += static_cast<int64_t>(message.Length());
-    NORMD_RETURN_IF_ERROR(
-        held_.Resize(held_.bytes() + static_cast<int64_t>(message.Length()), [this] { return NameOf(*stream_); }));
+    reply_.observation().record().request_bytes += message.size_bytes();
+    NORMD_RETURN_IF_ERROR(held_.Resize(held_.bytes() + message.size_bytes(), [this] { return NameOf(*stream_); }));
     v1::ImportSessionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
     if (first) {

@@ -34,7 +34,7 @@ constexpr int64_t kMaxPageBytes = int64_t{3} << 20;
 // A reply with tensors is in memory twice, as a message and as bytes.
 constexpr int64_t kBytesHeldPerReplyByte = 2;
 
-grpc::ByteBuffer EncodeSession(const Session& session, Durability durability, v1::SessionView view) {
+MessageBytes EncodeSession(const Session& session, Durability durability, v1::SessionView view) {
   v1::Session message;
   SessionToMessage(session, durability, view, &message);
   return Serialize(message);
@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& co
 }
 
 // Sends `message` and keeps the reservation until the transport has taken it.
-void SendHeld(grpc::ByteBuffer message, std::shared_ptr<Reservation> held, Reply& reply) {
+void SendHeld(MessageBytes message, std::shared_ptr<Reservation> held, Reply& reply) {
   reply(std::move(message), [held = std::move(held)] {});
 }
 
@@ -122,8 +122,7 @@ absl::StatusOr<ListQuery> DecodeListQuery(const v1::ListSessionsRequest& request
   return query;
 }
 
-grpc::ByteBuffer EncodePage(const ListPage& page, v1::SessionView view, const std::string& filter,
-                            Durability durability) {
+MessageBytes EncodePage(const ListPage& page, v1::SessionView view, const std::string& filter, Durability durability) {
   v1::ListSessionsResponse response;
   for (const SessionPtr& session : page.sessions) {
     SessionToMessage(*session, durability, view, response.add_sessions());

@@ -48,16 +48,16 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
   }
   v1::RegisterRegionResponse response;
   response.set_region(made->region);
-  grpc::ByteBuffer message = Serialize(response);
+  MessageBytes message = Serialize(response);
   // The request is over with its answer, because the lifetime of a region is not the duration of a request.
-  observation.Finish(absl::OkStatus(), static_cast<int64_t>(message.Length()));
+  observation.Finish(absl::OkStatus(), message.size_bytes());
   stream->EndAudit(absl::StatusCode::kOk);
   stream->Write(std::move(message));
   // The callback runs at once if the caller is gone already.
   stream->OnCancelled([this, stream] {
     RunIfLarge(*context_, kMappingBytes, [this, stream] {
       Remove(stream);
-      stream->Finish(grpc::Status::CANCELLED);
+      stream->Finish(CallerGoneError());
     });
   });
 }
@@ -108,7 +108,7 @@ void SharedMemoryService::EndRegistrations() {
     open.swap(open_);
     for (auto& [stream, registration] : open) left_.push_back(std::move(registration));
   }
-  for (const auto& [stream, registration] : open) stream->Finish(ToGrpcStatus(DrainingError()));
+  for (const auto& [stream, registration] : open) stream->Finish(DrainingError());
 }
 
 }  // namespace normd::rpc

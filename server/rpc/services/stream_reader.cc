@@ -20,7 +20,7 @@ namespace {
 // The fields of a message with a call: the sequence and the call itself.
 constexpr size_t kFieldsOfCall = 2;
 // The largest message that can be a chunk, with its data and its other fields.
-constexpr size_t kMaxChunkMessageBytes = kMaxChunkBytes + 1024;
+constexpr int64_t kMaxChunkMessageBytes = kMaxChunkBytes + 1024;
 
 bool IsStep(const Call& call) {
   return call.mode == Mode::kTraining && std::holds_alternative<SessionTarget>(call.target);
@@ -42,12 +42,12 @@ Call Trial(const Call& call) {
 
 }  // namespace
 
-void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
+void StreamReader::Take(std::optional<MessageBytes> message, Done done) {
   Result result;
   if (!message.has_value()) return done(End(absl::OkStatus(), std::move(result)));
   if (TakeExpectedChunk(*message, &result)) return done(std::move(result));
   auto item = std::make_shared<StreamItem>(context_, *stream_);
-  item->request_bytes = static_cast<int64_t>(message->Length());
+  item->request_bytes = message->size_bytes();
   item->observation.record().request_bytes = item->request_bytes;
   absl::StatusOr<Reservation> held =
       context_->admission->Reserve(kBytesHeldPerMessageByte * item->request_bytes, [this] { return NameOf(*stream_); });
@@ -67,7 +67,7 @@ void StreamReader::Take(std::optional<grpc::ByteBuffer> message, Done done) {
   done(End(request.status(), std::move(result)));
 }
 
-bool StreamReader::TakeRememberedCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
+bool StreamReader::TakeRememberedCall(const MessageBytes& message, Item& item, Reservation& held, std::string* key,
                                       Result* result) {
   ReceivedBytes bytes = TakeBytes(message);
   const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(bytes.segments(), kFieldsOfCall);
@@ -115,13 +115,13 @@ void StreamReader::TakeRequest(Item item, Request request, std::string key, Resu
   done(End(error, std::move(result)));
 }
 
-bool StreamReader::TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result) {
+bool StreamReader::TakeExpectedChunk(const MessageBytes& message, Result* result) {
   const bool expected = awaiting_ != nullptr || skips_chunks_;
-  if (!expected || message.Length() > kMaxChunkMessageBytes) return false;
+  if (!expected || message.size_bytes() > kMaxChunkMessageBytes) return false;
   // The chunk needs no reservation: its bytes were reserved with the call, or are dropped at once.
   const absl::StatusOr<Request> request = Parse<v1::StreamRequest>(message, Reservation());
   if (!request.ok() || !(*request)->has_chunk()) return false;
-  TakeChunk(*request, static_cast<int64_t>(message.Length()), result);
+  TakeChunk(*request, message.size_bytes(), result);
   return true;
 }
 
@@ -248,15 +248,15 @@ void StreamReader::Fail(Item item, const absl::Status& error, Result* result) {
   skips_chunks_ = true;
   item->received = {};
   item->chunk_bytes = Reservation();
-  item->reply = EncodeStreamError(item->sequence, ToMessage(error)).ToByteBuffer();
-  item->observation.Finish(error, static_cast<int64_t>(item->reply.Length()));
+  item->reply = EncodeStreamError(item->sequence, ToMessage(error)).ToBytes();
+  item->observation.Finish(error, item->reply.size_bytes());
   item->stage = StreamItem::Stage::kAnswered;
   result->items.push_back(std::move(item));
 }
 
 StreamReader::Result StreamReader::End(const absl::Status& status, Result result) {
   Abandon(&result);
-  result.end = ToGrpcStatus(status);
+  result.end = status;
   return result;
 }
 

@@ -46,7 +46,7 @@ struct StreamItem {
   enum class Stage : uint8_t { kReading, kWaits, kRuns, kAnswered };
   Stage stage = Stage::kReading;
   std::shared_ptr<const void> owner;  // the call's owner, kept from the answer until the reply is written
-  grpc::ByteBuffer reply;
+  MessageBytes reply;
   std::optional<ChunkSender> outputs;  // the chunks that follow the reply
   Observation observation;
 };
@@ -56,7 +56,7 @@ class StreamReader {
   struct Result {
     std::vector<std::shared_ptr<StreamItem>> items;  // in order; items with an error are already answered
     bool awaits_chunks = false;                      // chunks of a call that is not among the items yet must be read
-    std::optional<grpc::Status> end;                 // set: read nothing more; the stream ends with this status
+    std::optional<absl::Status> end;                 // set: read nothing more; the stream ends with this status
   };
   using Done = absl::AnyInvocable<void(Result)>;
 
@@ -71,7 +71,7 @@ class StreamReader {
 
   // Takes the next message, or nullopt at the end of the messages, and passes the result to `done`, which must keep the
   // reader alive.
-  void Take(std::optional<grpc::ByteBuffer> message, Done done);
+  void Take(std::optional<MessageBytes> message, Done done);
 
  private:
   using Request = Parsed<v1::StreamRequest>;
@@ -86,11 +86,10 @@ class StreamReader {
 
   // Takes the message if it is a call that the cache knows. Otherwise returns false and sets `*key` to the key under
   // which the call may be remembered.
-  bool TakeRememberedCall(const grpc::ByteBuffer& message, Item& item, Reservation& held, std::string* key,
-                          Result* result);
+  bool TakeRememberedCall(const MessageBytes& message, Item& item, Reservation& held, std::string* key, Result* result);
   // Takes the message if it is a chunk of the call that awaits chunks, or a chunk to be skipped. Otherwise returns
   // false.
-  bool TakeExpectedChunk(const grpc::ByteBuffer& message, Result* result);
+  bool TakeExpectedChunk(const MessageBytes& message, Result* result);
   void TakeRequest(Item item, Request request, std::string key, Result result, Done done);
   void TakeChunk(const Request& request, int64_t message_bytes, Result* result);
   void TakeDefaults(Item item, Request request, Result* result);

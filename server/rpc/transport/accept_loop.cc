@@ -214,7 +214,7 @@ void AcceptLoop::LookAt(int fd) {
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
   table_->CountAccepted();
   if (pending.connection != nullptr) pending.connection->NoteHandOver();
-  hand_over_(fd, pending.listener_fd, pending.is_unix);
+  transport_->Adopt(fd, pending.listener_fd, pending.is_unix, pending.connection);
 }
 
 void AcceptLoop::TurnAway(int fd, Preface spoken, bool tls) {

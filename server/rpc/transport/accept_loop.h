@@ -1,8 +1,9 @@
-// Our own accept loop: it accepts connections from the listening sockets, applies the limits, and hands a connection to
-// gRPC once the peer has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent its ClientHello. gRPC's
-// own listener stops for good when descriptors run out, and limits nothing.
-// In the path: before gRPC.
-// Ownership: owns the listeners and the connections that are not handed over; borrows the table, which must outlive it.
+// The accept loop: it accepts connections from the listening sockets, applies the limits, and hands a connection to the
+// transport once the peer has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent its ClientHello.
+// gRPC's own listener stops for good when descriptors run out, and limits nothing.
+// In the path: before the transport.
+// Ownership: owns the listeners and the connections that are not handed over; borrows the table and the transport,
+// which must outlive it.
 // Threads: has one of its own. Start and Stop are called once each, from one thread; ExemptPort is safe from any
 // thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_ACCEPT_LOOP_H_
@@ -13,7 +14,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -24,21 +24,19 @@
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/preface.h"
+#include "server/rpc/transport/transport.h"
 
 namespace normd::rpc {
 
 class AcceptLoop {
  public:
-  // Hands a connection to gRPC, which owns the descriptor from then on.
-  using HandOver = std::function<void(int fd, int listener_fd, bool is_unix)>;
-
   struct Options {
     absl::Duration setup_timeout;  // from accept to the hand-over
     bool tls = false;              // whether TLS is spoken over TCP; it never is over a Unix socket
   };
 
-  AcceptLoop(const Options& options, ConnectionTable* table, HandOver hand_over)
-      : options_(options), table_(table), hand_over_(std::move(hand_over)) {}
+  AcceptLoop(const Options& options, ConnectionTable* table, Transport* transport)
+      : options_(options), table_(table), transport_(transport) {}
   AcceptLoop(const AcceptLoop&) = delete;
   AcceptLoop& operator=(const AcceptLoop&) = delete;
   ~AcceptLoop() { Stop(); }
@@ -77,7 +75,7 @@ class AcceptLoop {
   // Constant after Start.
   const Options options_;
   ConnectionTable* const table_;
-  const HandOver hand_over_;
+  Transport* const transport_;
   std::vector<ListeningSocket> listeners_;
   int epoll_fd_ = -1;
   int stop_fd_ = -1;

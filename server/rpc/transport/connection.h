@@ -54,8 +54,8 @@ class Connection {
   const std::optional<uint32_t>& uid() const { return facts_.uid; }
   // Whether TLS is spoken, from the ClientHello on. A call knows from its stream whether it is encrypted.
   bool is_tls() const { return facts_.is_tls; }
-  // What TLS says of the peer, for the streams of this connection.
-  TlsPeerCache& tls_peer() { return tls_peer_; }
+  // What TLS says of the peer, for the calls of this connection.
+  TlsPeerMemory& tls_peer() { return tls_peer_; }
   // A hash of peer(): equal for all calls of this connection; other connections almost always differ.
   uint64_t key() const { return key_; }
 
@@ -114,7 +114,7 @@ class Connection {
   std::atomic<int> live_calls_{0};
   std::atomic<int64_t> expected_bytes_{0};
   DeliveryAccount delivery_;
-  TlsPeerCache tls_peer_;
+  TlsPeerMemory tls_peer_;
 
   Mutex mu_;
   double resets_ ABSL_GUARDED_BY(mu_) = 0;  // decays over time

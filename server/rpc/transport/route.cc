@@ -17,10 +17,10 @@ Reply::~Reply() {
   if (stream_ != nullptr) (*this)(absl::InternalError("the request was dropped unanswered"));
 }
 
-void Reply::operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callback written) {
+void Reply::operator()(absl::StatusOr<MessageBytes> message, Stream::Callback written) {
   const std::shared_ptr<Stream> stream = std::move(stream_);
   const absl::Status status = message.status();
-  observation_.Finish(status, message.ok() ? static_cast<int64_t>(message->Length()) : 0);
+  observation_.Finish(status, message.ok() ? message->size_bytes() : 0);
   if (const std::string text = observation_.Explain(); !text.empty()) stream->SetExplanation(text);
   // The observation reports when it is destroyed with the callback at the latest.
   Stream::Callback done = [observation = std::move(observation_), written = std::move(written)]() mutable {
@@ -29,9 +29,9 @@ void Reply::operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callbac
   };
   if (absl::IsResourceExhausted(status) && MayPassLater(status)) stream->SetRetryPushback();
   if (message.ok()) {
-    stream->WriteAndFinish(*std::move(message), grpc::Status::OK, std::move(done));
+    stream->WriteAndFinish(*std::move(message), std::move(done));
   } else {
-    stream->Finish(ToGrpcStatus(status), std::move(done));
+    stream->Finish(status, std::move(done));
   }
 }
 
@@ -62,7 +62,7 @@ void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<v
 
 namespace {
 
-using Then = absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)>;
+using Then = absl::AnyInvocable<void(MessageBytes, Reservation, Observation)>;
 
 // A call whose headers have arrived, but not its message.
 struct Arriving {
@@ -74,7 +74,7 @@ struct Arriving {
   Then then;
 };
 
-void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
+void TakeMessage(Arriving& call, std::optional<MessageBytes> message) {
   Stream& stream = *call.stream;
   Observation observation = ObserveRequest(*call.context, stream, ShortName(stream.method()));
   if (!message.has_value()) {
@@ -84,7 +84,7 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
     if (error.ok()) error = MissingError("message", "one request message");
     return Reply(call.stream, std::move(observation))(error);
   }
-  const auto size_bytes = static_cast<int64_t>(message->Length());
+  const auto size_bytes = message->size_bytes();
   observation.record().request_bytes = size_bytes;
   if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
   absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return NameOf(stream); });
@@ -104,9 +104,9 @@ void TakeMessage(Arriving& call, std::optional<grpc::ByteBuffer> message) {
 
 void ReadMessage(Arriving call, int64_t most_bytes) {
   Stream* const stream = call.stream.get();
-  stream->Read([call = std::move(call)](
-                   std::optional<grpc::ByteBuffer> message) mutable { TakeMessage(call, std::move(message)); },
-               most_bytes);
+  stream->Read(
+      [call = std::move(call)](std::optional<MessageBytes> message) mutable { TakeMessage(call, std::move(message)); },
+      most_bytes);
 }
 
 void ReadAnnounced(Arriving call, int64_t announced_bytes) {
@@ -121,10 +121,9 @@ void ReadAnnounced(Arriving call, int64_t announced_bytes) {
   limiter->EnterAnnounced(bytes, announced_bytes, std::move(start));
 }
 
-}  // namespace
-
-void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, Then then) {
-  const int64_t announced = stream->AnnouncedBytes();
+// Reads the message of `announced` bytes; 0: of a size that is not known.
+void ReadOfSize(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, int64_t announced,
+                Then then) {
   if (announced > context->max_message_bytes) {
     return Refuse(*context, std::move(stream),
                   AmountError("message", Concat(announced, " bytes"), Concat("at most ", context->max_message_bytes),
@@ -144,9 +143,18 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
                                });
 }
 
+}  // namespace
+
+void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, Then then) {
+  Stream* const asked = stream.get();
+  asked->ReadSize([context, stream = std::move(stream), factor, then = std::move(then)](int64_t announced) mutable {
+    ReadOfSize(context, std::move(stream), factor, announced, std::move(then));
+  });
+}
+
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler) {
   auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
-    auto then = [&handler, stream](const grpc::ByteBuffer& message, Reservation reservation, Observation observation) {
+    auto then = [&handler, stream](const MessageBytes& message, Reservation reservation, Observation observation) {
       handler(message, std::move(reservation), Reply(stream, std::move(observation)));
     };
     ReadRequest(context, stream, kBytesHeldPerMessageByte, std::move(then));

@@ -89,7 +89,7 @@ class Reply {
 
   // Sends the message, or ends the call with the error. `written` runs, or is destroyed, when the transport has taken
   // the message, so everything that `written` owns lives until then.
-  void operator()(absl::StatusOr<grpc::ByteBuffer> message, Stream::Callback written = nullptr);
+  void operator()(absl::StatusOr<MessageBytes> message, Stream::Callback written = nullptr);
 
   Observation& observation() { return observation_; }
 
@@ -105,13 +105,13 @@ class Reply {
 };
 
 // Gets the message as received; runs on the work pool if the message is large.
-using BytesHandler = std::function<void(const grpc::ByteBuffer& message, Reservation reservation, Reply reply)>;
+using BytesHandler = std::function<void(const MessageBytes& message, Reservation reservation, Reply reply)>;
 // Reads the one request message of `stream`, for which `factor` times its size is reserved, and runs `then` with it. A
 // call that announces its size makes the reservation before it reads, waits for room as ReadLimiter allows, and is
 // refused if there is none. Other calls wait until there is room for the predicted size, and make the reservation when
 // the message has arrived. Ends the call with an error when there is no message, or when it does not fit.
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor,
-                 absl::AnyInvocable<void(grpc::ByteBuffer, Reservation, Observation)> then);
+                 absl::AnyInvocable<void(MessageBytes, Reservation, Observation)> then);
 
 // Makes the route of a unary method whose messages carry tensors. `handler` gets the message unparsed.
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler);

@@ -97,10 +97,10 @@ google::rpc::Status ToMessage(const absl::Status& status) {
   return message;
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
+RpcStatus ToRpcStatus(const absl::Status& status) {
+  if (status.ok()) return {};
   const google::rpc::Status message = ToMessage(status);
-  return grpc::Status(static_cast<grpc::StatusCode>(message.code()), message.message(), message.SerializeAsString());
+  return {.code = message.code(), .message = message.message(), .details_bin = message.SerializeAsString()};
 }
 
 }  // namespace normd::rpc

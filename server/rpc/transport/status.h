@@ -3,7 +3,7 @@
 #ifndef NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 
-#include <grpcpp/support/status.h>
+#include <string>
 
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
@@ -15,8 +15,14 @@ namespace normd::rpc {
 // that all of it fits into the trailers that a client accepts by default. Returns an empty message for OK.
 google::rpc::Status ToMessage(const absl::Status& status);
 
-// Converts an error to gRPC's form, with the message above as grpc-status-details-bin.
-grpc::Status ToGrpcStatus(const absl::Status& status);
+// A status as it travels in trailers.
+struct RpcStatus {
+  int code = 0;             // grpc-status: the number of an absl::StatusCode, which are the same as gRPC's
+  std::string message;      // grpc-message, before it is percent-encoded
+  std::string details_bin;  // grpc-status-details-bin, before base64: the message above; empty for OK
+};
+
+RpcStatus ToRpcStatus(const absl::Status& status);
 
 }  // namespace normd::rpc
 

@@ -1,11 +1,8 @@
 #include "server/rpc/transport/stream.h"
 
-#include <grpc/support/time.h>
-
 #include <algorithm>
 #include <functional>
 
-#include "absl/strings/numbers.h"
 #include "proto/wire/metadata.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/status.h"
@@ -13,49 +10,28 @@
 namespace normd::rpc {
 namespace {
 
-constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
-constexpr char kRetryPushbackMs[] = "100";                // the same delay as in RetryInfo (status.cc)
+constexpr char kRetryPushbackMs[] = "100";  // the same delay as in RetryInfo (status.cc)
 
 }  // namespace
 
-Stream::Stream(const StreamHost& host) : presence_(host.live), host_(host) {}
+Stream::Stream(const StreamHost& host, std::unique_ptr<TransportCall> call)
+    : presence_(host.live), host_(host), call_(std::move(call)), arrival_time_(SteadyNow()) {
+  connection()->AddCall();
+  host_.live->CallArrived();
+}
 
-std::shared_ptr<Stream> Stream::Make(const StreamHost& host) {
-  auto stream = std::make_shared<Stream>(host);
+std::shared_ptr<Stream> Stream::Make(const StreamHost& host, std::unique_ptr<TransportCall> call) {
+  auto stream = std::make_shared<Stream>(host, std::move(call));
   // The stream is added last, so that nobody finds one that is not fully constructed.
   stream->place_ = stream->presence_.Add(stream.get());
+  stream->call_->OnOver([stream](bool cancelled) { stream->HandleOver(cancelled); });
   return stream;
 }
 
 Stream::~Stream() {
   // The stream is removed before its members are destroyed, so that nobody finds a partly destroyed one.
-  if (connection_ != nullptr) host_.live->CallOver();
+  host_.live->CallOver();
   presence_.Remove(place_);
-}
-
-void Stream::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const StreamHost& host,
-                    OnArrival on_arrival) {
-  auto self = Make(host);
-  Stream* const stream = self.get();
-  stream->context_.AsyncNotifyWhenDone(&stream->done_tag_);
-  void* const tag = stream->arrival_tag_.Arm([self, on_arrival = std::move(on_arrival)](bool ok) mutable {
-    if (!ok) return on_arrival(nullptr);
-    self->HandleArrival();
-    on_arrival(std::move(self));
-  });
-  service->RequestCall(&stream->context_, &stream->stream_, queue, queue, tag);
-}
-
-void Stream::HandleArrival() {
-  arrival_time_ = SteadyNow();
-  connection_ = host_.connections->Find(context_.peer());
-  tls_peer_ = connection_->tls_peer().Find(context_.c_call());
-  connection_->AddCall();
-  host_.live->CallArrived();
-  arrived_.store(true);
-  // The done tag is armed here because it never comes back for an RPC that did not arrive. It cannot run before it is
-  // armed, because it comes through this queue, and this is the queue's only thread.
-  done_tag_.Arm([self = shared_from_this()](bool) { self->HandleDone(); });
 }
 
 RequestOrigin Stream::origin() const {
@@ -67,26 +43,20 @@ RequestOrigin Stream::origin() const {
 }
 
 void Stream::ReadTrace(const RpcObserver* observer) {
-  for (const auto& [key, value] : context_.client_metadata()) {
-    ReadTraceHeader({key.data(), key.size()}, {value.data(), value.size()}, trace_);
-  }
+  call_->VisitMetadata([this](std::string_view key, std::string_view value) { ReadTraceHeader(key, value, trace_); });
   static const std::function<bool()> never;
   BeginTrace(observer == nullptr ? never : observer->sample_trace, trace_);
 }
 
-int64_t Stream::AnnouncedBytes() const {
-  const auto& metadata = context_.client_metadata();
-  const auto found = metadata.find(wire::kMessageBytesKey);
-  if (found == metadata.end()) return 0;
-  int64_t bytes = 0;
-  const bool ok = absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &bytes);
-  return ok && bytes > 0 ? std::min(bytes, kMaxAnnouncedBytes) : 0;
+void Stream::ReadSize(TransportCall::OnSize on_size) {
+  call_->ReadSize([self = shared_from_this(), on_size = std::move(on_size)](int64_t bytes) mutable { on_size(bytes); });
 }
 
 absl::InlinedVector<std::string_view, 1> Stream::Authorization() const {
   absl::InlinedVector<std::string_view, 1> values;
-  const auto [begin, end] = context_.client_metadata().equal_range("authorization");
-  for (auto field = begin; field != end; ++field) values.emplace_back(field->second.data(), field->second.size());
+  call_->VisitMetadata([&values](std::string_view key, std::string_view value) {
+    if (key == "authorization") values.push_back(value);
+  });
   return values;
 }
 
@@ -121,16 +91,22 @@ void Stream::EndAudit(absl::StatusCode code) {
   (*audit->sink)(audit->record);
 }
 
-void Stream::SetExplanation(const std::string& text) { context_.AddTrailingMetadata(wire::kExplainKey, text); }
-
-void Stream::AddTrailers(grpc::StatusCode code) {
-  if (!trace_.given_id.empty() || trace_.explain || code != grpc::StatusCode::OK) {
-    context_.AddTrailingMetadata(wire::kRequestIdKey, trace_.RequestId());
-  }
-  if (trace_.has_trace()) context_.AddTrailingMetadata(wire::kTraceparentKey, FormatTraceparent(trace_.span));
+void Stream::SetExplanation(const std::string& text) {
+  MutexLock lock(mu_);
+  trailers_.emplace_back(wire::kExplainKey, text);
 }
 
-void Stream::SetRetryPushback() { context_.AddTrailingMetadata("grpc-retry-pushback-ms", kRetryPushbackMs); }
+void Stream::AddTrailers(bool ok) {
+  if (!trace_.given_id.empty() || trace_.explain || !ok) {
+    trailers_.emplace_back(wire::kRequestIdKey, trace_.RequestId());
+  }
+  if (trace_.has_trace()) trailers_.emplace_back(wire::kTraceparentKey, FormatTraceparent(trace_.span));
+}
+
+void Stream::SetRetryPushback() {
+  MutexLock lock(mu_);
+  trailers_.emplace_back("grpc-retry-pushback-ms", kRetryPushbackMs);
+}
 
 void Stream::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
   {
@@ -148,15 +124,15 @@ void Stream::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
   }
   if (on_read) return on_read(std::nullopt);
   const bool counted = expected_bytes > 0 && !reserved;
-  if (counted) connection_->BeginMessage();
-  stream_.Read(&incoming_, read_tag_.Arm([self = shared_from_this(), counted](bool ok) {
-    if (ok) self->connection_->DeliverBytes(static_cast<int64_t>(self->incoming_.Length()));
-    if (counted) self->connection_->EndMessage(ok);
-    self->HandleRead(ok);
-  }));
+  if (counted) connection()->BeginMessage();
+  call_->Read([self = shared_from_this(), counted](std::optional<MessageBytes> message) {
+    if (message.has_value()) self->connection()->DeliverBytes(message->size_bytes());
+    if (counted) self->connection()->EndMessage(message.has_value());
+    self->HandleRead(std::move(message));
+  });
 }
 
-void Stream::HandleRead(bool ok) {
+void Stream::HandleRead(std::optional<MessageBytes> message) {
   OnRead on_read;
   {
     MutexLock lock(mu_);
@@ -164,9 +140,7 @@ void Stream::HandleRead(bool ok) {
     on_read = std::move(on_read_);
     on_read_ = nullptr;
   }
-  if (!on_read) return;  // EndReading has answered the Read
-  if (!ok) return on_read(std::nullopt);
-  on_read(std::exchange(incoming_, grpc::ByteBuffer()));
+  if (on_read) on_read(std::move(message));  // otherwise EndReading has answered the Read
 }
 
 void Stream::EndReading(absl::Status why, bool keep_current) {
@@ -191,7 +165,7 @@ absl::Status Stream::read_error() const {
 
 std::optional<Stream::Progress> Stream::ReadProgress(absl::Time now) {
   if (!reading_message_) return std::nullopt;  // saves the system call; checked again below, because reading may end
-  const std::optional<int64_t> received = connection_->ReceivedBytes();
+  const std::optional<int64_t> received = connection()->ReceivedBytes();
   MutexLock lock(mu_);
   if (!reading_message_) return std::nullopt;
   if (!read_.received_bytes.has_value()) read_.received_bytes = received;
@@ -207,19 +181,11 @@ std::optional<Stream::Progress> Stream::WriteProgress(absl::Time now) const {
   return Progress{.elapsed = now - write_.since, .bytes = write_.bytes, .moved_bytes = std::nullopt};
 }
 
-absl::Time Stream::deadline() const {
-  const gpr_timespec given = context_.raw_deadline();
-  if (gpr_time_cmp(given, gpr_inf_future(given.clock_type)) == 0) return absl::InfiniteFuture();
-  const gpr_timespec deadline = gpr_convert_clock_type(given, GPR_CLOCK_MONOTONIC);
-  if (gpr_time_cmp(deadline, gpr_inf_future(GPR_CLOCK_MONOTONIC)) == 0) return absl::InfiniteFuture();
-  return absl::UnixEpoch() + absl::DurationFromTimespec({.tv_sec = deadline.tv_sec, .tv_nsec = deadline.tv_nsec});
-}
-
-void Stream::Write(grpc::ByteBuffer message, Callback written) {
+void Stream::Write(MessageBytes message, Callback written) {
   {
     MutexLock lock(mu_);
     if (!finish_.has_value() && !done_) {
-      writes_.push_back({message, std::move(written)});  // copies a reference, because ByteBuffer has no move
+      writes_.push_back({std::move(message), std::move(written)});
       written = nullptr;
     }
   }
@@ -227,37 +193,38 @@ void Stream::Write(grpc::ByteBuffer message, Callback written) {
   Pump();
 }
 
-void Stream::Finish(grpc::Status status, Callback written) {
-  grpc::StatusCode code = grpc::StatusCode::OK;
+void Stream::Finish(const absl::Status& status, Callback written) {
+  absl::StatusCode code = absl::StatusCode::kOk;
   {
     MutexLock lock(mu_);
     if (finish_.has_value()) return;
+    const absl::Status& end = read_cut_ ? end_of_reading_ : status;
+    code = end.code();
+    failed_ = !end.ok();
+    AddTrailers(end.ok());
     finish_written_ = std::move(written);
-    finish_ = read_cut_ ? ToGrpcStatus(end_of_reading_) : std::move(status);
-    code = finish_->error_code();
-    AddTrailers(code);
+    finish_ = End{ToRpcStatus(end), std::move(trailers_)};
   }
   // Before the caller has its answer, so that who has seen the outcome of a call finds the call in the audit log.
-  EndAudit(static_cast<absl::StatusCode>(code));
+  EndAudit(code);
   Pump();
 }
 
-void Stream::WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written) {
-  const grpc::StatusCode code = status.error_code();
+void Stream::WriteAndFinish(MessageBytes message, Callback written) {
   {
     MutexLock lock(mu_);
     if (finish_.has_value()) return;
     writes_.push_back({std::move(message), std::move(written)});
-    finish_ = std::move(status);
-    AddTrailers(code);
+    AddTrailers(/*ok=*/true);
+    finish_ = End{RpcStatus(), std::move(trailers_)};
   }
-  EndAudit(static_cast<absl::StatusCode>(code));
+  EndAudit(absl::StatusCode::kOk);
   Pump();
 }
 
 void Stream::Pump() {
   std::optional<PendingWrite> write;
-  std::optional<grpc::Status> finish;
+  std::optional<End> finish;
   Callback finish_written;
   {
     MutexLock lock(mu_);
@@ -266,34 +233,33 @@ void Stream::Pump() {
     if (!writes_.empty()) {
       write = std::move(writes_.front());
       writes_.pop_front();
-      write_ = {.since = SteadyNow(), .bytes = static_cast<int64_t>(write->message.Length())};
+      write_ = {.since = SteadyNow(), .bytes = write->message.size_bytes()};
       writing_message_ = true;
     }
-    if (writes_.empty()) {
-      finish = finish_;
+    if (writes_.empty() && finish_.has_value()) {
+      finish = std::move(*finish_);
       finish_written = std::move(finish_written_);
       finish_written_ = nullptr;
     }
   }
   // Only the thread that set busy_ gets here, so the operations below never overlap.
   if (!write.has_value()) {
-    stream_.Finish(*finish,
-                   write_tag_.Arm([self = shared_from_this(), written = std::move(finish_written)](bool) mutable {
-                     if (written) written();
-                   }));
+    call_->Finish(std::move(finish->status), std::move(finish->trailers),
+                  [self = shared_from_this(), written = std::move(finish_written)]() mutable {
+                    if (written) written();
+                  });
   } else if (finish.has_value()) {
-    void* const tag = write_tag_.Arm([self = shared_from_this(), written = std::move(write->written),
-                                      finish_written = std::move(finish_written)](bool) mutable {
-      self->writing_message_ = false;
-      if (written) written();
-      if (finish_written) finish_written();
-    });
-    stream_.WriteAndFinish(write->message, grpc::WriteOptions(), *finish, tag);
+    call_->WriteAndFinish(std::move(write->message), std::move(finish->status), std::move(finish->trailers),
+                          [self = shared_from_this(), written = std::move(write->written),
+                           finish_written = std::move(finish_written)]() mutable {
+                            self->writing_message_ = false;
+                            if (written) written();
+                            if (finish_written) finish_written();
+                          });
   } else {
-    void* const tag = write_tag_.Arm([self = shared_from_this(), written = std::move(write->written)](bool) mutable {
+    call_->Write(std::move(write->message), [self = shared_from_this(), written = std::move(write->written)]() mutable {
       self->HandleWritten(std::move(written));
     });
-    stream_.Write(write->message, tag);
   }
 }
 
@@ -320,33 +286,33 @@ void Stream::OnCancelled(Callback callback) {
 }
 
 void Stream::CountReset(double weight) {
-  if (connection_->AllowReset(SteadyNow(), weight)) return;
+  if (connection()->AllowReset(SteadyNow(), weight)) return;
   host_.connections->Count(RefusedFor::kFlood);
-  connection_->Reset();
+  connection()->Reset();
 }
 
-void Stream::HandleDone() {
+void Stream::HandleOver(bool cancelled) {
   Callback callback;
   std::list<PendingWrite> dropped;
   bool taken_back = false;
   bool lost = false;
-  connection_->RemoveCall();
-  cancelled_.store(context_.IsCancelled(), std::memory_order_release);
+  connection()->RemoveCall();
+  cancelled_.store(cancelled, std::memory_order_release);
   {
     MutexLock lock(mu_);
     done_ = true;
     callback = std::move(on_cancelled_);
     on_cancelled_ = nullptr;  // the callback may hold a reference to the stream
     taken_back = !finish_.has_value();
-    lost = cancelled() || (finish_.has_value() && !finish_->ok());
+    lost = cancelled || failed_;
     // Nobody reads the queued messages any more, and there may be many.
-    if (cancelled()) dropped.swap(writes_);
+    if (cancelled) dropped.swap(writes_);
   }
-  if (lost) connection_->LoseMessage(SteadyNow());
+  if (lost) connection()->LoseMessage(SteadyNow());
   for (PendingWrite& write : dropped) {
     if (write.written) write.written();
   }
-  if (!cancelled()) return;
+  if (!cancelled) return;
   if (taken_back && SteadyNow() < deadline()) CountReset();
   if (callback) callback();
 }

@@ -1,17 +1,13 @@
-// One RPC on a completion queue: messages in, messages out, a status. A unary call is a stream with one message each
-// way.
-// In the path: the dispatcher makes a Stream for each coming call and hands it to the method's code at the headers;
-// that code reads, writes and finishes.
+// One RPC: messages in, messages out, a status. A unary call is a stream with one message each way. Adds to the
+// transport's call what all transports share: queued writes, cuts, progress, traces and audits.
+// In the path: the dispatcher makes a Stream of each call of a transport and hands it to the method's code at the
+// headers; that code reads, writes and finishes.
 // Ownership: shared. An operation in progress holds a reference, so a handler may drop its own at any time; but it must
 // call Finish first, or the caller waits for ever.
 // Threads: Read is called from one thread at a time; everything else is safe from any thread. Callbacks run with no
 // lock held, usually on the queue's thread, and must not block.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_STREAM_H_
 #define NORMD_SERVER_RPC_TRANSPORT_STREAM_H_
-
-#include <grpcpp/generic/async_generic_service.h>
-#include <grpcpp/server.h>
-#include <grpcpp/support/byte_buffer.h>
 
 #include <atomic>
 #include <cstdint>
@@ -31,7 +27,7 @@
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/live_streams.h"
 #include "server/rpc/transport/observer.h"
-#include "server/rpc/transport/tag.h"
+#include "server/rpc/transport/transport_call.h"
 #include "server/security/identity.h"
 
 namespace normd::rpc {
@@ -44,33 +40,28 @@ struct StreamHost {
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  using OnArrival = absl::AnyInvocable<void(std::shared_ptr<Stream>)>;
-  using OnRead = absl::AnyInvocable<void(std::optional<grpc::ByteBuffer>)>;
-  using Callback = absl::AnyInvocable<void()>;
+  using OnRead = TransportCall::OnRead;
+  using Callback = TransportCall::Callback;
 
-  // Waits for one RPC. `on_arrival` gets its stream at the headers, or null when the server shuts down.
-  static void Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const StreamHost& host,
-                     OnArrival on_arrival);
+  // Makes the stream of a call that has just arrived, and adds it to `host.live`. Called on the transport's thread.
+  static std::shared_ptr<Stream> Make(const StreamHost& host, std::unique_ptr<TransportCall> call);
 
-  // Makes a stream that waits for its call, and adds it to `host.live`.
-  static std::shared_ptr<Stream> Make(const StreamHost& host);
-
-  explicit Stream(const StreamHost& host);  // used by Make only
+  Stream(const StreamHost& host, std::unique_ptr<TransportCall> call);  // used by Make only
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   // "/normd.v1.Normalizer/Normalize"
-  const std::string& method() const { return context_.method(); }
+  const std::string& method() const { return call_->method(); }
 
-  // The connection of the call: never null once the call has arrived.
-  const ConnectionPtr& connection() const { return connection_; }
+  // The connection of the call; never null.
+  const ConnectionPtr& connection() const { return call_->connection(); }
   // "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket: unique among the connections that are open.
-  const std::string& peer() const { return connection_->peer(); }
+  const std::string& peer() const { return connection()->peer(); }
   // Key for fair queueing: equal for all calls of one connection; other connections almost always differ.
-  uint64_t caller() const { return connection_->key(); }
+  uint64_t caller() const { return connection()->key(); }
   // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
-  absl::Time deadline() const;
+  absl::Time deadline() const { return call_->deadline(); }
   // When the call's headers came, by SteadyNow.
   absl::Time arrival_time() const { return arrival_time_; }
   // Where the call came from, for the observer; its tenant is kNoTenant before SetTenantIndex.
@@ -82,13 +73,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Says that the call, which was denied, is not recorded, whatever its caller asks for.
   void ForgetTrace() { trace_.span.sampled = false; }
   // Whether the caller came through a Unix socket.
-  bool is_local() const { return connection_->is_unix(); }
+  bool is_local() const { return connection()->is_unix(); }
   // Whether the call came over TLS.
-  bool is_encrypted() const { return tls_peer_->is_encrypted; }
+  bool is_encrypted() const { return call_->tls_peer()->is_encrypted; }
   // The name in the caller's certificate, as in TlsPeer: "uri:spiffe://prod/trainer"; empty without a certificate.
-  const std::string& PeerCertificateName() const { return tls_peer_->certificate_name; }
+  const std::string& PeerCertificateName() const { return call_->tls_peer()->certificate_name; }
   // What the access check remembers for the calls of this call's connection.
-  AccessMemory* access_memory() const { return &tls_peer_->access_memory; }
+  AccessMemory* access_memory() const { return &call_->tls_peer()->access_memory; }
   // The values of the headers `authorization`, which live as long as the stream.
   absl::InlinedVector<std::string_view, 1> Authorization() const;
   // Who makes the call: not null once the call was let in. SetIdentity is called before that, on the queue's thread.
@@ -103,8 +94,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Reports the call now, because what the audit is about is over; the call itself may go on.
   void EndAudit(absl::StatusCode code);
 
-  // The size of the message as the caller announced it (wire::kMessageBytesKey in its metadata); 0 if not announced.
-  int64_t AnnouncedBytes() const;
+  // Finds the size of the coming message, as TransportCall::ReadSize does. REQUIRES: no Read or ReadSize is in
+  // progress.
+  void ReadSize(TransportCall::OnSize on_size);
 
   // Reads one message. `on_read` gets nullopt when the caller half-closed, was cancelled, or sent a message over the
   // size limit, and when reading was ended. An `expected_bytes` over 0 says that a message of at most this size is on
@@ -122,7 +114,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Queues a message behind earlier writes. `written`, if any, runs when the transport has taken the message or never
   // will.
-  void Write(grpc::ByteBuffer message, Callback written = nullptr);
+  void Write(MessageBytes message, Callback written = nullptr);
 
   // The progress of the message that is on its way, for TransferWatch.
   struct Progress {
@@ -135,14 +127,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::optional<Progress> ReadProgress(absl::Time now);
   std::optional<Progress> WriteProgress(absl::Time now) const;
 
-  bool arrived() const { return arrived_.load(); }
-
   // Counts a call that its caller cancelled, or opened beyond the limit, against the connection, and resets the
   // connection if there are too many.
   void CountReset(double weight = 1);
 
   // Ends the call as if the caller had gone.
-  void Cancel() { context_.TryCancel(); }
+  void Cancel() { call_->Cancel(); }
 
   // Puts the text, which is visible ASCII, into the trailers as the call's explanation. REQUIRES: Finish was not
   // called.
@@ -153,10 +143,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Ends the call after the queued writes. Later writes and finishes are dropped. `written`, if any, runs when the
   // transport has taken the status, or is destroyed.
-  void Finish(grpc::Status status, Callback written = nullptr);
+  void Finish(const absl::Status& status, Callback written = nullptr);
 
-  // Does Write and Finish at once, so that message and status leave in one packet.
-  void WriteAndFinish(grpc::ByteBuffer message, grpc::Status status, Callback written = nullptr);
+  // Does Write and Finish with OK at once, so that message and status leave in one packet.
+  void WriteAndFinish(MessageBytes message, Callback written = nullptr);
 
   // Whether the caller is gone, or the deadline has passed.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
@@ -166,7 +156,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   struct PendingWrite {
-    grpc::ByteBuffer message;
+    MessageBytes message;
     Callback written;
   };
   // A message that is on its way.
@@ -182,11 +172,16 @@ class Stream : public std::enable_shared_from_this<Stream> {
     AuditRecord record;
   };
 
-  void HandleArrival();
-  void HandleDone();
-  void HandleRead(bool ok);
+  // How the call ends.
+  struct End {
+    RpcStatus status;
+    Trailers trailers;
+  };
+
+  void HandleOver(bool cancelled);
+  void HandleRead(std::optional<MessageBytes> message);
   // Adds what the trailers say of every call that asked, or failed.
-  void AddTrailers(grpc::StatusCode code) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddTrailers(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Starts the next write or the finish unless one is in progress.
   void Pump();
   void HandleWritten(Callback written);
@@ -194,21 +189,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const LiveStreams::Presence presence_;  // first, so that it outlives the members below; the server waits for it
   const StreamHost host_;
   LiveStreams::Place place_;
+  const std::unique_ptr<TransportCall> call_;
+  const absl::Time arrival_time_;
   // Constant once the call was let in or denied. Records of the call point to it.
   CallTrace trace_;
-  // Constant after the arrival.
-  ConnectionPtr connection_;
-  TlsPeerPtr tls_peer_;
-  absl::Time arrival_time_;
   // Constant after the access check.
   IdentityPtr identity_;
   int tenant_index_ = kNoTenant;
 
-  grpc::GenericServerContext context_;
-  grpc::GenericServerAsyncReaderWriter stream_{&context_};
-  Tag arrival_tag_, done_tag_, read_tag_, write_tag_;
-  grpc::ByteBuffer incoming_;  // used only by the Read in progress
-  std::atomic<bool> arrived_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> reading_message_{false};
   std::atomic<bool> writing_message_{false};
@@ -220,7 +208,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);  // not OK: reading was ended, and why
   bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // a Read was waiting then, or came later
   std::list<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
-  std::optional<grpc::Status> finish_ ABSL_GUARDED_BY(mu_);
+  Trailers trailers_ ABSL_GUARDED_BY(mu_);          // of the finish to come
+  std::optional<End> finish_ ABSL_GUARDED_BY(mu_);  // its texts are the transport's once the finish was started
+  bool failed_ ABSL_GUARDED_BY(mu_) = false;        // the call was finished with an error
   Callback finish_written_ ABSL_GUARDED_BY(mu_);
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a write or the finish is in progress; stays true after the finish
   bool done_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,19 +1,17 @@
 // What the transport's security says of the peer of a connection: whether the connection is encrypted, and the name in
 // the peer's certificate.
-// In the path: a stream asks at its arrival; the answer is worked out once per connection.
+// In the path: a transport tells it of each call; the answer is worked out once per connection.
 // Ownership: shared by the connection and its streams. Threads: everything is safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TLS_PEER_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TLS_PEER_H_
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "server/base/mutex.h"
 #include "server/security/access_control.h"
-
-struct grpc_auth_context;
-struct grpc_call;
 
 namespace normd::rpc {
 
@@ -29,17 +27,25 @@ struct TlsPeer {
 
 using TlsPeerPtr = std::shared_ptr<const TlsPeer>;
 
-// The peer of one connection, remembered.
-class TlsPeerCache {
+// The peer of one connection, remembered together with the security context that it was read from.
+class TlsPeerMemory {
  public:
-  // The peer of `call`; never null. What is remembered counts only if it is of the call's own connection, which gRPC's
-  // context tells: after a reuse of the peer's address, late calls of the connection before may still come.
-  TlsPeerPtr Find(grpc_call* call);
+  // The peer read from `context`; null if none was, or another context was remembered last. After a reuse of the peer's
+  // address, late calls of the connection before may still come, and their context differs.
+  TlsPeerPtr Find(const void* context) const {
+    MutexLock lock(mu_);
+    return context_.get() == context ? peer_ : nullptr;
+  }
+  // Keeps the context, so that no other one can have its address.
+  void Remember(std::shared_ptr<const void> context, TlsPeerPtr peer) {
+    MutexLock lock(mu_);
+    context_ = std::move(context);
+    peer_ = std::move(peer);
+  }
 
  private:
-  Mutex mu_;
-  // The context is kept so that no other one can have its address.
-  std::shared_ptr<grpc_auth_context> context_ ABSL_GUARDED_BY(mu_);
+  mutable Mutex mu_;
+  std::shared_ptr<const void> context_ ABSL_GUARDED_BY(mu_);
   TlsPeerPtr peer_ ABSL_GUARDED_BY(mu_);
 };
 

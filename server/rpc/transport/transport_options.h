@@ -1,9 +1,7 @@
-// Translates the options into the limits of each part of the transport: connections, calls, transfers, and gRPC's own.
-// In the path: used once, when a server is made. Threads: pure functions, except SetTransportLimits.
+// Translates the options into the limits of each part of the transport: connections, calls and transfers.
+// In the path: used once, when a server is made. Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_OPTIONS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_OPTIONS_H_
-
-#include <grpcpp/server_builder.h>
 
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/dispatcher.h"
@@ -18,10 +16,6 @@ DispatchLimits LimitsOfCalls(const GrpcServerOptions& options);
 // so that the two together take setup_timeout.
 absl::Duration HandOverTimeout(const GrpcServerOptions& options);
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options);
-
-// Sets gRPC's own limits: sizes of messages and metadata, streams, read chunks, keepalive, age, set-up time; and turns
-// compression off.
-void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder);
 
 }  // namespace normd::rpc
 

@@ -1,7 +1,5 @@
 // From received bytes to the bytes of the reply, no block of tensor size is allocated outside the pool and no tensor is
 // copied but those that a plan needs in one piece: once, into a block of the pool.
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -138,13 +136,11 @@ Case ResidualCase() {
 }
 
 // As the transport delivers it: in pieces, none of them aligned.
-grpc::ByteBuffer Received(const google::protobuf::Message& message) {
+MessageBytes Received(const google::protobuf::Message& message) {
   const std::string bytes = message.SerializeAsString();
-  std::vector<grpc::Slice> slices;
-  for (size_t at = 0, size = 65001; at < bytes.size(); at += size) {
-    slices.emplace_back(bytes.data() + at, std::min(size, bytes.size() - at));
-  }
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  MessageBytes received;
+  for (size_t at = 0, size = 65001; at < bytes.size(); at += size) received.Append(Slice(bytes.substr(at, size)));
+  return received;
 }
 
 // An engine of its own, with an empty pool.
@@ -163,21 +159,21 @@ class Path {
 
   // The handlers of normalizer_service.cc and normalize_stream.cc without their streams. They return when the engine
   // has let go of everything.
-  grpc::ByteBuffer Normalize(const grpc::ByteBuffer& bytes) {
+  MessageBytes Normalize(const MessageBytes& bytes) {
     const auto request = ParseTensors<v1::NormalizeRequest>(bytes);
     return Submit(*request, request, [](CallReply reply, Observation& observation) {
       return EncodeNormalizeResponse(std::move(reply), false, observation);
     });
   }
 
-  grpc::ByteBuffer StreamCall(const grpc::ByteBuffer& bytes) {
+  MessageBytes StreamCall(const MessageBytes& bytes) {
     const auto request = ParseTensors<v1::StreamRequest>(bytes);
     return Submit(request->call(), request, [&](CallReply reply, Observation& observation) {
       return EncodeStreamReply(request->sequence(), EncodeNormalizeResponse(std::move(reply), false, observation));
     });
   }
 
-  grpc::ByteBuffer Batch(const grpc::ByteBuffer& bytes) {
+  MessageBytes Batch(const MessageBytes& bytes) {
     const auto request = ParseTensors<v1::BatchNormalizeRequest>(bytes);
     auto [owner, released] = Owner();
     std::vector<Call> calls;
@@ -185,7 +181,7 @@ class Path {
       calls.push_back(DecodeCall({&item, request.tensors}, {}, /*tenant=*/"").value());
       calls.back().owner = owner;
     }
-    return Wait(std::move(owner), released, [&](grpc::ByteBuffer& answer) {
+    return Wait(std::move(owner), released, [&](MessageBytes& answer) {
       engine_.SubmitBatch(std::move(calls), [&answer](std::vector<absl::StatusOr<CallReply>> results) {
         Observation observation(nullptr, "", RequestOrigin());
         WireBody body;
@@ -193,14 +189,14 @@ class Path {
           EXPECT_TRUE(result.ok()) << result.status();
           body.AppendMessageField(1, EncodeBatchItem(EncodeNormalizeResponse(*std::move(result), false, observation)));
         }
-        answer = std::move(body).ToByteBuffer();
+        answer = std::move(body).ToBytes();
       });
     });
   }
 
  private:
   template <typename Message>
-  Parsed<Message> ParseTensors(const grpc::ByteBuffer& bytes) {
+  Parsed<Message> ParseTensors(const MessageBytes& bytes) {
     Parsed<Message> request = Parse<Message>(bytes, Reservation()).value();
     request.tensors->SetBuffers(resources_.buffers.get());
     return request;
@@ -213,9 +209,9 @@ class Path {
     return {std::shared_ptr<const void>(gone.get(), [gone](const void*) { gone->set_value(); }), released};
   }
 
-  grpc::ByteBuffer Wait(std::shared_ptr<const void> owner, const std::shared_future<void>& released,
-                        absl::FunctionRef<void(grpc::ByteBuffer&)> submit) {
-    grpc::ByteBuffer answer;
+  MessageBytes Wait(std::shared_ptr<const void> owner, const std::shared_future<void>& released,
+                    absl::FunctionRef<void(MessageBytes&)> submit) {
+    MessageBytes answer;
     submit(answer);
     owner.reset();
     released.wait();
@@ -223,16 +219,16 @@ class Path {
   }
 
   template <typename Message>
-  grpc::ByteBuffer Submit(const v1::NormalizeRequest& message, const Parsed<Message>& request,
-                          absl::FunctionRef<WireBody(CallReply, Observation&)> encode) {
+  MessageBytes Submit(const v1::NormalizeRequest& message, const Parsed<Message>& request,
+                      absl::FunctionRef<WireBody(CallReply, Observation&)> encode) {
     auto [owner, released] = Owner();
     Call call = DecodeCall({&message, request.tensors}, {}, /*tenant=*/"").value();
     call.owner = owner;
-    return Wait(std::move(owner), released, [&](grpc::ByteBuffer& answer) {
+    return Wait(std::move(owner), released, [&](MessageBytes& answer) {
       engine_.Submit(std::move(call), [&answer, encode](absl::StatusOr<CallReply> result) {
         Observation observation(nullptr, "", RequestOrigin());
         EXPECT_TRUE(result.ok()) << result.status();
-        if (result.ok()) answer = encode(*std::move(result), observation).ToByteBuffer();
+        if (result.ok()) answer = encode(*std::move(result), observation).ToBytes();
       });
     });
   }
@@ -255,7 +251,7 @@ struct Cost {
 
 Cost Measure(Kind kind, const v1::NormalizeRequest& request) {
   Path path;
-  grpc::ByteBuffer received;
+  MessageBytes received;
   if (kind == Kind::kUnary) received = Received(request);
   if (kind == Kind::kBatch) {
     v1::BatchNormalizeRequest batch;
@@ -268,10 +264,10 @@ Cost Measure(Kind kind, const v1::NormalizeRequest& request) {
     received = Received(message);
   }
   const auto answer = [&] {
-    const grpc::ByteBuffer reply = kind == Kind::kUnary   ? path.Normalize(received)
-                                   : kind == Kind::kBatch ? path.Batch(received)
-                                                          : path.StreamCall(received);
-    EXPECT_GT(reply.Length(), request.x().data().size());
+    const MessageBytes reply = kind == Kind::kUnary   ? path.Normalize(received)
+                               : kind == Kind::kBatch ? path.Batch(received)
+                                                      : path.StreamCall(received);
+    EXPECT_GT(static_cast<size_t>(reply.size_bytes()), request.x().data().size());
   };
   for (int warm_up = 0; warm_up < 2; ++warm_up) answer();
   Cost cost;
@@ -365,8 +361,7 @@ TEST(LargeBlocksTest, AMessageOffTheFastPathIsCaught) {
   request.set_session(std::string(2 << 18, 's'));  // more metadata than Split takes; the spec after it wins
   const std::string spec_again("\x0a\x02\x2a\x00", 4);
   const std::string bytes = request.SerializeAsString() + spec_again;
-  const grpc::Slice slice(bytes.data(), bytes.size());
-  const grpc::ByteBuffer received(&slice, 1);
+  const MessageBytes received{Slice(bytes)};
   Path path;
   path.Normalize(received);
   const BlockWatch watch(kMiB);

@@ -1,7 +1,5 @@
 #include "server/rpc/codec/message.h"
 
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include "normd/v1/normalizer.pb.h"
 #include "proto/wire/writer.h"
 #include "server/rpc/codec/element_count.h"
+#include "server/rpc/codec/message_input.h"
 
 namespace normd::rpc {
 namespace {
@@ -23,9 +22,13 @@ std::string Field(uint32_t number, const std::string& bytes) {
   return field;
 }
 
-grpc::ByteBuffer InOneSlice(const std::string& bytes) {
-  const grpc::Slice slice(bytes.data(), bytes.size());
-  return grpc::ByteBuffer(&slice, 1);
+MessageBytes InOneSlice(const std::string& bytes) { return MessageBytes(Slice(bytes)); }
+
+// In pieces of `size` bytes.
+MessageBytes InPieces(const std::string& bytes, size_t size) {
+  MessageBytes pieces;
+  for (size_t at = 0; at < bytes.size(); at += size) pieces.Append(Slice(bytes.substr(at, size)));
+  return pieces;
 }
 
 bool Takes(const std::string& bytes) {
@@ -37,12 +40,48 @@ bool Takes(const std::string& bytes) {
   return plainly;
 }
 
-std::string TextOf(const grpc::ByteBuffer& bytes) {
-  std::vector<grpc::Slice> slices;
-  EXPECT_TRUE(bytes.Dump(&slices).ok());
+std::string TextOf(const MessageBytes& bytes) {
   std::string text;
-  for (const grpc::Slice& slice : slices) text.append(slice.begin(), slice.end());
+  for (const Slice& slice : bytes.slices()) text.append(slice.text());
   return text;
+}
+
+TEST(MessageInputTest, ParsesAMessageInPiecesOfAnySize) {
+  v1::NormalizeRequest message;
+  message.set_session(std::string(300, 's'));
+  message.mutable_x()->set_dtype(v1::DTYPE_F32);
+  for (int i = 0; i < 40; ++i) message.mutable_x()->add_shape(int64_t{1} << i);
+  message.mutable_x()->set_data(std::string(1000, 'x'));
+  const std::string bytes = message.SerializeAsString();
+  for (size_t size = 1; size <= bytes.size(); ++size) {
+    v1::NormalizeRequest parsed;
+    ASSERT_TRUE(ParseInto(InPieces(bytes, size), &parsed).ok()) << size;
+    ASSERT_EQ(parsed.SerializeAsString(), bytes) << size;
+    ASSERT_FALSE(ParseInto(InPieces(bytes.substr(0, bytes.size() - 1), size), &parsed).ok()) << size;
+  }
+}
+
+// Skips and steps back within a piece and over the border of two.
+TEST(MessageInputTest, SkipsAndBacksUp) {
+  const MessageBytes bytes = InPieces("abcdefgh", 3);
+  MessageInput input(bytes);
+  const void* data = nullptr;
+  int size = 0;
+  const auto next = [&] {
+    return input.Next(&data, &size) ? std::string(static_cast<const char*>(data), static_cast<size_t>(size)) : "";
+  };
+  EXPECT_EQ(next(), "abc");
+  input.BackUp(1);
+  EXPECT_EQ(input.ByteCount(), 2);
+  EXPECT_EQ(next(), "c");
+  EXPECT_TRUE(input.Skip(4));
+  EXPECT_EQ(input.ByteCount(), 7);
+  EXPECT_EQ(next(), "h");
+  input.BackUp(1);
+  EXPECT_EQ(next(), "h");
+  EXPECT_EQ(next(), "");
+  EXPECT_FALSE(input.Skip(1));
+  EXPECT_EQ(input.ByteCount(), 8);
 }
 
 TEST(WireBodyTest, HoldsTheBytesThatProtobufWrites) {
@@ -64,7 +103,7 @@ TEST(WireBodyTest, HoldsTheBytesThatProtobufWrites) {
     body.AppendMessageField(v1::NormalizeResponse::kOutputsFieldNumber, std::move(inner));
     const std::string expected = response.SerializeAsString();
     EXPECT_EQ(body.size_bytes(), expected.size());
-    EXPECT_EQ(TextOf(std::move(body).ToByteBuffer()), expected) << size;
+    EXPECT_EQ(TextOf(std::move(body).ToBytes()), expected) << size;
   }
 }
 

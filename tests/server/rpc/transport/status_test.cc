@@ -38,15 +38,15 @@ TEST(Status, NeverCallsALimitOrAMistakeRetryable) {
 }
 
 TEST(Status, HasTheSameBytesEveryTime) {
-  const std::string first = ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details();
+  const std::string first = ToRpcStatus(LimitExceededError("sessions", 9, 8)).details_bin;
   for (int i = 0; i < 64; ++i) {
-    EXPECT_EQ(ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details(), first);
+    EXPECT_EQ(ToRpcStatus(LimitExceededError("sessions", 9, 8)).details_bin, first);
   }
 }
 
 TEST(Status, KeepsFieldValueLimitAndReason) {
   google::rpc::Status message;
-  ASSERT_TRUE(message.ParseFromString(ToGrpcStatus(LimitExceededError("sessions", 9, 8)).error_details()));
+  ASSERT_TRUE(message.ParseFromString(ToRpcStatus(LimitExceededError("sessions", 9, 8)).details_bin));
   google::rpc::ErrorInfo info;
   ASSERT_TRUE(message.details(0).UnpackTo(&info));
   EXPECT_EQ(info.domain(), "normd");

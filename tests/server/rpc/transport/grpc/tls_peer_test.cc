@@ -1,4 +1,4 @@
-#include "server/rpc/transport/tls_peer.h"
+#include "server/rpc/transport/grpc/grpc_tls_peer.h"
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -15,7 +15,7 @@
 
 #include "absl/time/time.h"
 #include "server/base/clock.h"
-#include "server/rpc/transport/tls_credentials.h"
+#include "server/rpc/transport/grpc/tls_credentials.h"
 #include "tests/support/test_certificates.h"
 
 namespace normd::rpc {
@@ -91,9 +91,11 @@ class TlsPeerTest : public ::testing::Test {
     EXPECT_TRUE(queue_->Next(&tag, &ok) && ok);
     return call.context.c_call();
   }
-  std::string NameOf(const TestCertificateSpec& spec) {
-    return TlsPeerCache().Find(Arrive(Connect(ca_.Issue(spec))))->certificate_name;
+  TlsPeerPtr PeerOf(const std::shared_ptr<grpc::Channel>& channel) {
+    TlsPeerMemory memory;
+    return FindTlsPeer(Arrive(channel), memory);
   }
+  std::string NameOf(const TestCertificateSpec& spec) { return PeerOf(Connect(ca_.Issue(spec)))->certificate_name; }
 
   const TestCa ca_{"Test CA"};
   std::string folder_;
@@ -119,30 +121,30 @@ TEST_F(TlsPeerTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonNam
 }
 
 TEST_F(TlsPeerTest, ACallerWithoutACertificateHasNoName) {
-  const TlsPeerPtr peer = TlsPeerCache().Find(Arrive(Connect({})));
+  const TlsPeerPtr peer = PeerOf(Connect({}));
   EXPECT_TRUE(peer->is_encrypted);
   EXPECT_EQ(peer->certificate_name, "");
 }
 
 TEST_F(TlsPeerTest, APlainCallIsNotEncrypted) {
-  const TlsPeerPtr peer = TlsPeerCache().Find(Arrive(Connect({}, /*tls=*/false)));
+  const TlsPeerPtr peer = PeerOf(Connect({}, /*tls=*/false));
   EXPECT_FALSE(peer->is_encrypted);
   EXPECT_EQ(peer->certificate_name, "");
 }
 
 // The peers of two connections in one cache, as when the address of one is reused by the other while calls of the first
 // are still coming.
-TEST_F(TlsPeerTest, ACacheNeverGivesTheNameOfAnotherConnection) {
+TEST_F(TlsPeerTest, AMemoryNeverGivesTheNameOfAnotherConnection) {
   const auto one = Connect(ca_.Issue({.common_name = "one", .alternative_names = ""}));
   const auto two = Connect(ca_.Issue({.common_name = "two", .alternative_names = ""}));
   const auto plain = Connect({}, /*tls=*/false);
-  TlsPeerCache cache;
-  const TlsPeerPtr first = cache.Find(Arrive(one));
+  TlsPeerMemory memory;
+  const TlsPeerPtr first = FindTlsPeer(Arrive(one), memory);
   EXPECT_EQ(first->certificate_name, "cn:one");
-  EXPECT_EQ(cache.Find(Arrive(one)), first) << "it is remembered";
-  EXPECT_EQ(cache.Find(Arrive(two))->certificate_name, "cn:two");
-  EXPECT_FALSE(cache.Find(Arrive(plain))->is_encrypted);
-  EXPECT_EQ(cache.Find(Arrive(one))->certificate_name, "cn:one");
+  EXPECT_EQ(FindTlsPeer(Arrive(one), memory), first) << "it is remembered";
+  EXPECT_EQ(FindTlsPeer(Arrive(two), memory)->certificate_name, "cn:two");
+  EXPECT_FALSE(FindTlsPeer(Arrive(plain), memory)->is_encrypted);
+  EXPECT_EQ(FindTlsPeer(Arrive(one), memory)->certificate_name, "cn:one");
 }
 
 }  // namespace

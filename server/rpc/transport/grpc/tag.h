@@ -1,9 +1,9 @@
 // A tag of a completion queue: the callback of one operation in progress.
-// In the path: Stream arms a tag when it starts an operation, and the queue's thread runs the tag when the operation is
-// over. A tag may be armed again only after it ran.
-// Ownership: the callback keeps the stream alive, which owns the tag. Threads: Arm happens before Run.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_TAG_H_
-#define NORMD_SERVER_RPC_TRANSPORT_TAG_H_
+// In the path: GrpcCall arms a tag when it starts an operation, and the queue's thread runs the tag when the operation
+// is over. A tag may be armed again only after it ran. Ownership: the callback keeps the call alive, which owns the
+// tag. Threads: Arm happens before Run.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_TAG_H_
+#define NORMD_SERVER_RPC_TRANSPORT_GRPC_TAG_H_
 
 #include <utility>
 
@@ -36,4 +36,4 @@ class Tag {
 
 }  // namespace normd::rpc
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_TAG_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_GRPC_TAG_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/transport/grpc_log.h"
+#include "server/rpc/transport/grpc/grpc_log.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>

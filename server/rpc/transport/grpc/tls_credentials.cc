@@ -1,4 +1,4 @@
-#include "server/rpc/transport/tls_credentials.h"
+#include "server/rpc/transport/grpc/tls_credentials.h"
 
 #include <grpc/grpc.h>
 

@@ -3,8 +3,8 @@
 // In the path: beside it; main makes one before gRPC starts. Only one may exist at a time, because each library has a
 // single global handler.
 // Threads: lines come from any thread of the libraries, even while the GrpcLog is being destroyed.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_LOG_H_
-#define NORMD_SERVER_RPC_TRANSPORT_GRPC_LOG_H_
+#ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_LOG_H_
+#define NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_LOG_H_
 
 #include "server/obs/log.h"
 
@@ -24,4 +24,4 @@ class GrpcLog {
 
 }  // namespace normd
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_GRPC_LOG_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_LOG_H_

@@ -1,9 +1,11 @@
-#include "server/rpc/transport/tls_peer.h"
+#include "server/rpc/transport/grpc/grpc_tls_peer.h"
 
 #include <grpc/grpc_security.h>
 #include <grpc/grpc_security_constants.h>
 
-#include <string_view>
+#include <memory>
+#include <string>
+#include <utility>
 
 namespace normd::rpc {
 namespace {
@@ -33,20 +35,14 @@ TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
 
 }  // namespace
 
-TlsPeerPtr TlsPeerCache::Find(grpc_call* call) {
-  grpc_auth_context* const context = grpc_call_auth_context(call);  // a reference of our own
-  {
-    MutexLock lock(mu_);
-    if (peer_ != nullptr && context_.get() == context) {
-      if (context != nullptr) grpc_auth_context_release(context);
-      return peer_;
-    }
-  }
-  std::shared_ptr<grpc_auth_context> owned(context, grpc_auth_context_release);
-  TlsPeerPtr peer = ReadPeer(context);
-  MutexLock lock(mu_);
-  context_ = std::move(owned);
-  peer_ = peer;
+TlsPeerPtr FindTlsPeer(grpc_call* call, TlsPeerMemory& memory) {
+  // A reference of our own.
+  std::shared_ptr<grpc_auth_context> context(grpc_call_auth_context(call), [](grpc_auth_context* owned) {
+    if (owned != nullptr) grpc_auth_context_release(owned);
+  });
+  if (TlsPeerPtr peer = memory.Find(context.get()); peer != nullptr) return peer;
+  TlsPeerPtr peer = ReadPeer(context.get());
+  memory.Remember(std::move(context), peer);
   return peer;
 }
 

@@ -5,8 +5,8 @@
 // Ownership: borrows the certificates. Both must outlive the grpc::Server, which does not keep its credentials.
 // Threads: gRPC asks on the thread that hands over a connection. It must be one thread, because gRPC 1.51 reads its
 // newest certificates outside the lock under which it exchanges them.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_TLS_CREDENTIALS_H_
-#define NORMD_SERVER_RPC_TRANSPORT_TLS_CREDENTIALS_H_
+#ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_TLS_CREDENTIALS_H_
+#define NORMD_SERVER_RPC_TRANSPORT_GRPC_TLS_CREDENTIALS_H_
 
 #include <grpc/grpc_security.h>
 #include <grpcpp/security/server_credentials.h>
@@ -39,4 +39,4 @@ class TlsCredentials : public grpc::ServerCredentials {
 
 }  // namespace normd::rpc
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_TLS_CREDENTIALS_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_GRPC_TLS_CREDENTIALS_H_

@@ -1,0 +1,43 @@
+// What turns connections into calls and back: gRPC's completion queues (grpc/) or our own HTTP/2 (native/).
+// In the path: between the accept loop, which makes connections, and the dispatcher, which gets their calls.
+// Threads: Start, Shutdown and Stop are called once each, from one thread; everything else is safe from any thread. A
+// transport has threads of its own, its queues; each connection belongs to one of them.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_H_
+#define NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "server/rpc/transport/connection.h"
+#include "server/rpc/transport/queue_stats.h"
+#include "server/rpc/transport/transport_call.h"
+
+namespace normd::rpc {
+
+class Transport {
+ public:
+  // Gets each call at its headers, on its queue's thread.
+  using OnCall = std::function<void(std::unique_ptr<TransportCall>)>;
+
+  virtual ~Transport() = default;
+
+  virtual absl::Status Start(OnCall on_call) = 0;
+  // Takes a connection from which nothing has been read, and owns `fd` from then on. `connection` is null for one that
+  // no limit counts (ListenerProbe's).
+  virtual void Adopt(int fd, int listener_fd, bool is_unix, ConnectionPtr connection) = 0;
+  // Asks all peers to open no more calls here (GOAWAY). Calls in progress go on.
+  virtual void Drain() = 0;
+  // Closes what connections are left and ends their calls. REQUIRES: no Adopt is called any more.
+  virtual void Shutdown() = 0;
+  // Ends the threads. REQUIRES: Shutdown was called, and no call exists.
+  virtual void Stop() = 0;
+
+  // The stats of the queues, but for the number of calls. `longest_callback` is the longest since the last call of this
+  // method.
+  virtual QueueStats TakeStats() = 0;
+};
+
+}  // namespace normd::rpc
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_TRANSPORT_H_
