@@ -159,6 +159,12 @@ constexpr Option kOptions[] = {
     {"shm_prefix", &Config::shm_prefix, "/normd-",
      "How POSIX shared-memory objects must be called that callers register by name: they are opened with this server's "
      "rights. Empty: none."},
+    {.name = "transport",
+     .field = &Config::transport,
+     .default_value = "grpc",
+     .help = "What speaks gRPC's protocol to callers. grpc: gRPC's own library. native: this server's own "
+             "implementation over nghttp2, which reads no message that was not admitted.",
+     .choices = "grpc|native"},
     {.name = "queues",
      .field = &Config::queues,
      .default_value = "0",

@@ -24,6 +24,7 @@ LIBRARIES = {
     "cli11": ("CLI/",),
     "toml++": ("toml++/",),
     "sqlite": ("sqlite3.h",),
+    "nghttp2": ("nghttp2/",),
     "libpq": ("libpq-fe.h", "postgresql/"),
     "openssl": ("openssl/",),
     "gtest": ("gtest/", "gmock/", "hwy/tests/"),
@@ -68,11 +69,14 @@ LAYERS = {
                              "server/obs", "server/security"),
     "server/rpc/transport/grpc": ("absl", "grpc", "protobuf", "proto/wire", "kernels/base", "server/base", "server/obs",
                                   "server/security", "server/rpc/transport"),
+    "server/rpc/transport/native": ("absl", "nghttp2", "openssl", "kernels/base", "server/base", "server/security",
+                                    "server/rpc/transport"),
     "server/rpc/codec": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/transport",
                          "server/session", "server/session/record", "server/engine", "server/shm", "server/base"),
     "server/rpc/services": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/rpc/transport",
                             "server/rpc/codec", "server/session", "server/engine", "server/shm", "server/base"),
-    "server/rpc": ("absl", "kernels/base", "server/rpc/transport", "server/rpc/transport/grpc", "server/rpc/codec", "server/rpc/services", "server/engine",
+    "server/rpc": ("absl", "kernels/base", "server/rpc/transport", "server/rpc/transport/grpc",
+                   "server/rpc/transport/native", "server/rpc/codec", "server/rpc/services", "server/engine",
                    "server/base"),
     "server/admin": ("absl", "server/base"),
     "server": ("absl", "cli11", "toml++", "kernels", "kernels/base", "kernels/cpu", "kernels/cuda", "server/session", "server/session/record",
@@ -85,7 +89,7 @@ LAYERS = {
     "client/normctl": ("absl", "protobuf", "messages", "json", "client/cpp", "client/cli"),
     "client/normload": ("absl", "messages", "json", "client/cpp", "client/cli"),
     "client/examples": ("client library",),  # users' programs
-    "tests/support": ("absl", "gtest", "openssl", "kernels", "kernels/base", "kernels/cpu"),
+    "tests/support": ("absl", "gtest", "nghttp2", "openssl", "kernels", "kernels/base", "kernels/cpu"),
     "tests/support/cuda_on_cpu": (),  # stands in for the toolkit, so it knows no more than the toolkit does
 }
 # Test folders below tests/: prefixes they may include. Production code includes nothing of tests/.

@@ -22,6 +22,7 @@
 #include "server/rpc/transport/grpc/grpc_transport.h"
 #include "server/rpc/transport/listener_probe.h"
 #include "server/rpc/transport/listening_socket.h"
+#include "server/rpc/transport/native/native_transport.h"
 #include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/route.h"
 #include "server/rpc/transport/transfer_watch.h"
@@ -46,6 +47,7 @@ class GrpcServer::State {
                  .work_pool = &resources->work_pool,
                  .access = options_.access},
         connections_(rpc::LimitsOfConnections(options_)),
+        transport_(MakeTransport(resources->buffers.get())),
         engine_(engine) {}
 
   absl::Status Start() {
@@ -56,7 +58,7 @@ class GrpcServer::State {
       ports_.push_back(bound.front().port());
       for (rpc::ListeningSocket& socket : bound) sockets.push_back(std::move(socket));
     }
-    if (absl::Status status = dispatcher_.Start(&transport_); !status.ok()) {
+    if (absl::Status status = dispatcher_.Start(transport_.get()); !status.ok()) {
       Shutdown(absl::ZeroDuration());
       return status;
     }
@@ -82,14 +84,14 @@ class GrpcServer::State {
       read_limiter_.Open();
       transfers_.Drain();
       const absl::Time end = SteadyNow() + grace;
-      transport_.Drain();
+      transport_->Drain();
       dispatcher_.Drain(grace);
       CloseConnections(std::max(end - SteadyNow(), kTimeToClose));
-      transport_.Shutdown();
+      transport_->Shutdown();
       transfers_.Stop();
       // No operation may start on a queue that was shut down, and a handler that still has its stream may start one.
       dispatcher_.live().WaitForNone();
-      transport_.Stop();
+      transport_->Stop();
     });
   }
 
@@ -101,7 +103,7 @@ class GrpcServer::State {
   WaitStats waiting_reads() const { return read_limiter_.wait_stats(); }
   int64_t in_flight_bytes() const { return admission_.held_bytes(); }
   QueueStats TakeQueueStats() {
-    QueueStats stats = transport_.TakeStats();
+    QueueStats stats = transport_->TakeStats();
     stats.calls = dispatcher_.live().calls();
     return stats;
   }
@@ -127,6 +129,23 @@ class GrpcServer::State {
     return absl::OkStatus();
   }
 
+  std::unique_ptr<rpc::Transport> MakeTransport(BufferPool* buffers) {
+    if (options_.transport == TransportKind::kGrpc) {
+      return std::make_unique<rpc::GrpcTransport>(&options_, &connections_, &dispatcher_.live());
+    }
+    return std::make_unique<rpc::NativeTransport>(
+        rpc::NativeOptions{.queues = options_.queues != 0 ? options_.queues : DefaultQueues(),
+                           .max_message_bytes = options_.max_message_bytes,
+                           .max_concurrent_streams = rpc::ConcurrentStreams(options_),
+                           .max_metadata_bytes = options_.max_metadata_bytes,
+                           .setup_timeout = options_.setup_timeout,
+                           .max_connection_age = options_.max_connection_age,
+                           .certificates = options_.certificates,
+                           .require_client_certificate = options_.require_client_certificate,
+                           .buffers = buffers,
+                           .count_closed = [this](RefusedFor reason) { connections_.Count(reason); }});
+  }
+
   void CloseConnections(absl::Duration limit) {
     const absl::Time end = SteadyNow() + limit;
     while (true) {
@@ -149,12 +168,12 @@ class GrpcServer::State {
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
-  rpc::GrpcTransport transport_{&options_, &connections_, &dispatcher_.live()};
+  const std::unique_ptr<rpc::Transport> transport_;
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
   rpc::AcceptLoop accept_loop_{
       {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},
       &connections_,
-      &transport_};
+      transport_.get()};
   rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); },
                             /*tls=*/options_.certificates != nullptr};
   Engine* const engine_;

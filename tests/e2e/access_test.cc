@@ -339,9 +339,11 @@ TEST_F(AccessTest, AHeaderOfArbitraryBytesIsRefused) {
     EXPECT_FALSE(client.LastHeadersContain(stream, "sessions/bn"));
     stream += 2;
   }
+  // Of these values HTTP/2 itself forbids the first and the last (RFC 9113, 8.2.1): nghttp2 resets their streams.
+  const size_t forbidden = TestedTransport() == TransportKind::kNative ? 2 : 0;
   EXPECT_EQ(access_->stats().denied[static_cast<size_t>(Denial::kUnknownToken)] +
                 access_->stats().denied[static_cast<size_t>(Denial::kMalformedCredentials)],
-            static_cast<int64_t>(values.size()));
+            static_cast<int64_t>(values.size() - forbidden));
 }
 
 TEST_F(AccessTest, ErrorsSayWhatIsAskedForAndPermissionsSayWhoAndWhat) {

@@ -112,7 +112,10 @@ TEST(ConnectionsE2eTest, RefusesStreamsOverTheLimitOfAPeerThatAcknowledgesNothin
   ASSERT_TRUE(peer.SendPreface());
   for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(peer.SendHeaders(2 * i + 1, kNormalizeStream));
   EXPECT_TRUE(peer.WaitForEnd(19, seconds(20)));
-  EXPECT_TRUE(peer.LastHeadersContain(19, "calls_of_connection")) << "the message is plain text";
+  // The native transport refuses the stream as HTTP/2 does (REFUSED_STREAM), before there is a call to be answered.
+  if (TestedTransport() == TransportKind::kGrpc) {
+    EXPECT_TRUE(peer.LastHeadersContain(19, "calls_of_connection"));
+  }
   server.ExpectAlive();
 }
 

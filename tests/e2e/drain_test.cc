@@ -80,6 +80,9 @@ TEST(DrainE2eTest, CallsThatRunAreFinishedAndCallsThatComeAreUnavailable) {
 
 // Health's answers are not reported, but the refusal of a Watch is, as that of any other call.
 TEST(DrainE2eTest, ARefusedWatchIsReportedByItsOwnPath) {
+  if (TestedTransport() == TransportKind::kNative) {
+    GTEST_SKIP() << "a client that the native transport has told to go opens no call, so none is refused";
+  }
   Mutex mu;
   std::set<std::string> paths;
   GrpcServerOptions options;

@@ -104,6 +104,12 @@ class GatedBackend : public Backend {
   std::vector<std::pair<std::vector<Job>, Done>> waiting_ ABSL_GUARDED_BY(mu_);
 };
 
+// The transport that all servers of this process have: NORMD_TEST_TRANSPORT is grpc, the default, or native.
+inline TransportKind TestedTransport() {
+  const char* const wanted = std::getenv("NORMD_TEST_TRANSPORT");
+  return wanted != nullptr && std::string_view(wanted) == "native" ? TransportKind::kNative : TransportKind::kGrpc;
+}
+
 class TestServer {
  public:
   // Everything runs on the CPU.
@@ -115,6 +121,7 @@ class TestServer {
         scheduler_(&backend_, DeviceCost(), std::move(devices), &steady_clock_, std::move(observer)) {
     if (options.listeners.empty()) options.listeners = {"127.0.0.1:0"};
     if (options.queues == 0) options.queues = 2;
+    options.transport = TestedTransport();
     const std::string address = options.listeners[0];
     auto server = GrpcServer::Start(std::move(options), &engine_, &resources_);
     if (!server.ok()) ADD_FAILURE() << server.status().ToString();

@@ -26,6 +26,11 @@ std::string BigEndian(uint32_t value, int bytes) {
   return text;
 }
 
+nghttp2_hd_inflater* NewInflater() {
+  nghttp2_hd_inflater* inflater = nullptr;
+  return nghttp2_hd_inflate_new(&inflater) == 0 ? inflater : nullptr;
+}
+
 uint32_t FromBigEndian(std::string_view text) {
   uint32_t value = 0;
   for (const char c : text) value = value << 8 | static_cast<unsigned char>(c);
@@ -75,7 +80,8 @@ int ConnectTo(const std::string& target) {
 
 }  // namespace
 
-RawHttp2::RawHttp2(const std::string& target) : fd_(ConnectTo(target)) {}
+RawHttp2::RawHttp2(const std::string& target)
+    : fd_(ConnectTo(target)), inflater_(NewInflater(), nghttp2_hd_inflate_del) {}
 
 RawHttp2::~RawHttp2() {
   if (fd_ >= 0) close(fd_);
@@ -177,7 +183,7 @@ std::optional<Http2Frame> RawHttp2::Receive(std::chrono::milliseconds limit) {
           window += FromBigEndian(frame.payload);
         }
         // A window that SETTINGS announce counts once they are acknowledged, which this client does not do.
-        if (frame.type == kHeaders) headers_[frame.stream] = frame.payload;
+        if (frame.type == kHeaders) headers_[frame.stream] = Decode(frame.payload);
         const bool carries_end = frame.type == kHeaders || frame.type == kData;
         if (frame.type == kReset || (carries_end && (frame.flags & kEndStream) != 0)) ended_.insert(frame.stream);
         return frame;
@@ -195,6 +201,27 @@ bool RawHttp2::WaitForEnd(uint32_t stream, std::chrono::milliseconds limit) {
     if (left.count() < 0 || !Receive(left).has_value()) return ended(stream);
   }
   return true;
+}
+
+std::string RawHttp2::Decode(std::string_view block) {
+  std::string text;
+  const auto* at = reinterpret_cast<const uint8_t*>(block.data());
+  size_t left = block.size();
+  for (int flags = 0; (flags & NGHTTP2_HD_INFLATE_FINAL) == 0;) {
+    nghttp2_nv field{};
+    const ssize_t taken = nghttp2_hd_inflate_hd2(inflater_.get(), &field, &flags, at, left, /*in_final=*/1);
+    if (taken < 0) return text;
+    at += taken;
+    left -= static_cast<size_t>(taken);
+    if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
+      text.append(reinterpret_cast<const char*>(field.name), field.namelen).append(": ");
+      text.append(reinterpret_cast<const char*>(field.value), field.valuelen).append("\n");
+    } else if (left == 0 && (flags & NGHTTP2_HD_INFLATE_FINAL) == 0) {
+      return text;
+    }
+  }
+  nghttp2_hd_inflate_end_headers(inflater_.get());
+  return text;
 }
 
 bool RawHttp2::WaitForClose(std::chrono::milliseconds limit) {

@@ -5,9 +5,12 @@
 #ifndef NORMD_TESTS_SUPPORT_RAW_HTTP2_H_
 #define NORMD_TESTS_SUPPORT_RAW_HTTP2_H_
 
+#include <nghttp2/nghttp2.h>
+
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -60,11 +63,12 @@ class RawHttp2 {
   // Whether a frame that was received has ended the stream.
   bool ended(uint32_t stream) const { return ended_.count(stream) != 0; }
 
-  // The value of a field of the last HEADERS that came for `stream`, where it was sent as plain text; else "".
-  // gRPC's status is: "grpc-status" has no entry in HPACK's static table.
+  // Whether the last HEADERS that came for `stream`, decoded as lines of "name: value", contain the text.
   bool LastHeadersContain(uint32_t stream, std::string_view text) const;
 
  private:
+  // The fields of a header block, in lines. REQUIRES: each block of the connection is decoded once, in order.
+  std::string Decode(std::string_view block);
   bool Fill(std::chrono::milliseconds limit);
   int64_t& WindowOf(uint32_t stream);
 
@@ -74,7 +78,8 @@ class RawHttp2 {
   int64_t initial_window_ = 65535;
   int64_t connection_window_ = 65535;
   std::map<uint32_t, int64_t> windows_;
-  std::map<uint32_t, std::string> headers_;
+  std::unique_ptr<nghttp2_hd_inflater, decltype(&nghttp2_hd_inflate_del)> inflater_;
+  std::map<uint32_t, std::string> headers_;  // decoded
   std::set<uint32_t> ended_;
 };
 

@@ -31,7 +31,11 @@ struct DeviceInfo {
 // (139 us, 8.5 ms against 63 us, 3.8 ms).
 int DefaultQueues();
 
+// Which implementation of Transport serves connections.
+enum class TransportKind : uint8_t { kGrpc, kNative };
+
 struct GrpcServerOptions {
+  TransportKind transport = TransportKind::kGrpc;
   // "127.0.0.1:8001", "[::1]:0", "unix:/run/normd/normd.sock"; port 0: any free port
   std::vector<std::string> listeners = {};
   // Of the TCP listeners, which then speak TLS and nothing else; borrowed; null: they speak plain text.

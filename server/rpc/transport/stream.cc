@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/numbers.h"
 #include "proto/wire/metadata.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/status.h"
@@ -10,7 +11,9 @@
 namespace normd::rpc {
 namespace {
 
-constexpr char kRetryPushbackMs[] = "100";  // the same delay as in RetryInfo (status.cc)
+constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
+constexpr int64_t kPrefixBytes = 5;                       // of a message, with its size
+constexpr char kRetryPushbackMs[] = "100";                // the same delay as in RetryInfo (status.cc)
 
 }  // namespace
 
@@ -48,8 +51,39 @@ void Stream::ReadTrace(const RpcObserver* observer) {
   BeginTrace(observer == nullptr ? never : observer->sample_trace, trace_);
 }
 
+int64_t Stream::AnnouncedBytes() const {
+  int64_t bytes = 0;
+  call_->VisitMetadata([&bytes](std::string_view key, std::string_view value) {
+    if (key != wire::kMessageBytesKey) return;
+    if (!absl::SimpleAtoi(absl::string_view(value.data(), value.size()), &bytes)) bytes = 0;
+  });
+  return std::clamp<int64_t>(bytes, 0, kMaxAnnouncedBytes);
+}
+
 void Stream::ReadSize(TransportCall::OnSize on_size) {
-  call_->ReadSize([self = shared_from_this(), on_size = std::move(on_size)](int64_t bytes) mutable { on_size(bytes); });
+  if (const int64_t announced = AnnouncedBytes(); announced > 0) return on_size(announced);
+  {
+    MutexLock lock(mu_);
+    if (end_of_reading_.ok()) {
+      on_size_ = std::move(on_size);
+      on_size = nullptr;
+      read_ = {.since = SteadyNow(), .bytes = kPrefixBytes, .received_bytes = std::nullopt};
+      reading_message_ = true;
+    }
+  }
+  if (on_size) return on_size(0);
+  call_->ReadSize([self = shared_from_this()](int64_t bytes) { self->HandleSize(bytes); });
+}
+
+void Stream::HandleSize(int64_t bytes) {
+  TransportCall::OnSize on_size;
+  {
+    MutexLock lock(mu_);
+    on_size = std::move(on_size_);
+    on_size_ = nullptr;
+    if (on_size) reading_message_ = false;
+  }
+  if (on_size) on_size(bytes);  // otherwise EndReading has answered
 }
 
 absl::InlinedVector<std::string_view, 1> Stream::Authorization() const {
@@ -145,16 +179,20 @@ void Stream::HandleRead(std::optional<MessageBytes> message) {
 
 void Stream::EndReading(absl::Status why, bool keep_current) {
   OnRead on_read;
+  TransportCall::OnSize on_size;
   {
     MutexLock lock(mu_);
     if (done_) return;
     if (end_of_reading_.ok()) end_of_reading_ = std::move(why);
     if (keep_current && reading_message_) return;
+    on_size = std::move(on_size_);
+    on_size_ = nullptr;
     on_read = std::move(on_read_);
     on_read_ = nullptr;
     reading_message_ = false;
     if (on_read) read_cut_ = true;
   }
+  if (on_size) on_size(0);  // the Read that follows is cut
   if (on_read) on_read(std::nullopt);
 }
 

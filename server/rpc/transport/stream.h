@@ -179,6 +179,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   };
 
   void HandleOver(bool cancelled);
+  int64_t AnnouncedBytes() const;
+  void HandleSize(int64_t bytes);
   void HandleRead(std::optional<MessageBytes> message);
   // Adds what the trailers say of every call that asked, or failed.
   void AddTrailers(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -202,11 +204,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<bool> writing_message_{false};
 
   mutable Mutex mu_;
-  OnRead on_read_ ABSL_GUARDED_BY(mu_);               // of the Read in progress
-  Transfer read_ ABSL_GUARDED_BY(mu_);                // valid while reading_message_
-  Transfer write_ ABSL_GUARDED_BY(mu_);               // valid while writing_message_
-  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);  // not OK: reading was ended, and why
-  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // a Read was waiting then, or came later
+  TransportCall::OnSize on_size_ ABSL_GUARDED_BY(mu_);  // of the ReadSize in progress
+  OnRead on_read_ ABSL_GUARDED_BY(mu_);                 // of the Read in progress
+  Transfer read_ ABSL_GUARDED_BY(mu_);                  // valid while reading_message_
+  Transfer write_ ABSL_GUARDED_BY(mu_);                 // valid while writing_message_
+  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);    // not OK: reading was ended, and why
+  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;          // a Read was waiting then, or came later
   std::list<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
   Trailers trailers_ ABSL_GUARDED_BY(mu_);          // of the finish to come
   std::optional<End> finish_ ABSL_GUARDED_BY(mu_);  // its texts are the transport's once the finish was started

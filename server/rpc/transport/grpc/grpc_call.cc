@@ -2,18 +2,13 @@
 
 #include <grpc/support/time.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "proto/wire/metadata.h"
 #include "server/rpc/transport/grpc/byte_buffer.h"
 #include "server/rpc/transport/grpc/grpc_tls_peer.h"
 
 namespace normd::rpc {
 namespace {
-
-constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
 
 std::string_view TextOf(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
@@ -59,16 +54,6 @@ absl::Time GrpcCall::deadline() const {
 // armed, because it comes through the queue whose only thread this is.
 void GrpcCall::OnOver(OnDone on_done) {
   over_tag_.Arm([this, on_done = std::move(on_done)](bool) mutable { on_done(context_.IsCancelled()); });
-}
-
-void GrpcCall::ReadSize(OnSize on_size) {
-  int64_t bytes = 0;
-  const auto& metadata = context_.client_metadata();
-  const auto found = metadata.find(wire::kMessageBytesKey);
-  if (found != metadata.end() &&
-      !absl::SimpleAtoi(absl::string_view(found->second.data(), found->second.size()), &bytes))
-    bytes = 0;
-  on_size(std::clamp<int64_t>(bytes, 0, kMaxAnnouncedBytes));
 }
 
 void GrpcCall::Read(OnRead on_read) {

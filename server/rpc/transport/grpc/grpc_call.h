@@ -34,8 +34,8 @@ class GrpcCall : public TransportCall {
   const TlsPeerPtr& tls_peer() const override { return tls_peer_; }
 
   void OnOver(OnDone on_done) override;
-  // The size that the caller has announced (wire::kMessageBytesKey in the metadata).
-  void ReadSize(OnSize on_size) override;
+  // gRPC tells a message's size only when it has all of the message.
+  void ReadSize(OnSize on_size) override { on_size(0); }
   void Read(OnRead on_read) override;
   void Write(MessageBytes message, Callback written) override;
   void Finish(RpcStatus status, Trailers trailers, Callback written) override;

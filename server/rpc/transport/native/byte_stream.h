@@ -1,0 +1,49 @@
+// The bytes of one connection as its peer sends and gets them, plain or through TLS.
+// In the path: between a socket and HTTP/2. Two kinds ship: PlainSocket and TlsSocket.
+// Ownership: owns the descriptor. Threads: the loop's thread only.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_BYTE_STREAM_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_BYTE_STREAM_H_
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/types/span.h"
+#include "server/rpc/transport/tls_peer.h"
+
+namespace normd::rpc::native {
+
+enum class IoState : uint8_t {
+  kOk,       // bytes were moved, or a set-up is complete
+  kBlocked,  // the socket must become ready first
+  kEnded,    // the peer is gone, or broke the rules of TLS
+};
+
+struct IoResult {
+  IoState state = IoState::kOk;
+  size_t bytes = 0;  // of kOk; may be fewer than there was room for
+};
+
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+
+  virtual int fd() const = 0;
+  // Goes on with the set-up that comes before the first byte. Called until it is no longer blocked.
+  virtual IoState SetUp() = 0;
+  // What is known of the peer; never null. REQUIRES: the set-up is complete.
+  virtual TlsPeerPtr peer() const = 0;
+  // Reads into `parts`, one after the other.
+  virtual IoResult Read(absl::Span<const iovec> parts) = 0;
+  // Writes the first bytes of `parts`. After kBlocked, the next Write must begin with the same bytes.
+  virtual IoResult Write(absl::Span<const iovec> parts) = 0;
+  // Whether bytes were received that Read has not given yet, so that the socket need not become readable for them.
+  virtual bool HasReceived() const = 0;
+  // Whether the set-up waits for the socket to become writable.
+  virtual bool WantsToWrite() const = 0;
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_BYTE_STREAM_H_

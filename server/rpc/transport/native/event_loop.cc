@@ -1,0 +1,148 @@
+#include "server/rpc/transport/native/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "server/rpc/transport/native/http2_connection.h"
+
+namespace normd::rpc::native {
+namespace {
+
+constexpr int kMaxEvents = 128;
+// A read takes all that a connection usually has: some hundred small calls, or what one write of a client puts on the
+// wire.
+constexpr size_t kScratchBytes = 64 << 10;
+// How often callbacks and writes follow each other before the sockets are looked at again: a stream of small messages
+// has work for every round.
+constexpr int kRoundsPerTurn = 4;
+
+}  // namespace
+
+EventLoop::EventLoop() : scratch_(kScratchBytes) {}
+
+EventLoop::~EventLoop() { Stop(); }
+
+absl::Status EventLoop::Start() {
+  epoll_fd_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  wake_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;  // stands for wake_fd_
+  if (!epoll_fd_.valid() || !wake_fd_.valid() ||
+      epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) != 0) {
+    return absl::UnavailableError("no descriptors are left for a queue");
+  }
+  thread_ = std::thread([this] { Serve(); });
+  return absl::OkStatus();
+}
+
+void EventLoop::Stop() {
+  if (!thread_.joinable()) return;
+  Post([this] { stopping_ = true; });
+  thread_.join();
+}
+
+void EventLoop::Post(Task task) {
+  {
+    MutexLock lock(mu_);
+    posted_.push_back(std::move(task));
+  }
+  // One write wakes the loop for all that is posted until it looks.
+  if (woken_.exchange(true, std::memory_order_acq_rel) || !wake_fd_.valid()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_.get(), &one, sizeof(one));
+}
+
+bool EventLoop::Add(std::shared_ptr<Http2Connection> connection, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = connection.get();
+  if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return false;
+  Http2Connection* const key = connection.get();
+  connections_.emplace(key, std::move(connection));
+  size_.store(static_cast<int>(connections_.size()), std::memory_order_relaxed);
+  return true;
+}
+
+void EventLoop::Change(Http2Connection* connection, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = connection;
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::Remove(Http2Connection* connection, int fd) {
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  const auto found = connections_.find(connection);
+  if (found == connections_.end()) return;
+  removed_.push_back(std::move(found->second));
+  connections_.erase(found);
+  size_.store(static_cast<int>(connections_.size()), std::memory_order_relaxed);
+}
+
+std::vector<std::shared_ptr<Http2Connection>> EventLoop::connections() const {
+  std::vector<std::shared_ptr<Http2Connection>> all;
+  all.reserve(connections_.size());
+  for (const auto& [key, connection] : connections_) all.push_back(connection);
+  return all;
+}
+
+void EventLoop::Serve() {
+  thread_id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  std::vector<epoll_event> events(kMaxEvents);
+  while (!stopping_) {
+    const int count = epoll_wait(epoll_fd_.get(), events.data(), kMaxEvents, SleepMilliseconds());
+    now_ = SteadyNow();
+    TakeEvents(absl::MakeConstSpan(events).first(static_cast<size_t>(std::max(count, 0))));
+    RunPosted();
+    timers_.RunDue(now_);
+    RunActive();
+    removed_.clear();
+  }
+}
+
+void EventLoop::TakeEvents(absl::Span<const epoll_event> events) {
+  for (const epoll_event& event : events) {
+    if (event.data.ptr != nullptr) {
+      static_cast<Http2Connection*>(event.data.ptr)->OnEvents(event.events);
+      continue;
+    }
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_fd_.get(), &count, sizeof(count));
+  }
+}
+
+void EventLoop::RunPosted() {
+  // Before the tasks are taken, so that what is posted after that wakes the loop again.
+  if (!woken_.exchange(false, std::memory_order_acq_rel)) return;
+  std::vector<Task> tasks;
+  {
+    MutexLock lock(mu_);
+    tasks.swap(posted_);
+  }
+  for (Task& task : tasks) task();
+}
+
+void EventLoop::RunActive() {
+  for (int round = 0; round < kRoundsPerTurn && !active_.empty(); ++round) {
+    std::vector<std::shared_ptr<Http2Connection>> batch;
+    batch.swap(active_);
+    for (const auto& connection : batch) connection->Deliver();
+    for (const auto& connection : batch) connection->Flush();
+  }
+}
+
+int EventLoop::SleepMilliseconds() const {
+  if (!active_.empty()) return 0;
+  const absl::Time next = timers_.next();
+  if (next == absl::InfiniteFuture()) return -1;
+  // Rounded up, so that the timer is due when the loop wakes.
+  const int64_t ms = absl::ToInt64Milliseconds(absl::Ceil(next - SteadyNow(), absl::Milliseconds(1)));
+  return static_cast<int>(std::clamp<int64_t>(ms, 0, std::numeric_limits<int>::max()));
+}
+
+}  // namespace normd::rpc::native

@@ -1,0 +1,203 @@
+#include "server/rpc/transport/native/http2_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "server/rpc/transport/native/http2_stream.h"
+
+namespace normd::rpc::native {
+namespace {
+
+// The output that waits for the socket, beyond which nghttp2 keeps its frames: enough for a system call to be worth
+// its cost, and little enough that a small reply does not wait long behind a large one.
+constexpr size_t kMaxOutputBytes = 512 << 10;
+// How much one connection may write and read before others have their turn.
+constexpr int kWritesPerTurn = 4;
+constexpr size_t kReadBytesPerTurn = 1 << 20;
+// From this size on, bytes are read straight into their message.
+constexpr size_t kMinDirectBytes = 4 << 10;
+// What is read behind bytes that go straight to their message: the next frame's head, and small frames. The less it
+// is, the less of a large message is copied.
+constexpr size_t kBehindBytes = 4 << 10;
+// Frames of nghttp2 that may wait for a peer which does not read, beside a few of each stream; then nothing more is
+// read from it.
+constexpr size_t kMaxWaitingFrames = 256;
+constexpr size_t kWaitingFramesPerStream = 4;
+
+}  // namespace
+
+void Http2Connection::OnEvents(uint32_t events) {
+  if (closed_) return;
+  if ((events & EPOLLOUT) != 0) blocked_ = false;
+  Activate();
+  if (!set_up_ && !SetUp()) return;
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) ReadSome();
+}
+
+void Http2Connection::Activate() {
+  if (std::exchange(active_, true)) return;
+  loop().Activate(shared_from_this());
+}
+
+void Http2Connection::Wake(std::shared_ptr<Http2Stream> stream) {
+  woken_.push_back(std::move(stream));
+  Activate();
+}
+
+void Http2Connection::Deliver() {
+  if (unread_ && !closed_ && !IsStalled()) ReadSome();
+  std::vector<std::shared_ptr<Http2Stream>> woken;
+  woken.swap(woken_);
+  for (const auto& stream : woken) stream->Deliver();
+  // Keeps the memory for the next time.
+  woken.clear();
+  if (woken_.empty()) woken_.swap(woken);
+}
+
+void Http2Connection::ReadSome() {
+  unread_ = false;
+  for (size_t total = 0; total < kReadBytesPerTurn;) {
+    const absl::Span<char> direct = Destination();
+    const absl::Span<char> scratch = loop().scratch().first(ScratchBytes(!direct.empty()));
+    const std::array<iovec, 2> parts = {iovec{.iov_base = direct.data(), .iov_len = direct.size()},
+                                        iovec{.iov_base = scratch.data(), .iov_len = scratch.size()}};
+    const IoResult result = bytes_->Read(absl::MakeConstSpan(parts).subspan(direct.empty() ? 1 : 0));
+    if (result.state == IoState::kBlocked) return;
+    if (result.state == IoState::kEnded) return Close();
+    total += result.bytes;
+    last_heard_ = loop().now();
+    pinged_ = false;
+    const size_t placed = std::min(result.bytes, direct.size());
+    const bool fed = lingering_ || (Feed({direct.data(), placed}) && Feed({scratch.data(), result.bytes - placed}));
+    if (!fed) return;  // Flush sends what is left to say, and closes
+    if (IsStalled()) break;
+    if (result.bytes < direct.size() + scratch.size() && !bytes_->HasReceived()) return;
+  }
+  unread_ = bytes_->HasReceived();
+}
+
+absl::Span<char> Http2Connection::Destination() {
+  const size_t coming = scanner_.data_bytes();
+  if (coming < kMinDirectBytes || lingering_) return {};
+  auto* const stream = static_cast<Http2Stream*>(nghttp2_session_get_stream_user_data(session(), scanner_.stream_id()));
+  if (stream == nullptr) return {};
+  const absl::Span<char> destination = stream->Destination();
+  if (destination.size() < kMinDirectBytes) return {};
+  return destination.first(std::min(coming, destination.size()));
+}
+
+size_t Http2Connection::ScratchBytes(bool has_destination) const {
+  // Where large messages are expected, little is read of them before their place is known.
+  const bool large = peer_->expected_bytes() >= static_cast<int64_t>(loop().scratch().size() / 2);
+  return has_destination || large ? kBehindBytes : loop().scratch().size();
+}
+
+bool Http2Connection::Feed(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t size = scanner_.Scan(bytes);
+    if (!FeedPiece(bytes.substr(0, size))) return false;
+    bytes.remove_prefix(size);
+    // A call that is given out before its message's frames can have them read to their place.
+    if (scanner_.at_headers_end()) Deliver();
+    if (closed_) return false;
+  }
+  return true;
+}
+
+bool Http2Connection::FeedPiece(std::string_view piece) {
+  if (ending_ || nghttp2_session_want_read(session()) == 0) return false;
+  const ssize_t taken =
+      nghttp2_session_mem_recv(session(), reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
+  // A session that has failed, or has begun to end itself, must not be shown anything more (CVE-2026-27135). That it
+  // ends itself shows when its GOAWAY was moved to the output.
+  if (taken != static_cast<ssize_t>(piece.size())) {
+    flooded_ = flooded_ || taken == NGHTTP2_ERR_FLOODED;
+    EndSession();
+    return false;
+  }
+  if (flooded_) {
+    EndSession();
+    return false;
+  }
+  return Pump() && nghttp2_session_want_read(session()) != 0;
+}
+
+bool Http2Connection::Pump() {
+  pump_full_ = false;
+  return nghttp2_session_want_write(session()) == 0 || nghttp2_session_send(session()) == 0;
+}
+
+bool Http2Connection::HasRoom() {
+  pump_full_ = output_.size_bytes() >= kMaxOutputBytes;
+  return !pump_full_;
+}
+
+void Http2Connection::Flush() {
+  active_ = false;
+  // Calls that have lost their connection may still have callbacks that wait for others to return.
+  if (closed_ && !woken_.empty()) Activate();
+  if (closed_ || !set_up_) return;
+  for (int writes = 0; writes < kWritesPerTurn && !blocked_; ++writes) {
+    if (!Pump()) return Close();
+    if (output_.empty()) break;
+    const IoState state = output_.WriteTo(*bytes_);
+    if (state == IoState::kEnded) return Close();
+    blocked_ = state == IoState::kBlocked;
+    TellTaken();
+  }
+  Watch((blocked_ ? uint32_t{EPOLLOUT} : 0) | (IsStalled() ? 0 : uint32_t{EPOLLIN}));
+  const bool done = nghttp2_session_want_read(session()) == 0 && nghttp2_session_want_write(session()) == 0;
+  // A peer that floods the server may not read either, and nothing is owed to it.
+  if (ending_ && flooded_) return Close();
+  if (done && output_.empty()) return Linger();
+  if (!woken_.empty() || (unread_ && !IsStalled()) || (!blocked_ && (pump_full_ || !output_.empty()))) Activate();
+}
+
+void Http2Connection::NoteMoved(std::shared_ptr<Http2Stream> stream, bool end) {
+  // nghttp2 tells of a frame when it is in the output.
+  moved_.push_back({.position = output_.appended(), .stream = std::move(stream), .end = end});
+}
+
+void Http2Connection::TellTaken() {
+  while (!moved_.empty() && moved_.front().position <= output_.written()) {
+    const Moved moved = std::move(moved_.front());
+    moved_.pop_front();
+    moved.stream->OnTaken(moved.end);
+  }
+}
+
+bool Http2Connection::IsStalled() const {
+  const size_t most =
+      kMaxWaitingFrames + kWaitingFramesPerStream * static_cast<size_t>(options().max_concurrent_streams);
+  return blocked_ && session_ != nullptr && nghttp2_session_get_outbound_queue_size(session()) > most;
+}
+
+void Http2Connection::Watch(uint32_t events) {
+  if (events == events_) return;
+  events_ = events;
+  loop().Change(this, bytes_->fd(), events);
+}
+
+void Http2Connection::AddStream(int32_t id) {
+  auto stream = std::make_shared<Http2Stream>(shared_from_this(), id);
+  stream->place = streams_.size();
+  nghttp2_session_set_stream_user_data(session(), id, stream.get());
+  streams_.push_back(std::move(stream));
+}
+
+void Http2Connection::RemoveStream(Http2Stream* stream) {
+  const size_t place = stream->place;
+  const std::shared_ptr<Http2Stream> removed = std::move(streams_[place]);
+  if (place + 1 < streams_.size()) {
+    streams_[place] = std::move(streams_.back());
+    streams_[place]->place = place;
+  }
+  streams_.pop_back();
+  removed->OnClosed();
+}
+
+}  // namespace normd::rpc::native

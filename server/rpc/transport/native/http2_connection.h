@@ -1,0 +1,153 @@
+// One connection: its socket, nghttp2's session, its streams, and what it has to send.
+// In the path: the loop tells it of its socket; it feeds nghttp2, has its streams run their callbacks, and writes.
+// The bytes of large messages are read straight to where they belong: nghttp2 is shown them there.
+// Ownership: shared by the loop, until it is closed, and by its streams. Owns the descriptor.
+// Threads: the loop's thread, but for peer(), tls_peer(), loop() and options().
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CONNECTION_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CONNECTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/rpc/transport/connection.h"
+#include "server/rpc/transport/native/byte_stream.h"
+#include "server/rpc/transport/native/event_loop.h"
+#include "server/rpc/transport/native/frame_scanner.h"
+#include "server/rpc/transport/native/http2_session.h"
+#include "server/rpc/transport/native/native_options.h"
+#include "server/rpc/transport/native/output_queue.h"
+#include "server/rpc/transport/native/rate_guard.h"
+#include "server/rpc/transport/native/timer_heap.h"
+#include "server/rpc/transport/transport.h"
+
+namespace normd::rpc::native {
+
+class Http2Stream;
+
+class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
+ public:
+  // What all connections of a loop share; must outlive them.
+  struct Host {
+    EventLoop* loop;
+    const NativeOptions* options;
+    const Transport::OnCall* on_call;
+  };
+
+  Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer);
+  ~Http2Connection();
+  Http2Connection(const Http2Connection&) = delete;
+  Http2Connection& operator=(const Http2Connection&) = delete;
+
+  EventLoop& loop() const { return *host_.loop; }
+  const NativeOptions& options() const { return *host_.options; }
+  const ConnectionPtr& peer() const { return peer_; }
+  // REQUIRES: a call came on this connection.
+  const TlsPeerPtr& tls_peer() const { return tls_peer_; }
+
+  // ---- Life ----
+  // Joins the loop. Called once, after construction.
+  void Open();
+  // Asks the peer to open no more calls, and closes the connection when it has none.
+  void Drain();
+  // Closes the socket, and ends all calls. Not to be called while nghttp2 is at work.
+  void Close();
+
+  // ---- What the loop tells ----
+  void OnEvents(uint32_t events);
+  // Runs callbacks of the calls for which something has happened.
+  void Deliver();
+  // Writes what there is to send.
+  void Flush();
+
+  // ---- For the streams ----
+  nghttp2_session* session() const { return session_.get(); }
+  // Has Deliver and Flush run in this turn.
+  void Activate();
+  // Has the stream's Deliver run soon.
+  void Wake(std::shared_ptr<Http2Stream> stream);
+  void Announce(std::unique_ptr<TransportCall> call) { (*host_.on_call)(std::move(call)); }
+  // Notes that all bytes of the stream's message, or of its whole reply, are in the output. The stream is told when the
+  // socket has taken them.
+  void NoteMoved(std::shared_ptr<Http2Stream> stream, bool end);
+
+  // ---- For nghttp2's callbacks ----
+  OutputQueue& output() { return output_; }
+  bool HasRoom();
+  void AddStream(int32_t id);
+  void RemoveStream(Http2Stream* stream);
+  void OnFrameReceived(const nghttp2_frame& frame);
+  void OnResetSent(uint32_t error_code);
+
+ private:
+  // A stream that waits until the socket has taken all bytes up to `position`.
+  struct Moved {
+    uint64_t position;
+    std::shared_ptr<Http2Stream> stream;
+    bool end;
+  };
+
+  // Goes on with the set-up. Returns whether it is complete.
+  bool SetUp();
+  void ReadSome();
+  // Shows nghttp2 the next bytes. Returns false when it wants no more.
+  bool Feed(std::string_view bytes);
+  bool FeedPiece(std::string_view piece);
+  // Where the next bytes should be read to if they belong to a large message; empty otherwise.
+  absl::Span<char> Destination();
+  size_t ScratchBytes(bool has_destination) const;
+  // Moves nghttp2's frames to the output. Returns false when it cannot go on.
+  bool Pump();
+  void TellTaken();
+  bool IsStalled() const;
+  void Watch(uint32_t events);
+  // Ends a connection without calls, so that the peer gets all that was sent.
+  void Linger();
+  // Ends the session, because its peer has broken the rules or asks too much.
+  void EndSession();
+  void Count(RefusedFor reason) const;
+  void LookAfter();
+  void SetTimer();
+
+  const Host host_;
+  const ConnectionPtr peer_;
+  std::unique_ptr<ByteStream> bytes_;
+  TlsPeerPtr tls_peer_;
+  SessionPtr session_;
+  FrameScanner scanner_;
+  OutputQueue output_;
+  std::vector<std::shared_ptr<Http2Stream>> streams_;
+  std::vector<std::shared_ptr<Http2Stream>> woken_;
+  std::deque<Moved> moved_;
+
+  bool set_up_ = false;  // whether the set-up below HTTP/2 is complete
+  bool closed_ = false;
+  bool active_ = false;     // whether the loop will call Deliver and Flush
+  bool blocked_ = false;    // whether the socket takes no more
+  bool pump_full_ = false;  // whether nghttp2 has more than there was room for
+  bool unread_ = false;     // whether there is more to read without waiting for the socket
+  bool flooded_ = false;    // whether the peer asked too much
+  bool ending_ = false;     // whether nghttp2 is shown nothing more
+  bool draining_ = false;
+  bool lingering_ = false;
+  uint32_t events_ = 0;  // that the loop watches
+
+  Timer timer_;
+  absl::Time last_heard_;
+  bool pinged_ = false;   // since last_heard_
+  absl::Time setup_end_;  // InfiniteFuture once the peer's SETTINGS have come
+  absl::Time age_end_;
+  absl::Time drain_end_ = absl::InfiniteFuture();  // when the second GOAWAY is sent, whatever the peer does
+  absl::Time linger_end_ = absl::InfiniteFuture();
+  RateGuard control_frames_;
+  RateGuard resets_;
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CONNECTION_H_

@@ -1,0 +1,181 @@
+// The life of a connection, apart from its bytes: set-up, keepalive, age, drain, and the end.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "server/base/random_number.h"
+#include "server/base/steady_time.h"
+#include "server/rpc/transport/native/http2_connection.h"
+#include "server/rpc/transport/native/http2_stream.h"
+
+namespace normd::rpc::native {
+namespace {
+
+// PING and SETTINGS of the peer, each of which is answered. Clients of gRPC ping when they measure the bandwidth, which
+// is at most once a round trip.
+constexpr double kControlFrameBurst = 10000;
+constexpr double kControlFramesPerSecond = 2000;
+// RST_STREAM of the peer, as Connection::AllowReset has it. The services count only calls that they have not answered.
+constexpr double kResetBurst = 1000;
+constexpr double kResetsPerSecond = 100;
+// What a refused stream counts as a reset. Clients open up to a hundred before they have read the limit; after that
+// they know it.
+constexpr double kWeightOfRefusal = 5;
+// How long a peer has to answer the PING of a drain, and how long one that was sent everything has to close.
+constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
+constexpr absl::Duration kLingerTimeout = absl::Seconds(1);
+// The contents of the PING that tells when the peer has read the first GOAWAY.
+constexpr uint8_t kDrainPing[8] = {'d', 'r', 'a', 'i', 'n', 'i', 'n', 'g'};
+
+// Connections that were made at the same time should not all end at the same time: 0.9 to 1.1 times the age.
+absl::Duration Spread(absl::Duration age) {
+  if (age == absl::InfiniteDuration()) return age;
+  return age * (0.9 + 0.2 * static_cast<double>(RandomNumber() % 1024) / 1024);
+}
+
+}  // namespace
+
+Http2Connection::Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer)
+    : host_(host),
+      peer_(std::move(peer)),
+      bytes_(std::move(bytes)),
+      timer_([this] { LookAfter(); }),
+      last_heard_(SteadyNow()),
+      setup_end_(last_heard_ + options().setup_timeout / (peer_->is_tls() ? 2 : 1)),
+      age_end_(last_heard_ + Spread(options().max_connection_age)),
+      control_frames_(kControlFrameBurst, kControlFramesPerSecond),
+      resets_(kResetBurst, kResetsPerSecond) {}
+
+Http2Connection::~Http2Connection() = default;
+
+void Http2Connection::Open() {
+  session_ = MakeSession(this, options().max_concurrent_streams, options().max_metadata_bytes);
+  events_ = EPOLLIN;
+  if (session_ == nullptr || !loop().Add(shared_from_this(), bytes_->fd(), events_)) {
+    session_.reset();
+    bytes_.reset();
+    closed_ = true;
+    return;
+  }
+  SetTimer();
+  if (SetUp()) Activate();
+}
+
+bool Http2Connection::SetUp() {
+  const IoState state = bytes_->SetUp();
+  if (state == IoState::kEnded) {
+    Close();
+  } else if (state == IoState::kBlocked) {
+    Watch(EPOLLIN | (bytes_->WantsToWrite() ? uint32_t{EPOLLOUT} : 0));
+  } else {
+    set_up_ = true;
+    tls_peer_ = bytes_->peer();
+    unread_ = bytes_->HasReceived();
+  }
+  return set_up_;
+}
+
+void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
+  const bool is_ack = (frame.hd.flags & NGHTTP2_FLAG_ACK) != 0;
+  if (frame.hd.type == NGHTTP2_RST_STREAM && !resets_.Allow(loop().now())) flooded_ = true;
+  if (frame.hd.type == NGHTTP2_SETTINGS && !is_ack) setup_end_ = absl::InfiniteFuture();
+  if (frame.hd.type != NGHTTP2_SETTINGS && frame.hd.type != NGHTTP2_PING) return;
+  if (!is_ack && !control_frames_.Allow(loop().now())) flooded_ = true;
+  if (frame.hd.type == NGHTTP2_PING && is_ack && draining_ &&
+      std::memcmp(frame.ping.opaque_data, kDrainPing, sizeof(kDrainPing)) == 0) {
+    drain_end_ = loop().now();
+    SetTimer();
+  }
+}
+
+void Http2Connection::OnResetSent(uint32_t error_code) {
+  // These two are the server's own will. All others answer what the peer did.
+  if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
+  const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfRefusal : 1;
+  if (!peer_->AllowReset(loop().now(), weight)) flooded_ = true;
+}
+
+void Http2Connection::EndSession() {
+  ending_ = true;
+  if (flooded_) Count(RefusedFor::kFlood);
+  nghttp2_session_terminate_session(session(), flooded_ ? NGHTTP2_ENHANCE_YOUR_CALM : NGHTTP2_PROTOCOL_ERROR);
+  Pump();
+}
+
+void Http2Connection::Count(RefusedFor reason) const {
+  if (options().count_closed) options().count_closed(reason);
+}
+
+void Http2Connection::Drain() {
+  if (draining_ || closed_) return;
+  draining_ = true;
+  // First a GOAWAY that allows all streams, then the real one when the peer has read the first: no call is lost that
+  // was under way in the meantime.
+  nghttp2_submit_shutdown_notice(session());
+  nghttp2_submit_ping(session(), NGHTTP2_FLAG_NONE, kDrainPing);
+  drain_end_ = loop().now() + kDrainTimeout;
+  SetTimer();
+  Activate();
+}
+
+void Http2Connection::LookAfter() {
+  const absl::Time now = loop().now();
+  if (now >= setup_end_) {
+    Count(RefusedFor::kSetup);
+    return Close();
+  }
+  if (now >= linger_end_) return Close();
+  const absl::Time ping_at = last_heard_ + options().keepalive_interval;
+  if (pinged_ && now >= ping_at + options().keepalive_timeout) return Close();
+  if (!pinged_ && now >= ping_at) {
+    pinged_ = true;
+    nghttp2_submit_ping(session(), NGHTTP2_FLAG_NONE, nullptr);
+    Activate();
+  }
+  if (now >= age_end_) {
+    age_end_ = absl::InfiniteFuture();
+    Drain();
+  }
+  if (now >= drain_end_) {
+    drain_end_ = absl::InfiniteFuture();
+    nghttp2_submit_goaway(session(), NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(session()),
+                          NGHTTP2_NO_ERROR, nullptr, 0);
+    Activate();
+  }
+  SetTimer();
+}
+
+void Http2Connection::SetTimer() {
+  const absl::Time ping_at = last_heard_ + options().keepalive_interval;
+  const absl::Time alive = pinged_ ? ping_at + options().keepalive_timeout : ping_at;
+  loop().timers().Set(&timer_, std::min({setup_end_, linger_end_, alive, age_end_, drain_end_}));
+}
+
+void Http2Connection::Linger() {
+  if (lingering_) return;
+  // The peer closes when it has read all; to close first could reset the connection under what is still on its way.
+  lingering_ = true;
+  linger_end_ = loop().now() + kLingerTimeout;
+  shutdown(bytes_->fd(), SHUT_WR);
+  SetTimer();
+}
+
+void Http2Connection::Close() {
+  if (closed_) return;
+  closed_ = true;
+  loop().timers().Cancel(&timer_);
+  loop().Remove(this, bytes_->fd());
+  for (const auto& stream : streams_) stream->OnConnectionLost();
+  for (const Moved& moved : moved_) moved.stream->OnConnectionLost();
+  streams_.clear();
+  moved_.clear();
+  output_.Clear();
+  session_.reset();
+  bytes_.reset();
+  Activate();
+}
+
+}  // namespace normd::rpc::native

@@ -1,0 +1,33 @@
+// nghttp2's session of one connection: how it is set up, and the functions through which it calls back.
+// In the path: between the connection's bytes and its streams. Threads: the loop's thread only.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_SESSION_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_SESSION_H_
+
+#include <nghttp2/nghttp2.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace normd::rpc::native {
+
+class Http2Connection;
+
+// What the peer may send on a stream before anybody reads: HTTP/2's default.
+inline constexpr int64_t kInitialWindowBytes = 65535;
+
+struct SessionDeleter {
+  void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
+};
+using SessionPtr = std::unique_ptr<nghttp2_session, SessionDeleter>;
+
+// Makes a server's session, which has queued its SETTINGS. Its events go to `connection`. Null without memory.
+SessionPtr MakeSession(Http2Connection* connection, int max_concurrent_streams, int64_t max_metadata_bytes);
+
+// nghttp2's read callback of a reply, whose source is an Http2Stream.
+ssize_t OfferBody(nghttp2_session* session, int32_t stream_id, uint8_t* buffer, size_t most, uint32_t* flags,
+                  nghttp2_data_source* source, void* connection);
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_SESSION_H_

@@ -1,0 +1,293 @@
+#include "server/rpc/transport/native/http2_stream.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "server/base/steady_time.h"
+#include "server/rpc/transport/native/event_loop.h"
+#include "server/rpc/transport/native/http2_connection.h"
+#include "server/rpc/transport/native/http2_session.h"
+#include "server/rpc/transport/native/native_call.h"
+#include "server/rpc/transport/native/native_errors.h"
+
+namespace normd::rpc::native {
+namespace {
+
+// A reply over this size lets other replies of its connection go first, and shares the connection with its like, frame
+// by frame. Smaller ones have nghttp2's default: the urgency 3, one after the other.
+constexpr size_t kLargeReplyBytes = 64 << 10;
+constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 1};
+
+nghttp2_data_provider BodyOf(Http2Stream* stream) {
+  nghttp2_data_provider provider{};
+  provider.source.ptr = stream;
+  provider.read_callback = &OfferBody;
+  return provider;
+}
+
+}  // namespace
+
+Http2Stream::Http2Stream(std::shared_ptr<Http2Connection> connection, int32_t id)
+    : connection_(std::move(connection)),
+      id_(id),
+      headers_(connection_->options().max_metadata_bytes),
+      deadline_timer_([this] { OnDeadline(); }),
+      reader_(connection_->options().max_message_bytes, connection_->options().buffers) {}
+
+Http2Stream::~Http2Stream() = default;
+
+nghttp2_session* Http2Stream::session() const { return connection_->session(); }
+
+void Http2Stream::Wake() {
+  if (std::exchange(woken_, true)) return;
+  connection_->Wake(shared_from_this());
+}
+
+// ---- What nghttp2 tells of the stream ----
+
+void Http2Stream::OnHeadersComplete() {
+  if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
+    if (refusal->http_status == 200) return EndWith(refusal->status);
+    begun_ = true;
+    SubmitHttpStatus(session(), id_, refusal->http_status);
+    return EndCall(/*cancelled=*/true);
+  }
+  if (headers_.timeout().has_value()) {
+    // The loop's own time may be older than these headers.
+    deadline_ = SteadyNow() + *headers_.timeout();
+    connection_->loop().timers().Set(&deadline_timer_, deadline_);
+  }
+  to_announce_ = true;
+  Wake();
+}
+
+void Http2Stream::OnData(std::string_view bytes) {
+  if (discarding_) return;
+  const bool had_prefix = reader_.front_bytes().has_value();
+  reader_.Append(bytes);
+  if (reader_.fault() != MessageReader::Fault::kNone) return EndForFault();
+  if (!had_prefix && reader_.front_bytes().has_value()) {
+    if (on_read_) OpenWindowToRead();
+    if (on_size_) Wake();
+  }
+  if (on_read_ && reader_.complete()) Wake();
+}
+
+void Http2Stream::OnDataFrame(size_t padding_bytes) {
+  // Padding uses up the window that was opened for the message.
+  if (padding_bytes > 0 && (on_read_ || on_size_)) OpenWindowToRead();
+}
+
+void Http2Stream::OnHalfClose() {
+  half_closed_ = true;
+  if (on_read_ || on_size_) Wake();
+}
+
+void Http2Stream::OnClosed() {
+  closed_ = true;
+  body_.Clear();
+  // Once its end is in the output, a call ends when the socket has taken that.
+  if (!end_moved_) EndCall(/*cancelled=*/true);
+}
+
+void Http2Stream::OnEndMoved() {
+  end_moved_ = true;
+  discarding_ = true;
+  if (!over()) connection_->NoteMoved(shared_from_this(), /*end=*/true);
+  // RFC 9113, 8.1: asks the peer not to send the rest of a request that was answered early.
+  if (!half_closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_NO_ERROR);
+}
+
+ssize_t Http2Stream::OfferBody(size_t most, uint32_t* flags) {
+  const size_t bytes = std::min(most, body_.left());
+  if (bytes > 0) *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+  if (bytes == body_.left() && end_.has_value()) {
+    // The trailers follow at once, in the same packet where there is room.
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    SubmitTrailers(session(), id_, *end_);
+    return static_cast<ssize_t>(bytes);
+  }
+  if (bytes > 0) return static_cast<ssize_t>(bytes);
+  deferred_ = true;
+  return NGHTTP2_ERR_DEFERRED;
+}
+
+void Http2Stream::MoveBody(size_t bytes, OutputQueue* output) {
+  body_.MoveTo(output, bytes);
+  if (body_.empty() && !end_.has_value()) connection_->NoteMoved(shared_from_this(), /*end=*/false);
+}
+
+void Http2Stream::OnTaken(bool end) {
+  if (end) return EndCall(/*cancelled=*/false);
+  body_taken_ = true;
+  Wake();
+}
+
+// ---- Operations of the call ----
+
+void Http2Stream::OnOver(OnDone on_done) {
+  on_done_ = std::move(on_done);
+  if (over()) Wake();
+}
+
+void Http2Stream::ReadSize(OnSize on_size) {
+  on_size_ = std::move(on_size);
+  if (reader_.front_bytes().has_value() || half_closed_ || over()) return Wake();
+  OpenWindowToRead();
+}
+
+void Http2Stream::Read(OnRead on_read) {
+  on_read_ = std::move(on_read);
+  if (over()) return Wake();
+  reader_.Open();
+  if (reader_.complete() || half_closed_) return Wake();
+  OpenWindowToRead();
+}
+
+void Http2Stream::Write(MessageBytes message, Callback written) {
+  written_ = std::move(written);
+  body_taken_ = false;
+  if (over()) return Wake();
+  body_.Set(std::move(message));
+  SendBody();
+}
+
+void Http2Stream::Finish(ReplyEnd end, Callback written) {
+  written_ = std::move(written);
+  body_taken_ = false;
+  if (over()) return Wake();
+  end_ = std::move(end);
+  if (begun_) return SendBody();
+  begun_ = true;
+  SubmitTrailersOnly(session(), id_, *end_);
+  connection_->Activate();
+}
+
+void Http2Stream::WriteAndFinish(MessageBytes message, ReplyEnd end, Callback written) {
+  if (!over()) end_ = std::move(end);
+  Write(std::move(message), std::move(written));
+}
+
+void Http2Stream::Cancel() {
+  if (over()) return;
+  if (!closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL);
+  connection_->Activate();
+  EndCall(/*cancelled=*/true);
+}
+
+// ---- Within ----
+
+void Http2Stream::SendBody() {
+  if (body_.left() > kLargeReplyBytes) {
+    nghttp2_session_change_extpri_stream_priority(session(), id_, &kLargeReplyPriority, /*ignore_client_signal=*/1);
+  }
+  if (!begun_) {
+    begun_ = true;
+    SubmitReply(session(), id_, BodyOf(this));
+  } else if (std::exchange(deferred_, false)) {
+    nghttp2_session_resume_data(session(), id_);
+  }
+  connection_->Activate();
+}
+
+void Http2Stream::EndCall(bool cancelled) {
+  if (over()) return;
+  cancelled_ = cancelled;
+  over_.store(true, std::memory_order_release);
+  connection_->loop().timers().Cancel(&deadline_timer_);
+  // The body stays until nghttp2 has closed the stream, because a frame of it may be under way.
+  discarding_ = true;
+  reader_.Clear();
+  Wake();
+}
+
+void Http2Stream::EndWith(const absl::Status& status) {
+  if (over()) return;
+  if (!end_.has_value()) {
+    end_ = ReplyEnd{.status = ToRpcStatus(status), .trailers = {{"grpc-accept-encoding", "identity"}}};
+    if (begun_) {
+      SendBody();
+    } else {
+      begun_ = true;
+      SubmitTrailersOnly(session(), id_, *end_);
+    }
+  }
+  connection_->Activate();
+  EndCall(/*cancelled=*/true);
+}
+
+void Http2Stream::EndForFault() {
+  if (reader_.fault() == MessageReader::Fault::kCompressed) return EndWith(CompressedError("an unnamed algorithm"));
+  EndWith(MessageTooLargeError(*reader_.front_bytes(), connection_->options().max_message_bytes));
+}
+
+void Http2Stream::OnDeadline() {
+  if (over() || end_moved_) return;
+  // A reply that the peer does not take is cut short; its peer, whose deadline it is, knows why.
+  if (end_.has_value() || !body_.empty()) return Cancel();
+  EndWith(DeadlineError());
+}
+
+void Http2Stream::OpenWindow(int64_t bytes) {
+  const int64_t open = nghttp2_session_get_stream_local_window_size(session(), id_);
+  if (open >= bytes) return;
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  nghttp2_submit_window_update(session(), NGHTTP2_FLAG_NONE, id_,
+                               static_cast<int32_t>(std::min(bytes, most) - std::max<int64_t>(open, 0)));
+  connection_->Activate();
+}
+
+void Http2Stream::OpenWindowToRead() {
+  if (half_closed_ || closed_ || discarding_) return;
+  const int64_t open = nghttp2_session_get_stream_local_window_size(session(), id_);
+  const bool known = reader_.front_bytes().has_value();
+  // A message of unknown size may be small: half a window lets it in, and saves a frame for each small message.
+  const int64_t needed = known && on_read_ ? reader_.missing_bytes() : kInitialWindowBytes / 2;
+  if (open < needed) OpenWindow((known ? needed : 0) + kInitialWindowBytes);
+}
+
+void Http2Stream::Deliver() {
+  woken_ = false;
+  EventLoop& loop = connection_->loop();
+  if (std::exchange(to_announce_, false)) {
+    if (over()) return;
+    loop.Call([this] { connection_->Announce(std::make_unique<NativeCall>(shared_from_this())); });
+  }
+  const auto deliver_done = [this, &loop] {
+    if (OnDone on_done = std::exchange(on_done_, nullptr)) loop.Call([&] { on_done(cancelled_); });
+  };
+  // Who is told of a lost call first need not take the end of its messages for the caller's mistake.
+  if (over() && cancelled_) deliver_done();
+  DeliverRead();
+  DeliverWritten();
+  if (over()) deliver_done();
+}
+
+void Http2Stream::DeliverRead() {
+  EventLoop& loop = connection_->loop();
+  if (on_size_ && (reader_.front_bytes().has_value() || half_closed_ || over())) {
+    OnSize on_size = std::exchange(on_size_, nullptr);
+    loop.Call([&] { on_size(reader_.front_bytes().value_or(0)); });
+  }
+  if (!on_read_) return;
+  if (!over() && reader_.complete()) {
+    OnRead on_read = std::exchange(on_read_, nullptr);
+    loop.Call([&] { on_read(reader_.Take()); });
+    if (reader_.fault() != MessageReader::Fault::kNone) EndForFault();
+    return;
+  }
+  if (!over() && !half_closed_) return;
+  // In that case the call has an end that is not the services'.
+  if (!over() && !reader_.empty()) EndWith(TruncatedMessageError());
+  OnRead on_read = std::exchange(on_read_, nullptr);
+  loop.Call([&] { on_read(std::nullopt); });
+}
+
+void Http2Stream::DeliverWritten() {
+  if (!written_ || (!body_taken_ && !over())) return;
+  Callback written = std::exchange(written_, nullptr);
+  connection_->loop().Call([&] { written(); });
+}
+
+}  // namespace normd::rpc::native

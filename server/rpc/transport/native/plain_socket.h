@@ -1,0 +1,30 @@
+// A connection's bytes without encryption. See byte_stream.h.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_PLAIN_SOCKET_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_PLAIN_SOCKET_H_
+
+#include "server/base/unique_fd.h"
+#include "server/rpc/transport/native/byte_stream.h"
+
+namespace normd::rpc::native {
+
+class PlainSocket final : public ByteStream {
+ public:
+  // Takes ownership of `fd`, which does not block.
+  explicit PlainSocket(int fd) : fd_(fd) {}
+
+  int fd() const override { return fd_.get(); }
+  IoState SetUp() override { return IoState::kOk; }
+  TlsPeerPtr peer() const override { return peer_; }
+  IoResult Read(absl::Span<const iovec> parts) override;
+  IoResult Write(absl::Span<const iovec> parts) override;
+  bool HasReceived() const override { return false; }
+  bool WantsToWrite() const override { return false; }
+
+ private:
+  const UniqueFd fd_;
+  const TlsPeerPtr peer_ = std::make_shared<TlsPeer>();
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_PLAIN_SOCKET_H_

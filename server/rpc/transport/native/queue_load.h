@@ -1,0 +1,29 @@
+// How busy one queue's thread is with callbacks.
+// In the path: beside it; the loop notes each callback. Threads: safe from any thread.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "server/rpc/transport/queue_stats.h"
+
+namespace normd::rpc::native {
+
+class QueueLoad {
+ public:
+  // Called by the queue's thread alone.
+  void Note(absl::Duration callback);
+  // Adds this queue to `stats`, and forgets the longest callback.
+  void TakeInto(QueueStats* stats);
+
+ private:
+  std::atomic<int64_t> longest_callback_ns_{0};
+  std::atomic<int64_t> slow_callbacks_{0};
+  std::atomic<int64_t> busy_ns_{0};
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_

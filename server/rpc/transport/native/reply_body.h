@@ -1,0 +1,36 @@
+// The message that a call is sending: a prefix of five bytes, then the message's slices, cut into DATA frames.
+// In the path: between a call's Write and the connection's output. Threads: the loop's thread only.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_BODY_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_BODY_H_
+
+#include <cstddef>
+
+#include "server/base/slice.h"
+#include "server/rpc/transport/native/output_queue.h"
+
+namespace normd::rpc::native {
+
+class ReplyBody {
+ public:
+  // Sets the message. REQUIRES: empty().
+  void Set(MessageBytes message);
+  bool empty() const { return left_ == 0; }
+  // How many bytes are left, with those of the prefix.
+  size_t left() const { return left_; }
+  // Whether a part of the message was moved, but not all of it.
+  bool begun() const { return left_ != 0 && left_ != total_; }
+  // Moves the next `bytes` to `output`. REQUIRES: at most left().
+  void MoveTo(OutputQueue* output, size_t bytes);
+  void Clear();
+
+ private:
+  MessageBytes message_;
+  size_t total_ = 0;
+  size_t left_ = 0;
+  size_t slice_ = 0;        // the slice that comes next
+  size_t slice_begin_ = 0;  // how much of it was moved
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_BODY_H_

@@ -1,0 +1,29 @@
+// Submits the header blocks of a reply to nghttp2: the first one, the trailers, and both in one.
+// In the path: last but for the output. Threads: the loop's thread only.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_HEADERS_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_HEADERS_H_
+
+#include <nghttp2/nghttp2.h>
+
+#include "server/rpc/transport/status.h"
+#include "server/rpc/transport/transport_call.h"
+
+namespace normd::rpc::native {
+
+struct ReplyEnd {
+  RpcStatus status;
+  Trailers trailers;
+};
+
+// Begins a reply with messages, which `body` gives.
+void SubmitReply(nghttp2_session* session, int32_t stream_id, const nghttp2_data_provider& body);
+// Ends a reply that was begun.
+void SubmitTrailers(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end);
+// A reply without messages: one header block.
+void SubmitTrailersOnly(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end);
+// The answer of a request that is none of gRPC's.
+void SubmitHttpStatus(nghttp2_session* session, int32_t stream_id, int status);
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_REPLY_HEADERS_H_

@@ -1,0 +1,91 @@
+#include "server/rpc/transport/native/request_headers.h"
+
+#include <algorithm>
+
+#include "server/rpc/transport/native/grpc_headers.h"
+#include "server/rpc/transport/native/native_errors.h"
+
+namespace normd::rpc::native {
+namespace {
+
+// RFC 9113, 6.5.2: what a field counts beside its name and value.
+constexpr int64_t kFieldOverheadBytes = 32;
+// A header block may expand to very many fields; each costs time until the stream is reset.
+constexpr int64_t kHopelessFactor = 4;
+// Metadata of a usual call: the user agent and a few keys of its own.
+constexpr size_t kUsualTextBytes = 256;
+constexpr size_t kUsualFields = 8;
+
+// Whether the field is gRPC's or HTTP's own, and not the caller's metadata.
+bool IsProtocolField(std::string_view name) {
+  return name == "te" || name == "grpc-accept-encoding" || name == "accept-encoding" || name == "content-length" ||
+         name == "host" || name == "grpc-internal-encoding-request";
+}
+
+}  // namespace
+
+bool RequestHeaders::Add(std::string_view name, std::string_view value) {
+  bytes_ += static_cast<int64_t>(name.size() + value.size()) + kFieldOverheadBytes;
+  if (bytes_ > max_bytes_) return bytes_ <= kHopelessFactor * max_bytes_;
+  if (name.starts_with(':')) {
+    if (name == ":path") path_ = value;
+    if (name == ":method") is_post_ = value == "POST";
+  } else if (name == "content-type") {
+    is_grpc_ = IsGrpcContentType(value);
+  } else if (name == "grpc-timeout") {
+    timeout_ = ParseTimeout(value);
+    if (!timeout_.has_value()) malformed_ = name;
+  } else if (name == "grpc-encoding") {
+    encoding_ = value;
+  } else if (!IsProtocolField(name)) {
+    Keep(name, value);
+  }
+  return true;
+}
+
+void RequestHeaders::Keep(std::string_view name, std::string_view value) {
+  if (name.ends_with("-bin")) return KeepBinary(name, value);
+  if (fields_.empty()) {
+    text_.reserve(kUsualTextBytes);
+    fields_.reserve(kUsualFields);
+  }
+  fields_.push_back({.begin = static_cast<uint32_t>(text_.size()),
+                     .key_bytes = static_cast<uint32_t>(name.size()),
+                     .value_bytes = static_cast<uint32_t>(value.size())});
+  text_.append(name).append(value);
+}
+
+void RequestHeaders::KeepBinary(std::string_view name, std::string_view value) {
+  // Several values of a key may come joined by commas, which base64 does not have.
+  for (size_t begin = 0; begin <= value.size();) {
+    const size_t comma = std::min(value.find(',', begin), value.size());
+    const std::optional<std::string> decoded = DecodeBinary(value.substr(begin, comma - begin));
+    if (!decoded.has_value()) {
+      malformed_ = name;
+      return;
+    }
+    fields_.push_back({.begin = static_cast<uint32_t>(text_.size()),
+                       .key_bytes = static_cast<uint32_t>(name.size()),
+                       .value_bytes = static_cast<uint32_t>(decoded->size())});
+    text_.append(name).append(*decoded);
+    begin = comma + 1;
+  }
+}
+
+std::optional<RequestHeaders::Refusal> RequestHeaders::Judge() const {
+  if (bytes_ > max_bytes_) return Refusal{.status = MetadataTooLargeError(bytes_, max_bytes_)};
+  if (!is_post_) return Refusal{.http_status = 405, .status = absl::OkStatus()};
+  if (!is_grpc_) return Refusal{.http_status = 415, .status = absl::OkStatus()};
+  if (!malformed_.empty()) return Refusal{.status = MalformedHeaderError(malformed_)};
+  if (!encoding_.empty() && encoding_ != "identity") return Refusal{.status = CompressedError(encoding_)};
+  return std::nullopt;
+}
+
+void RequestHeaders::VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const {
+  const std::string_view text = text_;
+  for (const Field& field : fields_) {
+    visit(text.substr(field.begin, field.key_bytes), text.substr(field.begin + field.key_bytes, field.value_bytes));
+  }
+}
+
+}  // namespace normd::rpc::native

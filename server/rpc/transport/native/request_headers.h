@@ -1,0 +1,66 @@
+// The header fields of one call: collects them as they are decoded, and judges whether they make a call of gRPC.
+// In the path: first; HTTP/2's layer adds the fields, and the call shows them to the services.
+// Threads: filled on the loop's thread and constant once Judge was called; then several threads may read it.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_REQUEST_HEADERS_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_REQUEST_HEADERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace normd::rpc::native {
+
+class RequestHeaders {
+ public:
+  // Why the fields make no call that can be served.
+  struct Refusal {
+    int http_status = 200;  // the answer of those that speak no gRPC; 200: `status` is sent in trailers
+    absl::Status status;
+  };
+
+  explicit RequestHeaders(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // Adds a field. Beyond the limit fields are counted and not kept. Returns false when they are so far beyond it that
+  // the stream should be reset.
+  bool Add(std::string_view name, std::string_view value);
+  // Judges the fields, which are complete.
+  std::optional<Refusal> Judge() const;
+
+  const std::string& path() const { return path_; }
+  std::optional<absl::Duration> timeout() const { return timeout_; }
+  // Visits what TransportCall::VisitMetadata says.
+  void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const;
+
+ private:
+  // A key and its value, one after the other in `text_`.
+  struct Field {
+    uint32_t begin;
+    uint32_t key_bytes;
+    uint32_t value_bytes;
+  };
+
+  void Keep(std::string_view name, std::string_view value);
+  void KeepBinary(std::string_view name, std::string_view value);
+
+  const int64_t max_bytes_;
+  int64_t bytes_ = 0;
+  std::string path_;
+  std::string encoding_;
+  bool is_post_ = false;
+  bool is_grpc_ = false;  // whether the content type is gRPC's
+  std::optional<absl::Duration> timeout_;
+  std::string malformed_;  // the key of the first malformed value; empty: there is none
+  std::string text_;       // of all metadata, so that a call costs one allocation for them
+  std::vector<Field> fields_;
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_REQUEST_HEADERS_H_

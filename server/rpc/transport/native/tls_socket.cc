@@ -1,0 +1,193 @@
+#include "server/rpc/transport/native/tls_socket.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace normd::rpc::native {
+namespace {
+
+// RFC 8446, 5.1: the most that one record carries.
+constexpr size_t kRecordBytes = 16384;
+
+// OpenSSL's own BIO of a socket would raise SIGPIPE when the peer is gone.
+int SendBytes(BIO* bio, const char* data, size_t size, size_t* sent) {
+  const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t result = send(fd, data, size, MSG_NOSIGNAL);
+  BIO_clear_retry_flags(bio);
+  if (result < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  *sent = result > 0 ? static_cast<size_t>(result) : 0;
+  return result > 0 ? 1 : 0;
+}
+
+int ReceiveBytes(BIO* bio, char* data, size_t size, size_t* received) {
+  const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+  const ssize_t result = recv(fd, data, size, 0);
+  BIO_clear_retry_flags(bio);
+  if (result < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
+  *received = result > 0 ? static_cast<size_t>(result) : 0;
+  return result > 0 ? 1 : 0;
+}
+
+long Control(BIO*, int command, long, void*) {  // NOLINT(google-runtime-int): OpenSSL's own type
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+BIO* MakeBio(int fd) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "normd socket");
+    BIO_meth_set_write_ex(made, SendBytes);
+    BIO_meth_set_read_ex(made, ReceiveBytes);
+    BIO_meth_set_ctrl(made, Control);
+    return made;
+  }();
+  BIO* const bio = BIO_new(method);
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
+std::string TextOf(const ASN1_STRING* text) {
+  if (text == nullptr) return "";
+  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<size_t>(ASN1_STRING_length(text))};
+}
+
+// The first of the certificate's alternative names that has the type GEN_URI or GEN_DNS; empty if there is none.
+std::string AlternativeName(const X509* certificate, int type) {
+  const std::unique_ptr<GENERAL_NAMES, void (*)(GENERAL_NAMES*)> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)),
+      GENERAL_NAMES_free);
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type == type) return TextOf(name->d.ia5);  // both types have their text there
+  }
+  return "";
+}
+
+std::string CommonName(const X509* certificate) {
+  const X509_NAME* const subject = X509_get_subject_name(certificate);
+  const int place = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  if (place < 0) return "";
+  unsigned char* utf8 = nullptr;
+  const int size = ASN1_STRING_to_UTF8(&utf8, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, place)));
+  if (size < 0) return "";
+  std::string name(reinterpret_cast<const char*>(utf8), static_cast<size_t>(size));
+  OPENSSL_free(utf8);
+  return name;
+}
+
+// The name as TlsPeer has it.
+std::string CertificateName(const X509* certificate) {
+  if (std::string uri = AlternativeName(certificate, GEN_URI); !uri.empty()) return "uri:" + uri;
+  if (std::string dns = AlternativeName(certificate, GEN_DNS); !dns.empty()) return "dns:" + dns;
+  return "cn:" + CommonName(certificate);
+}
+
+TlsPeerPtr ReadPeer(const SSL* ssl) {
+  auto peer = std::make_shared<TlsPeer>();
+  peer->is_encrypted = true;
+  const X509* const certificate = SSL_get0_peer_certificate(ssl);
+  if (certificate != nullptr) peer->certificate_name = CertificateName(certificate);
+  return peer;
+}
+
+bool SpeaksHttp2(const SSL* ssl) {
+  const unsigned char* chosen = nullptr;
+  unsigned int size = 0;
+  SSL_get0_alpn_selected(ssl, &chosen, &size);
+  return std::string_view(reinterpret_cast<const char*>(chosen), size) == "h2";
+}
+
+// The bytes of the next record: those of `parts` behind `skip`. A part that fills a record is taken where it lies; the
+// others are copied together, because each record costs 22 bytes and a run of the cipher.
+std::string_view NextRecord(absl::Span<const iovec> parts, size_t skip, std::array<char, kRecordBytes>& copy) {
+  size_t filled = 0;
+  for (const iovec& part : parts) {
+    if (skip >= part.iov_len) {
+      skip -= part.iov_len;
+      continue;
+    }
+    const char* const data = static_cast<const char*>(part.iov_base) + skip;
+    const size_t size = std::min(part.iov_len - skip, kRecordBytes - filled);
+    skip = 0;
+    if (filled == 0 && size == kRecordBytes) return {data, size};
+    std::memcpy(copy.data() + filled, data, size);
+    filled += size;
+    if (filled == kRecordBytes) break;
+  }
+  return {copy.data(), filled};
+}
+
+}  // namespace
+
+TlsSocket::TlsSocket(int fd, const std::shared_ptr<SSL_CTX>& context)
+    : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context.get())) {
+  if (ssl_ == nullptr) return;
+  BIO* const bio = MakeBio(fd);
+  SSL_set_bio(ssl_.get(), bio, bio);
+  SSL_set_accept_state(ssl_.get());
+}
+
+TlsSocket::~TlsSocket() = default;
+
+IoState TlsSocket::StateOf(int result) {
+  const int error = SSL_get_error(ssl_.get(), result);
+  wants_to_write_ = error == SSL_ERROR_WANT_WRITE;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return IoState::kBlocked;
+  return error == SSL_ERROR_NONE ? IoState::kOk : IoState::kEnded;
+}
+
+IoState TlsSocket::SetUp() {
+  if (ssl_ == nullptr) return IoState::kEnded;
+  ERR_clear_error();
+  const IoState state = StateOf(SSL_do_handshake(ssl_.get()));
+  if (state != IoState::kOk) return state;
+  if (!SpeaksHttp2(ssl_.get())) return IoState::kEnded;
+  peer_ = ReadPeer(ssl_.get());
+  return IoState::kOk;
+}
+
+IoResult TlsSocket::Read(absl::Span<const iovec> parts) {
+  size_t total = 0;
+  ERR_clear_error();
+  for (const iovec& part : parts) {
+    for (size_t filled = 0; filled < part.iov_len;) {
+      size_t got = 0;
+      const int result =
+          SSL_read_ex(ssl_.get(), static_cast<char*>(part.iov_base) + filled, part.iov_len - filled, &got);
+      // What was read before an error counts; the error comes again.
+      if (result != 1 && total > 0) return {.bytes = total};
+      if (result != 1) return {.state = StateOf(result)};
+      filled += got;
+      total += got;
+    }
+  }
+  return {.bytes = total};
+}
+
+IoResult TlsSocket::Write(absl::Span<const iovec> parts) {
+  std::array<char, kRecordBytes> copy;
+  size_t total = 0;
+  ERR_clear_error();
+  while (true) {
+    const std::string_view record = NextRecord(parts, total, copy);
+    if (record.empty()) return {.bytes = total};
+    size_t sent = 0;
+    const int result = SSL_write_ex(ssl_.get(), record.data(), record.size(), &sent);
+    if (result != 1 && total > 0) return {.bytes = total};
+    if (result != 1) return {.state = StateOf(result)};
+    total += sent;
+  }
+}
+
+}  // namespace normd::rpc::native

@@ -1,0 +1,246 @@
+#include "tests/server/rpc/transport/native/echo_fixture.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/strings.h"
+
+namespace normd::rpc::native {
+
+// A thread that runs what other threads give it.
+class EchoServer::Worker {
+ public:
+  Worker() : thread_([this] { Run(); }) {}
+  ~Worker() {
+    Add(nullptr);
+    thread_.join();
+  }
+  void Add(absl::AnyInvocable<void()> work) {
+    MutexLock lock(mu_);
+    work_.push_back(std::move(work));
+    changed_.Signal();
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      absl::AnyInvocable<void()> work;
+      {
+        MutexLock lock(mu_);
+        while (work_.empty()) changed_.Wait(mu_);
+        work = std::move(work_.front());
+        work_.pop_front();
+      }
+      if (!work) return;
+      work();
+    }
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<absl::AnyInvocable<void()>> work_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+namespace {
+
+// A call that is being served. Callbacks of its operations keep it alive.
+struct EchoCall : std::enable_shared_from_this<EchoCall> {
+  explicit EchoCall(std::atomic<int>* destroyed_calls) : destroyed(destroyed_calls) {}
+  ~EchoCall() { ++*destroyed; }
+  EchoCall(const EchoCall&) = delete;
+  EchoCall& operator=(const EchoCall&) = delete;
+
+  std::atomic<int>* const destroyed;
+  std::unique_ptr<TransportCall> call;
+
+  void EchoOne() {
+    call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+      if (!message.has_value()) return self->call->Finish({.code = 3, .message = "no message"}, {}, nullptr);
+      self->call->WriteAndFinish(*std::move(message), {}, {}, [self] {});
+    });
+  }
+
+  void EchoAll() {
+    call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+      if (!message.has_value()) return self->call->Finish({}, {{"x-end", "yes"}}, [self] {});
+      self->call->Write(*std::move(message), [self] { self->EchoAll(); });
+    });
+  }
+
+  void Fill() {
+    call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+      if (!message.has_value()) return self->call->Finish({.code = 3}, {}, nullptr);
+      const size_t size = std::stoul(std::string(message->slices()[0].text()));
+      self->call->WriteAndFinish(MessageBytes(Slice(Pattern(size))), {}, {}, [self] {});
+    });
+  }
+
+  void TellSize() {
+    call->ReadSize([self = shared_from_this()](int64_t bytes) {
+      self->call->Read([self, bytes](std::optional<MessageBytes> message) {
+        const int64_t got = message.has_value() ? message->size_bytes() : -1;
+        self->call->WriteAndFinish(MessageBytes(Slice(Concat(bytes, " ", got))), {}, {}, nullptr);
+      });
+    });
+  }
+
+  void TellFields() {
+    std::string text;
+    call->VisitMetadata(
+        [&text](std::string_view key, std::string_view value) { text += Concat(key, "=", value, "\n"); });
+    call->WriteAndFinish(MessageBytes(Slice(text)), {}, {{"x-trailer", "a value"}}, nullptr);
+  }
+
+  void Fail() {
+    call->Finish({.code = 5, .message = "100 % of \xC3\xA4ll\n", .details_bin = std::string("\0\1\xFF", 3)},
+                 {{"x-why", "asked"}}, nullptr);
+  }
+
+  void TellPeer() {
+    const TlsPeer& peer = *call->tls_peer();
+    const std::string text = Concat(peer.is_encrypted ? "encrypted " : "plain ", peer.certificate_name);
+    call->WriteAndFinish(MessageBytes(Slice(text)), {}, {}, nullptr);
+  }
+
+  void Hang() {
+    call->Read([self = shared_from_this()](std::optional<MessageBytes>) {});
+  }
+};
+
+void Serve(const std::shared_ptr<EchoCall>& echo) {
+  const std::string_view method = std::string_view(echo->call->method()).substr(sizeof("/echo.Echo/") - 1);
+  if (method == "Unary") return echo->EchoOne();
+  if (method == "Stream") return echo->EchoAll();
+  if (method == "Fill") return echo->Fill();
+  if (method == "Size") return echo->TellSize();
+  if (method == "Fields") return echo->TellFields();
+  if (method == "Peer") return echo->TellPeer();
+  if (method == "Fail") return echo->Fail();
+  if (method == "Hang") return echo->Hang();
+  if (method == "Cancel") return echo->call->Cancel();
+  if (method != "Idle") echo->call->Finish({.code = 12, .message = "no such method"}, {}, nullptr);
+}
+
+}  // namespace
+
+EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>()) {
+  options.buffers = pool_.get();
+  options.count_closed = [this](RefusedFor reason) {
+    if (reason == RefusedFor::kFlood) ++counts_.closed_for_flood;
+    if (reason == RefusedFor::kSetup) ++counts_.closed_in_setup;
+  };
+  transport_ = std::make_unique<NativeTransport>(options);
+  const absl::Status started = transport_->Start([this](std::unique_ptr<TransportCall> call) {
+    ++counts_.calls;
+    auto echo = std::make_shared<EchoCall>(&counts_.destroyed);
+    echo->call = std::move(call);
+    // The call is held until it is over, as Stream holds it.
+    echo->call->OnOver([this, echo](bool cancelled) {
+      if (cancelled) ++counts_.cancelled;
+      ++counts_.over;
+    });
+    if (echo->call->method() == "/echo.Echo/Worker") {
+      worker_->Add([echo] { echo->EchoOne(); });
+    } else {
+      Serve(echo);
+    }
+  });
+  if (!started.ok()) std::abort();
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 1024) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::abort();
+  }
+  target_ = Concat("127.0.0.1:", static_cast<int>(ntohs(address.sin_port)));
+  accepting_ = std::thread([this] { Accept(); });
+}
+
+EchoServer::~EchoServer() {
+  shutdown(listener_, SHUT_RDWR);
+  accepting_.join();
+  close(listener_);
+  transport_->Shutdown();
+  // Stop asks for it, and a call that stays behind is a fault of the transport.
+  if (!WaitFor(counts_.destroyed, counts_.calls.load())) std::abort();
+  worker_.reset();
+  transport_->Stop();
+}
+
+void EchoServer::Accept() {
+  while (true) {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    transport_->Adopt(fd, listener_, /*is_unix=*/false, nullptr);
+  }
+}
+
+std::shared_ptr<grpc::Channel> EchoServer::Connect(std::shared_ptr<grpc::ChannelCredentials> credentials) const {
+  if (credentials == nullptr) credentials = grpc::InsecureChannelCredentials();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(target_, credentials, arguments);
+}
+
+bool EchoServer::WaitFor(const std::atomic<int>& count, int wanted) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (count.load() < wanted) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+EchoReply Ask(const std::shared_ptr<grpc::Channel>& channel, const EchoRequest& request) {
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(request.deadline_ms));
+  for (const auto& [key, value] : request.metadata) context.AddMetadata(key, value);
+  grpc::Slice slice(request.body);
+  const grpc::ByteBuffer body(&slice, 1);
+  auto call = stub.PrepareUnaryCall(&context, "/echo.Echo/" + request.method, body, &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  EchoReply reply = {.code = status.error_code(), .message = status.error_message(), .details = status.error_details()};
+  std::vector<grpc::Slice> slices;
+  if (status.ok() && answer.Dump(&slices).ok()) {
+    for (const grpc::Slice& part : slices) reply.body.append(reinterpret_cast<const char*>(part.begin()), part.size());
+  }
+  for (const auto& [key, value] : context.GetServerTrailingMetadata()) {
+    reply.trailers.emplace(std::string(key.data(), key.size()), std::string(value.data(), value.size()));
+  }
+  return reply;
+}
+
+std::string Pattern(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>((i * 7 + i / 251) % 253);
+  return bytes;
+}
+
+}  // namespace normd::rpc::native

@@ -1,0 +1,88 @@
+// A server of the native transport for tests: a listener on 127.0.0.1, and a few methods that echo.
+//   /echo.Echo/Unary   one message, which comes back          /echo.Echo/Stream  each message comes back
+//   /echo.Echo/Worker  as Unary, answered by another thread   /echo.Echo/Hang    reads one message and never answers
+//   /echo.Echo/Idle    never reads and never answers          /echo.Echo/Size    answers with the text of ReadSize
+//   /echo.Echo/Fail    an error with details and trailers     /echo.Echo/Fields  answers with the caller's metadata
+//   /echo.Echo/Cancel  is cancelled by the server             /echo.Echo/Peer    answers with the peer's TLS name
+//   /echo.Echo/Fill    answers with as many bytes as the message says
+// Thread-compatible; the counts are safe from any thread.
+#ifndef NORMD_TESTS_SERVER_RPC_TRANSPORT_NATIVE_ECHO_FIXTURE_H_
+#define NORMD_TESTS_SERVER_RPC_TRANSPORT_NATIVE_ECHO_FIXTURE_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "server/base/buffer.h"
+#include "server/rpc/transport/native/native_transport.h"
+
+namespace normd::rpc::native {
+
+// What an EchoServer has seen.
+struct EchoCounts {
+  std::atomic<int> calls{0};
+  std::atomic<int> over{0};
+  std::atomic<int> cancelled{0};
+  std::atomic<int> destroyed{0};
+  std::atomic<int> closed_for_flood{0};
+  std::atomic<int> closed_in_setup{0};
+};
+
+class EchoServer {
+ public:
+  explicit EchoServer(NativeOptions options = {});
+  ~EchoServer();
+  EchoServer(const EchoServer&) = delete;
+  EchoServer& operator=(const EchoServer&) = delete;
+
+  // "127.0.0.1:40112"
+  const std::string& target() const { return target_; }
+  NativeTransport& transport() { return *transport_; }
+  const EchoCounts& counts() const { return counts_; }
+  // A channel with a connection of its own; null credentials: in plain text.
+  std::shared_ptr<grpc::Channel> Connect(std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr) const;
+  // Waits until `count` reaches `wanted`, for 10 s at most. Returns whether it did.
+  static bool WaitFor(const std::atomic<int>& count, int wanted);
+
+ private:
+  class Worker;
+
+  void Accept();
+
+  EchoCounts counts_;
+  const std::shared_ptr<BufferPool> pool_ = BufferPool::Create(int64_t{64} << 20);
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<NativeTransport> transport_;
+  int listener_ = -1;
+  std::string target_;
+  std::thread accepting_;
+};
+
+// A unary call by gRPC's client.
+struct EchoReply {
+  int code = 0;
+  std::string message;
+  std::string details;
+  std::string body;
+  std::multimap<std::string, std::string> trailers;
+};
+struct EchoRequest {
+  std::string method;  // "Unary"
+  std::string body;
+  std::multimap<std::string, std::string> metadata = {};
+  int deadline_ms = 30000;
+};
+EchoReply Ask(const std::shared_ptr<grpc::Channel>& channel, const EchoRequest& request);
+
+// Bytes of every value, which repeat in no power of two.
+std::string Pattern(size_t size);
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_TESTS_SERVER_RPC_TRANSPORT_NATIVE_ECHO_FIXTURE_H_

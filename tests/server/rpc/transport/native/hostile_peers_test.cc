@@ -1,0 +1,373 @@
+// Peers that break HTTP/2's rules, or keep to them and cost as much as they can. After each of them, other connections
+// are served and the process has not grown.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tests/server/rpc/transport/native/echo_fixture.h"
+#include "tests/support/raw_http2.h"
+
+namespace normd::rpc::native {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint8_t kPriority = 2, kPing = 6, kContinuation = 9;
+constexpr int64_t kMebibyte = 1 << 20;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NORMD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NORMD_SANITIZED 1
+#endif
+#endif
+
+// Sanitizers keep memory that was freed, and notes about all of it.
+#ifdef NORMD_SANITIZED
+constexpr int64_t kOverheadBytes = 256 * kMebibyte;
+#else
+constexpr int64_t kOverheadBytes = 0;
+#endif
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * 4096;
+}
+
+std::string BigEndian(uint32_t value) {
+  std::string text;
+  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift & 0xFF);
+  return text;
+}
+
+int64_t Increment(const std::string& window_update) {
+  int64_t increment = 0;
+  for (const char byte : window_update) increment = increment << 8 | static_cast<unsigned char>(byte);
+  return increment;
+}
+
+// A header block of HPACK literals that are not indexed.
+void AddLiteral(std::string_view name, std::string_view value, std::string* block) {
+  *block += '\0';
+  for (const std::string_view text : {name, value}) {
+    *block += static_cast<char>(text.size());  // REQUIRES: under 127
+    block->append(text);
+  }
+}
+
+std::string CallHeaders(std::string_view path) {
+  std::string block;
+  AddLiteral(":method", "POST", &block);
+  AddLiteral(":scheme", "http", &block);
+  AddLiteral(":path", path, &block);
+  AddLiteral(":authority", "test", &block);
+  AddLiteral("content-type", "application/grpc", &block);
+  return block;
+}
+
+// Where the peer's doing ends, others are served, and memory is as before but for `allowed_bytes`.
+class HostilePeersTest : public testing::Test {
+ protected:
+  HostilePeersTest() : server_({.max_message_bytes = 4 * kMebibyte, .max_concurrent_streams = 16}) {
+    EXPECT_EQ(Ask(honest_, {.method = "Unary", .body = "x"}).code, 0);
+    before_ = ResidentBytes();
+  }
+
+  void ExpectServed(int64_t allowed_bytes = 16 * kMebibyte) {
+    const EchoReply reply = Ask(honest_, {.method = "Unary", .body = Pattern(100000), .deadline_ms = 5000});
+    EXPECT_EQ(reply.code, 0) << reply.message;
+    const EchoReply fresh = Ask(server_.Connect(), {.method = "Unary", .body = "x", .deadline_ms = 5000});
+    EXPECT_EQ(fresh.code, 0) << fresh.message;
+    EXPECT_LT(ResidentBytes() - before_, allowed_bytes + kOverheadBytes);
+  }
+
+  // Sends `frames` again and again, and reads what comes where `reading`, until the connection ends or `times` are
+  // over. Returns whether it ended.
+  static bool Repeat(RawHttp2& peer, const std::string& frames, int times, bool reading) {
+    for (int i = 0; i < times; ++i) {
+      if (!peer.SendBytes(frames)) return true;
+      if (!reading) continue;
+      while (peer.Receive(milliseconds(0)).has_value()) {
+      }
+    }
+    return peer.WaitForClose(milliseconds(2000));
+  }
+
+  static std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
+    std::string frame = BigEndian(static_cast<uint32_t>(payload.size()) << 8).substr(0, 3);
+    frame += static_cast<char>(type);
+    frame += static_cast<char>(flags);
+    frame += BigEndian(stream);
+    return frame.append(payload);
+  }
+
+  EchoServer server_;
+  std::shared_ptr<grpc::Channel> honest_ = server_.Connect();
+  int64_t before_ = 0;
+};
+
+TEST_F(HostilePeersTest, RapidResetEndsTheConnection) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  bool ended = false;
+  for (uint32_t stream = 1; stream < 100000 && !ended; stream += 2) {
+    ended = !peer.SendHeaders(stream, "/echo.Echo/Idle") || !peer.SendReset(stream);
+  }
+  EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(2000)));
+  EXPECT_EQ(server_.counts().closed_for_flood.load(), 1);
+  EXPECT_LE(server_.counts().calls.load(), 1 + 1100);
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, AFloodOfPingsEndsTheConnection) {
+  const std::string ping = Frame(kPing, 0, 0, "12345678");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += ping;
+  for (const bool reading : {false, true}) {
+    RawHttp2 peer(server_.target());
+    peer.SendPreface();
+    EXPECT_TRUE(Repeat(peer, many, 20000, reading)) << reading;
+    ExpectServed();
+  }
+  EXPECT_GE(server_.counts().closed_for_flood.load(), 1);
+}
+
+TEST_F(HostilePeersTest, AFloodOfSettingsEndsTheConnection) {
+  const std::string settings = Frame(RawHttp2::kSettings, 0, 0, "");
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += settings;
+  for (const bool reading : {false, true}) {
+    RawHttp2 peer(server_.target());
+    peer.SendPreface();
+    EXPECT_TRUE(Repeat(peer, many, 20000, reading)) << reading;
+    ExpectServed();
+  }
+}
+
+TEST_F(HostilePeersTest, SettingsWithoutNumberEndTheConnection) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  std::string settings;
+  for (int i = 0; i < 1000; ++i) settings += std::string("\0\4\0\1\0\0", 6);
+  peer.SendFrame(RawHttp2::kSettings, 0, 0, settings);
+  EXPECT_TRUE(peer.WaitForClose(milliseconds(2000)));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, AFloodOfContinuationsEndsTheConnection) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendFrame(RawHttp2::kHeaders, 0, 1, CallHeaders("/echo.Echo/Unary"));
+  EXPECT_TRUE(Repeat(peer, Frame(kContinuation, 0, 1, ""), 100000, /*reading=*/false));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, AHugeHeaderStringEndsTheConnection) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  // A literal whose value has 600 MiB, which come in frames of the largest size.
+  std::string block = CallHeaders("/echo.Echo/Unary");
+  block += std::string("\0\1x", 3);
+  block += '\x7F';
+  for (uint64_t rest = (uint64_t{600} << 20) - 127;; rest >>= 7) {
+    block += static_cast<char>((rest & 0x7F) | (rest >= 128 ? 0x80 : 0));
+    if (rest < 128) break;
+  }
+  peer.SendFrame(RawHttp2::kHeaders, 0, 1, block);
+  EXPECT_TRUE(Repeat(peer, Frame(kContinuation, 0, 1, std::string(1 << 20, 'x')), 100, /*reading=*/false));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, HeadersThatExpandAreRefused) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  // A field of 4000 bytes enters the table, and each byte that follows repeats it.
+  std::string block = CallHeaders("/echo.Echo/Unary");
+  block += '\x40';
+  block += std::string("\1y", 2);
+  block += '\x7F';
+  block += std::string("\xA1\x1E", 2);  // 127 + 33 + 30 * 128
+  block += std::string(4000, 'y');
+  block += std::string(10000, '\xBE');
+  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, block);
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, AWindowThatOverflowsEndsItsStreamOrTheConnection) {
+  for (const uint32_t stream : {0U, 1U}) {
+    RawHttp2 peer(server_.target());
+    peer.SendPreface();
+    peer.SendHeaders(1, "/echo.Echo/Idle");
+    for (int i = 0; i < 2; ++i) peer.SendFrame(RawHttp2::kWindowUpdate, 0, stream, BigEndian(0x7FFFFFFF));
+    EXPECT_TRUE(stream == 0 ? peer.WaitForClose(milliseconds(2000)) : peer.WaitForEnd(1, milliseconds(2000)));
+    ExpectServed();
+  }
+}
+
+TEST_F(HostilePeersTest, DataOfAClosedStreamIsDropped) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Unary");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string(5, '\0'));
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  Repeat(peer, Frame(RawHttp2::kData, 0, 1, std::string(16384, 'x')), 2000, /*reading=*/true);
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, DataBeyondTheWindowIsNotKept) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Idle");
+  // Nobody reads this message of 4 MiB.
+  peer.SendFrame(RawHttp2::kData, 0, 1, std::string("\0", 1) + BigEndian(4 << 20));
+  Repeat(peer, Frame(RawHttp2::kData, 0, 1, std::string(16384, 'x')), 4000, /*reading=*/false);
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().cancelled, 1));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, StreamsBeyondTheLimitAreRefusedAndThenTheConnectionEnds) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  // This peer does not acknowledge the settings that tell the limit.
+  for (uint32_t stream = 1; stream < 2 * 40; stream += 2) peer.SendHeaders(stream, "/echo.Echo/Idle");
+  EXPECT_TRUE(peer.WaitForEnd(79, milliseconds(2000)));
+  EXPECT_FALSE(peer.ended(31));
+  EXPECT_TRUE(peer.ended(33));
+  EXPECT_EQ(server_.counts().calls.load(), 1 + 16);
+  bool ended = false;
+  for (uint32_t stream = 81; stream < 4000 && !ended; stream += 2) {
+    ended = !peer.SendHeaders(stream, "/echo.Echo/Idle");
+  }
+  EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(2000)));
+  EXPECT_EQ(server_.counts().closed_for_flood.load(), 1);
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, ResetsThatThePeerProvokesEndTheConnection) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  bool ended = false;
+  for (uint32_t stream = 1; stream < 10000 && !ended; stream += 2) {
+    // An increment of 0 is an error of the stream, which the server resets (CVE-2025-8671).
+    ended = !peer.SendHeaders(stream, "/echo.Echo/Idle") ||
+            !peer.SendFrame(RawHttp2::kWindowUpdate, 0, stream, BigEndian(0));
+    while (peer.Receive(milliseconds(0)).has_value()) {
+    }
+  }
+  EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(2000)));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, FramesThatMeanNothingCostLittle) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Idle");
+  std::string many;
+  for (int i = 0; i < 1000; ++i) {
+    many += Frame(kPriority, 0, 1, std::string("\0\0\0\0\20", 5));
+    many += Frame(RawHttp2::kData, 0, 1, "");
+    many += Frame(0x77, 0, 1, "unknown");
+  }
+  for (int i = 0; i < 100; ++i) peer.SendBytes(many);
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, APeerThatDoesNotReadHoldsItsRepliesAndNothingElse) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface(0x7FFFFFFF);
+  peer.SendFrame(RawHttp2::kWindowUpdate, 0, 0, BigEndian(0x7FFFFFFF - 65535));
+  const std::string size = "33554432";
+  peer.SendHeaders(1, "/echo.Echo/Fill");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1,
+                 std::string("\0\0\0\0", 4) + static_cast<char>(size.size()) + size);
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().calls, 2));
+  // The reply's 32 MiB, and what the kernel takes, which is not ours.
+  ExpectServed(32 * kMebibyte + 16 * kMebibyte);
+  // Calls that it takes back meanwhile leave nothing behind.
+  bool ended = false;
+  for (uint32_t stream = 3; stream < 20000 && !ended; stream += 2) {
+    ended = !peer.SendHeaders(stream, "/echo.Echo/Fail") || !peer.SendReset(stream);
+  }
+  ExpectServed(32 * kMebibyte + 16 * kMebibyte);
+}
+
+TEST_F(HostilePeersTest, AConnectionOfSomethingElseIsClosed) {
+  RawHttp2 peer(server_.target());
+  peer.SendBytes("GET / HTTP/1.1\r\n\r\n and so on and on");
+  EXPECT_TRUE(peer.WaitForClose(milliseconds(2000)));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, RequestsThatAreNotGrpcAreToldSo) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  std::string block;
+  AddLiteral(":method", "GET", &block);
+  AddLiteral(":scheme", "http", &block);
+  AddLiteral(":path", "/", &block);
+  AddLiteral(":authority", "test", &block);
+  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders | RawHttp2::kEndStream, 1, block);
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  EXPECT_EQ(server_.counts().calls.load(), 1);
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, CompressedMessagesAreRefused) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Unary");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string("\1\0\0\0\1x", 6));
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().cancelled, 1));
+  peer.SendHeaders(3, "/echo.Echo/Unary", {{"grpc-encoding", "gzip"}});
+  EXPECT_TRUE(peer.WaitForEnd(3, milliseconds(2000)));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, AMessageThatEndsEarlyIsRefused) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Unary");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string("\0\0\0\0\5abc", 8));
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().cancelled, 1));
+  ExpectServed();
+}
+
+TEST_F(HostilePeersTest, PaddedMessagesArrive) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface(1 << 20);
+  peer.SendFrame(RawHttp2::kWindowUpdate, 0, 0, BigEndian(1 << 20));
+  peer.SendHeaders(1, "/echo.Echo/Unary");
+  constexpr int kFrames = 2000;
+  const std::string prefix = std::string("\0", 1) + BigEndian(kFrames * 100);
+  EXPECT_EQ(peer.SendData(1, prefix, milliseconds(1000)), prefix.size());
+  // Each frame has 100 bytes of the message and 255 of padding.
+  const std::string frame = '\xFF' + std::string(100, 'x') + std::string(255, '\0');
+  auto window = int64_t{65535} - static_cast<int64_t>(prefix.size());
+  for (int i = 0; i < kFrames; ++i) {
+    while (window < static_cast<int64_t>(frame.size())) {
+      const std::optional<Http2Frame> received = peer.Receive(milliseconds(2000));
+      ASSERT_TRUE(received.has_value()) << i;
+      if (received->type == RawHttp2::kWindowUpdate && received->stream == 1) window += Increment(received->payload);
+    }
+    peer.SendFrame(RawHttp2::kData, 0x8 | (i + 1 == kFrames ? RawHttp2::kEndStream : 0), 1, frame);
+    window -= static_cast<int64_t>(frame.size());
+  }
+  EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(2000)));
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().over, 2));
+  EXPECT_EQ(server_.counts().cancelled.load(), 0);
+  ExpectServed();
+}
+
+}  // namespace
+}  // namespace normd::rpc::native

@@ -1,0 +1,135 @@
+// TLS of the native transport, with gRPC's client and a client that does what gRPC's cannot be made to do.
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+
+#include <memory>
+#include <string>
+
+#include "server/base/clock.h"
+#include "server/security/server_certificates.h"
+#include "tests/server/rpc/transport/native/echo_fixture.h"
+#include "tests/support/raw_tls.h"
+#include "tests/support/temporary_file.h"
+#include "tests/support/test_certificates.h"
+
+namespace normd::rpc::native {
+namespace {
+
+class NativeTlsTest : public testing::Test {
+ protected:
+  NativeTlsTest() {
+    WriteFile(paths_.client_ca, ca_.certificate());
+    WriteCertificate();
+    auto opened = ServerCertificates::Open(paths_, absl::Hours(1), &clock_, {});
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    certificates_ = *std::move(opened);
+  }
+
+  void WriteCertificate() {
+    const TestCertificate pair = ca_.Issue();
+    WriteFile(paths_.certificate, pair.certificate);
+    WriteFile(paths_.key, pair.key);
+  }
+
+  std::unique_ptr<EchoServer> Serve(bool require_client_certificate) {
+    return std::make_unique<EchoServer>(NativeOptions{.setup_timeout = absl::Seconds(1),
+                                                      .certificates = certificates_.get(),
+                                                      .require_client_certificate = require_client_certificate});
+  }
+
+  std::shared_ptr<grpc::Channel> Connect(const EchoServer& server, const TestCertificate& pair = {}) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = ca_.certificate();
+    options.pem_private_key = pair.key;
+    options.pem_cert_chain = pair.certificate;
+    return server.Connect(grpc::SslCredentials(options));
+  }
+
+  std::string NameOf(const EchoServer& server, const TestCertificateSpec& spec) {
+    return Ask(Connect(server, ca_.Issue(spec)), {.method = "Peer", .body = "x"}).body;
+  }
+
+  const TestCa ca_{"Test CA"};
+  const TemporaryFile folder_;
+  const CertificatePaths paths_ = {.certificate = folder_.folder() + "/cert.pem",
+                                   .key = folder_.folder() + "/key.pem",
+                                   .client_ca = folder_.folder() + "/ca.pem"};
+  SystemClock clock_;
+  std::unique_ptr<ServerCertificates> certificates_;
+};
+
+TEST_F(NativeTlsTest, MessagesOfAllSizesComeBackUnchanged) {
+  const auto server = Serve(false);
+  const auto channel = Connect(*server);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{16384}, size_t{65536}, size_t{100000}, size_t{20} << 20}) {
+    for (const char* method : {"Unary", "Stream"}) {
+      const EchoReply reply = Ask(channel, {.method = method, .body = Pattern(size)});
+      EXPECT_EQ(reply.code, 0) << method << " " << size << " " << reply.message;
+      EXPECT_TRUE(reply.body == Pattern(size)) << method << " " << size << " " << reply.body.size();
+    }
+  }
+}
+
+TEST_F(NativeTlsTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonName) {
+  const auto server = Serve(true);
+  EXPECT_EQ(NameOf(*server, {.alternative_names = "DNS:a.test,URI:spiffe://test/one,URI:spiffe://test/two"}),
+            "encrypted uri:spiffe://test/one");
+  EXPECT_EQ(NameOf(*server, {.alternative_names = "IP:127.0.0.1,DNS:a.test,DNS:b.test"}), "encrypted dns:a.test");
+  EXPECT_EQ(NameOf(*server, {.common_name = "trainer", .alternative_names = ""}), "encrypted cn:trainer");
+}
+
+TEST_F(NativeTlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
+  const auto server = Serve(true);
+  EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+  const TestCa other("Other CA");
+  EXPECT_EQ(Ask(Connect(*server, other.Issue()), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+  EXPECT_EQ(Ask(Connect(*server, ca_.Issue()), {.method = "Unary", .body = "x"}).code, 0);
+  EXPECT_EQ(server->counts().calls.load(), 1);
+}
+
+TEST_F(NativeTlsTest, WithoutTheRequirementACertificateIsStillVerified) {
+  const auto server = Serve(false);
+  EXPECT_EQ(Ask(Connect(*server), {.method = "Peer", .body = "x"}).body, "encrypted ");
+  const TestCa other("Other CA");
+  EXPECT_EQ(Ask(Connect(*server, other.Issue()), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+}
+
+TEST_F(NativeTlsTest, ANewCertificateIsShownToNewConnections) {
+  const auto server = Serve(false);
+  RawTls before(server->target(), {});
+  ASSERT_TRUE(before.Handshake());
+  WriteCertificate();
+  ASSERT_TRUE(certificates_->Reload().ok());
+  RawTls after(server->target(), {});
+  ASSERT_TRUE(after.Handshake());
+  EXPECT_NE(before.ServerSerial(), after.ServerSerial());
+}
+
+TEST_F(NativeTlsTest, OldVersionsOtherProtocolsAndWeakCiphersAreRefused) {
+  const auto server = Serve(false);
+  EXPECT_TRUE(RawTls(server->target(), {.max_version = TLS1_2_VERSION}).Handshake());
+  EXPECT_FALSE(RawTls(server->target(), {.max_version = TLS1_1_VERSION, .old_versions = true}).Handshake());
+  EXPECT_FALSE(
+      RawTls(server->target(), {.max_version = TLS1_2_VERSION, .ciphers = "ECDHE-ECDSA-AES128-SHA"}).Handshake());
+  EXPECT_FALSE(RawTls(server->target(), {.protocol = "http/1.1"}).Handshake());
+  RawTls without_protocol(server->target(), {.protocol = ""});
+  without_protocol.Handshake();
+  EXPECT_EQ(without_protocol.Receive(9), "");
+  RawTls renegotiating(server->target(), {.max_version = TLS1_2_VERSION});
+  ASSERT_TRUE(renegotiating.Handshake());
+  EXPECT_NE(renegotiating.Renegotiate(), "");
+  EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
+}
+
+TEST_F(NativeTlsTest, AHandshakeThatIsNotFinishedIsClosed) {
+  const auto server = Serve(false);
+  RawTls silent(server->target(), {});
+  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_in_setup, 1));
+  RawTls without_settings(server->target(), {});
+  ASSERT_TRUE(without_settings.Handshake());
+  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_in_setup, 2));
+}
+
+}  // namespace
+}  // namespace normd::rpc::native

@@ -1,0 +1,64 @@
+#include "server/rpc/transport/native/request_headers.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace normd::rpc::native {
+namespace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+RequestHeaders Headers(const Fields& extra = {}, int64_t max_bytes = 1000) {
+  RequestHeaders headers(max_bytes);
+  headers.Add(":method", "POST");
+  headers.Add(":path", "/a.B/C");
+  headers.Add("content-type", "application/grpc");
+  for (const auto& [name, value] : extra) headers.Add(name, value);
+  return headers;
+}
+
+Fields MetadataOf(const RequestHeaders& headers) {
+  Fields fields;
+  headers.VisitMetadata([&fields](std::string_view key, std::string_view value) { fields.emplace_back(key, value); });
+  return fields;
+}
+
+TEST(RequestHeadersTest, ACallHasAPathATimeoutAndMetadataInTheOrderOfArrival) {
+  const RequestHeaders headers = Headers(
+      {{"b", "1"}, {"te", "trailers"}, {"grpc-timeout", "2S"}, {"a", ""}, {"b", "2"}, {"grpc-encoding", "identity"}});
+  EXPECT_FALSE(headers.Judge().has_value());
+  EXPECT_EQ(headers.path(), "/a.B/C");
+  EXPECT_EQ(headers.timeout(), absl::Seconds(2));
+  EXPECT_EQ(MetadataOf(headers), (Fields{{"b", "1"}, {"a", ""}, {"b", "2"}}));
+}
+
+TEST(RequestHeadersTest, BinaryValuesAreDecodedAndTakenApart) {
+  EXPECT_EQ(MetadataOf(Headers({{"k-bin", "AAE"}})), (Fields{{"k-bin", std::string("\0\1", 2)}}));
+  EXPECT_EQ(MetadataOf(Headers({{"k-bin", "YQ==,Yg"}})), (Fields{{"k-bin", "a"}, {"k-bin", "b"}}));
+  EXPECT_EQ(Headers({{"k-bin", "*"}}).Judge()->status.code(), absl::StatusCode::kInternal);
+}
+
+TEST(RequestHeadersTest, WhatIsNoCallOfGrpcGetsAnHttpStatus) {
+  EXPECT_EQ(Headers({{":method", "GET"}}).Judge()->http_status, 405);
+  EXPECT_EQ(Headers({{"content-type", "text/plain"}}).Judge()->http_status, 415);
+}
+
+TEST(RequestHeadersTest, CompressionAndMalformedTimeoutsAreRefused) {
+  EXPECT_EQ(Headers({{"grpc-encoding", "gzip"}}).Judge()->status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Headers({{"grpc-timeout", "soon"}}).Judge()->status.code(), absl::StatusCode::kInternal);
+}
+
+TEST(RequestHeadersTest, FieldsBeyondTheLimitAreCountedAndNotKept) {
+  RequestHeaders headers = Headers({}, 300);
+  EXPECT_TRUE(headers.Add("a", std::string(200, 'x')));
+  EXPECT_EQ(headers.Judge()->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(MetadataOf(headers).empty());
+  EXPECT_TRUE(headers.Add("a", std::string(500, 'x')));
+  EXPECT_FALSE(headers.Add("a", std::string(500, 'x')));
+}
+
+}  // namespace
+}  // namespace normd::rpc::native
