@@ -164,12 +164,13 @@ struct GroupWork {
   const GroupResult* pre = nullptr;
   int64_t groups = 0;
 
+  GroupResult* results = nullptr;      // one per group
+  GroupResult32* results32 = nullptr;  // one per group, for narrow elements
+  void* parts = nullptr;               // PartsToTake() elements: NarrowPart, or PairSums for f64
+  int64_t fold = 1;                    // blocks of positions that make one part, see LeastFold
+  // For f64 elements.
   GroupState* states = nullptr;          // one per group
-  GroupResult* results = nullptr;        // one per group
-  GroupResult32* results32 = nullptr;    // one per group, for narrow elements
-  GroupMagnitude* magnitudes = nullptr;  // one per group, f64 only; zeroed
-  void* parts = nullptr;                 // PartsOf(work) elements: NarrowPart, or PairSums for f64
-  int64_t fold = 1;                      // blocks of positions that make one part, see LeastFold
+  GroupMagnitude* magnitudes = nullptr;  // one per group, zeroed
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
@@ -177,11 +178,11 @@ struct GroupWork {
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// The number of parts of all groups together: chunks of rows, or work.fold blocks of columns each.
-int64_t PartsOf(const GroupWork& work);
-// The number of adjacent blocks of columns that one thread sums, and the value that work.fold must have: 1, 2 or 4. A
-// thread sums several where enough threads remain to fill the device.
+// The number of adjacent blocks of positions whose sums of one column make one part where a thread sums columns by
+// itself: 1, 2 or 4, and the value that work.fold must have. Several where enough threads remain to fill the device.
 int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work);
+// The number of elements that work.parts must have. REQUIRES: work.fold is set.
+int64_t PartsToTake(const DeviceLimits& limits, const GroupWork& work);
 
 // Computes the statistics of all groups, in as many rounds of sums as they need: writes results and outputs.
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);

@@ -106,11 +106,12 @@ struct RowCut {
 // The place of one chunk of a group.
 struct ChunkPlace {
   int64_t group = 0;
-  int64_t part = 0;   // index in work.parts
-  int64_t first = 0;  // index of the first element in x
-  int64_t mask = 0;   // index of the first byte in the mask
-  int segments = 1;   // parts of segments, work.keep1 * work.reduce1 elements apart
-  int n = 0;          // elements of each
+  int64_t part = 0;         // index in work.parts
+  int64_t group_first = 0;  // index in x of the group's first element
+  int64_t first = 0;        // and of the chunk's
+  int64_t mask = 0;         // index of the first byte in the mask
+  int segments = 1;         // parts of segments, work.keep1 * work.reduce1 elements apart
+  int n = 0;                // elements of each
 };
 
 // The place of chunk `item`; chunks are numbered in the order of memory.
@@ -123,9 +124,11 @@ __device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, const RowCu
   const int64_t group = group_run.quotient * work.keep1 + row.remainder;
   const int64_t segments = work.reduce0 - r0;
   const int64_t left = work.statistic_reduce1 - at;
+  const int64_t group_first = (group_run.quotient * work.reduce0 * work.keep1 + row.remainder) * work.reduce1;
   return {.group = group,
           .part = (group * cut.runs + group_run.remainder) * cut.of_segment + run.remainder,
-          .first = ((group_run.quotient * work.reduce0 + r0) * work.keep1 + row.remainder) * work.reduce1 + at,
+          .group_first = group_first,
+          .first = group_first + r0 * work.keep1 * work.reduce1 + at,
           .mask = r0 * work.reduce1 + at,
           .segments = segments < cut.chunk_segments ? static_cast<int>(segments) : cut.chunk_segments,
           .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};

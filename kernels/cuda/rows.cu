@@ -3,6 +3,7 @@
 // group.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/partial_sums.cuh"
@@ -30,14 +31,14 @@ __device__ __forceinline__ void ForChunks(const GroupWork& work, const RowCut& c
 
 template <typename T, typename Real, bool kCentred, int kLanes>
 __global__ void __launch_bounds__(kThreads, 6)
-    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
+    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
-  if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = LaneGroup<kLanes>::This();
+  constexpr Precision kPrecision = std::is_same_v<Real, float> ? Precision::kFast : Precision::kExact;
   ForChunks<kLanes>(work, cut, [&](const ChunkPlace& place) {
-    const GroupState& state = work.states[place.group];
-    if (state.round != round) return;
-    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, static_cast<Real>(state.shift));
+    Real shift = 0;
+    if constexpr (kCentred) shift = static_cast<Real>(RowShift<T>(lanes, work, kPrecision, place.group_first));
+    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, shift);
     if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
   });
 }
@@ -108,7 +109,7 @@ cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round
   return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(segments, work.statistic_reduce1),
                          [&]<typename T, typename Real, bool kCentred, int kLanes>() {
                            return Launch(ChunksShape(limits, work, cut, kLanes), stream,
-                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, cut);
+                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, cut);
                          });
 }
 

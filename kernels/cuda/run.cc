@@ -221,17 +221,17 @@ class JobRun {
   }
 
   absl::Status TakeMemory(GroupWork* work, bool sums) {
-    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->states));
     NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results));
     if (!work->wide()) NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results32));
     if (!sums) return absl::OkStatus();
-    NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
     if (work->columns) work->fold = LeastFold(limits_, *work);
     char* parts = nullptr;
-    NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
+    NORMD_RETURN_IF_FAILED(Take(arena_, PartsToTake(limits_, *work) * part_bytes, &parts));
     work->parts = parts;
     if (!work->wide()) return absl::OkStatus();
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->states));
+    NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     return TakeZeros(arena_, stream_, work->StatisticsGroups(), &work->magnitudes);
   }
 

@@ -203,26 +203,6 @@ TEST_F(DeviceBackendTest, ARowHasTheSameBytesAloneAndAmongMany) {
   }
 }
 
-TEST_F(DeviceBackendTest, CallsAreFewLaunches) {
-  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
-  const auto launches_of = [&](Case c, Precision precision) {
-    c.options.precision = precision;
-    const CaseData data = DataOf(c);
-    const int64_t before = cuda_on_cpu::Launches();
-    Execute(*cuda, c, data);
-    return cuda_on_cpu::Launches() - before;
-  };
-  const Case rows = Rows(7, 4096);
-  EXPECT_EQ(launches_of(rows, Precision::kFast), 1);
-  EXPECT_EQ(launches_of(rows, Precision::kExact), 1);
-  for (const Layout layout : cases::kLayouts) {
-    const Case batch_norm = With(On(Of(Method::kBatchNorm, layout), cases::Nchw(layout, 2, 6, {9, 9})), DType::kF32);
-    // Where sums begin, sums and groups twice, what is left over, and the elements; EXACT sums once.
-    EXPECT_LE(launches_of(batch_norm, Precision::kFast), 7);
-    EXPECT_LE(launches_of(batch_norm, Precision::kExact), 5);
-  }
-}
-
 TEST_F(DeviceBackendTest, ScatteredTensorsArePutTogetherOnTheWay) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   const Case c = Rows(5, 33, DType::kBF16);
