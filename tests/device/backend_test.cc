@@ -56,6 +56,8 @@ std::vector<Case> Mixed() {
     all.push_back(c);
   }
   all.push_back(Rows(4, 5000, DType::kBF16));
+  // Their moments have a launch of their own, which they share.
+  for (const int64_t rows : {2, 5}) all.push_back(Affine(With(On(Of(Method::kRmsNorm), {rows, 300}), DType::kBF16)));
   all.push_back(Affine(With(On(Group(2, Layout::kChannelsFirst), {3, 6, 10, 5}), DType::kF32)));
   all.push_back(Affine(With(On(Of(Method::kBatchNorm, Layout::kChannelsLast), {300, 5}), DType::kF16)));
   all.push_back(With(On(Over({0}), {3, 0}), DType::kF32));
@@ -178,6 +180,38 @@ TEST_F(DeviceBackendTest, AResidualStreamMayReplaceItsInput) {
           got.h = replaces_x ? x.Content() : residual.Content();
           EXPECT_EQ(DifferenceOf(got, want), "") << c.Name();
         }
+      }
+    }
+  }
+}
+
+// The moments of 16-bit rows about zero have sums of their own, over an x that y or h then replaces.
+TEST_F(DeviceBackendTest, MomentsAreThoseOfXWhereAnOutputReplacesIt) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  for (const int64_t n : {128, 300, 4096, 300000}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      for (const bool with_residual : {false, true}) {
+        Case c = Affine(With(On(Of(Method::kRmsNorm), {3, n}), dtype));
+        if (with_residual) c.residual = ResidualCase{.dtype = dtype};
+        Prepared one(*cuda, c);
+        Job job = one.run.MakeJob();
+        ASSERT_NE(job.moments, nullptr);
+        const size_t size = one.data.x.size();
+        const DeviceBytes x(job.x, size, 0), residual(one.data.residual.data(), one.data.residual.size(), 0),
+            other(nullptr, size, 0);
+        job.x = x.data();
+        job.y = with_residual ? other.data() : x.data();
+        job.x_space = job.y_space = CudaSpace(0);
+        if (with_residual) {
+          job.residual.data = residual.data();
+          job.h = x.data();
+          job.residual.space = job.h_space = CudaSpace(0);
+        }
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+        Outputs got = one.run.TakeOutputs();
+        got.y = with_residual ? other.Content() : x.Content();
+        if (with_residual) got.h = x.Content();
+        EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name();
       }
     }
   }

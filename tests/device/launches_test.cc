@@ -53,11 +53,11 @@ std::vector<Row> Table() {
       {"rows of 16,384 f32", RowsOf(Over({16384}), 16384, DType::kF32), 1, 1, 1, 1},
       {"rows that do not fit on chip", RowsOf(Over({300000}), 300000), 3, 3, 3, 3},
       // Moments have sums of their own: see NormPlan::SumsMomentsApart.
-      {"16-bit rows about zero", RowsOf(rms, 4096), 1, 3, 1, 1},
+      {"16-bit rows about zero", RowsOf(rms, 4096), 1, 2, 1, 1},
       {"16-bit rows about zero that do not fit on chip", RowsOf(rms, 300000), 3, 5, 3, 3},
-      {"16-bit rows, residual rounded first", WithResidual(RowsOf(rms, 4096), ResidualRounding::kRoundFirst), 1, 4, 1,
+      {"16-bit rows, residual rounded first", WithResidual(RowsOf(rms, 4096), ResidualRounding::kRoundFirst), 1, 2, 1,
        1},
-      {"16-bit rows, residual kept wide", WithResidual(RowsOf(rms, 4096), ResidualRounding::kKeepWide), 6, 11, 6, 6},
+      {"16-bit rows, residual kept wide", WithResidual(RowsOf(rms, 4096), ResidualRounding::kKeepWide), 6, 6, 6, 6},
       {"f64 rows about a mean", RowsOf(layer, 64, DType::kF64), 7, 7, 7, 7},
       {"PowerNorm", On(cases::Power(2), {9, 6}), 5, 5, 5, 5},
   };
@@ -90,6 +90,40 @@ TEST(LaunchesTest, AreThoseOfTheTable) {
             << row.family << (fast ? ", FAST" : ", EXACT") << (moments ? ", with moments" : "");
       }
     }
+  }
+}
+
+TEST(LaunchesTest, RowsOfOneKindShareThoseOfTheirMoments) {
+  cuda_on_cpu::Reset();
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  const Case c = RowsOf(Of(Method::kRmsNorm), 96);
+  const NormPlan plan = *PlanOf(c);
+  const CaseData data = DataOf(c);
+  std::vector<std::unique_ptr<CaseRun>> runs;
+  std::vector<Job> jobs;
+  for (int i = 0; i < 9; ++i) {
+    jobs.push_back(runs.emplace_back(std::make_unique<CaseRun>(*cuda, c, plan, data, 0))->MakeJob());
+    ASSERT_NE(jobs.back().moments, nullptr);
+  }
+  const int64_t before = cuda_on_cpu::Launches();
+  ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
+  EXPECT_EQ(cuda_on_cpu::Launches() - before, 2);
+}
+
+// ComputeMoments: nothing but moments is wanted.
+TEST(LaunchesTest, MomentsAloneNeedNoElements) {
+  cuda_on_cpu::Reset();
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  for (const auto& [n, want] : std::vector<std::pair<int64_t, int64_t>>{{96, 1}, {300000, 2}}) {
+    const Case c = RowsOf(Over({n}), n);
+    const NormPlan plan = *PlanOf(c);
+    const CaseData data = DataOf(c);
+    CaseRun run(*cuda, c, plan, data, 0);
+    Job job = run.MakeJob();
+    job.y = job.mean = job.inverse_std = nullptr;
+    const int64_t before = cuda_on_cpu::Launches();
+    ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+    EXPECT_EQ(cuda_on_cpu::Launches() - before, want) << n;
   }
 }
 
