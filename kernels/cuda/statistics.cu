@@ -179,7 +179,7 @@ __device__ inline void SumGroup(const GroupWork& work, int64_t group, const Grou
   const RowCut cut = RowCut::Of(work);
   for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < cut.of_group; i += kBlock / kWarp) {
     const int64_t run = (k0 * cut.runs + i / cut.of_segment) * work.keep1 + k1;
-    const ChunkPlace place = ChunkOf(work, cut, run * cut.of_segment + i % cut.of_segment);
+    const ChunkPlace place = ChunkOf(work, cut, run, i % cut.of_segment);
     const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, shift);
     if (lanes.lane == 0) parts[place.part] = {sums.first.hi, sums.second.hi};
   }
