@@ -470,6 +470,28 @@ LaunchShape GridOf(const RowLaunch& launch, const RowShape& shape) {
 
 }  // namespace
 
+bool HasClusters(const DeviceLimits& limits, int device) {
+  int launches_clusters = 0;
+  if (cudaDeviceGetAttribute(&launches_clusters, cudaDevAttrClusterLaunch, device) != cudaSuccess ||
+      launches_clusters == 0 || CodeVersion() < 90) {
+    cudaGetLastError();  // no error of a later call
+    return false;
+  }
+  const LaunchShape largest = {.blocks = kMaxCluster,
+                               .threads = kMaxWarps * kWarp,
+                               .shared_bytes = BytesOf(DType::kF32, kBlockChunks),
+                               .shared_limit = limits.shared_bytes,
+                               .cluster_blocks = kMaxCluster};
+  const auto kernel = NormaliseRowsKernel<F32, double, true, kWarp>;
+  LaunchConfig launch;
+  int clusters = 0;
+  const bool has_room = Configure(largest, kernel, &launch) == cudaSuccess &&
+                        cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch.config) == cudaSuccess &&
+                        clusters > 0;
+  if (!has_room) cudaGetLastError();
+  return has_room;
+}
+
 bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
   if (n < 1 || order::RowChunks(n) > kMaxParts) return false;
   const RowShape shape = ShapeOf(limits, dtype, n);

@@ -56,14 +56,14 @@ struct GroupOutputs {
 struct DeviceLimits {
   int multiprocessors = 1;
   int64_t shared_bytes = 48 << 10;  // shared memory that a block may ask for
-  // Both the device and the code that runs there have clusters: see HasClusters.
-  bool has_clusters = false;
+  bool has_clusters = false;        // see HasClusters
 };
 
-// True if clusters of blocks may share rows on the device in use, which is of compute capability `major`. The code that
-// runs there must have been compiled for clusters, too: a build for 8.0 alone is compiled again by the driver, without
-// them.
-bool HasClusters(int major);
+// True if clusters of blocks may share rows on `device`, which is the one in use: the device launches clusters, there
+// is room for one of the largest (a part of a GPU, or a share of one, may have none), and the code that runs there was
+// compiled for them. A build for 8.0 alone is compiled again by the driver, without them. Without clusters such rows
+// are summed in parts, to the same bytes.
+bool HasClusters(const DeviceLimits& limits, int device);
 
 // ---- Whole rows: both passes in one launch, each element read once ----
 

@@ -217,6 +217,23 @@ TEST_F(DeviceBackendTest, MomentsAreThoseOfXWhereAnOutputReplacesIt) {
   }
 }
 
+// A part of a GPU may launch clusters in principle, and have no room for one.
+TEST_F(DeviceBackendTest, WithoutRoomForClustersLongRowsAreSummedInParts) {
+  for (const bool room : {true, false}) {
+    cuda_on_cpu::SetDevice({.clusters = room ? 1 : 0});
+    const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+    EXPECT_EQ(cuda->KernelName(*PlanOf(Rows(2, 65537))), room ? "cuda/sm_90/whole_rows" : "cuda/sm_90/rows");
+    for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+      for (const int64_t n : {65536, 65537}) {
+        Case c = Rows(2, n);
+        c.options.precision = precision;
+        const CaseData data = DataOf(c);
+        EXPECT_EQ(DifferenceOf(Execute(*cuda, c, data), Execute(*cpu_, c, data)), "") << c.Name() << room;
+      }
+    }
+  }
+}
+
 // Few rows are cut into more pieces than many are.
 TEST_F(DeviceBackendTest, ARowHasTheSameBytesAloneAndAmongMany) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();

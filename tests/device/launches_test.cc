@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/device.h"
 #include "tests/device/device_runs.h"
 #include "tests/kernels/cases.h"
 
@@ -91,6 +92,16 @@ TEST(LaunchesTest, AreThoseOfTheTable) {
       }
     }
   }
+}
+
+void Kernel() {}
+
+TEST(LaunchesTest, MoreBlocksThanAGridMayHaveAreRefusedInsteadOfCutOff) {
+  cuda_on_cpu::Reset();
+  EXPECT_EQ(cuda::Launch({.blocks = (int64_t{1} << 32) + 1, .threads = 32}, nullptr, Kernel),
+            cudaErrorInvalidConfiguration);
+  EXPECT_EQ(cuda_on_cpu::Launches(), 0);
+  EXPECT_EQ(cuda::Launch({.blocks = 1, .threads = 32}, nullptr, Kernel), cudaSuccess);
 }
 
 TEST(LaunchesTest, RowsOfOneKindShareThoseOfTheirMoments) {
