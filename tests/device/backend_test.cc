@@ -331,6 +331,23 @@ TEST_F(DeviceBackendTest, ParametersThatFindNoRoomToStayTravelWithTheJob) {
   }
 }
 
+// Allocating and freeing wait for every stream of the device.
+TEST_F(DeviceBackendTest, JobListsNoLargerThanThoseBeforeAllocateAndFreeNothing) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  Prepared large(*cuda, Rows(2, 300000));
+  Prepared small(*cuda, With(On(Of(Method::kBatchNorm, Layout::kChannelsLast), {300, 5}), DType::kF32));
+  // The second use of parameters copies them to the device; the third makes one block of memory of several.
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(RunJobs(*cuda, {large.run.MakeJob()}).ok());
+  for (const char* api : {"cudaMalloc", "cudaFree"}) {
+    cuda_on_cpu::Reset();
+    cuda_on_cpu::FailCalls(api, 0, cudaErrorIllegalAddress, true);  // the device is lost at the first call
+    EXPECT_EQ(RunJobs(*cuda, {small.run.MakeJob()}), absl::OkStatus()) << api;
+    EXPECT_EQ(RunJobs(*cuda, {large.run.MakeJob()}), absl::OkStatus()) << api;
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess) << api;
+  }
+  cuda_on_cpu::Reset();
+}
+
 TEST_F(DeviceBackendTest, AJobOverTheMemoryLimitIsRefusedAndTheNextOneServed) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend({.streams = 1, .max_device_bytes = int64_t{4} << 20});
   Prepared large(*cuda, Rows(1000, 1000));
