@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, 6)
 }
 
 template <bool kCentred>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 6)
     SumWideRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;

@@ -27,6 +27,7 @@ MAX_REGISTERS = {
     "SumColumnRunsKernel": 128,  # eight vectors under way
     "SumMaskedColumnsKernel": 80,
     "SumOneColumnKernel": 96,
+    "SumWideRowsKernel": 80,
     "ApplyColumnsKernel": 96,
     "FinishGroupsKernel": 80,
     "FinishLargeGroupsKernel": 128,
