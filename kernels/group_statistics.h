@@ -338,19 +338,25 @@ NORMD_HOST_DEVICE inline Round NextRound(Round round, const FinishedStatistics& 
   return is_fast && (finished.shift_too_far || finished.out_of_fast_range) ? Round::kExact : Round::kDone;
 }
 
-// The result of a narrow group of n elements, in as many rounds as it needs. `shift_of(precision)` returns the first
-// shift, `sums_of(precision, shift)` the PairSums about `shift`.
+// The result of a narrow group, in as many rounds as it needs. `shift_of(precision)` returns the first shift,
+// `finish(precision, shift)` the result of FinishNarrow for the sums about `shift`.
+template <typename ShiftOf, typename Finish>
+NORMD_HOST_DEVICE FinishedStatistics FinishInRounds(Precision precision, ShiftOf shift_of, Finish finish) {
+  FinishedStatistics finished;
+  for (Round round = FirstRound(precision); round != Round::kDone; round = NextRound(round, finished)) {
+    const Precision now = PrecisionOf(round);
+    finished = finish(now, IsFirstOfPrecision(round) ? shift_of(now) : finished.better_shift);
+  }
+  return finished;
+}
+// The same for n elements, of which `sums_of(precision, shift)` returns the PairSums about `shift`.
 template <typename ShiftOf, typename SumsOf>
 NORMD_HOST_DEVICE FinishedStatistics FinishNarrowGroup(Statistic statistic, const DivisorRule& rule,
                                                        Precision precision, double n, ShiftOf shift_of,
                                                        SumsOf sums_of) {
-  FinishedStatistics finished;
-  for (Round round = FirstRound(precision); round != Round::kDone; round = NextRound(round, finished)) {
-    const Precision now = PrecisionOf(round);
-    const double shift = IsFirstOfPrecision(round) ? shift_of(now) : finished.better_shift;
-    finished = FinishNarrow(statistic, rule, sums_of(now, shift), n, shift, now);
-  }
-  return finished;
+  return FinishInRounds(precision, shift_of, [&](Precision now, double shift) {
+    return FinishNarrow(statistic, rule, sums_of(now, shift), n, shift, now);
+  });
 }
 
 // Finishes a wide group that was scaled down and has no deviation from its mean: D is made from eps alone, which the

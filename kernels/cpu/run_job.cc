@@ -210,12 +210,19 @@ int64_t Run::Grain(int64_t elements_per_item) const {
 
 void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t stream_bytes) {
   const NormPlan& plan = *job.plan;
-  if (job.moments != nullptr && plan.SumsMomentsApart() && (job.y != nullptr || job.inverse_std != nullptr)) {
+  const bool is_wide = job.residual.present() && job.residual_rounding == ResidualRounding::kKeepWide;
+  const bool has_others = job.y != nullptr || job.inverse_std != nullptr;
+  if (job.moments != nullptr && has_others && !is_wide && plan.SumsMomentsApart()) {
     Job moments = job;  // before y, which may be x
     moments.y = moments.h = moments.mean = moments.inverse_std = nullptr;
     RunJob(moments, pool, grain_elements, stream_bytes);
     Job others = job;
     others.moments = nullptr;
+    if (job.x_buffer != nullptr) {
+      others.x = job.x_buffer;  // which holds x by now
+      others.x_buffer = nullptr;
+      others.x_segments = {};
+    }
     return RunJob(others, pool, grain_elements, stream_bytes);
   }
   Run run{.plan = plan,

@@ -153,8 +153,8 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   const int64_t bytes = options.max_device_bytes > 0 ? options.max_device_bytes : static_cast<int64_t>(free_bytes) / 2;
   FoundDevice device = {.number = options.device, .major = properties.major, .minor = properties.minor};
   device.limits = {.multiprocessors = properties.multiProcessorCount,
-                   .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
-                   .has_clusters = cuda::HasClusters(properties.major)};
+                   .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
+  device.limits.has_clusters = cuda::HasClusters(device.limits, options.device);
   device.worker_bytes = bytes / options.streams;
   return device;
 }

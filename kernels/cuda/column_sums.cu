@@ -6,6 +6,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/parameters.cuh"
@@ -78,8 +79,9 @@ LaunchShape FoldShape(const GroupWork& work, int columns, int threads, int64_t s
           .shared_bytes = shared_bytes};
 }
 
-__device__ __forceinline__ double ShiftOfColumn(const GroupWork& work, int64_t k0, int64_t column) {
-  return work.states[k0 * work.keep1 + (work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient)].shift;
+// The group (its k1) that a column belongs to.
+__device__ __forceinline__ int64_t GroupOfColumn(const GroupWork& work, int64_t column) {
+  return work.reduce1 == 1 ? column : Divide(column, work.reduce1).quotient;
 }
 
 // FAST without a mask: a thread sums one run of eight positions, for the columns of a 16-byte access. The threads of a
@@ -100,12 +102,49 @@ inline constexpr int kRunColumns = kRunTiles* kVector<T>;
 template <typename T>
 inline constexpr int kRunStride = 2 * kRunColumns<T> + 16;
 
+// The shared memory of SampleColumns.
+template <typename T>
+struct ColumnShifts {
+  float shifts[kRunColumns<T>];
+  ColumnSample samples[kRunThreads];
+};
+
+// Writes the shifts of the block's columns. A group may have columns of other blocks, too, which are sampled again.
+// All threads call it, and may read the shifts when they return.
+template <typename T>
+__device__ __forceinline__ void SampleColumns(const GroupWork& work, const FoldPlace& place, ColumnShifts<T>* to) {
+  const int own = static_cast<int>(threadIdx.x);
+  const int64_t own_column = place.column + own;
+  const int64_t end = place.column + kRunColumns<T> < work.Columns() ? place.column + kRunColumns<T> : work.Columns();
+  if (work.reduce1 == 1) {
+    if (own_column < end && own < kRunColumns<T>) {
+      to->shifts[own] = static_cast<float>(
+          SampleColumn<T>(work, place.k0, own_column).Shift(work, FirstOf(work, place.k0, own_column)));
+    }
+    __syncthreads();
+    return;
+  }
+  for (int64_t k1 = GroupOfColumn(work, place.column); k1 * work.reduce1 < end; ++k1) {
+    const int64_t begin = k1 * work.reduce1;
+    ColumnSample sample;
+    for (int64_t from = 0; from < work.reduce1; from += kRunThreads) {
+      const int64_t left = work.reduce1 - from;
+      if (own < left) to->samples[own] = SampleColumn<T>(work, place.k0, begin + from + own);
+      __syncthreads();
+      for (int i = 0; i < kRunThreads && i < left; ++i) sample.Add(to->samples[i]);
+      __syncthreads();
+    }
+    if (own < kRunColumns<T> && own_column >= begin && own_column < begin + work.reduce1) {
+      to->shifts[own] = static_cast<float>(sample.Shift(work, FirstOf(work, place.k0, k1)));
+    }
+  }
+  __syncthreads();
+}
+
 template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kRunThreads, 4)
-    SumColumnRunsKernel(const __grid_constant__ GroupWork work, Round round) {
+__global__ void __launch_bounds__(kRunThreads, 4) SumColumnRunsKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
-  if (work.pending[static_cast<int>(round)] == 0) return;
   constexpr int kColumns = kVector<T>;
   constexpr int kRun = static_cast<int>(order::kFastColumnRun);
   const FoldPlace place = FoldPlace::This(work, kRunColumns<T>);
@@ -116,10 +155,13 @@ __global__ void __launch_bounds__(kRunThreads, 4)
   const int count = static_cast<int>(left < 0 ? 0 : left < kColumns ? left : kColumns);
   const bool aligned = IsAligned<T>(work, work.x.data) && count == kColumns;
   const bool is_abs = work.statistic == Statistic::kAbsSum;
-  float shift[kColumns];
+  float shift[kColumns] = {};
+  if constexpr (kCentred) {
+    auto* const shifts = reinterpret_cast<ColumnShifts<T>*>(shared);
+    SampleColumns(work, place, shifts);
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    shift[c] = kCentred && c < count ? static_cast<float>(ShiftOfColumn(work, place.k0, column + c)) : 0.0f;
+    for (int c = 0; c < kColumns; ++c) shift[c] = c < count ? shifts->shifts[tile * kColumns + c] : 0.0f;
+    __syncthreads();  // the sums take the place of the shifts
   }
   // The column, and the sum of that column (first or second), that this thread adds up.
   const int own_column = static_cast<int>(threadIdx.x) / 2;
@@ -189,11 +231,9 @@ constexpr int kExactThreads = kExactWarps * kWarp;
 constexpr int kExactColumns = 2 * kWarp;
 
 template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kExactThreads)
-    SumColumnBlocksKernel(const __grid_constant__ GroupWork work, Round round) {
+__global__ void __launch_bounds__(kExactThreads) SumColumnBlocksKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
-  if (work.pending[static_cast<int>(round)] == 0) return;
   auto* const folded = reinterpret_cast<NarrowPart*>(shared);  // [warp][column]
   const FoldPlace place = FoldPlace::This(work, kExactColumns);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -208,7 +248,7 @@ __global__ void __launch_bounds__(kExactThreads)
     // Columns after the last one are read as the last one, and not written.
     const int64_t column = place.column + c * kWarp + lane;
     const int64_t from = column < work.Columns() ? column : work.Columns() - 1;
-    shift[c] = kCentred ? ShiftOfColumn(work, place.k0, from) : 0;
+    shift[c] = kCentred ? FirstCounted(work, FirstOf(work, place.k0, GroupOfColumn(work, from))) : 0;
     x[c] = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, from);
   }
   // Blocks after the last one have sums of 0, which change no sum that began with +0.
@@ -272,12 +312,19 @@ LaunchShape PartsShape(const DeviceLimits& limits, const GroupWork& work) {
 
 // FAST with a mask, which decides where runs begin: a thread has one column of a part.
 template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kColumnThreads)
-    SumMaskedColumnsKernel(const __grid_constant__ GroupWork work, Round round) {
+__global__ void __launch_bounds__(kColumnThreads) SumMaskedColumnsKernel(const __grid_constant__ GroupWork work) {
   WaitForLaunchBefore();
-  if (work.pending[static_cast<int>(round)] == 0) return;
   ForParts(work, [&](const ThreadPlace& place, int64_t part) {
-    const auto shift = static_cast<float>(ShiftOfColumn(work, place.k0, place.column));
+    float shift = 0;
+    if constexpr (kCentred) {
+      const int64_t k1 = GroupOfColumn(work, place.column);
+      ColumnSample sample;
+#pragma unroll 1
+      for (int64_t r1 = 0; r1 < work.reduce1; ++r1) {
+        sample.Add(SampleColumn<T>(work, place.k0, k1 * work.reduce1 + r1));
+      }
+      shift = static_cast<float>(sample.Shift(work, FirstOf(work, place.k0, k1)));
+    }
     static_cast<NarrowPart*>(work.parts)[part] = FoldFour<NarrowPart>(
         place.blocks,
         [&](int b) {
@@ -293,14 +340,17 @@ template <typename T, bool kCentred, bool kPre>
 __global__ void __launch_bounds__(kColumnThreads)
     SumOneColumnKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
-  if (work.pending[static_cast<int>(round)] == 0) return;
+  if (kIsWide<T> && work.pending[static_cast<int>(round)] == 0) return;
   using Sums = std::conditional_t<kIsWide<T>, WideSums, NarrowSums<double>>;
   using Part = std::conditional_t<kIsWide<T>, PairSums, NarrowPart>;
   const bool is_abs = work.statistic == Statistic::kAbsSum || work.statistic == Statistic::kPowerSum;
   ForParts(work, [&](const ThreadPlace& place, int64_t part) {
     const int64_t k1 = place.column / work.reduce1;
-    const GroupState& state = work.states[place.k0 * work.keep1 + k1];
-    if (state.round != round) return;
+    GroupState state;
+    if constexpr (kIsWide<T>) {
+      state = work.states[place.k0 * work.keep1 + k1];
+      if (state.round != round) return;
+    }
     const auto sum_block = [&](int b) -> Part {
       const int64_t begin = (place.first_block + b) * kBlock;
       const int64_t end = begin + kBlock < work.reduce0 ? begin + kBlock : work.reduce0;
@@ -354,14 +404,15 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Roun
   if (PrecisionOf(round) == Precision::kExact) {
     const int64_t shared_bytes = kExactWarps * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
     return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes), stream,
-                  SumColumnBlocksKernel<T, kCentred>, work, round);
+                  SumColumnBlocksKernel<T, kCentred>, work);
   }
   if (work.mask != nullptr) {
-    return Launch(PartsShape(limits, work), stream, SumMaskedColumnsKernel<T, kCentred>, work, round);
+    return Launch(PartsShape(limits, work), stream, SumMaskedColumnsKernel<T, kCentred>, work);
   }
   const int64_t shared_bytes = 2 * kRuns * kRunStride<T> * static_cast<int64_t>(sizeof(float));
+  static_assert(2 * kRuns * kRunStride<T> * sizeof(float) >= sizeof(ColumnShifts<T>));
   return Launch(FoldShape(work, kRunColumns<T>, kRunThreads, shared_bytes), stream, SumColumnRunsKernel<T, kCentred>,
-                work, round);
+                work);
 }
 
 }  // namespace
@@ -394,13 +445,14 @@ int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work) {
   return fold;
 }
 
-int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round) {
+int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work) {
+  if (work.pre != nullptr) return work.fold;
   const int64_t blocks = order::ColumnBlocks(work.reduce0);
   // The blocks of threads of a launch whose blocks of threads each have so many columns and blocks of positions.
   const auto thread_blocks = [&](int64_t columns, int64_t fold) {
     return work.keep0 * order::CeilDiv(work.Columns(), columns) * order::CeilDiv(blocks, fold);
   };
-  if (PrecisionOf(round) == Precision::kExact) {
+  if (work.precision == Precision::kExact) {
     // Fewer blocks of positions for each warp where the device would be idle otherwise.
     int64_t fold = 4 * kExactWarps;
     while (fold > kExactWarps && thread_blocks(kExactColumns, fold) < int64_t{2} * limits.multiprocessors) fold /= 2;

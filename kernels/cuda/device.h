@@ -11,6 +11,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 // Declares `name`, the block's dynamic shared memory, aligned to 16 bytes.
@@ -28,7 +29,7 @@ struct LaunchShape {
   int threads = 0;
   int64_t shared_bytes = 0;
   int64_t shared_limit = 0;  // the device's limit for a block; needed beyond 48 KiB
-  int cluster_blocks = 1;    // blocks of a cluster; over 1: needs compute capability 9.0
+  int cluster_blocks = 1;    // blocks of a cluster; over 1: see HasClusters
 };
 
 // Waits, before a kernel touches memory, until the previous launch in the stream has ended and its writes are visible.
@@ -53,14 +54,19 @@ inline bool LaunchesOverlap() {
 }
 #else
 inline void WaitForLaunchBefore() {}
+inline int CodeVersion() { return 90; }
 #endif
 
-// Starts `kernel` on `stream`. A grid without blocks is not launched. REQUIRES: the kernel begins with
-// WaitForLaunchBefore().
-template <typename... Parameters, typename... Arguments>
-cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
-                   Arguments&&... arguments) {
-  if (shape.blocks == 0) return cudaSuccess;
+// A launch as the runtime takes it. Not movable: `config` points to `attributes`.
+struct LaunchConfig {
+  cudaLaunchConfig_t config = {};
+  cudaLaunchAttribute attributes[2] = {};
+};
+
+// Makes `launch` that of `kernel` in this shape. cudaErrorInvalidConfiguration for more blocks than a grid may have.
+template <typename... Parameters>
+cudaError_t Configure(const LaunchShape& shape, void (*kernel)(Parameters...), LaunchConfig* launch) {
+  if (shape.blocks > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidConfiguration;
   constexpr int64_t kPlainSharedBytes = 48 << 10;  // the limit unless a kernel asks for more
   if (shape.shared_bytes > kPlainSharedBytes) {
     // The attribute belongs to the kernel, for all threads: every launch asks for the same size, so that none reduces
@@ -69,27 +75,18 @@ cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_limit));
     if (error != cudaSuccess) return error;
   }
-  cudaLaunchConfig_t config = {};
+  cudaLaunchConfig_t& config = launch->config;
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute attributes[2] = {};
-  config.attrs = attributes;
+  config.attrs = launch->attributes;
   if (shape.cluster_blocks > 1) {
-    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cudaLaunchAttribute& cluster = launch->attributes[config.numAttrs++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = static_cast<unsigned>(shape.cluster_blocks);
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
   }
-#if defined(__CUDACC__)
-  if (LaunchesOverlap()) {
-    cudaLaunchAttribute& overlap = attributes[config.numAttrs++];
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
-  }
-#endif
-  return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  return cudaSuccess;
 }
 
 // Returns a CUDA error from the enclosing function.
@@ -98,6 +95,25 @@ cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)
     const cudaError_t normd_cuda_error = (expression);            \
     if (normd_cuda_error != cudaSuccess) return normd_cuda_error; \
   } while (false)
+
+// Starts `kernel` on `stream`. A grid without blocks is not launched. REQUIRES: the kernel begins with
+// WaitForLaunchBefore().
+template <typename... Parameters, typename... Arguments>
+cudaError_t Launch(const LaunchShape& shape, cudaStream_t stream, void (*kernel)(Parameters...),
+                   Arguments&&... arguments) {
+  if (shape.blocks == 0) return cudaSuccess;
+  LaunchConfig launch;
+  NORMD_CUDA_RETURN_IF_ERROR(Configure(shape, kernel, &launch));
+  launch.config.stream = stream;
+#if defined(__CUDACC__)
+  if (LaunchesOverlap()) {
+    cudaLaunchAttribute& overlap = launch.attributes[launch.config.numAttrs++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+#endif
+  return cudaLaunchKernelEx(&launch.config, kernel, std::forward<Arguments>(arguments)...);
+}
 
 }  // namespace normd::cuda
 

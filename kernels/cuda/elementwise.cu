@@ -75,9 +75,6 @@ int CodeVersion() {
   cudaFuncAttributes attributes = {};
   return cudaFuncGetAttributes(&attributes, WidenKernel) == cudaSuccess ? attributes.ptxVersion : 0;
 }
-bool HasClusters(int major) { return major >= 9 && CodeVersion() >= 90; }
-#else
-bool HasClusters(int major) { return major >= 9; }
 #endif
 
 cudaError_t AddResidualRounded(const DeviceLimits& limits, const Elements& x, const Elements& r, double scale,

@@ -78,23 +78,21 @@ class Row {
     lanes_.Sync();
     if (range_.residual != nullptr) ForChunks([&](int chunk) { AddResidual(chunk); });
     const auto shift_of = [&](Precision precision) { return FirstShift(precision); };
-    const auto sums_of = [&](Precision precision, double shift) {
+    const auto finish = [&](Precision precision, double shift) {
       if constexpr (std::is_same_v<Real, float>) {
-        if (precision == Precision::kFast) return SumsAbout<float>(shift);
+        if (precision == Precision::kFast) return FinishAbout<float>(shift);
       }
-      return SumsAbout<double>(shift);
+      return FinishAbout<double>(shift);
     };
-    const Statistic statistic = kCentred ? Statistic::kMeanVariance : launch_.statistic;
     constexpr Precision kPrecision = std::is_same_v<Real, float> ? Precision::kFast : Precision::kExact;
-    FinishedStatistics group =
-        FinishNarrowGroup(statistic, range_.rule, kPrecision, static_cast<double>(launch_.counted), shift_of, sums_of);
+    FinishedStatistics group = FinishInRounds(kPrecision, shift_of, finish);
     if (rank_ == 0 && warp_ == 0 && lanes_.lane == 0) {
       StoreOutputs(range_.outputs, row_, static_cast<double>(launch_.counted), group);
     }
     if constexpr (!std::is_same_v<T, F32>) Calculate16BitInF32(&group);
     if (range_.y == nullptr) return;
     const GroupResult applied = ResultOf(group, kCentred, range_.parameters.fit_f32, launch_.counted == launch_.n);
-    const bool scaled = kCentred && ScalesChannels(statistic, range_.parameters, range_.index);
+    const bool scaled = kCentred && ScalesChannels(StatisticOf(), range_.parameters, range_.index);
     if (IsPlain(applied)) return ApplyPlainly(applied, scaled);
     const Elements elements(applied, range_.parameters, scaled);
     ForChunks([&](int chunk) { ApplyChunk(chunk, elements); });
@@ -169,18 +167,31 @@ class Row {
     });
   }
 
-  // The sums of the row about `shift`. Every thread that works on the row has the result.
+  __device__ __forceinline__ Statistic StatisticOf() const {
+    return kCentred ? Statistic::kMeanVariance : launch_.statistic;
+  }
+
+  // The result of the row from its sums about `shift`. Every thread that works on the row has it.
   template <typename R>
-  __device__ __forceinline__ PairSums SumsAbout(double shift) {
-    if (shape_.warps == 1) return lanes_.FromFirst(SumOf<R>(0, shift));
+  __device__ __forceinline__ FinishedStatistics FinishAbout(double shift) {
+    constexpr Precision kPrecision = std::is_same_v<R, float> ? Precision::kFast : Precision::kExact;
+    const auto finish = [&](const PairSums& sums) {
+      return FinishNarrow(StatisticOf(), range_.rule, sums, static_cast<double>(launch_.counted), shift, kPrecision);
+    };
+    if (shape_.warps == 1) return finish(lanes_.FromFirst(SumOf<R>(0, shift)));
     ForChunks([&](int chunk) {
       const PairSums sum = SumOf<R>(chunk, shift);
       if (lanes_.lane == 0) sums_[chunk - first_chunk_] = {sum.first.hi, sum.second.hi};
     });
     Meet();
-    const PairSums total = FoldChunks();
-    Meet();  // before the sums are written again
-    return total;
+    // One warp of each block finishes for all: divisions and roots of f64 are slow.
+    auto* const finished = reinterpret_cast<FinishedStatistics*>(sums_ + shape_.block_chunks);
+    if (warp_ == 0) {
+      const FinishedStatistics own = finish(FoldChunks());
+      if (lanes_.lane == 0) *finished = own;
+    }
+    Meet();  // also before the sums are written again
+    return *finished;
   }
 
   template <typename R>
@@ -416,8 +427,10 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp) NormaliseRowsKernel(const __
   Row<T, Real, kCentred, kLanes>(p, RangeOf(p.launch, row), row, slots, sums).Normalise();
 }
 
+// The shared memory of a block with `chunks` chunks of a row that several warps share.
 int64_t BytesOf(DType dtype, int64_t chunks) {
-  return chunks * (SlotBytes(kChunk, SizeOf(dtype)) + static_cast<int64_t>(sizeof(NarrowPart)));
+  return chunks * (SlotBytes(kChunk, SizeOf(dtype)) + static_cast<int64_t>(sizeof(NarrowPart))) +
+         static_cast<int64_t>(sizeof(FinishedStatistics));
 }
 
 RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
@@ -434,9 +447,10 @@ RowShape ShapeOf(const DeviceLimits& limits, DType dtype, int64_t n) {
     while (shape.cluster < kMaxCluster && chunks > kBlockChunks * shape.cluster) shape.cluster *= 2;
   }
   shape.block_chunks = static_cast<int>(order::CeilDiv(chunks, shape.cluster));
-  // As few warps as leave none with fewer chunks than the longest needs.
-  shape.warps =
-      static_cast<int>(order::CeilDiv(shape.block_chunks, order::CeilDiv(shape.block_chunks, int64_t{kMaxWarps})));
+  // As few warps as leave none with fewer chunks than the longest needs. A short last chunk goes to one of them.
+  int64_t whole = shape.block_chunks;
+  if (shape.cluster == 1 && HasShortTail(n) && whole > 2) --whole;
+  shape.warps = static_cast<int>(order::CeilDiv(whole, order::CeilDiv(whole, int64_t{kMaxWarps})));
   shape.shared_bytes = BytesOf(dtype, shape.block_chunks);
   return shape;
 }
@@ -455,6 +469,28 @@ LaunchShape GridOf(const RowLaunch& launch, const RowShape& shape) {
 }
 
 }  // namespace
+
+bool HasClusters(const DeviceLimits& limits, int device) {
+  int launches_clusters = 0;
+  if (cudaDeviceGetAttribute(&launches_clusters, cudaDevAttrClusterLaunch, device) != cudaSuccess ||
+      launches_clusters == 0 || CodeVersion() < 90) {
+    cudaGetLastError();  // no error of a later call
+    return false;
+  }
+  const LaunchShape largest = {.blocks = kMaxCluster,
+                               .threads = kMaxWarps * kWarp,
+                               .shared_bytes = BytesOf(DType::kF32, kBlockChunks),
+                               .shared_limit = limits.shared_bytes,
+                               .cluster_blocks = kMaxCluster};
+  const auto kernel = NormaliseRowsKernel<F32, double, true, kWarp>;
+  LaunchConfig launch;
+  int clusters = 0;
+  const bool has_room = Configure(largest, kernel, &launch) == cudaSuccess &&
+                        cudaOccupancyMaxActiveClusters(&clusters, kernel, &launch.config) == cudaSuccess &&
+                        clusters > 0;
+  if (!has_room) cudaGetLastError();
+  return has_room;
+}
 
 bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
   if (n < 1 || order::RowChunks(n) > kMaxParts) return false;

@@ -56,14 +56,14 @@ struct GroupOutputs {
 struct DeviceLimits {
   int multiprocessors = 1;
   int64_t shared_bytes = 48 << 10;  // shared memory that a block may ask for
-  // Both the device and the code that runs there have clusters: see HasClusters.
-  bool has_clusters = false;
+  bool has_clusters = false;        // see HasClusters
 };
 
-// True if clusters of blocks may share rows on the device in use, which is of compute capability `major`. The code that
-// runs there must have been compiled for clusters, too: a build for 8.0 alone is compiled again by the driver, without
-// them.
-bool HasClusters(int major);
+// True if clusters of blocks may share rows on `device`, which is the one in use: the device launches clusters, there
+// is room for one of the largest (a part of a GPU, or a share of one, may have none), and the code that runs there was
+// compiled for them. A build for 8.0 alone is compiled again by the driver, without them. Without clusters such rows
+// are summed in parts, to the same bytes.
+bool HasClusters(const DeviceLimits& limits, int device);
 
 // ---- Whole rows: both passes in one launch, each element read once ----
 
@@ -164,12 +164,13 @@ struct GroupWork {
   const GroupResult* pre = nullptr;
   int64_t groups = 0;
 
+  GroupResult* results = nullptr;      // one per group
+  GroupResult32* results32 = nullptr;  // one per group, for narrow elements
+  void* parts = nullptr;               // PartsToTake() elements: NarrowPart, or PairSums for f64
+  int64_t fold = 1;                    // blocks of positions that make one part, see LeastFold
+  // For f64 elements.
   GroupState* states = nullptr;          // one per group
-  GroupResult* results = nullptr;        // one per group
-  GroupResult32* results32 = nullptr;    // one per group, for narrow elements
-  GroupMagnitude* magnitudes = nullptr;  // one per group, f64 only; zeroed
-  void* parts = nullptr;                 // PartsOf(work) elements: NarrowPart, or PairSums for f64
-  int64_t fold = 1;                      // blocks of positions that make one part, see LeastFold
+  GroupMagnitude* magnitudes = nullptr;  // one per group, zeroed
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
@@ -177,11 +178,11 @@ struct GroupWork {
   NORMD_HOST_DEVICE bool wide() const { return x.dtype == DType::kF64; }
 };
 
-// The number of parts of all groups together: chunks of rows, or work.fold blocks of columns each.
-int64_t PartsOf(const GroupWork& work);
-// The number of adjacent blocks of columns that one thread sums, and the value that work.fold must have: 1, 2 or 4. A
-// thread sums several where enough threads remain to fill the device.
+// The number of adjacent blocks of positions whose sums of one column make one part where a thread sums columns by
+// itself: 1, 2 or 4, and the value that work.fold must have. Several where enough threads remain to fill the device.
 int64_t LeastFold(const DeviceLimits& limits, const GroupWork& work);
+// The number of elements that work.parts must have. REQUIRES: work.fold is set.
+int64_t PartsToTake(const DeviceLimits& limits, const GroupWork& work);
 
 // Computes the statistics of all groups, in as many rounds of sums as they need: writes results and outputs.
 cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);

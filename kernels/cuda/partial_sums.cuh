@@ -84,6 +84,14 @@ struct AddWide {
   __device__ __forceinline__ void operator()(PairSums& a, const PairSums& b) const { AddPairs(a, b); }
 };
 
+// True if the last chunk of a row of `length` elements is so short that it belongs to those who have the chunk before
+// it (an image of 56x56 is 3 chunks and 64 elements): by itself it would keep a warp from work for a fraction of the
+// time.
+__host__ __device__ constexpr bool HasShortTail(int64_t length) {
+  const int64_t tail = length % order::kRowChunk;
+  return length > order::kRowChunk && tail != 0 && tail <= order::kRowChunk / 4;
+}
+
 // How the groups of a plan in rows are cut into chunks.
 struct RowCut {
   int64_t of_segment = 1;  // chunks of a segment
@@ -106,26 +114,28 @@ struct RowCut {
 // The place of one chunk of a group.
 struct ChunkPlace {
   int64_t group = 0;
-  int64_t part = 0;   // index in work.parts
-  int64_t first = 0;  // index of the first element in x
-  int64_t mask = 0;   // index of the first byte in the mask
-  int segments = 1;   // parts of segments, work.keep1 * work.reduce1 elements apart
-  int n = 0;          // elements of each
+  int64_t part = 0;         // index in work.parts
+  int64_t group_first = 0;  // index in x of the group's first element
+  int64_t first = 0;        // and of the chunk's
+  int64_t mask = 0;         // index of the first byte in the mask
+  int segments = 1;         // parts of segments, work.keep1 * work.reduce1 elements apart
+  int n = 0;                // elements of each
 };
 
-// The place of chunk `item`; chunks are numbered in the order of memory.
-__device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, const RowCut& cut, int64_t item) {
-  const Division run = cut.of_segment == 1 ? Division{item, 0} : Divide(item, cut.of_segment);
-  const Division row = Divide(run.quotient, work.keep1);
+// The place of chunk `index` of a run; runs are numbered in the order of memory.
+__device__ __forceinline__ ChunkPlace ChunkOf(const GroupWork& work, const RowCut& cut, int64_t run, int64_t index) {
+  const Division row = Divide(run, work.keep1);
   const Division group_run = Divide(row.quotient, cut.runs);
   const int64_t r0 = group_run.remainder * cut.chunk_segments;
-  const int64_t at = run.remainder * order::kRowChunk;
+  const int64_t at = index * order::kRowChunk;
   const int64_t group = group_run.quotient * work.keep1 + row.remainder;
   const int64_t segments = work.reduce0 - r0;
   const int64_t left = work.statistic_reduce1 - at;
+  const int64_t group_first = (group_run.quotient * work.reduce0 * work.keep1 + row.remainder) * work.reduce1;
   return {.group = group,
-          .part = (group * cut.runs + group_run.remainder) * cut.of_segment + run.remainder,
-          .first = ((group_run.quotient * work.reduce0 + r0) * work.keep1 + row.remainder) * work.reduce1 + at,
+          .part = (group * cut.runs + group_run.remainder) * cut.of_segment + index,
+          .group_first = group_first,
+          .first = group_first + r0 * work.keep1 * work.reduce1 + at,
           .mask = r0 * work.reduce1 + at,
           .segments = segments < cut.chunk_segments ? static_cast<int>(segments) : cut.chunk_segments,
           .n = static_cast<int>(left < order::kRowChunk ? left : order::kRowChunk)};

@@ -9,13 +9,14 @@
 
 namespace normd::cuda {
 
-// Writes work.parts of the groups that are in `round`. The parts of rows are [group][chunk], those of columns
-// [keep0][part][column], where a part is work.fold blocks.
+// Writes work.parts: of all groups of narrow elements, which are in their first round; of those groups of f64 elements
+// that are in `round`. The parts of rows are [group][chunk], those of columns [keep0][part][column], where a part is
+// work.fold blocks.
 cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
 cudaError_t SumColumnParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream);
-// The number of blocks of positions that SumColumnParts makes one part of in `round`: the value that work.fold must
-// have. A multiple of LeastFold, whose value work.fold has before. REQUIRES: narrow elements, no PowerNorm.
-int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work, Round round);
+// The number of blocks of positions that SumColumnParts makes one part of for narrow elements: the value that
+// work.fold must have. A multiple of LeastFold, whose value work.fold has before.
+int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work);
 
 // Writes work.magnitudes, for f64 elements.
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);

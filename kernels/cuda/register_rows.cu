@@ -539,6 +539,7 @@ cudaError_t LaunchCut(const RowLaunch& launch, const Cut& cut, cudaStream_t stre
 
 bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range) {
   if (launch.precision != Precision::kFast || launch.counted != launch.n || launch.n % kPartials != 0) return false;
+  if (range.y == nullptr) return false;
   if (!IsVectorAligned(range.x) || !IsVectorAligned(range.residual) || !IsVectorAligned(range.y) ||
       !IsVectorAligned(range.h))
     return false;

@@ -1,8 +1,9 @@
 // The reduce pass of Pattern::kRows for rows that fused_rows.cu does not take (they do not fit on chip, have f64
 // elements, or belong to groups with several segments or masks): the sums of their chunks, one chunk for each lane
-// group.
+// group, or two where the second is short.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/partial_sums.cuh"
@@ -16,34 +17,47 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// The number of lane groups that share the chunks of a run.
+__host__ __device__ inline int64_t SharersOfRun(const GroupWork& work, const RowCut& cut) {
+  return cut.of_segment - (HasShortTail(work.statistic_reduce1) ? 1 : 0);
+}
+// The same for all runs of all groups.
+__host__ __device__ inline int64_t Items(const GroupWork& work, const RowCut& cut) {
+  return work.StatisticsGroups() * cut.runs * SharersOfRun(work, cut);
+}
+
 // Calls body(place) for the chunks of this lane group.
 template <int kLanes, typename Body>
 __device__ __forceinline__ void ForChunks(const GroupWork& work, const RowCut& cut, Body body) {
-  const int64_t items = work.StatisticsGroups() * cut.of_group;
+  const int64_t items = Items(work, cut);
+  const int64_t sharers = SharersOfRun(work, cut);
   const int groups = static_cast<int>(blockDim.x) / kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * groups + group; item < items;
        item += static_cast<int64_t>(gridDim.x) * groups) {
-    body(ChunkOf(work, cut, item));
+    const Division run = sharers == 1 ? Division{item, 0} : Divide(item, sharers);
+    const int64_t last = run.remainder + 1 == sharers ? cut.of_segment - 1 : run.remainder;
+#pragma unroll 1
+    for (int64_t chunk = run.remainder; chunk <= last; ++chunk) body(ChunkOf(work, cut, run.quotient, chunk));
   }
 }
 
 template <typename T, typename Real, bool kCentred, int kLanes>
 __global__ void __launch_bounds__(kThreads, 6)
-    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
+    SumNarrowRowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
-  if (work.pending[static_cast<int>(round)] == 0) return;
   const auto lanes = LaneGroup<kLanes>::This();
+  constexpr Precision kPrecision = std::is_same_v<Real, float> ? Precision::kFast : Precision::kExact;
   ForChunks<kLanes>(work, cut, [&](const ChunkPlace& place) {
-    const GroupState& state = work.states[place.group];
-    if (state.round != round) return;
-    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, static_cast<Real>(state.shift));
+    Real shift = 0;
+    if constexpr (kCentred) shift = static_cast<Real>(RowShift<T>(lanes, work, kPrecision, place.group_first));
+    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, shift);
     if (lanes.lane == 0) static_cast<NarrowPart*>(work.parts)[place.part] = {sums.first.hi, sums.second.hi};
   });
 }
 
 template <bool kCentred>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 6)
     SumWideRowsKernel(const __grid_constant__ GroupWork work, Round round, const __grid_constant__ RowCut cut) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
@@ -91,8 +105,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 LaunchShape ChunksShape(const DeviceLimits& limits, const GroupWork& work, const RowCut& cut, int lanes) {
-  return {.blocks = EnoughBlocks(limits, work.StatisticsGroups() * cut.of_group, kThreads / lanes),
-          .threads = kThreads};
+  return {.blocks = EnoughBlocks(limits, Items(work, cut), kThreads / lanes), .threads = kThreads};
 }
 
 }  // namespace
@@ -108,7 +121,7 @@ cudaError_t SumRowParts(const DeviceLimits& limits, const GroupWork& work, Round
   return VisitNarrowRows(work.x.dtype, PrecisionOf(round), work.statistic, ChunkLanes(segments, work.statistic_reduce1),
                          [&]<typename T, typename Real, bool kCentred, int kLanes>() {
                            return Launch(ChunksShape(limits, work, cut, kLanes), stream,
-                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, round, cut);
+                                         SumNarrowRowsKernel<T, Real, kCentred, kLanes>, work, cut);
                          });
 }
 

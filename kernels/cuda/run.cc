@@ -221,22 +221,22 @@ class JobRun {
   }
 
   absl::Status TakeMemory(GroupWork* work, bool sums) {
-    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->states));
     NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results));
     if (!work->wide()) NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->results32));
     if (!sums) return absl::OkStatus();
-    NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     const int64_t part_bytes = work->wide() ? sizeof(PairSums) : sizeof(NarrowPart);
     if (work->columns) work->fold = LeastFold(limits_, *work);
     char* parts = nullptr;
-    NORMD_RETURN_IF_FAILED(Take(arena_, PartsOf(*work) * part_bytes, &parts));
+    NORMD_RETURN_IF_FAILED(Take(arena_, PartsToTake(limits_, *work) * part_bytes, &parts));
     work->parts = parts;
     if (!work->wide()) return absl::OkStatus();
+    NORMD_RETURN_IF_FAILED(Take(arena_, work->StatisticsGroups(), &work->states));
+    NORMD_RETURN_IF_FAILED(TakeZeros(arena_, stream_, kRounds, &work->pending));
     return TakeZeros(arena_, stream_, work->StatisticsGroups(), &work->magnitudes);
   }
 
   absl::Status RunPattern() {
-    if (x_.dtype == plan_.dtype && y_ != nullptr && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_)) {
+    if (x_.dtype == plan_.dtype && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_)) {
       DeviceJob rows = job_;
       rows.x = x_.data;
       rows.y = y_;
@@ -300,29 +300,22 @@ bool FusesResidual(const DeviceJob& job) {
          (job.residual_rounding == ResidualRounding::kRoundFirst && job.residual.dtype == job.plan->dtype);
 }
 
-}  // namespace
-
-bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
-  return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
-         plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
+// True if the moments come from sums of their own, so that the other outputs do not depend on whether they are wanted.
+// A stream that is kept wide has one kind of sums.
+bool TakesMomentsApart(const DeviceJob& job) {
+  const bool has_others = job.y != nullptr || job.outputs.inverse_std != nullptr;
+  const bool is_wide = job.residual.data != nullptr && job.residual_rounding == ResidualRounding::kKeepWide;
+  return job.outputs.moments != nullptr && has_others && !is_wide && job.plan->SumsMomentsApart();
 }
 
-absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
+// Starts all jobs on `stream`, those with rows of one kind in one launch.
+absl::Status RunTogether(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena,
+                         cudaStream_t stream) {
   std::map<RowKey, std::vector<const DeviceJob*>> rows;
-  std::vector<DeviceJob> all(jobs.begin(), jobs.end());
-  for (DeviceJob& job : all) {
-    const bool has_others = job.y != nullptr || job.outputs.inverse_std != nullptr;
-    if (job.outputs.moments == nullptr || !has_others || !job.plan->SumsMomentsApart()) continue;
-    DeviceJob moments = job;  // before y, which may be x
-    moments.y = moments.h = moments.outputs.mean = moments.outputs.inverse_std = nullptr;
-    NORMD_RETURN_IF_FAILED(JobRun(limits, moments, arena, stream).Run());
-    job.outputs.moments = nullptr;
-  }
-  for (const DeviceJob& job : all) {
+  for (const DeviceJob& job : jobs) {
     const NormPlan& plan = *job.plan;
     const bool is_there = plan.permutation.empty() && FusesResidual(job);
-    if (is_there && job.y != nullptr && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {
+    if (is_there && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {
       rows[KeyOf(limits, job)].push_back(&job);
     } else {
       NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
@@ -332,6 +325,28 @@ absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> job
     NORMD_RETURN_IF_FAILED(RunWholeRows(limits, jobs_of_key, arena, stream));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+bool RunsAsWholeRows(const DeviceLimits& limits, const NormPlan& plan) {
+  return plan.pattern == Pattern::kRows && plan.dtype != DType::kF64 && !plan.given_statistics && plan.reduce0 == 1 &&
+         plan.power_groups == 0 && !SumsPowers(plan.statistic) && plan.cast_order == CastOrder::kAffineThenCast &&
+         plan.elements > 0 && plan.statistic_reduce1 > 0 && FitsOnChip(limits, plan.dtype, plan.reduce1);
+}
+
+absl::Status RunJobs(const DeviceLimits& limits, absl::Span<const DeviceJob> jobs, Arena* arena, cudaStream_t stream) {
+  std::vector<DeviceJob> others(jobs.begin(), jobs.end());
+  std::vector<DeviceJob> moments;
+  for (DeviceJob& job : others) {
+    if (!TakesMomentsApart(job)) continue;
+    DeviceJob& apart = moments.emplace_back(job);
+    apart.y = apart.h = apart.outputs.mean = apart.outputs.inverse_std = nullptr;
+    job.outputs.moments = nullptr;
+  }
+  // First, because y or h may be x.
+  NORMD_RETURN_IF_FAILED(RunTogether(limits, moments, arena, stream));
+  return RunTogether(limits, others, arena, stream);
 }
 
 }  // namespace normd::cuda

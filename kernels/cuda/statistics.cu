@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
 #include "kernels/cuda/parameters.cuh"
@@ -19,6 +20,8 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kGroups = kThreads / kWarp;  // groups of a block
+// Threads of a block that has one group, of many parts: enough to sum such a group again.
+constexpr int kLargeThreads = 512;
 
 __device__ __forceinline__ int64_t GroupOfWarp() {
   return static_cast<int64_t>(blockIdx.x) * kGroups + static_cast<int>(threadIdx.x) / kWarp;
@@ -41,7 +44,6 @@ __device__ inline void Publish(const GroupWork& work, int64_t group, FinishedSta
     work.results32[group] = {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
                              result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
   }
-  work.states[group].round = Round::kDone;
 }
 
 __device__ inline FinishedStatistics Finish(const GroupWork& work, const PairSums& sums, double shift, double scale,
@@ -49,93 +51,6 @@ __device__ inline FinishedStatistics Finish(const GroupWork& work, const PairSum
   const auto n = static_cast<double>(work.counted);
   return work.wide() ? FinishWide(work.statistic, work.rule, sums, n, shift, scale)
                      : FinishNarrow(work.statistic, work.rule, sums, n, shift, precision);
-}
-
-__device__ inline double FiniteOrZero(double x) { return std::isfinite(x) ? x : 0; }
-
-// The first element of a group that counts; 0 if it is not finite.
-__device__ inline double FirstElement(const GroupWork& work, int64_t k0, int64_t k1) {
-  const auto [r0, r1] = work.columns ? Division{work.first_counted, 0} : Divide(work.first_counted, work.reduce1);
-  return FiniteOrZero(ElementAt(work.x, ((k0 * work.reduce0 + r0) * work.keep1 + k1) * work.reduce1 + r1));
-}
-
-// The mean of the first elements of a row (FAST). All lanes call it and have the result.
-template <typename T>
-__device__ inline double RowSample(const GroupWork& work, int64_t k0, int64_t k1) {
-  const int64_t first = (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
-  return FastShiftOf(T(), LaneGroup<kWarp>::This(), static_cast<const typename T::Storage*>(work.x.data) + first,
-                     work.statistic_reduce1);
-}
-
-// The mean of the first positions of a group in columns (FAST), or NaN if none of them counts. All lanes call it. The
-// elements of each column are added in the order of positions, then the columns in theirs. A lane has a position where
-// the group has one column, else a column.
-template <typename T>
-__device__ inline double ColumnSample(const GroupWork& work, int64_t k0, int64_t k1) {
-  constexpr int kSample = static_cast<int>(order::kFastColumnSample);
-  static_assert(kSample == kWarp);
-  const auto lanes = LaneGroup<kWarp>::This();
-  const int positions = static_cast<int>(work.reduce0 < kSample ? work.reduce0 : kSample);
-  const bool is_counted = lanes.lane < positions && (work.mask == nullptr || work.mask[lanes.lane] != 0);
-  const unsigned counted = __ballot_sync(lanes.mask, is_counted);
-  if (counted == 0) return std::numeric_limits<double>::quiet_NaN();
-  const auto* const x =
-      static_cast<const typename T::Storage*>(work.x.data) + (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
-  const int64_t stride = work.Columns();
-  double total = 0;
-  if (work.reduce1 == 1) {
-    const double own = is_counted ? LoadAs<double>(T(), x + lanes.lane * stride) : 0;
-#pragma unroll
-    for (int p = 0; p < kSample; ++p) {
-      const double theirs = __shfl_sync(lanes.mask, own, p, kWarp);
-      if ((counted >> p & 1) != 0) total += theirs;
-    }
-  } else {
-    for (int64_t from = 0; from < work.reduce1; from += kWarp) {
-      const int64_t r1 = from + lanes.lane;
-      float own[kSample];
-#pragma unroll
-      for (int p = 0; p < kSample; ++p) {
-        const bool is_there = (counted >> p & 1) != 0 && r1 < work.reduce1;
-        own[p] = is_there ? LoadAs<float>(T(), x + p * stride + r1) : 0;
-      }
-      double sum = 0;
-#pragma unroll
-      for (int p = 0; p < kSample; ++p) {
-        if ((counted >> p & 1) != 0) sum += own[p];
-      }
-      for (int lane = 0; lane < kWarp && from + lane < work.reduce1; ++lane) {
-        total += __shfl_sync(lanes.mask, sum, lane, kWarp);
-      }
-    }
-  }
-  const float mean =
-      static_cast<float>(total / (static_cast<double>(__popc(counted)) * static_cast<double>(work.reduce1)));
-  return FiniteOrZero(mean);
-}
-
-// The first shift of EXACT for narrow elements.
-template <typename T>
-__device__ inline double FirstExactShift(const GroupWork& work, int64_t k0, int64_t k1) {
-  if (work.columns || work.mask != nullptr) return FirstElement(work, k0, k1);
-  const auto* const first =
-      static_cast<const typename T::Storage*>(work.x.data) + (k0 * work.reduce0 * work.keep1 + k1) * work.reduce1;
-  return ExactShiftOf(work.statistic_reduce1, [&](int64_t i) { return LoadAs<double>(T(), first + i); });
-}
-
-// Chooses the first shift of narrow elements. All lanes call it.
-template <typename T>
-__device__ inline void ChooseShift(const GroupWork& work, int64_t group, GroupState* state) {
-  if (work.statistic != Statistic::kMeanVariance) return;
-  const auto [k0, k1] = Divide(group, work.keep1);
-  state->shift = state->exact_shift = FirstExactShift<T>(work, k0, k1);
-  if (work.precision != Precision::kFast) return;
-  if (work.columns) {
-    const double sample = ColumnSample<T>(work, k0, k1);
-    if (!std::isnan(sample)) state->shift = sample;
-  } else if (work.mask == nullptr) {
-    state->shift = RowSample<T>(work, k0, k1);
-  }
 }
 
 // The parts of a group: `inner` adjacent columns of `count` parts each, `stride` apart.
@@ -154,50 +69,6 @@ __host__ __device__ inline PartPlace PartsOfGroup(const GroupWork& work, int64_t
           .count = blocks,
           .stride = work.Columns(),
           .inner = work.reduce1};
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads) BeginGroupsKernel(const __grid_constant__ GroupWork work) {
-  WaitForLaunchBefore();
-  const int64_t group = GroupOfWarp();
-  if (group >= work.StatisticsGroups()) return;
-  const bool first_lane = threadIdx.x % kWarp == 0;
-  GroupState state;
-  state.round = Round::kDone;
-  FinishedStatistics finished;
-  if (work.counted == 0 || PartsOfGroup(work, group).count == 0) {
-    finished = Finish(work, {}, 0, 1, Precision::kExact);
-  } else if constexpr (!kIsWide<T>) {
-    state.round = FirstRound(work.precision);
-    ChooseShift<T>(work, group, &state);
-  } else {
-    const Magnitude magnitude = work.pre == nullptr ? AsMagnitude(work.magnitudes[group]) : Magnitude();
-    if (SumsPowers(work.statistic)) {
-      state.scale = ScaleFor(magnitude, work.rule);
-      state.shift = magnitude.largest() * state.scale;
-      const bool has_sums = work.statistic == Statistic::kPowerSum && magnitude.finite() && state.shift > 0;
-      if (has_sums) {
-        state.round = Round::kExact;
-      } else {
-        finished = Finish(work, {}, state.shift, state.scale, Precision::kExact);
-      }
-    } else if (!magnitude.finite()) {
-      finished = Finish(work, NonFiniteSums(work.statistic, magnitude), 0, 1, Precision::kExact);
-    } else {
-      state.round = Round::kExact;
-      state.scale = ScaleFor(magnitude, work.rule);
-      if (work.statistic == Statistic::kMeanVariance) {
-        state.shift = FirstElement(work, group / work.keep1, group % work.keep1) * state.scale;
-      }
-    }
-  }
-  if (!first_lane) return;
-  work.states[group] = state;
-  if (state.round == Round::kDone) {
-    Publish(work, group, finished);
-  } else {
-    work.pending[static_cast<int>(state.round)] = 1;  // several groups may write it, all of them 1
-  }
 }
 
 __device__ __forceinline__ PairSums AsSums(const NarrowPart& part) { return {{part.first, 0}, {part.second, 0}}; }
@@ -223,24 +94,142 @@ __device__ inline void FoldInPlace(Part* parts, int64_t count, int64_t stride, i
   }
 }
 
-// Finishes the group with the sums of state.round, or starts its next round. One thread calls it.
-__device__ inline void FinishWith(const GroupWork& work, int64_t group, const GroupState& state, const PairSums& sums) {
+// Finishes the group with its sums, which are those of state.round. Returns the state of its next round.
+__device__ inline GroupState FinishWith(const GroupWork& work, int64_t group, GroupState state, const PairSums& sums) {
   const FinishedStatistics finished = Finish(work, sums, state.shift, state.scale, PrecisionOf(state.round));
-  const Round next = NextRound(state.round, finished);
-  if (next == Round::kDone) return Publish(work, group, finished);
-  work.states[group].shift = IsFirstOfPrecision(next) ? state.exact_shift : finished.better_shift;
-  work.states[group].round = next;
-  work.pending[static_cast<int>(next)] = 1;
+  state.round = NextRound(state.round, finished);
+  if (state.round == Round::kDone) {
+    Publish(work, group, finished);
+  } else {
+    state.shift = IsFirstOfPrecision(state.round) ? state.exact_shift : finished.better_shift;
+  }
+  return state;
 }
 
-// Folds the parts of a group that were summed in state.round, and finishes it. A warp calls it.
+// Folds the parts of a group that were summed in state.round, and finishes it. A warp calls it; its first lane has the
+// result, which is that of FinishWith.
 template <typename Part, typename AddTo>
-__device__ inline void FinishGroup(const GroupWork& work, int64_t group, const GroupState& state) {
+__device__ inline GroupState FinishGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   const PartPlace place = PartsOfGroup(work, group);
   Part* const parts = static_cast<Part*>(work.parts) + place.first;
   FoldInPlace(parts, place.count, place.stride, place.inner, AddTo());
   FoldInPlace(parts, place.inner, 1, 1, AddTo());
-  if (threadIdx.x % kWarp == 0) FinishWith(work, group, state, AsSums(parts[0]));
+  return threadIdx.x % kWarp == 0 ? FinishWith(work, group, state, AsSums(parts[0])) : state;
+}
+
+// ---- Narrow elements: one launch finishes every group, and sums the few again that need it ----
+
+// The sample of a group in columns. A warp calls it; each lane has a column, and all have the result.
+template <typename T>
+__device__ inline ColumnSample SampleGroup(const GroupWork& work, int64_t k0, int64_t k1) {
+  const auto lanes = LaneGroup<kWarp>::This();
+  ColumnSample sample;
+  for (int64_t from = 0; from < work.reduce1; from += kWarp) {
+    const int64_t r1 = from + lanes.lane;
+    ColumnSample own;
+    if (r1 < work.reduce1) own = SampleColumn<T>(work, k0, k1 * work.reduce1 + r1);
+    for (int lane = 0; lane < kWarp && from + lane < work.reduce1; ++lane) {
+      sample.Add({__shfl_sync(lanes.mask, own.sum, lane, kWarp), __shfl_sync(lanes.mask, own.count, lane, kWarp)});
+    }
+  }
+  return sample;
+}
+
+// The state in which the parts of a group were summed. A warp calls it.
+template <typename T, bool kCentred>
+__device__ inline GroupState FirstState(const GroupWork& work, int64_t group) {
+  GroupState state;
+  state.round = FirstRound(work.precision);
+  if constexpr (kCentred) {
+    const auto lanes = LaneGroup<kWarp>::This();
+    const auto [k0, k1] = Divide(group, work.keep1);
+    const int64_t first = FirstOf(work, k0, k1);
+    state.exact_shift = work.columns ? FirstCounted(work, first) : RowShift<T>(lanes, work, Precision::kExact, first);
+    if (work.precision != Precision::kFast) {
+      state.shift = state.exact_shift;
+    } else {
+      state.shift = work.columns ? SampleGroup<T>(work, k0, k1).Shift(work, first)
+                                 : RowShift<T>(lanes, work, Precision::kFast, first);
+    }
+  }
+  return state;
+}
+
+// Sums all parts of a group about state.shift. A block of kBlock threads calls it.
+template <typename T, typename Real, bool kCentred, int kBlock>
+__device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
+  auto* const parts = static_cast<NarrowPart*>(work.parts);
+  const auto shift = static_cast<Real>(state.shift);
+  const auto [k0, k1] = Divide(group, work.keep1);
+  if (work.columns) {
+    const int64_t blocks = order::ColumnBlocks(work.reduce0);
+    const int64_t of_column = order::CeilDiv(blocks, work.fold);
+    for (int64_t i = threadIdx.x; i < of_column * work.reduce1; i += kBlock) {
+      const int64_t part = i / work.reduce1;
+      const int64_t column = k1 * work.reduce1 + i % work.reduce1;
+      const int64_t block = part * work.fold;
+      const int64_t left = blocks - block;
+      parts[(k0 * of_column + part) * work.Columns() + column] = FoldFour<NarrowPart>(
+          static_cast<int>(left < work.fold ? left : work.fold),
+          [&](int b) { return SumNarrowColumn<T, Real, kCentred>(work, k0, block + b, column, shift); }, AddNarrow());
+    }
+    return;
+  }
+  const auto lanes = LaneGroup<kWarp>::This();
+  const RowCut cut = RowCut::Of(work);
+  for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < cut.of_group; i += kBlock / kWarp) {
+    const int64_t run = (k0 * cut.runs + i / cut.of_segment) * work.keep1 + k1;
+    const ChunkPlace place = ChunkOf(work, cut, run, i % cut.of_segment);
+    const PairSums sums = SumNarrowChunk<T, Real, kCentred>(lanes, work, cut, place, shift);
+    if (lanes.lane == 0) parts[place.part] = {sums.first.hi, sums.second.hi};
+  }
+}
+
+// Sums a group again until it is done. `state` is in shared memory. All kBlock threads of a block call it, after they
+// have been synchronised.
+template <typename T, bool kCentred, int kBlock>
+__device__ inline void RedoGroup(const GroupWork& work, int64_t group, GroupState* state) {
+  while (state->round != Round::kDone) {
+    if (PrecisionOf(state->round) == Precision::kFast) {
+      SumGroup<T, float, kCentred, kBlock>(work, group, *state);
+    } else {
+      SumGroup<T, double, kCentred, kBlock>(work, group, *state);
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarp) {
+      const GroupState next = FinishGroup<NarrowPart, AddNarrow>(work, group, *state);
+      if (threadIdx.x == 0) *state = next;
+    }
+    __syncthreads();
+  }
+}
+
+// True if no element enters the statistics.
+__host__ __device__ inline bool IsEmpty(const GroupWork& work) {
+  return work.counted == 0 || PartsOfGroup(work, 0).count == 0;
+}
+
+// `first` has the parts that were summed; those of a group that is summed again go to `again`.
+template <typename T, bool kCentred>
+__global__ void __launch_bounds__(kThreads, 6)
+    FinishGroupsKernel(const __grid_constant__ GroupWork first, const __grid_constant__ GroupWork again) {
+  WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
+  auto* const states = reinterpret_cast<GroupState*>(shared);  // of the block's groups
+  const int64_t group = GroupOfWarp();
+  GroupState state;
+  if (group < first.StatisticsGroups()) {
+    if (IsEmpty(first)) {
+      if (threadIdx.x % kWarp == 0) Publish(first, group, Finish(first, {}, 0, 1, Precision::kExact));
+    } else {
+      state = FinishGroup<NarrowPart, AddNarrow>(first, group, FirstState<T, kCentred>(first, group));
+    }
+  }
+  if (threadIdx.x % kWarp == 0) states[threadIdx.x / kWarp] = state;
+  __syncthreads();
+  for (int i = 0; i < kGroups; ++i) {
+    RedoGroup<T, kCentred, kThreads>(again, static_cast<int64_t>(blockIdx.x) * kGroups + i, &states[i]);
+  }
 }
 
 // A block folds the parts of a group instead of a warp if there are at least kManyParts. A thread then folds at most
@@ -261,26 +250,30 @@ __device__ __forceinline__ void FoldThreads(NarrowPart* of_threads, int stride, 
 // The number of threads that share the parts of a column; 0 if there are more columns than threads.
 __host__ __device__ inline int Sharers(const PartPlace& place) {
   int columns = 1;
-  while (columns < place.inner && columns <= kThreads) columns *= 2;
-  return kThreads / columns;
+  while (columns < place.inner && columns <= kLargeThreads) columns *= 2;
+  return kLargeThreads / columns;
 }
 bool FitsLarge(const PartPlace& place) {
   return place.count * place.inner >= kManyParts && place.count <= int64_t{Sharers(place)} << (kLargeLevels + 3);
 }
 
-// FinishGroupsKernel with a block for each group of narrow elements: the threads share the group's columns, and the
-// parts of each column in runs that are powers of two. REQUIRES: FitsLarge.
-__global__ void __launch_bounds__(kThreads)
-    FinishLargeGroupsKernel(const __grid_constant__ GroupWork work, Round round) {
+// FinishGroupsKernel with a block for each group: the threads share the group's columns, and the parts of each column
+// in runs that are powers of two. REQUIRES: FitsLarge.
+template <typename T, bool kCentred>
+__global__ void __launch_bounds__(kLargeThreads, 1)
+    FinishLargeGroupsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ GroupWork again) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
-  if (work.pending[static_cast<int>(round)] == 0) return;
+  auto* const of_threads = reinterpret_cast<NarrowPart*>(shared);
+  auto* const state = reinterpret_cast<GroupState*>(of_threads + kLargeThreads);
   const int64_t group = blockIdx.x;
-  const GroupState state = work.states[group];
-  if (state.round != round) return;
+  if (threadIdx.x < kWarp) {
+    const GroupState first = FirstState<T, kCentred>(work, group);
+    if (threadIdx.x == 0) *state = first;
+  }
   const PartPlace place = PartsOfGroup(work, group);
   const int sharers = Sharers(place);
-  const int columns = kThreads / sharers;
+  const int columns = kLargeThreads / sharers;
   constexpr int kLevels = 3;
   constexpr int64_t kUnrolled = int64_t{1} << kLevels;
   int64_t run = kUnrolled;
@@ -300,15 +293,71 @@ __global__ void __launch_bounds__(kThreads)
       second.Push(pushed, part.second);
     }
   }
-  auto* const of_threads = reinterpret_cast<NarrowPart*>(shared);
   of_threads[threadIdx.x] = {first.Total(pushed), second.Total(pushed)};
   FoldThreads(of_threads, columns, sharers);
   FoldThreads(of_threads, 1, columns);
-  if (threadIdx.x == 0) FinishWith(work, group, state, AsSums(of_threads[0]));
+  if (threadIdx.x == 0) *state = FinishWith(work, group, *state, AsSums(of_threads[0]));
+  __syncthreads();
+  RedoGroup<T, kCentred, kLargeThreads>(again, group, state);
 }
 
-template <typename Part, typename AddTo>
-__global__ void __launch_bounds__(kThreads) FinishGroupsKernel(const __grid_constant__ GroupWork work, Round round) {
+cudaError_t FinishNarrowGroups(const GroupWork& first, const GroupWork& again, cudaStream_t stream) {
+  return VisitNarrowDType(first.x.dtype, [&]<typename T>() {
+    return VisitCentred(first.statistic, [&]<bool kCentred>() {
+      if (!IsEmpty(first) && FitsLarge(PartsOfGroup(first, 0))) {
+        const LaunchShape shape = {.blocks = first.StatisticsGroups(),
+                                   .threads = kLargeThreads,
+                                   .shared_bytes = kLargeThreads * static_cast<int64_t>(sizeof(NarrowPart)) +
+                                                   static_cast<int64_t>(sizeof(GroupState))};
+        return Launch(shape, stream, FinishLargeGroupsKernel<T, kCentred>, first, again);
+      }
+      LaunchShape shape = GroupsShape(first);
+      shape.shared_bytes = kGroups * static_cast<int64_t>(sizeof(GroupState));
+      return Launch(shape, stream, FinishGroupsKernel<T, kCentred>, first, again);
+    });
+  });
+}
+
+// ---- f64 elements: a launch for each step ----
+
+__global__ void __launch_bounds__(kThreads) BeginWideGroupsKernel(const __grid_constant__ GroupWork work) {
+  WaitForLaunchBefore();
+  const int64_t group = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (group >= work.StatisticsGroups()) return;
+  GroupState state;
+  FinishedStatistics finished;
+  const Magnitude magnitude = work.pre == nullptr ? AsMagnitude(work.magnitudes[group]) : Magnitude();
+  if (IsEmpty(work)) {
+    finished = Finish(work, {}, 0, 1, Precision::kExact);
+  } else if (SumsPowers(work.statistic)) {
+    state.scale = ScaleFor(magnitude, work.rule);
+    state.shift = magnitude.largest() * state.scale;
+    const bool has_sums = work.statistic == Statistic::kPowerSum && magnitude.finite() && state.shift > 0;
+    if (has_sums) {
+      state.round = Round::kExact;
+    } else {
+      finished = Finish(work, {}, state.shift, state.scale, Precision::kExact);
+    }
+  } else if (!magnitude.finite()) {
+    finished = Finish(work, NonFiniteSums(work.statistic, magnitude), 0, 1, Precision::kExact);
+  } else {
+    state.round = Round::kExact;
+    state.scale = ScaleFor(magnitude, work.rule);
+    if (work.statistic == Statistic::kMeanVariance) {
+      const auto [k0, k1] = Divide(group, work.keep1);
+      state.shift = FirstCounted(work, FirstOf(work, k0, k1)) * state.scale;
+    }
+  }
+  work.states[group] = state;
+  if (state.round == Round::kDone) {
+    Publish(work, group, finished);
+  } else {
+    work.pending[static_cast<int>(state.round)] = 1;  // several groups may write it, all of them 1
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FinishWideGroupsKernel(const __grid_constant__ GroupWork work, Round round) {
   WaitForLaunchBefore();
   if (work.pending[static_cast<int>(round)] == 0) return;
   const int64_t group = GroupOfWarp();
@@ -316,67 +365,10 @@ __global__ void __launch_bounds__(kThreads) FinishGroupsKernel(const __grid_cons
   const GroupState state = work.states[group];
   if (state.round != round) return;
   __syncwarp();
-  FinishGroup<Part, AddTo>(work, group, state);
-}
-
-// Sums all parts of one group of narrow elements in EXACT. A block calls it.
-template <typename T, bool kCentred>
-__device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
-  auto* const parts = static_cast<NarrowPart*>(work.parts);
-  const Division place_of_group = Divide(group, work.keep1);
-  const int64_t k0 = place_of_group.quotient;
-  const int64_t k1 = place_of_group.remainder;
-  if (work.columns) {
-    const int64_t blocks = order::ColumnBlocks(work.reduce0);
-    const int64_t of_column = order::CeilDiv(blocks, work.fold);
-    for (int64_t i = threadIdx.x; i < of_column * work.reduce1; i += kThreads) {
-      const int64_t part = i / work.reduce1;
-      const int64_t column = k1 * work.reduce1 + i % work.reduce1;
-      const int64_t block = part * work.fold;
-      const int64_t left = blocks - block;
-      parts[(k0 * of_column + part) * work.Columns() + column] = FoldFour<NarrowPart>(
-          static_cast<int>(left < work.fold ? left : work.fold),
-          [&](int b) { return SumNarrowColumn<T, double, kCentred>(work, k0, block + b, column, state.shift); },
-          AddNarrow());
-    }
-    return;
-  }
-  const auto lanes = LaneGroup<kWarp>::This();
-  const RowCut cut = RowCut::Of(work);
-  for (int64_t i = static_cast<int>(threadIdx.x) / kWarp; i < cut.of_group; i += kGroups) {
-    const int64_t run = (k0 * cut.runs + i / cut.of_segment) * work.keep1 + k1;
-    const ChunkPlace place = ChunkOf(work, cut, run * cut.of_segment + i % cut.of_segment);
-    const PairSums sums = SumNarrowChunk<T, double, kCentred>(lanes, work, cut, place, state.shift);
-    if (lanes.lane == 0) parts[place.part] = {sums.first.hi, sums.second.hi};
-  }
-}
-
-// Finishes the groups that are left after the rounds that all groups may need. They are rare, so that one launch does
-// all of their rounds, with a block for each group.
-template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kThreads) RedoGroupsKernel(const __grid_constant__ GroupWork work) {
-  WaitForLaunchBefore();
-  if (work.pending[static_cast<int>(Round::kExact)] == 0 && work.pending[static_cast<int>(Round::kExactAgain)] == 0) {
-    return;
-  }
-  for (int64_t group = blockIdx.x; group < work.StatisticsGroups(); group += gridDim.x) {
-    for (;;) {
-      const GroupState state = work.states[group];
-      if (state.round == Round::kDone) break;
-      SumGroup<T, kCentred>(work, group, state);
-      __syncthreads();
-      if (threadIdx.x < kWarp) FinishGroup<NarrowPart, AddNarrow>(work, group, state);
-      __syncthreads();
-    }
-  }
-}
-
-cudaError_t RedoGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
-  const LaunchShape shape = {.blocks = EnoughBlocks(limits, work.StatisticsGroups(), 1), .threads = kThreads};
-  return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
-    return VisitCentred(work.statistic,
-                        [&]<bool kCentred>() { return Launch(shape, stream, RedoGroupsKernel<T, kCentred>, work); });
-  });
+  const GroupState next = FinishGroup<PairSums, AddWide>(work, group, state);
+  if (threadIdx.x % kWarp != 0) return;
+  work.states[group] = next;
+  if (next.round != Round::kDone) work.pending[static_cast<int>(next.round)] = 1;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -389,58 +381,63 @@ __global__ void __launch_bounds__(kThreads)
           GivenStatistics(work.rule, mean == nullptr ? nullptr : mean + k1, variance[k1], work.wide(), work.precision));
 }
 
-cudaError_t BeginGroups(const GroupWork& work, cudaStream_t stream) {
-  return VisitDType(work.x.dtype,
-                    [&]<typename T>() { return Launch(GroupsShape(work), stream, BeginGroupsKernel<T>, work); });
+LaunchShape ThreadsShape(const GroupWork& work) {
+  return {.blocks = order::CeilDiv(work.StatisticsGroups(), kThreads), .threads = kThreads};
 }
 
-cudaError_t FinishGroups(const GroupWork& work, Round round, cudaStream_t stream) {
-  const PartPlace place = PartsOfGroup(work, 0);
-  if (!work.wide() && FitsLarge(place)) {
-    const LaunchShape shape = {.blocks = work.StatisticsGroups(),
-                               .threads = kThreads,
-                               .shared_bytes = kThreads * static_cast<int64_t>(sizeof(NarrowPart))};
-    return Launch(shape, stream, FinishLargeGroupsKernel, work, round);
-  }
-  return work.wide() ? Launch(GroupsShape(work), stream, FinishGroupsKernel<PairSums, AddWide>, work, round)
-                     : Launch(GroupsShape(work), stream, FinishGroupsKernel<NarrowPart, AddNarrow>, work, round);
+cudaError_t SumParts(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
+  return work.columns ? SumColumnParts(limits, work, round, stream) : SumRowParts(limits, work, round, stream);
 }
 
-}  // namespace
-
+// The number of parts of all groups together: chunks of rows, or work.fold blocks of columns each.
 int64_t PartsOf(const GroupWork& work) {
   return work.columns ? work.keep0 * order::CeilDiv(order::ColumnBlocks(work.reduce0), work.fold) * work.Columns()
                       : work.StatisticsGroups() * order::GroupChunks(work.reduce0, work.statistic_reduce1);
 }
 
-cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
-  const bool any = work.counted > 0 && PartsOf(work) > 0;
-  const bool is_plain = !work.wide() && work.pre == nullptr;
-  if (work.wide() && work.pre == nullptr && any) {
+// The same groups as the first round sums them. The parts of columns lie behind those of groups that are summed again,
+// whose places are others: a block may sum its group again while another one still reads its own parts.
+GroupWork FirstRoundOf(const DeviceLimits& limits, const GroupWork& work) {
+  GroupWork first = work;
+  if (!work.columns) return first;
+  first.fold = FoldOf(limits, work);
+  first.parts = static_cast<NarrowPart*>(work.parts) + PartsOf(work);
+  return first;
+}
+
+cudaError_t ReduceWideGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
+  const bool any = !IsEmpty(work);
+  if (work.pre == nullptr && any) {
     NORMD_CUDA_RETURN_IF_ERROR(work.columns ? MeasureColumns(limits, work, stream) : MeasureRows(limits, work, stream));
   }
-  NORMD_CUDA_RETURN_IF_ERROR(BeginGroups(work, stream));
+  NORMD_CUDA_RETURN_IF_ERROR(Launch(ThreadsShape(work), stream, BeginWideGroupsKernel, work));
   if (!any) return cudaSuccess;
-  const Precision precision = work.wide() ? Precision::kExact : work.precision;
-  for (int i = static_cast<int>(FirstRound(precision)); i < kRounds; ++i) {
-    const auto round = static_cast<Round>(i);
+  for (const Round round : {Round::kExact, Round::kExactAgain}) {
     // Only a mean can be far from the shift.
-    if (!IsFirstOfPrecision(round) && work.statistic != Statistic::kMeanVariance) continue;
-    if (is_plain && (PrecisionOf(round) != precision || round == Round::kExactAgain)) break;
-    GroupWork now = work;
-    if (is_plain && work.columns) now.fold = FoldOf(limits, work, round);
-    NORMD_CUDA_RETURN_IF_ERROR(work.columns ? SumColumnParts(limits, now, round, stream)
-                                            : SumRowParts(limits, now, round, stream));
-    NORMD_CUDA_RETURN_IF_ERROR(FinishGroups(now, round, stream));
+    if (round == Round::kExactAgain && work.statistic != Statistic::kMeanVariance) break;
+    NORMD_CUDA_RETURN_IF_ERROR(SumParts(limits, work, round, stream));
+    NORMD_CUDA_RETURN_IF_ERROR(Launch(GroupsShape(work), stream, FinishWideGroupsKernel, work, round));
   }
-  const bool may_be_left = precision == Precision::kFast || work.statistic == Statistic::kMeanVariance;
-  return is_plain && may_be_left ? RedoGroups(limits, work, stream) : cudaSuccess;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+int64_t PartsToTake(const DeviceLimits& limits, const GroupWork& work) {
+  return PartsOf(work) + (work.columns && !work.wide() ? PartsOf(FirstRoundOf(limits, work)) : 0);
+}
+
+cudaError_t ReduceGroups(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream) {
+  if (work.StatisticsGroups() == 0) return cudaSuccess;
+  if (work.wide()) return ReduceWideGroups(limits, work, stream);
+  const GroupWork first = FirstRoundOf(limits, work);
+  if (!IsEmpty(work)) NORMD_CUDA_RETURN_IF_ERROR(SumParts(limits, first, FirstRound(work.precision), stream));
+  return FinishNarrowGroups(first, work, stream);
 }
 
 cudaError_t TakeGivenStatistics(const GroupWork& work, const double* mean, const double* variance,
                                 cudaStream_t stream) {
-  const LaunchShape shape = {.blocks = order::CeilDiv(work.StatisticsGroups(), kThreads), .threads = kThreads};
-  return Launch(shape, stream, GivenStatisticsKernel, work, mean, variance);
+  return Launch(ThreadsShape(work), stream, GivenStatisticsKernel, work, mean, variance);
 }
 
 }  // namespace normd::cuda

@@ -84,6 +84,13 @@ TEST_P(DeviceShapesTest, SumsInF32HaveTheBytesOfTheCpu) {
   ExpectBytesOfTheCpu(all, false);
 }
 TEST_P(DeviceShapesTest, ManyPositionsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyPositions()); }
+TEST_P(DeviceShapesTest, ManyPartsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyParts()); }
+TEST_P(DeviceShapesTest, FoldedColumnsHaveTheBytesOfTheCpu) {
+  cuda_on_cpu::Device device = GetParam();
+  device.sms = 1;  // which few blocks of threads fill
+  cuda_on_cpu::SetDevice(device);
+  ExpectBytesOfTheCpu(shapes::FoldedColumns());
+}
 TEST_P(DeviceShapesTest, HardImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::HardImages()); }
 TEST_P(DeviceShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 

@@ -1,7 +1,7 @@
 // Shapes at which a device changes how it works, beside the one case list, which is of small tensors: rows from those
 // that several share a block to those that no block holds, groups and images, segments and columns of every number,
-// residual streams. Read by the tests of
-// the emulated and of the real CUDA backend. Pure; built anew by every call.
+// groups of many parts, residual streams. Read by the tests of the emulated and of the real CUDA backend. Pure; built
+// anew by every call.
 #ifndef NORMD_TESTS_DEVICE_SHAPES_H_
 #define NORMD_TESTS_DEVICE_SHAPES_H_
 
@@ -178,6 +178,44 @@ inline std::vector<Case> ManyPositions() {
       }
     }
     all.push_back(cases::Affine(cases::On(cases::Power(1), {positions, channels})));
+  }
+  return all;
+}
+
+// Groups of so many parts that a block of threads folds those of one group, in rows and in columns, of one column and
+// of several; and sums them again where the first sums do not do.
+inline std::vector<Case> ManyParts() {
+  std::vector<Case> all;
+  const Layout last = Layout::kChannelsLast;
+  for (const Case& base : {cases::On(cases::Of(Method::kBatchNorm, last), {33001, 3}),
+                           cases::On(cases::Group(4, last), cases::Nchw(last, 2, 40, {64, 65})),
+                           cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {2, 2, 400, 401})}) {
+    for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kTiny}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+          Case c = cases::Affine(cases::With(base, dtype, data), DType::kF32, DType::kF32);
+          c.options.precision = precision;
+          all.push_back(c);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// Columns of which one block of threads folds as many blocks of positions as any does, where the device is small: one
+// part that is full, and one that is not.
+inline std::vector<Case> FoldedColumns() {
+  std::vector<Case> all;
+  for (const Data data : {Data::kNormal, Data::kOutliers}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        Case c = cases::With(cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsLast), {4200, 512}), dtype, data);
+        c = cases::Affine(c, DType::kF32, DType::kF32);
+        c.options.precision = precision;
+        all.push_back(c);
+      }
+    }
   }
   return all;
 }

@@ -33,8 +33,8 @@ absl::StatusOr<GpuFacts> FindGpu() {
   if (properties.major < 8) return absl::UnavailableError("compute capability below 8.0");
   GpuFacts facts;
   facts.limits = {.multiprocessors = properties.multiProcessorCount,
-                  .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin),
-                  .has_clusters = cuda::HasClusters(properties.major)};
+                  .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
+  facts.limits.has_clusters = cuda::HasClusters(facts.limits, 0);
   size_t free_bytes = 0;
   size_t all_bytes = 0;
   OrDieCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");

@@ -30,6 +30,36 @@ TEST_P(GpuAgreementTest, AlignmentOfHostTensorsDoesNotMatter) {
 INSTANTIATE_TEST_SUITE_P(Methods, GpuAgreementTest, testing::ValuesIn(kAllMethods),
                          [](const auto& method) { return std::string(Info(method.param).name); });
 
+// What nothing but a GPU can judge, to be run first: clusters of blocks that read one another's shared memory, blocks
+// with more shared memory than a launch has by default, groups that a block sums again, and parts that many blocks
+// fold.
+class GpuHazardsTest : public GpuTest {};
+
+TEST_F(GpuHazardsTest, RowsAtEveryStepOfSharingHaveTheBytesOfTheCpu) {
+  for (const int64_t n : {4097, 32769, 65537, 262144}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        Case c = cases::Affine(cases::With(cases::On(cases::Over({n}), {2, n}), dtype), DType::kF32, DType::kF32);
+        c.options.precision = precision;
+        ExpectBytesOfTheCpu({c});
+      }
+    }
+  }
+}
+
+TEST_F(GpuHazardsTest, GroupsThatAreSummedAgainHaveTheBytesOfTheCpu) {
+  for (const Layout layout : cases::kLayouts) {
+    for (const Data data : {Data::kOutliers, Data::kFarMean, Data::kTiny}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        Case c = cases::With(cases::On(cases::Of(Method::kBatchNorm, layout), cases::Nchw(layout, 5, 6, {112, 112})),
+                             DType::kBF16, data);
+        c.options.precision = precision;
+        ExpectBytesOfTheCpu({c});
+      }
+    }
+  }
+}
+
 class GpuShapesTest : public GpuTest {};
 
 TEST_F(GpuShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
@@ -37,6 +67,8 @@ TEST_F(GpuShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::
 TEST_F(GpuShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
 TEST_F(GpuShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
 TEST_F(GpuShapesTest, ManyPositionsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyPositions()); }
+TEST_F(GpuShapesTest, ManyPartsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyParts()); }
+TEST_F(GpuShapesTest, FoldedColumnsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::FoldedColumns()); }
 TEST_F(GpuShapesTest, HardImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::HardImages()); }
 TEST_F(GpuShapesTest, ResidualStreamsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Residuals()); }
 

@@ -24,13 +24,14 @@ namespace cuda_on_cpu {
 // a released thread waits its turn among all others (1), runs ahead of them (2), or either by a toss (0).
 void SetSeed(uint64_t seed);
 
-// What the one device says of itself. Above major 9 or equal: clusters may be launched.
+// What the one device says of itself. Above major 9 or equal: clusters may be launched, if there is room for any.
 struct Device {
   int major = 9;
   int minor = 0;
   int sms = 4;
   int shared_optin_bytes = 227 * 1024;
   size_t memory_bytes = size_t{1} << 34;
+  int clusters = 4;  // that it has room for at one time
 };
 void SetDevice(const Device& device);
 

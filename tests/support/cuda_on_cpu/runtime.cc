@@ -128,6 +128,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         *value = state.device.shared_optin_bytes;
         return cudaSuccess;
+      case cudaDevAttrClusterLaunch:
+        *value = state.device.major >= 9 ? 1 : 0;
+        return cudaSuccess;
     }
     return cudaErrorInvalidValue;
   });
@@ -244,7 +247,8 @@ cudaError_t CheckCluster(const Device& device, const KernelLimits& limits, const
   if (blocks == 0 || grid.x % cluster.x != 0 || grid.y % cluster.y != 0 || grid.z % cluster.z != 0) {
     return cudaErrorInvalidConfiguration;
   }
-  return blocks > (limits.large_clusters ? 16 : 8) ? cudaErrorInvalidClusterSize : cudaSuccess;
+  if (blocks > (limits.large_clusters ? 16 : 8)) return cudaErrorInvalidClusterSize;
+  return device.clusters == 0 ? cudaErrorLaunchOutOfResources : cudaSuccess;
 }
 
 cudaError_t CheckLaunch(const State& state, const cudaLaunchConfig_t& config, const void* kernel) {
@@ -264,6 +268,16 @@ cudaError_t CheckLaunch(const State& state, const cudaLaunchConfig_t& config, co
 }
 
 }  // namespace
+
+cudaError_t CountClusters(int* clusters, const cudaLaunchConfig_t* config, const void* kernel) {
+  return Api("cudaOccupancyMaxActiveClusters", [&](State& state) {
+    if (clusters == nullptr || config == nullptr) return cudaErrorInvalidValue;
+    const cudaError_t error = CheckLaunch(state, *config, kernel);
+    if (error != cudaSuccess && error != cudaErrorLaunchOutOfResources) return error;
+    *clusters = state.device.clusters;
+    return cudaSuccess;
+  });
+}
 
 cudaError_t LaunchKernel(const cudaLaunchConfig_t* config, const void* kernel, void (*body)(void*), void* arguments) {
   Launch launch{.kernel = kernel, .body = body, .arguments = arguments};

@@ -79,6 +79,7 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrClusterLaunch = 120,
 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
@@ -192,6 +193,8 @@ namespace cuda_on_cpu {
 
 cudaError_t SetKernelAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
+cudaError_t CountClusters(int* clusters, const cudaLaunchConfig_t* config, const void* kernel);
+
 // Checks as CUDA does, then runs body(arguments) once in every thread of the grid.
 cudaError_t LaunchKernel(const cudaLaunchConfig_t* config, const void* kernel, void (*body)(void*), void* arguments);
 
@@ -209,6 +212,12 @@ struct Call {
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
   return cuda_on_cpu::SetKernelAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+
+template <typename... Parameters>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, void (*kernel)(Parameters...),
+                                           const cudaLaunchConfig_t* config) {
+  return cuda_on_cpu::CountClusters(clusters, config, reinterpret_cast<const void*>(kernel));
 }
 
 template <typename... Parameters, typename... Arguments>
