@@ -163,7 +163,7 @@ constexpr Option kOptions[] = {
      .field = &Config::transport,
      .default_value = "grpc",
      .help = "What speaks gRPC's protocol to callers. grpc: gRPC's own library. native: this server's own "
-             "implementation over nghttp2, which reads no message that was not admitted.",
+             "implementation over nghttp2, which is newer.",
      .choices = "grpc|native"},
     {.name = "queues",
      .field = &Config::queues,

@@ -122,8 +122,6 @@ void SetCallbacks(nghttp2_session_callbacks* callbacks) {
 void SetLimits(nghttp2_option* option) {
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
-  // RFC 9113, 8.2.1 forbids spaces around a value, which gRPC's own servers take.
-  nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
   // gRPC's clients may send "Bearer " with a space at its end: its caller is told what is wrong with it.
   nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
   nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst, kResetsPerSecond);

@@ -109,13 +109,13 @@ TEST(ConnectionLifeTest, ASmallReplyOvertakesALargeOne) {
   peer.SendPreface(0x7FFFFFFF);
   peer.SendFrame(RawHttp2::kWindowUpdate, 0, 0, std::string("\x7F\0\0\0", 4));
   peer.SendHeaders(1, "/echo.Echo/Fill");
-  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string("\0\0\0\0\x08", 5) + "60000000");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, std::string("\0\0\0\0\x08", 5) + "20000000");
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().calls, 1));
   // The large reply fills the socket; of what waits behind it, the small one goes first.
   std::this_thread::sleep_for(milliseconds(200));
   peer.SendHeaders(3, "/echo.Echo/Unary");
   peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 3, kEmptyMessage);
-  EXPECT_TRUE(peer.WaitForEnd(3, milliseconds(5000)));
+  EXPECT_TRUE(peer.WaitForEnd(3, milliseconds(20000)));
   EXPECT_FALSE(peer.ended(1));
   EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(20000)));
 }
