@@ -152,7 +152,7 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   if (!versions->empty() && options_.observer.on_group != nullptr) {
     options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - write_begun_);
   }
-  folds_ = changes.size() >= 2 * versions->size();
+  folds_ = 4 * changes.size() >= 5 * versions->size();
   // A change that an old row refused may succeed with the current one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
     const WorkingSession& session = group.Find(change.id);
@@ -315,11 +315,14 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
   session->stored.draft = nullptr;
   const bool exists = session->stored.published != nullptr;
-  const SessionTotals growth = {.sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
-                                .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
-  stats_.sessions += growth.sessions;
-  stats_.bytes += growth.bytes;
-  AddTo(&tenants_, TenantOf(id), growth);
+  if (session->removed || session->head_changed) {  // otherwise the totals stay
+    const SessionTotals growth = {
+        .sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
+        .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
+    stats_.sessions += growth.sessions;
+    stats_.bytes += growth.bytes;
+    AddTo(&tenants_, TenantOf(id), growth);
+  }
   if (session->expired) ++stats_.expired;
   if (!exists) return cache_.Erase(id);
   // Another server may have written a newer version already, and the reader seen it.

@@ -97,14 +97,12 @@ class WriteEarlyTest : public ::testing::Test {
 
   // Queues a step of every session behind a transaction that waits. `joining` runs when the writer has taken them all
   // and not yet applied one: what it asks for is taken when the first rows have been handed over.
-  void QueueGroup(std::function<void()> joining = [] {}) {
+  void QueueGroup(const std::function<void()>& joining = [] {}) {
     first_ = StartStep(StepOf(kSessions - 1, 1));
     while (writes_ < kSessions + 1) std::this_thread::yield();
     for (int i = 0; i < kSessions; ++i) {
       StateUpdate update = StepOf(i, 2);
-      if (i == kSessions - 1) {
-        update.cancelled = [joining = std::move(joining)] { return joining(), false; };
-      }
+      if (i == kSessions - 1) update.cancelled = [joining] { return joining(), false; };
       steps_.push_back(StartStep(std::move(update)));
     }
   }
@@ -158,7 +156,8 @@ TEST_F(WriteEarlyTest, NobodySeesRowsOfATransactionThatHasNotEnded) {
   int answered = 0;
   script_.after_first_part = [&] {
     for (int i = 0; i < kSessions - 1; ++i) seen.push_back(Seen(i));
-    for (const SessionPtr& session : *List(*store_, {})) seen.push_back(session->version);
+    const absl::StatusOr<std::vector<SessionPtr>> listed = List(*store_, {});
+    for (const SessionPtr& session : *listed) seen.push_back(session->version);
     seen.pop_back();  // of the session that stepped before
     for (const auto& step : steps_) {
       answered += step.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? 1 : 0;
