@@ -12,7 +12,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/base/errors.h"
 #include "server/base/errors.h"
 #include "tests/server/session/fixtures.h"
 #include "tests/server/session/forwarding_table.h"
@@ -180,9 +179,10 @@ TEST_F(WriteEarlyTest, AFailedTransactionFailsAllThatJoinedItAndLeavesWhatWasThe
     gone = Start<SessionPtr>([&](auto done) { store_->Delete(Id(1), std::nullopt, std::move(done)); });
   });
   WriteGroup();
-  for (auto& step : steps_) EXPECT_EQ(GetErrorDetail(step.get().status())->reason, "STORE_FULL");
-  EXPECT_EQ(GetErrorDetail(again.get().status())->reason, "STORE_FULL");
-  EXPECT_EQ(GetErrorDetail(gone.get().status())->reason, "STORE_FULL");
+  const absl::Status full = StoreFullError("a test");
+  for (auto& step : steps_) EXPECT_EQ(step.get().status(), full);
+  EXPECT_EQ(again.get().status(), full);
+  EXPECT_EQ(gone.get().status(), full);
   for (int i = 0; i < kSessions - 1; ++i) EXPECT_EQ(Seen(i), 0);
   EXPECT_EQ(Seen(kSessions - 1), 1) << "the step of the transaction before";
   // Nothing of the failed steps is remembered, and nothing of those before is forgotten.
