@@ -244,7 +244,7 @@ class DurableStore : public SessionStore {
   std::vector<std::vector<RowChange>> parts_;
   size_t used_parts_ = 0;
   absl::Time write_begun_;
-  bool folds_ = false;  // whether the newest group had at least five changes for four rows
+  bool folds_ = false;  // whether the newest large group had at least five changes for four rows
 
   mutable Mutex mu_;
   CondVar changes_ready_, reads_ready_, lists_ready_;

@@ -22,6 +22,8 @@ constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
 // A transaction's first rows are written early when there are so many, and so many changes wait: waking a thread for
 // fewer takes longer than they do.
 constexpr size_t kMinEarlyRows = 4;
+// A group of so many changes says whether steps fold; of fewer, even those of few sessions may all differ.
+constexpr size_t kMinTellingChanges = 24;
 // Attempts at a change that loses against other replicas; each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
@@ -152,7 +154,7 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   if (!versions->empty() && options_.observer.on_group != nullptr) {
     options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - write_begun_);
   }
-  folds_ = 4 * changes.size() >= 5 * versions->size();
+  if (changes.size() >= kMinTellingChanges) folds_ = 4 * changes.size() >= 5 * versions->size();
   // A change that an old row refused may succeed with the current one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
     const WorkingSession& session = group.Find(change.id);
