@@ -129,7 +129,7 @@ class GrpcServer::State {
     return absl::OkStatus();
   }
 
-  std::unique_ptr<rpc::Transport> MakeTransport(BufferPool* buffers) {
+  std::unique_ptr<rpc::RpcTransport> MakeTransport(BufferPool* buffers) {
     if (options_.transport == TransportKind::kGrpc) {
       return std::make_unique<rpc::GrpcTransport>(&options_, &connections_, &dispatcher_.live());
     }
@@ -168,7 +168,7 @@ class GrpcServer::State {
   rpc::SharedMemoryService shared_memory_{&context_, options_.regions};
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
-  const std::unique_ptr<rpc::Transport> transport_;
+  const std::unique_ptr<rpc::RpcTransport> transport_;
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
   rpc::AcceptLoop accept_loop_{
       {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -118,12 +119,22 @@ class SessionTable {
   // Reads an index over all rows, and the rows of tenants.
   virtual absl::StatusOr<TableTotals> Totals() = 0;
 
-  // Writes all of `changes` in one transaction, which has the table's durability when Write returns. Returns for each
-  // change the version that the row now has (key 0 after a delete), or nothing if the row did not have the expected
-  // version or, for an insert, the id is taken; the other changes are written all the same. After an error none may be
-  // published, and it is not known whether a later reader finds them. UNAVAILABLE if the connection was lost since
-  // Connect. REQUIRES: ids are set and distinct, except for a delete directly before an insert of the same id.
-  virtual absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) = 0;
+  // For each change the version that the row now has (key 0 after a delete), or nothing if the row did not have the
+  // expected version or, for an insert, the id is taken.
+  using Versions = std::vector<std::optional<RowVersion>>;
+  // The next changes of a transaction; empty: there are no more. May wait. What it returns stays as it is until Write
+  // returns.
+  using NextPart = absl::FunctionRef<absl::Span<const RowChange>()>;
+
+  // Writes all parts in one transaction, which has the table's durability when Write returns. A change that finds
+  // another version is left out, and the others are written all the same; a part finds what earlier parts have written.
+  // After an error none may be published, and it is not known whether a later reader finds them. UNAVAILABLE if the
+  // connection was lost since Connect. REQUIRES: ids are set and distinct in each part, except for a delete directly
+  // before an insert of the same id; a shared table gets everything in the first part, because servers lock rows in the
+  // order of ids.
+  virtual absl::StatusOr<Versions> Write(NextPart next) = 0;
+  // Writes one part.
+  absl::StatusOr<Versions> Write(absl::Span<const RowChange> changes);
 
   // Whether the storage that holds the rows is intact; DATA_LOSS names the first defect. Reads all of the storage.
   virtual absl::Status CheckIntegrity() { return absl::OkStatus(); }

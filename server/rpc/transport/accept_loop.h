@@ -35,7 +35,7 @@ class AcceptLoop {
     bool tls = false;              // whether TLS is spoken over TCP; it never is over a Unix socket
   };
 
-  AcceptLoop(const Options& options, ConnectionTable* table, Transport* transport)
+  AcceptLoop(const Options& options, ConnectionTable* table, RpcTransport* transport)
       : options_(options), table_(table), transport_(transport) {}
   AcceptLoop(const AcceptLoop&) = delete;
   AcceptLoop& operator=(const AcceptLoop&) = delete;
@@ -75,7 +75,7 @@ class AcceptLoop {
   // Constant after Start.
   const Options options_;
   ConnectionTable* const table_;
-  Transport* const transport_;
+  RpcTransport* const transport_;
   std::vector<ListeningSocket> listeners_;
   int epoll_fd_ = -1;
   int stop_fd_ = -1;

@@ -46,7 +46,7 @@ void Dispatcher::Add(std::vector<Route> routes) {
   }
 }
 
-absl::Status Dispatcher::Start(Transport* transport) {
+absl::Status Dispatcher::Start(RpcTransport* transport) {
   return transport->Start(
       [this](std::unique_ptr<TransportCall> call) { Dispatch(Stream::Make(host_, std::move(call))); });
 }

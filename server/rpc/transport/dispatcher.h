@@ -36,7 +36,7 @@ class Dispatcher {
   // REQUIRES: before Start.
   void Add(std::vector<Route> routes);
   // Takes the calls of `transport`, which this starts.
-  absl::Status Start(Transport* transport);
+  absl::Status Start(RpcTransport* transport);
   // From now on refuses new calls with UNAVAILABLE, and ends each stream when it has answered what it had read. Returns
   // true as soon as no call is left, or false after `grace`.
   bool Drain(absl::Duration grace);

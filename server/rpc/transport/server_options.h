@@ -31,7 +31,7 @@ struct DeviceInfo {
 // (139 us, 8.5 ms against 63 us, 3.8 ms).
 int DefaultQueues();
 
-// Which implementation of Transport serves connections.
+// Which implementation of RpcTransport serves connections.
 enum class TransportKind : uint8_t { kGrpc, kNative };
 
 struct GrpcServerOptions {

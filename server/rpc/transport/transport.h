@@ -15,12 +15,12 @@
 
 namespace normd::rpc {
 
-class Transport {
+class RpcTransport {
  public:
   // Gets each call at its headers, on its queue's thread.
   using OnCall = std::function<void(std::unique_ptr<TransportCall>)>;
 
-  virtual ~Transport() = default;
+  virtual ~RpcTransport() = default;
 
   virtual absl::Status Start(OnCall on_call) = 0;
   // Takes a connection from which nothing has been read, and owns `fd` from then on. `connection` is null for one that

@@ -36,6 +36,24 @@ void SetState(StoredSession* stored, RowChange* row) {
   row->expires_at = ExpireTime(*stored->published);
 }
 
+// Replaces the content of a list of rows, and reuses the memory of those that are there.
+class RowWriter {
+ public:
+  explicit RowWriter(std::vector<RowChange>* rows) : rows_(*rows) {}
+  RowWriter(const RowWriter&) = delete;
+  RowWriter& operator=(const RowWriter&) = delete;
+  ~RowWriter() { rows_.resize(used_); }
+
+  RowChange* Next() {
+    if (used_ == rows_.size()) rows_.emplace_back();
+    return &rows_[used_++];
+  }
+
+ private:
+  std::vector<RowChange>& rows_;
+  size_t used_ = 0;
+};
+
 void SetHead(const Session& session, RowChange* row) {
   row->head = SerializeHead(session);
   row->labels = LabelText(session.labels);
@@ -64,10 +82,13 @@ void ChangeGroup::Add(const std::string& id, WorkingSession session) {
 }
 
 void ChangeGroup::Apply(Change* change) {
-  WorkingSession* const session = &sessions_.at(change->id);
+  Entry* const entry = &*sessions_.find(change->id);
+  WorkingSession* const session = &entry->second;
   if (const auto* update = std::get_if<StateUpdate>(&change->what)) {
+    const bool first = !session->Dirty();
     change->status = CheckExists(*session, change->id);
     if (change->status.ok()) change->status = Step(session, *update, &change->result);
+    if (first && session->OnlyStateChanged()) stepped_.push_back(entry);
     return;
   }
   const absl::StatusOr<SessionPtr> result = std::visit(
@@ -173,25 +194,35 @@ void ChangeGroup::Grow(std::string_view id, const SessionTotals& growth) {
   of_tenant.bytes += growth.bytes;
 }
 
+void ChangeGroup::EarlyRows(std::vector<RowChange>* rows) {
+  RowWriter writer(rows);
+  for (Entry* const entry : stepped_) {
+    auto& [id, working] = *entry;
+    if (!working.OnlyStateChanged()) continue;
+    RowChange* const row = writer.Next();
+    SetRow(RowChange::Kind::kState, id, working.row, row);
+    SetState(&working.stored, row);
+    ++working.row.revision;
+    working.state_changed = false;
+    working.early = true;
+  }
+  stepped_.clear();
+}
+
 void ChangeGroup::Rows(std::vector<RowChange>* rows) {
-  size_t used = 0;
-  const auto next_row = [&] {
-    if (used == rows->size()) rows->emplace_back();
-    return &(*rows)[used++];
-  };
+  RowWriter writer(rows);
   for (auto& [id, working] : sessions_) {
     const bool has_row = working.row.key != 0;
-    if (working.removed && has_row) SetRow(RowChange::Kind::kDelete, id, working.row, next_row());
+    if (working.removed && has_row) SetRow(RowChange::Kind::kDelete, id, working.row, writer.Next());
     if (working.stored.published == nullptr || !(working.head_changed || working.state_changed)) continue;
     const bool is_new = !has_row || working.removed;
     const bool all = is_new || working.head_changed || !working.columns_fit;
     const auto kind = is_new ? RowChange::Kind::kInsert : all ? RowChange::Kind::kAll : RowChange::Kind::kState;
-    RowChange* const row = next_row();
+    RowChange* const row = writer.Next();
     SetRow(kind, id, is_new ? RowVersion() : working.row, row);
     SetState(&working.stored, row);
     if (all) SetHead(*working.stored.published, row);
   }
-  rows->resize(used);
 }
 
 }  // namespace normd

@@ -72,12 +72,15 @@ struct WorkingSession {
   bool removed = false;  // the session of `row` is gone; `stored` may be another one
   bool head_changed = false;
   bool state_changed = false;
+  bool early = false;  // EarlyRows has had its row, which has `row` as its version when the transaction ends
 
   // Set after writing: the row's new version, or that somebody else wrote first.
   RowVersion new_row;
   bool conflict = false;
 
-  bool Dirty() const { return removed || head_changed || state_changed; }
+  bool Dirty() const { return removed || head_changed || state_changed || early; }
+  // Whether nothing but the state of the row has changed since the row was read.
+  bool OnlyStateChanged() const { return state_changed && row.key != 0 && !removed && !head_changed && columns_fit; }
 };
 
 class ChangeGroup {
@@ -102,11 +105,19 @@ class ChangeGroup {
   // Applies one change and sets its status, session and result. REQUIRES: the session was added.
   void Apply(Change* change);
 
-  // Replaces `rows` by those that make the table equal to the working copies, and reuses the memory of their states.
-  // REQUIRES: called once, after all changes were applied, because step ids count as written afterwards.
+  // Rows that EarlyRows would return.
+  size_t early_rows() const { return stepped_.size(); }
+  // Replaces `rows` by those of sessions that have only stepped, and reuses the memory of their states. The rows are
+  // written in the group's transaction before everything that is returned later. A session's row comes early once; if
+  // the session changes again, Rows has it.
+  void EarlyRows(std::vector<RowChange>* rows);
+  // The same for everything that is left: these rows make the table equal to the working copies. REQUIRES: called once,
+  // after all changes were applied, because step ids count as written afterwards.
   void Rows(std::vector<RowChange>* rows);
 
  private:
+  using Entry = std::pair<const std::string, WorkingSession>;
+
   absl::StatusOr<SessionPtr> ApplyTo(WorkingSession* session, StoredSession& created);
   absl::StatusOr<SessionPtr> ApplyTo(WorkingSession* session, SessionPatch& patch);
   absl::StatusOr<SessionPtr> ApplyTo(WorkingSession* session, ResetChange& reset);
@@ -124,6 +135,7 @@ class ChangeGroup {
   TotalsByTenant growth_by_tenant_;
   const absl::Time now_;
   std::unordered_map<std::string, WorkingSession> sessions_;
+  std::vector<Entry*> stepped_;  // entries of sessions_ for EarlyRows, unless they change in another way, too
 };
 
 }  // namespace normd

@@ -37,7 +37,8 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       limits_(options_.limits),
       idle_timeout_(options_.residency.idle_timeout),
       cache_(options_.residency.max_bytes),
-      callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)) {
+      callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)),
+      write_thread_(std::make_unique<WriteThread>(write_table_.get())) {
   {
     MutexLock lock(mu_);
     SetTotals(totals);

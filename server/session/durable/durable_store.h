@@ -1,12 +1,13 @@
 // Sessions that outlive the process: one group-commit writer over a SessionTable, and a cache of the sessions in use.
 // In the path: the engine's SessionStore. The writer takes all queued changes, applies them in order, writes each
-// touched session as one row, all in one transaction, publishes the new snapshots and then runs the callbacks. Readers
-// see only what is published, and so nothing that could still be lost.
+// touched session as one row, all in one transaction, publishes the new snapshots and then runs the callbacks. While
+// another thread writes the first rows of a large group, the writer makes the next ones, also of changes that have come
+// meanwhile. Readers see only what is published, and so nothing that could still be lost.
 // Files: durable_store.cc has the callers' side, durable_writes.cc the writer, durable_reads.cc the reader,
 // durable_lists.cc the lists.
-// Threads: every method is safe from any thread. Threads of its own: the writer, a reader for sessions that are not in
-// memory, one for lists, one that checks a large file, and those that run the callbacks, so that the next group need
-// not wait for callbacks.
+// Threads: every method is safe from any thread. Threads of its own: the writer, one that writes rows for it, a reader
+// for sessions that are not in memory, one for lists, one that checks a large file, and those that run the callbacks,
+// so that the next group need not wait for callbacks.
 #ifndef NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 #define NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 
@@ -35,6 +36,7 @@
 #include "server/session/durable/callback_threads.h"
 #include "server/session/durable/change_group.h"
 #include "server/session/durable/session_cache.h"
+#include "server/session/durable/write_thread.h"
 #include "server/session/session_store.h"
 #include "server/session/session_table.h"
 
@@ -154,16 +156,24 @@ class DurableStore : public SessionStore {
   void TryAgain(std::vector<Change> changes);
   // Makes one attempt, in one transaction. Returns the changes that must be tried again with rows read anew.
   std::vector<Change> TryChanges(std::vector<Change> changes, bool fresh);
-  // Adds the sessions of `changes` to the group, from memory or, always if `fresh`, from the table.
+  // Loads the sessions of `changes` and applies these and, unless `fresh`, those that come meanwhile.
+  absl::Status ApplyAll(bool fresh, ChangeGroup* group, std::vector<Change>* changes);
+  // Has the first rows of the group written while `left` more changes wait to be applied, where that is worth it.
+  void WriteEarly(size_t left, ChangeGroup* group);
+  // Writes what is left of the group and ends its transaction.
+  absl::StatusOr<SessionTable::Versions> WriteRest(ChangeGroup* group);
+  std::vector<RowChange>* NewPart();
+  void BeginWrite();
+  // Adds the sessions of `changes` to the group, from memory or, always if `fresh`, from the table. While a transaction
+  // is open, only from memory.
   absl::Status LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
-  // Puts those changes from `begin` on whose sessions exceeded the bytes of one load in front of the queue: the next
-  // group begins with them. True if there were any.
+  // Puts those changes from `begin` on whose sessions were not loaded in front of the queue: the next group begins with
+  // them. True if there were any.
   bool Postpone(size_t begin, const ChangeGroup& group, std::vector<Change>* changes);
   // Moves sessions from memory into the group; returns requests for the other ones.
   std::vector<RowRequest> TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
   // Takes in which rows were written, and publishes the group.
-  void Publish(const std::vector<RowChange>& rows, const std::vector<std::optional<RowVersion>>& versions,
-               ChangeGroup* group);
+  void Publish(const SessionTable::Versions& versions, ChangeGroup* group);
   // Lets readers see a working copy.
   void PublishOne(const std::string& id, WorkingSession* session, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns an unchanged working copy to where it was taken from.
@@ -229,7 +239,12 @@ class DurableStore : public SessionStore {
   int64_t read_connection_ = 0;                       // the same for read_table_
   int64_t group_bytes_ = 0;                           // of the newest group's changes
   std::minstd_rand random_{std::random_device()()};
-  std::vector<RowChange> rows_;  // scratch for ChangeGroup::Rows, kept to reuse its allocations
+  // The rows of the newest group's transaction: the first `used_parts_` of `parts_`, which is kept to reuse its
+  // allocations.
+  std::vector<std::vector<RowChange>> parts_;
+  size_t used_parts_ = 0;
+  absl::Time write_begun_;
+  bool folds_ = false;  // whether the newest large group had at least five changes for four rows
 
   mutable Mutex mu_;
   CondVar changes_ready_, reads_ready_, lists_ready_;
@@ -253,6 +268,7 @@ class DurableStore : public SessionStore {
   bool file_checked_ ABSL_GUARDED_BY(mu_) = false;
 
   std::unique_ptr<CallbackThreads> callbacks_;
+  std::unique_ptr<WriteThread> write_thread_;
   std::thread writer_, reader_, lister_, checker_;
 };
 

@@ -19,6 +19,11 @@ namespace {
 // Limits of one transaction: enough changes to share a flush, but not so many bytes that an answer waits for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
+// A transaction's first rows are written early when there are so many, and so many changes wait: waking a thread for
+// fewer takes longer than they do.
+constexpr size_t kMinEarlyRows = 4;
+// A group of so many changes says whether steps fold; of fewer, even those of few sessions may all differ.
+constexpr size_t kMinTellingChanges = 24;
 // Attempts at a change that loses against other replicas; each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;
 
@@ -132,41 +137,24 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   const SessionLimits limits = this->limits();
   ChangeGroup group(
       limits, [this](std::string_view tenant) { return TotalsFor(tenant); }, clock_->Now());
-  bool postponed = false;
-  for (size_t applied = 0; applied < changes.size();) {
-    const auto newest = absl::MakeConstSpan(changes).subspan(applied);
-    if (const absl::Status status = LoadInto(newest, fresh, &group); !status.ok()) {
-      GiveBack(&group);
-      if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
-      for (Change& change : changes) change.status = status;
-      AnswerAll(std::move(changes));
-      return {};
-    }
-    postponed = Postpone(applied, group, &changes);
-    for (; applied < changes.size(); ++applied) group.Apply(&changes[applied]);
-    // Callers that the last group has answered come back while this group is worked on, and share its flush. Without
-    // this, two groups of callers would take turns for ever, each with a flush of its own.
-    if (!fresh && !postponed) TakeQueued(&changes);
+  if (const absl::Status status = ApplyAll(fresh, &group, &changes); !status.ok()) {
+    GiveBack(&group);
+    if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
+    for (Change& change : changes) change.status = status;
+    AnswerAll(std::move(changes));
+    return {};
   }
-  group.Rows(&rows_);
-  const absl::Time start = absl::Now();
-  absl::StatusOr<std::vector<std::optional<RowVersion>>> versions = std::vector<std::optional<RowVersion>>();
-  if (!rows_.empty()) {
-    {
-      MutexLock lock(mu_);
-      ++writes_begun_;
-    }
-    versions = write_table_->Write(rows_);
-  }
+  const absl::StatusOr<SessionTable::Versions> versions = WriteRest(&group);
   if (!versions.ok()) {
     FailGroup(versions.status(), &group, &changes);
     AnswerAll(std::move(changes));
     return {};
   }
-  Publish(rows_, *versions, &group);
-  if (!rows_.empty() && options_.observer.on_group != nullptr) {
-    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - start);
+  Publish(*versions, &group);
+  if (!versions->empty() && options_.observer.on_group != nullptr) {
+    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - write_begun_);
   }
+  if (changes.size() >= kMinTellingChanges) folds_ = 4 * changes.size() >= 5 * versions->size();
   // A change that an old row refused may succeed with the current one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
     const WorkingSession& session = group.Find(change.id);
@@ -180,6 +168,54 @@ std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool f
   return again;
 }
 
+absl::Status DurableStore::ApplyAll(bool fresh, ChangeGroup* group, std::vector<Change>* changes) {
+  used_parts_ = 0;
+  bool postponed = false;
+  for (size_t applied = 0; applied < changes->size();) {
+    NORMD_RETURN_IF_ERROR(LoadInto(absl::MakeConstSpan(*changes).subspan(applied), fresh, group));
+    postponed = Postpone(applied, *group, changes);
+    while (applied < changes->size()) {
+      group->Apply(&(*changes)[applied++]);
+      WriteEarly(changes->size() - applied, group);
+    }
+    // Callers that the last group has answered come back while this group is worked on, and share its flush. Without
+    // this, two groups of callers would take turns for ever, each with a flush of its own.
+    if (!fresh && !postponed) TakeQueued(changes);
+  }
+  return absl::OkStatus();
+}
+
+// Not where steps fold, because early rows would be written again.
+void DurableStore::WriteEarly(size_t left, ChangeGroup* group) {
+  if (shared_ || folds_ || group->early_rows() < kMinEarlyRows) return;
+  if (write_thread_->open() ? !write_thread_->wants_rows() : left < kMinEarlyRows) return;
+  std::vector<RowChange>* const part = NewPart();
+  group->EarlyRows(part);
+  if (part->empty()) return;
+  if (!write_thread_->open()) BeginWrite();
+  write_thread_->Add(*part);
+}
+
+absl::StatusOr<SessionTable::Versions> DurableStore::WriteRest(ChangeGroup* group) {
+  std::vector<RowChange>* const rest = NewPart();
+  group->Rows(rest);
+  if (write_thread_->open()) return write_thread_->Finish(*rest);
+  if (rest->empty()) return SessionTable::Versions();
+  BeginWrite();
+  return write_table_->Write(*rest);
+}
+
+std::vector<RowChange>* DurableStore::NewPart() {
+  if (used_parts_ == parts_.size()) parts_.emplace_back();
+  return &parts_[used_parts_++];
+}
+
+void DurableStore::BeginWrite() {
+  write_begun_ = absl::Now();
+  MutexLock lock(mu_);
+  ++writes_begun_;
+}
+
 absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* connection) {
   NORMD_ASSIGN_OR_RETURN(const int64_t current, table->Connect());
   if (current == *connection) return false;
@@ -190,6 +226,10 @@ absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* conne
 }
 
 absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
+  if (write_thread_->open()) {
+    TakeResidents(changes, fresh, group);
+    return absl::OkStatus();
+  }
   NORMD_ASSIGN_OR_RETURN(const bool reconnected, Reconnect(write_table_.get(), &write_connection_));
   // The connection that is gone has read what the group holds.
   if (reconnected && !group->sessions().empty()) return StoreUnavailableError("the connection was lost");
@@ -249,20 +289,23 @@ std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> cha
   return missing;
 }
 
-void DurableStore::Publish(const std::vector<RowChange>& rows, const std::vector<std::optional<RowVersion>>& versions,
-                           ChangeGroup* group) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    WorkingSession& session = group->Find(rows[i].id);
-    // Of a delete and an insert of one id the insert decides: somebody else may have deleted the expired session.
-    session.conflict = !versions[i].has_value();
-    if (versions[i].has_value()) session.new_row = *versions[i];
+void DurableStore::Publish(const SessionTable::Versions& versions, ChangeGroup* group) {
+  auto version = versions.begin();
+  for (const std::vector<RowChange>& part : absl::MakeConstSpan(parts_).first(used_parts_)) {
+    for (const RowChange& row : part) {
+      WorkingSession& session = group->Find(row.id);
+      // The last row of a session decides: somebody else may have deleted an expired one before the insert.
+      session.conflict = !version->has_value();
+      if (version->has_value()) session.new_row = **version;
+      ++version;
+    }
   }
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
   for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
   writes_ended_ = writes_begun_;
-  if (!rows.empty()) ++stats_.groups;
-  stats_.rows += static_cast<int64_t>(rows.size());
+  if (!versions.empty()) ++stats_.groups;
+  stats_.rows += static_cast<int64_t>(versions.size());
 }
 
 void DurableStore::PublishOne(const std::string& id, WorkingSession* session, absl::Time now) {
@@ -274,11 +317,14 @@ void DurableStore::PublishOne(const std::string& id, WorkingSession* session, ab
   if (const auto loading = loading_.find(id); loading != loading_.end()) loading->second = true;
   session->stored.draft = nullptr;
   const bool exists = session->stored.published != nullptr;
-  const SessionTotals growth = {.sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
-                                .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
-  stats_.sessions += growth.sessions;
-  stats_.bytes += growth.bytes;
-  AddTo(&tenants_, TenantOf(id), growth);
+  if (session->removed || session->head_changed) {  // otherwise the totals stay
+    const SessionTotals growth = {
+        .sessions = (exists ? 1 : 0) - (session->row.key != 0 ? 1 : 0),
+        .bytes = (exists ? QuotaBytes(*session->stored.published) : 0) - session->bytes_before};
+    stats_.sessions += growth.sessions;
+    stats_.bytes += growth.bytes;
+    AddTo(&tenants_, TenantOf(id), growth);
+  }
   if (session->expired) ++stats_.expired;
   if (!exists) return cache_.Erase(id);
   // Another server may have written a newer version already, and the reader seen it.

@@ -449,8 +449,9 @@ absl::StatusOr<TableTotals> PostgresTable::Totals() {
   return totals;
 }
 
-absl::StatusOr<std::vector<std::optional<RowVersion>>> PostgresTable::Write(absl::Span<const RowChange> changes) {
-  std::vector<std::optional<RowVersion>> versions(changes.size());
+absl::StatusOr<SessionTable::Versions> PostgresTable::Write(NextPart next) {
+  const absl::Span<const RowChange> changes = next();
+  Versions versions(changes.size());
   if (changes.empty()) return versions;
   const std::vector<Batch> batches = Batches(changes);
   std::vector<PostgresCall> calls;

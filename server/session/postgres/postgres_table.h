@@ -58,9 +58,10 @@ class PostgresTable : public SessionTable {
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override;
   absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) override;
   absl::StatusOr<TableTotals> Totals() override;
+  using SessionTable::Write;
   // Locks rows in the order of ids, so that replicas wait for each other but never in a circle. Tries nothing again.
   // UNAVAILABLE after a lost connection: the changes may have been made.
-  absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override;
+  absl::StatusOr<Versions> Write(NextPart next) override;
   bool failed() const override { return false; }  // a failed flush ends PostgreSQL, which comes back consistent
 
  private:

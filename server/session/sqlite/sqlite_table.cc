@@ -324,14 +324,14 @@ absl::StatusOr<TableTotals> SqliteTable::Totals() {
   }
 }
 
-absl::StatusOr<std::vector<std::optional<RowVersion>>> SqliteTable::Write(absl::Span<const RowChange> changes) {
+absl::StatusOr<SessionTable::Versions> SqliteTable::Write(NextPart next) {
   if (failed()) return StoreFailedError();
-  std::vector<std::optional<RowVersion>> versions;
-  versions.reserve(changes.size());
+  Versions versions;
   NORMD_RETURN_IF_ERROR(connection_->Transaction([&]() -> absl::Status {
-    for (const RowChange& change : changes) {
-      NORMD_ASSIGN_OR_RETURN(std::optional<RowVersion> version, WriteOne(change));
-      versions.push_back(version);
+    for (auto part = next(); !part.empty(); part = next()) {
+      for (const RowChange& change : part) {
+        NORMD_ASSIGN_OR_RETURN(versions.emplace_back(), WriteOne(change));
+      }
     }
     return absl::OkStatus();
   }));

@@ -61,7 +61,8 @@ class SqliteTable : public SessionTable {
   absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override;
   absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) override;
   absl::StatusOr<TableTotals> Totals() override;
-  absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override;
+  using SessionTable::Write;
+  absl::StatusOr<Versions> Write(NextPart next) override;
   bool failed() const override;
   absl::Status CheckIntegrity() override;
   int64_t SizeBytes() const override;

@@ -28,7 +28,7 @@ struct Target {
   std::unique_ptr<Database> (*make)(Durability);
   double floor, hot_floor;  // hot: 16 sessions, by folding
 };
-constexpr Target kSqlite = {"sqlite", &MakeSqlite, 0.8, 2};
+constexpr Target kSqlite = {"sqlite", &MakeSqlite, 0.85, 2};
 constexpr Target kPostgres = {"postgres", &MakePostgres, 0.7, 2};
 
 // One row of the table.

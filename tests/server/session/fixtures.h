@@ -98,7 +98,7 @@ inline absl::StatusOr<std::vector<SessionPtr>> List(SessionStore& store, ListQue
 }
 
 inline absl::StatusOr<std::string> Export(SessionStore& store, std::string id) {
-  return Wait<std::string>([&](auto done) { store.Export(std::move(id), /*hold=*/nullptr, std::move(done)); });
+  return Wait<std::string>([&](auto done) { store.Export(std::move(id), /*reserve=*/nullptr, std::move(done)); });
 }
 
 inline absl::StatusOr<SessionPtr> Update(SessionStore& store, std::string id, SessionPatch patch) {

@@ -10,6 +10,7 @@
 #include "server/session/durable/durable_store.h"
 #include "server/session/sqlite/sqlite_table.h"
 #include "tests/server/session/fixtures.h"
+#include "tests/server/session/forwarding_table.h"
 #include "tests/server/session/store_fixture.h"
 
 namespace normd {
@@ -54,31 +55,20 @@ class WriteGate {
   absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-class GatedTable : public SessionTable {
+class GatedTable : public ForwardingTable {
  public:
-  GatedTable(std::unique_ptr<SessionTable> table, WriteGate* gate) : table_(std::move(table)), gate_(gate) {}
-  bool shared() const override { return table_->shared(); }
-  bool failed() const override { return table_->failed(); }
-  absl::StatusOr<int64_t> Connect() override { return table_->Connect(); }
-  absl::StatusOr<TableTotals> Totals() override { return table_->Totals(); }
+  GatedTable(std::unique_ptr<SessionTable> table, WriteGate* gate) : ForwardingTable(std::move(table)), gate_(gate) {}
   absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override {
     if (gate_->loads_fail) return StoreUnavailableError("a test");
-    return table_->Load(requests, max_bytes);
+    return ForwardingTable::Load(requests, max_bytes);
   }
-  absl::StatusOr<std::vector<SessionRow>> Page(const ListQuery& query, absl::Time now) override {
-    return table_->Page(query, now);
-  }
-  absl::StatusOr<std::vector<std::string>> Expired(absl::Time now, int64_t limit) override {
-    return table_->Expired(now, limit);
-  }
-  absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
+  absl::StatusOr<Versions> Write(NextPart next) override {
     const absl::Status status = gate_->Pass();
     if (!status.ok()) return status;
-    return table_->Write(changes);
+    return ForwardingTable::Write(next);
   }
 
  private:
-  const std::unique_ptr<SessionTable> table_;
   WriteGate* const gate_;
 };
 
@@ -113,8 +103,8 @@ class LateTable : public GatedTable {
  public:
   LateTable(std::unique_ptr<SessionTable> table, WriteGate* gate) : GatedTable(std::move(table), &open_), late_(gate) {}
   bool shared() const override { return true; }
-  absl::StatusOr<std::vector<std::optional<RowVersion>>> Write(absl::Span<const RowChange> changes) override {
-    auto versions = GatedTable::Write(changes);
+  absl::StatusOr<Versions> Write(NextPart next) override {
+    auto versions = GatedTable::Write(next);
     const absl::Status status = late_->Pass();
     if (!status.ok()) return status;
     return versions;

@@ -1,7 +1,7 @@
 // The transport on gRPC's completion queues: makes a grpc::Server of them, gives it connections, and takes its calls.
-// In the path: as in Transport.
+// In the path: as in RpcTransport.
 // Ownership: borrows all pointers, which must outlive it.
-// Threads: one for each queue; otherwise as in Transport.
+// Threads: one for each queue; otherwise as in RpcTransport.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_TRANSPORT_H_
 #define NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_TRANSPORT_H_
 
@@ -28,7 +28,7 @@ namespace normd::rpc {
 // compression off.
 void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder);
 
-class GrpcTransport : public Transport {
+class GrpcTransport : public RpcTransport {
  public:
   // `live` counts the calls that wait for an RPC. Stop may be called once it counts nothing.
   GrpcTransport(const GrpcServerOptions* options, ConnectionTable* connections, LiveStreams* live)

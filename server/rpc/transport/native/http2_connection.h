@@ -36,7 +36,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   struct Host {
     EventLoop* loop;
     const NativeOptions* options;
-    const Transport::OnCall* on_call;
+    const RpcTransport::OnCall* on_call;
   };
 
   Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer);

@@ -16,7 +16,7 @@
 
 namespace normd::rpc {
 
-class NativeTransport final : public Transport {
+class NativeTransport final : public RpcTransport {
  public:
   explicit NativeTransport(const NativeOptions& options);
   ~NativeTransport() override;

@@ -70,6 +70,37 @@ TEST_F(SqliteTableTest, AnOlderSchemaIsMigratedWithItsRows) {
   EXPECT_EQ(Query("SELECT count(*) FROM sqlite_schema WHERE name = 'sessions_bytes'"), 1);
 }
 
+TEST_F(SqliteTableTest, AnErrorInAPartUndoesThePartsBeforeIt) {
+  const std::unique_ptr<SqliteTable> table = *OpenTable();
+  const RowVersion made = *(*table->Write({{{.kind = RowChange::Kind::kInsert, .id = "a", .state = "0"}}}))[0];
+  // A key is taken twice: states has a row for the session that the second part makes.
+  Execute("INSERT INTO states VALUES (2, 1, NULL, x'')");
+  const RowChange parts[] = {{.kind = RowChange::Kind::kState, .id = "a", .expected = made, .state = "1"},
+                             {.kind = RowChange::Kind::kInsert, .id = "b", .state = "0"}};
+  size_t next = 0;
+  const auto result = table->Write([&] { return absl::MakeConstSpan(parts).subspan(next++, 1); });
+  EXPECT_FALSE(result.ok());
+  EXPECT_EQ(next, 2);
+  const RowRequest request = {.id = "a", .known = {}};
+  EXPECT_EQ((*table->Load({&request, 1}, 1 << 20))[0].version, made);
+}
+
+TEST_F(SqliteTableTest, APartFindsWhatEarlierPartsHaveWritten) {
+  const std::unique_ptr<SqliteTable> table = *OpenTable();
+  const RowVersion made = *(*table->Write({{{.kind = RowChange::Kind::kInsert, .id = "a", .state = "0"}}}))[0];
+  const RowChange parts[] = {
+      {.kind = RowChange::Kind::kState, .id = "a", .expected = made, .state = "1"},
+      {.kind = RowChange::Kind::kState, .id = "a", .expected = {made.key, made.revision + 1}, .state = "2"}};
+  size_t next = 0;
+  const auto versions = table->Write([&] {
+    return next == std::size(parts) ? absl::Span<const RowChange>() : absl::MakeConstSpan(parts).subspan(next++, 1);
+  });
+  ASSERT_TRUE(versions.ok()) << versions.status();
+  EXPECT_EQ((*versions)[1], (RowVersion{made.key, made.revision + 2}));
+  const RowRequest request = {.id = "a", .known = {}};
+  EXPECT_EQ((*table->Load({&request, 1}, 1 << 20))[0].state, "2");
+}
+
 // An older server has written all clients into the state; the first step afterwards moves them.
 TEST_F(SqliteTableTest, StepIdsOfAnOlderSchemaMoveToTheirRows) {
   Moments moments = MomentsOf({1, 2}, 3);
