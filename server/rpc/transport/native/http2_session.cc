@@ -26,8 +26,8 @@ constexpr size_t kDeflateTableBytes = 4096;
 constexpr size_t kMaxWaitingAcks = 256;
 // RST_STREAM frames of the peer: a burst and a rate, above those at which the connection ends the session itself, and
 // counts why.
-constexpr uint64_t kResetBurst = 2000;
-constexpr uint64_t kResetsPerSecond = 200;
+constexpr uint64_t kSessionResetBurst = 2000;
+constexpr uint64_t kSessionResetsPerSecond = 200;
 constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxContinuations = 8;
 
@@ -124,7 +124,7 @@ void SetLimits(nghttp2_option* option) {
   nghttp2_option_set_no_closed_streams(option, 1);
   // gRPC's clients may send "Bearer " with a space at its end: its caller is told what is wrong with it.
   nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
-  nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst, kResetsPerSecond);
+  nghttp2_option_set_stream_reset_rate_limit(option, kSessionResetBurst, kSessionResetsPerSecond);
   nghttp2_option_set_max_outbound_ack(option, kMaxWaitingAcks);
   nghttp2_option_set_max_settings(option, kMaxSettings);
   nghttp2_option_set_max_continuations(option, kMaxContinuations);

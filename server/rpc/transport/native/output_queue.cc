@@ -13,7 +13,7 @@ constexpr size_t kMaxCopiedBytes = 1024;
 // The parts of one write: 32 frames of a large message with their heads.
 constexpr size_t kMaxParts = 64;
 // So much of the copied bytes may have been written before the rest is moved to the front.
-constexpr size_t kMaxDeadBytes = 64 << 10;
+constexpr size_t kMaxDeadOutputBytes = 64 << 10;
 
 }  // namespace
 
@@ -65,7 +65,7 @@ void OutputQueue::Drop(size_t bytes) {
     pieces_.pop_front();
     piece_begin_ = 0;
   }
-  if (copied_begin_ < copied_.size() && copied_begin_ < kMaxDeadBytes) return;
+  if (copied_begin_ < copied_.size() && copied_begin_ < kMaxDeadOutputBytes) return;
   copied_.erase(0, copied_begin_);
   copied_begin_ = 0;
 }
