@@ -178,8 +178,11 @@ class TestServer {
 
 // Whether `holds` comes to be true: asked again and again, for half a minute.
 inline bool Eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 6000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return holds();
+  for (int i = 0; i < 6000; ++i) {
+    if (holds()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
 }
 
 // A folder that goes away with the test. Short: a Unix socket's path has 107 bytes at most.
