@@ -1,6 +1,5 @@
 #include "server/security/certificates.h"
 
-#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -23,6 +22,7 @@
 #include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/base/regular_file.h"
+#include "server/security/openssl_objects.h"
 
 namespace normd {
 namespace {
@@ -54,19 +54,7 @@ std::string LibraryReason() {
   return reason == nullptr ? "unknown reason" : reason;
 }
 
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using ContextPtr = std::unique_ptr<SSL_CTX, Freer<SSL_CTX_free>>;
-
-BioPtr ReaderOf(const std::string& text) { return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
 // Whoever can read the key can pose as the server.
 absl::Status CheckKeyMode(const OptionFile& file, const struct stat& info) {

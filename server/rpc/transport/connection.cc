@@ -14,11 +14,6 @@
 namespace normd::rpc {
 namespace {
 
-// How many calls a peer may cancel: the size of a burst, and the sustained rate. A client with a full window whose
-// deadlines pass cancels eight or sixteen at a time; a flood cancels ten thousand a second.
-constexpr double kResetBurst = 1000;
-constexpr double kResetsPerSecond = 100;
-
 // The least time between sweeps, because at the limit every new connection would otherwise check every other one.
 constexpr absl::Duration kSweepInterval = absl::Milliseconds(50);
 
@@ -53,13 +48,7 @@ void Connection::End(bool reset) {
 
 bool Connection::AllowReset(absl::Time now, double weight) {
   MutexLock lock(mu_);
-  if (resets_at_ != absl::InfinitePast()) {
-    const double forgiven = absl::ToDoubleSeconds(now - resets_at_) * kResetsPerSecond;
-    resets_ = std::max(0.0, resets_ - std::max(0.0, forgiven));
-  }
-  resets_at_ = now;
-  resets_ += weight;
-  return resets_ <= kResetBurst;
+  return resets_.Allow(now, weight);
 }
 
 void Connection::NoteMessage(int64_t bytes) {

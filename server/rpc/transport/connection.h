@@ -22,6 +22,7 @@
 #include "server/base/mutex.h"
 #include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/delivery_account.h"
+#include "server/rpc/transport/rate_guard.h"
 #include "server/rpc/transport/tls_peer.h"
 
 namespace normd::rpc {
@@ -117,8 +118,7 @@ class Connection {
   TlsPeerMemory tls_peer_;
 
   Mutex mu_;
-  double resets_ ABSL_GUARDED_BY(mu_) = 0;  // decays over time
-  absl::Time resets_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  RateGuard resets_ ABSL_GUARDED_BY(mu_){kResetBurst, kResetsPerSecond};
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;

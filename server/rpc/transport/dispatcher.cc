@@ -18,10 +18,6 @@ namespace {
 // opened the next call by then. So a caller that keeps to the limit may be counted with twice as many calls.
 constexpr int kCallsCountedPerAllowed = 2;
 
-// A call beyond the limit weighs this much as a reset. Clients open up to a hundred calls before they have read the
-// limit; after that they know it.
-constexpr double kWeightOfExcess = 5;
-
 // How records name a method that does not exist, and its key for the access check.
 constexpr std::string_view kUnknownMethod = "unknown";
 constexpr size_t kNoMethod = std::numeric_limits<size_t>::max();

@@ -40,8 +40,8 @@ class TransportCall {
 
   // "/normd.v1.Normalizer/Normalize"
   virtual const std::string& method() const = 0;
-  // Visits the caller's metadata in the order of arrival. Keys are in lower case; values of keys that end in "-bin" are
-  // decoded. The texts live as long as the call.
+  // Visits the caller's metadata; values of one key come in the order of arrival. Keys are in lower case; values of
+  // keys that end in "-bin" are decoded. The texts live as long as the call.
   virtual void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const = 0;
   // The caller's deadline by SteadyNow; InfiniteFuture if the caller set none.
   virtual absl::Time deadline() const = 0;

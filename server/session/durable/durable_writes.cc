@@ -19,10 +19,10 @@ namespace {
 // Limits of one transaction: enough changes to share a flush, but not so many bytes that an answer waits for megabytes.
 constexpr size_t kMaxGroupChanges = 1024;
 constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
-// A transaction's first rows are written early when there are so many, and so many changes wait: waking a thread for
-// fewer takes longer than they do.
+// The fewest rows that are written early, and the fewest changes that must still wait: waking a thread for fewer takes
+// longer than they do.
 constexpr size_t kMinEarlyRows = 4;
-// A group of so many changes says whether steps fold; of fewer, even those of few sessions may all differ.
+// The smallest group that tells whether steps fold. Steps of few sessions may all differ in a smaller one.
 constexpr size_t kMinTellingChanges = 24;
 // Attempts at a change that loses against other replicas; each time somebody else's change went through.
 constexpr int kMaxAttempts = 50;

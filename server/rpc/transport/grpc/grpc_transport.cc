@@ -2,7 +2,6 @@
 
 #include <grpcpp/security/server_credentials.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -27,7 +26,6 @@ constexpr int kAcceptsPerQueue = 64;
 constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
 constexpr int kPollsAtOnce = 8;
 constexpr size_t kMaxReadyEvents = 1024;
-constexpr absl::Duration kSlowCallback = absl::Milliseconds(5);
 
 struct Event {
   void* tag = nullptr;
@@ -142,7 +140,7 @@ void GrpcTransport::Accept(grpc::ServerCompletionQueue* queue) {
   });
 }
 
-void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, Load* load) {
+void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, QueueLoad* load) {
   Event event;
   // Runs the event's callback, records its duration, and returns the time of its end.
   const auto run = [load](const Event& one) {
@@ -161,24 +159,9 @@ void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, Load* load) {
   }
 }
 
-void GrpcTransport::Load::Note(absl::Duration callback) {
-  const int64_t ns = absl::ToInt64Nanoseconds(callback);
-  busy_ns.fetch_add(ns, std::memory_order_relaxed);
-  if (callback >= kSlowCallback) slow_callbacks.fetch_add(1, std::memory_order_relaxed);
-  int64_t longest = longest_callback_ns.load(std::memory_order_relaxed);
-  while (ns > longest && !longest_callback_ns.compare_exchange_weak(longest, ns, std::memory_order_relaxed)) {
-  }
-}
-
 QueueStats GrpcTransport::TakeStats() {
   QueueStats stats;
-  stats.queues = static_cast<int64_t>(loads_.size());
-  for (Load& load : loads_) {
-    const int64_t longest_ns = load.longest_callback_ns.exchange(0, std::memory_order_relaxed);
-    stats.longest_callback = std::max(stats.longest_callback, absl::Nanoseconds(longest_ns));
-    stats.slow_callbacks += load.slow_callbacks.load(std::memory_order_relaxed);
-    stats.busy += absl::Nanoseconds(load.busy_ns.load(std::memory_order_relaxed));
-  }
+  for (QueueLoad& load : loads_) load.TakeInto(&stats);
   return stats;
 }
 

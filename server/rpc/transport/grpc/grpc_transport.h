@@ -10,8 +10,6 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 
-#include <atomic>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -19,6 +17,7 @@
 
 #include "server/rpc/transport/grpc/tls_credentials.h"
 #include "server/rpc/transport/live_streams.h"
+#include "server/rpc/transport/queue_load.h"
 #include "server/rpc/transport/server_options.h"
 #include "server/rpc/transport/transport.h"
 
@@ -44,17 +43,8 @@ class GrpcTransport : public RpcTransport {
   QueueStats TakeStats() override;
 
  private:
-  // What the thread of one queue has done, in a cache line of its own.
-  struct alignas(64) Load {
-    std::atomic<int64_t> busy_ns{0};
-    std::atomic<int64_t> longest_callback_ns{0};  // since the last TakeStats
-    std::atomic<int64_t> slow_callbacks{0};
-
-    void Note(absl::Duration callback);
-  };
-
   void Accept(grpc::ServerCompletionQueue* queue);
-  void Serve(grpc::ServerCompletionQueue* queue, Load* load);
+  void Serve(grpc::ServerCompletionQueue* queue, QueueLoad* load);
 
   const GrpcServerOptions* const options_;
   ConnectionTable* const connections_;
@@ -62,7 +52,7 @@ class GrpcTransport : public RpcTransport {
   OnCall on_call_;  // constant after Start
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
-  std::deque<Load> loads_;                           // of the queues, in their order
+  std::deque<QueueLoad> loads_;                      // of the queues, in their order
   std::shared_ptr<TlsCredentials> tls_credentials_;  // null without TLS
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;

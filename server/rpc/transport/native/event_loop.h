@@ -23,8 +23,8 @@
 #include "server/base/mutex.h"
 #include "server/base/steady_time.h"
 #include "server/base/unique_fd.h"
-#include "server/rpc/transport/native/queue_load.h"
 #include "server/rpc/transport/native/timer_heap.h"
+#include "server/rpc/transport/queue_load.h"
 
 struct epoll_event;
 

@@ -22,8 +22,8 @@
 #include "server/rpc/transport/native/http2_session.h"
 #include "server/rpc/transport/native/native_options.h"
 #include "server/rpc/transport/native/output_queue.h"
-#include "server/rpc/transport/native/rate_guard.h"
 #include "server/rpc/transport/native/timer_heap.h"
+#include "server/rpc/transport/rate_guard.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc::native {

@@ -18,12 +18,6 @@ namespace {
 // is at most once a round trip.
 constexpr double kControlFrameBurst = 10000;
 constexpr double kControlFramesPerSecond = 2000;
-// RST_STREAM of the peer, as Connection::AllowReset has it. The services count only calls that they have not answered.
-constexpr double kResetBurst = 1000;
-constexpr double kResetsPerSecond = 100;
-// What a refused stream counts as a reset. Clients open up to a hundred before they have read the limit; after that
-// they know it.
-constexpr double kWeightOfRefusal = 5;
 // How long a peer has to answer the PING of a drain, and how long one that was sent everything has to close.
 constexpr absl::Duration kDrainTimeout = absl::Seconds(1);
 constexpr absl::Duration kLingerTimeout = absl::Seconds(1);
@@ -80,6 +74,7 @@ bool Http2Connection::SetUp() {
 
 void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
   const bool is_ack = (frame.hd.flags & NGHTTP2_FLAG_ACK) != 0;
+  // Connection::AllowReset hears from the services, which count only calls that they have not answered.
   if (frame.hd.type == NGHTTP2_RST_STREAM && !resets_.Allow(loop().now())) flooded_ = true;
   if (frame.hd.type == NGHTTP2_SETTINGS && !is_ack) setup_end_ = absl::InfiniteFuture();
   if (frame.hd.type != NGHTTP2_SETTINGS && frame.hd.type != NGHTTP2_PING) return;
@@ -94,7 +89,7 @@ void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
 void Http2Connection::OnResetSent(uint32_t error_code) {
   // These two are the server's own will. All others answer what the peer did.
   if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
-  const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfRefusal : 1;
+  const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfExcess : 1;
   if (!peer_->AllowReset(loop().now(), weight)) flooded_ = true;
 }
 

@@ -7,6 +7,7 @@
 #include "server/rpc/transport/http2.h"
 #include "server/rpc/transport/native/http2_connection.h"
 #include "server/rpc/transport/native/http2_stream.h"
+#include "server/rpc/transport/rate_guard.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -26,8 +27,8 @@ constexpr size_t kDeflateTableBytes = 4096;
 constexpr size_t kMaxWaitingAcks = 256;
 // RST_STREAM frames of the peer: a burst and a rate, above those at which the connection ends the session itself, and
 // counts why.
-constexpr uint64_t kSessionResetBurst = 2000;
-constexpr uint64_t kSessionResetsPerSecond = 200;
+constexpr auto kSessionResetBurst = static_cast<uint64_t>(2 * kResetBurst);
+constexpr auto kSessionResetsPerSecond = static_cast<uint64_t>(2 * kResetsPerSecond);
 constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxContinuations = 8;
 

@@ -42,7 +42,6 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   Http2Stream(const Http2Stream&) = delete;
   Http2Stream& operator=(const Http2Stream&) = delete;
 
-  int32_t id() const { return id_; }
   Http2Connection& connection() const { return *connection_; }
   const RequestHeaders& headers() const { return headers_; }
   absl::Time deadline() const { return deadline_; }

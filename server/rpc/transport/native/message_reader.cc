@@ -7,7 +7,7 @@
 namespace normd::rpc::native {
 namespace {
 
-// So many bytes that were read may lie in front of those that wait, before these are moved to the front.
+// The used bytes that the buffer may keep before the waiting ones are moved to its front.
 constexpr size_t kMaxDeadBytes = 32 << 10;
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxCopiedBytes = 1024;
 // The parts of one write: 32 frames of a large message with their heads.
 constexpr size_t kMaxParts = 64;
-// So much of the copied bytes may have been written before the rest is moved to the front.
+// The written bytes that the buffer may keep before the rest is moved to its front.
 constexpr size_t kMaxDeadOutputBytes = 64 << 10;
 
 }  // namespace

@@ -17,8 +17,6 @@ class ReplyBody {
   bool empty() const { return left_ == 0; }
   // How many bytes are left, with those of the prefix.
   size_t left() const { return left_; }
-  // Whether a part of the message was moved, but not all of it.
-  bool begun() const { return left_ != 0 && left_ != total_; }
   // Moves the next `bytes` to `output`. REQUIRES: at most left().
   void MoveTo(OutputQueue* output, size_t bytes);
   void Clear();

@@ -1,6 +1,5 @@
 #include "server/rpc/transport/native/tls_contexts.h"
 
-#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -9,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "server/security/openssl_objects.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -19,19 +20,6 @@ constexpr char kTls12Ciphers[] =
 constexpr char kTls13Ciphers[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 // Several records are taken from the kernel at once.
 constexpr size_t kReadAheadBytes = 64 << 10;
-
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free_all>>;
-using X509Ptr = std::unique_ptr<X509, Freer<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-
-BioPtr ReaderOf(const std::string& text) { return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
 // Chooses HTTP/2 among the protocols that the client offers; RFC 7301, 3.1 has them behind their lengths.
 int ChooseHttp2(SSL*, const unsigned char** chosen, unsigned char* chosen_size, const unsigned char* offered,

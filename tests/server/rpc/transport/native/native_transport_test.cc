@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -222,43 +223,47 @@ TEST(NativeTransportTest, AStreamEchoesManyMessagesInTurnAndAtOnce) {
   EXPECT_EQ(context.GetServerTrailingMetadata().find("x-end")->second, "yes");
 }
 
+// A unary call that the server has and does not answer. Its end is awaited before it goes away.
+class UnansweredCall {
+ public:
+  UnansweredCall(EchoServer& server, const std::string& path) : stub_(server.Connect()) {
+    const grpc::Slice slice("x");
+    call_ = stub_.PrepareUnaryCall(&context_, path, grpc::ByteBuffer(&slice, 1), &queue_);
+    call_->StartCall();
+    call_->Finish(&answer_, &status_, nullptr);
+    poller_.emplace(&queue_);
+    EXPECT_TRUE(EchoServer::WaitFor(server.counts().calls, 1));
+  }
+  grpc::ClientContext& context() { return context_; }
+  const grpc::Status& WaitForEnd() {
+    poller_->Wait();
+    return status_;
+  }
+
+ private:
+  grpc::CompletionQueue queue_;
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::ByteBuffer answer_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
+  std::optional<Poller> poller_;
+};
+
 TEST(NativeTransportTest, ACancelledCallIsOverAtOnce) {
   EchoServer server;
-  const auto channel = server.Connect();
-  grpc::GenericStub stub(channel);
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  grpc::Slice slice("x");
-  auto call = stub.PrepareUnaryCall(&context, "/echo.Echo/Hang", grpc::ByteBuffer(&slice, 1), &queue);
-  call->StartCall();
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  call->Finish(&answer, &status, nullptr);
-  Poller poller(&queue);
-  EXPECT_TRUE(EchoServer::WaitFor(server.counts().calls, 1));
-  context.TryCancel();
-  poller.Wait();
-  EXPECT_EQ(status.error_code(), 1);
+  UnansweredCall call(server, "/echo.Echo/Hang");
+  call.context().TryCancel();
+  EXPECT_EQ(call.WaitForEnd().error_code(), 1);
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
 }
 
 TEST(NativeTransportTest, AnEndedConnectionEndsItsCalls) {
   EchoServer server;
   {
-    grpc::CompletionQueue queue;
-    const auto channel = server.Connect();
-    grpc::GenericStub stub(channel);
-    grpc::ClientContext context;
-    grpc::Slice slice("x");
-    auto call = stub.PrepareUnaryCall(&context, "/echo.Echo/Idle", grpc::ByteBuffer(&slice, 1), &queue);
-    call->StartCall();
-    grpc::ByteBuffer answer;
-    grpc::Status status;
-    call->Finish(&answer, &status, nullptr);
-    Poller poller(&queue);
-    EXPECT_TRUE(EchoServer::WaitFor(server.counts().calls, 1));
+    UnansweredCall call(server, "/echo.Echo/Idle");
     server.transport().Shutdown();
-    poller.Wait();
+    const grpc::Status& status = call.WaitForEnd();
     EXPECT_EQ(status.error_code(), 14) << status.error_message();
   }
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));

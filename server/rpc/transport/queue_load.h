@@ -1,7 +1,7 @@
 // How busy one queue's thread is with callbacks.
-// In the path: beside it; the loop notes each callback. Threads: safe from any thread.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_
-#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_
+// In the path: beside it; the thread notes each callback. Threads: safe from any thread.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_LOAD_H_
+#define NORMD_SERVER_RPC_TRANSPORT_QUEUE_LOAD_H_
 
 #include <atomic>
 #include <cstdint>
@@ -9,9 +9,10 @@
 #include "absl/time/time.h"
 #include "server/rpc/transport/queue_stats.h"
 
-namespace normd::rpc::native {
+namespace normd::rpc {
 
-class QueueLoad {
+// In a cache line of its own.
+class alignas(64) QueueLoad {
  public:
   // Called by the queue's thread alone.
   void Note(absl::Duration callback);
@@ -24,6 +25,6 @@ class QueueLoad {
   std::atomic<int64_t> busy_ns_{0};
 };
 
-}  // namespace normd::rpc::native
+}  // namespace normd::rpc
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_QUEUE_LOAD_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_QUEUE_LOAD_H_

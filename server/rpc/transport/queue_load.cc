@@ -1,8 +1,8 @@
-#include "server/rpc/transport/native/queue_load.h"
+#include "server/rpc/transport/queue_load.h"
 
 #include <algorithm>
 
-namespace normd::rpc::native {
+namespace normd::rpc {
 namespace {
 
 constexpr absl::Duration kSlowCallback = absl::Milliseconds(5);
@@ -26,4 +26,4 @@ void QueueLoad::TakeInto(QueueStats* stats) {
   stats->busy += absl::Nanoseconds(busy_ns_.load(std::memory_order_relaxed));
 }
 
-}  // namespace normd::rpc::native
+}  // namespace normd::rpc
