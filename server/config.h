@@ -51,7 +51,7 @@ struct Config {
   int64_t max_regions = 0;
   int64_t max_region_bytes = 0;
   std::string shm_prefix;                // of POSIX names; empty: no POSIX object may be registered
-  std::string transport;                 // "grpc", "native"
+  std::string transport;                 // "native", "grpc"
   int64_t queues = 0;                    // 0: chosen from the cores
   int64_t threads = 0;                   // 0: all cores
   std::string max_isa;                   // "auto", or the name of a CPU target

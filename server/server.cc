@@ -199,7 +199,7 @@ absl::Status Server::ServeGrpc() {
   options.listeners = config_.listen;
   options.certificates = certificates_.get();
   options.require_client_certificate = config_.tokens_file.empty();  // a token does as well
-  options.transport = config_.transport == "native" ? TransportKind::kNative : TransportKind::kGrpc;
+  options.transport = config_.transport == "grpc" ? TransportKind::kGrpc : TransportKind::kNative;
   options.queues = static_cast<int>(config_.queues);
   options.max_message_bytes = config_.max_message_bytes;
   options.max_in_flight_bytes = config_.max_in_flight_bytes;

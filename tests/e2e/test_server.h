@@ -104,10 +104,10 @@ class GatedBackend : public Backend {
   std::vector<std::pair<std::vector<Job>, Done>> waiting_ ABSL_GUARDED_BY(mu_);
 };
 
-// The transport that all servers of this process have: NORMD_TEST_TRANSPORT is grpc, the default, or native.
+// The transport that all servers of this process have: NORMD_TEST_TRANSPORT is native, the default, or grpc.
 inline TransportKind TestedTransport() {
   const char* const wanted = std::getenv("NORMD_TEST_TRANSPORT");
-  return wanted != nullptr && std::string_view(wanted) == "native" ? TransportKind::kNative : TransportKind::kGrpc;
+  return wanted != nullptr && std::string_view(wanted) == "grpc" ? TransportKind::kGrpc : TransportKind::kNative;
 }
 
 class TestServer {

@@ -35,7 +35,7 @@ int DefaultQueues();
 enum class TransportKind : uint8_t { kGrpc, kNative };
 
 struct GrpcServerOptions {
-  TransportKind transport = TransportKind::kGrpc;
+  TransportKind transport = TransportKind::kNative;
   // "127.0.0.1:8001", "[::1]:0", "unix:/run/normd/normd.sock"; port 0: any free port
   std::vector<std::string> listeners = {};
   // Of the TCP listeners, which then speak TLS and nothing else; borrowed; null: they speak plain text.

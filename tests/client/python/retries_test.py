@@ -47,7 +47,8 @@ def test_a_server_that_was_gone_for_seconds_is_found_by_one_call(own_server):
         expected = client.layer_norm(X, 8)
         own_server.kill()
         for _ in range(8):  # gRPC waits longer after each failure to connect
-            with pytest.raises(normd.Unavailable):
+            # On a busy machine the time may be over before the connection is refused.
+            with pytest.raises((normd.Unavailable, normd.DeadlineExceeded)):
                 client.layer_norm(X, 8, timeout=0.4)
         own_server.start()
         np.testing.assert_array_equal(client.layer_norm(X, 8), expected)
