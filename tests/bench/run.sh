@@ -8,6 +8,9 @@
 #              datapath: requests/s and CPU of normd against a bare gRPC echo and generated protobuf services; latency
 #              after a silence, memory under large requests, goodput in overload. 12 minutes; --quick: 2 minutes.
 #              metrics: what it costs to record a request in the metrics. 10 s.
+#              transport: the native transport against gRPC's, an echo on each and normd on each, with a gRPC client and
+#              with h2load (Debian's package nghttp2-client); memory of unfinished messages and of idle connections, and
+#              small calls beside large streams. 6 minutes; --quick: 2 minutes.
 #              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
@@ -17,15 +20,17 @@
 #              what was reached there instead of a floor that was not. tests/bench/record.py writes it from --json.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,
-#              memory, overload, shared, or more of a name, as in "inline tcp unary". operations: handshakes, tls, access,
-#              traces, connections, scrape.
+#              memory, overload, shared, or more of a name, as in "inline tcp unary". transport: rows by name, as in
+#              "^echo (unary|h2load) 4 KiB", unfinished, idle connections, small beside large. operations: handshakes,
+#              tls, access, traces, connections, scrape.
 # --rounds     operations: how many rounds, instead of the usual number.
 # --build-dir  where to build, build/release by default.
 # --peers      kernels: the python of a virtual environment that has torch (some gigabytes, `python3 -m venv DIR &&
 #              DIR/bin/pip install torch numpy`).
 # --max_isa    kernels: the instruction set, as normd's option of this name: avx2 on a machine that has AVX-512.
-# --before     a program of an earlier build, which small calls are compared with, too: datapath takes a bench_datapath,
-#              operations (traces) a normd.
+# --before     a program of an earlier build. datapath takes a bench_datapath and compares small calls with it, too;
+#              operations (traces) takes a normd; transport takes a bench_transport, whose native transport then stands in
+#              the place of gRPC's.
 # Tables come first; the last line says which floors hold. Files are made in TMPDIR, /tmp by default: it should be on the
 # disk that a server would use.
 set -euo pipefail
@@ -39,7 +44,7 @@ usage() {
 
 suite=${1:-}
 [[ $# -eq 0 ]] || shift
-[[ $suite == kernels || $suite == store || $suite == datapath || $suite == metrics || $suite == operations ]] || usage
+[[ " kernels store datapath transport metrics operations " == *" $suite "* ]] || usage
 
 build=build/release arguments=()
 while [[ $# -gt 0 ]]; do

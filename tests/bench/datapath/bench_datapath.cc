@@ -9,8 +9,8 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/process_setup.h"
+#include "tests/bench/datapath/opponents.h"
 #include "tests/bench/datapath/sections.h"
-#include "tests/bench/datapath/server_process.h"
 
 namespace normd::bench {
 

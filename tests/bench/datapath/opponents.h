@@ -1,4 +1,4 @@
-// The servers that normd is compared with, besides an earlier build of it.
+// The servers that are compared: normd, and those beside it.
 #ifndef NORMD_TESTS_BENCH_DATAPATH_OPPONENTS_H_
 #define NORMD_TESTS_BENCH_DATAPATH_OPPONENTS_H_
 
@@ -6,6 +6,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/bench/datapath/rms_rows.h"
@@ -33,6 +34,12 @@ class EchoServer {
 // Each borrows `rows`.
 std::unique_ptr<grpc::Service> MakeBytesService(RmsRows* rows);
 std::unique_ptr<grpc::Service> MakeFloatsService(RmsRows* rows);
+
+// What this program does as --serve=KIND: serves as "echo", "normd" (which refuses nothing), "normd_default" (with its
+// own limits), "bytes" or "floats" on `listen`, "127.0.0.1:0" or "unix:/path". Writes the address to standard output,
+// and serves until the process is killed or the one that started it is no more. Returns, with an exit status, only when
+// it cannot serve. REQUIRES: the process has done nothing else.
+int Serve(const std::string& kind, const std::string& listen);
 
 }  // namespace normd::bench
 

@@ -19,7 +19,7 @@ namespace {
 
 // The child's standard output is `pipe`; its standard error is ours.
 absl::StatusOr<pid_t> Spawn(const std::string& program, std::string serve, std::string listen, int pipe) {
-  std::string name = "bench_datapath";
+  std::string name = "bench_server";
   char* const arguments[] = {name.data(), serve.data(), listen.data(), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

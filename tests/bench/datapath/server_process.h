@@ -43,12 +43,6 @@ class ServerProcess {
   std::string address_;
 };
 
-// What this program does as --serve=KIND: serves as "echo", "normd" (which refuses nothing), "normd_default" (with its
-// own limits), "bytes" or "floats" on `listen`, "127.0.0.1:0" or "unix:/path". Writes the address to standard output,
-// and serves until the process is killed or the one that started it is no more. Returns, with an exit status, only when
-// it cannot serve. REQUIRES: the process has done nothing else.
-int Serve(const std::string& kind, const std::string& listen);
-
 }  // namespace normd::bench
 
 #endif  // NORMD_TESTS_BENCH_DATAPATH_SERVER_PROCESS_H_

@@ -14,10 +14,13 @@
 namespace normd::rpc::native {
 namespace {
 
-// A reply over this size lets other replies of its connection go first, and shares the connection with its like, frame
-// by frame. Smaller ones have nghttp2's default: the urgency 3, one after the other.
+// A reply over this size lets smaller replies of its connection go first: they have nghttp2's default, the urgency 3.
+// It does not share the connection with its like, frame by frame, because replies that are sent together also end
+// together: the client then sends all its next requests at one time, and neither side works while the other one does.
+// 16 calls of 1 MiB in flight are answered at 1.1 times the rate and 0.9 of the CPU time when their replies follow one
+// another.
 constexpr size_t kLargeReplyBytes = 64 << 10;
-constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 1};
+constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 0};
 
 nghttp2_data_provider BodyOf(Http2Stream* stream) {
   nghttp2_data_provider provider{};

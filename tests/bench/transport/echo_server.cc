@@ -1,0 +1,102 @@
+#include "tests/bench/transport/echo_server.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/status_macros.h"
+#include "server/rpc/transport/admission.h"
+#include "server/rpc/transport/grpc/grpc_transport.h"
+#include "server/rpc/transport/listening_socket.h"
+#include "server/rpc/transport/native/native_transport.h"
+#include "server/rpc/transport/transport_options.h"
+
+namespace normd::bench {
+namespace {
+
+constexpr int64_t kIdleBytes = int64_t{256} << 20;  // that the pool keeps: sixteen messages of 16 MiB
+
+// One call. Of a stream, the next message is read while the one before it is written.
+class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
+ public:
+  explicit EchoedCall(std::unique_ptr<rpc::TransportCall> call)
+      : call_(std::move(call)), is_stream_(std::string_view(call_->method()).ends_with("Stream")) {}
+
+  void Begin() {
+    // The call lives until it is over, as the server's own do.
+    call_->OnOver([self = shared_from_this()](bool) {});
+    Read();
+  }
+
+ private:
+  void Read() {
+    call_->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+      self->message_ = std::move(message);
+      self->ended_ = !self->message_.has_value();
+      self->Answer();
+    });
+  }
+
+  void Answer() {
+    if (writing_) return;
+    if (ended_) return call_->Finish({}, {}, [self = shared_from_this()] {});
+    if (!message_.has_value()) return;
+    MessageBytes message = *std::exchange(message_, std::nullopt);
+    if (!is_stream_) return call_->WriteAndFinish(std::move(message), {}, {}, [self = shared_from_this()] {});
+    writing_ = true;
+    call_->Write(std::move(message), [self = shared_from_this()] {
+      self->writing_ = false;
+      self->Answer();
+    });
+    Read();
+  }
+
+  const std::unique_ptr<rpc::TransportCall> call_;
+  const bool is_stream_;
+  std::optional<MessageBytes> message_;  // that waits for the one before it to be written
+  bool ended_ = false;
+  bool writing_ = false;
+};
+
+GrpcServerOptions Options(TransportKind transport) {
+  GrpcServerOptions options;
+  options.transport = transport;
+  options.queues = 1;
+  options.max_concurrent_streams = 16;
+  return options;
+}
+
+std::unique_ptr<rpc::RpcTransport> MakeTransport(const GrpcServerOptions& options, rpc::ConnectionTable* connections,
+                                                 rpc::LiveStreams* live, BufferPool* buffers) {
+  if (options.transport == TransportKind::kGrpc) {
+    return std::make_unique<rpc::GrpcTransport>(&options, connections, live);
+  }
+  return std::make_unique<rpc::NativeTransport>(
+      rpc::NativeOptions{.queues = options.queues,
+                         .max_message_bytes = options.max_message_bytes,
+                         .max_concurrent_streams = rpc::ConcurrentStreams(options),
+                         .max_metadata_bytes = options.max_metadata_bytes,
+                         .buffers = buffers});
+}
+
+}  // namespace
+
+EchoServer::EchoServer(TransportKind transport)
+    : options_(Options(transport)),
+      buffers_(BufferPool::Create(kIdleBytes)),
+      connections_(rpc::LimitsOfConnections(options_)),
+      transport_(MakeTransport(options_, &connections_, &live_, buffers_.get())),
+      accept_loop_({.setup_timeout = rpc::HandOverTimeout(options_)}, &connections_, transport_.get()) {}
+
+absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(TransportKind transport, const std::string& listen) {
+  std::unique_ptr<EchoServer> server(new EchoServer(transport));
+  NORMD_ASSIGN_OR_RETURN(std::vector<rpc::ListeningSocket> sockets, rpc::Listen(listen));
+  server->port_ = sockets.front().port();
+  NORMD_RETURN_IF_ERROR(server->transport_->Start(
+      [](std::unique_ptr<rpc::TransportCall> call) { std::make_shared<EchoedCall>(std::move(call))->Begin(); }));
+  NORMD_RETURN_IF_ERROR(server->accept_loop_.Start(std::move(sockets)));
+  return server;
+}
+
+}  // namespace normd::bench
