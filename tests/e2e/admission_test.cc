@@ -8,7 +8,9 @@
 
 #include "gtest/gtest.h"
 #include "proto/wire/metadata.h"
+#include "tests/e2e/open_stream.h"
 #include "tests/e2e/test_server.h"
+#include "tests/support/raw_http2.h"
 
 namespace normd::e2e {
 namespace {
@@ -138,6 +140,85 @@ TEST(AdmissionE2eTest, WhatIsNoNumberAnnouncesNothing) {
     v1::NormalizeResponse response;
     EXPECT_TRUE(server.normalizer().Normalize(&context, LayerNormRequest(), &response).ok()) << text;
   }
+}
+
+// A message of NormalizeStream whose call is RMSNorm of `count` values.
+v1::StreamRequest StreamCall(uint64_t sequence, size_t count) {
+  v1::StreamRequest request;
+  request.set_sequence(sequence);
+  *request.mutable_call() = RmsNormRequest(std::vector<float>(count, 1.0F));
+  return request;
+}
+
+// The message as the wire has it: with a prefix of its own.
+std::string Framed(const std::string& message) {
+  std::string framed(1, '\0');
+  for (int shift = 24; shift >= 0; shift -= 8) framed += static_cast<char>(message.size() >> shift & 0xFF);
+  return framed + message;
+}
+
+TEST(AdmissionE2eTest, AMessageLongerThanItWasAnnouncedIsRefused) {
+  TestServer server;
+  grpc::ClientContext context;
+  context.AddMetadata(wire::kMessageBytesKey, "10");
+  v1::NormalizeResponse response;
+  const grpc::Status status = server.normalizer().Normalize(&context, LayerNormRequest(), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_EQ(FieldOf(status), "message");
+  EXPECT_EQ(ReasonOf(status), "MESSAGE_OVER_ANNOUNCEMENT");
+  EXPECT_NE(status.error_message().find("at most 10"), std::string::npos) << status.error_message();
+  server.ExpectAlive();
+}
+
+TEST(AdmissionE2eTest, AMessageLongerThanItWasAnnouncedIsRefusedBeforeItIsSent) {
+  if (TestedTransport() != TransportKind::kNative) GTEST_SKIP() << "gRPC tells no size before the message";
+  TestServer server;
+  RawHttp2 peer(server.target());
+  ASSERT_TRUE(peer.SendPreface());
+  ASSERT_TRUE(peer.SendHeaders(1, "/normd.v1.Normalizer/Normalize", {{wire::kMessageBytesKey, "1000"}}));
+  peer.SendData(1, Framed(std::string(1 << 20, 'x')).substr(0, 5), std::chrono::seconds(1));
+  EXPECT_TRUE(peer.WaitForEnd(1, std::chrono::seconds(5)));
+  EXPECT_TRUE(peer.LastHeadersContain(1, "1048576 bytes"));
+  server.ExpectAlive();
+}
+
+TEST(AdmissionE2eTest, AMessageOfAStreamThatDoesNotFitIsAnsweredAndTheNextIsServed) {
+  TestServer server({.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20});
+  OpenStream stream(server);
+  {
+    const HeldCall held(server);
+    ASSERT_TRUE(stream.Send(StreamCall(7, 250'000)));
+    const v1::StreamResponse refused = stream.Receive();
+    EXPECT_EQ(refused.sequence(), 7U);
+    EXPECT_EQ(refused.error().code(), static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED));
+    EXPECT_NE(refused.error().message().find("bytes_in_flight would be "), std::string::npos)
+        << refused.error().message();
+  }
+  ASSERT_TRUE(stream.Send(StreamCall(8, 1000)));
+  const v1::StreamResponse served = stream.Receive();
+  EXPECT_EQ(served.sequence(), 8U);
+  EXPECT_TRUE(served.has_reply());
+  stream.HalfClose();
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST(AdmissionE2eTest, AMessageOfAStreamIsAdmittedBeforeItIsSent) {
+  if (TestedTransport() != TransportKind::kNative) GTEST_SKIP() << "gRPC reads a message of a stream to learn its size";
+  GrpcServerOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
+  options.max_wait_for_room = absl::Seconds(20);
+  TestServer server(std::move(options));
+  RawHttp2 peer(server.target());
+  ASSERT_TRUE(peer.SendPreface());
+  ASSERT_TRUE(peer.SendHeaders(1, "/normd.v1.Normalizer/NormalizeStream"));
+  const std::string message = Framed(StreamCall(7, 250'000).SerializeAsString());
+  size_t sent = 0;
+  {
+    const HeldCall held(server);
+    sent = peer.SendData(1, message, std::chrono::milliseconds(500));
+    EXPECT_LE(sent, 128U << 10) << "only the first window is for a message without room";
+  }
+  sent += peer.SendData(1, std::string_view(message).substr(sent), std::chrono::seconds(10), /*end_stream=*/true);
+  EXPECT_EQ(sent, message.size()) << "the message was not let in when there was room";
 }
 
 }  // namespace

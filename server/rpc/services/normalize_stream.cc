@@ -46,7 +46,16 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   StreamItem* Startable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Finds the size of the next message, admits it, and reads it.
   void Read(bool awaits_chunk);
+  // Reads a message whose size is not known, or that needs no reservation: it may be a chunk of `most_chunk_bytes`, or
+  // with 0, it may not come.
+  void ReadUnadmitted(int64_t most_chunk_bytes);
+  void Admit(int64_t message_bytes);
+  void ReadAdmitted(int64_t message_bytes, Reservation held);
+  // Drops the coming message, and answers it with the error.
+  void Refuse(int64_t message_bytes, const absl::Status& why);
+  void Take(std::optional<MessageBytes> message, std::optional<Reservation> held);
   void HandleRead(StreamReader::Result result);
   void Submit(StreamItem* item);
   // Encodes the reply, and prepares the chunks that follow it.
@@ -155,17 +164,57 @@ StreamItem* CallStream::Startable() {
 }
 
 void CallStream::Read(bool awaits_chunk) {
-  auto take = [self = shared_from_this()](std::optional<MessageBytes> message) {
-    const int64_t size_bytes = message.has_value() ? message->size_bytes() : 0;
-    // The next Read starts after the result of this one, so that messages stay in order on whatever thread they are
-    // taken apart.
-    RunIfLarge(*self->context_, static_cast<int64_t>(size_bytes), [self, message = std::move(message)]() mutable {
-      self->reader_.Take(std::move(message),
-                         [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
-    });
-  };
   // A call may come at any time; chunks must make progress, because memory is reserved for them.
-  stream_->Read(std::move(take), awaits_chunk ? kMaxChunkBytes : 0, /*reserved=*/true);
+  const int64_t most_chunk_bytes = awaits_chunk ? kMaxChunkBytes : 0;
+  stream_->ReadSize(
+      [self = shared_from_this(), most_chunk_bytes](int64_t message_bytes) {
+        if (message_bytes == 0 || self->reader_.MayBeExpectedChunk(message_bytes)) {
+          return self->ReadUnadmitted(most_chunk_bytes);
+        }
+        self->Admit(message_bytes);
+      },
+      most_chunk_bytes);
+}
+
+void CallStream::ReadUnadmitted(int64_t most_chunk_bytes) {
+  stream_->Read([self = shared_from_this()](
+                    std::optional<MessageBytes> message) { self->Take(std::move(message), std::nullopt); },
+                most_chunk_bytes, /*reserved=*/true);
+}
+
+void CallStream::Admit(int64_t message_bytes) {
+  WaitForRoom(*context_, kBytesHeldPerMessageByte * message_bytes, message_bytes,
+              [self = shared_from_this(), message_bytes] {
+                absl::StatusOr<Reservation> held = self->reader_.Reserve(message_bytes);
+                if (!held.ok()) return self->Refuse(message_bytes, held.status());
+                self->ReadAdmitted(message_bytes, *std::move(held));
+              });
+}
+
+void CallStream::ReadAdmitted(int64_t message_bytes, Reservation held) {
+  stream_->Read([self = shared_from_this(), held = std::move(held)](
+                    std::optional<MessageBytes> message) mutable { self->Take(std::move(message), std::move(held)); },
+                message_bytes);
+}
+
+void CallStream::Refuse(int64_t message_bytes, const absl::Status& why) {
+  stream_->ReadHead(
+      [self = shared_from_this(), message_bytes, why](std::optional<MessageBytes> head) {
+        if (!head.has_value()) return self->Take(std::nullopt, std::nullopt);
+        self->HandleRead(self->reader_.Refuse(*head, message_bytes, why));
+      },
+      message_bytes);
+}
+
+void CallStream::Take(std::optional<MessageBytes> message, std::optional<Reservation> held) {
+  const int64_t size_bytes = message.has_value() ? message->size_bytes() : 0;
+  // The next Read starts after the result of this one, so that messages stay in order on whatever thread they are taken
+  // apart.
+  RunIfLarge(*context_, size_bytes,
+             [self = shared_from_this(), message = std::move(message), held = std::move(held)]() mutable {
+               self->reader_.Take(std::move(message), std::move(held),
+                                  [self](StreamReader::Result result) { self->HandleRead(std::move(result)); });
+             });
 }
 
 void CallStream::HandleRead(StreamReader::Result result) {

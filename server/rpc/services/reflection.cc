@@ -113,20 +113,29 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
       : context_(context), services_(std::move(services)), stream_(std::move(stream)) {}
 
   void ReadNext() {
+    stream_->ReadSize([self = shared_from_this()](int64_t message_bytes) {
+      if (const absl::Status fits = CheckSize(message_bytes); !fits.ok()) return self->stream_->Finish(fits);
+      self->ReadMessage();
+    });
+  }
+
+ private:
+  void ReadMessage() {
     stream_->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
       if (!message.has_value()) return self->stream_->Finish(absl::OkStatus());
       if (const absl::Status status = self->Respond(*message); !status.ok()) self->stream_->Finish(status);
     });
   }
 
- private:
+  static absl::Status CheckSize(int64_t message_bytes) {
+    if (message_bytes <= kMaxRequestBytes) return absl::OkStatus();
+    return AmountError("message", Concat(message_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
+                       ServerReason("MESSAGE_TOO_LARGE"));
+  }
+
   // Replies to one request. An error ends the stream.
   absl::Status Respond(const MessageBytes& message) {
-    const auto size_bytes = message.size_bytes();
-    if (size_bytes > kMaxRequestBytes) {
-      return AmountError("message", Concat(size_bytes, " bytes"), Concat("at most ", kMaxRequestBytes),
-                         ServerReason("MESSAGE_TOO_LARGE"));
-    }
+    NORMD_RETURN_IF_ERROR(CheckSize(message.size_bytes()));
     ServerReflectionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
     MessageBytes reply =

@@ -104,21 +104,39 @@ class Import : public std::enable_shared_from_this<Import> {
         held_(std::move(held)) {}
 
   void ReadNext() {
-    stream_->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
+    stream_->ReadSize([self = shared_from_this()](int64_t message_bytes) {
+      if (message_bytes == 0) return self->ReadMessage(0);
+      WaitForRoom(*self->context_, message_bytes, message_bytes, [self, message_bytes] {
+        if (const absl::Status fits = self->HoldMore(message_bytes); !fits.ok()) return self->reply_(fits);
+        self->ReadMessage(message_bytes);
+      });
+    });
+  }
+
+ private:
+  // Reads a message of `message_bytes`; 0: of a size that is not known.
+  void ReadMessage(int64_t message_bytes) {
+    auto take = [self = shared_from_this()](std::optional<MessageBytes> message) {
       if (!message.has_value()) return self->Finish();
       const auto size_bytes = message->size_bytes();
       RunIfLarge(*self->context_, size_bytes, [self, message = *std::move(message)] {
         if (const absl::Status status = self->Take(message); !status.ok()) return self->reply_(status);
         self->ReadNext();
       });
-    });
+    };
+    stream_->Read(std::move(take), message_bytes);
   }
 
- private:
+  // Reserves memory for the messages so far and `message_bytes` more.
+  absl::Status HoldMore(int64_t message_bytes) {
+    const int64_t before = reply_.observation().record().request_bytes;
+    return held_.Resize(1 + before + message_bytes, [this] { return NameOf(*stream_); });
+  }
+
   absl::Status Take(const MessageBytes& message) {
     const bool first = reply_.observation().record().request_bytes == 0;
+    NORMD_RETURN_IF_ERROR(HoldMore(message.size_bytes()));
     reply_.observation().record().request_bytes += message.size_bytes();
-    NORMD_RETURN_IF_ERROR(held_.Resize(held_.bytes() + message.size_bytes(), [this] { return NameOf(*stream_); }));
     v1::ImportSessionRequest request;
     NORMD_RETURN_IF_ERROR(ParseInto(message, &request));
     if (first) {

@@ -42,21 +42,37 @@ Call Trial(const Call& call) {
 
 }  // namespace
 
-void StreamReader::Take(std::optional<MessageBytes> message, Done done) {
+bool StreamReader::MayBeExpectedChunk(int64_t message_bytes) const {
+  return (awaiting_ != nullptr || skips_chunks_) && message_bytes <= kMaxChunkMessageBytes;
+}
+
+absl::StatusOr<Reservation> StreamReader::Reserve(int64_t message_bytes) const {
+  return context_->admission->Reserve(kBytesHeldPerMessageByte * message_bytes, [this] { return NameOf(*stream_); });
+}
+
+StreamReader::Result StreamReader::Refuse(const MessageBytes& head, int64_t message_bytes, const absl::Status& why) {
+  Result result;
+  Abandon(&result);
+  auto item = std::make_shared<StreamItem>(context_, *stream_);
+  item->request_bytes = message_bytes;
+  item->observation.record().request_bytes = message_bytes;
+  item->sequence = FindVarintField(head, v1::StreamRequest::kSequenceFieldNumber);
+  Fail(std::move(item), why, &result);
+  return result;
+}
+
+void StreamReader::Take(std::optional<MessageBytes> message, std::optional<Reservation> held, Done done) {
   Result result;
   if (!message.has_value()) return done(End(absl::OkStatus(), std::move(result)));
   if (TakeExpectedChunk(*message, &result)) return done(std::move(result));
+  if (!held.has_value()) {
+    absl::StatusOr<Reservation> room = Reserve(message->size_bytes());
+    if (!room.ok()) return done(Refuse(*message, message->size_bytes(), room.status()));
+    held = *std::move(room);
+  }
   auto item = std::make_shared<StreamItem>(context_, *stream_);
   item->request_bytes = message->size_bytes();
   item->observation.record().request_bytes = item->request_bytes;
-  absl::StatusOr<Reservation> held =
-      context_->admission->Reserve(kBytesHeldPerMessageByte * item->request_bytes, [this] { return NameOf(*stream_); });
-  if (!held.ok()) {
-    Abandon(&result);
-    item->sequence = FindVarintField(*message, v1::StreamRequest::kSequenceFieldNumber);
-    Fail(std::move(item), held.status(), &result);
-    return done(std::move(result));
-  }
   std::string key;
   if (TakeRememberedCall(*message, item, *held, &key, &result)) return done(std::move(result));
   absl::StatusOr<Request> request = Parse<v1::StreamRequest>(*message, *std::move(held));
@@ -116,8 +132,7 @@ void StreamReader::TakeRequest(Item item, Request request, std::string key, Resu
 }
 
 bool StreamReader::TakeExpectedChunk(const MessageBytes& message, Result* result) {
-  const bool expected = awaiting_ != nullptr || skips_chunks_;
-  if (!expected || message.size_bytes() > kMaxChunkMessageBytes) return false;
+  if (!MayBeExpectedChunk(message.size_bytes())) return false;
   // The chunk needs no reservation: its bytes were reserved with the call, or are dropped at once.
   const absl::StatusOr<Request> request = Parse<v1::StreamRequest>(message, Reservation());
   if (!request.ok() || !(*request)->has_chunk()) return false;

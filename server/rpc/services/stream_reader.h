@@ -69,9 +69,17 @@ class StreamReader {
         stream_(stream),
         scope_(CallDecoder::ScopeOf(*stream)) {}
 
+  // Whether a message of this size may be read without a reservation: it is likely a chunk, whose bytes were reserved
+  // with its call, or will be dropped at once.
+  bool MayBeExpectedChunk(int64_t message_bytes) const;
+  // Makes the reservation for a message of this size, which may be a call.
+  absl::StatusOr<Reservation> Reserve(int64_t message_bytes) const;
+
   // Takes the next message, or nullopt at the end of the messages, and passes the result to `done`, which must keep the
-  // reader alive.
-  void Take(std::optional<MessageBytes> message, Done done);
+  // reader alive. `held` is the message's reservation; without one, Take makes it if the message needs one.
+  void Take(std::optional<MessageBytes> message, std::optional<Reservation> held, Done done);
+  // Answers a message of `message_bytes`, of which `head` is the beginning, with the error `why`.
+  Result Refuse(const MessageBytes& head, int64_t message_bytes, const absl::Status& why);
 
  private:
   using Request = Parsed<v1::StreamRequest>;

@@ -60,6 +60,12 @@ void RunIfLarge(const RouteContext& context, int64_t bytes, absl::AnyInvocable<v
   context.work_pool->RunIfLarge(bytes, std::move(work));
 }
 
+void WaitForRoom(const RouteContext& context, int64_t bytes, int64_t message_bytes, absl::AnyInvocable<void()> start) {
+  if (context.read_limiter == nullptr) return start();
+  context.read_limiter->EnterAnnounced(bytes, message_bytes,
+                                       [start = std::move(start)](ReadLimiter::Ticket) mutable { start(); });
+}
+
 namespace {
 
 using Then = absl::AnyInvocable<void(MessageBytes, Reservation, Observation)>;
@@ -69,10 +75,18 @@ struct Arriving {
   const RouteContext* context;
   std::shared_ptr<Stream> stream;
   int64_t factor;
+  int64_t announced_bytes;  // by the headers; 0: they announce nothing
   Reservation held;
   ReadLimiter::Ticket ticket;
   Then then;
 };
+
+// What was announced is what was admitted, so a message may not be larger.
+absl::Status CheckAnnouncement(const Arriving& call, int64_t message_bytes) {
+  if (call.announced_bytes == 0 || message_bytes <= call.announced_bytes) return absl::OkStatus();
+  const std::string limit = Concat("at most ", call.announced_bytes, ", as normd-message-bytes announces");
+  return AmountError("message", Concat(message_bytes, " bytes"), limit, ServerReason("MESSAGE_OVER_ANNOUNCEMENT"));
+}
 
 void TakeMessage(Arriving& call, std::optional<MessageBytes> message) {
   Stream& stream = *call.stream;
@@ -87,7 +101,9 @@ void TakeMessage(Arriving& call, std::optional<MessageBytes> message) {
   const auto size_bytes = message->size_bytes();
   observation.record().request_bytes = size_bytes;
   if (stream.cancelled()) return Reply(call.stream, std::move(observation))(CallerGoneError());
-  absl::Status fits = call.held.Resize(call.factor * size_bytes, [&stream] { return NameOf(stream); });
+  absl::Status fits = CheckAnnouncement(call, size_bytes);
+  if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
+  fits = call.held.Resize(call.factor * size_bytes, [&stream] { return NameOf(stream); });
   if (!fits.ok()) return Reply(call.stream, std::move(observation))(fits);
   call.ticket = ReadLimiter::Ticket();  // the reservation counts these bytes from now on
   stream.connection()->NoteMessage(size_bytes);
@@ -109,33 +125,42 @@ void ReadMessage(Arriving call, int64_t most_bytes) {
       most_bytes);
 }
 
-void ReadAnnounced(Arriving call, int64_t announced_bytes) {
-  ReadLimiter* const limiter = call.context->read_limiter;
-  const int64_t bytes = call.factor * announced_bytes;
-  auto start = [call = std::move(call), bytes, announced_bytes](ReadLimiter::Ticket) mutable {
-    const absl::Status fits = call.held.Resize(bytes, [&call] { return NameOf(*call.stream); });
-    if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
-    ReadMessage(std::move(call), announced_bytes);
-  };
-  if (limiter == nullptr) return start(ReadLimiter::Ticket());
-  limiter->EnterAnnounced(bytes, announced_bytes, std::move(start));
+// Reads an admitted message. One that is larger than announced is refused before it is read, if the transport tells
+// its size.
+void ReadAdmitted(Arriving call, int64_t admitted_bytes) {
+  if (call.announced_bytes == 0) return ReadMessage(std::move(call), admitted_bytes);
+  Stream* const stream = call.stream.get();
+  stream->ReadSize(
+      [call = std::move(call), admitted_bytes](int64_t message_bytes) mutable {
+        const absl::Status fits = CheckAnnouncement(call, message_bytes);
+        if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
+        ReadMessage(std::move(call), admitted_bytes);
+      },
+      admitted_bytes);
 }
 
-// Reads the message of `announced` bytes; 0: of a size that is not known.
-void ReadOfSize(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, int64_t announced,
-                Then then) {
-  if (announced > context->max_message_bytes) {
-    return Refuse(*context, std::move(stream),
-                  AmountError("message", Concat(announced, " bytes"), Concat("at most ", context->max_message_bytes),
-                              ServerReason("MESSAGE_TOO_LARGE")));
+void ReadKnown(Arriving call, int64_t message_bytes) {
+  const RouteContext& context = *call.context;
+  const int64_t bytes = call.factor * message_bytes;
+  WaitForRoom(context, bytes, message_bytes, [call = std::move(call), bytes, message_bytes]() mutable {
+    const absl::Status fits = call.held.Resize(bytes, [&call] { return NameOf(*call.stream); });
+    if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
+    ReadAdmitted(std::move(call), message_bytes);
+  });
+}
+
+// Reads the message of `message_bytes`; 0: of a size that is not known.
+void ReadOfSize(Arriving call, int64_t message_bytes) {
+  const RouteContext* const context = call.context;
+  if (message_bytes > context->max_message_bytes) {
+    return Refuse(*context, std::move(call.stream),
+                  AmountError("message", Concat(message_bytes, " bytes"),
+                              Concat("at most ", context->max_message_bytes), ServerReason("MESSAGE_TOO_LARGE")));
   }
-  // A reservation of 0 bytes always fits.
-  Reservation held = *context->admission->Reserve(0, [] { return CallerName(); });
-  Arriving call = {context, std::move(stream), factor, std::move(held), ReadLimiter::Ticket(), std::move(then)};
-  if (announced > 0) return ReadAnnounced(std::move(call), announced);
+  if (message_bytes > 0) return ReadKnown(std::move(call), message_bytes);
   if (context->read_limiter == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
   const Connection& connection = *call.stream->connection();
-  context->read_limiter->Enter(connection, factor * connection.expected_bytes(),
+  context->read_limiter->Enter(connection, call.factor * connection.expected_bytes(),
                                [call = std::move(call)](ReadLimiter::Ticket ticket) mutable {
                                  call.ticket = std::move(ticket);
                                  const int64_t most_bytes = call.context->max_message_bytes;
@@ -147,9 +172,15 @@ void ReadOfSize(const RouteContext* context, std::shared_ptr<Stream> stream, int
 
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, Then then) {
   Stream* const asked = stream.get();
-  asked->ReadSize([context, stream = std::move(stream), factor, then = std::move(then)](int64_t announced) mutable {
-    ReadOfSize(context, std::move(stream), factor, announced, std::move(then));
-  });
+  const int64_t announced = asked->AnnouncedBytes();
+  // A reservation of 0 bytes always fits.
+  Reservation held = *context->admission->Reserve(0, [] { return CallerName(); });
+  Arriving call = {context,         std::move(stream),     factor,         announced,
+                   std::move(held), ReadLimiter::Ticket(), std::move(then)};
+  if (announced > 0) return ReadOfSize(std::move(call), announced);
+  asked->ReadSize(
+      [call = std::move(call)](int64_t message_bytes) mutable { ReadOfSize(std::move(call), message_bytes); },
+      kMessagePrefixBytes);
 }
 
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler) {

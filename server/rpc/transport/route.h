@@ -104,12 +104,20 @@ class Reply {
   Observation observation_;
 };
 
+// The bytes before a message, with its size.
+inline constexpr int64_t kMessagePrefixBytes = 5;
+
+// Runs `start` when there is room for a message of `message_bytes`, for which `bytes` must be reserved, as
+// ReadLimiter::EnterAnnounced does: `start` must make the reservation.
+void WaitForRoom(const RouteContext& context, int64_t bytes, int64_t message_bytes, absl::AnyInvocable<void()> start);
+
 // Gets the message as received; runs on the work pool if the message is large.
 using BytesHandler = std::function<void(const MessageBytes& message, Reservation reservation, Reply reply)>;
 // Reads the one request message of `stream`, for which `factor` times its size is reserved, and runs `then` with it. A
-// call that announces its size makes the reservation before it reads, waits for room as ReadLimiter allows, and is
-// refused if there is none. Other calls wait until there is room for the predicted size, and make the reservation when
-// the message has arrived. Ends the call with an error when there is no message, or when it does not fit.
+// call whose size its headers or the transport tell makes the reservation before it reads, waits for room as
+// ReadLimiter allows, and is refused if there is none. Other calls wait until there is room for the predicted size, and
+// make the reservation when the message has arrived. Ends the call with an error when there is no message, when it does
+// not fit, or when it is larger than its headers announce.
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor,
                  absl::AnyInvocable<void(MessageBytes, Reservation, Observation)> then);
 

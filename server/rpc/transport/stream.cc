@@ -12,7 +12,6 @@ namespace normd::rpc {
 namespace {
 
 constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
-constexpr int64_t kPrefixBytes = 5;                       // of a message, with its size
 constexpr char kRetryPushbackMs[] = "100";                // the same delay as in RetryInfo (status.cc)
 
 }  // namespace
@@ -60,15 +59,13 @@ int64_t Stream::AnnouncedBytes() const {
   return std::clamp<int64_t>(bytes, 0, kMaxAnnouncedBytes);
 }
 
-void Stream::ReadSize(TransportCall::OnSize on_size) {
-  if (const int64_t announced = AnnouncedBytes(); announced > 0) return on_size(announced);
+void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {
   {
     MutexLock lock(mu_);
     if (end_of_reading_.ok()) {
       on_size_ = std::move(on_size);
       on_size = nullptr;
-      read_ = {.since = SteadyNow(), .bytes = kPrefixBytes, .received_bytes = std::nullopt};
-      reading_message_ = true;
+      if (expected_bytes > 0) ExpectMessage(expected_bytes);
     }
   }
   if (on_size) return on_size(0);
@@ -142,27 +139,43 @@ void Stream::SetRetryPushback() {
   trailers_.emplace_back("grpc-retry-pushback-ms", kRetryPushbackMs);
 }
 
-void Stream::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
+void Stream::ExpectMessage(int64_t bytes) {
+  read_ = {.since = SteadyNow(), .bytes = bytes, .received_bytes = std::nullopt};
+  reading_message_ = true;
+}
+
+bool Stream::BeginRead(OnRead on_read, int64_t expected_bytes) {
   {
     MutexLock lock(mu_);
     if (end_of_reading_.ok()) {
       on_read_ = std::move(on_read);
-      on_read = nullptr;
-      if (expected_bytes > 0) {
-        read_ = {.since = SteadyNow(), .bytes = expected_bytes, .received_bytes = std::nullopt};
-        reading_message_ = true;
-      }
-    } else {
-      read_cut_ = true;
+      if (expected_bytes > 0) ExpectMessage(expected_bytes);
+      return true;
     }
+    read_cut_ = true;
   }
-  if (on_read) return on_read(std::nullopt);
+  on_read(std::nullopt);
+  return false;
+}
+
+void Stream::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
+  if (!BeginRead(std::move(on_read), expected_bytes)) return;
   const bool counted = expected_bytes > 0 && !reserved;
   if (counted) connection()->BeginMessage();
   call_->Read([self = shared_from_this(), counted](std::optional<MessageBytes> message) {
     if (message.has_value()) self->connection()->DeliverBytes(message->size_bytes());
     if (counted) self->connection()->EndMessage(message.has_value());
     self->HandleRead(std::move(message));
+  });
+}
+
+void Stream::ReadHead(OnRead on_read, int64_t message_bytes) {
+  if (!BeginRead(std::move(on_read), message_bytes)) return;
+  connection()->BeginMessage();
+  call_->ReadHead([self = shared_from_this(), message_bytes](std::optional<MessageBytes> head) {
+    if (head.has_value()) self->connection()->DeliverBytes(message_bytes);
+    self->connection()->EndMessage(head.has_value());
+    self->HandleRead(std::move(head));
   });
 }
 

@@ -94,9 +94,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Reports the call now, because what the audit is about is over; the call itself may go on.
   void EndAudit(absl::StatusCode code);
 
-  // Finds the size of the coming message, as TransportCall::ReadSize does. REQUIRES: no Read or ReadSize is in
-  // progress.
-  void ReadSize(TransportCall::OnSize on_size);
+  // The size of the first message, as far as the headers announce it; 0 if they do not.
+  int64_t AnnouncedBytes() const;
+
+  // Finds the size of the coming message, as TransportCall::ReadSize does. `expected_bytes` is as for Read. REQUIRES:
+  // no Read or ReadSize is in progress.
+  void ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes = 0);
 
   // Reads one message. `on_read` gets nullopt when the caller half-closed, was cancelled, or sent a message over the
   // size limit, and when reading was ended. An `expected_bytes` over 0 says that a message of at most this size is on
@@ -104,6 +107,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // the bytes are already reserved, so that they do not count as undelivered bytes of the connection. REQUIRES: no
   // other Read is in progress.
   void Read(OnRead on_read, int64_t expected_bytes = 0, bool reserved = false);
+
+  // Reads the message of `message_bytes`, a size which ReadSize has told, and keeps only its beginning, as
+  // TransportCall::ReadHead does. Otherwise as Read.
+  void ReadHead(OnRead on_read, int64_t message_bytes);
 
   // Ends reading: a waiting Read and all later ones end without a message. If that cuts the stream short, it ends with
   // `why`, whatever status Finish gets; a stream that had read everything it wanted is not affected. With
@@ -179,7 +186,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   };
 
   void HandleOver(bool cancelled);
-  int64_t AnnouncedBytes() const;
+  // Notes that a message of at most `bytes` is on its way.
+  void ExpectMessage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins a Read, or returns false when reading was ended; `on_read` has its answer in that case.
+  bool BeginRead(OnRead on_read, int64_t expected_bytes);
   void HandleSize(int64_t bytes);
   void HandleRead(std::optional<MessageBytes> message);
   // Adds what the trailers say of every call that asked, or failed.

@@ -62,6 +62,11 @@ class TransportCall {
   // the size limit, for which the transport ends the call itself. REQUIRES: no Read or ReadSize is in progress.
   virtual void Read(OnRead on_read) = 0;
 
+  // Reads one message as Read does, of which only the beginning is kept: at least kHeadBytes, or all of a shorter
+  // message. The rest is dropped as it comes. REQUIRES: as for Read, and ReadSize has told the message's size.
+  virtual void ReadHead(OnRead on_read) = 0;
+  static constexpr int64_t kHeadBytes = 64;
+
   // Sends a message. `written` runs when the transport has taken the message or never will. REQUIRES: no Write is in
   // progress, and the call was not finished.
   virtual void Write(MessageBytes message, Callback written) = 0;

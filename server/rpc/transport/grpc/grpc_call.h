@@ -37,6 +37,7 @@ class GrpcCall : public TransportCall {
   // gRPC tells a message's size only when it has all of the message.
   void ReadSize(OnSize on_size) override { on_size(0); }
   void Read(OnRead on_read) override;
+  void ReadHead(OnRead on_read) override { Read(std::move(on_read)); }
   void Write(MessageBytes message, Callback written) override;
   void Finish(RpcStatus status, Trailers trailers, Callback written) override;
   void WriteAndFinish(MessageBytes message, RpcStatus status, Trailers trailers, Callback written) override;

@@ -148,6 +148,11 @@ void Http2Stream::Read(OnRead on_read) {
   OpenWindowToRead();
 }
 
+void Http2Stream::ReadHead(OnRead on_read) {
+  if (!over()) reader_.KeepHead(static_cast<size_t>(TransportCall::kHeadBytes));
+  Read(std::move(on_read));
+}
+
 void Http2Stream::Write(MessageBytes message, Callback written) {
   written_ = std::move(written);
   body_taken_ = false;

@@ -78,6 +78,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   void OnOver(OnDone on_done);
   void ReadSize(OnSize on_size);
   void Read(OnRead on_read);
+  void ReadHead(OnRead on_read);
   void Write(MessageBytes message, Callback written);
   void Finish(ReplyEnd end, Callback written);
   void WriteAndFinish(MessageBytes message, ReplyEnd end, Callback written);

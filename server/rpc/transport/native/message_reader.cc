@@ -32,7 +32,7 @@ void MessageReader::Append(std::string_view bytes) {
 }
 
 absl::Span<char> MessageReader::Destination() {
-  if (!collecting_ || complete()) return {};
+  if (!collecting_) return {};
   return {reinterpret_cast<char*>(block_.data()) + filled_, block_.size_bytes() - filled_};
 }
 
@@ -44,8 +44,8 @@ void MessageReader::Open() {
 
 int64_t MessageReader::missing_bytes() const {
   if (!front_bytes_.has_value()) return static_cast<int64_t>(kPrefixBytes - std::min(waiting().size(), kPrefixBytes));
-  const size_t held = collecting_ ? filled_ : waiting().size();
-  return std::max<int64_t>(*front_bytes_ - static_cast<int64_t>(held), 0);
+  if (collecting_) return static_cast<int64_t>(block_.size_bytes() - filled_ + to_drop_);
+  return std::max<int64_t>(*front_bytes_ - static_cast<int64_t>(waiting().size()), 0);
 }
 
 MessageBytes MessageReader::Take() {
@@ -61,6 +61,7 @@ MessageBytes MessageReader::Take() {
 void MessageReader::Clear() {
   block_ = Buffer();
   filled_ = 0;
+  to_drop_ = 0;
   collecting_ = false;
   front_bytes_.reset();
   waiting_ = std::string();
@@ -84,9 +85,17 @@ void MessageReader::ReadPrefix(std::string_view bytes) {
 
 void MessageReader::Collect() {
   if (fault_ != Fault::kNone || (!opened_ && *front_bytes_ > kMaxAheadBytes)) return;
-  const auto size = static_cast<size_t>(*front_bytes_);
-  block_ = pool_ == nullptr ? Buffer(size) : pool_->Take(size);
+  Begin(static_cast<size_t>(*front_bytes_));
+}
+
+void MessageReader::KeepHead(size_t bytes) {
+  if (!collecting_ && fault_ == Fault::kNone) Begin(std::min(bytes, static_cast<size_t>(*front_bytes_)));
+}
+
+void MessageReader::Begin(size_t bytes) {
+  block_ = pool_ == nullptr ? Buffer(bytes) : pool_->Take(bytes);
   filled_ = 0;
+  to_drop_ = static_cast<size_t>(*front_bytes_) - bytes;
   collecting_ = true;
 }
 
@@ -95,7 +104,9 @@ size_t MessageReader::Fill(std::string_view bytes) {
   const size_t taken = std::min(bytes.size(), destination.size());
   if (taken > 0 && bytes.data() != destination.data()) std::memcpy(destination.data(), bytes.data(), taken);
   filled_ += taken;
-  return taken;
+  const size_t dropped = std::min(bytes.size() - taken, to_drop_);
+  to_drop_ -= dropped;
+  return taken + dropped;
 }
 
 void MessageReader::Advance() {

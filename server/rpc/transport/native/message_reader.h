@@ -37,15 +37,18 @@ class MessageReader {
 
   // Lets the message at the front, or the next one to come, be collected whatever its size.
   void Open();
+  // Has only the first `bytes` of the message at the front collected, and the rest dropped, unless it is being
+  // collected already. REQUIRES: the size of the message is known.
+  void KeepHead(size_t bytes);
   Fault fault() const { return fault_; }
   // The announced size of the message at the front; nullopt while its prefix is not complete.
   std::optional<int64_t> front_bytes() const { return front_bytes_; }
-  bool complete() const { return collecting_ && filled_ == block_.size_bytes(); }
+  bool complete() const { return collecting_ && filled_ == block_.size_bytes() && to_drop_ == 0; }
   // How many bytes must still come until the message at the front is complete, as far as that is known.
   int64_t missing_bytes() const;
   // Whether no byte is held that was not taken.
   bool empty() const { return !front_bytes_.has_value() && waiting().empty(); }
-  // Takes the message at the front. REQUIRES: complete().
+  // Takes the message at the front, or what was kept of it. REQUIRES: complete().
   MessageBytes Take();
   // Drops everything.
   void Clear();
@@ -57,7 +60,9 @@ class MessageReader {
   void ReadPrefix(std::string_view bytes);
   // Begins to collect the message at the front, if that is allowed now.
   void Collect();
-  // Copies into the block as much of `bytes` as is missing; returns how much.
+  // Makes the block for the first `bytes` of the message at the front.
+  void Begin(size_t bytes);
+  // Takes as much of `bytes` as the message at the front is missing; returns how much.
   size_t Fill(std::string_view bytes);
   // Moves what waits to where it belongs by now.
   void Advance();
@@ -70,6 +75,7 @@ class MessageReader {
   bool collecting_ = false;
   Buffer block_;         // of the message at the front, if it is being collected
   size_t filled_ = 0;    // of block_
+  size_t to_drop_ = 0;   // bytes that follow those of block_ and are not kept
   std::string waiting_;  // the bytes behind the block or, if there is none, behind the prefix
   size_t waiting_begin_ = 0;
 };

@@ -39,6 +39,10 @@ void NativeCall::Read(OnRead on_read) {
   OnLoop([on_read = std::move(on_read)](Http2Stream& stream) mutable { stream.Read(std::move(on_read)); });
 }
 
+void NativeCall::ReadHead(OnRead on_read) {
+  OnLoop([on_read = std::move(on_read)](Http2Stream& stream) mutable { stream.ReadHead(std::move(on_read)); });
+}
+
 void NativeCall::Write(MessageBytes message, Callback written) {
   OnLoop([message = std::move(message), written = std::move(written)](Http2Stream& stream) mutable {
     stream.Write(std::move(message), std::move(written));

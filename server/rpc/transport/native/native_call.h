@@ -26,6 +26,7 @@ class NativeCall final : public TransportCall {
   void OnOver(OnDone on_done) override;
   void ReadSize(OnSize on_size) override;
   void Read(OnRead on_read) override;
+  void ReadHead(OnRead on_read) override;
   void Write(MessageBytes message, Callback written) override;
   void Finish(RpcStatus status, Trailers trailers, Callback written) override;
   void WriteAndFinish(MessageBytes message, RpcStatus status, Trailers trailers, Callback written) override;

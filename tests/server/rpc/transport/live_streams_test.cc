@@ -22,6 +22,7 @@ class SilentCall : public TransportCall {
   void OnOver(OnDone /*on_done*/) override {}
   void ReadSize(OnSize on_size) override { on_size(0); }
   void Read(OnRead on_read) override { on_read(std::nullopt); }
+  void ReadHead(OnRead on_read) override { on_read(std::nullopt); }
   void Write(MessageBytes /*message*/, Callback written) override { written(); }
   void Finish(RpcStatus /*status*/, Trailers /*trailers*/, Callback written) override { written(); }
   void WriteAndFinish(MessageBytes /*message*/, RpcStatus /*status*/, Trailers /*trailers*/,

@@ -4,115 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <string>
-#include <string_view>
 
-#include "tests/server/rpc/transport/native/echo_fixture.h"
-#include "tests/support/raw_http2.h"
+#include "tests/server/rpc/transport/native/hostile_fixture.h"
 
 namespace normd::rpc::native {
 namespace {
-
-using std::chrono::milliseconds;
-
-constexpr uint8_t kPriority = 2, kPing = 6, kContinuation = 9;
-constexpr int64_t kMebibyte = 1 << 20;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define NORMD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define NORMD_SANITIZED 1
-#endif
-#endif
-
-// Sanitizers keep memory that was freed, and notes about all of it.
-#ifdef NORMD_SANITIZED
-constexpr int64_t kOverheadBytes = 256 * kMebibyte;
-#else
-constexpr int64_t kOverheadBytes = 0;
-#endif
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t all = 0, resident = 0;
-  statm >> all >> resident;
-  return resident * 4096;
-}
-
-std::string BigEndian(uint32_t value) {
-  std::string text;
-  for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(value >> shift & 0xFF);
-  return text;
-}
-
-int64_t Increment(const std::string& window_update) {
-  int64_t increment = 0;
-  for (const char byte : window_update) increment = increment << 8 | static_cast<unsigned char>(byte);
-  return increment;
-}
-
-// A header block of HPACK literals that are not indexed.
-void AddLiteral(std::string_view name, std::string_view value, std::string* block) {
-  *block += '\0';
-  for (const std::string_view text : {name, value}) {
-    *block += static_cast<char>(text.size());  // REQUIRES: under 127
-    block->append(text);
-  }
-}
-
-std::string CallHeaders(std::string_view path) {
-  std::string block;
-  AddLiteral(":method", "POST", &block);
-  AddLiteral(":scheme", "http", &block);
-  AddLiteral(":path", path, &block);
-  AddLiteral(":authority", "test", &block);
-  AddLiteral("content-type", "application/grpc", &block);
-  return block;
-}
-
-// Where the peer's doing ends, others are served, and memory is as before but for `allowed_bytes`.
-class HostilePeersTest : public testing::Test {
- protected:
-  HostilePeersTest() : server_({.max_message_bytes = 4 * kMebibyte, .max_concurrent_streams = 16}) {
-    EXPECT_EQ(Ask(honest_, {.method = "Unary", .body = "x"}).code, 0);
-    before_ = ResidentBytes();
-  }
-
-  void ExpectServed(int64_t allowed_bytes = 16 * kMebibyte) {
-    const EchoReply reply = Ask(honest_, {.method = "Unary", .body = Pattern(100000), .deadline_ms = 5000});
-    EXPECT_EQ(reply.code, 0) << reply.message;
-    const EchoReply fresh = Ask(server_.Connect(), {.method = "Unary", .body = "x", .deadline_ms = 5000});
-    EXPECT_EQ(fresh.code, 0) << fresh.message;
-    EXPECT_LT(ResidentBytes() - before_, allowed_bytes + kOverheadBytes);
-  }
-
-  // Sends `frames` again and again, and reads what comes where `reading`, until the connection ends or `times` are
-  // over. Returns whether it ended.
-  static bool Repeat(RawHttp2& peer, const std::string& frames, int times, bool reading) {
-    for (int i = 0; i < times; ++i) {
-      if (!peer.SendBytes(frames)) return true;
-      if (!reading) continue;
-      while (peer.Receive(milliseconds(0)).has_value()) {
-      }
-    }
-    return peer.WaitForClose(milliseconds(2000));
-  }
-
-  static std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
-    std::string frame = BigEndian(static_cast<uint32_t>(payload.size()) << 8).substr(0, 3);
-    frame += static_cast<char>(type);
-    frame += static_cast<char>(flags);
-    frame += BigEndian(stream);
-    return frame.append(payload);
-  }
-
-  EchoServer server_;
-  std::shared_ptr<grpc::Channel> honest_ = server_.Connect();
-  int64_t before_ = 0;
-};
 
 TEST_F(HostilePeersTest, RapidResetEndsTheConnection) {
   RawHttp2 peer(server_.target());
@@ -128,7 +26,7 @@ TEST_F(HostilePeersTest, RapidResetEndsTheConnection) {
 }
 
 TEST_F(HostilePeersTest, AFloodOfPingsEndsTheConnection) {
-  const std::string ping = Frame(kPing, 0, 0, "12345678");
+  const std::string ping = Frame(kPingFrame, 0, 0, "12345678");
   std::string many;
   for (int i = 0; i < 100; ++i) many += ping;
   for (const bool reading : {false, true}) {
@@ -166,7 +64,7 @@ TEST_F(HostilePeersTest, AFloodOfContinuationsEndsTheConnection) {
   RawHttp2 peer(server_.target());
   peer.SendPreface();
   peer.SendFrame(RawHttp2::kHeaders, 0, 1, CallHeaders("/echo.Echo/Unary"));
-  EXPECT_TRUE(Repeat(peer, Frame(kContinuation, 0, 1, ""), 100000, /*reading=*/false));
+  EXPECT_TRUE(Repeat(peer, Frame(kContinuationFrame, 0, 1, ""), 100000, /*reading=*/false));
   ExpectServed();
 }
 
@@ -182,7 +80,7 @@ TEST_F(HostilePeersTest, AHugeHeaderStringEndsTheConnection) {
     if (rest < 128) break;
   }
   peer.SendFrame(RawHttp2::kHeaders, 0, 1, block);
-  EXPECT_TRUE(Repeat(peer, Frame(kContinuation, 0, 1, std::string(1 << 20, 'x')), 100, /*reading=*/false));
+  EXPECT_TRUE(Repeat(peer, Frame(kContinuationFrame, 0, 1, std::string(1 << 20, 'x')), 100, /*reading=*/false));
   ExpectServed();
 }
 
@@ -273,7 +171,7 @@ TEST_F(HostilePeersTest, FramesThatMeanNothingCostLittle) {
   peer.SendHeaders(1, "/echo.Echo/Idle");
   std::string many;
   for (int i = 0; i < 1000; ++i) {
-    many += Frame(kPriority, 0, 1, std::string("\0\0\0\0\20", 5));
+    many += Frame(kPriorityFrame, 0, 1, std::string("\0\0\0\0\20", 5));
     many += Frame(RawHttp2::kData, 0, 1, "");
     many += Frame(0x77, 0, 1, "unknown");
   }
@@ -358,7 +256,8 @@ TEST_F(HostilePeersTest, PaddedMessagesArrive) {
     while (window < static_cast<int64_t>(frame.size())) {
       const std::optional<Http2Frame> received = peer.Receive(milliseconds(2000));
       ASSERT_TRUE(received.has_value()) << i;
-      if (received->type == RawHttp2::kWindowUpdate && received->stream == 1) window += Increment(received->payload);
+      if (received->type == RawHttp2::kWindowUpdate && received->stream == 1)
+        window += WindowIncrement(received->payload);
     }
     peer.SendFrame(RawHttp2::kData, 0x8 | (i + 1 == kFrames ? RawHttp2::kEndStream : 0), 1, frame);
     window -= static_cast<int64_t>(frame.size());

@@ -51,6 +51,27 @@ TEST(MessageReaderTest, ASmallMessageIsCollectedBeforeItIsAskedFor) {
   EXPECT_TRUE(reader.empty());
 }
 
+TEST(MessageReaderTest, OnlyTheHeadOfARefusedMessageIsKept) {
+  for (const size_t cut : {size_t{1}, size_t{63}, size_t{1000}, size_t{200'000}}) {
+    MessageReader reader(kLimit, nullptr);
+    const std::string large = "head" + std::string(100'000, 'z');
+    const std::string bytes = Message(large) + Message("next");
+    reader.Append(std::string_view(bytes).substr(0, 1000));
+    ASSERT_EQ(reader.front_bytes(), 100'004);
+    reader.KeepHead(64);
+    reader.Open();
+    for (size_t begin = 1000; begin < bytes.size(); begin += cut) {
+      EXPECT_EQ(reader.complete(), begin >= large.size() + MessageReader::kPrefixBytes) << begin;
+      reader.Append(std::string_view(bytes).substr(begin, cut));
+    }
+    ASSERT_TRUE(reader.complete());
+    EXPECT_EQ(TextOf(reader.Take()), large.substr(0, 64));
+    ASSERT_TRUE(reader.complete());
+    EXPECT_EQ(TextOf(reader.Take()), "next");
+    EXPECT_TRUE(reader.empty());
+  }
+}
+
 TEST(MessageReaderTest, ALargeMessageHasNoBlockUntilItIsOpened) {
   MessageReader reader(kLimit, nullptr);
   const std::string bytes = Message(std::string(100000, 'z'));

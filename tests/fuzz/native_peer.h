@@ -1,0 +1,186 @@
+// A connection of the native transport that a fuzzer is the peer of, with a service whose calls do what their paths
+// say. The connection is real: a socket pair, the loop with its thread, nghttp2, the streams and their callbacks.
+//   /f/E  echoes each message, whose size it asks for first    /f/H  keeps the heads of messages and answers with one
+//   /f/R  answers with 100 KB, then an error with details      /f/F  finishes at once, with trailers
+//   /f/C  is cancelled by the server                           /f/I  never reads and never answers
+// Thread-compatible: one peer at a time. The loop and its thread are shared by all peers of the process.
+#ifndef NORMD_TESTS_FUZZ_NATIVE_PEER_H_
+#define NORMD_TESTS_FUZZ_NATIVE_PEER_H_
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "server/rpc/transport/native/event_loop.h"
+#include "server/rpc/transport/native/http2_connection.h"
+#include "server/rpc/transport/native/native_options.h"
+#include "server/rpc/transport/native/plain_socket.h"
+
+namespace normd::rpc::native {
+
+// A bug is an abort that libFuzzer reports with the input.
+inline void RequireOfNative(bool condition) {
+  if (!condition) std::abort();
+}
+
+// A call of the service. Callbacks of its operations keep it alive.
+class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
+ public:
+  FuzzedCall(std::unique_ptr<TransportCall> call, std::atomic<int>* alive) : call_(std::move(call)), alive_(alive) {
+    ++*alive_;
+  }
+  ~FuzzedCall() { --*alive_; }
+  FuzzedCall(const FuzzedCall&) = delete;
+  FuzzedCall& operator=(const FuzzedCall&) = delete;
+
+  void Serve() {
+    call_->OnOver([self = shared_from_this()](bool) {});
+    call_->VisitMetadata([](std::string_view key, std::string_view value) {
+      static std::atomic<size_t> sink;  // reads every byte
+      for (const char c : key) sink += static_cast<unsigned char>(c);
+      for (const char c : value) sink += static_cast<unsigned char>(c);
+    });
+    const std::string& path = call_->method();
+    switch (path.size() == 4 ? path[3] : 'F') {
+      case 'E':
+        return Echo();
+      case 'H':
+        return TakeHead();
+      case 'R':
+        return call_->Write(MessageBytes(Slice(std::string(100'000, 'r'))), [self = shared_from_this()] {
+          self->call_->Finish({.code = 13, .message = "no \xC3\xA4nswer\n", .details_bin = std::string(3, '\0')}, {},
+                              [self] {});
+        });
+      case 'C':
+        return call_->Cancel();
+      case 'I':
+        return;
+      default:
+        return call_->Finish({.code = 5, .message = "not here"}, {{"x-why", "asked"}}, [self = shared_from_this()] {});
+    }
+  }
+
+ private:
+  void Echo() {
+    call_->ReadSize([self = shared_from_this()](int64_t size) {
+      self->call_->Read([self, size](std::optional<MessageBytes> message) {
+        if (!message.has_value()) return self->call_->Finish({}, {}, [self] {});
+        RequireOfNative(size == message->size_bytes());
+        self->call_->Write(*std::move(message), [self] { self->Echo(); });
+      });
+    });
+  }
+
+  void TakeHead() {
+    call_->ReadSize([self = shared_from_this()](int64_t size) {
+      if (size == 0) return self->call_->Finish({.code = 3}, {}, [self] {});
+      self->call_->ReadHead([self, size](std::optional<MessageBytes> head) {
+        if (!head.has_value()) return self->call_->Finish({.code = 3}, {}, [self] {});
+        RequireOfNative(head->size_bytes() <= size && head->size_bytes() >= std::min(size, TransportCall::kHeadBytes));
+        self->call_->WriteAndFinish(*std::move(head), {}, {}, [self] {});
+      });
+    });
+  }
+
+  const std::unique_ptr<TransportCall> call_;
+  std::atomic<int>* const alive_;
+};
+
+class NativePeer {
+ public:
+  NativePeer() {
+    int fds[2];
+    RequireOfNative(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+    fd_ = fds[0];
+    OnLoop([own = fds[1]] {
+      Served& served = Shared();
+      const Http2Connection::Host host = {.loop = &served.loop, .options = &served.options, .on_call = &served.on_call};
+      std::make_shared<Http2Connection>(host, std::make_unique<PlainSocket>(own),
+                                        std::make_shared<Connection>(Connection::Facts{.peer = "fuzz"}))
+          ->Open();
+    });
+  }
+  // However the peer has left things, the connection ends with its socket, and no call outlives it.
+  ~NativePeer() {
+    close(fd_);
+    for (int turns = 0; turns < 8; ++turns) Settle();
+    RequireOfNative(Shared().loop.size() == 0);
+    RequireOfNative(Shared().alive_calls == 0);
+  }
+  NativePeer(const NativePeer&) = delete;
+  NativePeer& operator=(const NativePeer&) = delete;
+
+  // Sends the bytes while the connection takes them, and drops what comes meanwhile.
+  void Send(std::string_view bytes) {
+    for (int stalls = 0; !bytes.empty() && stalls < 100; ++stalls) {
+      const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+      if (sent < 0 && errno != EAGAIN) return;
+      if (bytes.empty()) return;
+      Settle();
+      Receive();
+    }
+  }
+  // Drops what has come.
+  void Receive() {
+    static char dropped[64 << 10];
+    while (recv(fd_, dropped, sizeof(dropped), 0) > 0) {
+    }
+  }
+  // Returns when the connection has taken what was sent. A turn of the loop looks at its sockets first.
+  void Settle() {
+    for (int turns = 0; turns < 2; ++turns) OnLoop([] {});
+  }
+  void Drain() {
+    OnLoop([] {
+      for (const auto& connection : Shared().loop.connections()) connection->Drain();
+    });
+  }
+
+ private:
+  // What all peers share; never destroyed, like the process that is fuzzed.
+  struct Served {
+    Served() {
+      options.max_message_bytes = 1 << 20;
+      options.max_concurrent_streams = 8;
+      options.max_metadata_bytes = 4096;
+      on_call = [this](std::unique_ptr<TransportCall> call) {
+        std::make_shared<FuzzedCall>(std::move(call), &alive_calls)->Serve();
+      };
+      RequireOfNative(loop.Start().ok());
+    }
+    std::atomic<int> alive_calls{0};
+    NativeOptions options;
+    RpcTransport::OnCall on_call;
+    EventLoop loop;
+  };
+  static Served& Shared() {
+    static Served* const served = new Served;
+    return *served;
+  }
+  // Runs `task` on the loop, and waits until it has run.
+  template <typename Task>
+  static void OnLoop(Task task) {
+    std::promise<void> done;
+    Shared().loop.Post([&task, &done] {
+      task();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  int fd_ = -1;
+};
+
+}  // namespace normd::rpc::native
+
+#endif  // NORMD_TESTS_FUZZ_NATIVE_PEER_H_
