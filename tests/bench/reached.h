@@ -18,8 +18,8 @@ class Reached {
   // A file that has no such record gives an empty one. Errors name the file.
   static absl::StatusOr<Reached> Load(const std::string& path, const std::string& suite, const std::string& kind);
 
-  // The least that a figure with a floor had in the recorded runs, the most of one with a ceiling. `figure` is as
-  // Report keeps it, but what a name says in parentheses, the worst shape of this run, is not part of it.
+  // The median of a figure over the recorded runs. `figure` is as Report keeps it, but what a name says in parentheses,
+  // the worst shape of this run, is not part of it.
   std::optional<double> Of(const std::string& figure) const;
   bool empty() const { return figures_.empty(); }
 

@@ -3,14 +3,15 @@
 
     tests/bench/record.py FILE RUN.json...
 
-Each RUN is what a suite wrote with --json; FILE keeps, for the suite and instruction set of the runs, the least that
-each figure with a floor had in any of them, and the most of each with a ceiling. A record that FILE had of that suite
-and instruction set is replaced; of fewer than three runs none is made, because one quiet moment proves nothing.
+Each RUN is what a suite wrote with --json; FILE keeps, for the suite and instruction set of the runs, the median of each
+figure that has a floor or a ceiling. A record that FILE had of that suite and instruction set is replaced; of fewer than
+three runs none is made, because one moment proves nothing.
 """
 
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 LEAST_RUNS = 3
@@ -36,8 +37,7 @@ def main(arguments):
             if "floor" not in figure and "ceiling" not in figure:
                 continue
             name = re.sub(r" \(.*\)", "", figure["name"])
-            choose = min if "floor" in figure else max
-            figures[name] = choose(figures.get(name, figure["value"]), figure["value"])
+            figures.setdefault(name, []).append(figure["value"])
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     notes = runs[-1]["notes"]
     record[key_of(runs[0])] = {
@@ -45,7 +45,7 @@ def main(arguments):
         "date": notes["date"],
         "commit": notes["commit"],
         "runs": len(runs),
-        "figures": {name: float(f"{value:.3g}") for name, value in sorted(figures.items())},
+        "figures": {name: float(f"{statistics.median(values):.3g}") for name, values in sorted(figures.items())},
     }
     path.write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0

@@ -15,7 +15,7 @@
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
 # --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R, in
-#              two runs one after the other (operations: in one); the machines of CI are shared and take 0.7.
+#              three runs one after the other (operations: in one); the machines of CI are shared and take 0.7.
 # --reached    kernels, store, datapath, metrics: a record of earlier runs, such as tests/bench/reached.json; --check takes
 #              what was reached there instead of a floor that was not. tests/bench/record.py writes it from --json.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
