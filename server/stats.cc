@@ -66,7 +66,7 @@ constexpr StatRow kListenerRows[] = {
      "not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS where it is "
      "not (tls), calls opened or taken back in a flood (flood).",
      [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
-    {"normd_queues", kGauge, kNone, "Completion queues, one thread each.",
+    {"normd_queues", kGauge, kNone, "Queues of the transport, one thread each.",
      [](const Stats& f) { return f.queues.queues; }},
     {"normd_queue_busy_seconds_total", kCounter, kNone,
      "Time that the queues' threads were busy; its rate divided by normd_queues is their load.",

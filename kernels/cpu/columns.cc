@@ -244,6 +244,69 @@ void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   }
 }
 
+// InverseDivisor() of a variance, lane by lane.
+HWY_INLINE V InverseDivisors(const DivisorRule& rule, V variance) {
+  const V eps = Set(rule.eps);
+  V divisor = Zero();
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = hn::Sqrt(hn::Add(variance, eps));
+  } else {
+    const V root = hn::Sqrt(variance);
+    divisor = rule.mode == EpsMode::kAddToRoot ? hn::Add(root, eps) : hn::IfThenElse(hn::Lt(root, eps), eps, root);
+  }
+  return hn::Div(Set(1), divisor);
+}
+
+// What the lanes of GivenGroups are made of; see GivenStatistics() and Calculate16BitInF32().
+struct GivenLanes {
+  V shift, delta, inverse;
+  M fit;  // FitF32()
+
+  HWY_INLINE GivenLanes(const DivisorRule& rule, const double* mean, V variance) {
+    inverse = InverseDivisors(rule, variance);
+    const double for_infinity = Factor(rule, std::numeric_limits<double>::infinity());
+    inverse = hn::IfThenElse(hn::Eq(inverse, Set(std::numeric_limits<double>::infinity())), Set(for_infinity), inverse);
+    shift = mean == nullptr ? Set(GroupStatistics().shift) : Centring(hn::LoadU(d, mean));
+    delta = Zero();
+    const auto in_range = hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60)));
+    fit = hn::And(hn::Le(hn::Abs(shift), Set(0x1p+100)), hn::Or(hn::Eq(inverse, Zero()), in_range));
+  }
+  static HWY_INLINE V Centring(V value) { return hn::IfThenElse(hn::Eq(value, Zero()), Set(-0.0), value); }
+
+  // Splits the shifts that fit into an f32 and the rest. `near`: the rest of these is left out.
+  HWY_INLINE void Split(M near) {
+    const V centre = hn::PromoteTo(d, ToF32(shift));
+    delta = hn::IfThenElseZero(fit, hn::IfThenZeroElse(near, hn::Sub(shift, centre)));
+    shift = hn::IfThenElse(fit, Centring(centre), shift);
+  }
+};
+
+bool FillGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n, Precision precision,
+               bool is_16bit, cpu::GivenGroups* groups) {
+  const bool in_fast = precision == Precision::kFast && mean != nullptr;
+  bool all_fit = true, any_fits = false;
+  for (int64_t at = 0; at < n; at += kLanes) {
+    const int64_t i = HWY_MIN(at, n - kLanes);  // the last vector repeats groups of the one before it
+    const V v = hn::LoadU(d, variance + i);
+    GivenLanes lanes(rule, mean == nullptr ? nullptr : mean + i, v);
+    all_fit = all_fit && hn::AllTrue(d, lanes.fit);
+    any_fits = any_fits || !hn::AllFalse(d, lanes.fit);
+    if (in_fast) {
+      lanes.Split(hn::Le(hn::Mul(lanes.shift, lanes.shift), hn::Mul(Set(kFastGuard), v)));
+    } else if (is_16bit && mean != nullptr) {
+      lanes.Split(hn::MaskFromVec(Zero()));
+    }
+    groups->has_delta = groups->has_delta || !hn::AllTrue(d, hn::Eq(lanes.delta, Zero()));
+    hn::StoreU(lanes.shift, d, groups->shift.data() + i);
+    hn::StoreU(lanes.delta, d, groups->delta.data() + i);
+    hn::StoreU(lanes.inverse, d, groups->inverse.data() + i);
+  }
+  groups->in_f32 = (in_fast || is_16bit) && any_fits;
+  return all_fit == any_fits || !(in_fast || is_16bit);
+}
+
+int64_t LanesOfGiven() { return kLanes; }
+
 }  // namespace HWY_NAMESPACE
 }  // namespace normd
 HWY_AFTER_NAMESPACE();
@@ -254,6 +317,8 @@ HWY_EXPORT(ReduceColumnBlock);
 HWY_EXPORT(ReduceNarrowColumnBlock);
 HWY_EXPORT(AddSums);
 HWY_EXPORT(MeasureColumns);
+HWY_EXPORT(FillGiven);
+HWY_EXPORT(LanesOfGiven);
 
 void ReduceColumnBlock(Statistic statistic, const ColumnBlock& block, PairSums* sums) {
   HWY_DYNAMIC_DISPATCH(ReduceColumnBlock)(statistic, block, sums);
@@ -265,6 +330,26 @@ void ReduceNarrowColumnBlock(Statistic statistic, Precision precision, const Col
 void AddSums(const double* from, int64_t n, double* to) { HWY_DYNAMIC_DISPATCH(AddSums)(from, n, to); }
 void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   HWY_DYNAMIC_DISPATCH(MeasureColumns)(block, magnitudes);
+}
+
+FinishedStatistics GivenGroups::At(int64_t group) const {
+  const auto i = static_cast<size_t>(group);
+  FinishedStatistics finished;
+  finished.statistics.shift = shift[i];
+  finished.statistics.delta = {delta[i], 0};
+  finished.statistics.inverse = {inverse[i], 0};
+  finished.elements_in_f32 = in_f32;
+  return finished;
+}
+
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n,
+                                        Precision precision, bool is_16bit) {
+  if (n < HWY_DYNAMIC_DISPATCH(LanesOfGiven)()) return std::nullopt;
+  const auto size = static_cast<size_t>(n);
+  GivenGroups groups = {
+      .shift = std::vector<double>(size), .delta = std::vector<double>(size), .inverse = std::vector<double>(size)};
+  const bool alike = HWY_DYNAMIC_DISPATCH(FillGiven)(rule, mean, variance, n, precision, is_16bit, &groups);
+  return alike ? std::optional(std::move(groups)) : std::nullopt;
 }
 }  // namespace normd::cpu
 #endif  // HWY_ONCE

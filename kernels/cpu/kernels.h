@@ -11,6 +11,8 @@
 #define NORMD_KERNELS_CPU_KERNELS_H_
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "kernels/base/types.h"
 #include "kernels/group_statistics.h"
@@ -180,6 +182,23 @@ struct ApplySpan {
 // y = ((x * scale - shift) - delta) * inverse * w + b, rounded to y's dtype as the cast order says; narrow elements in
 // one of the ways of kernels/group_statistics.h. y may be x.
 void Apply(const ApplySpan& span);
+
+// ---- Statistics that are given ----
+
+// Given statistics of narrow elements, ready for the apply pass: what GivenStatistics() and, for 16-bit elements,
+// Calculate16BitInF32() make of each group, with the same bits.
+struct GivenGroups {
+  std::vector<double> shift, delta, inverse;  // one for each group
+  bool has_delta = false;                     // some delta is not 0
+  bool in_f32 = false;                        // elements_in_f32 of all groups
+
+  FinishedStatistics At(int64_t group) const;
+};
+
+// Prepares `n` groups at once, in a few cycles for each: calls of inference may have more groups than positions. `mean`
+// may be null. Absent where the groups are not all calculated in the same type, and where they are too few to gain.
+std::optional<GivenGroups> PrepareGiven(const DivisorRule& rule, const double* mean, const double* variance, int64_t n,
+                                        Precision precision, bool is_16bit);
 
 // ---- Both passes, adjacent rows ----
 

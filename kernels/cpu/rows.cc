@@ -325,8 +325,11 @@ HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, Fin
     if (kNoShift && shifts[row] != 0) continue;
     sums[row] = SumsOfRow<kStatistic>(tag, type, block, row, shifts[row]);
   }
+  const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
   for (int64_t row = 0; row < block.rows; ++row) {
-    results[row] = FinishNarrow(block.statistic, block.rule, sums[row], n, shifts[row], block.precision);
+    // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
+    new (results + row)
+        FinishedStatistics(FinishNarrow(statistic, block.rule, sums[row], n, shifts[row], block.precision));
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     const bool is_careful =

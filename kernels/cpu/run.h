@@ -8,6 +8,7 @@
 #define NORMD_KERNELS_CPU_RUN_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
@@ -36,6 +37,8 @@ struct Run {
   void* y = nullptr;        // plan.dtype, in the order of x; null: statistics only
   Parameters parameters{};  // w and b, in the order of the plan's extents
   DivisorRule rule{};
+  // Where plan.given_statistics, if the job wants no mean and no inverse_std and PrepareGiven() took them all.
+  std::optional<GivenGroups> given{};
   bool stream = false;    // y is too large for the caches and is written past them
   bool prefetch = false;  // x is too large for the caches of one core and is fetched ahead
 
@@ -54,6 +57,8 @@ struct Run {
   Precision precision() const { return wide() ? Precision::kExact : plan.SumPrecision(job.moments != nullptr); }
   // Folds the sums of n parts, `stride` apart, into parts[0] in the fixed order of summation_order.h.
   void Fold(PairSums* parts, int64_t n, int64_t stride) const;
+  // The statistics of group k1 of the kept axes, where plan.given_statistics, ready for the apply pass.
+  FinishedStatistics Given(int64_t k1) const;
   // Makes statistics of the sums of `count` elements, in the arithmetic of x's dtype: FinishWide or FinishNarrow.
   FinishedStatistics Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                             Precision precision) const;

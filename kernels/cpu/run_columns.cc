@@ -100,15 +100,14 @@ class ColumnTile {
         inverse_lo_(Columns(0)) {}
 
   void Reduce(bool split) {
+    if (run_.given.has_value() && pre_ == nullptr && plan_.reduce1 == 1) return TakeGiven(*run_.given);
     results_.resize(static_cast<size_t>(groups_));
     const bool empty = run_.counted == 0 || plan_.reduce0 == 0;
     if (!plan_.given_statistics && !empty) Sum(split);
     for (int64_t group = 0; group < groups_; ++group) {
       FinishedStatistics& result = results_[static_cast<size_t>(group)];
       if (plan_.given_statistics) {
-        const int64_t k1 = first_k1_ + group;
-        const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1;
-        result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1], run_.wide(), run_.precision());
+        result = run_.Given(first_k1_ + group);
       } else if (empty) {
         result = run_.FinishEmpty();
       }
@@ -181,14 +180,28 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
-  bool InF32(int64_t group) const {
-    return results_[static_cast<size_t>(group)].elements_in_f32 && run_.parameters.fit_f32;
-  }
+  bool InF32(int64_t group) const { return Result(group).elements_in_f32 && run_.parameters.fit_f32; }
   bool MayBeNan(int64_t group) const {
-    return !results_[static_cast<size_t>(group)].finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
+    return !Result(group).finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
   }
   // True if two groups can be applied together. Otherwise the bits of one would depend on the other.
   bool AreAlike(int64_t a, int64_t b) const { return InF32(a) == InF32(b) && MayBeNan(a) == MayBeNan(b); }
+
+  const FinishedStatistics& Result(int64_t group) const {
+    return results_[results_.size() == 1 ? 0 : static_cast<size_t>(group)];
+  }
+
+  // Takes statistics that are ready, of groups of one column each.
+  void TakeGiven(const GivenGroups& given) {
+    const auto take = [this](const std::vector<double>& from, std::vector<double>& to) {
+      std::copy_n(from.begin() + first_k1_, groups_, to.begin());
+    };
+    take(given.shift, shift_);
+    take(given.delta, delta_hi_);
+    take(given.inverse, inverse_hi_);
+    if (given.has_delta) centring_ = Centring::kTwice;
+    results_ = {given.At(first_k1_)};
+  }
 
   // Copies the statistics of a group to each of its columns.
   void Spread(int64_t group, const FinishedStatistics& result) {
@@ -446,7 +459,7 @@ class ColumnTile {
   std::vector<double> scale_, shift_;  // one per column
   std::vector<float> shift32_;
   std::vector<double> delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;
-  std::vector<FinishedStatistics> results_;  // one per group
+  std::vector<FinishedStatistics> results_;  // one per group, or one that stands for all of them: see TakeGiven
   std::vector<Magnitude> magnitudes_;        // one per group, f64 only
   Centring centring_ = Centring::kOnce;
 };

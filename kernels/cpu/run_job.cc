@@ -174,6 +174,12 @@ void PowerTerms(const Elements& x, int64_t n, double scale, double largest, doub
   }
 }
 
+FinishedStatistics Run::Given(int64_t k1) const {
+  if (given.has_value()) return given->At(k1);
+  const double* const mean = job.given_mean == nullptr ? nullptr : job.given_mean + k1;
+  return GivenStatistics(rule, mean, job.given_variance[k1], wide(), precision());
+}
+
 FinishedStatistics Run::Finish(Statistic statistic, const PairSums& sums, int64_t count, double shift, double scale,
                                Precision precision) const {
   const auto n = static_cast<double>(count);
@@ -255,6 +261,9 @@ void RunJob(const Job& job, WorkerPool& pool, int64_t grain_elements, int64_t st
   if (SumsPowers(plan.statistic) && !run.wide()) {
     widened = Scratch(plan.elements * SizeOf(DType::kF64));
     run.x = Widened(run, reinterpret_cast<double*>(widened.get()));
+  }
+  if (plan.given_statistics && !run.wide() && job.mean == nullptr && job.inverse_std == nullptr) {
+    run.given = PrepareGiven(run.rule, job.given_mean, job.given_variance, plan.keep1, run.precision(), run.is_16bit());
   }
   if (plan.permutation.empty()) {
     RunPattern(run);

@@ -26,8 +26,7 @@ class RowGroup {
   FinishedStatistics Reduce(bool split) const {
     FinishedStatistics result;
     if (plan_.given_statistics) {
-      const double* mean = run_.job.given_mean == nullptr ? nullptr : run_.job.given_mean + k1_;
-      result = GivenStatistics(run_.rule, mean, run_.job.given_variance[k1_], run_.wide(), run_.precision());
+      result = run_.Given(k1_);
     } else {
       result = Sum(split);
     }

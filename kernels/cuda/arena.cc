@@ -1,11 +1,8 @@
 #include "kernels/cuda/arena.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/status.h"
 
 namespace normd::cuda {
 namespace {
@@ -29,10 +26,9 @@ absl::StatusOr<void*> Arena::Take(int64_t bytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the job needs over ", held_ + size, " bytes of device memory; the limit is ", max_bytes_));
     }
-    void* data = nullptr;
-    const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(block_bytes));
-    if (error != cudaSuccess) return StatusOf(error, "cudaMalloc");
-    blocks_.push_back({static_cast<char*>(data), block_bytes});
+    const absl::StatusOr<void*> data = memory_.Take(block_bytes, stream_);
+    if (!data.ok()) return data.status();
+    blocks_.push_back({static_cast<char*>(*data), block_bytes});
     held_ += block_bytes;
     used_ = 0;
   }
@@ -50,12 +46,10 @@ void Arena::Reset() {
     // The blocks were too small: the next job gets one block of their total size.
     const int64_t held = held_;
     Free();
-    void* data = nullptr;
-    if (cudaMalloc(&data, static_cast<size_t>(held)) == cudaSuccess) {
-      blocks_.push_back({static_cast<char*>(data), held});
+    // If it has no room, the next Take reports it.
+    if (const absl::StatusOr<void*> data = memory_.Take(held, stream_); data.ok()) {
+      blocks_.push_back({static_cast<char*>(*data), held});
       held_ = held;
-    } else {
-      cudaGetLastError();  // the next Take reports it
     }
   }
   used_ = 0;
@@ -63,7 +57,7 @@ void Arena::Reset() {
 }
 
 void Arena::Free() {
-  for (const Block& block : blocks_) cudaFree(block.data);
+  for (const Block& block : blocks_) memory_.GiveBack(block.data, stream_);
   blocks_.clear();
   held_ = used_ = 0;
 }

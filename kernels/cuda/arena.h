@@ -1,5 +1,5 @@
 // Scratch memory on the device for the jobs of one stream, which take pieces and give all of them back at once. Memory
-// is allocated when it is first needed, kept for the next jobs, and bounded.
+// is taken from the device when it is first needed, kept for the next jobs, and bounded.
 // In the path: job_list.cc takes the tensors of a job list from it, run.cc the scratch of its jobs. Thread-compatible:
 // each stream worker has its own.
 #ifndef NORMD_KERNELS_CUDA_ARENA_H_
@@ -12,12 +12,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device_memory.h"
 
 namespace normd::cuda {
 
 class Arena {
  public:
-  explicit Arena(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  // `stream`, which must outlive the arena, is the one in which the pieces are used.
+  Arena(int64_t max_bytes, const DeviceMemory& memory, cudaStream_t stream)
+      : max_bytes_(max_bytes), memory_(memory), stream_(stream) {}
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -38,6 +41,8 @@ class Arena {
   void Free();
 
   const int64_t max_bytes_;
+  const DeviceMemory memory_;
+  const cudaStream_t stream_;
   std::vector<Block> blocks_;  // pieces are taken from the last one
   int64_t used_ = 0;           // bytes taken from the last block
   int64_t held_ = 0;           // bytes of all blocks

@@ -38,7 +38,8 @@ struct Submission {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(const FoundDevice& device) : device_(device) {}
+  CudaBackend(const FoundDevice& device, const cuda::DeviceMemory& memory)
+      : device_(device), memory_(memory), deferred_(std::make_shared<cuda::DeferredFree>(memory)) {}
 
   ~CudaBackend() override {
     {
@@ -52,8 +53,9 @@ class CudaBackend final : public Backend {
   // Starts the stream workers. Called once, before any other method.
   absl::Status Start(int workers) {
     for (int i = 0; i < workers; ++i) {
-      auto memory = std::make_unique<WorkerMemory>(device_.worker_bytes, deferred_);
-      NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&memory->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+      cudaStream_t stream = nullptr;
+      NORMD_CUDA_RETURN_STATUS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+      auto memory = std::make_unique<WorkerMemory>(cuda::OwnedStream(stream), device_.worker_bytes, memory_, deferred_);
       if (absl::Status status = memory->staging.Start(); !status.ok()) return status;
       workers_.emplace_back([this, memory = std::move(memory)] { Work(memory.get()); });
     }
@@ -114,7 +116,8 @@ class CudaBackend final : public Backend {
   }
 
   const FoundDevice device_;
-  const std::shared_ptr<cuda::DeferredFree> deferred_ = std::make_shared<cuda::DeferredFree>();
+  const cuda::DeviceMemory memory_;
+  const std::shared_ptr<cuda::DeferredFree> deferred_;
   std::atomic<bool> lost_{false};
 
   std::mutex mu_;
@@ -164,7 +167,10 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options) {
   absl::StatusOr<FoundDevice> device = Find(options);
   if (!device.ok()) return device.status();
-  auto backend = std::make_unique<CudaBackend>(*device);
+  const absl::StatusOr<cuda::DeviceMemory> memory =
+      cuda::DeviceMemory::Of(options.device, device->worker_bytes * options.streams);
+  if (!memory.ok()) return NotUsable(memory.status());
+  auto backend = std::make_unique<CudaBackend>(*device, *memory);
   if (absl::Status status = backend->Start(options.streams); !status.ok()) return NotUsable(status);
   return backend;
 }

@@ -30,11 +30,11 @@ class JobList {
       const char* const address = (pointer.is_output ? out : in) + pointer.offset;
       std::memcpy(pointer.slot, &address, sizeof(address));
     }
-    absl::Status status = worker_->staging.Upload(uploads_, in, worker_->stream);
+    absl::Status status = worker_->staging.Upload(uploads_, in, worker_->stream());
     if (status.ok()) status = Align();
-    if (status.ok()) status = RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream);
+    if (status.ok()) status = RunJobs(limits_, device_jobs_, &worker_->arena, worker_->stream());
     if (status.ok()) status = PutBack();
-    if (status.ok()) status = worker_->staging.Download(downloads_, out, worker_->stream);
+    if (status.ok()) status = worker_->staging.Download(downloads_, out, worker_->stream());
     return status;
   }
 
@@ -150,7 +150,7 @@ class JobList {
   absl::Status LayOutParameters(const Job& job, DeviceJob* device) {
     if (job.parameters == nullptr) return absl::OkStatus();
     const auto& prepared = static_cast<const CudaParameters&>(*job.parameters);  // see PreparedParameters
-    absl::StatusOr<std::shared_ptr<const DeviceCopy>> copy = prepared.Use();
+    absl::StatusOr<std::shared_ptr<const DeviceCopy>> copy = prepared.Use(worker_->memory, worker_->stream());
     if (!copy.ok()) return copy.status();
     if (*copy != nullptr) {
       device->parameters = (*copy)->parameters();
@@ -179,7 +179,7 @@ class JobList {
       std::memcpy(tensor.slot, &*aligned, sizeof(void*));
       if (tensor.is_output) continue;
       NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(*aligned, tensor.given, static_cast<size_t>(tensor.size_bytes),
-                                               cudaMemcpyDeviceToDevice, worker_->stream),
+                                               cudaMemcpyDeviceToDevice, worker_->stream()),
                                "cudaMemcpy within the device");
     }
     return absl::OkStatus();
@@ -191,7 +191,7 @@ class JobList {
       void* aligned = nullptr;
       std::memcpy(&aligned, tensor.slot, sizeof(aligned));
       NORMD_CUDA_RETURN_STATUS(cudaMemcpyAsync(tensor.given, aligned, static_cast<size_t>(tensor.size_bytes),
-                                               cudaMemcpyDeviceToDevice, worker_->stream),
+                                               cudaMemcpyDeviceToDevice, worker_->stream()),
                                "cudaMemcpy within the device");
     }
     return absl::OkStatus();
@@ -211,14 +211,13 @@ class JobList {
 }  // namespace
 
 absl::Status RunJobList(const DeviceLimits& limits, const std::vector<Job>& jobs, WorkerMemory* worker) {
-  // Cleans up after the previous job list only now, because freeing waits for the device, and the caller of that list
-  // should not wait.
+  // Cleans up after the previous job list only now, so that the caller of that list did not wait for it.
   worker->arena.Reset();
-  worker->deferred->Empty();
+  worker->deferred->Empty(worker->stream());
   JobList list(limits, jobs, worker);
   absl::Status status = list.Run();
   // Nothing may be in the stream when the memory is used again, or when the caller's buffers go.
-  if (!status.ok()) cudaStreamSynchronize(worker->stream);
+  if (!status.ok()) cudaStreamSynchronize(worker->stream());
   return status;
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/arena.h"
 #include "kernels/cuda/deferred_free.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/staging.h"
 
@@ -23,19 +24,20 @@ namespace normd::cuda {
 
 // The resources of one stream worker: its stream, its staging and its scratch. Thread-compatible.
 struct WorkerMemory {
-  cudaStream_t stream = nullptr;
+  const OwnedStream owned_stream;  // outlives what is used in it
+  const DeviceMemory memory;
+  const std::shared_ptr<DeferredFree> deferred;
   Staging staging;
   Arena arena;
 
-  std::shared_ptr<DeferredFree> deferred;
+  WorkerMemory(OwnedStream stream, int64_t max_device_bytes, const DeviceMemory& device_memory,
+               std::shared_ptr<DeferredFree> the_deferred)
+      : owned_stream(std::move(stream)),
+        memory(device_memory),
+        deferred(std::move(the_deferred)),
+        arena(max_device_bytes, memory, owned_stream.get()) {}
 
-  WorkerMemory(int64_t max_device_bytes, std::shared_ptr<DeferredFree> the_deferred)
-      : arena(max_device_bytes), deferred(std::move(the_deferred)) {}
-  ~WorkerMemory() {
-    if (stream != nullptr) cudaStreamDestroy(stream);
-  }
-  WorkerMemory(const WorkerMemory&) = delete;
-  WorkerMemory& operator=(const WorkerMemory&) = delete;
+  cudaStream_t stream() const { return owned_stream.get(); }
 };
 
 // Runs `jobs` and waits for them. Tensors lie in host memory unless a job says otherwise. After an error nothing of the

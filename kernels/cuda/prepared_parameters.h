@@ -21,10 +21,11 @@ namespace normd::cuda {
 // A copy of HostParameters in device memory: weight, bias, and both as f32. A stream worker frees the memory later.
 class DeviceCopy {
  public:
-  // Copies `host` to the current device and waits for the copy. RESOURCE_EXHAUSTED if the device has no room, else what
-  // StatusOf says.
-  static absl::StatusOr<std::shared_ptr<const DeviceCopy>> Make(const HostParameters& host,
-                                                                std::shared_ptr<DeferredFree> deferred);
+  // Copies `host` to the current device, in `stream`, and waits for the copy. RESOURCE_EXHAUSTED if the device has no
+  // room, else what StatusOf says.
+  static absl::StatusOr<std::shared_ptr<const DeviceCopy>> Make(const HostParameters& host, const DeviceMemory& memory,
+                                                                std::shared_ptr<DeferredFree> deferred,
+                                                                cudaStream_t stream);
   DeviceCopy() = default;
   ~DeviceCopy();
   DeviceCopy(const DeviceCopy&) = delete;
@@ -44,8 +45,8 @@ class CudaParameters final : public PreparedParameters {
       : PreparedParameters(std::move(host)), deferred_(std::move(deferred)) {}
 
   // Counts one more use and returns the copy on the current device; null if the job must upload the host's parameters:
-  // at the first use, and while the device has no room. Other errors are those of CUDA.
-  absl::StatusOr<std::shared_ptr<const DeviceCopy>> Use() const;
+  // at the first use, and while the device has no room. Other errors are those of CUDA. `stream` is that of the job.
+  absl::StatusOr<std::shared_ptr<const DeviceCopy>> Use(const DeviceMemory& memory, cudaStream_t stream) const;
 
  private:
   const std::shared_ptr<DeferredFree> deferred_;

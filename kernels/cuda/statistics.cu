@@ -160,7 +160,8 @@ template <typename T, typename Real, bool kCentred, int kBlock>
 __device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   auto* const parts = static_cast<NarrowPart*>(work.parts);
   const auto shift = static_cast<Real>(state.shift);
-  const auto [k0, k1] = Divide(group, work.keep1);
+  const Division kept = Divide(group, work.keep1);
+  const int64_t k0 = kept.quotient, k1 = kept.remainder;
   if (work.columns) {
     const int64_t blocks = order::ColumnBlocks(work.reduce0);
     const int64_t of_column = order::CeilDiv(blocks, work.fold);

@@ -8,6 +8,7 @@
 #include "kernels/base/strings.h"
 #include "nlohmann/json.hpp"
 #include "tests/bench/comparison.h"
+#include "tests/bench/reached.h"
 
 namespace normd::bench {
 
@@ -29,14 +30,28 @@ std::string MissText(const std::string& name, const Cell& cell) {
 
 }  // namespace
 
-bool Cell::Holds(double share) const {
-  return (!floor.has_value() || *value >= share * *floor) && (!ceiling.has_value() || *value * share <= *ceiling);
+bool Cell::Holds() const {
+  return (!floor.has_value() || *value >= *floor) && (!ceiling.has_value() || *value <= *ceiling);
+}
+
+Cell Cell::LimitedTo(double reached) const {
+  Cell limited = *this;
+  if (floor.has_value()) limited.floor = std::min(*floor, reached);
+  if (ceiling.has_value()) limited.ceiling = std::max(*ceiling, reached);
+  return limited;
+}
+
+Cell Cell::Relaxed(double share) const {
+  Cell relaxed = *this;
+  if (floor.has_value()) relaxed.floor = share * *floor;
+  if (ceiling.has_value()) relaxed.ceiling = *ceiling / share;
+  return relaxed;
 }
 
 std::string Cell::Text() const {
   if (!value.has_value()) return "-";
   std::string text = CellText(*value, decimals);
-  if (floor.has_value() || ceiling.has_value()) {
+  if (has_limit()) {
     text += Concat(" (", CellText(floor.has_value() ? *floor : *ceiling, decimals), ")");
   }
   return text;
@@ -76,8 +91,8 @@ std::string Report::FloorsLine() const {
   int missed = 0;
   std::string names;
   for (const auto& [name, cell] : figures_) {
-    if (!cell.floor.has_value() && !cell.ceiling.has_value()) continue;
-    const bool holds = cell.Holds(1);
+    if (!cell.has_limit()) continue;
+    const bool holds = cell.Holds();
     ++(holds ? met : missed);
     if (!holds) names += Concat(names.empty() ? ": " : ", ", MissText(name, cell));
   }
@@ -87,14 +102,27 @@ std::string Report::FloorsLine() const {
 }
 
 int Report::FloorCount() const {
-  return static_cast<int>(std::count_if(figures_.begin(), figures_.end(), [](const auto& figure) {
-    return figure.second.floor.has_value() || figure.second.ceiling.has_value();
-  }));
+  return static_cast<int>(
+      std::count_if(figures_.begin(), figures_.end(), [](const auto& figure) { return figure.second.has_limit(); }));
 }
 
-int Report::CountBelow(double share) const {
-  return static_cast<int>(std::count_if(figures_.begin(), figures_.end(),
-                                        [share](const auto& figure) { return !figure.second.Holds(share); }));
+std::map<std::string, std::string> Report::Below(double share, const Reached* reached) const {
+  std::map<std::string, std::string> below;
+  for (const auto& [name, figure] : figures_) {
+    if (!figure.has_limit()) continue;
+    const std::optional<double> value = reached == nullptr ? std::nullopt : reached->Of(name);
+    if (reached != nullptr && !value.has_value()) continue;
+    const Cell cell = (value.has_value() ? figure.LimitedTo(*value) : figure).Relaxed(share);
+    if (!cell.Holds()) below[WithoutParentheses(name)] = MissText(name, cell);
+  }
+  return below;
+}
+
+std::string Report::NoteOf(const std::string& name) const {
+  for (auto note = notes_.rbegin(); note != notes_.rend(); ++note) {
+    if (note->first == name) return note->second;
+  }
+  return "";
 }
 
 bool Report::WriteJson(const std::string& path) const {

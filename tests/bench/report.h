@@ -4,12 +4,15 @@
 #ifndef NORMD_TESTS_BENCH_REPORT_H_
 #define NORMD_TESTS_BENCH_REPORT_H_
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace normd::bench {
+
+class Reached;
 
 // One number of a table.
 struct Cell {
@@ -20,8 +23,12 @@ struct Cell {
   std::optional<double> floor;    // the least that `value` may be
   std::optional<double> ceiling;  // the most
 
-  // Whether the limits are kept, relaxed to `share` of them. A share of 0 allows everything.
-  bool Holds(double share) const;
+  bool has_limit() const { return floor.has_value() || ceiling.has_value(); }
+  bool Holds() const;  // whether the limits are kept
+  // The same figure with limits that are no stricter than `reached`, and with limits relaxed to `share` of them, where
+  // 0 allows everything.
+  Cell LimitedTo(double reached) const;
+  Cell Relaxed(double share) const;
   // "0.71", and with limits "0.71 (0.80)".
   std::string Text() const;
 };
@@ -49,8 +56,12 @@ class Report {
   std::string FloorsLine() const;
   // The number of figures that have a floor or a ceiling.
   int FloorCount() const;
-  // How many figures break their limits, relaxed to `share` of them. REQUIRES: share >= 0.
-  int CountBelow(double share) const;
+  // What FloorsLine() would say of each figure that breaks its limits, relaxed to `share` of them, by its name without
+  // what is in parentheses. With `reached`, limits are no stricter than what it says, and figures that it does not know
+  // have none. REQUIRES: share >= 0.
+  std::map<std::string, std::string> Below(double share, const Reached* reached) const;
+  // What Note() was told under this name last; empty: nothing.
+  std::string NoteOf(const std::string& name) const;
   // False when the file cannot be written.
   bool WriteJson(const std::string& path) const;
 

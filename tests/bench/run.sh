@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Release and measures one suite against its floors.
-#   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--only=REGEX] [--build-dir DIR] [--peers=PYTHON]
-#                      [--max_isa=ISA] [--before=PROGRAM] [--rounds=N]
+#   tests/bench/run.sh SUITE [--quick] [--json FILE] [--check R] [--reached FILE] [--only=REGEX] [--build-dir DIR]
+#                      [--peers=PYTHON] [--max_isa=ISA] [--before=PROGRAM] [--rounds=N]
 # SUITE        kernels: normd's kernels, EXACT and FAST, against a copy of the same bytes, oneDNN and, with --peers,
 #              PyTorch, on the same buffers. 15 minutes; --quick: 90 s and few shapes from DRAM.
 #              store: the session store against bare loops over SQLite and libpq, and a million sessions.
@@ -14,8 +14,10 @@
 #              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
-# --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R; the
-#              machines of CI are shared and take 0.7.
+# --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R, in
+#              two runs one after the other (operations: in one); the machines of CI are shared and take 0.7.
+# --reached    kernels, store, datapath, metrics: a record of earlier runs, such as tests/bench/reached.json; --check takes
+#              what was reached there instead of a floor that was not. tests/bench/record.py writes it from --json.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,
 #              memory, overload, shared, or more of a name, as in "inline tcp unary". transport: rows by name, as in
@@ -48,14 +50,14 @@ build=build/release arguments=()
 while [[ $# -gt 0 ]]; do
   case $1 in
     --quick | --check=* | --only=* | --rounds=* | --max_isa=*) arguments+=("$1") ;;
-    --json | --check | --only | --rounds | --max_isa | --build-dir)
+    --json | --check | --reached | --only | --rounds | --max_isa | --build-dir)
       [[ $# -ge 2 ]] || usage
       set -- "$1=$2" "${@:3}"
       continue
       ;;
     --build-dir=*) build=${1#*=} ;;
     # Files of the caller's folder; a virtual environment's python is a link that must stay one.
-    --json=* | --peers=* | --before=*) arguments+=("${1%%=*}=$(cd "$caller" && realpath -ms "${1#*=}")") ;;
+    --json=* | --reached=* | --peers=* | --before=*) arguments+=("${1%%=*}=$(cd "$caller" && realpath -ms "${1#*=}")") ;;
     *) usage ;;
   esac
   shift

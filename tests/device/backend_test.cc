@@ -324,21 +324,34 @@ TEST_F(DeviceBackendTest, ParametersThatFindNoRoomToStayTravelWithTheJob) {
   Prepared one(*cuda, c);
   const Outputs want = Execute(*cpu_, c, one.data);
   for (int i = 0; i < 3; ++i) {
-    if (i > 0) cuda_on_cpu::FailCalls("cudaMalloc", 0, cudaErrorMemoryAllocation, false);
+    if (i > 0) cuda_on_cpu::FailCalls("cudaMallocAsync", 0, cudaErrorMemoryAllocation, false);
     const absl::Status status = RunJobs(*cuda, {one.run.MakeJob()});
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(DifferenceOf(one.run.TakeOutputs(), want), "") << i;
   }
 }
 
-// Allocating and freeing wait for every stream of the device.
+// cudaMalloc and cudaFree wait for every stream of the device: whatever a list needs, the others do not wait with it.
+TEST_F(DeviceBackendTest, NoJobListCallsWhatWaitsForTheDevice) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  cuda_on_cpu::FailCalls("cudaMalloc", 0, cudaErrorIllegalAddress, true);  // the device is lost at the first call
+  cuda_on_cpu::FailCalls("cudaFree", 0, cudaErrorIllegalAddress, true);
+  for (const int64_t n : {1000, 300000, 20, 600000}) {
+    Prepared one(*cuda, Rows(2, n));
+    // The second use of parameters copies them to the device, and the next list frees them.
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(RunJobs(*cuda, {one.run.MakeJob()}), absl::OkStatus()) << n;
+  }
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  cuda_on_cpu::Reset();
+}
+
 TEST_F(DeviceBackendTest, JobListsNoLargerThanThoseBeforeAllocateAndFreeNothing) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   Prepared large(*cuda, Rows(2, 300000));
   Prepared small(*cuda, With(On(Of(Method::kBatchNorm, Layout::kChannelsLast), {300, 5}), DType::kF32));
   // The second use of parameters copies them to the device; the third makes one block of memory of several.
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(RunJobs(*cuda, {large.run.MakeJob()}).ok());
-  for (const char* api : {"cudaMalloc", "cudaFree"}) {
+  for (const char* api : {"cudaMallocAsync", "cudaFreeAsync"}) {
     cuda_on_cpu::Reset();
     cuda_on_cpu::FailCalls(api, 0, cudaErrorIllegalAddress, true);  // the device is lost at the first call
     EXPECT_EQ(RunJobs(*cuda, {small.run.MakeJob()}), absl::OkStatus()) << api;
@@ -359,14 +372,14 @@ TEST_F(DeviceBackendTest, AJobOverTheMemoryLimitIsRefusedAndTheNextOneServed) {
 }
 
 TEST_F(DeviceBackendTest, EveryCallMayFailOnceAndTheNextJobIsServed) {
-  for (const char* api : {"cudaMalloc", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernelEx", "cudaEventRecord",
-                          "cudaEventSynchronize", "cudaStreamSynchronize", "cudaFuncSetAttribute"}) {
+  for (const char* api : {"cudaMallocAsync", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernelEx",
+                          "cudaEventRecord", "cudaEventSynchronize", "cudaStreamSynchronize", "cudaFuncSetAttribute"}) {
     for (int call = 0; call < 4; ++call) {
       cuda_on_cpu::Reset();
       const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
       const Case c = Rows(2, 300000);
       const CaseData data = DataOf(c);
-      const bool memory = std::string_view(api) == "cudaMalloc";
+      const bool memory = std::string_view(api) == "cudaMallocAsync";
       cuda_on_cpu::FailCalls(api, call, memory ? cudaErrorMemoryAllocation : cudaErrorInvalidValue, false);
       Prepared one(*cuda, c);
       const absl::Status status = RunJobs(*cuda, {one.run.MakeJob()});

@@ -103,7 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   normd::AddSession(store);
   normd::Resources resources;
   normd::Engine engine(&scheduler, &store, &resources);
-  const MessageBytes bytes = normd::InPieces(data, size);
+  const normd::MessageBytes bytes = normd::InPieces(data, size);
   normd::Normalize(bytes, engine);
   normd::ComputeMoments(bytes, engine);
   return 0;

@@ -26,7 +26,7 @@ struct DeviceInfo {
   std::string detail;  // what the device is, or why it is not used
 };
 
-// The default number of completion queues, each with one thread: one for every two cores, from 1 to 8. On two cores,
+// The default number of queues of a transport, each with one thread: one for every two cores, from 1 to 8. On two cores,
 // two queues halved the rate of 4 KiB calls (49k against 87k/s); beside 16 MiB calls, their p50 and p99 were worse, too
 // (139 us, 8.5 ms against 63 us, 3.8 ms).
 int DefaultQueues();
@@ -42,7 +42,7 @@ struct GrpcServerOptions {
   const ServerCertificates* certificates = nullptr;
   // Whether clients without a certificate are refused, where `certificates` has a CA for theirs.
   bool require_client_certificate = true;
-  int queues = 0;  // completion queues, one thread each; 0: DefaultQueues()
+  int queues = 0;  // one thread each; 0: DefaultQueues()
   int64_t max_message_bytes = int64_t{64} << 20;
   // The budget of all requests in flight with their replies; calls beyond it get RESOURCE_EXHAUSTED.
   int64_t max_in_flight_bytes = int64_t{288} << 20;

@@ -39,7 +39,7 @@ class ShapeTensors {
         parameters_(kParameters * int64_t{sizeof(double)}),
         parameters32_(kParameters * int64_t{sizeof(float)}),
         moments_(kParameters * 32 * int64_t{sizeof(double)}),
-        arena_(gpu.free_bytes / 2) {
+        arena_(gpu.free_bytes / 2, OrDie(cuda::DeviceMemory::Of(0, gpu.free_bytes / 2)), stream_) {
     in_.Fill(MakeValues(Data::kNormal, shape.workload.dtype, 1 << 20, 1));
     const std::vector<double> ones(kParameters, 1.25);
     const std::vector<float> ones32(kParameters, 1.25f);

@@ -87,7 +87,8 @@ void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload,
   Requests requests(workload, 1);
   cudaStream_t stream = nullptr;
   OrDieCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-  cuda::Arena arena(gpu.free_bytes / 8);
+  const cuda::OwnedStream owner(stream);
+  cuda::Arena arena(gpu.free_bytes / 8, OrDie(cuda::DeviceMemory::Of(0, gpu.free_bytes / 8)), stream);
   const auto launch = [&](int) {
     OrDie(cuda::RunJobs(gpu.limits, {requests.OnDevice()}, &arena, stream));
     arena.Reset();
@@ -103,7 +104,6 @@ void MeasureOne(const GpuFacts& gpu, Backend& backend, const Workload& workload,
   report->Row("request " + workload.Name(),
               {Amount(seconds[0] * 1e6), Amount(seconds[1] * 1e6), Amount(seconds[2] * 1e6),
                Ratio(seconds[0] / seconds[1]), Amount(bytes / seconds[1] / 1e9), Amount(bytes / seconds[2] / 1e9)});
-  OrDieCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
 // 64 requests as one list, as 64 lists in flight, and as one list after the other.

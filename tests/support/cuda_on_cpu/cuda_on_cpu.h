@@ -32,6 +32,7 @@ struct Device {
   int shared_optin_bytes = 227 * 1024;
   size_t memory_bytes = size_t{1} << 34;
   int clusters = 4;  // that it has room for at one time
+  bool has_memory_pools = true;
 };
 void SetDevice(const Device& device);
 

@@ -52,9 +52,14 @@ size_t DeviceBytes(const State& state) {
   return bytes;
 }
 
-cudaError_t Allocate(const char* api_name, void** memory, size_t bytes, bool device) {
+enum class Kind { kHost, kDevice, kPool };
+
+cudaError_t Allocate(const char* api_name, void** memory, size_t bytes, Kind kind, cudaStream_t stream = nullptr) {
+  const bool device = kind != Kind::kHost;
   return Api(api_name, [&](State& state) {
     if (memory == nullptr) return cudaErrorInvalidValue;
+    if (!IsStream(state, stream)) return cudaErrorInvalidResourceHandle;
+    if (kind == Kind::kPool && !state.device.has_memory_pools) return cudaErrorNotSupported;
     *memory = nullptr;
     if (bytes == 0) return cudaSuccess;
     if (device && bytes > state.device.memory_bytes - DeviceBytes(state)) return cudaErrorMemoryAllocation;
@@ -62,16 +67,19 @@ cudaError_t Allocate(const char* api_name, void** memory, size_t bytes, bool dev
     // One byte for all: an allocation may be large. Never zero, and as float or half large or a NaN half of the time.
     std::memset(*memory, static_cast<int>(0x7f + (cuda_on_cpu::Mix(state.seed + state.allocations_made) & 0x80)),
                 bytes);
-    state.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device, ++state.allocations_made};
+    const bool pooled = kind == Kind::kPool;
+    state.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, device, pooled, ++state.allocations_made};
     return cudaSuccess;
   });
 }
 
-cudaError_t Free(const char* api_name, void* memory, bool device) {
+cudaError_t Free(const char* api_name, void* memory, Kind kind, cudaStream_t stream = nullptr) {
   return ReleasingApi(api_name, [&](State& state) {
+    if (!IsStream(state, stream)) return cudaErrorInvalidResourceHandle;
     if (memory == nullptr) return cudaSuccess;
     const auto found = state.allocations.find(reinterpret_cast<uintptr_t>(memory));
-    if (found == state.allocations.end() || found->second.device != device) return cudaErrorInvalidValue;
+    if (found == state.allocations.end() || found->second.device != (kind != Kind::kHost)) return cudaErrorInvalidValue;
+    if (kind == Kind::kPool && !found->second.pooled) return cudaErrorInvalidValue;
     state.allocations.erase(found);
     std::free(memory);
     return cudaSuccess;
@@ -120,13 +128,38 @@ static_assert(sizeof(Handle) <= sizeof(cudaIpcMemHandle_t));
 
 }  // namespace
 
-cudaError_t cudaMalloc(void** memory, size_t bytes) { return Allocate("cudaMalloc", memory, bytes, true); }
-cudaError_t cudaMallocHost(void** memory, size_t bytes) { return Allocate("cudaMallocHost", memory, bytes, false); }
-cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-  return Allocate("cudaHostAlloc", memory, bytes, false);
+cudaError_t cudaMalloc(void** memory, size_t bytes) { return Allocate("cudaMalloc", memory, bytes, Kind::kDevice); }
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  return Allocate("cudaMallocHost", memory, bytes, Kind::kHost);
 }
-cudaError_t cudaFree(void* memory) { return Free("cudaFree", memory, true); }
-cudaError_t cudaFreeHost(void* memory) { return Free("cudaFreeHost", memory, false); }
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  return Allocate("cudaHostAlloc", memory, bytes, Kind::kHost);
+}
+cudaError_t cudaFree(void* memory) { return Free("cudaFree", memory, Kind::kDevice); }
+cudaError_t cudaFreeHost(void* memory) { return Free("cudaFreeHost", memory, Kind::kHost); }
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  static CUmemPoolHandle_st the_pool;
+  return Api("cudaDeviceGetDefaultMemPool", [&](State& state) {
+    if (pool == nullptr) return cudaErrorInvalidValue;
+    if (device != 0) return cudaErrorInvalidDevice;
+    if (!state.device.has_memory_pools) return cudaErrorNotSupported;
+    *pool = &the_pool;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
+  return Api("cudaMemPoolSetAttribute", [&](State&) {
+    const bool known = attribute == cudaMemPoolAttrReleaseThreshold;
+    return pool != nullptr && known && value != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+  });
+}
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
+  return Allocate("cudaMallocAsync", memory, bytes, Kind::kPool, stream);
+}
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  return Free("cudaFreeAsync", memory, Kind::kPool, stream);
+}
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   return Copy("cudaMemcpy", to, from, bytes, kind, nullptr);

@@ -119,6 +119,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrL2CacheSize:
         *value = kL2Bytes;
         return cudaSuccess;
+      case cudaDevAttrMemoryPoolsSupported:
+        *value = state.device.has_memory_pools ? 1 : 0;
+        return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor:
         *value = state.device.major;
         return cudaSuccess;

@@ -18,6 +18,7 @@
 #include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
 
 struct CUstream_st {};
+struct CUmemPoolHandle_st {};
 struct CUevent_st {
   bool timed = true;
   bool recorded = false;
@@ -29,6 +30,7 @@ namespace cuda_on_cpu {
 struct Allocation {
   size_t bytes = 0;
   bool device = false;  // else pinned host memory
+  bool pooled = false;  // of the device's pool
   uint64_t number = 0;  // never reused, as addresses are
 };
 
