@@ -73,7 +73,10 @@ Server::Server(const Config& config, Log* log)
       log_(log),
       start_time_(clock_.Now()),
       metrics_(DefaultMetricsOptions()),
-      backend_(OpenBackend(config, &metrics_, log, &steady_clock_)) {}
+      backend_(OpenBackend(config, &metrics_, log, &steady_clock_)),
+      // Messages in flight may take as much, so blocks that wait for the next ones may, too. 16 calls of 16 MiB in
+      // flight cost 2.5 times the CPU time where 64 MiB are kept: every page is faulted in again.
+      resources_(Resources::kMaxIdleBufferBytes, config.max_in_flight_bytes) {}
 
 Server::~Server() {
   rules_watch_.reset();

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -66,8 +67,8 @@ void Buffer::Free(void* data) {
   for (void* other : dropped) pool->Release(other);
 }
 
-std::shared_ptr<BufferPool> BufferPool::Create(int64_t max_idle_bytes) {
-  return std::shared_ptr<BufferPool>(new BufferPool(max_idle_bytes));
+std::shared_ptr<BufferPool> BufferPool::Create(int64_t max_idle_bytes, int64_t max_total_bytes) {
+  return std::shared_ptr<BufferPool>(new BufferPool(max_idle_bytes, max_total_bytes));
 }
 
 BufferPool::~BufferPool() {
@@ -78,6 +79,7 @@ BufferPool::~BufferPool() {
 
 void* BufferPool::Allocate(size_t size_class) {
   void* block = nullptr;
+  total_bytes_.fetch_add(static_cast<int64_t>(CapacityOf(size_class)), std::memory_order_relaxed);
   if (IsMapped(size_class)) {
     const size_t bytes = BytesWithHeader(CapacityOf(size_class));
     void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -94,6 +96,7 @@ void* BufferPool::Allocate(size_t size_class) {
 void BufferPool::Release(void* block) {
   Header* const header = HeaderOf(block);
   const size_t size_class = header->size_class;
+  total_bytes_.fetch_sub(static_cast<int64_t>(CapacityOf(size_class)), std::memory_order_relaxed);
   if (!IsMapped(size_class)) return ReleaseToMalloc(block);
   const size_t bytes = BytesWithHeader(CapacityOf(size_class));
   header->~Header();
@@ -105,7 +108,17 @@ Buffer BufferPool::Take(size_t size_bytes) {
   if (size_bytes < kMinPooledBytes) return Buffer(size_bytes);
   const size_t size_class = ClassOf(size_bytes);
   void* block = TakeIdle(size_class);
-  if (block == nullptr) block = Allocate(size_class);
+  if (block == nullptr) {
+    // Idle blocks that were kept beyond the usual bound give way to those that are needed.
+    std::vector<void*> dropped;
+    {
+      MutexLock lock(mu_);
+      const auto capacity = static_cast<int64_t>(CapacityOf(size_class));
+      MakeRoom(0, total_bytes_.load(std::memory_order_relaxed) + capacity, size_class, &dropped);
+    }
+    for (void* other : dropped) Release(other);
+    block = Allocate(size_class);
+  }
   HeaderOf(block)->pool = shared_from_this();
   return Buffer(static_cast<std::byte*>(block), size_bytes);
 }
@@ -138,20 +151,26 @@ void* BufferPool::TakeIdle(size_t size_class) {
   return block;
 }
 
-bool BufferPool::KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped) {
-  const auto capacity = static_cast<int64_t>(CapacityOf(size_class));
-  if (capacity > max_idle_bytes_) return false;
-  MutexLock lock(mu_);
-  // Idle blocks of other classes make room, so that classes no longer in use do not fill the pool.
-  for (size_t other = 0; other < kClasses && idle_bytes_ + capacity > max_idle_bytes_; ++other) {
+bool BufferPool::MakeRoom(int64_t capacity, int64_t total_bytes, size_t size_class, std::vector<void*>* dropped) {
+  const auto fits = [&] { return idle_bytes_ + capacity <= max_idle_bytes_ || total_bytes <= max_total_bytes_; };
+  for (size_t other = 0; other < kClasses && !fits(); ++other) {
     if (other == size_class) continue;
-    while (!idle_[other].empty() && idle_bytes_ + capacity > max_idle_bytes_) {
+    while (!idle_[other].empty() && !fits()) {
       dropped->push_back(idle_[other].back());
       idle_[other].pop_back();
       idle_bytes_ -= static_cast<int64_t>(CapacityOf(other));
+      total_bytes -= static_cast<int64_t>(CapacityOf(other));
     }
   }
-  if (idle_bytes_ + capacity > max_idle_bytes_) return false;
+  return fits();
+}
+
+bool BufferPool::KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped) {
+  const auto capacity = static_cast<int64_t>(CapacityOf(size_class));
+  if (capacity > std::max(max_idle_bytes_, max_total_bytes_)) return false;
+  MutexLock lock(mu_);
+  // Idle blocks of other classes make room, so that classes no longer in use do not fill the pool.
+  if (!MakeRoom(capacity, total_bytes_.load(std::memory_order_relaxed), size_class, dropped)) return false;
   idle_bytes_ += capacity;
   idle_[size_class].push_back(block);
   return true;

@@ -58,8 +58,9 @@ class Buffer {
 // Blocks in use keep their pool alive, because the transport may keep a block longer than the server lives.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  // The pool keeps at most `max_idle_bytes` of idle blocks.
-  static std::shared_ptr<BufferPool> Create(int64_t max_idle_bytes);
+  // The pool keeps idle blocks of at most `max_idle_bytes`. It keeps more while all its blocks, in use and idle, have
+  // at most `max_total_bytes`: where so much is used at times anyway, blocks that are kept cost no memory at the peak.
+  static std::shared_ptr<BufferPool> Create(int64_t max_idle_bytes, int64_t max_total_bytes = 0);
   ~BufferPool();
 
   // Returns a block of at least `size_bytes`, which the pool takes back if that is kMinPooledBytes or more. The
@@ -82,7 +83,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Four size classes for each power of two, up to 2^48, so that at most a fifth of a block is unused.
   static constexpr size_t kClasses = 4 * 48;
 
-  explicit BufferPool(int64_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
+  BufferPool(int64_t max_idle_bytes, int64_t max_total_bytes)
+      : max_idle_bytes_(max_idle_bytes), max_total_bytes_(max_total_bytes) {}
   // Allocates a new block of a size class, and frees a block.
   void* Allocate(size_t size_class);
   void Release(void* block);
@@ -91,9 +93,15 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Adds `block` to the idle blocks, or returns false when the caller must free it. Either way, the caller frees
   // `dropped`: idle blocks of other classes that made room.
   bool KeepIdle(void* block, size_t size_class, std::vector<void*>* dropped);
+  // Takes idle blocks of other classes than `size_class` out, for the caller to free, until `capacity` idle bytes more
+  // may be kept beside `total_bytes` of all blocks. Returns whether they may.
+  bool MakeRoom(int64_t capacity, int64_t total_bytes, size_t size_class, std::vector<void*>* dropped)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int64_t max_idle_bytes_;
+  const int64_t max_total_bytes_;
   std::atomic<int64_t> mapped_bytes_ = 0;
+  std::atomic<int64_t> total_bytes_ = 0;  // of all blocks, in use and idle
   mutable Mutex mu_;
   std::array<std::vector<void*>, kClasses> idle_ ABSL_GUARDED_BY(mu_);  // stacks: last in, first out
   int64_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;

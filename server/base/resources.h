@@ -14,9 +14,11 @@
 namespace normd {
 
 struct Resources {
-  // `max_idle_buffer_bytes` bounds the idle blocks that are kept for the next calls.
-  explicit Resources(int64_t max_idle_buffer_bytes = int64_t{64} << 20)
-      : buffers(BufferPool::Create(max_idle_buffer_bytes)) {}
+  static constexpr int64_t kMaxIdleBufferBytes = int64_t{64} << 20;
+
+  // The arguments bound the idle blocks that are kept for the next calls; see BufferPool::Create.
+  explicit Resources(int64_t max_idle_buffer_bytes = kMaxIdleBufferBytes, int64_t max_total_buffer_bytes = 0)
+      : buffers(BufferPool::Create(max_idle_buffer_bytes, max_total_buffer_bytes)) {}
 
   const std::shared_ptr<BufferPool> buffers;
   WorkPool work_pool{WorkPool::DefaultThreads()};

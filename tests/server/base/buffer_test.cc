@@ -75,6 +75,24 @@ TEST(BufferPoolTest, SizesThatAreNotUsedMakeRoomForThoseThatAre) {
   EXPECT_EQ(pool->Take(3 * kMiB).data(), first);
 }
 
+TEST(BufferPoolTest, KeepsMoreWhereAllBlocksTogetherAreFew) {
+  const auto pool = BufferPool::Create(2 * kMiB, 16 * kMiB);
+  const auto take_and_free = [&pool](size_t blocks) {
+    std::vector<Buffer> buffers;
+    for (size_t i = 0; i < blocks; ++i) buffers.push_back(pool->Take(kMiB));
+  };
+  take_and_free(16);
+  EXPECT_EQ(pool->idle_bytes(), static_cast<int64_t>(16 * kMiB));
+  take_and_free(32);
+  EXPECT_LE(pool->idle_bytes(), static_cast<int64_t>(16 * kMiB));
+  EXPECT_GT(pool->idle_bytes(), static_cast<int64_t>(8 * kMiB));
+  // A block of another size comes in the place of idle ones, not beside them.
+  const Buffer large = pool->Take(8 * kMiB);
+  EXPECT_LE(pool->idle_bytes(), static_cast<int64_t>(8 * kMiB));
+  const Buffer largest = pool->Take(32 * kMiB);
+  EXPECT_LE(pool->idle_bytes(), static_cast<int64_t>(2 * kMiB)) << "the usual bound holds again";
+}
+
 TEST(BufferPoolTest, MapsTheLargestBlocksAndGivesThemBack) {
   const auto pool = BufferPool::Create(16 * kMiB);
   {
