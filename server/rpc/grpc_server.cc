@@ -157,11 +157,17 @@ class GrpcServer::State {
     }
   }
 
+  // Waiting messages have arrived in part; with the budget they add up to the bytes that TransferWatch allows.
+  static rpc::ReadLimiter::Patience PatienceOf(const GrpcServerOptions& options) {
+    rpc::ReadLimiter::Patience patience = {.longest = options.max_wait_for_room,
+                                           .max_message_bytes = options.max_in_flight_bytes / 4 * 3};
+    if (options.transport == TransportKind::kNative) patience.most_held_bytes = rpc::NativeTransport::kMostAheadBytes;
+    return patience;
+  }
+
   const GrpcServerOptions options_;
   rpc::Admission admission_;
-  // Waiting messages have arrived in part; with the budget they add up to the bytes that TransferWatch allows.
-  rpc::ReadLimiter read_limiter_{
-      &admission_, {.longest = options_.max_wait_for_room, .max_message_bytes = options_.max_in_flight_bytes / 4 * 3}};
+  rpc::ReadLimiter read_limiter_{&admission_, PatienceOf(options_)};
   const rpc::RouteContext context_;
   rpc::CallDecoder decoder_{&context_};
   rpc::ConnectionTable connections_;

@@ -221,5 +221,28 @@ TEST(AdmissionE2eTest, AMessageOfAStreamIsAdmittedBeforeItIsSent) {
   EXPECT_EQ(sent, message.size()) << "the message was not let in when there was room";
 }
 
+// Together they are larger than what may wait where the transport already has them.
+TEST(AdmissionE2eTest, MessagesThatAreNotReadYetMayAllWait) {
+  if (TestedTransport() != TransportKind::kNative) GTEST_SKIP() << "gRPC may hold all of a message that waits";
+  GrpcServerOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
+  options.max_wait_for_room = absl::Seconds(20);
+  TestServer server(std::move(options));
+  std::vector<std::thread> callers;
+  {
+    const HeldCall held(server);
+    for (int i = 0; i < 6; ++i) {
+      callers.emplace_back([&server, channel = server.NewChannel()] {
+        grpc::ClientContext context;
+        v1::NormalizeResponse response;
+        const grpc::Status status = v1::Normalizer::NewStub(channel)->Normalize(
+            &context, RmsNormRequest(std::vector<float>(250'000, 1.0F)), &response);
+        EXPECT_TRUE(status.ok()) << status.error_message();
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
 }  // namespace
 }  // namespace normd::e2e

@@ -20,13 +20,13 @@ bool ReadLimiter::Fits(int64_t bytes) const {
 }
 
 void ReadLimiter::Push(Waiting call) {
-  announced_bytes_ += call.announced_bytes;
+  transport_bytes_ += call.transport_bytes;
   waiting_.push_back(std::move(call));
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
 }
 
 void ReadLimiter::NoteRemoved(const Waiting& call) {
-  announced_bytes_ -= call.announced_bytes;
+  transport_bytes_ -= call.transport_bytes;
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
 }
 
@@ -49,9 +49,10 @@ void ReadLimiter::EnterAnnounced(int64_t bytes, int64_t message_bytes, Start sta
   if (bytes > Admission::kSmallBytes && patience_.longest > absl::ZeroDuration()) {
     MutexLock lock(mu_);
     const bool at_once = open_ || bytes > admission_->limits().max_bytes || (waiting_.empty() && Fits(bytes));
-    if (!at_once && announced_bytes_ + message_bytes <= patience_.max_message_bytes) {
+    const int64_t held = std::min(message_bytes, patience_.most_held_bytes);
+    if (!at_once && transport_bytes_ + held <= patience_.max_message_bytes) {
       const absl::Time now = SteadyNow();
-      Push({bytes, message_bytes, now, now + patience_.longest, std::move(start)});
+      Push({bytes, held, now, now + patience_.longest, std::move(start)});
       start = nullptr;
     }
   }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
@@ -48,7 +49,8 @@ class ReadLimiter {
   // How long announced messages wait.
   struct Patience {
     absl::Duration longest;         // of one message
-    int64_t max_message_bytes = 0;  // limit on all waiting messages together, parts of which gRPC may already hold
+    int64_t max_message_bytes = 0;  // limit on all waiting messages together, as far as the transport may hold them
+    int64_t most_held_bytes = std::numeric_limits<int64_t>::max();  // what the transport may hold of one that waits
   };
 
   // The admission must outlive the limiter, and must have no other listener for released bytes.
@@ -76,7 +78,7 @@ class ReadLimiter {
  private:
   struct Waiting {
     int64_t bytes = 0;
-    int64_t announced_bytes = 0;
+    int64_t transport_bytes = 0;  // what the transport may hold of the message
     absl::Time since;
     absl::Time until;
     Start start;
@@ -95,7 +97,7 @@ class ReadLimiter {
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);  // in order of arrival
-  int64_t announced_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all waiting calls
+  int64_t transport_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of all waiting calls
 };
 
 }  // namespace normd::rpc

@@ -160,12 +160,12 @@ void ReadOfSize(Arriving call, int64_t message_bytes) {
   if (message_bytes > 0) return ReadKnown(std::move(call), message_bytes);
   if (context->read_limiter == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
   const Connection& connection = *call.stream->connection();
-  context->read_limiter->Enter(connection, call.factor * connection.expected_bytes(),
-                               [call = std::move(call)](ReadLimiter::Ticket ticket) mutable {
-                                 call.ticket = std::move(ticket);
-                                 const int64_t most_bytes = call.context->max_message_bytes;
-                                 ReadMessage(std::move(call), most_bytes);
-                               });
+  const int64_t likely_bytes = call.factor * connection.expected_bytes();
+  context->read_limiter->Enter(connection, likely_bytes, [call = std::move(call)](ReadLimiter::Ticket ticket) mutable {
+    call.ticket = std::move(ticket);
+    const int64_t most_bytes = call.context->max_message_bytes;
+    ReadMessage(std::move(call), most_bytes);
+  });
 }
 
 }  // namespace

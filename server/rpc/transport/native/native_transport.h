@@ -6,6 +6,7 @@
 #define NORMD_SERVER_RPC_TRANSPORT_NATIVE_NATIVE_TRANSPORT_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,9 @@ namespace normd::rpc {
 
 class NativeTransport final : public RpcTransport {
  public:
+  // The most that is held of a message before it is read: the window of its stream, once opened again.
+  static constexpr int64_t kMostAheadBytes = 128 << 10;
+
   explicit NativeTransport(const NativeOptions& options);
   ~NativeTransport() override;
 

@@ -50,6 +50,23 @@ TEST_F(ReadLimiterTest, LetsInWhatFits) {
   EXPECT_EQ(entered_, (std::vector<int>{1, 2, 3}));
 }
 
+TEST_F(ReadLimiterTest, OnlyWhatTheTransportMayHoldOfWaitingMessagesIsLimited) {
+  Admission admission{{.max_bytes = 10 * kMiB, .max_caller_bytes = 10 * kMiB}, nullptr};
+  ReadLimiter limiter{&admission,
+                      {.longest = absl::Seconds(1), .max_message_bytes = 2 * kMiB, .most_held_bytes = kMiB}};
+  absl::StatusOr<Reservation> held = admission.Reserve(10 * kMiB, [] { return CallerName{"a", ""}; });
+  ASSERT_TRUE(held.ok());
+  limiter.EnterAnnounced(2 * kMiB, 4 * kMiB, Note(1));
+  limiter.EnterAnnounced(2 * kMiB, 4 * kMiB, Note(2));
+  EXPECT_TRUE(entered_.empty());
+  limiter.EnterAnnounced(2 * kMiB, 4 * kMiB, Note(3));
+  EXPECT_EQ(entered_, (std::vector<int>{3})) << "the limit is reached";
+  tickets_.clear();
+  *held = Reservation();
+  EXPECT_EQ(entered_, (std::vector<int>{3, 1, 2}));
+  tickets_.clear();
+}
+
 TEST_F(ReadLimiterTest, BytesThatWereAdmittedCount) {
   absl::StatusOr<Reservation> held = admission_.Reserve(8 * kMiB, [] { return CallerName{"a", ""}; });
   ASSERT_TRUE(held.ok());
