@@ -16,7 +16,7 @@
 # --json       everything that was measured, for programs.
 # --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R, in
 #              two runs one after the other (operations: in one); the machines of CI are shared and take 0.7.
-# --reached    kernels, store, datapath, metrics: a record of earlier runs, such as tests/bench/reached.json; --check takes
+# --reached    all but operations: a record of earlier runs, such as tests/bench/reached.json; --check takes
 #              what was reached there instead of a floor that was not. tests/bench/record.py writes it from --json.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,
