@@ -10,7 +10,7 @@
 #              metrics: what it costs to record a request in the metrics. 10 s.
 #              transport: the native transport against gRPC's, an echo on each and normd on each, with a gRPC client and
 #              with h2load (Debian's package nghttp2-client); memory of unfinished messages and of idle connections, and
-#              small calls beside large streams. 6 minutes; --quick: 2 minutes.
+#              small calls beside large streams. 9 minutes; --quick: 2 minutes.
 #              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
