@@ -47,6 +47,7 @@ COVERED = {
     "./tests/bench/run.sh datapath": (".ci/run", "./tests/bench/run.sh datapath "),
     "./tests/bench/run.sh kernels": (".ci/run", "./tests/bench/run.sh kernels "),
     "./tests/bench/run.sh store": (".ci/run", "./tests/bench/run.sh store "),
+    "./tests/bench/run.sh transport": (".ci/run", "./tests/bench/run.sh transport "),
     "./tests/client/python/run.sh": ("tests/CMakeLists.txt", "/client/python/run.sh"),
     "./tests/crash/run.sh": (".ci/run", "step crash ./tests/crash/run.sh"),
     "./tests/device/run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),

@@ -10,13 +10,13 @@
 #              metrics: what it costs to record a request in the metrics. 10 s.
 #              transport: the native transport against gRPC's, an echo on each and normd on each, with a gRPC client and
 #              with h2load (Debian's package nghttp2-client); memory of unfinished messages and of idle connections, and
-#              small calls beside large streams. 6 minutes; --quick: 2 minutes.
+#              small calls beside large streams. 9 minutes; --quick: 2 minutes.
 #              operations: what TLS, tokens and policy, traces, many connections and a scrape cost. 10 minutes; --quick: 2.
 # --quick      shorter rounds, fewer of them: for CI and for a first look.
 # --json       everything that was measured, for programs.
 # --check      exit status 1 when a figure is below R times its floor, or above what it may be at most divided by R, in
 #              three runs one after the other (operations: in one); the machines of CI are shared and take 0.7.
-# --reached    kernels, store, datapath, metrics: a record of earlier runs, such as tests/bench/reached.json; --check takes
+# --reached    all but operations: a record of earlier runs, such as tests/bench/reached.json; --check takes
 #              what was reached there instead of a floor that was not. tests/bench/record.py writes it from --json.
 # --only       what has the regular expression in its name, a comma meaning "or". kernels: "REGIME NAME" as in "^L3 LN f32"
 #              or "^DRAM", threads, operations, roots. store: rows by name, many sessions. datapath: inline, calls, idle,

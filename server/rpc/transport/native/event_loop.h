@@ -58,7 +58,8 @@ class EventLoop {
     }
   }
   bool IsCurrent() const { return thread_id_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
-  // Runs a callback of a call, and notes how long it took.
+  // Runs the callbacks of a call that are due, and notes how long that took: the clock is looked at once for all of
+  // them.
   template <typename Function>
   void Call(Function callback) {
     const absl::Time began = SteadyNow();

@@ -52,7 +52,7 @@ void Http2Connection::Deliver() {
   if (unread_ && !closed_ && !IsStalled()) ReadSome();
   std::vector<std::shared_ptr<Http2Stream>> woken;
   woken.swap(woken_);
-  for (const auto& stream : woken) stream->Deliver();
+  for (const auto& stream : woken) loop().Call([&stream] { stream->Deliver(); });
   // Keeps the memory for the next time.
   woken.clear();
   if (woken_.empty()) woken_.swap(woken);

@@ -13,8 +13,9 @@ namespace normd::rpc::native {
 
 class Http2Connection;
 
-// What the peer may send on a stream before anybody reads: HTTP/2's default.
-inline constexpr int64_t kInitialWindowBytes = 65535;
+// What the peer may send on a stream before anybody reads: a tensor of 64 KiB with what is said of it. With HTTP/2's
+// default of 65,535 bytes the last bytes of such a message wait for a window, one round trip later.
+inline constexpr int64_t kInitialWindowBytes = 68 << 10;
 
 struct SessionDeleter {
   void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }

@@ -257,13 +257,12 @@ void Http2Stream::OpenWindowToRead() {
 
 void Http2Stream::Deliver() {
   woken_ = false;
-  EventLoop& loop = connection_->loop();
   if (std::exchange(to_announce_, false)) {
     if (over()) return;
-    loop.Call([this] { connection_->Announce(std::make_unique<NativeCall>(shared_from_this())); });
+    connection_->Announce(std::make_unique<NativeCall>(shared_from_this()));
   }
-  const auto deliver_done = [this, &loop] {
-    if (OnDone on_done = std::exchange(on_done_, nullptr)) loop.Call([&] { on_done(cancelled_); });
+  const auto deliver_done = [this] {
+    if (OnDone on_done = std::exchange(on_done_, nullptr)) on_done(cancelled_);
   };
   // Who is told of a lost call first need not take the end of its messages for the caller's mistake.
   if (over() && cancelled_) deliver_done();
@@ -273,15 +272,14 @@ void Http2Stream::Deliver() {
 }
 
 void Http2Stream::DeliverRead() {
-  EventLoop& loop = connection_->loop();
   if (on_size_ && (reader_.front_bytes().has_value() || half_closed_ || over())) {
     OnSize on_size = std::exchange(on_size_, nullptr);
-    loop.Call([&] { on_size(reader_.front_bytes().value_or(0)); });
+    on_size(reader_.front_bytes().value_or(0));
   }
   if (!on_read_) return;
   if (!over() && reader_.complete()) {
     OnRead on_read = std::exchange(on_read_, nullptr);
-    loop.Call([&] { on_read(reader_.Take()); });
+    on_read(reader_.Take());
     if (reader_.fault() != MessageReader::Fault::kNone) EndForFault();
     return;
   }
@@ -289,13 +287,13 @@ void Http2Stream::DeliverRead() {
   // In that case the call has an end that is not the services'.
   if (!over() && !reader_.empty()) EndWith(TruncatedMessageError());
   OnRead on_read = std::exchange(on_read_, nullptr);
-  loop.Call([&] { on_read(std::nullopt); });
+  on_read(std::nullopt);
 }
 
 void Http2Stream::DeliverWritten() {
   if (!written_ || (!body_taken_ && !over())) return;
   Callback written = std::exchange(written_, nullptr);
-  connection_->loop().Call([&] { written(); });
+  written();
 }
 
 }  // namespace normd::rpc::native

@@ -25,7 +25,7 @@ class MessageReader {
   // The bytes before a message: whether it is compressed, and its size in big-endian order.
   static constexpr size_t kPrefixBytes = 5;
   // A message of this size or less is collected in its own block at once. It is what flow control lets in anyway.
-  static constexpr int64_t kMaxAheadBytes = 64 << 10;
+  static constexpr int64_t kMaxAheadBytes = 68 << 10;
 
   // `pool` may be null: blocks then come from malloc.
   MessageReader(int64_t max_message_bytes, BufferPool* pool) : max_message_bytes_(max_message_bytes), pool_(pool) {}
