@@ -29,6 +29,7 @@ double MedianRatio(const std::vector<double>& over, const std::vector<double>& u
 template <typename Round>
 std::vector<double> ValuesOf(const std::vector<Round>& rounds, double Round::*field) {
   std::vector<double> values;
+  values.reserve(rounds.size());
   for (const Round& round : rounds) values.push_back(round.*field);
   return values;
 }
