@@ -52,6 +52,7 @@ COVERED = {
     "./tests/crash/run.sh": (".ci/run", "step crash ./tests/crash/run.sh"),
     "./tests/device/run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),
     "./tests/e2e/real_models.sh": (".ci/run", "step real-models ./tests/e2e/real_models.sh"),
+    "./tests/e2e/interop.sh": (".ci/run", "step interop ./tests/e2e/interop.sh"),
     "./tests/first_commands.sh": (".ci/run", "step first-commands ./tests/first_commands.sh"),
     "./tests/run.sh": (".ci/run", "step tests ./tests/run.sh"),
     "./tests/run.sh --configure-only": ("tests/first_commands.sh", "--configure-only"),
