@@ -26,9 +26,9 @@ struct DeviceInfo {
   std::string detail;  // what the device is, or why it is not used
 };
 
-// The default number of queues of a transport, each with one thread: one for every two cores, from 1 to 8. On two cores,
-// two queues halved the rate of 4 KiB calls (49k against 87k/s); beside 16 MiB calls, their p50 and p99 were worse, too
-// (139 us, 8.5 ms against 63 us, 3.8 ms).
+// The default number of queues of a transport, each with one thread: one for every two cores, from 1 to 8. On two
+// cores, two queues halved the rate of 4 KiB calls (49k against 87k/s); beside 16 MiB calls, their p50 and p99 were
+// worse, too (139 us, 8.5 ms against 63 us, 3.8 ms).
 int DefaultQueues();
 
 // Which implementation of RpcTransport serves connections.

@@ -22,6 +22,9 @@ namespace {
 constexpr size_t kLargeReplyBytes = 64 << 10;
 constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 0};
 
+// How long the rest of a request may come after it was answered with a status of HTTP.
+constexpr absl::Duration kRestTime = absl::Seconds(1);
+
 nghttp2_data_provider BodyOf(Http2Stream* stream) {
   nghttp2_data_provider provider{};
   provider.source.ptr = stream;
@@ -53,6 +56,7 @@ void Http2Stream::OnHeadersComplete() {
   if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
     if (refusal->http_status == 200) return EndWith(refusal->status);
     begun_ = true;
+    is_http_refusal_ = true;
     SubmitHttpStatus(session(), id_, refusal->http_status);
     return EndCall(/*cancelled=*/true);
   }
@@ -89,17 +93,33 @@ void Http2Stream::OnHalfClose() {
 
 void Http2Stream::OnClosed() {
   closed_ = true;
+  connection_->loop().timers().Cancel(&deadline_timer_);
   body_.Clear();
   // Once its end is in the output, a call ends when the socket has taken that.
   if (!end_moved_) EndCall(/*cancelled=*/true);
+}
+
+void Http2Stream::OnConnectionLost() {
+  connection_->loop().timers().Cancel(&deadline_timer_);
+  EndCall(/*cancelled=*/true);
 }
 
 void Http2Stream::OnEndMoved() {
   end_moved_ = true;
   discarding_ = true;
   if (!over()) connection_->NoteMoved(shared_from_this(), /*end=*/true);
-  // RFC 9113, 8.1: asks the peer not to send the rest of a request that was answered early.
-  if (!half_closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_NO_ERROR);
+  if (half_closed_) return;
+  // What sends something else than gRPC has its time to send the rest, as far as the window goes: curl 7.88 reports an
+  // error of the stream, and not the answer, where a reset overtakes its body.
+  if (is_http_refusal_)
+    return connection_->loop().timers().Set(&deadline_timer_, connection_->loop().now() + kRestTime);
+  RefuseRest();
+}
+
+// RFC 9113, 8.1: asks the peer not to send the rest of a request that was answered early.
+void Http2Stream::RefuseRest() {
+  nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_NO_ERROR);
+  connection_->Activate();
 }
 
 ssize_t Http2Stream::OfferBody(size_t most, uint32_t* flags) {
@@ -231,6 +251,7 @@ void Http2Stream::EndForFault() {
 }
 
 void Http2Stream::OnDeadline() {
+  if (is_http_refusal_) return RefuseRest();
   if (over() || end_moved_) return;
   // A reply that the peer does not take is cut short; its peer, whose deadline it is, knows why.
   if (end_.has_value() || !body_.empty()) return Cancel();

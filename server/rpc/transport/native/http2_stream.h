@@ -68,7 +68,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // The socket has taken the message that was being written, or with `end`, all of the reply.
   void OnTaken(bool end);
   // The connection is gone.
-  void OnConnectionLost() { EndCall(/*cancelled=*/true); }
+  void OnConnectionLost();
   // Runs the callbacks for which something has happened.
   void Deliver();
   // The stream's place among those of its connection.
@@ -94,6 +94,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   void EndWith(const absl::Status& status);
   void EndForFault();
   void OnDeadline();
+  void RefuseRest();
   // Gives the peer a window of at least `bytes`.
   void OpenWindow(int64_t bytes);
   // Gives the peer the window that the operation that reads needs.
@@ -126,9 +127,10 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // The reply.
   ReplyBody body_;
   std::optional<ReplyEnd> end_;
-  bool begun_ = false;      // whether headers were submitted
-  bool deferred_ = false;   // whether nghttp2 waits for more of the body
-  bool end_moved_ = false;  // whether the end is in the output
+  bool begun_ = false;            // whether headers were submitted
+  bool is_http_refusal_ = false;  // whether they are a status of HTTP, because the request is not one of gRPC
+  bool deferred_ = false;         // whether nghttp2 waits for more of the body
+  bool end_moved_ = false;        // whether the end is in the output
   bool body_taken_ = false;
   Callback written_;
   OnDone on_done_;

@@ -1,0 +1,72 @@
+// Requests that are not gRPC's are answered with a status of HTTP, which what sends them can show.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "tests/server/rpc/transport/native/echo_fixture.h"
+#include "tests/support/raw_http2.h"
+
+namespace normd::rpc::native {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The header block of a POST of text/plain: literals without indexing (RFC 7541, 6.2.2).
+std::string PlainPost() {
+  const auto text = [](const std::string& value) { return std::string(1, static_cast<char>(value.size())) + value; };
+  const std::string post_http = "\x83\x86", path = "\x04", authority = "\x01", content_type = "\x0f\x10";
+  return post_http + path + text("/a/b") + authority + text("here") + content_type + text("text/plain");
+}
+
+class HttpRefusalTest : public testing::Test {
+ protected:
+  HttpRefusalTest() : peer_(server_.target()) {
+    peer_.SendPreface();
+    peer_.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, PlainPost());
+  }
+  // The next frame of the stream, if one comes.
+  std::optional<Http2Frame> Next(milliseconds limit) {
+    for (;;) {
+      std::optional<Http2Frame> frame = peer_.Receive(limit);
+      if (!frame.has_value() || frame->stream == 1) return frame;
+    }
+  }
+
+  EchoServer server_;
+  RawHttp2 peer_;
+};
+
+TEST_F(HttpRefusalTest, IsNotOvertakenByAResetWhileTheBodyComes) {
+  const std::optional<Http2Frame> answer = Next(milliseconds(10000));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, RawHttp2::kHeaders);
+  EXPECT_TRUE(peer_.LastHeadersContain(1, ":status: 415"));
+  EXPECT_FALSE(Next(milliseconds(200)).has_value());
+  peer_.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, "hello");
+  EXPECT_FALSE(Next(milliseconds(1500)).has_value());
+}
+
+TEST_F(HttpRefusalTest, DoesNotWaitForeverForTheBody) {
+  ASSERT_TRUE(Next(milliseconds(10000)).has_value());
+  const std::optional<Http2Frame> end = Next(milliseconds(10000));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->type, RawHttp2::kReset);
+  EXPECT_EQ(end->payload, std::string(4, '\0')) << "NO_ERROR";
+}
+
+// The timer of the rest must not outlive the stream.
+TEST_F(HttpRefusalTest, ConnectionsThatEndMeanwhileLeaveNothingBehind) {
+  for (int i = 0; i < 20; ++i) {
+    RawHttp2 peer(server_.target());
+    peer.SendPreface();
+    peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, PlainPost());
+    EXPECT_TRUE(peer.WaitForEnd(1, milliseconds(10000)));
+  }
+  ASSERT_TRUE(Next(milliseconds(10000)).has_value());
+  EXPECT_TRUE(Next(milliseconds(10000)).has_value()) << "the loop still runs its timers";
+}
+
+}  // namespace
+}  // namespace normd::rpc::native
