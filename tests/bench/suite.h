@@ -40,8 +40,8 @@ struct Flags {
 // help was asked for or the arguments are not understood; this was said then.
 std::optional<Flags> ParseFlags(int argc, char** argv, const std::vector<std::string>& more);
 
-// Measures and reports; returns the exit status. Where figures do not pass the check, everything is measured twice more,
-// and only those fail that fail each time: a slow moment of a shared machine passes, slow code stays.
+// Measures and reports; returns the exit status. Where figures do not pass the check, everything is measured twice
+// more, and only those fail that fail each time: a slow moment of a shared machine passes, slow code stays.
 int RunSuite(const std::string& name, const Flags& flags, absl::FunctionRef<absl::Status(Report*)> measure);
 
 }  // namespace normd::bench
