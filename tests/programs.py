@@ -788,7 +788,8 @@ class LifecycleTest(unittest.TestCase):
 
     def test_every_line_is_json_when_that_is_asked_for_those_of_grpc_too(self):
         with tempfile.TemporaryDirectory() as folder:
-            server = Server(folder, "--log_format=json", "--log_level=debug", environment={"GRPC_VERBOSITY": "DEBUG"})
+            server = Server(folder, "--log_format=json", "--log_level=debug", "--transport=grpc",
+                            environment={"GRPC_VERBOSITY": "DEBUG"})
             self.assertEqual(run(NORMCTL, "health", f"--server={server.address}").returncode, 0)
             self.assertEqual(server.stop(), 0)
             lines = [json.loads(line) for line in read_text(server.log.name).splitlines()]
