@@ -152,7 +152,9 @@ void* BufferPool::TakeIdle(size_t size_class) {
 }
 
 bool BufferPool::MakeRoom(int64_t capacity, int64_t total_bytes, size_t size_class, std::vector<void*>* dropped) {
-  const auto fits = [&] { return idle_bytes_ + capacity <= max_idle_bytes_ || total_bytes <= max_total_bytes_; };
+  const auto fits = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return idle_bytes_ + capacity <= max_idle_bytes_ || total_bytes <= max_total_bytes_;
+  };
   for (size_t other = 0; other < kClasses && !fits(); ++other) {
     if (other == size_class) continue;
     while (!idle_[other].empty() && !fits()) {
