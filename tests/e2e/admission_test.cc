@@ -231,7 +231,7 @@ TEST(AdmissionE2eTest, MessagesThatAreNotReadYetMayAllWait) {
   {
     const HeldCall held(server);
     for (int i = 0; i < 6; ++i) {
-      callers.emplace_back([&server, channel = server.NewChannel()] {
+      callers.emplace_back([channel = server.NewChannel()] {
         grpc::ClientContext context;
         v1::NormalizeResponse response;
         const grpc::Status status = v1::Normalizer::NewStub(channel)->Normalize(
