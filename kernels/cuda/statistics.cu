@@ -402,7 +402,8 @@ GroupWork FirstRoundOf(const DeviceLimits& limits, const GroupWork& work) {
   GroupWork first = work;
   if (!work.columns) return first;
   first.fold = FoldOf(limits, work);
-  first.parts = static_cast<NarrowPart*>(work.parts) + PartsOf(work);
+  // Null while the parts are only counted.
+  if (work.parts != nullptr) first.parts = static_cast<NarrowPart*>(work.parts) + PartsOf(work);
   return first;
 }
 

@@ -112,7 +112,7 @@ class DeviceBytes {
  public:
   DeviceBytes(const void* content, size_t size, size_t misalignment) : size_(size), misalignment_(misalignment) {
     EXPECT_EQ(cudaMalloc(&base_, size + misalignment), cudaSuccess);
-    if (content != nullptr) std::memcpy(data(), content, size);
+    if (content != nullptr && size > 0) std::memcpy(data(), content, size);
   }
   ~DeviceBytes() { cudaFree(base_); }
   DeviceBytes(const DeviceBytes&) = delete;
