@@ -5,6 +5,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/kernels.h"

@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
+#include <new>
+
 #include "hwy/highway.h"
 #include "kernels/cpu/elements-inl.h"
 #include "kernels/cpu/kernels.h"

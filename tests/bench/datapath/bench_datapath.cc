@@ -4,13 +4,13 @@
 // With --serve=KIND --listen=ADDRESS it is one of the servers that it measures.
 #include <grpcpp/grpcpp.h>
 
-#include <string>
-#include <string_view>
+#include <optional>
 
 #include "kernels/base/status_macros.h"
 #include "server/process_setup.h"
 #include "tests/bench/datapath/opponents.h"
 #include "tests/bench/datapath/sections.h"
+#include "tests/bench/datapath/server_process.h"
 
 namespace normd::bench {
 
@@ -36,9 +36,8 @@ absl::Status Measure(const Flags& flags, Report* report) {
 }  // namespace normd::bench
 
 int main(int argc, char** argv) {
-  constexpr std::string_view kServe = "--serve=", kListen = "--listen=";
-  if (argc == 3 && std::string_view(argv[1]).starts_with(kServe) && std::string_view(argv[2]).starts_with(kListen)) {
-    return normd::bench::Serve(argv[1] + kServe.size(), argv[2] + kListen.size());
+  if (const auto command = normd::bench::ParseServeCommand(argc, argv); command.has_value()) {
+    return normd::bench::Serve(command->kind, command->listen);
   }
   const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--before"});
   if (!flags.has_value()) return 2;

@@ -33,6 +33,14 @@ absl::StatusOr<pid_t> Spawn(const std::string& program, std::string serve, std::
 
 }  // namespace
 
+std::optional<ServeCommand> ParseServeCommand(int argc, char** argv) {
+  constexpr std::string_view kServe = "--serve=", kListen = "--listen=";
+  if (argc != 3 || !std::string_view(argv[1]).starts_with(kServe) || !std::string_view(argv[2]).starts_with(kListen)) {
+    return std::nullopt;
+  }
+  return ServeCommand{argv[1] + kServe.size(), argv[2] + kListen.size()};
+}
+
 absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(const std::string& kind,
                                                                     const std::string& transport,
                                                                     const std::string& program) {

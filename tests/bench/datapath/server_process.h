@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,13 @@
 #include "absl/time/time.h"
 
 namespace normd::bench {
+
+// What a program that ServerProcess started is to do.
+struct ServeCommand {
+  std::string kind, listen;
+};
+// The command in the arguments "--serve=KIND --listen=ADDRESS"; absent where they are others.
+std::optional<ServeCommand> ParseServeCommand(int argc, char** argv);
 
 class ServerProcess {
  public:

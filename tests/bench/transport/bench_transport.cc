@@ -6,10 +6,10 @@
 #include <nghttp2/nghttp2.h>
 
 #include <optional>
-#include <string_view>
 
 #include "kernels/base/status_macros.h"
 #include "server/process_setup.h"
+#include "tests/bench/datapath/server_process.h"
 #include "tests/bench/transport/sections.h"
 #include "tests/bench/transport/servers.h"
 
@@ -32,9 +32,8 @@ absl::Status MeasureAll(const Flags& flags, Report* report) {
 }  // namespace normd::bench
 
 int main(int argc, char** argv) {
-  constexpr std::string_view kServe = "--serve=", kListen = "--listen=";
-  if (argc == 3 && std::string_view(argv[1]).starts_with(kServe) && std::string_view(argv[2]).starts_with(kListen)) {
-    return normd::bench::Serve(argv[1] + kServe.size(), argv[2] + kListen.size());
+  if (const auto command = normd::bench::ParseServeCommand(argc, argv); command.has_value()) {
+    return normd::bench::Serve(command->kind, command->listen);
   }
   const std::optional<normd::bench::Flags> flags = normd::bench::ParseFlags(argc, argv, {"--before"});
   if (!flags.has_value()) return 2;

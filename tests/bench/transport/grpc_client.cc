@@ -15,51 +15,21 @@
 namespace normd::bench {
 namespace {
 
-constexpr int64_t kSmall = 4 << 10, kLarge = 1 << 20;
-constexpr double kNormdRateFloor = 1.5;  // with kSmall, 16 in flight
-constexpr double kStreamFloor = 1;       // calls/s of streams beside those of unary calls
-constexpr int kManyConnections = 64;
-
-// One load of one service.
-struct Shape {
-  std::string service;
-  bool stream = false;
-  int64_t bytes = 0;
-  int in_flight = 1;
-  int connections = 1;
-
-  std::string Name() const {
-    const std::string name = Concat(service, stream ? " stream " : " unary ", SizeText(bytes), " n=", in_flight);
-    return connections == 1 ? name : Concat(name, " c=", connections);
-  }
-};
-
-Limits LimitsOf(const Shape& shape) {
-  Limits limits;
-  if (shape.service == "echo") {
-    limits.least_rate = 1;
-    if (shape.bytes >= kLarge) limits.most_cpu = 0.9;
-    if (shape.bytes == kSmall && !shape.stream && shape.in_flight == 1) limits.most_cpu = 0.5;
-    if (shape.bytes == kSmall && !shape.stream && shape.in_flight == 16) limits.most_cpu = 0.85;
-  } else if (shape.bytes == kSmall && !shape.stream && shape.in_flight == 16) {
-    limits.least_rate = kNormdRateFloor;
-  }
-  return limits;
-}
+constexpr double kStreamFloor = 1;  // calls/s of streams beside those of unary calls
 
 std::vector<Shape> ShapesOf(const std::string& service, const Flags& flags) {
   std::vector<Shape> shapes;
   const auto add = [&](Shape shape) {
     if (flags.Chosen(shape.Name())) shapes.push_back(std::move(shape));
   };
-  for (const bool stream : {false, true}) {
+  for (const char* const kind : {"unary", "stream"}) {
     for (const int64_t bytes : flags.Pick<std::vector<int64_t>>({64, kSmall, 64 << 10, kLarge, 16 << 20},
                                                                 {kSmall, kLarge, 16 << 20}, {kSmall, kLarge})) {
       for (const int in_flight : flags.Pick<std::vector<int>>({1, 4, 16}, {1, 16}, {4})) {
-        add({service, stream, bytes, in_flight, 1});
+        add({service, kind, bytes, in_flight, 1});
       }
       if (bytes == kSmall || (bytes == kLarge && !flags.quick)) {
-        add({service, stream, bytes, kManyConnections, kManyConnections});
+        add({service, kind, bytes, kManyConnections, kManyConnections});
       }
     }
   }
@@ -72,7 +42,7 @@ class GrpcClient {
 
   Load LoadOf(const Shape& shape) {
     for (const size_t server : {kGrpc, kNative}) {
-      targets_[server] = TargetOf(shape.service, shape.stream, shape.bytes);
+      targets_[server] = TargetOf(shape.service, shape.stream(), shape.bytes);
       targets_[server].channels = ChannelsTo(server, shape.connections);
     }
     return [this, in_flight = shape.in_flight](size_t server, absl::Duration duration) -> absl::StatusOr<LoadResult> {
@@ -107,8 +77,8 @@ absl::Status MeasureService(const std::string& service, const Flags& flags, Repo
     NORMD_RETURN_IF_ERROR(WithContext(costs.status(), shape.Name()));
     AddRow(shape.Name(), *costs, LimitsOf(shape), flags, report);
     if (shape.bytes != kSmall || shape.connections != 1) continue;
-    if (shape.stream) stream_rates.emplace_back(shape.in_flight, costs->per_second[kNative]);
-    if (!shape.stream) unary_rates[shape.in_flight] = costs->per_second[kNative];
+    if (shape.stream()) stream_rates.emplace_back(shape.in_flight, costs->per_second[kNative]);
+    if (!shape.stream()) unary_rates[shape.in_flight] = costs->per_second[kNative];
   }
   for (const auto& [in_flight, rate] : stream_rates) {
     if (service != "normd" || !unary_rates.contains(in_flight)) continue;

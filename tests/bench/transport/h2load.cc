@@ -20,43 +20,17 @@
 namespace normd::bench {
 namespace {
 
-constexpr int64_t kSmall = 4 << 10, kLarge = 1 << 20;
-constexpr int kManyConnections = 64;
 // Windows of 2^30 bytes, as large as gRPC's client makes its own when it receives large messages.
 constexpr char kWindowBits[] = "30";
-
-struct Shape {
-  std::string service;
-  int64_t bytes = 0;
-  int in_flight = 1;
-  int connections = 1;
-
-  std::string Name() const {
-    const std::string name = Concat(service, " h2load ", SizeText(bytes), " n=", in_flight);
-    return connections == 1 ? name : Concat(name, " c=", connections);
-  }
-};
-
-Limits LimitsOf(const Shape& shape) {
-  Limits limits;
-  if (shape.service == "echo") {
-    limits.least_rate = 1;
-    if (shape.bytes >= kLarge) limits.most_cpu = 0.9;
-    if (shape.bytes == kSmall && shape.in_flight == 16) limits.most_cpu = 0.25;
-  } else if (shape.bytes == kSmall && shape.in_flight == 16) {
-    limits.least_rate = 1.5;
-  }
-  return limits;
-}
 
 std::vector<Shape> ShapesOf(const std::string& service, const Flags& flags) {
   std::vector<Shape> shapes;
   for (const int64_t bytes :
        flags.Pick<std::vector<int64_t>>({64, kSmall, 64 << 10, kLarge, 16 << 20}, {kSmall, kLarge}, {kSmall})) {
     for (const int in_flight : flags.Pick<std::vector<int>>({1, 4, 16}, {1, 16}, {4})) {
-      shapes.push_back({service, bytes, in_flight, 1});
+      shapes.push_back({service, "h2load", bytes, in_flight, 1});
     }
-    if (bytes == kSmall) shapes.push_back({service, bytes, kManyConnections, kManyConnections});
+    if (bytes == kSmall) shapes.push_back({service, "h2load", bytes, kManyConnections, kManyConnections});
   }
   std::erase_if(shapes, [&](const Shape& shape) { return !flags.Chosen(shape.Name()); });
   return shapes;

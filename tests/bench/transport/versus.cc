@@ -3,7 +3,9 @@
 #include <cstddef>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "tests/bench/comparison.h"
+#include "tests/bench/transport/messages.h"
 
 namespace normd::bench {
 namespace {
@@ -48,6 +50,25 @@ absl::StatusOr<Costs> Measure(const Flags& flags, const Servers& servers, const 
   costs.cpu_ratio =
       MedianRatio(ValuesOf(rounds[kNative], &Round::cpu_micros), ValuesOf(rounds[kGrpc], &Round::cpu_micros));
   return costs;
+}
+
+std::string Shape::Name() const {
+  const std::string name = Concat(service, " ", kind, " ", SizeText(bytes), " n=", in_flight);
+  return connections == 1 ? name : Concat(name, " c=", connections);
+}
+
+Limits LimitsOf(const Shape& shape) {
+  const bool small_calls = shape.bytes == kSmall && !shape.stream();
+  Limits limits;
+  if (shape.service == "echo") {
+    limits.least_rate = 1;
+    if (shape.bytes >= kLarge) limits.most_cpu = 0.9;
+    if (small_calls && shape.kind == "unary" && shape.in_flight == 1) limits.most_cpu = 0.5;
+    if (small_calls && shape.in_flight == 16) limits.most_cpu = shape.kind == "h2load" ? 0.25 : 0.85;
+  } else if (small_calls && shape.in_flight == 16) {
+    limits.least_rate = 1.5;
+  }
+  return limits;
 }
 
 std::vector<std::string> CostColumns(const Flags& flags) {

@@ -3,6 +3,7 @@
 #ifndef NORMD_TESTS_BENCH_TRANSPORT_VERSUS_H_
 #define NORMD_TESTS_BENCH_TRANSPORT_VERSUS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -44,11 +45,28 @@ struct Costs {
 };
 absl::StatusOr<Costs> Measure(const Flags& flags, const Servers& servers, const Load& load);
 
+inline constexpr int64_t kSmall = 4 << 10, kLarge = 1 << 20;
+inline constexpr int kManyConnections = 64;
+
+// One load of one service.
+struct Shape {
+  std::string service;  // "echo", "normd"
+  std::string kind;     // of calls: "unary" or "stream" of gRPC's client, or "h2load"
+  int64_t bytes = 0;
+  int in_flight = 1;
+  int connections = 1;
+
+  bool stream() const { return kind == "stream"; }
+  // "echo unary 4 KiB n=16", with several connections "echo unary 4 KiB n=64 c=64".
+  std::string Name() const;
+};
+
 // The limits of a row: what the native transport may cost beside gRPC's.
 struct Limits {
   std::optional<double> least_rate;
   std::optional<double> most_cpu;
 };
+Limits LimitsOf(const Shape& shape);
 std::vector<std::string> CostColumns(const Flags& flags);
 // The limits are those beside gRPC; an earlier build has none.
 void AddRow(const std::string& name, const Costs& costs, const Limits& limits, const Flags& flags, Report* report);

@@ -109,8 +109,8 @@ void Http2Stream::OnEndMoved() {
   discarding_ = true;
   if (!over()) connection_->NoteMoved(shared_from_this(), /*end=*/true);
   if (half_closed_) return;
-  // What sends something else than gRPC has its time to send the rest, as far as the window goes: curl 7.88 reports an
-  // error of the stream, and not the answer, where a reset overtakes its body.
+  // A client that does not speak gRPC gets time to finish its request: curl 7.88 reports an error of the stream instead
+  // of the answer if it is reset before it has sent its body. The window, which stays closed, bounds what it can send.
   if (is_http_refusal_)
     return connection_->loop().timers().Set(&deadline_timer_, connection_->loop().now() + kRestTime);
   RefuseRest();
