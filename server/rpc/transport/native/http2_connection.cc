@@ -27,6 +27,16 @@ constexpr size_t kBehindBytes = 4 << 10;
 // read from it.
 constexpr size_t kMaxWaitingFrames = 256;
 constexpr size_t kWaitingFramesPerStream = 4;
+// How long callbacks may run before what they have to send is written. Replies that are written together share the cost
+// of a write and of the peer's wake-up; but while they wait for each other the peer, which could prepare its next
+// calls, waits too. With 16 calls of 4 KiB in flight, gRPC's client gets 1.25 times as many answers as without a limit,
+// and h2load 0.95; with 30 us h2load gets 0.7.
+constexpr absl::Duration kMostUnsentTime = absl::Microseconds(60);
+// How often the callbacks of a connection's calls may follow each other before it writes.
+constexpr int kRoundsPerWrite = 16;
+// A message of a stream counts as taken when no more than this stands between its end and the socket, so that the
+// replies to a few small messages leave together. It is also what a connection may hold that its calls no longer count.
+constexpr uint64_t kUntakenBytes = 16 << 10;
 
 }  // namespace
 
@@ -50,12 +60,21 @@ void Http2Connection::Wake(std::shared_ptr<Http2Stream> stream) {
 
 void Http2Connection::Deliver() {
   if (unread_ && !closed_ && !IsStalled()) ReadSome();
-  std::vector<std::shared_ptr<Http2Stream>> woken;
-  woken.swap(woken_);
-  for (const auto& stream : woken) loop().Call([&stream] { stream->Deliver(); });
-  // Keeps the memory for the next time.
-  woken.clear();
-  if (woken_.empty()) woken_.swap(woken);
+  // A stream of small messages has work for every round.
+  for (int round = 0; round < kRoundsPerWrite && !woken_.empty(); ++round) {
+    std::vector<std::shared_ptr<Http2Stream>> woken;
+    woken.swap(woken_);
+    for (const auto& stream : woken) {
+      unsent_time_ += loop().Call([&stream] { stream->Deliver(); });
+      if (unsent_time_ >= kMostUnsentTime) Send();
+    }
+    // Keeps the memory for the next time.
+    woken.clear();
+    if (woken_.empty()) woken_.swap(woken);
+    if (closed_ || !set_up_ || blocked_) return;
+    if (!Pump()) return Close();
+    TellTaken(kUntakenBytes);
+  }
 }
 
 void Http2Connection::ReadSome() {
@@ -140,14 +159,8 @@ void Http2Connection::Flush() {
   active_ = false;
   // Calls that have lost their connection may still have callbacks that wait for others to return.
   if (closed_ && !woken_.empty()) Activate();
+  Send();
   if (closed_ || !set_up_) return;
-  if (!blocked_ && !Pump()) return Close();
-  if (!blocked_ && !output_.empty()) {
-    const IoState state = output_.WriteTo(*bytes_);
-    if (state == IoState::kEnded) return Close();
-    blocked_ = state == IoState::kBlocked;
-    TellTaken();
-  }
   Watch((blocked_ ? uint32_t{EPOLLOUT} : 0) | (IsStalled() ? 0 : uint32_t{EPOLLIN}));
   const bool done = nghttp2_session_want_read(session()) == 0 && nghttp2_session_want_write(session()) == 0;
   // A peer that floods the server may not read either, and nothing is owed to it.
@@ -156,13 +169,27 @@ void Http2Connection::Flush() {
   if (!woken_.empty() || (unread_ && !IsStalled()) || (!blocked_ && (pump_full_ || !output_.empty()))) Activate();
 }
 
+void Http2Connection::Send() {
+  unsent_time_ = absl::ZeroDuration();
+  if (closed_ || !set_up_ || blocked_) return;
+  if (!Pump()) return Close();
+  if (output_.empty()) return;
+  const IoState state = output_.WriteTo(*bytes_);
+  if (state == IoState::kEnded) return Close();
+  blocked_ = state == IoState::kBlocked;
+  TellTaken(0);
+}
+
 void Http2Connection::NoteMoved(std::shared_ptr<Http2Stream> stream, bool end) {
   // nghttp2 tells of a frame when it is in the output.
   moved_.push_back({.position = output_.appended(), .stream = std::move(stream), .end = end});
 }
 
-void Http2Connection::TellTaken() {
-  while (!moved_.empty() && moved_.front().position <= output_.written()) {
+void Http2Connection::TellTaken(uint64_t untaken_bytes) {
+  const auto is_taken = [&](const Moved& moved) {
+    return moved.position <= output_.written() + (moved.end ? 0 : untaken_bytes);
+  };
+  while (!moved_.empty() && is_taken(moved_.front())) {
     const Moved moved = std::move(moved_.front());
     moved_.pop_front();
     moved.stream->OnTaken(moved.end);

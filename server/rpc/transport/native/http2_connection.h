@@ -62,7 +62,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   void OnEvents(uint32_t events);
   // Runs callbacks of the calls for which something has happened.
   void Deliver();
-  // Writes what there is to send.
+  // Writes what there is to send, and ends what has nothing more to do.
   void Flush();
 
   // ---- For the streams ----
@@ -103,7 +103,11 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   size_t ScratchBytes(bool has_destination) const;
   // Moves nghttp2's frames to the output. Returns false when it cannot go on.
   bool Pump();
-  void TellTaken();
+  // Moves frames to the socket, until it takes no more or there was one write. May close the connection.
+  void Send();
+  // Tells the streams whose bytes the socket has taken, and those whose messages have not more than `untaken_bytes`
+  // before them and in them.
+  void TellTaken(uint64_t untaken_bytes);
   bool IsStalled() const;
   void Watch(uint32_t events);
   // Ends a connection without calls, so that the peer gets all that was sent.
@@ -124,6 +128,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   std::vector<std::shared_ptr<Http2Stream>> streams_;
   std::vector<std::shared_ptr<Http2Stream>> woken_;
   std::deque<Moved> moved_;
+  absl::Duration unsent_time_;  // for which callbacks have run since the last Send
 
   bool set_up_ = false;  // whether the set-up below HTTP/2 is complete
   bool closed_ = false;

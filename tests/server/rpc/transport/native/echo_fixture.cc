@@ -69,6 +69,7 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
   void EchoOne() {
     call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
       if (!message.has_value()) return self->call->Finish({.code = 3, .message = "no message"}, {}, nullptr);
+      if (self->call->method() == "/echo.Echo/Slow") std::this_thread::sleep_for(std::chrono::milliseconds(1));
       self->call->WriteAndFinish(*std::move(message), {}, {}, [self] {});
     });
   }
@@ -122,7 +123,7 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
 
 void Serve(const std::shared_ptr<EchoCall>& echo) {
   const std::string_view method = std::string_view(echo->call->method()).substr(sizeof("/echo.Echo/") - 1);
-  if (method == "Unary") return echo->EchoOne();
+  if (method == "Unary" || method == "Slow" || method == "Hold") return echo->EchoOne();
   if (method == "Stream") return echo->EchoAll();
   if (method == "Fill") return echo->Fill();
   if (method == "Size") return echo->TellSize();
@@ -155,6 +156,7 @@ EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>
     if (echo->call->method() == "/echo.Echo/Worker") {
       worker_->Add([echo] { echo->EchoOne(); });
     } else {
+      if (echo->call->method() == "/echo.Echo/Hold") WaitFor(released_, ++held_);
       Serve(echo);
     }
   });

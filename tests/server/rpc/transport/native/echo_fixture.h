@@ -5,6 +5,7 @@
 //   /echo.Echo/Fail    an error with details and trailers     /echo.Echo/Fields  answers with the caller's metadata
 //   /echo.Echo/Cancel  is cancelled by the server             /echo.Echo/Peer    answers with the peer's TLS name
 //   /echo.Echo/Fill    answers with as many bytes as the message says
+//   /echo.Echo/Slow    as Unary, after 1 ms of the loop      /echo.Echo/Hold    as Unary, holds the loop until Release
 // Thread-compatible; the counts are safe from any thread.
 #ifndef NORMD_TESTS_SERVER_RPC_TRANSPORT_NATIVE_ECHO_FIXTURE_H_
 #define NORMD_TESTS_SERVER_RPC_TRANSPORT_NATIVE_ECHO_FIXTURE_H_
@@ -47,6 +48,8 @@ class EchoServer {
   const EchoCounts& counts() const { return counts_; }
   // A channel with a connection of its own; null credentials: in plain text.
   std::shared_ptr<grpc::Channel> Connect(std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr) const;
+  // Lets one more call of Hold go on, the earliest first. One that waits for 10 s goes on by itself.
+  void Release() { ++released_; }
   // Waits until `count` reaches `wanted`, for 10 s at most. Returns whether it did.
   static bool WaitFor(const std::atomic<int>& count, int wanted);
 
@@ -56,6 +59,8 @@ class EchoServer {
   void Accept();
 
   EchoCounts counts_;
+  int held_ = 0;  // calls of Hold; of the loop's thread, of which a test of Hold has one
+  std::atomic<int> released_{0};
   const std::shared_ptr<BufferPool> pool_ = BufferPool::Create(int64_t{64} << 20);
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<NativeTransport> transport_;

@@ -1,4 +1,4 @@
-// In which order replies leave that wait for the same connection.
+// When the replies of a connection leave, and in which order.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -68,6 +68,26 @@ TEST_F(LargeRepliesTest, LetSmallOnesGoFirst) {
   for (const uint32_t stream : {1U, 3U}) Ask(stream, "500000");
   Ask(5, "50000");
   EXPECT_EQ(OrderOfEnds(3), " 5 1 3");
+}
+
+TEST(RepliesTest, AReplyLeavesBeforeALaterCallOfTheSameReadIsComputed) {
+  EchoServer server({.queues = 1});
+  RawHttp2 peer(server.target());
+  ASSERT_TRUE(peer.SendPreface());
+  const auto ask = [&peer](uint32_t stream, std::string_view method) {
+    peer.SendHeaders(stream, method);
+    peer.SendData(stream, SmallMessage("x"), kSoon, /*end_stream=*/true);
+  };
+  // While the first call holds the loop, two more arrive, so that they are read together.
+  ask(1, "/echo.Echo/Hold");
+  ASSERT_TRUE(EchoServer::WaitFor(server.counts().calls, 1));
+  ask(3, "/echo.Echo/Slow");
+  ask(5, "/echo.Echo/Hold");
+  server.Release();
+  ASSERT_TRUE(peer.WaitForEnd(1, kSoon));
+  EXPECT_TRUE(peer.WaitForEnd(3, kSoon)) << "the reply waits for the call after it";
+  server.Release();
+  EXPECT_TRUE(peer.WaitForEnd(5, kSoon));
 }
 
 }  // namespace
