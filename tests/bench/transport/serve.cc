@@ -55,6 +55,7 @@ int Serve(const std::string& kind, const std::string& listen) {
   const std::string service = kind.substr(0, split);
   const std::string transport = split == std::string::npos ? "" : kind.substr(split + 1);
   absl::Status status;
+  if (service == "load") return LoadStreams(transport);
   if (service == "echo") {
     status = ServeEcho(transport == "native" ? TransportKind::kNative : TransportKind::kGrpc, listen);
   } else if (service == "normd") {

@@ -16,9 +16,11 @@ constexpr int kMaxEvents = 128;
 // A read takes all that a connection usually has: some hundred small calls, or what one write of a client puts on the
 // wire.
 constexpr size_t kScratchBytes = 64 << 10;
-// How often callbacks and writes follow each other before the sockets are looked at again: a stream of small messages
-// has work for every round.
+// How often callbacks and writes follow each other before the sockets are looked at again, and for how long another
+// round may still begin: small calls of other connections wait meanwhile. Beside 16 streams of 16 MiB they take 0.8 ms
+// instead of 1.4.
 constexpr int kRoundsPerTurn = 4;
+constexpr absl::Duration kMostTurn = absl::Microseconds(250);
 
 }  // namespace
 
@@ -129,6 +131,7 @@ void EventLoop::RunPosted() {
 
 void EventLoop::RunActive() {
   for (int round = 0; round < kRoundsPerTurn && !active_.empty(); ++round) {
+    if (round > 0 && SteadyNow() - now_ > kMostTurn) return;
     std::vector<std::shared_ptr<Http2Connection>> batch;
     batch.swap(active_);
     for (const auto& connection : batch) connection->Deliver();
