@@ -89,7 +89,6 @@ class ChangeGroup {
   // whose sessions the group creates, changes or deletes.
   using TotalsBefore = std::function<Totals(std::string_view tenant)>;
 
-  // Borrows `limits`.
   ChangeGroup(const SessionLimits& limits, TotalsBefore totals_before, absl::Time now)
       : limits_(limits), totals_before_(std::move(totals_before)), now_(now) {}
 
@@ -129,7 +128,7 @@ class ChangeGroup {
   Totals TotalsFor(std::string_view id) const;
   void Grow(std::string_view id, const SessionTotals& growth);
 
-  const SessionLimits& limits_;
+  const SessionLimits limits_;
   const TotalsBefore totals_before_;
   SessionTotals growth_;  // by the group, in all and of each tenant
   TotalsByTenant growth_by_tenant_;

@@ -38,7 +38,11 @@ DurableStore::DurableStore(DurableStoreOptions options, StoreTables tables, Cloc
       idle_timeout_(options_.residency.idle_timeout),
       cache_(options_.residency.max_bytes),
       callbacks_(std::make_unique<CallbackThreads>(options_.callback_threads)),
-      write_thread_(std::make_unique<WriteThread>(write_table_.get())) {
+      write_thread_(std::make_unique<WriteThread>(write_table_.get(), [this] {
+        // The lock, so that a writer that has found no end waits already when the signal comes.
+        { MutexLock lock(mu_); }
+        changes_ready_.Signal();
+      })) {
   {
     MutexLock lock(mu_);
     SetTotals(totals);
@@ -242,7 +246,7 @@ void DurableStore::Enqueue(Change change, int64_t bytes) {
     } else {
       changes_bytes_ += bytes;
       changes_.emplace_back(std::move(change), bytes);
-      if (queued == 0) changes_ready_.Signal();
+      if (changes_.size() == wake_at_) changes_ready_.Signal();
       return;
     }
   }

@@ -2,12 +2,12 @@
 // In the path: the engine's SessionStore. The writer takes all queued changes, applies them in order, writes each
 // touched session as one row, all in one transaction, publishes the new snapshots and then runs the callbacks. While
 // another thread writes the first rows of a large group, the writer makes the next ones, also of changes that have come
-// meanwhile. Readers see only what is published, and so nothing that could still be lost.
-// Files: durable_store.cc has the callers' side, durable_writes.cc the writer, durable_reads.cc the reader,
-// durable_lists.cc the lists.
-// Threads: every method is safe from any thread. Threads of its own: the writer, one that writes rows for it, a reader
-// for sessions that are not in memory, one for lists, one that checks a large file, and those that run the callbacks,
-// so that the next group need not wait for callbacks.
+// meanwhile; and at level process, while that thread commits a group of steps, the writer makes the next group of steps
+// of other sessions. Readers see only what is published, and so nothing that could still be lost, and nothing is
+// applied to a state that may still fail. Files: durable_store.cc has the callers' side, durable_writes.cc the writer,
+// durable_reads.cc the reader, durable_lists.cc the lists. Threads: every method is safe from any thread. Threads of
+// its own: the writer, one that writes rows for it, a reader for sessions that are not in memory, one for lists, one
+// that checks a large file, and those that run the callbacks, so that the next group need not wait for callbacks.
 #ifndef NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 #define NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 
@@ -139,12 +139,29 @@ class DurableStore : public SessionStore {
   // Connects if there is no connection. True if the connection is a new one; memory was then emptied.
   absl::StatusOr<bool> Reconnect(SessionTable* table, int64_t* connection);
 
+  // One transaction: its changes, the working copies that they were applied to, and its rows.
+  struct Group {
+    Group(const SessionLimits& limits, ChangeGroup::TotalsBefore totals_before, absl::Time now)
+        : copies(limits, std::move(totals_before), now) {}
+
+    std::vector<Change> changes;
+    ChangeGroup copies;
+    std::vector<std::vector<RowChange>> parts;        // of its rows, in the order in which they are written
+    absl::Time write_begun = absl::InfiniteFuture();  // before the first row comes: nothing is written
+  };
+
   // ---- the writer's thread
   void RunWriter();
   // Waits for changes, or for the time to sweep. False: the writer must stop, and nothing is left to write.
   bool TakeChanges(std::vector<Change>* changes);
-  // Adds changes that are queued now, up to what one group takes. Cancelled steps are answered and left out.
+  // Adds changes that are queued now, up to what one group takes. Cancelled steps are answered and left out. While
+  // another group commits, takes no change that must wait for its end, and none behind such a change.
   void TakeQueued(std::vector<Change>* changes);
+  // Whether the change can be applied now. While another group commits: a step of a session in memory that is not in
+  // that group.
+  bool CanOverlap(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // While another group commits: waits for its end or for changes that can be applied meanwhile. True: for these.
+  bool AwaitChanges();
   absl::Duration SinceSweep() const;
   void Sweep();
   // Deletes sessions whose ttl has ended, as many as one transaction takes, and sets more_expired_ if there are more.
@@ -152,20 +169,32 @@ class DurableStore : public SessionStore {
   // Before changes are tried again: deletes expired sessions if one of the changes has found the store full.
   void MakeRoom(std::vector<Change>* changes);
   void CommitChanges(std::vector<Change> changes);
+  // Tries changes again, or refuses those that were tried too often.
+  void TryAgainOrRefuse(std::vector<Change> changes);
   // Puts changes that must be tried again in front of the queue, so that other changes proceed together with them.
   void TryAgain(std::vector<Change> changes);
-  // Makes one attempt, in one transaction. Returns the changes that must be tried again with rows read anew.
+  // Makes one attempt, in one transaction, which may still commit afterwards. Returns the changes that must be tried
+  // again with rows read anew.
   std::vector<Change> TryChanges(std::vector<Change> changes, bool fresh);
   // Loads the sessions of `changes` and applies these and, unless `fresh`, those that come meanwhile.
-  absl::Status ApplyAll(bool fresh, ChangeGroup* group, std::vector<Change>* changes);
+  absl::Status ApplyAll(bool fresh, Group* group);
   // Has the first rows of the group written while `left` more changes wait to be applied, where that is worth it.
-  void WriteEarly(size_t left, ChangeGroup* group);
-  // Writes what is left of the group and ends its transaction.
-  absl::StatusOr<SessionTable::Versions> WriteRest(ChangeGroup* group);
-  std::vector<RowChange>* NewPart();
-  void BeginWrite();
-  // Adds the sessions of `changes` to the group, from memory or, always if `fresh`, from the table. While a transaction
-  // is open, only from memory.
+  void WriteEarly(size_t left, Group* group);
+  void AddEarly(Group* group);
+  // Adds a list of rows to the group.
+  std::vector<RowChange>* NewPart(Group* group);
+  void BeginWrite(Group* group);
+  // Whether the writer goes on to the next group while this one commits.
+  bool CommitsBehind(const Group& group) const;
+  // Waits for the end of the group's transaction and finishes the group.
+  std::vector<Change> TakeResult(std::unique_ptr<Group> group);
+  // The same for the group that commits, if there is one.
+  void FinishUnderWay();
+  // Publishes and answers a group whose transaction has ended; returns the changes that must be tried again.
+  std::vector<Change> Finish(const absl::StatusOr<SessionTable::Versions>& versions, bool table_failed,
+                             std::unique_ptr<Group> group);
+  // Adds the sessions of `changes` to the group, from memory or, always if `fresh`, from the table. While the other
+  // thread has the table, only from memory.
   absl::Status LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
   // Puts those changes from `begin` on whose sessions were not loaded in front of the queue: the next group begins with
   // them. True if there were any.
@@ -173,7 +202,7 @@ class DurableStore : public SessionStore {
   // Moves sessions from memory into the group; returns requests for the other ones.
   std::vector<RowRequest> TakeResidents(absl::Span<const Change> changes, bool fresh, ChangeGroup* group);
   // Takes in which rows were written, and publishes the group.
-  void Publish(const SessionTable::Versions& versions, ChangeGroup* group);
+  void Publish(const SessionTable::Versions& versions, Group* group);
   // Lets readers see a working copy.
   void PublishOne(const std::string& id, WorkingSession* session, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns an unchanged working copy to where it was taken from.
@@ -184,7 +213,7 @@ class DurableStore : public SessionStore {
   void GiveBack(ChangeGroup* group);
   // Reports a failed flush, once.
   void NoteFailure();
-  void FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes);
+  void FailGroup(const absl::Status& status, bool table_failed, Group* group);
   void AnswerAll(std::vector<Change> changes);
   Totals TotalsFor(std::string_view tenant) const;
   // The error for a session that has no row: OK if it does not exist, DATA_LOSS if it may be a lost one.
@@ -238,18 +267,16 @@ class DurableStore : public SessionStore {
   int64_t write_connection_ = 0;                      // the last number of Connect: a new one empties memory
   int64_t read_connection_ = 0;                       // the same for read_table_
   int64_t group_bytes_ = 0;                           // of the newest group's changes
+  std::unique_ptr<Group> under_way_;                  // its transaction was closed, and its end was not seen
   std::minstd_rand random_{std::random_device()()};
-  // The rows of the newest group's transaction: the first `used_parts_` of `parts_`, which is kept to reuse its
-  // allocations.
-  std::vector<std::vector<RowChange>> parts_;
-  size_t used_parts_ = 0;
-  absl::Time write_begun_;
+  std::vector<std::vector<RowChange>> spare_parts_;  // of earlier groups, to reuse their allocations
   bool folds_ = false;  // whether the newest large group had at least five changes for four rows
 
   mutable Mutex mu_;
   CondVar changes_ready_, reads_ready_, lists_ready_;
   std::deque<std::pair<Change, int64_t>> changes_ ABSL_GUARDED_BY(mu_);  // with their bytes
   int64_t changes_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t wake_at_ ABSL_GUARDED_BY(mu_) = 1;  // the writer wakes up when the queue has this many changes
   std::deque<GetRead> reads_ ABSL_GUARDED_BY(mu_);
   std::deque<ListRead> lists_ ABSL_GUARDED_BY(mu_);
   SessionLimits limits_ ABSL_GUARDED_BY(mu_);

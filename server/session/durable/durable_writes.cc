@@ -22,6 +22,9 @@ constexpr int64_t kMaxGroupBytes = int64_t{16} << 20;
 // The fewest rows that are written early, and the fewest changes that must still wait: waking a thread for fewer takes
 // longer than they do.
 constexpr size_t kMinEarlyRows = 4;
+// The fewest changes for which a writer wakes up that waits for the end of a group: waking up for each of them would
+// take the core that callers need.
+constexpr size_t kMinOverlapChanges = 8;
 // The smallest group that tells whether steps fold. Steps of few sessions may all differ in a smaller one.
 constexpr size_t kMinTellingChanges = 24;
 // Attempts at a change that loses against other replicas; each time somebody else's change went through.
@@ -46,6 +49,8 @@ std::vector<Change> TakeOut(std::vector<Change>* changes, size_t begin, Predicat
   return out;
 }
 
+bool IsStep(const Change& change) { return std::holds_alternative<StateUpdate>(change.what); }
+
 // Whether the limits have refused this creation without anybody having looked for expired sessions yet.
 bool WantsRoom(const Change& change) {
   return std::holds_alternative<StoredSession>(change.what) && absl::IsResourceExhausted(change.status) &&
@@ -56,10 +61,18 @@ bool WantsRoom(const Change& change) {
 
 void DurableStore::RunWriter() {
   std::vector<Change> changes;
-  while (TakeChanges(&changes)) {
+  while (true) {
+    const Group* const before = under_way_.get();
+    if (!TakeChanges(&changes)) break;
     if (!changes.empty()) CommitChanges(std::move(changes));
     changes.clear();
-    if (more_expired_ || SinceSweep() >= options_.sweep_interval) Sweep();
+    // The answers of a group that has ended wait for changes that are written after it, but not for those that write
+    // nothing: replays may come without end.
+    if (before != nullptr && under_way_.get() == before && write_thread_->ended()) FinishUnderWay();
+    if (more_expired_ || SinceSweep() >= options_.sweep_interval) {
+      FinishUnderWay();
+      Sweep();
+    }
   }
 }
 
@@ -68,7 +81,12 @@ absl::Duration DurableStore::SinceSweep() const {
 }
 
 bool DurableStore::TakeChanges(std::vector<Change>* changes) {
-  {
+  if (under_way_ != nullptr) {
+    if (!AwaitChanges()) {
+      FinishUnderWay();
+      return true;
+    }
+  } else {
     MutexLock lock(mu_);
     if (changes_.empty() && !stopping_ && !more_expired_) changes_ready_.WaitFor(mu_, options_.sweep_interval);
     if (changes_.empty()) return !stopping_;
@@ -82,7 +100,8 @@ void DurableStore::TakeQueued(std::vector<Change>* changes) {
   const size_t before = changes->size();
   {
     MutexLock lock(mu_);
-    while (!changes_.empty() && changes->size() < kMaxGroupChanges && group_bytes_ < kMaxGroupBytes) {
+    while (!changes_.empty() && changes->size() < kMaxGroupChanges && group_bytes_ < kMaxGroupBytes &&
+           CanOverlap(changes_.front().first)) {
       group_bytes_ += changes_.front().second;
       changes_bytes_ -= changes_.front().second;
       changes->push_back(std::move(changes_.front().first));
@@ -98,6 +117,25 @@ void DurableStore::TakeQueued(std::vector<Change>* changes) {
   AnswerAll(std::move(dropped));
 }
 
+bool DurableStore::CanOverlap(const Change& change) {
+  if (under_way_ == nullptr) return true;
+  return IsStep(change) && !under_way_->copies.Has(change.id) && cache_.Find(change.id, clock_->Now()) != nullptr;
+}
+
+bool DurableStore::AwaitChanges() {
+  MutexLock lock(mu_);
+  wake_at_ = kMinOverlapChanges;
+  bool enough = false;
+  while (true) {
+    const bool ended = write_thread_->ended();
+    enough = changes_.size() >= (ended ? kMinEarlyRows : kMinOverlapChanges) && CanOverlap(changes_.front().first);
+    if (enough || ended) break;
+    changes_ready_.Wait(mu_);
+  }
+  wake_at_ = 1;
+  return enough;
+}
+
 void DurableStore::CommitChanges(std::vector<Change> changes) {
   bool failed = false;
   {
@@ -111,6 +149,10 @@ void DurableStore::CommitChanges(std::vector<Change> changes) {
   changes = TryChanges(std::move(changes), /*fresh=*/false);
   if (changes.empty()) return;
   MakeRoom(&changes);
+  TryAgainOrRefuse(std::move(changes));
+}
+
+void DurableStore::TryAgainOrRefuse(std::vector<Change> changes) {
   std::vector<Change> lost = TakeOut(&changes, 0, [](Change& change) { return ++change.attempts >= kMaxAttempts; });
   for (Change& change : lost) change.status = StoreUnavailableError("other servers change this session all the time");
   AnswerAll(std::move(lost));
@@ -134,84 +176,129 @@ void DurableStore::TryAgain(std::vector<Change> changes) {
 }
 
 std::vector<Change> DurableStore::TryChanges(std::vector<Change> changes, bool fresh) {
-  const SessionLimits limits = this->limits();
-  ChangeGroup group(
-      limits, [this](std::string_view tenant) { return TotalsFor(tenant); }, clock_->Now());
-  if (const absl::Status status = ApplyAll(fresh, &group, &changes); !status.ok()) {
-    GiveBack(&group);
+  auto group = std::make_unique<Group>(
+      limits(), [this](std::string_view tenant) { return TotalsFor(tenant); }, clock_->Now());
+  group->changes = std::move(changes);
+  if (const absl::Status status = ApplyAll(fresh, group.get()); !status.ok()) {
+    GiveBack(&group->copies);
     if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
-    for (Change& change : changes) change.status = status;
-    AnswerAll(std::move(changes));
+    for (Change& change : group->changes) change.status = status;
+    AnswerAll(std::move(group->changes));
     return {};
   }
-  const absl::StatusOr<SessionTable::Versions> versions = WriteRest(&group);
+  std::vector<RowChange>* const rest = NewPart(group.get());
+  group->copies.Rows(rest);
+  if (!write_thread_->open()) {
+    if (rest->empty()) return Finish(SessionTable::Versions(), false, std::move(group));
+    BeginWrite(group.get());
+    if (under_way_ == nullptr) {
+      const absl::StatusOr<SessionTable::Versions> versions = write_table_->Write(*rest);
+      return Finish(versions, write_table_->failed(), std::move(group));
+    }
+  }
+  write_thread_->Close(*rest);
+  FinishUnderWay();  // only now, so that this group is written while callers of the one before are answered
+  if (!fresh && CommitsBehind(*group)) {
+    under_way_ = std::move(group);
+    return {};
+  }
+  return TakeResult(std::move(group));
+}
+
+// Where a commit is flushed, callers who wait for their answers would fall into two halves that take turns, each with a
+// flush of its own. Where steps fold, the next group has the same sessions and would have to wait in any case.
+bool DurableStore::CommitsBehind(const Group& group) const {
+  return options_.durability != Durability::kPower && !folds_ &&
+         std::all_of(group.changes.begin(), group.changes.end(), IsStep);
+}
+
+std::vector<Change> DurableStore::TakeResult(std::unique_ptr<Group> group) {
+  const WriteThread::Result result = write_thread_->Take();
+  group->write_begun = result.begun;
+  return Finish(result.versions, result.table_failed, std::move(group));
+}
+
+void DurableStore::FinishUnderWay() {
+  if (under_way_ != nullptr) TryAgainOrRefuse(TakeResult(std::move(under_way_)));
+}
+
+std::vector<Change> DurableStore::Finish(const absl::StatusOr<SessionTable::Versions>& versions, bool table_failed,
+                                         std::unique_ptr<Group> group) {
+  std::vector<Change>& changes = group->changes;
   if (!versions.ok()) {
-    FailGroup(versions.status(), &group, &changes);
+    FailGroup(versions.status(), table_failed, group.get());
     AnswerAll(std::move(changes));
     return {};
   }
-  Publish(*versions, &group);
+  Publish(*versions, group.get());
   if (!versions->empty() && options_.observer.on_group != nullptr) {
-    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - write_begun_);
+    options_.observer.on_group(static_cast<int64_t>(changes.size()), absl::Now() - group->write_begun);
   }
   if (changes.size() >= kMinTellingChanges) folds_ = 4 * changes.size() >= 5 * versions->size();
   // A change that an old row refused may succeed with the current one.
   std::vector<Change> again = TakeOut(&changes, 0, [&group, shared = shared_](const Change& change) {
-    const WorkingSession& session = group.Find(change.id);
+    const WorkingSession& session = group->copies.Find(change.id);
     return session.conflict || (shared && session.cached && !change.status.ok()) || WantsRoom(change);
   });
   // Replaced snapshots are freed on a callback thread that is awake for this group anyway, and not on this thread, for
   // which everybody waits.
   const size_t awake = changes.empty() ? 0 : callbacks_->ThreadOf(changes.front().id);
   AnswerAll(std::move(changes));
-  callbacks_->Post(awake, [replaced = std::move(group.sessions())] {});
+  callbacks_->Post(awake, [replaced = std::move(group->copies.sessions())] {});
+  // The first part of the next group takes what the first one of this group had.
+  for (auto part = group->parts.rbegin(); part != group->parts.rend(); ++part) spare_parts_.push_back(std::move(*part));
   return again;
 }
 
-absl::Status DurableStore::ApplyAll(bool fresh, ChangeGroup* group, std::vector<Change>* changes) {
-  used_parts_ = 0;
-  bool postponed = false;
-  for (size_t applied = 0; applied < changes->size();) {
-    NORMD_RETURN_IF_ERROR(LoadInto(absl::MakeConstSpan(*changes).subspan(applied), fresh, group));
-    postponed = Postpone(applied, *group, changes);
-    while (applied < changes->size()) {
-      group->Apply(&(*changes)[applied++]);
-      WriteEarly(changes->size() - applied, group);
+absl::Status DurableStore::ApplyAll(bool fresh, Group* group) {
+  std::vector<Change>& changes = group->changes;
+  size_t applied = 0;
+  while (applied < changes.size()) {
+    NORMD_RETURN_IF_ERROR(LoadInto(absl::MakeConstSpan(changes).subspan(applied), fresh, &group->copies));
+    const bool postponed = Postpone(applied, group->copies, &changes);
+    while (applied < changes.size()) {
+      group->copies.Apply(&changes[applied++]);
+      WriteEarly(changes.size() - applied, group);
     }
+    // When the group before has ended, this one is what the thread that writes has to do next.
+    if (fresh || postponed || (under_way_ != nullptr && write_thread_->ended())) break;
     // Callers that the last group has answered come back while this group is worked on, and share its flush. Without
     // this, two groups of callers would take turns for ever, each with a flush of its own.
-    if (!fresh && !postponed) TakeQueued(changes);
+    TakeQueued(&changes);
+    if (applied < changes.size() || under_way_ == nullptr) continue;
+    AddEarly(group);  // there is nothing else to do
+    if (AwaitChanges()) TakeQueued(&changes);
   }
   return absl::OkStatus();
 }
 
 // Not where steps fold, because early rows would be written again.
-void DurableStore::WriteEarly(size_t left, ChangeGroup* group) {
-  if (shared_ || folds_ || group->early_rows() < kMinEarlyRows) return;
+void DurableStore::WriteEarly(size_t left, Group* group) {
+  if (shared_ || folds_) return;
   if (write_thread_->open() ? !write_thread_->wants_rows() : left < kMinEarlyRows) return;
-  std::vector<RowChange>* const part = NewPart();
-  group->EarlyRows(part);
+  AddEarly(group);
+}
+
+void DurableStore::AddEarly(Group* group) {
+  if (group->copies.early_rows() < kMinEarlyRows) return;
+  std::vector<RowChange>* const part = NewPart(group);
+  group->copies.EarlyRows(part);
   if (part->empty()) return;
-  if (!write_thread_->open()) BeginWrite();
+  if (!write_thread_->open()) BeginWrite(group);
   write_thread_->Add(*part);
 }
 
-absl::StatusOr<SessionTable::Versions> DurableStore::WriteRest(ChangeGroup* group) {
-  std::vector<RowChange>* const rest = NewPart();
-  group->Rows(rest);
-  if (write_thread_->open()) return write_thread_->Finish(*rest);
-  if (rest->empty()) return SessionTable::Versions();
-  BeginWrite();
-  return write_table_->Write(*rest);
+std::vector<RowChange>* DurableStore::NewPart(Group* group) {
+  std::vector<RowChange>& part = group->parts.emplace_back();
+  if (!spare_parts_.empty()) {
+    part = std::move(spare_parts_.back());
+    spare_parts_.pop_back();
+  }
+  return &part;
 }
 
-std::vector<RowChange>* DurableStore::NewPart() {
-  if (used_parts_ == parts_.size()) parts_.emplace_back();
-  return &parts_[used_parts_++];
-}
-
-void DurableStore::BeginWrite() {
-  write_begun_ = absl::Now();
+void DurableStore::BeginWrite(Group* group) {
+  group->write_begun = absl::Now();
   MutexLock lock(mu_);
   ++writes_begun_;
 }
@@ -226,7 +313,7 @@ absl::StatusOr<bool> DurableStore::Reconnect(SessionTable* table, int64_t* conne
 }
 
 absl::Status DurableStore::LoadInto(absl::Span<const Change> changes, bool fresh, ChangeGroup* group) {
-  if (write_thread_->open()) {
+  if (write_thread_->busy()) {
     TakeResidents(changes, fresh, group);
     return absl::OkStatus();
   }
@@ -289,11 +376,11 @@ std::vector<RowRequest> DurableStore::TakeResidents(absl::Span<const Change> cha
   return missing;
 }
 
-void DurableStore::Publish(const SessionTable::Versions& versions, ChangeGroup* group) {
+void DurableStore::Publish(const SessionTable::Versions& versions, Group* group) {
   auto version = versions.begin();
-  for (const std::vector<RowChange>& part : absl::MakeConstSpan(parts_).first(used_parts_)) {
+  for (const std::vector<RowChange>& part : group->parts) {
     for (const RowChange& row : part) {
-      WorkingSession& session = group->Find(row.id);
+      WorkingSession& session = group->copies.Find(row.id);
       // The last row of a session decides: somebody else may have deleted an expired one before the insert.
       session.conflict = !version->has_value();
       if (version->has_value()) session.new_row = **version;
@@ -302,8 +389,8 @@ void DurableStore::Publish(const SessionTable::Versions& versions, ChangeGroup* 
   }
   const absl::Time now = clock_->Now();
   MutexLock lock(mu_);
-  for (auto& [id, session] : group->sessions()) PublishOne(id, &session, now);
-  writes_ended_ = writes_begun_;
+  for (auto& [id, session] : group->copies.sessions()) PublishOne(id, &session, now);
+  if (group->write_begun != absl::InfiniteFuture()) ++writes_ended_;
   if (!versions.empty()) ++stats_.groups;
   stats_.rows += static_cast<int64_t>(versions.size());
 }
@@ -361,22 +448,21 @@ void DurableStore::GiveBack(ChangeGroup* group) {
   }
 }
 
-void DurableStore::FailGroup(const absl::Status& status, ChangeGroup* group, std::vector<Change>* changes) {
-  for (Change& change : *changes) {
-    if (group->Find(change.id).Dirty()) change.status = status;
+void DurableStore::FailGroup(const absl::Status& status, bool table_failed, Group* group) {
+  for (Change& change : group->changes) {
+    if (group->copies.Find(change.id).Dirty()) change.status = status;
   }
-  GiveBack(group);
+  GiveBack(&group->copies);
   {
     MutexLock lock(mu_);
-    writes_ended_ = writes_begun_;
+    ++writes_ended_;
     ++stats_.failed_groups;
   }
   if (options_.observer.on_error != nullptr) options_.observer.on_error(status);
-  NoteFailure();
+  if (table_failed) NoteFailure();
 }
 
 void DurableStore::NoteFailure() {
-  if (!write_table_->failed()) return;
   {
     MutexLock lock(mu_);
     if (failed_) return;
@@ -387,7 +473,7 @@ void DurableStore::NoteFailure() {
 
 void DurableStore::Sweep() {
   last_sweep_ = std::chrono::steady_clock::now();
-  NoteFailure();  // a checkpoint's flush can also fail while nobody writes
+  if (write_table_->failed()) NoteFailure();  // a checkpoint's flush can also fail while nobody writes
   int64_t evicted = 0;
   {
     MutexLock lock(mu_);

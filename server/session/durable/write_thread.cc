@@ -1,10 +1,14 @@
 #include "server/session/durable/write_thread.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/time/clock.h"
 
 namespace normd {
 
-WriteThread::WriteThread(SessionTable* table) : table_(table), thread_([this] { Run(); }) {}
+WriteThread::WriteThread(SessionTable* table, std::function<void()> on_end)
+    : table_(table), on_end_(std::move(on_end)), thread_([this] { Run(); }) {}
 
 WriteThread::~WriteThread() {
   {
@@ -17,53 +21,79 @@ WriteThread::~WriteThread() {
 
 bool WriteThread::wants_rows() const {
   MutexLock lock(mu_);
-  return parts_.empty();
+  return transactions_.empty() || transactions_.back().parts.empty();
 }
 
 void WriteThread::Add(Part part) {
-  open_ = true;
   {
     MutexLock lock(mu_);
-    parts_.push_back(part);
+    if (!open_) transactions_.emplace_back();
+    transactions_.back().parts.push_back(part);
+  }
+  if (!open_) ++begun_;
+  open_ = true;
+  changed_.SignalAll();
+}
+
+void WriteThread::Close(Part rest) {
+  if (!rest.empty()) Add(rest);
+  if (!open_) return;
+  open_ = false;
+  {
+    MutexLock lock(mu_);
+    transactions_.back().closed = true;
   }
   changed_.SignalAll();
 }
 
-WriteThread::Result WriteThread::Finish(Part rest) {
-  if (!rest.empty()) Add(rest);
-  open_ = false;
+bool WriteThread::ended() const {
   MutexLock lock(mu_);
-  finishing_ = true;
-  changed_.SignalAll();
-  while (!result_.has_value()) changed_.Wait(mu_);
-  finishing_ = false;
-  parts_.clear();  // an error left some
-  return *std::exchange(result_, std::nullopt);
+  return !transactions_.empty() && transactions_.front().result.has_value();
+}
+
+WriteThread::Result WriteThread::Take() {
+  MutexLock lock(mu_);
+  while (!transactions_.front().result.has_value()) changed_.Wait(mu_);
+  Result result = *std::move(transactions_.front().result);
+  transactions_.pop_front();
+  ++taken_;
+  return result;
 }
 
 void WriteThread::Run() {
   while (true) {
+    Transaction* next = nullptr;  // a deque keeps its elements in place
     {
       MutexLock lock(mu_);
-      // A transaction that failed early is over, though its last parts may still come.
-      while ((parts_.empty() || result_.has_value()) && !stopping_) changed_.Wait(mu_);
-      if (stopping_) return;
+      while (true) {
+        const auto found = std::find_if(transactions_.begin(), transactions_.end(),
+                                        [](const Transaction& one) { return !one.result.has_value(); });
+        if (found != transactions_.end()) {
+          next = &*found;
+          break;
+        }
+        if (stopping_) return;
+        changed_.Wait(mu_);
+      }
     }
-    Result result = table_->Write([this] { return NextPart(); });
+    const absl::Time begun = absl::Now();
+    Result result = {.versions = table_->Write([this, next] { return NextPart(next); }), .begun = begun};
+    result.table_failed = table_->failed();
     {
       MutexLock lock(mu_);
-      result_ = std::move(result);
+      next->result = std::move(result);
     }
     changed_.SignalAll();
+    on_end_();
   }
 }
 
-WriteThread::Part WriteThread::NextPart() {
+WriteThread::Part WriteThread::NextPart(Transaction* transaction) {
   MutexLock lock(mu_);
-  while (parts_.empty() && !finishing_) changed_.Wait(mu_);
-  if (parts_.empty()) return {};
-  const Part part = parts_.front();
-  parts_.pop_front();
+  while (transaction->parts.empty() && !transaction->closed) changed_.Wait(mu_);
+  if (transaction->parts.empty()) return {};
+  const Part part = transaction->parts.front();
+  transaction->parts.pop_front();
   return part;
 }
 
