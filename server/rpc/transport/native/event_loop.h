@@ -1,6 +1,6 @@
 // One queue: a thread, an epoll set, and the connections that belong to it. A turn of the loop takes what the sockets
-// have, what other threads have posted, and the timers that are due, then runs the callbacks of calls, and at the end
-// writes what each connection has to send, so that the replies of one turn leave together.
+// have, what other threads have posted, and the timers that are due, then runs the callbacks of calls, and writes what
+// each connection has to send: at the end, so that replies share a write, and before it when callbacks take long.
 // In the path: at the bottom; everything of the transport but the accept loop runs on a loop.
 // Ownership: shares its connections, which hold a pointer to it; outlives them and all calls.
 // Threads: Post, Run and IsCurrent are safe from any thread; the rest is the loop's own, but for Start and Stop.
