@@ -98,9 +98,9 @@ HWY_INLINE V RoundTo(F16, V v) { return RoundToPrecision<11, -14>(v, 65504.0); }
 // ---- Elements in memory <-> f32 lanes, any number of them ----
 
 #if HWY_TARGET == HWY_AVX2
-// The first `count` of four 16-bit elements, the rest 0. A copy through the stack would have the vector's load wait for
+// The first `count` < 4 elements of 16 bits, and zeros. A copy through the stack would have the vector's load wait for
 // the stores of its parts.
-HWY_INLINE uint64_t LoadQuarter(const uint16_t* p, int64_t count) {
+HWY_INLINE uint64_t LoadBits(const uint16_t* p, int64_t count) {
   uint64_t bits = 0;
   if ((count & 2) != 0) {
     uint32_t pair = 0;
@@ -115,20 +115,20 @@ HWY_INLINE uint64_t LoadQuarter(const uint16_t* p, int64_t count) {
   }
   return bits;
 }
-// Stores the first `bytes` < 8 of `bits`.
-HWY_INLINE void StoreQuarter(uint64_t bits, size_t bytes, char* to) {
+// Stores the first `bytes` < 8 of `bits`, an even number.
+HWY_INLINE void StoreBits(uint64_t bits, size_t bytes, char* to) {
   if ((bytes & 4) != 0) {
-    const auto half = static_cast<uint32_t>(bits);
-    std::memcpy(to, &half, sizeof(half));
+    const auto pair = static_cast<uint32_t>(bits);
+    std::memcpy(to, &pair, sizeof(pair));
     bits >>= 32;
     to += 4;
   }
   if ((bytes & 2) != 0) {
-    const auto half = static_cast<uint16_t>(bits);
-    std::memcpy(to, &half, sizeof(half));
+    const auto one = static_cast<uint16_t>(bits);
+    std::memcpy(to, &one, sizeof(one));
   }
 }
-// Stores the first `bytes`, which are less than the vector has and a whole number of 16-bit elements.
+// Stores the first `bytes` of a vector that has more, an even number.
 template <class DT>
 HWY_INLINE void StoreBytes(hn::Vec<DT> v, DT dt, size_t bytes, char* to) {
   if constexpr (hn::MaxLanes(DT()) * sizeof(hn::TFromD<DT>) == 32) {
@@ -146,7 +146,7 @@ HWY_INLINE void StoreBytes(hn::Vec<DT> v, DT dt, size_t bytes, char* to) {
       bits = static_cast<uint64_t>(_mm_extract_epi64(all, 1));
       to += 8;
     }
-    StoreQuarter(bits, bytes & 7, to);
+    StoreBits(bits, bytes & 7, to);
   }
 }
 #endif
@@ -156,25 +156,21 @@ template <class DT>
 HWY_INLINE hn::Vec<DT> LoadFirst(DT dt, const hn::TFromD<DT>* p, int64_t count) {
 #if HWY_TARGET == HWY_AVX3
   return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
-#else
-#if HWY_TARGET == HWY_AVX2
+#elif HWY_TARGET == HWY_AVX2
   // AVX2 has no such load for lanes of 16 bits, where Highway would load all of them.
   if constexpr (sizeof(hn::TFromD<DT>) >= 4) {
     return hn::MaskedLoad(hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
-  } else if (count < static_cast<int64_t>(hn::MaxLanes(DT()))) {
-    const bool four = (count & 4) != 0;
-    uint64_t low = 0;
-    if (four) std::memcpy(&low, p, sizeof(low));
-    const uint64_t rest = LoadQuarter(p + (four ? 4 : 0), count & 3);
-    return {_mm_set_epi64x(static_cast<int64_t>(four ? rest : 0), static_cast<int64_t>(four ? low : rest))};
   } else {
-    return hn::LoadU(dt, p);
+    if (count == static_cast<int64_t>(hn::MaxLanes(DT()))) return hn::LoadU(dt, p);
+    if (count < 4) return {_mm_set_epi64x(0, static_cast<int64_t>(LoadBits(p, count)))};
+    int64_t low = 0;
+    std::memcpy(&low, p, sizeof(low));
+    return {_mm_set_epi64x(static_cast<int64_t>(LoadBits(p + 4, count - 4)), low)};
   }
 #else
   hn::TFromD<DT> lanes[hn::MaxLanes(DT())] = {};
   std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(lanes[0]));
   return hn::LoadU(dt, lanes);
-#endif
 #endif
 }
 template <class DT>
@@ -182,9 +178,8 @@ HWY_INLINE void StoreFirst(hn::Vec<DT> v, DT dt, hn::TFromD<DT>* p, int64_t coun
 #if HWY_TARGET == HWY_AVX3
   hn::BlendedStore(v, hn::FirstN(dt, static_cast<size_t>(count)), dt, p);
 #elif HWY_TARGET == HWY_AVX2
+  if (count == static_cast<int64_t>(hn::MaxLanes(DT()))) return hn::StoreU(v, dt, p);
   // Masked stores of AVX2 take dozens of operations on some processors.
-  constexpr auto kLanesOfV = static_cast<int64_t>(hn::MaxLanes(DT()));
-  if (count >= kLanesOfV) return hn::StoreU(v, dt, p);
   StoreBytes(v, dt, static_cast<size_t>(count) * sizeof(*p), reinterpret_cast<char*>(p));
 #else
   hn::TFromD<DT> lanes[hn::MaxLanes(DT())];

@@ -4,10 +4,12 @@
 // another thread writes the first rows of a large group, the writer makes the next ones, also of changes that have come
 // meanwhile; and at level process, while that thread commits a group of steps, the writer makes the next group of steps
 // of other sessions. Readers see only what is published, and so nothing that could still be lost, and nothing is
-// applied to a state that may still fail. Files: durable_store.cc has the callers' side, durable_writes.cc the writer,
-// durable_reads.cc the reader, durable_lists.cc the lists. Threads: every method is safe from any thread. Threads of
-// its own: the writer, one that writes rows for it, a reader for sessions that are not in memory, one for lists, one
-// that checks a large file, and those that run the callbacks, so that the next group need not wait for callbacks.
+// applied to a state that may still fail.
+// Files: durable_store.cc has the callers' side, durable_writes.cc the writer, durable_reads.cc the reader,
+// durable_lists.cc the lists.
+// Threads: every method is safe from any thread. Threads of its own: the writer, one that writes rows for it, a reader
+// for sessions that are not in memory, one for lists, one that checks a large file, and those that run the callbacks,
+// so that the next group need not wait for callbacks.
 #ifndef NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 #define NORMD_SERVER_SESSION_DURABLE_DURABLE_STORE_H_
 

@@ -65,21 +65,35 @@ inline StateUpdate Step(std::string id, Moments moments, std::optional<StepId> s
           .cancelled = {}};
 }
 
-// The result that `call(done)` hands to done, whenever it comes.
+template <typename T>
+using Answer = std::future<absl::StatusOr<T>>;
+
+// Calls `call(done)`, and returns what it will hand to done, whenever that comes.
 template <typename T, typename Call>
-absl::StatusOr<T> Wait(Call call) {
+Answer<T> Start(Call call) {
   // Shared: a store that calls twice must not find it gone.
-  struct Answer {
+  struct Done {
     std::promise<absl::StatusOr<T>> promise;
     std::atomic<int> calls{0};
   };
-  const auto answer = std::make_shared<Answer>();
-  std::future<absl::StatusOr<T>> result = answer->promise.get_future();
-  call([answer](absl::StatusOr<T> r) {
-    EXPECT_EQ(++answer->calls, 1) << "Done must run exactly once";
-    if (answer->calls == 1) answer->promise.set_value(std::move(r));
+  const auto done = std::make_shared<Done>();
+  Answer<T> answer = done->promise.get_future();
+  call([done](absl::StatusOr<T> r) {
+    const int calls = ++done->calls;
+    EXPECT_EQ(calls, 1) << "Done must run exactly once";
+    if (calls == 1) done->promise.set_value(std::move(r));
   });
-  return result.get();
+  return answer;
+}
+
+// The result that `call(done)` hands to done, whenever it comes.
+template <typename T, typename Call>
+absl::StatusOr<T> Wait(Call call) {
+  return Start<T>(std::move(call)).get();
+}
+
+inline Answer<CommitResult> StartCommit(SessionStore& store, StateUpdate update) {
+  return Start<CommitResult>([&](auto done) { store.Commit(std::move(update), std::move(done)); });
 }
 
 inline absl::StatusOr<SessionPtr> Get(SessionStore& store, std::string id,
@@ -116,7 +130,7 @@ inline absl::StatusOr<SessionPtr> Delete(SessionStore& store, std::string id,
 }
 
 inline absl::StatusOr<CommitResult> Commit(SessionStore& store, StateUpdate update) {
-  return Wait<CommitResult>([&](auto done) { store.Commit(std::move(update), std::move(done)); });
+  return StartCommit(store, std::move(update)).get();
 }
 
 inline absl::StatusOr<SessionPtr> Create(SessionStore& store, Session session) {

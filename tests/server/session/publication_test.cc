@@ -84,11 +84,9 @@ class PublicationTest : public ::testing::Test {
   }
   void TearDown() override { gate_.Open(); }
 
-  std::future<absl::StatusOr<CommitResult>> StartStep(uint64_t sequence) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
-    store_->Commit(Step("a", MomentsOf({1.0 * static_cast<double>(sequence), 4}, 3), StepId{"c", sequence}),
-                   [promise](absl::StatusOr<CommitResult> r) { promise->set_value(std::move(r)); });
-    return promise->get_future();
+  Answer<CommitResult> StartStep(uint64_t sequence) {
+    return StartCommit(*store_,
+                       Step("a", MomentsOf({1.0 * static_cast<double>(sequence), 4}, 3), StepId{"c", sequence}));
   }
   uint64_t Seen() { return (*Get(*store_, "a"))->version; }
 

@@ -156,12 +156,9 @@ TEST_P(DurableStoreTest, ChangesOfOneSessionInAGroupAreOneRow) {
   constexpr uint64_t kSteps = 100;
   for (int client = 0; client < 8; ++client) {
     threads.emplace_back([this, client] {
-      std::vector<std::future<absl::StatusOr<CommitResult>>> results;
+      std::vector<Answer<CommitResult>> results;
       for (uint64_t i = 1; i <= kSteps; ++i) {
-        auto promise = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
-        results.push_back(promise->get_future());
-        store_->Commit(Step("a", StepMoments(i), StepId{"c" + std::to_string(client), i}),
-                       [promise](absl::StatusOr<CommitResult> r) { promise->set_value(std::move(r)); });
+        results.push_back(StartCommit(*store_, Step("a", StepMoments(i), StepId{"c" + std::to_string(client), i})));
       }
       for (auto& result : results) {
         const absl::StatusOr<CommitResult> r = result.get();
@@ -182,13 +179,10 @@ TEST_P(DurableStoreTest, AFoldedGroupIsTheSameAsSingleSteps) {
   MemoryStore expected(SessionLimits(), &clock_);
   ASSERT_TRUE(Create(*store_, NewSession("a", BatchSpec({.momentum = 0.3}), 3)).ok());
   ASSERT_TRUE(Create(expected, NewSession("a", BatchSpec({.momentum = 0.3}), 3)).ok());
-  std::vector<std::future<absl::StatusOr<CommitResult>>> results;
+  std::vector<Answer<CommitResult>> results;
   for (uint64_t i = 1; i <= 200; ++i) {
     ASSERT_TRUE(Commit(expected, Step("a", StepMoments(i), StepId{"c", i})).ok());
-    auto promise = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
-    results.push_back(promise->get_future());
-    store_->Commit(Step("a", StepMoments(i), StepId{"c", i}),
-                   [promise](absl::StatusOr<CommitResult> r) { promise->set_value(std::move(r)); });
+    results.push_back(StartCommit(*store_, Step("a", StepMoments(i), StepId{"c", i})));
   }
   for (uint64_t i = 1; i <= 200; ++i) EXPECT_EQ(results[i - 1].get()->version, i);
   EXPECT_EQ((*Get(*store_, "a"))->state.mean, (*Get(expected, "a"))->state.mean);

@@ -70,9 +70,6 @@ class CommitTable : public ForwardingTable {
   Commits& commits_;
 };
 
-template <typename T>
-using Later = std::future<absl::StatusOr<T>>;
-
 class OverlapTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -88,18 +85,11 @@ class OverlapTest : public ::testing::Test {
 
   static std::string Id(int i) { return "s" + std::to_string(100 + i); }
 
-  template <typename T, typename Call>
-  static Later<T> Start(Call call) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();
-    Later<T> answer = promise->get_future();
-    call([promise](absl::StatusOr<T> result) { promise->set_value(std::move(result)); });
-    return answer;
-  }
   // A step that is counted in taken_ at the last moment before it is applied.
-  Later<CommitResult> StartStep(int i, uint64_t sequence) {
+  Answer<CommitResult> StartStep(int i, uint64_t sequence) {
     StateUpdate update = Step(Id(i), MomentsOf({static_cast<double>(i), 4}, 3), StepId{"c", sequence});
     update.cancelled = [this] { return ++taken_, false; };
-    return Start<CommitResult>([&](auto done) { used_->Commit(std::move(update), std::move(done)); });
+    return StartCommit(*used_, std::move(update));
   }
 
   // Writes a group of the first sessions; while it commits, `meanwhile` runs.
@@ -120,7 +110,7 @@ class OverlapTest : public ::testing::Test {
     EXPECT_EQ(taken_, before + kOthers) << "nothing is applied while a group commits";
   }
 
-  static bool Ready(const Later<CommitResult>& answer) {
+  static bool Ready(const Answer<CommitResult>& answer) {
     return answer.wait_for(std::chrono::milliseconds(5)) == std::future_status::ready;
   }
   uint64_t Seen(int i) { return (*Get(*store_, Id(i)))->version; }
@@ -145,8 +135,8 @@ class OverlapTest : public ::testing::Test {
   std::unique_ptr<StoreFixture> fixture_;
   std::unique_ptr<SessionStore> store_;
   SessionStore* used_ = nullptr;  // *store_, also while it closes
-  Later<CommitResult> gate_;
-  std::vector<Later<CommitResult>> first_, others_;
+  Answer<CommitResult> gate_;
+  std::vector<Answer<CommitResult>> first_, others_;
 };
 
 TEST_F(OverlapTest, StepsOfOtherSessionsAreAppliedWhileAGroupCommitsAndNobodySeesEither) {
@@ -221,8 +211,8 @@ TEST_F(OverlapTest, AStepOfASessionThatCommitsWaitsForWhatBecomesOfIt) {
       store_ = nullptr;
       SetUp();
     }
-    Later<CommitResult> again, next;
-    Later<SessionPtr> gone;
+    Answer<CommitResult> again, next;
+    Answer<SessionPtr> gone;
     WriteFirstGroup([&] {
       OverlapOthers();
       again = StartStep(0, 1);
@@ -256,9 +246,7 @@ TEST_F(OverlapTest, StepsThatWriteNothingDoNotHoldBackAGroupThatHasCommitted) {
         if (++taken == kQueued) seen_at_last = Seen(0);
         return false;
       };
-      auto last = std::make_shared<std::promise<absl::StatusOr<CommitResult>>>();
-      others_.push_back(last->get_future());
-      store_->Commit(std::move(update), [last](absl::StatusOr<CommitResult> result) { last->set_value(result); });
+      others_.push_back(StartCommit(*store_, std::move(update)));
     }
   });
   for (auto& step : first_) EXPECT_TRUE(step.get().ok());

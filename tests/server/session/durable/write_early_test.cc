@@ -65,9 +65,6 @@ class ScriptedTable : public ForwardingTable {
   Script& script_;
 };
 
-template <typename T>
-using Answer = std::future<absl::StatusOr<T>>;
-
 class WriteEarlyTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -83,16 +80,7 @@ class WriteEarlyTest : public ::testing::Test {
     return Step(Id(i), MomentsOf({static_cast<double>(i), 4}, 3), StepId{"c", sequence});
   }
 
-  template <typename T, typename Call>
-  static Answer<T> Start(Call call) {
-    auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();
-    Answer<T> answer = promise->get_future();
-    call([promise](absl::StatusOr<T> result) { promise->set_value(std::move(result)); });
-    return answer;
-  }
-  Answer<CommitResult> StartStep(StateUpdate update) {
-    return Start<CommitResult>([&](auto done) { store_->Commit(std::move(update), std::move(done)); });
-  }
+  Answer<CommitResult> StartStep(StateUpdate update) { return StartCommit(*store_, std::move(update)); }
 
   // Queues a step of every session behind a transaction that waits. `joining` runs when the writer has taken them all
   // and not yet applied one: what it asks for is taken when the first rows have been handed over.
