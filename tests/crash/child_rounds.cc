@@ -4,19 +4,14 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "tests/crash/rounds.h"
 
 namespace normd::crash {
 
 namespace {
 
-// Far beyond what anything here takes; a child that needs longer hangs.
-constexpr absl::Duration kPatience = absl::Seconds(60);
 // One child in so many is killed while it starts: recovery is interrupted, too.
-constexpr int kEarlyKillOneIn = 8;
-
-absl::Duration Draw(int min_ms, int max_ms, std::mt19937_64* random) {
-  return absl::Microseconds(std::uniform_int_distribution<int>(min_ms * 1000, max_ms * 1000)(*random));
-}
+constexpr int kEarlyChildKillOneIn = 8;
 
 }  // namespace
 
@@ -54,7 +49,7 @@ std::vector<std::string> ChildRounds::Arguments() const {
 void ChildRounds::RunRound(bool kill_postmaster) {
   if (options_.level == "memory") ledger_->StartAnew();
   Process child(Arguments());
-  const bool early = !kill_postmaster && std::uniform_int_distribution<int>(1, kEarlyKillOneIn)(*random_) == 1;
+  const bool early = !kill_postmaster && std::uniform_int_distribution<int>(1, kEarlyChildKillOneIn)(*random_) == 1;
   bool lives = true;
   if (!early) {
     lives = Follow(&child, absl::Now() + kPatience, /*until_ready=*/true);

@@ -132,7 +132,7 @@ void PrintRow(const std::string& name, const Result& result, absl::Duration elap
               static_cast<long long>(t.mismatches), absl::ToDoubleSeconds(elapsed));
 }
 
-int Report(const std::string& mode, const Flags& flags, const Result& result, absl::Duration elapsed) {
+int PrintResult(const std::string& mode, const Flags& flags, const Result& result, absl::Duration elapsed) {
   const std::string level = flags.Get("level", "power");
   if (mode == "canary") {
     const bool caught = result.tally.lost > 0;
@@ -171,7 +171,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const Result result = run(flags, &random);
-  const int status = Report(mode, flags, result, absl::Now() - start);
+  const int status = PrintResult(mode, flags, result, absl::Now() - start);
   if (status != 0) std::cerr << "crash_parent: seed " << seed << "\n";
   return status;
 }

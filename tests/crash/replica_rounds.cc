@@ -11,22 +11,22 @@
 #include "absl/time/clock.h"
 #include "httplib.h"
 #include "kernels/base/status_macros.h"
+#include "tests/crash/rounds.h"
 
 namespace normd::crash {
 
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
 // Long enough for a stopped replica's row locks to be taken from it (idle_in_transaction_session_timeout).
 constexpr absl::Duration kAttempt = absl::Seconds(1);
 constexpr uint64_t kFewSteps = 3;
 constexpr int kHot = kNumSessions - 1;
 
-std::string NameOf(int which) { return which == 0 ? "a" : "b"; }
+std::string ReplicaName(int which) { return which == 0 ? "a" : "b"; }
 
 std::vector<std::string> ReplicaArguments(const ReplicaOptions& options, int which) {
   return {"--session_store=" + options.url, "--durability=power", "--admin_listen=127.0.0.1:0",
-          "--port_file=" + options.folder + "/" + NameOf(which) + ".ports"};
+          "--port_file=" + options.folder + "/" + ReplicaName(which) + ".ports"};
 }
 
 }  // namespace
@@ -160,7 +160,7 @@ absl::Status ReplicaRounds::MeetOnce() {
 }
 
 absl::StatusOr<int64_t> ReplicaRounds::Conflicts(int which) const {
-  std::ifstream ports(options_.folder + "/" + NameOf(which) + ".ports");
+  std::ifstream ports(options_.folder + "/" + ReplicaName(which) + ".ports");
   std::string address;
   for (std::string line; std::getline(ports, line);) {
     if (line.rfind("admin=", 0) == 0) address = line.substr(6);

@@ -5,20 +5,16 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "tests/crash/rounds.h"
 
 namespace normd::crash {
 
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
 // One server in so many is killed while it starts, beside the kills that count; and one in so many only after every
 // client got through to it, those too whose channel waits between attempts to connect.
-constexpr int64_t kEarlyKillOneIn = 10;
+constexpr int64_t kEarlyServerKillOneIn = 10;
 constexpr int64_t kEveryClientOneIn = 8;
-
-absl::Duration Draw(int min_ms, int max_ms, std::mt19937_64* random) {
-  return absl::Microseconds(std::uniform_int_distribution<int>(min_ms * 1000, max_ms * 1000)(*random));
-}
 
 std::vector<std::string> ServerArguments(const ServerOptions& options) {
   return {"--admin_listen=", "--durability=" + options.level, "--data_dir=" + options.folder + "/data"};
@@ -45,7 +41,7 @@ int64_t ServerRounds::Run() {
 
 absl::Status ServerRounds::RunRound() {
   server_.Start();
-  if (std::uniform_int_distribution<int64_t>(1, kEarlyKillOneIn)(*random_) == 1) {
+  if (std::uniform_int_distribution<int64_t>(1, kEarlyServerKillOneIn)(*random_) == 1) {
     absl::SleepFor(Draw(0, 30, random_));
     Kill();
     ++early_kills_;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kStreamFloor = 1;  // calls/s of streams beside those of unary calls
 
-std::vector<Shape> ShapesOf(const std::string& service, const Flags& flags) {
+std::vector<Shape> GrpcShapes(const std::string& service, const Flags& flags) {
   std::vector<Shape> shapes;
   const auto add = [&](Shape shape) {
     if (flags.Chosen(shape.Name())) shapes.push_back(std::move(shape));
@@ -64,7 +64,7 @@ class GrpcClient {
 };
 
 absl::Status MeasureService(const std::string& service, const Flags& flags, Report* report) {
-  const std::vector<Shape> shapes = ShapesOf(service, flags);
+  const std::vector<Shape> shapes = GrpcShapes(service, flags);
   if (shapes.empty()) return absl::OkStatus();
   NORMD_ASSIGN_OR_RETURN(const Servers servers, StartServers(flags, service));
   report->Table(Concat(service, " with a gRPC client over TCP, n in flight, c connections; native's share of gRPC's"),

@@ -23,7 +23,7 @@ namespace {
 // Windows of 2^30 bytes, as large as gRPC's client makes its own when it receives large messages.
 constexpr char kWindowBits[] = "30";
 
-std::vector<Shape> ShapesOf(const std::string& service, const Flags& flags) {
+std::vector<Shape> H2LoadShapes(const std::string& service, const Flags& flags) {
   std::vector<Shape> shapes;
   for (const int64_t bytes :
        flags.Pick<std::vector<int64_t>>({64, kSmall, 64 << 10, kLarge, 16 << 20}, {kSmall, kLarge}, {kSmall})) {
@@ -124,7 +124,7 @@ absl::StatusOr<Costs> MeasureShape(const Flags& flags, const Servers& servers, c
 
 absl::Status MeasureH2load(const Flags& flags, Report* report) {
   for (const std::string service : {"echo", "normd"}) {
-    const std::vector<Shape> shapes = ShapesOf(service, flags);
+    const std::vector<Shape> shapes = H2LoadShapes(service, flags);
     if (shapes.empty()) continue;
     if (!OutputOf("h2load --version").has_value()) {
       report->NotMeasured(service + " h2load", "h2load is not installed (Debian's package nghttp2-client)");
