@@ -155,6 +155,20 @@ TEST(ConnectionsE2eTest, ClosesAConnectionThatOpensAndTakesBackCallsInAFlood) {
   server.ExpectAlive();
 }
 
+// Such a caller is wrong, but it is told so, and takes nothing back.
+TEST(ConnectionsE2eTest, CallsThatTheServerRefusesAreNoFlood) {
+  TestServer server({.max_message_bytes = 4 << 10});
+  const auto stub = v1::Normalizer::NewStub(server.NewChannel());
+  const v1::NormalizeRequest request = RmsNormRequest(std::vector<float>(2'000, 1.0F));
+  for (int call = 0; call < 1'500; ++call) {
+    grpc::ClientContext context;
+    v1::NormalizeResponse response;
+    const grpc::Status status = stub->Normalize(&context, request, &response);
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << call << ": " << status.error_message();
+  }
+  EXPECT_EQ(Closed(server, RefusedFor::kFlood), 0);
+}
+
 TEST(ConnectionsE2eTest, AsksItsOwnListeners) {
   TestServer server;
   std::this_thread::sleep_for(seconds(3));

@@ -136,6 +136,30 @@ TEST(ServerTest, AMessageOverTheLimitIsResourceExhausted) {
   server.ExpectAlive();
 }
 
+// The transport tells the caller; who reads the metrics is told the same.
+TEST(ServerTest, AMessageOverTheLimitIsReportedAsWhatItsCallerWasTold) {
+  if (TestedTransport() == TransportKind::kGrpc)
+    GTEST_SKIP() << "gRPC does not tell the server why a message is missing";
+  Mutex mu;
+  std::vector<absl::StatusCode> codes;
+  GrpcServerOptions options;
+  options.max_message_bytes = 64 << 10;
+  options.observer.on_request_done = [&](const RequestRecord& record) {
+    MutexLock lock(mu);
+    codes.push_back(record.code);
+  };
+  TestServer server(std::move(options));
+  v1::NormalizeResponse response;
+  const grpc::Status status = server.Normalize(RmsNormRequest(std::vector<float>(1 << 20, 1.0F)), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Eventually([&] {
+    MutexLock lock(mu);
+    return !codes.empty();
+  }));
+  MutexLock lock(mu);
+  EXPECT_EQ(codes.at(0), absl::StatusCode::kResourceExhausted) << absl::StatusCodeToString(codes.at(0));
+}
+
 TEST(ServerTest, RefusesWithARetryDelayWhenTooManyBytesAreInFlight) {
   TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 192 << 10});
   server.backend().Close();

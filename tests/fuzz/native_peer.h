@@ -43,7 +43,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
   FuzzedCall& operator=(const FuzzedCall&) = delete;
 
   void Serve() {
-    call_->OnOver([self = shared_from_this()](bool) {});
+    call_->OnOver([self = shared_from_this()](const absl::Status&) {});
     call_->VisitMetadata([](std::string_view key, std::string_view value) {
       static std::atomic<size_t> sink;  // reads every byte
       for (const char c : key) sink += static_cast<unsigned char>(c);
@@ -71,7 +71,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
 
  private:
   void Echo() {
-    call_->ReadSize([self = shared_from_this()](int64_t size) {
+    call_->ReadSize([self = shared_from_this()](std::optional<int64_t> size) {
       self->call_->Read([self, size](std::optional<MessageBytes> message) {
         if (!message.has_value()) return self->call_->Finish({}, {}, [self] {});
         RequireOfNative(size == message->size_bytes());
@@ -81,9 +81,9 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
   }
 
   void TakeHead() {
-    call_->ReadSize([self = shared_from_this()](int64_t size) {
-      if (size == 0) return self->call_->Finish({.code = 3}, {}, [self] {});
-      self->call_->ReadHead([self, size](std::optional<MessageBytes> head) {
+    call_->ReadSize([self = shared_from_this()](std::optional<int64_t> size) {
+      if (!size.has_value()) return self->call_->Finish({.code = 3}, {}, [self] {});
+      self->call_->ReadHead([self, size = *size](std::optional<MessageBytes> head) {
         if (!head.has_value()) return self->call_->Finish({.code = 3}, {}, [self] {});
         RequireOfNative(head->size_bytes() <= size && head->size_bytes() >= std::min(size, TransportCall::kHeadBytes));
         self->call_->WriteAndFinish(*std::move(head), {}, {}, [self] {});

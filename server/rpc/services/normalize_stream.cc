@@ -167,11 +167,11 @@ void CallStream::Read(bool awaits_chunk) {
   // A call may come at any time; chunks must make progress, because memory is reserved for them.
   const int64_t most_chunk_bytes = awaits_chunk ? kMaxChunkBytes : 0;
   stream_->ReadSize(
-      [self = shared_from_this(), most_chunk_bytes](int64_t message_bytes) {
-        if (message_bytes == 0 || self->reader_.MayBeExpectedChunk(message_bytes)) {
+      [self = shared_from_this(), most_chunk_bytes](std::optional<int64_t> message_bytes) {
+        if (!message_bytes.has_value() || self->reader_.MayBeExpectedChunk(*message_bytes)) {
           return self->ReadUnadmitted(most_chunk_bytes);
         }
-        self->Admit(message_bytes);
+        self->Admit(*message_bytes);
       },
       most_chunk_bytes);
 }

@@ -113,8 +113,9 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
       : context_(context), services_(std::move(services)), stream_(std::move(stream)) {}
 
   void ReadNext() {
-    stream_->ReadSize([self = shared_from_this()](int64_t message_bytes) {
-      if (const absl::Status fits = CheckSize(message_bytes); !fits.ok()) return self->stream_->Finish(fits);
+    stream_->ReadSize([self = shared_from_this()](std::optional<int64_t> message_bytes) {
+      if (const absl::Status fits = CheckSize(message_bytes.value_or(0)); !fits.ok())
+        return self->stream_->Finish(fits);
       self->ReadMessage();
     });
   }

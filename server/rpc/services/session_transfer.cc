@@ -104,7 +104,8 @@ class Import : public std::enable_shared_from_this<Import> {
         held_(std::move(held)) {}
 
   void ReadNext() {
-    stream_->ReadSize([self = shared_from_this()](int64_t message_bytes) {
+    stream_->ReadSize([self = shared_from_this()](std::optional<int64_t> known_bytes) {
+      const int64_t message_bytes = known_bytes.value_or(0);
       if (message_bytes == 0) return self->ReadMessage(0);
       WaitForRoom(*self->context_, message_bytes, message_bytes, [self, message_bytes] {
         if (const absl::Status fits = self->HoldMore(message_bytes); !fits.ok()) return self->reply_(fits);

@@ -92,9 +92,10 @@ void TakeMessage(Arriving& call, std::optional<MessageBytes> message) {
   Stream& stream = *call.stream;
   Observation observation = ObserveRequest(*call.context, stream, ShortName(stream.method()));
   if (!message.has_value()) {
-    // The server ended reading, the caller half-closed without a message or is gone, or the message was over the size
-    // limit, of which gRPC has told the caller.
+    // The server ended reading, the caller is gone or half-closed without a message, or the transport has refused the
+    // message and told the caller; gRPC does not say that it did.
     absl::Status error = stream.read_error();
+    if (error.ok()) error = stream.over_error();
     if (error.ok()) error = MissingError("message", "one request message");
     return Reply(call.stream, std::move(observation))(error);
   }
@@ -131,8 +132,8 @@ void ReadAdmitted(Arriving call, int64_t admitted_bytes) {
   if (call.announced_bytes == 0) return ReadMessage(std::move(call), admitted_bytes);
   Stream* const stream = call.stream.get();
   stream->ReadSize(
-      [call = std::move(call), admitted_bytes](int64_t message_bytes) mutable {
-        const absl::Status fits = CheckAnnouncement(call, message_bytes);
+      [call = std::move(call), admitted_bytes](std::optional<int64_t> message_bytes) mutable {
+        const absl::Status fits = CheckAnnouncement(call, message_bytes.value_or(0));
         if (!fits.ok()) return Refuse(*call.context, std::move(call.stream), fits);
         ReadMessage(std::move(call), admitted_bytes);
       },
@@ -149,15 +150,15 @@ void ReadKnown(Arriving call, int64_t message_bytes) {
   });
 }
 
-// Reads the message of `message_bytes`; 0: of a size that is not known.
-void ReadOfSize(Arriving call, int64_t message_bytes) {
+// Reads the message of `message_bytes`, or of a size that is not known.
+void ReadOfSize(Arriving call, std::optional<int64_t> message_bytes) {
   const RouteContext* const context = call.context;
-  if (message_bytes > context->max_message_bytes) {
+  if (message_bytes.value_or(0) > context->max_message_bytes) {
     return Refuse(*context, std::move(call.stream),
-                  AmountError("message", Concat(message_bytes, " bytes"),
+                  AmountError("message", Concat(*message_bytes, " bytes"),
                               Concat("at most ", context->max_message_bytes), ServerReason("MESSAGE_TOO_LARGE")));
   }
-  if (message_bytes > 0) return ReadKnown(std::move(call), message_bytes);
+  if (message_bytes.has_value()) return ReadKnown(std::move(call), *message_bytes);
   if (context->read_limiter == nullptr) return ReadMessage(std::move(call), context->max_message_bytes);
   const Connection& connection = *call.stream->connection();
   const int64_t likely_bytes = call.factor * connection.expected_bytes();
@@ -178,9 +179,9 @@ void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, in
   Arriving call = {context,         std::move(stream),     factor,         announced,
                    std::move(held), ReadLimiter::Ticket(), std::move(then)};
   if (announced > 0) return ReadOfSize(std::move(call), announced);
-  asked->ReadSize(
-      [call = std::move(call)](int64_t message_bytes) mutable { ReadOfSize(std::move(call), message_bytes); },
-      kMessagePrefixBytes);
+  asked->ReadSize([call = std::move(call)](
+                      std::optional<int64_t> message_bytes) mutable { ReadOfSize(std::move(call), message_bytes); },
+                  kMessagePrefixBytes);
 }
 
 Route UnaryBytes(const RouteContext* context, std::string path, BytesHandler handler) {

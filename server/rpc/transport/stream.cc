@@ -26,7 +26,7 @@ std::shared_ptr<Stream> Stream::Make(const StreamHost& host, std::unique_ptr<Tra
   auto stream = std::make_shared<Stream>(host, std::move(call));
   // The stream is added last, so that nobody finds one that is not fully constructed.
   stream->place_ = stream->presence_.Add(stream.get());
-  stream->call_->OnOver([stream](bool cancelled) { stream->HandleOver(cancelled); });
+  stream->call_->OnOver([stream](const absl::Status& end) { stream->HandleOver(end); });
   return stream;
 }
 
@@ -68,11 +68,11 @@ void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {
       if (expected_bytes > 0) ExpectMessage(expected_bytes);
     }
   }
-  if (on_size) return on_size(0);
-  call_->ReadSize([self = shared_from_this()](int64_t bytes) { self->HandleSize(bytes); });
+  if (on_size) return on_size(std::nullopt);
+  call_->ReadSize([self = shared_from_this()](std::optional<int64_t> bytes) { self->HandleSize(bytes); });
 }
 
-void Stream::HandleSize(int64_t bytes) {
+void Stream::HandleSize(std::optional<int64_t> bytes) {
   TransportCall::OnSize on_size;
   {
     MutexLock lock(mu_);
@@ -205,7 +205,7 @@ void Stream::EndReading(absl::Status why, bool keep_current) {
     reading_message_ = false;
     if (on_read) read_cut_ = true;
   }
-  if (on_size) on_size(0);  // the Read that follows is cut
+  if (on_size) on_size(std::nullopt);  // the Read that follows is cut
   if (on_read) on_read(std::nullopt);
 }
 
@@ -325,6 +325,11 @@ void Stream::HandleWritten(Callback written) {
   if (written) written();
 }
 
+absl::Status Stream::over_error() const {
+  MutexLock lock(mu_);
+  return over_error_;
+}
+
 void Stream::OnCancelled(Callback callback) {
   {
     MutexLock lock(mu_);
@@ -342,19 +347,22 @@ void Stream::CountReset(double weight) {
   connection()->Reset();
 }
 
-void Stream::HandleOver(bool cancelled) {
+void Stream::HandleOver(const absl::Status& end) {
+  const bool cancelled = !end.ok();
   Callback callback;
   std::list<PendingWrite> dropped;
   bool taken_back = false;
   bool lost = false;
   connection()->RemoveCall();
-  cancelled_.store(cancelled, std::memory_order_release);
   {
     MutexLock lock(mu_);
     done_ = true;
+    over_error_ = end;
+    cancelled_.store(cancelled, std::memory_order_release);
     callback = std::move(on_cancelled_);
     on_cancelled_ = nullptr;  // the callback may hold a reference to the stream
-    taken_back = !finish_.has_value();
+    // What the transport refused, its caller did not take back.
+    taken_back = absl::IsCancelled(end) && !finish_.has_value();
     lost = cancelled || failed_;
     // Nobody reads the queued messages any more, and there may be many.
     if (cancelled) dropped.swap(writes_);

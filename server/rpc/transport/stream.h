@@ -158,6 +158,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Whether the caller is gone, or the deadline has passed.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
+  // Why the call was cancelled, as far as the transport knows; OK while it was not.
+  absl::Status over_error() const;
+
   // Runs `callback` once when the call is cancelled, at once if it already was. A stream takes at most one callback.
   void OnCancelled(Callback callback);
 
@@ -185,12 +188,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Trailers trailers;
   };
 
-  void HandleOver(bool cancelled);
+  void HandleOver(const absl::Status& end);
   // Notes that a message of at most `bytes` is on its way.
   void ExpectMessage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Begins a Read, or returns false when reading was ended; `on_read` has its answer in that case.
   bool BeginRead(OnRead on_read, int64_t expected_bytes);
-  void HandleSize(int64_t bytes);
+  void HandleSize(std::optional<int64_t> bytes);
   void HandleRead(std::optional<MessageBytes> message);
   // Adds what the trailers say of every call that asked, or failed.
   void AddTrailers(bool ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -218,8 +221,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   OnRead on_read_ ABSL_GUARDED_BY(mu_);                 // of the Read in progress
   Transfer read_ ABSL_GUARDED_BY(mu_);                  // valid while reading_message_
   Transfer write_ ABSL_GUARDED_BY(mu_);                 // valid while writing_message_
-  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);    // not OK: reading was ended, and why
-  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;          // a Read was waiting then, or came later
+  absl::Status over_error_ ABSL_GUARDED_BY(mu_);
+  absl::Status end_of_reading_ ABSL_GUARDED_BY(mu_);  // not OK: reading was ended, and why
+  bool read_cut_ ABSL_GUARDED_BY(mu_) = false;        // a Read was waiting then, or came later
   std::list<PendingWrite> writes_ ABSL_GUARDED_BY(mu_);
   Trailers trailers_ ABSL_GUARDED_BY(mu_);          // of the finish to come
   std::optional<End> finish_ ABSL_GUARDED_BY(mu_);  // its texts are the transport's once the finish was started

@@ -18,6 +18,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/base/slice.h"
 #include "server/rpc/transport/connection.h"
@@ -32,8 +33,8 @@ using Trailers = std::vector<std::pair<std::string, std::string>>;
 class TransportCall {
  public:
   using OnRead = absl::AnyInvocable<void(std::optional<MessageBytes>)>;
-  using OnSize = absl::AnyInvocable<void(int64_t bytes)>;
-  using OnDone = absl::AnyInvocable<void(bool cancelled)>;
+  using OnSize = absl::AnyInvocable<void(std::optional<int64_t> bytes)>;
+  using OnDone = absl::AnyInvocable<void(const absl::Status& end)>;
   using Callback = absl::AnyInvocable<void()>;
 
   virtual ~TransportCall() = default;
@@ -50,13 +51,14 @@ class TransportCall {
   // What TLS says of the peer; never null.
   virtual const TlsPeerPtr& tls_peer() const = 0;
 
-  // Sets what runs once, when the call is over: its status was sent, it was cancelled, its deadline passed, or its
-  // connection is gone (`cancelled` in all cases but the first). Called once, before any other operation.
+  // Sets what runs once, when the call is over. `end` is OK where its status was sent; else CANCELLED where the caller
+  // or its connection is gone, or the deadline passed, or the error with which the transport itself ended the call, as
+  // far as it knows that. Called once, before any other operation.
   virtual void OnOver(OnDone on_done) = 0;
 
   // Finds the size of the coming message before the transport holds more of it than flow control lets in anyway.
-  // `on_size` gets 0 if the size is not known: the transport cannot tell, or no message comes. REQUIRES: no Read or
-  // ReadSize is in progress.
+  // `on_size` gets nullopt if the size is not known: the transport cannot tell, or no message comes. REQUIRES: no Read
+  // or ReadSize is in progress.
   virtual void ReadSize(OnSize on_size) = 0;
   // Reads one message. `on_read` gets nullopt when the caller has half-closed, the call is over, or the message is over
   // the size limit, for which the transport ends the call itself. REQUIRES: no Read or ReadSize is in progress.

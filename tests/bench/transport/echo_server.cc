@@ -25,7 +25,7 @@ class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
 
   void Begin() {
     // The call lives until it is over, as the server's own do.
-    call_->OnOver([self = shared_from_this()](bool) {});
+    call_->OnOver([self = shared_from_this()](const absl::Status&) {});
     Read();
   }
 

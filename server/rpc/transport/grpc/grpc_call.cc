@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "server/base/errors.h"
 #include "server/rpc/transport/grpc/byte_buffer.h"
 #include "server/rpc/transport/grpc/grpc_tls_peer.h"
 
@@ -53,7 +54,9 @@ absl::Time GrpcCall::deadline() const {
 // The tag is armed only here because it never comes back for an RPC that did not arrive. It cannot run before it is
 // armed, because it comes through the queue whose only thread this is.
 void GrpcCall::OnOver(OnDone on_done) {
-  over_tag_.Arm([this, on_done = std::move(on_done)](bool) mutable { on_done(context_.IsCancelled()); });
+  over_tag_.Arm([this, on_done = std::move(on_done)](bool) mutable {
+    on_done(context_.IsCancelled() ? CallerGoneError() : absl::OkStatus());
+  });
 }
 
 void GrpcCall::Read(OnRead on_read) {

@@ -35,7 +35,7 @@ class GrpcCall : public TransportCall {
 
   void OnOver(OnDone on_done) override;
   // gRPC tells a message's size only when it has all of the message.
-  void ReadSize(OnSize on_size) override { on_size(0); }
+  void ReadSize(OnSize on_size) override { on_size(std::nullopt); }
   void Read(OnRead on_read) override;
   void ReadHead(OnRead on_read) override { Read(std::move(on_read)); }
   void Write(MessageBytes message, Callback written) override;

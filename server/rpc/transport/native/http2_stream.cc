@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "server/base/errors.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/native/event_loop.h"
 #include "server/rpc/transport/native/http2_connection.h"
@@ -58,7 +59,7 @@ void Http2Stream::OnHeadersComplete() {
     begun_ = true;
     is_http_refusal_ = true;
     SubmitHttpStatus(session(), id_, refusal->http_status);
-    return EndCall(/*cancelled=*/true);
+    return EndCall(CallerGoneError());
   }
   if (headers_.timeout().has_value()) {
     // The loop's own time may be older than these headers.
@@ -96,12 +97,12 @@ void Http2Stream::OnClosed() {
   connection_->loop().timers().Cancel(&deadline_timer_);
   body_.Clear();
   // Once its end is in the output, a call ends when the socket has taken that.
-  if (!end_moved_) EndCall(/*cancelled=*/true);
+  if (!end_moved_) EndCall(CallerGoneError());
 }
 
 void Http2Stream::OnConnectionLost() {
   connection_->loop().timers().Cancel(&deadline_timer_);
-  EndCall(/*cancelled=*/true);
+  EndCall(CallerGoneError());
 }
 
 void Http2Stream::OnEndMoved() {
@@ -142,7 +143,7 @@ void Http2Stream::MoveBody(size_t bytes, OutputQueue* output) {
 }
 
 void Http2Stream::OnTaken(bool end) {
-  if (end) return EndCall(/*cancelled=*/false);
+  if (end) return EndCall(absl::OkStatus());
   body_taken_ = true;
   Wake();
 }
@@ -201,7 +202,7 @@ void Http2Stream::Cancel() {
   if (over()) return;
   if (!closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL);
   connection_->Activate();
-  EndCall(/*cancelled=*/true);
+  EndCall(CallerGoneError());
 }
 
 // ---- Within ----
@@ -219,9 +220,9 @@ void Http2Stream::SendBody() {
   connection_->Activate();
 }
 
-void Http2Stream::EndCall(bool cancelled) {
+void Http2Stream::EndCall(absl::Status end) {
   if (over()) return;
-  cancelled_ = cancelled;
+  end_of_call_ = std::move(end);
   over_.store(true, std::memory_order_release);
   connection_->loop().timers().Cancel(&deadline_timer_);
   // The body stays until nghttp2 has closed the stream, because a frame of it may be under way.
@@ -242,10 +243,11 @@ void Http2Stream::EndWith(const absl::Status& status) {
     }
   }
   connection_->Activate();
-  EndCall(/*cancelled=*/true);
+  EndCall(status);
 }
 
 void Http2Stream::EndForFault() {
+  if (over()) return;
   if (reader_.fault() == MessageReader::Fault::kCompressed) return EndWith(CompressedError("an unnamed algorithm"));
   EndWith(MessageTooLargeError(*reader_.front_bytes(), connection_->options().max_message_bytes));
 }
@@ -283,10 +285,10 @@ void Http2Stream::Deliver() {
     connection_->Announce(std::make_unique<NativeCall>(shared_from_this()));
   }
   const auto deliver_done = [this] {
-    if (OnDone on_done = std::exchange(on_done_, nullptr)) on_done(cancelled_);
+    if (OnDone on_done = std::exchange(on_done_, nullptr)) on_done(end_of_call_);
   };
   // Who is told of a lost call first need not take the end of its messages for the caller's mistake.
-  if (over() && cancelled_) deliver_done();
+  if (over() && !end_of_call_.ok()) deliver_done();
   DeliverRead();
   DeliverWritten();
   if (over()) deliver_done();
@@ -295,7 +297,7 @@ void Http2Stream::Deliver() {
 void Http2Stream::DeliverRead() {
   if (on_size_ && (reader_.front_bytes().has_value() || half_closed_ || over())) {
     OnSize on_size = std::exchange(on_size_, nullptr);
-    on_size(reader_.front_bytes().value_or(0));
+    on_size(reader_.front_bytes());
   }
   if (!on_read_) return;
   if (!over() && reader_.complete()) {

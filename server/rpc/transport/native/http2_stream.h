@@ -88,8 +88,8 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   nghttp2_session* session() const;
   // Has Deliver run soon.
   void Wake();
-  // Ends the call, with all that waits for it.
-  void EndCall(bool cancelled);
+  // Ends the call, with all that waits for it, as OnOver is to tell.
+  void EndCall(absl::Status end);
   // Answers in the place of the services, and ends the call.
   void EndWith(const absl::Status& status);
   void EndForFault();
@@ -111,7 +111,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   absl::Time deadline_ = absl::InfiniteFuture();
 
   std::atomic<bool> over_{false};
-  bool cancelled_ = false;    // how the call ended
+  absl::Status end_of_call_;  // see TransportCall::OnOver
   bool woken_ = false;        // whether Deliver will run
   bool to_announce_ = false;  // whether the services do not have the call yet
   bool closed_ = false;       // whether nghttp2 has forgotten the stream

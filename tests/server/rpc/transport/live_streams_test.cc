@@ -20,7 +20,7 @@ class SilentCall : public TransportCall {
   const TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   // Drops the callback, with the stream in it.
   void OnOver(OnDone /*on_done*/) override {}
-  void ReadSize(OnSize on_size) override { on_size(0); }
+  void ReadSize(OnSize on_size) override { on_size(std::nullopt); }
   void Read(OnRead on_read) override { on_read(std::nullopt); }
   void ReadHead(OnRead on_read) override { on_read(std::nullopt); }
   void Write(MessageBytes /*message*/, Callback written) override { written(); }

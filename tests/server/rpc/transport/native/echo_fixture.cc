@@ -90,10 +90,10 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
   }
 
   void TellSize() {
-    call->ReadSize([self = shared_from_this()](int64_t bytes) {
+    call->ReadSize([self = shared_from_this()](std::optional<int64_t> bytes) {
       self->call->Read([self, bytes](std::optional<MessageBytes> message) {
         const int64_t got = message.has_value() ? message->size_bytes() : -1;
-        self->call->WriteAndFinish(MessageBytes(Slice(Concat(bytes, " ", got))), {}, {}, nullptr);
+        self->call->WriteAndFinish(MessageBytes(Slice(Concat(bytes.value_or(-1), " ", got))), {}, {}, nullptr);
       });
     });
   }
@@ -149,8 +149,8 @@ EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>
     auto echo = std::make_shared<EchoCall>(&counts_.destroyed);
     echo->call = std::move(call);
     // The call is held until it is over, as Stream holds it.
-    echo->call->OnOver([this, echo](bool cancelled) {
-      if (cancelled) ++counts_.cancelled;
+    echo->call->OnOver([this, echo](const absl::Status& end) {
+      if (!end.ok()) ++counts_.cancelled;
       ++counts_.over;
     });
     if (echo->call->method() == "/echo.Echo/Worker") {

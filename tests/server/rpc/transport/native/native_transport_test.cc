@@ -52,7 +52,7 @@ TEST(NativeTransportTest, AMessageOverTheLimitIsRefusedAtItsPrefix) {
 TEST(NativeTransportTest, ReadSizeTellsTheSizeBeforeTheMessageIsRead) {
   EchoServer server;
   const auto channel = server.Connect();
-  EXPECT_EQ(Ask(channel, {.method = "Size", .body = ""}).body, "0 0");
+  EXPECT_EQ(Ask(channel, {.method = "Size", .body = ""}).body, "0 0") << "an empty message is one of a known size";
   EXPECT_EQ(Ask(channel, {.method = "Size", .body = Pattern(10)}).body, "10 10");
   EXPECT_EQ(Ask(channel, {.method = "Size", .body = Pattern(5 << 20)}).body, "5242880 5242880");
 }
