@@ -90,7 +90,7 @@ constexpr StatRow kListenerRows[] = {
     {"normd_config_stale", kGauge, kNone, "1: the newest reload of the options failed; those before stay in force.",
      [](const Stats& f) { return f.config.stale; }},
     {"normd_tls_connections_without_call_total", kCounter, kNone,
-     "TLS connections that ended before their first call: handshakes that failed, for which the log has gRPC's reason, "
+     "TLS connections that ended before their first call: handshakes that failed, for which the log has the reason, "
      "and clients that wanted nothing.",
      [](const Stats& f) { return f.connections.without_call; }},
     {"normd_tls_certificate_expiry_timestamp_seconds", kGauge, kNone,

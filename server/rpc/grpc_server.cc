@@ -143,7 +143,8 @@ class GrpcServer::State {
                            .certificates = options_.certificates,
                            .require_client_certificate = options_.require_client_certificate,
                            .buffers = buffers,
-                           .count_closed = [this](RefusedFor reason) { connections_.Count(reason); }});
+                           .count_closed = [this](RefusedFor reason) { connections_.Count(reason); },
+                           .on_handshake_failed = options_.observer.on_handshake_failed});
   }
 
   void CloseConnections(absl::Duration limit) {

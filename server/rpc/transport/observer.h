@@ -88,6 +88,9 @@ struct RpcObserver {
   std::function<void(const RequestRecord& record)> on_request_written;
   // Runs after every change with the bytes of requests now in flight.
   std::function<void(int64_t bytes)> on_bytes_in_flight;
+  // A TLS handshake failed: the peer's address, and the reason as a clause. On the native transport alone: gRPC's
+  // library has a log of its own.
+  std::function<void(const std::string& peer, const std::string& why)> on_handshake_failed;
   // Runs at the end of each call that is audited or was denied.
   AuditSink on_audit;
 };

@@ -14,7 +14,7 @@ namespace normd::bench {
 
 namespace {
 
-constexpr double kThreadsFloor = 1.8;
+constexpr double kThreadsFloor = 1.7;
 
 // EXACT's or FAST's seconds a call of each workload, on as many threads as `threads` says.
 std::vector<double> SecondsOf(const std::vector<std::pair<Workload, int>>& workloads_and_threads, size_t precision,

@@ -32,6 +32,8 @@ class ByteStream {
   virtual int fd() const = 0;
   // Goes on with the set-up that comes before the first byte. Called until it is no longer blocked.
   virtual IoState SetUp() = 0;
+  // Why the set-up ended, as a clause for the log; empty if it did not, or the peer just went away.
+  virtual std::string failure() const { return ""; }
   // What is known of the peer; never null. REQUIRES: the set-up is complete.
   virtual TlsPeerPtr peer() const = 0;
   // Reads into `parts`, one after the other.

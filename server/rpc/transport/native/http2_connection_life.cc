@@ -61,6 +61,8 @@ void Http2Connection::Open() {
 bool Http2Connection::SetUp() {
   const IoState state = bytes_->SetUp();
   if (state == IoState::kEnded) {
+    const std::string failure = bytes_->failure();
+    if (!failure.empty() && options().on_handshake_failed) options().on_handshake_failed(peer_->address(), failure);
     Close();
   } else if (state == IoState::kBlocked) {
     Watch(EPOLLIN | (bytes_->WantsToWrite() ? uint32_t{EPOLLOUT} : 0));

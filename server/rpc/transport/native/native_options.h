@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/time/time.h"
 #include "server/base/buffer.h"
@@ -33,6 +34,8 @@ struct NativeOptions {
   BufferPool* buffers = nullptr;  // of messages; borrowed; null: malloc
   // Counts connections that the transport closes for what their peers do; may be null.
   std::function<void(RefusedFor)> count_closed = {};
+  // Hears of TLS handshakes that failed, on the loops' threads: see RpcObserver. May be null.
+  std::function<void(const std::string& peer, const std::string& why)> on_handshake_failed = {};
 };
 
 }  // namespace normd::rpc

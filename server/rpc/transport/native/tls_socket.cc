@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/strings.h"
+
 namespace normd::rpc::native {
 namespace {
 
@@ -108,6 +110,15 @@ bool SpeaksHttp2(const SSL* ssl) {
   return std::string_view(reinterpret_cast<const char*>(chosen), size) == "h2";
 }
 
+// Why a handshake failed, as OpenSSL knows it; empty if the peer just went away.
+std::string HandshakeError(const SSL* ssl) {
+  if (const int64_t verdict = SSL_get_verify_result(ssl); verdict != X509_V_OK) {
+    return Concat("the client's certificate: ", X509_verify_cert_error_string(verdict));
+  }
+  const char* const reason = ERR_reason_error_string(ERR_peek_error());
+  return reason == nullptr ? "" : reason;
+}
+
 // The bytes of the next record: those of `parts` behind `skip`. A part that fills a record is taken where it lies; the
 // others are copied together, because each record costs 22 bytes and a run of the cipher.
 std::string_view NextRecord(absl::Span<const iovec> parts, size_t skip, std::array<char, kRecordBytes>& copy) {
@@ -151,8 +162,12 @@ IoState TlsSocket::SetUp() {
   if (ssl_ == nullptr) return IoState::kEnded;
   ERR_clear_error();
   const IoState state = StateOf(SSL_do_handshake(ssl_.get()));
+  if (state == IoState::kEnded) failure_ = HandshakeError(ssl_.get());
   if (state != IoState::kOk) return state;
-  if (!SpeaksHttp2(ssl_.get())) return IoState::kEnded;
+  if (!SpeaksHttp2(ssl_.get())) {
+    failure_ = "the client does not offer HTTP/2 (ALPN h2)";
+    return IoState::kEnded;
+  }
   peer_ = ReadPeer(ssl_.get());
   return IoState::kOk;
 }

@@ -5,6 +5,7 @@
 #include <openssl/ssl.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "server/base/unique_fd.h"
@@ -20,6 +21,7 @@ class TlsSocket final : public ByteStream {
 
   int fd() const override { return fd_.get(); }
   IoState SetUp() override;
+  std::string failure() const override { return failure_; }
   TlsPeerPtr peer() const override { return peer_; }
   IoResult Read(absl::Span<const iovec> parts) override;
   IoResult Write(absl::Span<const iovec> parts) override;
@@ -37,6 +39,7 @@ class TlsSocket final : public ByteStream {
   const UniqueFd fd_;
   std::unique_ptr<SSL, Deleter> ssl_;
   TlsPeerPtr peer_;
+  std::string failure_;
   bool wants_to_write_ = false;
 };
 

@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 #include "server/security/server_certificates.h"
 #include "tests/server/rpc/transport/native/echo_fixture.h"
 #include "tests/support/raw_tls.h"
@@ -86,6 +90,36 @@ TEST_F(NativeTlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
   EXPECT_EQ(Ask(Connect(*server, other.Issue()), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
   EXPECT_EQ(Ask(Connect(*server, ca_.Issue()), {.method = "Unary", .body = "x"}).code, 0);
   EXPECT_EQ(server->counts().calls.load(), 1);
+}
+
+// Who cannot connect asks the operator, who looks into the log.
+TEST_F(NativeTlsTest, TellsWhyAHandshakeFailed) {
+  Mutex mu;
+  std::vector<std::string> reasons;
+  EchoServer server({.setup_timeout = absl::Seconds(10),
+                     .certificates = certificates_.get(),
+                     .on_handshake_failed = [&](const std::string& /*peer*/, const std::string& why) {
+                       MutexLock lock(mu);
+                       reasons.push_back(why);
+                     }});
+  const auto is_told = [&](const std::string& text) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+      absl::SleepFor(absl::Milliseconds(1));
+      MutexLock lock(mu);
+      if (std::any_of(reasons.begin(), reasons.end(),
+                      [&](const std::string& reason) { return reason.find(text) != std::string::npos; })) {
+        return true;
+      }
+    }
+    return false;
+  };
+  const TestCa other("Other CA");
+  EXPECT_EQ(Ask(Connect(server, other.Issue()), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+  EXPECT_TRUE(is_told("the client's certificate: "));
+  EXPECT_EQ(Ask(Connect(server), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+  EXPECT_TRUE(is_told("peer did not return a certificate"));
+  EXPECT_FALSE(RawTls(server.target(), {.protocol = "http/1.1"}).Handshake());
+  EXPECT_TRUE(is_told("no application protocol"));
 }
 
 TEST_F(NativeTlsTest, WithoutTheRequirementACertificateIsStillVerified) {
