@@ -179,6 +179,43 @@ TEST_F(HostilePeersTest, FramesThatMeanNothingCostLittle) {
   ExpectServed();
 }
 
+// Each lets one byte of a large reply through: a frame for a byte, and no more.
+TEST_F(HostilePeersTest, AReplyThatIsTakenByteByByteHoldsNothingElse) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface(0);
+  const std::string size = "33554432";
+  peer.SendHeaders(1, "/echo.Echo/Fill");
+  peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1,
+                 std::string("\0\0\0\0", 4) + static_cast<char>(size.size()) + size);
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().calls, 2));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += Frame(RawHttp2::kWindowUpdate, 0, 1, BigEndian(1));
+  size_t bytes = 0;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(peer.SendBytes(many));
+    for (const size_t wanted = bytes + 1000; bytes < wanted;) {
+      const std::optional<Http2Frame> frame = peer.Receive(milliseconds(5000));
+      ASSERT_TRUE(frame.has_value()) << bytes;
+      if (frame->type == RawHttp2::kData) bytes += frame->payload.size();
+    }
+  }
+  EXPECT_EQ(bytes, 20000U);
+  ExpectServed(32 * kMebibyte + 16 * kMebibyte);
+}
+
+TEST_F(HostilePeersTest, WindowsThatGrowForNothingCostLittle) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Idle");
+  std::string many;
+  for (int i = 0; i < 1000; ++i) {
+    many += Frame(RawHttp2::kWindowUpdate, 0, 0, BigEndian(1));
+    many += Frame(RawHttp2::kWindowUpdate, 0, 1, BigEndian(1));
+  }
+  for (int i = 0; i < 100; ++i) peer.SendBytes(many);
+  ExpectServed();
+}
+
 TEST_F(HostilePeersTest, APeerThatDoesNotReadHoldsItsRepliesAndNothingElse) {
   RawHttp2 peer(server_.target());
   peer.SendPreface(0x7FFFFFFF);
