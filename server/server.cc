@@ -210,6 +210,7 @@ absl::Status Server::ServeGrpc() {
   options.max_connections = static_cast<int>(config_.max_connections);
   options.max_connections_per_peer = static_cast<int>(config_.max_connections_per_peer);
   options.setup_timeout = config_.setup_timeout;
+  if (config_.max_connection_idle > absl::ZeroDuration()) options.max_connection_idle = config_.max_connection_idle;
   if (config_.max_connection_age > absl::ZeroDuration()) options.max_connection_age = config_.max_connection_age;
   options.message_timeout = config_.message_timeout;
   options.min_message_rate = config_.min_message_rate;

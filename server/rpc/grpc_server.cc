@@ -140,6 +140,7 @@ class GrpcServer::State {
                            .max_metadata_bytes = options_.max_metadata_bytes,
                            .setup_timeout = options_.setup_timeout,
                            .max_connection_age = options_.max_connection_age,
+                           .max_connection_idle = options_.max_connection_idle,
                            .certificates = options_.certificates,
                            .require_client_certificate = options_.require_client_certificate,
                            .buffers = buffers,

@@ -55,8 +55,9 @@ struct GrpcServerOptions {
   // limit, and half of that.
   int max_connections = 0;
   int max_connections_per_peer = 0;
-  absl::Duration setup_timeout = absl::Seconds(10);              // for the peer's half of HTTP/2's set-up, and TLS's
-  absl::Duration max_connection_age = absl::InfiniteDuration();  // then gRPC asks the peer to reconnect; calls go on
+  absl::Duration setup_timeout = absl::Seconds(10);               // for the peer's half of HTTP/2's set-up, and TLS's
+  absl::Duration max_connection_age = absl::InfiniteDuration();   // then the peer is asked to reconnect; calls go on
+  absl::Duration max_connection_idle = absl::InfiniteDuration();  // without a call; then the same
   absl::Duration message_timeout = absl::Seconds(10);  // how long a message that has begun may make no progress
   int64_t min_message_rate = int64_t{1} << 20;         // bytes a second, after message_timeout
   // How long a call that has announced its message's size waits for room before it is refused.

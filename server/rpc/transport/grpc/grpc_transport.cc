@@ -73,10 +73,12 @@ void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& b
   // the rest, up to the client's SETTINGS.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(HandOverTimeout(options))));
-  if (options.max_connection_age < absl::Hours(24 * 20)) {
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                               static_cast<int>(absl::ToInt64Milliseconds(options.max_connection_age)));
-  }
+  const auto limit = [&builder](const char* argument, absl::Duration duration) {
+    if (duration >= absl::Hours(24 * 20)) return;  // an int holds no more
+    builder.AddChannelArgument(argument, static_cast<int>(absl::ToInt64Milliseconds(duration)));
+  };
+  limit(GRPC_ARG_MAX_CONNECTION_AGE_MS, options.max_connection_age);
+  limit(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.max_connection_idle);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10 * kSecondMs);
 }

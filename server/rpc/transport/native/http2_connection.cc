@@ -224,6 +224,7 @@ void Http2Connection::RemoveStream(Http2Stream* stream) {
     streams_[place]->place = place;
   }
   streams_.pop_back();
+  if (streams_.empty()) idle_since_ = loop().now();
   removed->OnClosed();
 }
 

@@ -147,6 +147,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   bool pinged_ = false;   // since last_heard_
   absl::Time setup_end_;  // InfiniteFuture once the peer's SETTINGS have come
   absl::Time age_end_;
+  absl::Time idle_since_;                          // when the last stream ended, if there is none
   absl::Time drain_end_ = absl::InfiniteFuture();  // when the second GOAWAY is sent, whatever the peer does
   absl::Time linger_end_ = absl::InfiniteFuture();
   RateGuard control_frames_;

@@ -40,6 +40,7 @@ Http2Connection::Http2Connection(const Host& host, std::unique_ptr<ByteStream> b
       last_heard_(SteadyNow()),
       setup_end_(last_heard_ + options().setup_timeout / (peer_->is_tls() ? 2 : 1)),
       age_end_(last_heard_ + Spread(options().max_connection_age)),
+      idle_since_(last_heard_),
       control_frames_(kControlFrameBurst, kControlFramesPerSecond),
       resets_(kResetBurst, kResetsPerSecond) {}
 
@@ -132,7 +133,8 @@ void Http2Connection::LookAfter() {
     nghttp2_submit_ping(session(), NGHTTP2_FLAG_NONE, nullptr);
     Activate();
   }
-  if (now >= age_end_) {
+  const bool is_idle = streams_.empty() && now >= idle_since_ + options().max_connection_idle;
+  if (now >= age_end_ || is_idle) {
     age_end_ = absl::InfiniteFuture();
     Drain();
   }
@@ -148,7 +150,10 @@ void Http2Connection::LookAfter() {
 void Http2Connection::SetTimer() {
   const absl::Time ping_at = last_heard_ + options().keepalive_interval;
   const absl::Time alive = pinged_ ? ping_at + options().keepalive_timeout : ping_at;
-  loop().timers().Set(&timer_, std::min({setup_end_, linger_end_, alive, age_end_, drain_end_}));
+  // Calls come and go without the timer being set; so it looks again as long after now as a connection may be idle.
+  const absl::Time idle_since = streams_.empty() ? idle_since_ : loop().now();
+  const absl::Time idle_end = draining_ ? absl::InfiniteFuture() : idle_since + options().max_connection_idle;
+  loop().timers().Set(&timer_, std::min({setup_end_, linger_end_, alive, age_end_, idle_end, drain_end_}));
 }
 
 void Http2Connection::Linger() {

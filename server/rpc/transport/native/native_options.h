@@ -25,9 +25,10 @@ struct NativeOptions {
   int64_t max_metadata_bytes = 16 << 10;
   // With TLS, for the handshake and the client's SETTINGS, each of which has half of it.
   absl::Duration setup_timeout = absl::Seconds(10);
-  absl::Duration max_connection_age = absl::InfiniteDuration();  // then the peer is asked to reconnect
-  absl::Duration keepalive_interval = absl::Seconds(120);        // of silence, after which the peer is pinged
-  absl::Duration keepalive_timeout = absl::Seconds(20);          // for its answer
+  absl::Duration max_connection_age = absl::InfiniteDuration();   // then the peer is asked to reconnect
+  absl::Duration max_connection_idle = absl::InfiniteDuration();  // without a call; then the same
+  absl::Duration keepalive_interval = absl::Seconds(120);         // of silence, after which the peer is pinged
+  absl::Duration keepalive_timeout = absl::Seconds(20);           // for its answer
   const ServerCertificates* certificates = nullptr;  // of TCP connections; borrowed; null: they are plain text
   // Whether clients without a certificate are refused, where `certificates` has a CA for theirs.
   bool require_client_certificate = true;

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/server/rpc/transport/native/echo_fixture.h"
 #include "tests/support/raw_http2.h"
@@ -72,6 +74,30 @@ TEST(ConnectionLifeTest, ClientsReconnectAfterADrainWithoutAnError) {
     const EchoReply reply = Ask(channel, {.method = "Unary", .body = "x"});
     ASSERT_EQ(reply.code, 0) << reply.message;
   }
+}
+
+TEST(ConnectionLifeTest, AConnectionWithoutACallIsDrainedAndOneWithACallIsNot) {
+  EchoServer server({.max_connection_idle = absl::Milliseconds(100)});
+  RawHttp2 busy(server.target());
+  busy.SendPreface();
+  busy.SendHeaders(1, "/echo.Echo/Stream");
+  RawHttp2 idle(server.target());
+  idle.SendPreface();
+  idle.SendHeaders(1, "/echo.Echo/Unary");
+  idle.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, kEmptyMessage);
+  EXPECT_TRUE(idle.WaitForEnd(1, milliseconds(2000)));
+  EXPECT_TRUE(Next(idle, RawHttp2::kGoAway).has_value());
+  EXPECT_TRUE(idle.WaitForClose(milliseconds(3000)));
+  std::this_thread::sleep_for(milliseconds(300));
+  busy.SendFrame(RawHttp2::kData, 0, 1, kEmptyMessage);
+  for (uint8_t type = 0xFF; type != RawHttp2::kData;) {
+    const std::optional<Http2Frame> frame = busy.Receive(milliseconds(2000));
+    ASSERT_TRUE(frame.has_value());
+    ASSERT_NE(frame->type, RawHttp2::kGoAway);
+    type = frame->type;
+  }
+  busy.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, "");
+  EXPECT_TRUE(Next(busy, RawHttp2::kGoAway).has_value()) << "the call is over";
 }
 
 TEST(ConnectionLifeTest, ASilentPeerIsPingedAndThenLeft) {
