@@ -173,6 +173,51 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& row
   return total;
 }
 
+// The FAST sums of one chunk of n elements about a shift, without a mask: what SumChunk<kMeanVariance, false> returns.
+// The vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of all of them do
+// not fit those of AVX2, and every element would wait for a store and a load. A step is in L1 when its second turn
+// comes.
+template <typename T>
+HWY_INLINE PairSums SumCentredFast(T tag, const typename T::Storage* HWY_RESTRICT x, int64_t n, double shift_value) {
+  constexpr Statistic kStatistic = Statistic::kMeanVariance;
+  using Sums = NarrowSums<float>;
+  const Tag<float> real;
+  constexpr int64_t kStep = kLanesOf<float>;
+  constexpr int64_t kTogether = HWY_MIN(kVectors<float>, 4);
+  const auto shift = hn::Set(real, static_cast<float>(shift_value));
+  Vector<float> first[kVectors<float>];
+  Vector<float> second[kVectors<float>];
+  for (int64_t begin = 0; begin < n; begin += order::kFastRowStep) {
+    const int64_t stop = HWY_MIN(n, begin + order::kFastRowStep);
+    for (int64_t from = 0; from < kVectors<float>; from += kTogether) {
+      Sums sums[kTogether];
+      for (int64_t k = 0; k < kTogether; ++k) sums[k].Clear();
+      int64_t i = begin;
+      for (; i + kPartials<float> <= stop; i += kPartials<float>) {
+        for (int64_t k = 0; k < kTogether; ++k) {
+          const auto value = LoadAs<float>(tag, x + i + (from + k) * kStep);
+          sums[k].template Take<kStatistic>(Sums::Subtract(value, shift));
+        }
+      }
+      // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
+      // registers.
+      for (int64_t k = 0; k < kTogether; ++k) {
+        const int64_t at = i + (from + k) * kStep;
+        if (at >= stop) break;
+        const int64_t count = HWY_MIN(kStep, stop - at);
+        const auto diff = Sums::Subtract(LoadFirstAs<float>(tag, x + at, count), shift);
+        sums[k].template Take<kStatistic>(Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff));
+      }
+      for (int64_t k = 0; k < kTogether; ++k) {
+        first[from + k] = begin > 0 ? hn::Add(first[from + k], sums[k].first) : sums[k].first;
+        second[from + k] = begin > 0 ? hn::Add(second[from + k], sums[k].second) : sums[k].second;
+      }
+    }
+  }
+  const DoublePair sum = Fold(TypeTag<float>(), first);
+  return {sum, Fold(TypeTag<float>(), second)};
+}
+
 template <Statistic kStatistic, typename T, typename Sums>
 void SumChunks(T tag, TypeTag<Sums> type, const RowChunks& rows, int64_t begin, int64_t end, double shift, double scale,
                PairSums* sums) {
@@ -267,7 +312,11 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& blo
   const Elements x = block.x.At(row * block.n);
   const auto chunk_of = [&](int64_t at) HWY_ATTR {
     const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
-    return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+    if constexpr (kStatistic == Statistic::kMeanVariance && std::is_same_v<Real, float>) {
+      return SumCentredFast(tag, static_cast<const typename T::Storage*>(x.At(at).data), n, shift);
+    } else {
+      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+    }
   };
   // Chunks are folded as they come: see order::FoldsAfter. As many wait as the count has binary digits.
   static_assert(RowBlock::kMaxChunks < 1 << 7);
