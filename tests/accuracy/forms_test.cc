@@ -3,14 +3,13 @@
 // the bounds of the pairs of floats, signed zeros; and a search for rows that make the error as large as it gets.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/group_statistics.h"
+#include "tests/accuracy/forms.h"
 #include "tests/accuracy/judge.h"
-#include "tests/accuracy/measure.h"
 #include "tests/support/random.h"
 
 namespace normd::accuracy {
@@ -19,19 +18,8 @@ namespace {
 // Half an ulp is the last rounding; what comes before it may add a hundredth.
 constexpr double kNearlyRoundedOnce = 0.51;
 
-double ErrorOf(const Call& call) {
-  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
-  return Measure(*backend, call.c, call.data).ulp;
-}
-
 Call F32(const NormSpec& spec, std::vector<int64_t> shape, const Values& x) {
   return Call(spec, DType::kF32, std::move(shape), x);
-}
-
-Values Normals(int64_t n, double scale, double mean, Random& random) {
-  Values x(static_cast<size_t>(n));
-  for (double& v : x) v = static_cast<float>(mean + scale * random.Normal());
-  return x;
 }
 
 TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
@@ -55,41 +43,22 @@ TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
 
 // A mean that is no value of f32, beside elements of which some are as near to it as they can be.
 TEST(FormsTest, MeansNearTheGuardAreAsExactAsOthers) {
-  Random random(5);
   double worst = 0;
   for (const double deviations : {0.0, 0.5, 1.0, 4.0, 7.9, 7.99, 8.01, 8.1, 9.0, 60.0, 120.0}) {
-    for (const int64_t n : {3, 64, 769, 1024, 1025, 4097}) {
-      const Values x = Normals(n, 1.7, 1.7 * deviations, random), w = Normals(n, 1, 0, random);
-      const Values b = Normals(n, 1e-3, 0, random);
-      const NormSpec over = cases::Over({n});
-      Values columns;
-      for (const double v : x) columns.insert(columns.end(), {v, -v});
-      for (const Call& call :
-           {F32(over, {1, n}, x), F32(over, {1, n}, x).Weight(w), F32(over, {1, n}, x).Weight(w).Bias(b),
-            F32(cases::Group(1, kFirst), {1, 1, n}, x).Weight({w[0]}).Bias({b[0]}),
-            F32(cases::Of(Method::kBatchNorm, kLast), {n, 2}, columns).Weight({w[0], w[1]}).Bias({b[0], b[1]})}) {
-        EXPECT_EQ(Judge(call), "") << deviations;
-        worst = std::max(worst, ErrorOf(call));
-      }
+    for (const Call& call : CallsWithMean(deviations)) {
+      EXPECT_EQ(Judge(call), "") << deviations;
+      worst = std::max(worst, ErrorOf(call));
     }
   }
   EXPECT_LE(worst, kNearlyRoundedOnce);
 }
 
 TEST(FormsTest, FactorsAndWeightsNearTheBoundsOfThePairsAreAsExactAsOthers) {
-  Random random(7);
   double worst = 0;
   for (const int exponent : {-100, -62, -61, -60, -59, -58, 0, 58, 59, 60, 61, 62, 100}) {
-    for (const int of_weight : {-63, -60, -59, 0, 59, 60, 63}) {
-      Values x = Normals(67, 1, 0, random), w = Normals(67, 1, 0, random);
-      for (double& v : x) v = static_cast<float>(std::ldexp(v, exponent));
-      for (double& v : w) v = static_cast<float>(std::ldexp(v, of_weight));
-      for (const Method method : {Method::kRmsNorm, Method::kScaleNorm}) {
-        Call call = F32(cases::Spec(method, 0), {1, 67}, x);
-        call.Weight(method == Method::kScaleNorm ? Values{w[0]} : w);
-        EXPECT_EQ(Judge(call), "") << exponent << " " << of_weight;
-        worst = std::max(worst, ErrorOf(call));
-      }
+    for (const Call& call : CallsWithFactor(exponent)) {
+      EXPECT_EQ(Judge(call), "") << exponent;
+      worst = std::max(worst, ErrorOf(call));
     }
   }
   EXPECT_LE(worst, kNearlyRoundedOnce);
@@ -168,61 +137,10 @@ TEST(FormsTest, TheFirstShiftIsZeroUnlessTheSampleIsFarFromIt) {
   }
 }
 
-// Climbs from random rows to rows of greater error, one changed element at a time.
-double Search(Method method, int64_t length, double mean, int rows) {
-  Random random(static_cast<uint64_t>(length) + static_cast<uint64_t>(mean * 16) + 1);
-  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
-  const auto error_of = [&](const Values& x, const Values& w) {
-    const Call call = cases::Row(cases::Spec(method, 1e-12), DType::kF32, x).Weight(w);
-    return Measure(*backend, call.c, call.data).ulp;
-  };
-  double worst = 0;
-  Values x, w;
-  double best = 0;
-  for (int row = 0, idle = 60; row < rows; ++row) {
-    if (idle >= 60) {
-      x = Normals(length, 3, 3 * mean, random);
-      w = Normals(method == Method::kScaleNorm ? 1 : length, 1, 0, random);
-      best = error_of(x, w);
-      idle = 0;
-    }
-    Values x2 = x, w2 = w;
-    double& one = x2[static_cast<size_t>(random.Below(length))];
-    double& weight = w2[static_cast<size_t>(random.Below(static_cast<int64_t>(w.size())))];
-    switch (random.Below(3)) {
-      case 0:
-        one = static_cast<float>(3 * (mean + random.Normal()));
-        break;
-      case 1:
-        one = static_cast<float>(one * (1 + random.Uniform(-0x1p-12, 0x1p-12)));
-        break;
-      default:
-        weight = static_cast<float>(weight * (1 + random.Uniform(-0x1p-20, 0x1p-20)));
-    }
-    const double error = error_of(x2, w2);
-    idle = error > best ? 0 : idle + 1;
-    if (error > best) {
-      best = error;
-      x = std::move(x2);
-      w = std::move(w2);
-    }
-    worst = std::max(worst, best);
-  }
-  return worst;
-}
-
 TEST(FormsTest, NoRowThatASearchFindsIsFarFromRoundedOnce) {
-  const struct {
-    Method method;
-    int64_t length;
-    double mean;
-  } starts[] = {{Method::kLayerNorm, 3, 1},   {Method::kLayerNorm, 5, 7.5},  {Method::kLayerNorm, 67, 7.9},
-                {Method::kLayerNorm, 24, 60}, {Method::kLayerNorm, 24, 120}, {Method::kLayerNorm, 16, 0},
-                {Method::kRmsNorm, 4, 0},     {Method::kRmsNorm, 67, 0},     {Method::kRmsNorm, 16, 5},
-                {Method::kScaleNorm, 16, 0}};
   double worst = 0;
-  for (const auto& start : starts) {
-    const double error = Search(start.method, start.length, start.mean, 300);
+  for (const SearchStart& start : kSearchStarts) {
+    const double error = Search(start, 300);
     EXPECT_LE(error, kNearlyRoundedOnce) << "length " << start.length << ", mean " << start.mean;
     worst = std::max(worst, error);
   }

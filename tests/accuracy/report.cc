@@ -1,8 +1,9 @@
 // Prints the tables of kernels/README.md's section "Accuracy": the greatest error of every method, dtype and precision
-// over the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; a batch's statistics beside the whole
-// group's.
+// over the case list and the sweeps; by conditioning; RMSNorm beside LayerNorm; where the ways of elements meet; a
+// batch's statistics beside the whole group's.
 //   accuracy_report [--quick] [--check]
 // --quick: a sixteenth of the cases and a quarter of the sweeps. --check: exit status 1 when a bound does not hold.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -11,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/strings.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/methods.h"
+#include "tests/accuracy/forms.h"
 #include "tests/accuracy/measure.h"
 #include "tests/accuracy/sweep.h"
 #include "tests/kernels/cases.h"
@@ -134,6 +137,35 @@ void PrintRmsBesideLayer(Backend& backend, int64_t rows) {
   }
 }
 
+// EXACT f32 where one way of calculating elements ends and another begins, and what a search finds. Whether all of it
+// is within the bound.
+bool PrintForms(int search_rows) {
+  double worst = 0;
+  const auto print = [&worst](const std::string& where, double ulp) {
+    std::printf("| %s | %.5f |\n", where.c_str(), ulp);
+    worst = std::max(worst, ulp);
+  };
+  const auto error_of = [](const std::vector<cases::Call>& calls) {
+    double ulp = 0;
+    for (const cases::Call& call : calls) ulp = std::max(ulp, ErrorOf(call));
+    return ulp;
+  };
+  std::printf("\nEXACT f32 where one way of calculating elements ends and another begins:\n\n");
+  std::printf("| rows | greatest error, ulp |\n|---|---|\n");
+  char text[64];
+  for (const double deviations : {0.0, 7.9, 7.99, 8.01, 8.1, 120.0}) {
+    std::snprintf(text, sizeof(text), "mean %g deviations from 0", deviations);
+    print(text, error_of(CallsWithMean(deviations)));
+  }
+  for (const int exponent : {-61, -60, -59, 59, 60, 61}) {
+    print(Concat("RMSNorm, ScaleNorm of elements near 2^", exponent), error_of(CallsWithFactor(exponent)));
+  }
+  double found = 0;
+  for (const SearchStart& start : kSearchStarts) found = std::max(found, Search(start, search_rows));
+  print(Concat("worst of ", std::size(kSearchStarts), " searches of ", search_rows, " rows"), found);
+  return worst <= 1;
+}
+
 // Whether the errors are near 1 / sqrt(batch) and sqrt(2 / (batch - 1)), as those of normal data must be.
 bool PrintBatchStatistics(Backend& backend, int64_t samples) {
   constexpr int64_t kChannels = 64;
@@ -171,6 +203,7 @@ int Main(bool quick, bool check) {
     PrintRow(text, row);
   }
   PrintRmsBesideLayer(*backend, quick ? 4 : 64);
+  const bool forms = PrintForms(quick ? 30 : 3000);
   const bool statistics = PrintBatchStatistics(*backend, quick ? 1024 : 8192);
 
   std::printf("\n");
@@ -180,10 +213,11 @@ int Main(bool quick, bool check) {
     faults += Faults(row);
     for (const Worst& worst : row.columns) elements += worst.elements;
   }
+  if (!forms) std::printf("beyond the bound: where ways of calculating elements meet\n");
   if (!statistics) std::printf("beyond expectation: the statistics of batches\n");
   std::printf("bounds: %lld elements judged, %d of method and dtype beyond\n", static_cast<long long>(elements),
               faults);
-  return check && (faults > 0 || !statistics || elements == 0) ? 1 : 0;
+  return check && (faults > 0 || !forms || !statistics || elements == 0) ? 1 : 0;
 }
 
 }  // namespace

@@ -1,0 +1,115 @@
+#include "tests/accuracy/forms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "kernels/cpu/backend.h"
+#include "tests/accuracy/measure.h"
+#include "tests/kernels/cases.h"
+
+namespace normd::accuracy {
+namespace {
+
+using cases::Call;
+using cases::Values;
+
+Call F32Call(const NormSpec& spec, std::vector<int64_t> shape, const Values& x) {
+  return Call(spec, DType::kF32, std::move(shape), x);
+}
+
+}  // namespace
+
+Values Normals(int64_t n, double scale, double mean, Random& random) {
+  Values x(static_cast<size_t>(n));
+  for (double& v : x) v = static_cast<float>(mean + scale * random.Normal());
+  return x;
+}
+
+double ErrorOf(const Call& call) {
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
+  return Measure(*backend, call.c, call.data).ulp;
+}
+
+std::vector<Call> CallsWithMean(double deviations) {
+  constexpr Layout kFirst = Layout::kChannelsFirst, kLast = Layout::kChannelsLast;
+  Random random(5 + static_cast<uint64_t>(deviations * 100));
+  std::vector<Call> calls;
+  for (const int64_t n : {3, 64, 769, 1024, 1025, 4097}) {
+    const Values x = Normals(n, 1.7, 1.7 * deviations, random), w = Normals(n, 1, 0, random);
+    const Values b = Normals(n, 1e-3, 0, random);
+    const NormSpec over = cases::Over({n});
+    Values columns;
+    for (const double v : x) columns.insert(columns.end(), {v, -v});
+    calls.push_back(F32Call(over, {1, n}, x));
+    calls.push_back(F32Call(over, {1, n}, x).Weight(w));
+    calls.push_back(F32Call(over, {1, n}, x).Weight(w).Bias(b));
+    calls.push_back(F32Call(cases::Group(1, kFirst), {1, 1, n}, x).Weight({w[0]}).Bias({b[0]}));
+    calls.push_back(
+        F32Call(cases::Of(Method::kBatchNorm, kLast), {n, 2}, columns).Weight({w[0], w[1]}).Bias({b[0], b[1]}));
+  }
+  return calls;
+}
+
+std::vector<Call> CallsWithFactor(int exponent) {
+  Random random(7 + static_cast<uint64_t>(exponent + 200));
+  std::vector<Call> calls;
+  for (const int of_weight : {-63, -60, -59, 0, 59, 60, 63}) {
+    Values x = Normals(67, 1, 0, random), w = Normals(67, 1, 0, random);
+    for (double& v : x) v = static_cast<float>(std::ldexp(v, exponent));
+    for (double& v : w) v = static_cast<float>(std::ldexp(v, of_weight));
+    for (const Method method : {Method::kRmsNorm, Method::kScaleNorm}) {
+      calls.push_back(F32Call(cases::Spec(method, 0), {1, 67}, x));
+      calls.back().Weight(method == Method::kScaleNorm ? Values{w[0]} : w);
+    }
+  }
+  return calls;
+}
+
+double Search(const SearchStart& start, int rows) {
+  const Method method = start.method;
+  const int64_t length = start.length;
+  const double mean = start.mean;
+  Random random(static_cast<uint64_t>(length) + static_cast<uint64_t>(mean * 16) + 1);
+  const std::unique_ptr<Backend> backend = MakeCpuBackend({.threads = 1});
+  const auto error_of = [&](const Values& x, const Values& w) {
+    const Call call = cases::Row(cases::Spec(method, 1e-12), DType::kF32, x).Weight(w);
+    return Measure(*backend, call.c, call.data).ulp;
+  };
+  double worst = 0;
+  Values x, w;
+  double best = 0;
+  for (int row = 0, idle = 60; row < rows; ++row) {
+    if (idle >= 60) {
+      x = Normals(length, 3, 3 * mean, random);
+      w = Normals(method == Method::kScaleNorm ? 1 : length, 1, 0, random);
+      best = error_of(x, w);
+      idle = 0;
+    }
+    Values x2 = x, w2 = w;
+    double& one = x2[static_cast<size_t>(random.Below(length))];
+    double& weight = w2[static_cast<size_t>(random.Below(static_cast<int64_t>(w.size())))];
+    switch (random.Below(3)) {
+      case 0:
+        one = static_cast<float>(3 * (mean + random.Normal()));
+        break;
+      case 1:
+        one = static_cast<float>(one * (1 + random.Uniform(-0x1p-12, 0x1p-12)));
+        break;
+      default:
+        weight = static_cast<float>(weight * (1 + random.Uniform(-0x1p-20, 0x1p-20)));
+    }
+    const double error = error_of(x2, w2);
+    idle = error > best ? 0 : idle + 1;
+    if (error > best) {
+      best = error;
+      x = std::move(x2);
+      w = std::move(w2);
+    }
+    worst = std::max(worst, best);
+  }
+  return worst;
+}
+
+}  // namespace normd::accuracy
