@@ -131,6 +131,20 @@ HWY_INLINE void Prepare(Form form, GroupStatistics* s) {
   s->inverse = {pair.hi, pair.lo};
 }
 
+// FloatPairOf each lane, in f64. Without a branch: where hi is above `inverse`, the difference is negative, and the
+// sign of it is the -1 that makes hi the float below.
+struct FloatPairs {
+  V hi, lo;
+
+  HWY_INLINE explicit FloatPairs(V inverse) {
+    const hn::RebindToSigned<DF> integers;
+    const auto nearest = ToF32(inverse);
+    const auto sign = hn::BroadcastSignBit(hn::BitCast(integers, ToF32(hn::Sub(inverse, Promote(nearest, double())))));
+    hi = Promote(hn::BitCast(df, hn::Add(hn::BitCast(integers, nearest), sign)), double());
+    lo = Promote(ToF32(hn::Sub(inverse, hi)), double());
+  }
+};
+
 // The numbers of one group that kForm uses, in every lane.
 template <typename Real, Form kForm>
 struct GroupLanes {
@@ -205,18 +219,14 @@ HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* y, int64_t n, b
   if (i < n) part(i, n - i);
 }
 
-// Applies kRows (1 or 2) adjacent rows of n elements, each with statistics of its own. Rows that are applied together
-// share the loads of the parameters. More than one piece is for one row only. y may be x.
-template <typename Real, Form kForm, bool kMayBeNan, int kRows, typename T>
-void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
-               const GroupStatistics* const* s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
-  using Bits = Raw<T, Floats<Real>>;
+// Applies a row of n elements, or pieces of one group. y may be x.
+template <typename Real, Form kForm, bool kMayBeNan, typename T>
+void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
+              const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
   const Tag<Real> real;
-  const Bits bits;
+  const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
-  using Lanes = GroupLanes<Real, kForm>;
-  const Lanes first(*s[0], 1);
-  const Lanes last(*s[kRows - 1], 1);
+  const GroupLanes<Real, kForm> lanes(s, 1);
   // An absent b is -0, which leaves every value as it is, zeros included.
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
@@ -225,40 +235,90 @@ void ApplyRows(T tag, const typename T::Storage* x, typename T::Storage* y, int6
   const Real* const biases = b.values;
   const int64_t weight_step = w.step;
   const int64_t bias_step = b.step;
-  const auto exact = [&](int r, int64_t i) HWY_ATTR {
-    const double element = ElementAt(tag, x + r * n + i);
-    return ExactElement(element, *s[r], At(parameters.weight, per_element, i, 1),
-                        At(parameters.bias, per_element, i, -0.0));
-  };
-  const auto result = [&](int r, Vector<Real> value, Vector<Real> weight, Vector<Real> bias, int64_t i,
+  const auto result = [&](Vector<Real> value, Vector<Real> weight, Vector<Real> bias, int64_t i,
                           int64_t count) HWY_ATTR {
-    auto floats = Demote<kMayBeNan>((r == 0 ? first : last).Element(value, weight, bias));
+    auto floats = Demote<kMayBeNan>(lanes.Element(value, weight, bias));
     if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-      floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR { return exact(r, i + lane); });
+      floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+        return ExactElement(ElementAt(tag, x + i + lane), s, At(parameters.weight, per_element, i + lane, 1),
+                            At(parameters.bias, per_element, i + lane, -0.0));
+      });
     }
     return Narrow(tag, Floats<Real>(), floats);
   };
   const auto vectors = [&](int64_t i, auto store) HWY_ATTR {
     const auto weight = hn::LoadU(real, weights + i * weight_step);
     const auto bias = hn::LoadU(real, biases + i * bias_step);
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t at = r * n + i;
-      if (caching.prefetch != 0) hwy::Prefetch(x + at + caching.prefetch);
-      store(result(r, LoadAs<Real>(tag, x + at), weight, bias, i, kStep), y + at);
-    }
+    if (caching.prefetch != 0) hwy::Prefetch(x + i + caching.prefetch);
+    store(result(LoadAs<Real>(tag, x + i), weight, bias, i, kStep), y + i);
   };
   const auto part = [&](int64_t i, int64_t count) HWY_ATTR {
     const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
     const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
-    for (int r = 0; r < kRows; ++r) {
-      const int64_t at = r * n + i;
-      StoreFirst(result(r, LoadFirstAs<Real>(tag, x + at, count), weight, bias, i, count), bits, y + at, count);
-    }
+    StoreFirst(result(LoadFirstAs<Real>(tag, x + i, count), weight, bias, i, count), bits, y + i, count);
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
-    ForVectors<Real, kRows == 1>(tag, y, n, caching.stream, vectors, part);
+    ForVectors<Real, true>(tag, y, n, caching.stream, vectors, part);
     x += pieces.stride;
     y += pieces.stride;
+  }
+}
+
+// The statistics of the rows of a block, prepared for one form. Not initialised: that would take as long as a short
+// row.
+struct RowStatistics {
+  static constexpr int64_t kMaxRows = cpu::RowBlock::kMaxRows;
+  static_assert(kMaxRows % kLanes == 0);
+  HWY_ALIGN double shift[kMaxRows], delta[kMaxRows], inverse[kMaxRows], inverse_lo[kMaxRows];
+
+  HWY_INLINE GroupStatistics At(int64_t row) const {
+    return {1, shift[row], {delta[row], 0}, {inverse[row], inverse_lo[row]}};
+  }
+  void Set(int64_t row, const GroupStatistics& s) {
+    shift[row] = s.shift;
+    delta[row] = s.delta.hi;
+    inverse[row] = s.inverse.hi;
+    inverse_lo[row] = s.inverse.lo;
+  }
+};
+
+// Applies an even number of adjacent rows of n elements without NaN, whose parameters are one for each element. Two
+// rows share the loads of the parameters. y may be x.
+template <typename Real, Form kForm, typename T>
+void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
+                   const RowStatistics& statistics, const cpu::Parameters& parameters, int64_t prefetch) {
+  const Tag<Real> real;
+  const Raw<T, Floats<Real>> bits;
+  const RowParameter<Real> w(WeightOf<Real>(parameters), true, 1);
+  const RowParameter<Real> b(BiasOf<Real>(parameters), true, static_cast<Real>(-0.0));
+  const Real* const weights = w.values;
+  const Real* const biases = b.values;
+  const int64_t weight_step = w.step;
+  const int64_t bias_step = b.step;
+  for (int64_t row = 0; row < rows; row += 2) {
+    const GroupLanes<Real, kForm> first(statistics.At(row), 1);
+    const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
+    const auto result = [&](const auto& lanes, Vector<Real> value, Vector<Real> weight, Vector<Real> bias) HWY_ATTR {
+      return Narrow(tag, Floats<Real>(), Demote<false>(lanes.Element(value, weight, bias)));
+    };
+    ForVectors<Real, false>(
+        tag, y, n, false,
+        [&](int64_t i, auto store) HWY_ATTR {
+          const auto weight = hn::LoadU(real, weights + i * weight_step);
+          const auto bias = hn::LoadU(real, biases + i * bias_step);
+          if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+          store(result(first, LoadAs<Real>(tag, x + i), weight, bias), y + i);
+          if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+          store(result(second, LoadAs<Real>(tag, x + n + i), weight, bias), y + n + i);
+        },
+        [&](int64_t i, int64_t count) HWY_ATTR {
+          const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
+          const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
+          StoreFirst(result(first, LoadFirstAs<Real>(tag, x + i, count), weight, bias), bits, y + i, count);
+          StoreFirst(result(second, LoadFirstAs<Real>(tag, x + n + i, count), weight, bias), bits, y + n + i, count);
+        });
+    x += 2 * n;
+    y += 2 * n;
   }
 }
 
@@ -309,9 +369,7 @@ void ApplyElements(T tag, const typename T::Storage* x, typename T::Storage* y, 
     if constexpr (kForm == Form::kScaledOnce || kForm == Form::kScaledTwice) {
       ApplyScaledRuns<decltype(real), kForm, decltype(nan)::value>(tag, x, y, n, pieces, s, parameters, caching);
     } else {
-      const GroupStatistics* const one = &s;
-      ApplyRows<decltype(real), kForm, decltype(nan)::value, 1>(tag, x, y, n, pieces, &one, parameters, per_element,
-                                                                caching);
+      ApplyRow<decltype(real), kForm, decltype(nan)::value>(tag, x, y, n, pieces, s, parameters, per_element, caching);
     }
   };
   const auto checked = [&](auto real, auto of_form) HWY_ATTR { apply(real, of_form, std::true_type()); };

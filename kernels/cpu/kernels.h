@@ -215,13 +215,14 @@ struct RowBlock {
   Parameters parameters;  // one per element of a row
   bool stream = false;    // as in ApplySpan
   int64_t prefetch = 0;
+  bool wants_results = true;  // false: nobody reads them
 
   static constexpr int64_t kMaxRows = 16;
   static constexpr int64_t kMaxChunks = 64;  // chunks of a row
 };
 
-// Runs both passes: writes results[row] for each row (see FinishNarrowGroup; its `statistics` are not for use), and y,
-// which may be x. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
+// Runs both passes: writes y, which may be x, and results[row] for each row, of which mean, m2 and inverse_std are for
+// use. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
 
 // Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for

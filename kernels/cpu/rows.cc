@@ -361,43 +361,152 @@ HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t
                            sums_of);
 }
 
+// The sums of the rows of a block, and the shifts that they are about. Not initialised: that would take as long as a
+// short row.
+struct BlockSums {
+  HWY_ALIGN double shift[RowBlock::kMaxRows], first[RowBlock::kMaxRows], second[RowBlock::kMaxRows];
+};
+
+// Whether a row about this shift is left to CarefulRow, because SumsOfRow takes none.
+template <Statistic kStatistic>
+HWY_INLINE bool IsLeft(Precision precision, double shift) {
+  return kStatistic == Statistic::kMeanVariance && precision == Precision::kExact && shift != 0;
+}
+
 // Takes each step for all rows before the next one, because a step of a row waits dozens of cycles for the step before
-// it, and another row can use these cycles.
+// it, and another row can use these cycles. False: some rows are left.
 template <Statistic kStatistic, typename Real, typename T>
-HWY_INLINE void ReduceRows(T tag, TypeTag<Real> type, const RowBlock& block, FinishedStatistics* results) {
-  double shifts[RowBlock::kMaxRows];
-  PairSums sums[RowBlock::kMaxRows];
-  const auto n = static_cast<double>(block.counted);
+HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums) {
+  bool all = true;
   for (int64_t row = 0; row < block.rows; ++row) {
-    shifts[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
-  }
-  constexpr bool kNoShift = kStatistic == Statistic::kMeanVariance && kMayLackShift<NarrowSums<Real>>;
-  for (int64_t row = 0; row < block.rows; ++row) {
-    if (kNoShift && shifts[row] != 0) continue;
-    sums[row] = SumsOfRow<kStatistic>(tag, type, block, row, shifts[row]);
-  }
-  const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
-  for (int64_t row = 0; row < block.rows; ++row) {
-    // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
-    new (results + row)
-        FinishedStatistics(FinishNarrow(statistic, block.rule, sums[row], n, shifts[row], block.precision));
+    sums->shift[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
   }
   for (int64_t row = 0; row < block.rows; ++row) {
-    const bool is_careful =
-        results[row].shift_too_far || results[row].out_of_fast_range || (kNoShift && shifts[row] != 0);
-    if (is_careful) results[row] = CarefulRow<kStatistic>(tag, block, row);
-    if (!std::is_same_v<T, F32>) Calculate16BitInF32(&results[row]);
+    if (IsLeft<kStatistic>(block.precision, sums->shift[row])) {
+      all = false;
+      continue;
+    }
+    const PairSums sum = SumsOfRow<kStatistic>(tag, type, block, row, sums->shift[row]);
+    sums->first[row] = sum.first.hi;
+    sums->second[row] = sum.second.hi;
   }
+  return all;
+}
+
+// How most blocks of rows are calculated: near their mean or about zero, without NaN, with parameters that fit.
+template <Statistic kStatistic, typename Real, typename T>
+inline constexpr Form kUsualForm = kStatistic == Statistic::kMeanVariance
+                                       ? (std::is_same_v<Real, float> ? Form::kOnce
+                                          : std::is_same_v<T, F32>    ? Form::kFolded
+                                                                      : Form::kTwice)
+                                       : (std::is_same_v<T, F32>&& std::is_same_v<Real, double> ? Form::kPairs
+                                                                                                : Form::kPlain);
+
+template <Form kForm>
+HWY_INLINE bool MayBeUsual(const RowBlock& block) {
+  const cpu::Parameters& parameters = block.parameters;
+  if (block.stream || block.rows < 2 || !parameters.fit_f32 || block.counted != block.n) return false;
+  return kForm != Form::kPairs || (parameters.equal_f32 && parameters.bias == nullptr);
+}
+
+// What FinishNarrow, Calculate16BitInF32 and Prepare make of each row, with the same bits, where each row of the block
+// has the usual form; else false. A scalar division or root takes as long as one of all lanes.
+template <Form kForm, Statistic kStatistic, typename Real, typename T>
+HWY_INLINE bool FinishUsualRows(T /*tag*/, TypeTag<Real> /*type*/, const RowBlock& block, BlockSums* sums,
+                                RowStatistics* statistics, FinishedStatistics* results) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  const DivisorRule& rule = block.rule;
+  const V eps = Set(rule.eps);
+  const V n = Set(static_cast<double>(block.counted));
+  const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
+  // The lanes after the last row repeat it.
+  for (int64_t row = block.rows; row % kLanes != 0; ++row) {
+    sums->shift[row] = sums->shift[row - 1];
+    sums->first[row] = sums->first[row - 1];
+    sums->second[row] = sums->second[row - 1];
+  }
+  M usual = hn::Eq(eps, eps);  // all lanes
+  for (int64_t row = 0; row < block.rows; row += kLanes) {
+    const auto require = [&](M mask) HWY_ATTR { usual = hn::And(usual, mask); };
+    V m2 = hn::Load(d, sums->second + row);
+    require(hn::Le(m2, Set(kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max())));
+    if constexpr (kIsFast) require(hn::Ge(m2, Set(0x1p-100)));
+    V mean = Zero();
+    V variance = Zero();
+    if constexpr (kCentred) {
+      const V first = hn::Load(d, sums->first + row);
+      const V delta = hn::Div(first, n);
+      const V correction = hn::Mul(first, delta);
+      m2 = hn::Sub(m2, correction);
+      mean = hn::Add(hn::Load(d, sums->shift + row), delta);
+      variance = hn::Div(m2, n);
+      require(hn::Le(correction, hn::Mul(guard, m2)));
+      require(hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance)));
+    }
+    const bool is_mean = kCentred || block.statistic == Statistic::kMeanSquare;
+    const V value = kCentred ? variance : is_mean ? hn::Div(m2, n) : m2;
+    V divisor;
+    if (rule.mode == EpsMode::kInsideSqrt) {
+      divisor = hn::Sqrt(hn::Add(value, eps));
+    } else {
+      divisor = kStatistic == Statistic::kAbsSum ? value : hn::Sqrt(value);
+      divisor =
+          rule.mode == EpsMode::kAddToRoot ? hn::Add(divisor, eps) : hn::IfThenElse(hn::Lt(divisor, eps), eps, divisor);
+    }
+    V inverse = hn::Div(Set(1), divisor);
+    V inverse_lo = Zero();
+    // FitF32, which is more than kFolded needs.
+    require(hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
+    if (block.wants_results) {
+      HWY_ALIGN double lanes[3][kLanes];
+      hn::Store(mean, d, lanes[0]);
+      hn::Store(m2, d, lanes[1]);
+      hn::Store(inverse, d, lanes[2]);
+      for (int64_t lane = 0; lane < HWY_MIN(kLanes, block.rows - row); ++lane) {
+        results[row + lane].mean = lanes[0][lane];
+        results[row + lane].m2 = lanes[1][lane];
+        results[row + lane].inverse_std = lanes[2][lane];
+      }
+    }
+    V shift = Zero();
+    V delta = Zero();
+    if constexpr (kCentred) {
+      const V centre = Promote(ToF32(mean), double());
+      shift = kForm == Form::kFolded ? mean : centre;
+      if constexpr (kForm == Form::kTwice) delta = hn::Sub(mean, centre);
+      if constexpr (kForm == Form::kFolded) {
+        require(hn::Not(hn::Eq(centre, mean)));
+        require(hn::Le(hn::Abs(hn::Mul(mean, inverse)), Set(8)));
+      } else {
+        require(hn::Le(hn::Abs(mean), Set(0x1p+100)));
+      }
+      shift = hn::IfThenElse(hn::Eq(shift, Zero()), Set(-0.0), shift);  // CentringShift
+    }
+    if constexpr (!kIsFast && !std::is_same_v<T, F32>) require(hn::Le(m2, Set(0x1p+240)));
+    if constexpr (kForm == Form::kPairs) {
+      const FloatPairs pairs(inverse);
+      inverse = pairs.hi;
+      inverse_lo = pairs.lo;
+    }
+    hn::Store(shift, d, statistics->shift + row);
+    hn::Store(delta, d, statistics->delta + row);
+    hn::Store(inverse, d, statistics->inverse + row);
+    hn::Store(inverse_lo, d, statistics->inverse_lo + row);
+  }
+  return hn::AllTrue(d, usual);
 }
 
 // Applies two adjacent rows that are calculated in the same way, if that is one of the ways that are worth a loop.
 template <Statistic kStatistic, typename T>
 HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::Storage* x, typename T::Storage* y,
                              const RowBlock& block, const FinishedStatistics* results) {
-  const GroupStatistics* const both[] = {&results[0].statistics, &results[1].statistics};
+  RowStatistics both;
+  both.Set(0, results[0].statistics);
+  both.Set(1, results[1].statistics);
   const auto apply = [&](auto of_form, auto real) HWY_ATTR {
-    ApplyRows<decltype(real), decltype(of_form)::value, false, 2>(tag, x, y, block.n, {}, both, block.parameters, true,
-                                                                  {false, block.prefetch});
+    ApplyRowPairs<decltype(real), decltype(of_form)::value>(tag, x, y, block.n, 2, both, block.parameters,
+                                                            block.prefetch);
     return true;
   };
   if constexpr (kStatistic == Statistic::kMeanVariance) {
@@ -415,13 +524,11 @@ HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::St
   return false;
 }
 
+// Normalises rows in whatever forms they have, from their sums.
 template <Statistic kStatistic, typename T>
-void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) {
-  if (block.precision == Precision::kFast) {
-    ReduceRows<kStatistic>(tag, TypeTag<float>(), block, results);
-  } else {
-    ReduceRows<kStatistic>(tag, TypeTag<double>(), block, results);
-  }
+HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums& sums, FinishedStatistics* results) {
+  const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
+  const auto n = static_cast<double>(block.counted);
   struct Way {
     bool may_be_nan, in_f32;
     Form form;
@@ -435,6 +542,20 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) 
   };
   Way ways[RowBlock::kMaxRows];
   for (int64_t row = 0; row < block.rows; ++row) {
+    const double shift = sums.shift[row];
+    if (IsLeft<kStatistic>(block.precision, shift)) {
+      results[row] = CarefulRow<kStatistic>(tag, block, row);
+      continue;
+    }
+    // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
+    new (results + row) FinishedStatistics(
+        FinishNarrow(statistic, block.rule, {{sums.first[row], 0}, {sums.second[row], 0}}, n, shift, block.precision));
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    if (results[row].shift_too_far || results[row].out_of_fast_range) {
+      results[row] = CarefulRow<kStatistic>(tag, block, row);
+    }
+    if (!std::is_same_v<T, F32>) Calculate16BitInF32(&results[row]);
     ways[row] = way_of(results[row]);
     Prepare(ways[row].form, &results[row].statistics);
   }
@@ -453,6 +574,37 @@ void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) 
     }
     ApplyElements(tag, x, y, block.n, {}, finished.statistics, way.in_f32, way.form, block.parameters, true,
                   way.may_be_nan, {block.stream, block.prefetch});
+  }
+}
+
+template <Statistic kStatistic, typename Real, typename T>
+HWY_INLINE void NormaliseRowsIn(T tag, TypeTag<Real> type, const RowBlock& block, FinishedStatistics* results) {
+  constexpr Form kForm = kUsualForm<kStatistic, Real, T>;
+  using Calculated = std::conditional_t<kForm == Form::kFolded, double, float>;
+  BlockSums sums;
+  RowStatistics statistics;
+  const bool all = SumRows<kStatistic>(tag, type, block, &sums);
+  if (!all || !MayBeUsual<kForm>(block) ||
+      !FinishUsualRows<kForm, kStatistic>(tag, type, block, &sums, &statistics, results)) {
+    return NormaliseAnyRows<kStatistic>(tag, block, sums, results);
+  }
+  const auto* x = static_cast<const typename T::Storage*>(block.x.data);
+  auto* y = static_cast<typename T::Storage*>(block.y);
+  const int64_t paired = block.rows / 2 * 2;
+  ApplyRowPairs<Calculated, kForm>(tag, x, y, block.n, paired, statistics, block.parameters, block.prefetch);
+  if (paired < block.rows) {
+    ApplyElements(tag, x + paired * block.n, y + paired * block.n, block.n, {}, statistics.At(paired),
+                  kForm != Form::kFolded && kForm != Form::kPairs, kForm, block.parameters, true, false,
+                  {false, block.prefetch});
+  }
+}
+
+template <Statistic kStatistic, typename T>
+void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) {
+  if (block.precision == Precision::kFast) {
+    NormaliseRowsIn<kStatistic>(tag, TypeTag<float>(), block, results);
+  } else {
+    NormaliseRowsIn<kStatistic>(tag, TypeTag<double>(), block, results);
   }
 }
 

@@ -67,6 +67,8 @@ struct Run {
   // Writes those of mean, inverse_std and moments of statistics group `group` that the job wants. Moments are not
   // written if the plan gives the statistics.
   void StoreGroup(int64_t group, const FinishedStatistics& result) const;
+  // Whether the job wants any of these.
+  bool StoresGroups() const { return job.mean != nullptr || job.inverse_std != nullptr || job.moments != nullptr; }
   // Whether each of `tasks` tasks should be split among the threads, one task after the other, instead of being run by
   // one thread. That costs the threads two meetings a task, so it is done where they would be idle otherwise.
   bool SplitsTasks(int64_t tasks, int64_t elements_per_task) const;

@@ -230,7 +230,8 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
                     .rule = run.rule,
                     .parameters = run.parameters,
                     .stream = run.stream,
-                    .prefetch = run.prefetch ? rows * plan.reduce1 : 0};
+                    .prefetch = run.prefetch ? rows * plan.reduce1 : 0,
+                    .wants_results = run.StoresGroups()};
   FinishedStatistics results[RowBlock::kMaxRows];
   for (; begin < end; begin += block.rows) {
     const int64_t offset = begin * plan.reduce1;
@@ -238,7 +239,7 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
     block.x = run.X(offset);
     block.y = static_cast<char*>(run.y) + offset * SizeOf(plan.dtype);
     NormaliseRows(block, results);
-    for (int64_t row = 0; row < block.rows; ++row) run.StoreGroup(begin + row, results[row]);
+    for (int64_t row = 0; block.wants_results && row < block.rows; ++row) run.StoreGroup(begin + row, results[row]);
   }
 }
 

@@ -1,0 +1,136 @@
+// Rows that are normalised together (NormaliseRows) have the bits of those that are normalised one by one, whose
+// statistics are scalars: y, mean, m2 and 1 / D, ordinary rows and those at which a formula turns, on each instruction
+// set.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/base/strings.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/targets.h"
+#include "tests/kernels/call.h"
+#include "tests/support/random.h"
+
+namespace normd {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// `rows` rows of n elements; `rare`: many of them are far from 0, huge, tiny, equal, whole numbers or not finite.
+cases::Values MakeRows(int64_t rows, int64_t n, bool rare, Random* random) {
+  constexpr double kScales[] = {0, 0x1p-140, 0x1p-63, 0x1p-60, 0x1p-50, 0x1p+15, 0x1p+59, 0x1p+62, 0x1p+101, 0x1p+126};
+  cases::Values values;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto is_rare = [&] { return rare && random->Below(4) == 0; };
+    const double scale = is_rare() ? kScales[random->Below(std::size(kScales))] : 1;
+    // About where the mean is too far for FAST (1 deviation), or for EXACT (8).
+    const double offset = is_rare() ? random->Uniform(-2, 2) * (random->Below(2) == 0 ? 1 : 8) : 0.1;
+    const bool whole = is_rare();
+    for (int64_t i = 0; i < n; ++i) {
+      const double value = random->Uniform(-1.7, 1.7) + offset;
+      values.push_back((whole ? std::round(value) : value) * scale);
+    }
+    if (rare && random->Below(16) == 0) {
+      values[values.size() - 1 - static_cast<size_t>(random->Below(static_cast<int>(n)))] =
+          random->Below(2) == 0 ? kInf : std::nan("");
+    }
+  }
+  return values;
+}
+
+struct Normalised {
+  std::string y;
+  std::vector<FinishedStatistics> results;
+};
+
+// `at_once` rows in a call.
+Normalised Normalise(cpu::RowBlock block, int64_t rows, int64_t at_once) {
+  const int64_t row_bytes = block.n * SizeOf(block.x.dtype);
+  Normalised normalised;
+  normalised.y.resize(static_cast<size_t>(rows * row_bytes));
+  normalised.results.resize(static_cast<size_t>(rows));
+  const cpu::Elements x = block.x;
+  for (int64_t row = 0; row < rows; row += block.rows) {
+    block.x = x.At(row * block.n);
+    block.y = normalised.y.data() + row * row_bytes;
+    block.rows = std::min(at_once, rows - row);
+    cpu::NormaliseRows(block, normalised.results.data() + row);
+  }
+  return normalised;
+}
+
+// The statistic, how it is summed, the elements, and how eps enters.
+class RowsTest : public ::testing::TestWithParam<std::tuple<Statistic, Precision, DType, EpsMode>> {
+ protected:
+  void Check(const cpu::RowBlock& block, int64_t rows) {
+    for (const CpuTarget& target : SupportedCpuTargets()) {
+      ForceCpuTargetForTest(target.id);
+      const Normalised want = Normalise(block, rows, 1);
+      for (const int64_t at_once : {2, 3, 7, 16}) {
+        const Normalised got = Normalise(block, rows, at_once);
+        const std::string where = Concat(target.name, ", ", at_once, " at once, n ", block.n, ", eps ", block.rule.eps);
+        EXPECT_TRUE(got.y == want.y) << where;
+        for (size_t row = 0; row < want.results.size(); ++row) {
+          const auto same = [&](double FinishedStatistics::*member) {
+            return std::bit_cast<uint64_t>(got.results[row].*member) ==
+                   std::bit_cast<uint64_t>(want.results[row].*member);
+          };
+          const bool nan = std::isnan(want.results[row].m2) && std::isnan(got.results[row].m2);
+          EXPECT_TRUE(nan || same(&FinishedStatistics::mean)) << where << ", row " << row;
+          EXPECT_TRUE(nan || same(&FinishedStatistics::m2)) << where << ", row " << row;
+          EXPECT_TRUE(nan || same(&FinishedStatistics::inverse_std)) << where << ", row " << row;
+        }
+      }
+      ForceCpuTargetForTest(0);
+    }
+  }
+};
+
+TEST_P(RowsTest, TogetherTheyHaveTheBitsOfOneByOne) {
+  const auto [statistic, precision, dtype, mode] = GetParam();
+  Random random(1);
+  constexpr int64_t kRows = 32;
+  for (const int64_t n : {1, 5, 64, 100, 129}) {
+    for (int trial = 0; trial < 8; ++trial) {
+      const std::string x = cases::Pack(dtype, MakeRows(kRows, n, trial > 0, &random));
+      std::vector<double> parameters;
+      std::vector<float> parameters32;
+      for (int64_t i = 0; i < n; ++i) {
+        parameters32.push_back(static_cast<float>(random.Uniform(-2, 2)));
+        parameters.push_back(parameters32.back());
+      }
+      constexpr double kEps[] = {1e-5, 0, 1e-300, 0x1p-124, 0x1p+10};
+      cpu::RowBlock block = {.x = {dtype, x.data()},
+                             .n = n,
+                             .counted = n,
+                             .statistic = statistic,
+                             .precision = precision,
+                             .rule = {kEps[trial % 5], mode, trial % 2 == 0}};
+      if (trial % 3 != 0) {
+        block.parameters.weight = parameters.data();
+        block.parameters.weight32 = parameters32.data();
+      }
+      if (trial % 3 == 2) {
+        block.parameters.bias = parameters.data();
+        block.parameters.bias32 = parameters32.data();
+      }
+      Check(block, kRows);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, RowsTest,
+                         ::testing::Combine(::testing::Values(Statistic::kMeanVariance, Statistic::kMeanSquare,
+                                                              Statistic::kSumSquares, Statistic::kAbsSum),
+                                            ::testing::Values(Precision::kExact, Precision::kFast),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                                            ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot,
+                                                              EpsMode::kClampRoot)));
+
+}  // namespace
+}  // namespace normd
