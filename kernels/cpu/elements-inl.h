@@ -301,9 +301,32 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
     const auto result = [&](const auto& lanes, Vector<Real> value, Vector<Real> weight, Vector<Real> bias) HWY_ATTR {
       return Narrow(tag, Floats<Real>(), Demote<false>(lanes.Element(value, weight, bias)));
     };
+    int64_t begin = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float>) {
+      constexpr int64_t kBoth = 2 * kLanesOf<float>;
+      const auto both = [&](const auto& lanes, int64_t at, const EvenOdd& weight, const EvenOdd& bias) HWY_ATTR {
+        if (prefetch != 0) hwy::Prefetch(x + at + prefetch);
+        const EvenOdd value = LoadEvenOdd(tag, x + at);
+        StoreEvenOdd(
+            tag, {lanes.Element(value.even, weight.even, bias.even), lanes.Element(value.odd, weight.odd, bias.odd)},
+            y + at);
+      };
+      const auto load = [&](const float* values, int64_t step) HWY_ATTR {
+        return step == 0 ? EvenOdd{hn::LoadU(real, values), hn::LoadU(real, values)} : LoadEvenOdd(values + begin);
+      };
+      for (; begin + kBoth <= n; begin += kBoth) {
+        const EvenOdd weight = load(weights, weight_step);
+        const EvenOdd bias = load(biases, bias_step);
+        both(first, begin, weight, bias);
+        both(second, n + begin, weight, bias);
+      }
+    }
+#endif
     ForVectors<Real, false>(
-        tag, y, n, false,
-        [&](int64_t i, auto store) HWY_ATTR {
+        tag, y + begin, n - begin, false,
+        [&](int64_t from, auto store) HWY_ATTR {
+          const int64_t i = begin + from;
           const auto weight = hn::LoadU(real, weights + i * weight_step);
           const auto bias = hn::LoadU(real, biases + i * bias_step);
           if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
@@ -311,7 +334,8 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
           if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
           store(result(second, LoadAs<Real>(tag, x + n + i), weight, bias), y + n + i);
         },
-        [&](int64_t i, int64_t count) HWY_ATTR {
+        [&](int64_t from, int64_t count) HWY_ATTR {
+          const int64_t i = begin + from;
           const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
           const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
           StoreFirst(result(first, LoadFirstAs<Real>(tag, x + i, count), weight, bias), bits, y + i, count);

@@ -234,12 +234,16 @@ template <class DFloats>
 HWY_INLINE hn::Vec<DFloats> Narrow(F32, DFloats, hn::Vec<DFloats> v) {
   return v;
 }
-template <class DFloats>
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(BF16, DFloats, hn::Vec<DFloats> v) {
-  const hn::Rebind<uint32_t, DFloats> words;
+// The words whose upper halves are f32 lanes rounded to bf16.
+template <class DWords, class VFloats>
+HWY_INLINE hn::Vec<DWords> RoundedWords(DWords words, VFloats v) {
   const auto bits = hn::BitCast(words, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
-  const auto sum = hn::Add(hn::Add(bits, hn::Set(words, 0x7FFFu)), odd);
+  return hn::Add(hn::Add(bits, hn::Set(words, 0x7FFFu)), odd);
+}
+template <class DFloats>
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DFloats>> Narrow(BF16, DFloats, hn::Vec<DFloats> v) {
+  const auto sum = RoundedWords(hn::Rebind<uint32_t, DFloats>(), v);
 #if HWY_TARGET == HWY_AVX3
   if constexpr (hn::MaxLanes(DFloats()) == 16) {
     // This takes the upper halves in one instruction; a shift and a demotion are three.
@@ -382,6 +386,36 @@ template <typename Real>
 HWY_INLINE V LoadFirstAs(F64, const double* HWY_RESTRICT p, int64_t count) {
   return LoadFirst(d, p, count);
 }
+
+#if HWY_TARGET != HWY_SCALAR
+// Twice as many elements as f32 has lanes: those at even places and those at odd ones. Two bf16 in 32 bits come apart
+// by a shift and a mask, and go together by the same, while elements in a row have to cross lanes.
+struct EvenOdd {
+  Vector<float> even, odd;
+};
+
+HWY_INLINE EvenOdd LoadEvenOdd(BF16, const uint16_t* HWY_RESTRICT p) {
+  const Tag<float> floats;
+  const hn::RebindToUnsigned<Tag<float>> words;
+  const auto both = hn::BitCast(words, hn::LoadU(hn::Repartition<uint16_t, Tag<float>>(), p));
+  return {hn::BitCast(floats, hn::ShiftLeft<16>(both)),
+          hn::BitCast(floats, hn::And(both, hn::Set(words, 0xFFFF0000u)))};
+}
+HWY_INLINE EvenOdd LoadEvenOdd(const float* HWY_RESTRICT p) {
+  const Tag<float> floats;
+  const auto low = hn::LoadU(floats, p);
+  const auto high = hn::LoadU(floats, p + kLanesOf<float>);
+  return {hn::ConcatEven(floats, high, low), hn::ConcatOdd(floats, high, low)};
+}
+// Rounds as Narrow does. REQUIRES: as there.
+HWY_INLINE void StoreEvenOdd(BF16, EvenOdd v, uint16_t* HWY_RESTRICT p) {
+  const hn::RebindToUnsigned<Tag<float>> words;
+  const auto even = hn::ShiftRight<16>(RoundedWords(words, v.even));
+  const auto odd = hn::And(RoundedWords(words, v.odd), hn::Set(words, 0xFFFF0000u));
+  const hn::Repartition<uint16_t, Tag<float>> raw;
+  hn::StoreU(hn::BitCast(raw, hn::Or(even, odd)), raw, p);
+}
+#endif
 
 HWY_INLINE V LoadAsF64(F64, const double* HWY_RESTRICT p) { return hn::LoadU(d, p); }
 template <typename T>
