@@ -18,7 +18,7 @@ double RowFloor(int64_t row) {
   return row >= 2 * kKi && row <= 16 * kKi ? 0.90 : 0.85;
 }
 
-struct Images {
+struct ImageShape {
   int64_t images, channels, side;
 };
 
@@ -30,7 +30,7 @@ class List {
   void AddFusedAdd(Op op, int64_t rows, int64_t row) {
     Add({.workload = {.op = op, .outer = rows, .row = row}, .residual = true, .floor = 0.90});
   }
-  void AddImages(Op op, Layout layout, const Images& c) {
+  void AddImages(Op op, Layout layout, const ImageShape& c) {
     GpuShape shape = {
         .workload = {.op = op, .layout = layout, .outer = c.images, .channels = c.channels, .side = c.side}};
     shape.floor = op == Op::kGroup ? 0.58 : op == Op::kBatchInference ? 0.90 : 0.55;
@@ -78,14 +78,14 @@ std::vector<GpuShape> GpuShapes() {
   list.AddRows(Op::kLayer, 4005, 4005);
   list.AddFusedAdd(Op::kRms, 16384, 4096);
   list.AddFusedAdd(Op::kLayer, 1024, 12288);
-  constexpr Images kResNet[] = {{50, 64, 112}, {50, 256, 56}, {50, 512, 28}, {50, 1024, 14}, {50, 2048, 7}};
-  constexpr Images kDiffusion[] = {{2, 320, 64}, {2, 640, 32}, {2, 1280, 16},
-                                     {2, 1280, 8}, {2, 2560, 8}, {1, 128, 768}};
+  constexpr ImageShape kResNet[] = {{50, 64, 112}, {50, 256, 56}, {50, 512, 28}, {50, 1024, 14}, {50, 2048, 7}};
+  constexpr ImageShape kDiffusion[] = {{2, 320, 64}, {2, 640, 32}, {2, 1280, 16},
+                                       {2, 1280, 8}, {2, 2560, 8}, {1, 128, 768}};
   for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
     for (const Op op : {Op::kBatchTraining, Op::kBatchInference}) {
-      for (const Images& c : kResNet) list.AddImages(op, layout, c);
+      for (const ImageShape& c : kResNet) list.AddImages(op, layout, c);
     }
-    for (const Images& c : kDiffusion) list.AddImages(Op::kGroup, layout, c);
+    for (const ImageShape& c : kDiffusion) list.AddImages(Op::kGroup, layout, c);
   }
   return list.Take();
 }
