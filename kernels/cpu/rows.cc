@@ -173,30 +173,33 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const RowChunks& row
   return total;
 }
 
-// The FAST sums of one chunk of n elements about a shift, without a mask: what SumChunk<kMeanVariance, false> returns.
-// The vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of all of them do
-// not fit those of AVX2, and every element would wait for a store and a load. A step is in L1 when its second turn
-// comes.
-template <typename T>
-HWY_INLINE PairSums SumCentredFast(T tag, const typename T::Storage* HWY_RESTRICT x, int64_t n, double shift_value) {
+// The sums of one chunk of n elements, about a shift if they are FAST, without a mask: what SumChunk<kMeanVariance,
+// false> returns. The vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of
+// all of them do not fit those of AVX2, and elements would wait for stores and loads. What the first turn read is in L1
+// when the second comes.
+template <typename Real, typename T>
+HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Storage* HWY_RESTRICT x, int64_t n,
+                               double shift_value) {
   constexpr Statistic kStatistic = Statistic::kMeanVariance;
-  using Sums = NarrowSums<float>;
-  const Tag<float> real;
-  constexpr int64_t kStep = kLanesOf<float>;
-  constexpr int64_t kTogether = HWY_MIN(kVectors<float>, 4);
-  const auto shift = hn::Set(real, static_cast<float>(shift_value));
-  Vector<float> first[kVectors<float>];
-  Vector<float> second[kVectors<float>];
-  for (int64_t begin = 0; begin < n; begin += order::kFastRowStep) {
-    const int64_t stop = HWY_MIN(n, begin + order::kFastRowStep);
-    for (int64_t from = 0; from < kVectors<float>; from += kTogether) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  using Sums = NarrowSums<Real>;
+  const Tag<Real> real;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kTogether = HWY_MIN(kVectors<Real>, 4);
+  const auto shift = hn::Set(real, static_cast<Real>(shift_value));
+  Vector<Real> first[kVectors<Real>];
+  Vector<Real> second[kVectors<Real>];
+  const int64_t step = kIsFast ? order::kFastRowStep : n;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t stop = HWY_MIN(n, begin + step);
+    for (int64_t from = 0; from < kVectors<Real>; from += kTogether) {
       Sums sums[kTogether];
       for (int64_t k = 0; k < kTogether; ++k) sums[k].Clear();
       int64_t i = begin;
-      for (; i + kPartials<float> <= stop; i += kPartials<float>) {
+      for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
         for (int64_t k = 0; k < kTogether; ++k) {
-          const auto value = LoadAs<float>(tag, x + i + (from + k) * kStep);
-          sums[k].template Take<kStatistic>(Sums::Subtract(value, shift));
+          const auto value = LoadAs<Real>(tag, x + i + (from + k) * kStep);
+          sums[k].template Take<kStatistic>(kIsFast ? Sums::Subtract(value, shift) : value);
         }
       }
       // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
@@ -205,8 +208,11 @@ HWY_INLINE PairSums SumCentredFast(T tag, const typename T::Storage* HWY_RESTRIC
         const int64_t at = i + (from + k) * kStep;
         if (at >= stop) break;
         const int64_t count = HWY_MIN(kStep, stop - at);
-        const auto diff = Sums::Subtract(LoadFirstAs<float>(tag, x + at, count), shift);
-        sums[k].template Take<kStatistic>(Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff));
+        auto diff = LoadFirstAs<Real>(tag, x + at, count);
+        if constexpr (kIsFast) {
+          diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), Sums::Subtract(diff, shift));
+        }
+        sums[k].template Take<kStatistic>(diff);
       }
       for (int64_t k = 0; k < kTogether; ++k) {
         first[from + k] = begin > 0 ? hn::Add(first[from + k], sums[k].first) : sums[k].first;
@@ -214,8 +220,8 @@ HWY_INLINE PairSums SumCentredFast(T tag, const typename T::Storage* HWY_RESTRIC
       }
     }
   }
-  const DoublePair sum = Fold(TypeTag<float>(), first);
-  return {sum, Fold(TypeTag<float>(), second)};
+  const DoublePair sum = Fold(type, first);
+  return {sum, Fold(type, second)};
 }
 
 template <Statistic kStatistic, typename T, typename Sums>
@@ -306,14 +312,14 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
   return ShiftOf(tag, precision, x, block.counted, false);
 }
 
-// The sums of a row whose shift is 0 (EXACT), or any (FAST).
-template <Statistic kStatistic, typename Real, typename T>
-HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> /*type*/, const RowBlock& block, int64_t row, double shift) {
+// The sums of a row whose shift is 0 (EXACT), or any (FAST). kInTurns: by SumInTurns.
+template <Statistic kStatistic, bool kInTurns, typename Real, typename T>
+HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, int64_t row, double shift) {
   const Elements x = block.x.At(row * block.n);
   const auto chunk_of = [&](int64_t at) HWY_ATTR {
     const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
-    if constexpr (kStatistic == Statistic::kMeanVariance && std::is_same_v<Real, float>) {
-      return SumCentredFast(tag, static_cast<const typename T::Storage*>(x.At(at).data), n, shift);
+    if constexpr (kInTurns) {
+      return SumInTurns(tag, type, static_cast<const typename T::Storage*>(x.At(at).data), n, shift);
     } else {
       return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
     }
@@ -381,14 +387,28 @@ HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockS
   for (int64_t row = 0; row < block.rows; ++row) {
     sums->shift[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
   }
-  for (int64_t row = 0; row < block.rows; ++row) {
-    if (IsLeft<kStatistic>(block.precision, sums->shift[row])) {
-      all = false;
-      continue;
+  const auto sum_rows = [&](auto in_turns) HWY_ATTR {
+    for (int64_t row = 0; row < block.rows; ++row) {
+      if (IsLeft<kStatistic>(block.precision, sums->shift[row])) {
+        all = false;
+        continue;
+      }
+      const PairSums sum = SumsOfRow<kStatistic, decltype(in_turns)::value>(tag, type, block, row, sums->shift[row]);
+      sums->first[row] = sum.first.hi;
+      sums->second[row] = sum.second.hi;
     }
-    const PairSums sum = SumsOfRow<kStatistic>(tag, type, block, row, sums->shift[row]);
-    sums->first[row] = sum.first.hi;
-    sums->second[row] = sum.second.hi;
+  };
+  // Turns cost short rows more than they save, but for FAST. 16-bit elements, whose loads are most of EXACT sums, never
+  // gain by them there.
+  constexpr int64_t kLong = 512;
+  if constexpr (kStatistic != Statistic::kMeanVariance) {
+    sum_rows(std::false_type());
+  } else if constexpr (std::is_same_v<Real, float>) {
+    sum_rows(std::true_type());
+  } else if constexpr (std::is_same_v<T, F32>) {
+    block.counted < kLong ? sum_rows(std::false_type()) : sum_rows(std::true_type());
+  } else {
+    sum_rows(std::false_type());
   }
   return all;
 }
