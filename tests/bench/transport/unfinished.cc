@@ -46,8 +46,9 @@ absl::Status MeasureServer(size_t transport, const std::string& message, const F
   std::vector<std::thread> threads;
   std::vector<size_t> sent(kMessages);
   for (size_t i = 0; i < kMessages; ++i) {
-    peers.push_back(std::make_unique<RawHttp2>(server->address()));
-    threads.emplace_back([&, i] { sent[i] = SendWithoutEnd(peers[i].get(), message, limit); });
+    // Threads that run already must not look into `peers`, which grows.
+    RawHttp2* const peer = peers.emplace_back(std::make_unique<RawHttp2>(server->address())).get();
+    threads.emplace_back([&, i, peer] { sent[i] = SendWithoutEnd(peer, message, limit); });
   }
   for (std::thread& thread : threads) thread.join();
   double sent_mib = 0;
