@@ -93,7 +93,8 @@ NORMD_TEST_POSTGRES=$(./tests/support/postgres.sh start "$postgres/cluster")
 export NORMD_TEST_POSTGRES
 
 selection=()
-if [[ -n $filter ]]; then selection=(-R "$filter"); fi
+if [[ -n $sanitize ]]; then selection=(--label-exclude "^bench$"); fi
+if [[ -n $filter ]]; then selection+=(-R "$filter"); fi
 status=0
 run_tests() {
   ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${selection[@]}" |
