@@ -67,8 +67,8 @@ struct Config {
   int64_t max_connections = 0;           // 0: what the descriptor limit allows
   int64_t max_connections_per_peer = 0;  // 0: half of all connections
   absl::Duration setup_timeout;
-  absl::Duration max_connection_idle;  // 0: unlimited
   absl::Duration max_connection_age;   // 0: unlimited
+  absl::Duration max_connection_idle;  // 0: unlimited
   absl::Duration message_timeout;
   int64_t min_message_rate = 0;  // bytes a second
   absl::Duration max_queue_age;

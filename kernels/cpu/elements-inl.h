@@ -74,6 +74,16 @@ struct RowParameter {
   }
 };
 
+// The values of a RowParameter for the elements from `i` on: a vector, or its first `count` lanes.
+template <typename Real>
+HWY_INLINE Vector<Real> ParametersAt(const Real* values, int64_t step, int64_t i) {
+  return hn::LoadU(Tag<Real>(), values + i * step);
+}
+template <typename Real>
+HWY_INLINE Vector<Real> ParametersAt(const Real* values, int64_t step, int64_t i, int64_t count) {
+  return step == 0 ? hn::LoadU(Tag<Real>(), values) : LoadFirst(Tag<Real>(), values + i, count);
+}
+
 inline double At(const double* values, bool per_element, int64_t i, double absent) {
   return values == nullptr ? absent : values[per_element ? i : 0];
 }
@@ -223,7 +233,6 @@ HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* y, int64_t n, b
 template <typename Real, Form kForm, bool kMayBeNan, typename T>
 void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, Pieces pieces,
               const GroupStatistics& s, const cpu::Parameters& parameters, bool per_element, Caching caching) {
-  const Tag<Real> real;
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   const GroupLanes<Real, kForm> lanes(s, 1);
@@ -247,14 +256,14 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
     return Narrow(tag, Floats<Real>(), floats);
   };
   const auto vectors = [&](int64_t i, auto store) HWY_ATTR {
-    const auto weight = hn::LoadU(real, weights + i * weight_step);
-    const auto bias = hn::LoadU(real, biases + i * bias_step);
+    const auto weight = ParametersAt(weights, weight_step, i);
+    const auto bias = ParametersAt(biases, bias_step, i);
     if (caching.prefetch != 0) hwy::Prefetch(x + i + caching.prefetch);
     store(result(LoadAs<Real>(tag, x + i), weight, bias, i, kStep), y + i);
   };
   const auto part = [&](int64_t i, int64_t count) HWY_ATTR {
-    const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
-    const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
+    const auto weight = ParametersAt(weights, weight_step, i, count);
+    const auto bias = ParametersAt(biases, bias_step, i, count);
     StoreFirst(result(LoadFirstAs<Real>(tag, x + i, count), weight, bias, i, count), bits, y + i, count);
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
@@ -287,7 +296,6 @@ struct RowStatistics {
 template <typename Real, Form kForm, typename T>
 void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
                    const RowStatistics& statistics, const cpu::Parameters& parameters, int64_t prefetch) {
-  const Tag<Real> real;
   const Raw<T, Floats<Real>> bits;
   const RowParameter<Real> w(WeightOf<Real>(parameters), true, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), true, static_cast<Real>(-0.0));
@@ -313,7 +321,8 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
             y + at);
       };
       const auto load = [&](const float* values, int64_t step) HWY_ATTR {
-        return step == 0 ? EvenOdd{hn::LoadU(real, values), hn::LoadU(real, values)} : LoadEvenOdd(values + begin);
+        return step == 0 ? EvenOdd{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
+                         : LoadEvenOdd(values + begin);
       };
       for (; begin + kBoth <= n; begin += kBoth) {
         const EvenOdd weight = load(weights, weight_step);
@@ -327,8 +336,8 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         tag, y + begin, n - begin, false,
         [&](int64_t from, auto store) HWY_ATTR {
           const int64_t i = begin + from;
-          const auto weight = hn::LoadU(real, weights + i * weight_step);
-          const auto bias = hn::LoadU(real, biases + i * bias_step);
+          const auto weight = ParametersAt(weights, weight_step, i);
+          const auto bias = ParametersAt(biases, bias_step, i);
           if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
           store(result(first, LoadAs<Real>(tag, x + i), weight, bias), y + i);
           if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
@@ -336,8 +345,8 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         },
         [&](int64_t from, int64_t count) HWY_ATTR {
           const int64_t i = begin + from;
-          const auto weight = weight_step == 0 ? hn::LoadU(real, weights) : LoadFirst(real, weights + i, count);
-          const auto bias = bias_step == 0 ? hn::LoadU(real, biases) : LoadFirst(real, biases + i, count);
+          const auto weight = ParametersAt(weights, weight_step, i, count);
+          const auto bias = ParametersAt(biases, bias_step, i, count);
           StoreFirst(result(first, LoadFirstAs<Real>(tag, x + i, count), weight, bias), bits, y + i, count);
           StoreFirst(result(second, LoadFirstAs<Real>(tag, x + n + i, count), weight, bias), bits, y + n + i, count);
         });

@@ -10,7 +10,6 @@
 #include "tests/kernels/cases.h"
 
 namespace normd::accuracy {
-namespace {
 
 using cases::Call;
 using cases::Values;
@@ -18,8 +17,6 @@ using cases::Values;
 Call F32Call(const NormSpec& spec, std::vector<int64_t> shape, const Values& x) {
   return Call(spec, DType::kF32, std::move(shape), x);
 }
-
-}  // namespace
 
 Values Normals(int64_t n, double scale, double mean, Random& random) {
   Values x(static_cast<size_t>(n));

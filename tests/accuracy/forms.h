@@ -16,6 +16,9 @@ namespace normd::accuracy {
 // n values of f32 with the standard deviation `scale`.
 cases::Values Normals(int64_t n, double scale, double mean, Random& random);
 
+// A call with f32 elements.
+cases::Call F32Call(const NormSpec& spec, std::vector<int64_t> shape, const cases::Values& x);
+
 // The greatest error of y, in ulp at max(|y|, |b|, 2^-20 |w|).
 double ErrorOf(const cases::Call& call);
 

@@ -18,10 +18,6 @@ namespace {
 // Half an ulp is the last rounding; what comes before it may add a hundredth.
 constexpr double kNearlyRoundedOnce = 0.51;
 
-Call F32(const NormSpec& spec, std::vector<int64_t> shape, const Values& x) {
-  return Call(spec, DType::kF32, std::move(shape), x);
-}
-
 TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
   Random random(3);
   for (int round = 0; round < 100; ++round) {
@@ -30,11 +26,12 @@ TEST(FormsTest, AnElementEqualToTheMeanGivesPlusZero) {
     const double a = 0x1p21 + static_cast<double>(random.Below(1 << 20));
     const Values x = {m + a, m, m - a};
     const Values columns = {m + a, m + a, m, m, m - a, m - a};  // two channels; y[2] is the element
-    for (const auto& [call, at] : {std::pair{F32(cases::Over({3}), {1, 3}, x), 1},
-                                   {F32(cases::Group(1, kFirst), {1, 1, 3}, x), 1},
-                                   {F32(cases::Group(1, kFirst), {1, 1, 3}, x).Weight({0.3}), 1},
-                                   {F32(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns), 2},
-                                   {F32(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns).Weight({0.7, 3}), 2}}) {
+    for (const auto& [call, at] :
+         {std::pair{F32Call(cases::Over({3}), {1, 3}, x), 1},
+          {F32Call(cases::Group(1, kFirst), {1, 1, 3}, x), 1},
+          {F32Call(cases::Group(1, kFirst), {1, 1, 3}, x).Weight({0.3}), 1},
+          {F32Call(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns), 2},
+          {F32Call(cases::Of(Method::kBatchNorm, kLast), {3, 2}, columns).Weight({0.7, 3}), 2}}) {
       const double y = call.Y()[static_cast<size_t>(at)];
       EXPECT_TRUE(y == 0 && !std::signbit(y)) << call.c.Name() << " mean " << m << " y " << y;
     }
@@ -68,7 +65,7 @@ TEST(FormsTest, ZerosKeepTheirSign) {
   const Values x = {-0.0, 1, 0, -3, -0.0, 0.0}, w = {2, 1, -0.1, 1, -3, 1e-15};
   const bool minus[] = {true, false, true, true, false, false};
   for (const bool weighted : {false, true}) {
-    Call call = F32(cases::Of(Method::kRmsNorm), {1, 6}, x);
+    Call call = F32Call(cases::Of(Method::kRmsNorm), {1, 6}, x);
     if (weighted) call.Weight(w);
     const Values y = call.Y();
     for (size_t i = 0; i < x.size(); ++i) {
@@ -85,7 +82,7 @@ TEST(FormsTest, AFactorBeyondF64GivesTheBias) {
     spec.eps = 1e-310;
     spec.eps_mode = EpsMode::kAddToRoot;
     const std::vector<int64_t> shape = layout == kFirst ? std::vector<int64_t>{1, 2, 5} : std::vector<int64_t>{1, 5, 2};
-    const Values y = F32(spec, shape, Values(10, 12345.678)).Weight({2, 3}).Bias({0.5, 0.5}).Y();
+    const Values y = F32Call(spec, shape, Values(10, 12345.678)).Weight({2, 3}).Bias({0.5, 0.5}).Y();
     EXPECT_EQ(y, Values(10, 0.5));
   }
 }
@@ -107,7 +104,7 @@ TEST(FormsTest, FloatPairsAreRoundedDownAndNearlyExact) {
 TEST(FormsTest, TimesPairIsWhatTheVectorsCalculate) {
   Random random(13);
   const Values x = Normals(67, 3, 0, random), w = Normals(67, 1, 0, random);
-  const Call call = F32(cases::Spec(Method::kScaleNorm, 0, EpsMode::kAddToRoot), {1, 67}, x).Weight({w[0]});
+  const Call call = F32Call(cases::Spec(Method::kScaleNorm, 0, EpsMode::kAddToRoot), {1, 67}, x).Weight({w[0]});
   const Outputs got = call.Result();
   std::vector<double> partials(32);  // in the order of kernels/summation_order.h
   for (size_t i = 0; i < x.size(); ++i) partials[i % 32] = std::fma(x[i], x[i], partials[i % 32]);
