@@ -1,0 +1,33 @@
+#include <grpc/grpc.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace normd {
+namespace {
+
+// Ends gRPC before the process ends. The last object of gRPC may die on one of gRPC's own threads, which leaves the
+// joining of its threads to yet another one; where main returned first, TSan reported threads that nobody had joined.
+class EndOfGrpc : public testing::Environment {
+ public:
+  void SetUp() override { grpc_init(); }
+
+  void TearDown() override {
+    grpc_shutdown_blocking();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (grpc_is_initialized() != 0) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        ADD_FAILURE() << "something of gRPC is still held after the last test";
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+};
+
+const testing::Environment* const kEndOfGrpc = testing::AddGlobalTestEnvironment(new EndOfGrpc);
+
+}  // namespace
+}  // namespace normd
