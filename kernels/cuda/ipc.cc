@@ -13,27 +13,50 @@
 namespace normd {
 namespace {
 
-absl::Status HandleError(std::string_view what) {
-  return OutOfRangeError("cuda.ipc_handle", what, "a handle of memory that another process has on the device",
-                         KernelReason("BAD_CUDA_HANDLE"));
+// What a handle names: the field that brings the handle, and what the field must hold.
+struct HandleKind {
+  const char* field;
+  const char* limit;
+};
+constexpr HandleKind kMemory = {"cuda.ipc_handle", "a handle of memory that another process has on the device"};
+constexpr HandleKind kEvent = {
+    "cuda.event_handle",
+    "a handle of an event that another process made with cudaEventInterprocess and cudaEventDisableTiming"};
+
+absl::Status HandleError(const HandleKind& kind, std::string_view what) {
+  return OutOfRangeError(kind.field, what, kind.limit, KernelReason("BAD_CUDA_HANDLE"));
+}
+
+// Copies the bytes of `handle` into `copy`, which is one of CUDA's handle types.
+template <typename Handle>
+absl::Status CopyHandle(const HandleKind& kind, std::string_view handle, Handle* copy) {
+  if (handle.size() != sizeof(*copy)) {
+    return HandleError(kind, absl::StrCat(handle.size(), " bytes instead of ", sizeof(*copy)));
+  }
+  std::memcpy(copy, handle.data(), sizeof(*copy));
+  return absl::OkStatus();
 }
 
 absl::Status DeviceError(int device, std::string_view limit) {
   return OutOfRangeError("cuda.device", absl::StrCat(device), limit, KernelReason("CUDA_DEVICE"));
 }
 
-// Sorts a CUDA error into the caller's mistakes and the others. Removes the error from the runtime's record, where the
-// next launch on this thread would find it.
-absl::Status ToStatus(cudaError_t error, std::string_view call) {
-  if (error == cudaSuccess) return absl::OkStatus();
+// Removes an error from the runtime's record, where the next launch on this thread would find it, and describes it.
+std::string TakeErrorText(cudaError_t error, std::string_view call) {
   cudaGetLastError();
-  const std::string text = absl::StrCat(std::string(call), ": ", cudaGetErrorString(error));
+  return absl::StrCat(std::string(call), ": ", cudaGetErrorString(error));
+}
+
+// Sorts the error of a call on a handle, or on what the handle names, into the caller's mistakes and the others.
+absl::Status ToStatus(cudaError_t error, std::string_view call, const HandleKind& kind = kMemory) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  const std::string text = TakeErrorText(error, call);
   switch (error) {
     case cudaErrorInvalidValue:
     case cudaErrorInvalidResourceHandle:
     case cudaErrorMapBufferObjectFailed:
     case cudaErrorDeviceUninitialized:  // the error for a handle of this process itself
-      return HandleError(text);
+      return HandleError(kind, text);
     case cudaErrorMemoryAllocation:
     case cudaErrorTooManyPeers:
       return absl::ResourceExhaustedError(text);
@@ -46,11 +69,11 @@ absl::Status ToStatus(cudaError_t error, std::string_view call) {
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
-    known_ = cudaGetDevice(&before_) == cudaSuccess;
+    changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device;
     error_ = cudaSetDevice(device);
   }
   ~CurrentDevice() {
-    if (known_) cudaSetDevice(before_);
+    if (changed_) cudaSetDevice(before_);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -58,7 +81,7 @@ class CurrentDevice {
 
  private:
   int before_ = 0;
-  bool known_ = false;
+  bool changed_ = false;
   cudaError_t error_ = cudaSuccess;
 };
 
@@ -86,12 +109,10 @@ absl::StatusOr<CudaIpcMemory> Measure(void* data, int device) {
 
 absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
   cudaIpcMemHandle_t copy;
-  if (handle.size() != sizeof(copy)) {
-    return HandleError(absl::StrCat(handle.size(), " bytes instead of ", sizeof(copy)));
-  }
-  std::memcpy(&copy, handle.data(), sizeof(copy));
+  absl::Status status = CopyHandle(kMemory, handle, &copy);
+  if (!status.ok()) return status;
   const CurrentDevice current(device);
-  absl::Status status = SetDeviceStatus(current.error(), device);
+  status = SetDeviceStatus(current.error(), device);
   if (!status.ok()) return status;
   void* data = nullptr;
   status = ToStatus(cudaIpcOpenMemHandle(&data, copy, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
@@ -107,6 +128,36 @@ absl::Status CloseCudaIpc(void* data, int device) {
   absl::Status status = SetDeviceStatus(current.error(), device);
   if (!status.ok()) return status;
   return ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle");
+}
+
+absl::StatusOr<void*> OpenCudaIpcEvent(std::string_view handle, int device) {
+  cudaIpcEventHandle_t copy;
+  absl::Status status = CopyHandle(kEvent, handle, &copy);
+  if (!status.ok()) return status;
+  const CurrentDevice current(device);
+  status = SetDeviceStatus(current.error(), device);
+  if (!status.ok()) return status;
+  cudaEvent_t event = nullptr;
+  status = ToStatus(cudaIpcOpenEventHandle(&event, copy), "cudaIpcOpenEventHandle", kEvent);
+  if (!status.ok()) return status;
+  return event;
+}
+
+absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device) {
+  const CurrentDevice current(device);
+  absl::Status status = SetDeviceStatus(current.error(), device);
+  if (!status.ok()) return status;
+  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (error == cudaErrorNotReady) return false;
+  if (error == cudaSuccess) return true;
+  return absl::UnavailableError(TakeErrorText(error, "cudaEventQuery"));
+}
+
+absl::Status CloseCudaIpcEvent(void* event, int device) {
+  const CurrentDevice current(device);
+  absl::Status status = SetDeviceStatus(current.error(), device);
+  if (!status.ok()) return status;
+  return ToStatus(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy", kEvent);
 }
 
 }  // namespace normd

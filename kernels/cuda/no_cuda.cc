@@ -18,4 +18,16 @@ absl::Status CloseCudaIpc(void* /*data*/, int /*device*/) {
   return absl::FailedPreconditionError("built without CUDA kernels");
 }
 
+absl::StatusOr<void*> OpenCudaIpcEvent(std::string_view /*handle*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without CUDA kernels");
+}
+
+absl::StatusOr<bool> IsCudaIpcEventCompleted(void* /*event*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without CUDA kernels");
+}
+
+absl::Status CloseCudaIpcEvent(void* /*event*/, int /*device*/) {
+  return absl::FailedPreconditionError("built without CUDA kernels");
+}
+
 }  // namespace normd

@@ -1,6 +1,6 @@
-// Memory that is opened by IPC handle, on the emulated device: kernels read and write it where it lies, and a handle
-// that is no good leaves nothing open. Where an allocation ends is said by the test, as the emulated runtime has no
-// driver.
+// Memory and events that are opened by IPC handle, on the emulated device: kernels read and write the memory where it
+// lies, an event says when its latest record has completed, and a handle that is no good leaves nothing open. Where an
+// allocation ends is said by the test, as the emulated runtime has no driver.
 #include "kernels/cuda/ipc.h"
 
 #include <cuda_runtime.h>
@@ -36,6 +36,11 @@ class DeviceIpcTest : public testing::Test {
   static std::string HandleOf(void* memory) {
     cudaIpcMemHandle_t handle;
     EXPECT_EQ(cudaIpcGetMemHandle(&handle, memory), cudaSuccess);
+    return std::string(reinterpret_cast<const char*>(&handle), sizeof(handle));
+  }
+  static std::string HandleOf(cudaEvent_t event) {
+    cudaIpcEventHandle_t handle;
+    EXPECT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
     return std::string(reinterpret_cast<const char*>(&handle), sizeof(handle));
   }
 
@@ -89,6 +94,61 @@ TEST_F(DeviceIpcTest, AHandleThatIsNoGoodLeavesNothingOpen) {
   size_behind_handle = absl::UnavailableError("the driver does not say");
   EXPECT_EQ(refusal(handle, 0), "the driver does not say");
   cudaFree(allocation);
+}
+
+TEST_F(DeviceIpcTest, AnEventIsCompletedWhenItsLatestRecordIs) {
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), cudaSuccess);
+  const absl::StatusOr<void*> opened = OpenCudaIpcEvent(HandleOf(event), 0);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const absl::StatusOr<void*> again = OpenCudaIpcEvent(HandleOf(event), 0);
+  ASSERT_TRUE(again.ok()) << "each registration opens the event for itself: " << again.status();
+  const auto completed = [](void* which) {
+    const absl::StatusOr<bool> answer = IsCudaIpcEventCompleted(which, 0);
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() && *answer;
+  };
+  EXPECT_TRUE(completed(*opened)) << "it was never recorded";
+  cuda_on_cpu::HoldEvents(true);
+  EXPECT_TRUE(completed(*opened));
+  ASSERT_EQ(cudaEventRecord(event, nullptr), cudaSuccess);
+  EXPECT_FALSE(completed(*opened));
+  EXPECT_FALSE(completed(*again));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the next launch on this thread must not find the answer";
+  EXPECT_TRUE(CloseCudaIpcEvent(*again, 0).ok()) << "whether or not it has completed";
+  cuda_on_cpu::HoldEvents(false);
+  EXPECT_TRUE(completed(*opened));
+
+  cuda_on_cpu::FailCalls("cudaEventQuery", 0, cudaErrorUnknown, false);
+  EXPECT_EQ(IsCudaIpcEventCompleted(*opened, 0).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  EXPECT_TRUE(CloseCudaIpcEvent(*opened, 0).ok());
+  EXPECT_FALSE(IsCudaIpcEventCompleted(*opened, 0).ok());
+  cudaEventDestroy(event);
+}
+
+TEST_F(DeviceIpcTest, AHandleOfNoEventLeavesNothingOpen) {
+  const auto refusal = [](const std::string& handle, int device) {
+    return std::string(OpenCudaIpcEvent(handle, device).status().message());
+  };
+  EXPECT_NE(refusal("short", 0).find("cuda.event_handle"), std::string::npos);
+  EXPECT_NE(refusal("short", 0).find("5 bytes instead of 64"), std::string::npos);
+  EXPECT_NE(refusal(std::string(64, 'x'), 0).find("cuda.event_handle"), std::string::npos);
+  void* allocation = nullptr;
+  ASSERT_EQ(cudaMalloc(&allocation, 100), cudaSuccess);
+  EXPECT_NE(refusal(HandleOf(allocation), 0).find("cuda.event_handle"), std::string::npos) << "it names memory";
+  cudaFree(allocation);
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), cudaSuccess);
+  const std::string handle = HandleOf(event);
+  EXPECT_NE(refusal(handle, 3).find("cuda.device"), std::string::npos);
+  for (const char* api : {"cudaSetDevice", "cudaIpcOpenEventHandle"}) {
+    cuda_on_cpu::FailCalls(api, 0, cudaErrorUnknown, false);
+    EXPECT_EQ(OpenCudaIpcEvent(handle, 0).status().code(), absl::StatusCode::kUnavailable) << api;
+    cuda_on_cpu::Reset();
+  }
+  cudaEventDestroy(event);
+  EXPECT_NE(refusal(handle, 0).find("cuda.event_handle"), std::string::npos) << "the event is gone";
 }
 
 }  // namespace

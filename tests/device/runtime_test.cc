@@ -151,6 +151,32 @@ TEST_F(Runtime, HandlesOpenTheAllocationThatTheyWereMadeOfAndNoOther) {
   EXPECT_EQ(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess), cudaErrorInvalidResourceHandle);
 }
 
+TEST_F(Runtime, OnlyAnInterprocessEventHasAHandleAndWhatItOpensSharesItsRecord) {
+  cudaEvent_t event = nullptr;
+  cudaIpcEventHandle_t handle = {};
+  EXPECT_EQ(cudaEventCreateWithFlags(&event, cudaEventInterprocess), cudaErrorInvalidValue) << "it would be timed";
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+  EXPECT_EQ(cudaIpcGetEventHandle(&handle, event), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), cudaSuccess);
+  ASSERT_EQ(cudaIpcGetEventHandle(&handle, event), cudaSuccess);
+  cudaEvent_t opened = nullptr;
+  ASSERT_EQ(cudaIpcOpenEventHandle(&opened, handle), cudaSuccess);
+  EXPECT_NE(opened, event);
+  cuda_on_cpu::HoldEvents(true);
+  EXPECT_EQ(cudaEventQuery(opened), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(event), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(opened), cudaErrorNotReady);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle) << "not ready is no error";
+  cuda_on_cpu::HoldEvents(false);
+  EXPECT_EQ(cudaEventQuery(opened), cudaSuccess);
+  EXPECT_EQ(cuda_on_cpu::ObjectsAlive(), 2);
+  EXPECT_EQ(cudaEventDestroy(opened), cudaSuccess);
+  EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
+  EXPECT_EQ(cudaIpcOpenEventHandle(&opened, handle), cudaErrorInvalidResourceHandle);
+}
+
 TEST_F(Runtime, StreamsAndEventsKeepTheirRules) {
   cudaStream_t stream = nullptr;
   cudaEvent_t start = nullptr;

@@ -21,5 +21,18 @@ TEST(CudaIpcTest, AHandleThatNamesNothingIsRefusedEveryTime) {
   }
 }
 
+TEST(CudaIpcTest, AHandleOfNoEventIsRefusedEveryTime) {
+  for (int i = 0; i < 3; ++i) {
+    for (const size_t length : {size_t{0}, size_t{63}, size_t{64}, size_t{65}}) {
+      const absl::StatusOr<void*> opened = OpenCudaIpcEvent(std::string(length, 'x'), 0);
+      ASSERT_FALSE(opened.ok());
+      EXPECT_FALSE(opened.status().message().empty());
+    }
+    EXPECT_FALSE(OpenCudaIpcEvent(std::string(64, 'x'), -1).ok());
+    EXPECT_FALSE(IsCudaIpcEventCompleted(nullptr, 0).ok());
+    EXPECT_FALSE(CloseCudaIpcEvent(nullptr, 0).ok());
+  }
+}
+
 }  // namespace
 }  // namespace normd

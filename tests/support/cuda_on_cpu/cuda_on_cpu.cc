@@ -57,7 +57,16 @@ void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool st
   state.faults.push_back({api_name, after_calls, error, sticky});
 }
 
+void HoldEvents(bool hold) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.holds_events = hold;
+  if (hold) return;
+  for (const CUevent_st* event : state.events) event->record->held = false;
+}
+
 void Reset() {
+  HoldEvents(false);
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   state.seed = 0;

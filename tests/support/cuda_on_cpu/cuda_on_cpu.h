@@ -2,7 +2,8 @@
 // CUDA thread is a fiber. The threads of a block meet at __syncthreads, lanes of a warp at the _sync intrinsics, the
 // blocks of a cluster live together. A thread runs alone until such a meeting point, so a kernel that spins on what
 // another block writes hangs here. "Device memory" is heap of the exact size, full of junk, as shared memory is: ASan
-// and UBSan see what a GPU would hide. Calls are finished when they return.
+// and UBSan see what a GPU would hide. Calls are finished when they return; only
+// events can be held back.
 // Threads: all of the runtime may be called from any host thread; kernels of different host threads run at one time.
 // The controls below are for the test's thread, between launches. Ownership: memory as with CUDA.
 #ifndef NORMD_TESTS_SUPPORT_CUDA_ON_CPU_CUDA_ON_CPU_H_
@@ -42,7 +43,12 @@ void SetDevice(const Device& device);
 // from the device's.
 void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool sticky);
 
-// Seed 0, the default device, no faults, this thread's last error forgotten, Launches() 0. Memory stays.
+// Whether events that are recorded from now on stay incomplete, as behind a kernel that still runs. False also
+// completes those that were held. Nothing waits for a held event: a call that would is a mistake of the test, and dies.
+void HoldEvents(bool hold);
+
+// Seed 0, the default device, no faults, no events held, this thread's last error forgotten, Launches() 0. Memory
+// stays.
 void Reset();
 
 int64_t Launches();       // kernels run since Reset()

@@ -1,10 +1,13 @@
 #include "tests/support/cuda_on_cpu/runtime.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "tests/support/cuda_on_cpu/launch.h"
 #include "tests/support/cuda_on_cpu/report.h"
@@ -27,10 +30,12 @@ cudaError_t CheckStream(const char* api_name, cudaStream_t stream) {
              [&](State& state) { return IsStream(state, stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
-cudaError_t CheckEvent(const char* api_name, cudaEvent_t event) {
-  return Api(api_name,
-             [&](State& state) { return state.events.contains(event) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
-}
+// What lies in a cudaIpcEventHandle_t.
+struct EventHandle {
+  int64_t process = 0;
+  uint64_t number = 0;
+};
+static_assert(sizeof(EventHandle) <= sizeof(cudaIpcEventHandle_t));
 
 // One value that the device has.
 template <typename T>
@@ -162,6 +167,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) { return CheckStream("cudaStrea
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
   return Api("cudaStreamWaitEvent", [&](State& state) {
     if (!IsStream(state, stream) || !state.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (event->record->held) cuda_on_cpu::Die("a stream waits for an event that is held: streams run at once");
     return flags == 0 ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -170,8 +176,14 @@ namespace {
 
 cudaError_t CreateEvent(const char* api_name, cudaEvent_t* event, unsigned flags) {
   return Api(api_name, [&](State& state) {
-    if (event == nullptr || flags > (cudaEventBlockingSync | cudaEventDisableTiming)) return cudaErrorInvalidValue;
-    *event = new CUevent_st{.timed = (flags & cudaEventDisableTiming) == 0};
+    constexpr unsigned kAll = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    const bool timed = (flags & cudaEventDisableTiming) == 0;
+    const bool interprocess = (flags & cudaEventInterprocess) != 0;
+    if (event == nullptr || flags > kAll || (interprocess && timed)) return cudaErrorInvalidValue;
+    *event = new CUevent_st{
+        .timed = timed,
+        .interprocess = interprocess,
+        .record = std::make_shared<cuda_on_cpu::EventRecord>(cuda_on_cpu::EventRecord{.number = ++state.events_made})};
     state.events.insert(*event);
     return cudaSuccess;
   });
@@ -187,22 +199,61 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Api("cudaEventRecord", [&](State& state) {
     if (!state.events.contains(event) || !IsStream(state, stream)) return cudaErrorInvalidResourceHandle;
-    event->recorded = true;
-    event->at = std::chrono::steady_clock::now();
+    event->record->recorded = true;
+    event->record->held = state.holds_events;
+    event->record->at = std::chrono::steady_clock::now();
     return cudaSuccess;
   });
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return CheckEvent("cudaEventSynchronize", event); }
-cudaError_t cudaEventQuery(cudaEvent_t event) { return CheckEvent("cudaEventQuery", event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return Api("cudaEventSynchronize", [&](State& state) {
+    if (!state.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    if (event->record->held) cuda_on_cpu::Die("a thread waits for an event that is held");
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return Api("cudaEventQuery", [&](State& state) {
+    if (!state.events.contains(event)) return cudaErrorInvalidResourceHandle;
+    return event->record->held ? cudaErrorNotReady : cudaSuccess;
+  });
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  return Api("cudaIpcGetEventHandle", [&](State& state) {
+    if (handle == nullptr) return cudaErrorInvalidValue;
+    if (!state.events.contains(event) || !event->interprocess) return cudaErrorInvalidResourceHandle;
+    const EventHandle value{getpid(), event->record->number};
+    *handle = {};
+    std::memcpy(handle->reserved, &value, sizeof(value));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  return Api("cudaIpcOpenEventHandle", [&](State& state) {
+    if (event == nullptr) return cudaErrorInvalidValue;
+    EventHandle value;
+    std::memcpy(&value, handle.reserved, sizeof(value));
+    const auto found = std::find_if(state.events.begin(), state.events.end(), [&](const CUevent_st* made) {
+      return made->interprocess && made->record->number == value.number;
+    });
+    if (value.process != getpid() || found == state.events.end()) return cudaErrorInvalidResourceHandle;
+    *event = new CUevent_st{.timed = false, .interprocess = false, .record = (*found)->record};
+    state.events.insert(*event);
+    return cudaSuccess;
+  });
+}
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return Api("cudaEventElapsedTime", [&](State& state) {
     if (milliseconds == nullptr) return cudaErrorInvalidValue;
     for (const cudaEvent_t event : {start, end}) {
-      if (!state.events.contains(event) || !event->timed || !event->recorded) return cudaErrorInvalidResourceHandle;
+      if (!state.events.contains(event) || !event->timed || !event->record->recorded)
+        return cudaErrorInvalidResourceHandle;
     }
-    *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
+    *milliseconds = std::chrono::duration<float, std::milli>(end->record->at - start->record->at).count();
     return cudaSuccess;
   });
 }

@@ -1,8 +1,8 @@
 // The CUDA runtime API, as far as normd calls it, with CUDA's names, values and errors. Read through <cuda_runtime.h>.
-// Everything runs at once: streams and events only keep their rules. Threads: safe from any; the last error is the
-// calling thread's own. Ownership: memory, streams, events and opened handles are the caller's, as with CUDA; what is
-// not given back is counted (cuda_on_cpu.h). Functions have C++ names, so that a program may link the real runtime,
-// too.
+// Everything runs at once: streams and events only keep their rules, unless a test holds events
+// (cuda_on_cpu::HoldEvents). Threads: safe from any; the last error is the calling thread's own. Ownership: memory,
+// streams, events and opened handles are the caller's, as with CUDA; what is not given back is counted (cuda_on_cpu.h).
+// Functions have C++ names, so that a program may link the real runtime, too.
 #ifndef NORMD_TESTS_SUPPORT_CUDA_ON_CPU_RUNTIME_H_
 #define NORMD_TESTS_SUPPORT_CUDA_ON_CPU_RUNTIME_H_
 
@@ -100,6 +100,7 @@ inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventBlockingSync = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
+inline constexpr unsigned cudaEventInterprocess = 4;  // with cudaEventDisableTiming only
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -171,6 +172,11 @@ inline constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void* memory);
+struct cudaIpcEventHandle_t {
+  char reserved[64];
+};
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);  // of an interprocess event only
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
 
 // Launches.
 enum cudaFuncAttribute {

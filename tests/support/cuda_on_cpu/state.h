@@ -19,10 +19,23 @@
 
 struct CUstream_st {};
 struct CUmemPoolHandle_st {};
+
+namespace cuda_on_cpu {
+
+// What an event and those that were opened from its handle have in common.
+struct EventRecord {
+  uint64_t number = 0;  // never reused; what a handle names
+  bool recorded = false;
+  bool held = false;  // recorded while events were held: not completed
+  std::chrono::steady_clock::time_point at;
+};
+
+}  // namespace cuda_on_cpu
+
 struct CUevent_st {
   bool timed = true;
-  bool recorded = false;
-  std::chrono::steady_clock::time_point at;
+  bool interprocess = false;
+  std::shared_ptr<cuda_on_cpu::EventRecord> record = {};
 };
 
 namespace cuda_on_cpu {
@@ -57,6 +70,8 @@ struct State {
   std::map<uintptr_t, int> opened;  // IPC: base address -> how often
   std::set<const CUstream_st*> streams;
   std::set<const CUevent_st*> events;
+  uint64_t events_made = 0;
+  bool holds_events = false;
   std::map<const void*, KernelLimits> kernels;
   int64_t launches = 0;
 };
@@ -80,7 +95,8 @@ cudaError_t Api(const char* api_name, Body body) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
   const cudaError_t injected = Injected(state, api_name);
-  return Keep(injected != cudaSuccess ? injected : body(state));
+  const cudaError_t result = injected != cudaSuccess ? injected : body(state);
+  return result == cudaErrorNotReady ? result : Keep(result);  // CUDA says of it that it is no error
 }
 
 // As Api, of a function that gives something back: once the device is lost, that is forgotten all the same.
