@@ -157,7 +157,8 @@ class Metrics {
       "normd_request_duration_seconds",
       {method_, {"phase", kPhaseNames}},
       "Time of requests by phase: receive (from the headers until the message is complete; not of a stream's "
-      "messages), decode, queue (waits for a thread, a session's record and a turn to compute), compute, commit, "
+      "messages), decode, queue (waits for a CUDA event, a thread, a session's record and a turn to compute), compute, "
+      "commit, "
       "encode (not of replies whose beginning is known), write (until the last byte is written), and total, from the "
       "headers or a stream's message to the last byte written. A phase that a request does not have is left out.",
       DurationBuckets()};

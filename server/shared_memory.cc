@@ -32,6 +32,14 @@ CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log) {
     log->Error("CUDA memory of a client cannot be closed",
                {{"device", device}, {"error", std::string(closed.message())}});
   };
+  opener.open_event = &OpenCudaIpcEvent;
+  opener.is_event_completed = &IsCudaIpcEventCompleted;
+  opener.close_event = [log](void* event, int device) {
+    const absl::Status closed = CloseCudaIpcEvent(event, device);
+    if (closed.ok()) return;
+    log->Error("a CUDA event of a client cannot be closed",
+               {{"device", device}, {"error", std::string(closed.message())}});
+  };
   return opener;
 }
 

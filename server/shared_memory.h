@@ -31,8 +31,8 @@ struct RegionRules {
   RegistrarHooks hooks = {};
 };
 
-// Opens CUDA memory of other processes on `devices` through the driver; with no devices there is no CUDA memory to
-// share. Failures to close memory go to `log`, which must outlive every range.
+// Opens CUDA memory and events of other processes on `devices` through the driver; with no devices there is no CUDA
+// memory to share. Failures to close them go to `log`, which must outlive every range.
 CudaOpener CudaIpcOpener(std::vector<int> devices, Log* log);
 
 class SharedMemory {

@@ -68,6 +68,7 @@ absl::StatusOr<std::string> CudaRegion::Call::Register(const CudaMemory& memory,
   cuda->set_ipc_handle(memory.ipc_handle);
   cuda->set_device(memory.device);
   cuda->set_offset(memory.offset);
+  cuda->set_event_handle(memory.event_handle);
   reader = stub->PrepareAsyncRegisterRegion(&context, request, &queue);
   pending = true;
   reader->StartCall(this);

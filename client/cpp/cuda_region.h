@@ -16,6 +16,22 @@
 //   cudaStreamSynchronize(stream);                                   // x is written: the server waits for no stream
 //   const auto response = client->Normalize(request);                // y is on the device, in memory + bytes
 //
+// With an event, the caller does not synchronise its stream: the server starts the call when the event has completed.
+//
+//   cudaEvent_t event;
+//   cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess);
+//   cudaIpcEventHandle_t event_handle;
+//   cudaIpcGetEventHandle(&event_handle, event);
+//   const std::unique_ptr<normd::client::CudaRegion> region =
+//       client
+//           ->RegisterCuda({.ipc_handle = std::string(handle.reserved, sizeof(handle)),
+//                           .size_bytes = 2 * bytes,
+//                           .event_handle = std::string(event_handle.reserved, sizeof(event_handle))})
+//           .value();
+//   ...                                                              // the request, as above
+//   cudaEventRecord(event, stream);                                  // behind the kernels that write x
+//   const auto response = client->Normalize(request);                // starts when they are done
+//
 // In the path: Client::RegisterCuda makes a region; requests name its parts with SetShared.
 // Threads: every method is safe from any thread.
 // Ownership: the caller owns the memory, which must outlive the region. A region may outlive its Client.
@@ -41,6 +57,9 @@ struct CudaMemory {
   int device = 0;           // the number of the device on the server ("cuda:N" in Describe)
   uint64_t offset = 0;      // from the address that the handle names; 0 if that is the first byte
   uint64_t size_bytes = 0;  // from `offset`
+  // The 64 bytes of the cudaIpcEventHandle_t of an event of this process, created with cudaEventDisableTiming |
+  // cudaEventInterprocess; empty: none. The caller owns the event, which must outlive the region.
+  std::string event_handle = {};
 };
 
 // A registration of CUDA memory; it lasts as long as the object and its connection.
@@ -76,8 +95,13 @@ struct CudaBlock {
   uint64_t size_bytes = 0;
 };
 
-// Names the block as the payload of `tensor` (x or residual.tensor), or as the place of an output (Y or H). All CUDA
-// writes to the inputs must be complete before the request is sent: the server waits for no stream of this process.
+// Names the block as the payload of `tensor` (x or residual.tensor), or as the place of an output (Y or H).
+// Without an event, all CUDA work on the tensors must be complete before the request is sent: the server waits for no
+// stream of this process. With one, the event must have been recorded behind that work before the request is sent; the
+// server starts the call when the latest record has completed. If that does not happen, the call ends at its deadline
+// (DEADLINE_EXCEEDED), or after a minute (FAILED_PRECONDITION, reason CUDA_EVENT_PENDING). Requests that are in flight
+// together should each use a region with an event of its own, because a new record makes every waiting request wait for
+// it. After the response, all work of the server is complete.
 // While a request runs, and after an uncertain end, the rules of SetShared in <normd/shared_memory.h> hold.
 void SetShared(const CudaBlock& block, v1::Tensor* tensor);
 void SetShared(const CudaBlock& block, v1::OutputRequest* output);

@@ -49,7 +49,8 @@ inline constexpr ReasonRow kKernelReasons[] = {
     {"AXES_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "More axes are listed than a tensor can have."},
     {"AXIS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "An axis does not exist in x."},
     {"BAD_CUDA_HANDLE", absl::StatusCode::kInvalidArgument,
-     "A CUDA IPC handle has the wrong length, or no other process has memory behind it on the named device."},
+     "A CUDA IPC handle has the wrong length, or no other process has memory, or an event, behind it on the named "
+     "device."},
     {"BYTE_COUNT", absl::StatusCode::kInvalidArgument, "A tensor's bytes are not as many as its dtype and shape need."},
     {"CUDA_DEVICE", absl::StatusCode::kInvalidArgument,
      "The server does not use the named CUDA device, or the handle is registered with another device already.",

@@ -106,6 +106,13 @@ absl::Status DeadlinePassedError() {
                    "was late: its deadline passed before the work began; nothing was changed");
 }
 
+absl::Status CudaEventPendingError(absl::Duration waited, absl::Duration limit) {
+  const std::string late = Concat("not complete after ", absl::FormatDuration(waited));
+  const std::string most = Concat("complete within ", absl::FormatDuration(limit));
+  return MakeError(ServerReason("CUDA_EVENT_PENDING"), {.field = "cuda.event_handle", .value = late, .limit = most},
+                   Concat("names an event that was ", late, "; it must be ", most, "; nothing was changed"));
+}
+
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second) {
   const std::string late = Concat("not complete after ", absl::FormatDuration(elapsed));
   const std::string least = Concat("at least ", bytes_per_second, " bytes a second");

@@ -48,6 +48,9 @@ absl::Status UnknownMethodError(std::string_view path, std::string_view services
 absl::Status CallerGoneError();
 // DEADLINE_EXCEEDED, reason DEADLINE_PASSED: the caller's deadline passed before the work was started.
 absl::Status DeadlinePassedError();
+// FAILED_PRECONDITION, reason CUDA_EVENT_PENDING: the event of a region that the call names had not completed after
+// `waited`, which is over `limit`.
+absl::Status CudaEventPendingError(absl::Duration waited, absl::Duration limit);
 // DEADLINE_EXCEEDED, reason MESSAGE_TOO_SLOW: a message that had begun came slower than `bytes_per_second`.
 absl::Status SlowMessageError(absl::Duration elapsed, int64_t bytes_per_second);
 // UNAUTHENTICATED, as the four errors after it, none of which tells which names or tokens there are. Reason

@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/types.h"
 #include "kernels/moments.h"
@@ -54,8 +56,8 @@ struct PreparedCall;
 struct Call {
   // The plan of an earlier call that equals this one; null if there is none. REQUIRES: this call equals the earlier one
   // in everything but the bytes of its tensors, `step`, `owner` and the fields that say who asks (cancelled, deadline,
-  // caller, reserve, validate_inputs); no output is shared and no tensor lies in CUDA memory. A spec target may be left
-  // empty.
+  // caller, reserve, validate_inputs, events_completed); no output is shared and no tensor lies in CUDA memory. A spec
+  // target may be left empty.
   std::shared_ptr<const PreparedCall> prepared;
 
   std::variant<NormSpec, SessionTarget> target;
@@ -85,6 +87,9 @@ struct Call {
   // Fails if an input in shared memory was truncated during the call. Called before a step is committed, and before the
   // reply of every call that applied no step. Null: never fails.
   std::function<absl::Status()> validate_inputs;
+  // Whether the events after which the tensors may be read and written have completed; the engine asks until it is
+  // true, and only then starts the call. An error fails the call. Null: the call waits for no event. Must not block.
+  std::function<absl::StatusOr<bool>()> events_completed;
   std::shared_ptr<const void> owner;
 };
 
@@ -126,8 +131,8 @@ struct StateReply {
 
 // Times of a call. `compute` is the time of all calls of its batch, which run as one job list: each reply carries the
 // same time, and adding the replies up counts it several times. `commit` lasts until this call's step is durable.
-// `queue` is the time that the batch waited for sessions, for a thread of the pool and for a turn at the concurrency
-// limiter.
+// `queue` is the time that the batch waited for events, for sessions, for a thread of the pool and for a turn at the
+// concurrency limiter.
 struct CallTimings {
   absl::Duration queue;
   absl::Duration compute;

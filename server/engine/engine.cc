@@ -8,6 +8,7 @@
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
 #include "server/engine/concurrency_limiter.h"
+#include "server/engine/event_poller.h"
 #include "server/engine/parameter_cache.h"
 #include "server/engine/step_report.h"
 #include "server/engine/task.h"
@@ -22,6 +23,8 @@ struct EngineParts {
   ParameterCache* parameters;
   Resources* resources;
   ConcurrencyLimiter* limiter;
+  EventPoller* events;
+  absl::Duration max_event_wait;
   const EngineObserver* observer;
 };
 
@@ -72,9 +75,9 @@ Engine::BatchDone ForOne(Engine::Done done) {
   };
 }
 
-// Executes a batch of calls stage by stage: read sessions, plan, reduce pass, commit, apply pass, finish. A single call
-// is a batch of one, so batching cannot change its result. Each stage starts the next one from its callback; nothing
-// waits.
+// Executes a batch of calls stage by stage: wait for events, read sessions, plan, reduce pass, commit, apply pass,
+// finish. A single call is a batch of one, so batching cannot change its result. Each stage starts the next one from
+// its callback; nothing waits.
 class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
  public:
   BatchExecution(const EngineParts& parts, Engine::BatchDone done) : parts_(parts), done_(std::move(done)) {}
@@ -82,7 +85,7 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   void Start(std::vector<Call> calls) {
     tasks_.resize(calls.size());
     for (size_t i = 0; i < calls.size(); ++i) tasks_[i].call = std::move(calls[i]);
-    ReadSessions();
+    AwaitEvents();
   }
 
   // Starts one call whose session was read already.
@@ -92,6 +95,10 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   }
 
  private:
+  static bool WaitsForEvents(const Task& task) {
+    return task.status.ok() && task.call.events_completed != nullptr && !task.call.validate_only;
+  }
+  static bool ReadsSession(const Task& task) { return task.status.ok() && task.TargetId() != nullptr; }
   static bool RunsReducePass(const Task& task) { return Runs(task) && task.ReduceHasWork(); }
   static bool Commits(const Task& task) { return Runs(task) && task.commits(); }
   static bool RunsApplyPass(const Task& task) {
@@ -104,15 +111,46 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     }
   }
 
+  // Goes on once the events of all calls have completed or failed. This wait is the first of all: until the callers
+  // have written their tensors, a call holds nothing but its request, and then it reads its session as it is.
+  void AwaitEvents() {
+    waits_since_ = SteadyNow();
+    if (EventsAreOver()) return ReadSessions();
+    parts_.events->Wait({.completed = [self = shared_from_this()] { return self->EventsAreOver(); },
+                         .start = [self = shared_from_this()] { self->ReadSessions(); }});
+  }
+
+  // Asks for the events of each call that still waits. True if none waits any more.
+  bool EventsAreOver() {
+    bool over = true;
+    for (Task& task : tasks_) {
+      if (WaitsForEvents(task)) over = AskForEvents(&task) && over;
+    }
+    return over;
+  }
+
+  // True if the call waits no more: its events have completed, or it has failed.
+  bool AskForEvents(Task* task) const {
+    const absl::StatusOr<bool> completed = task->call.events_completed();
+    if (completed.ok() && *completed) {
+      task->call.events_completed = nullptr;
+      return true;
+    }
+    const absl::Duration waited = SteadyNow() - waits_since_;
+    task->status = completed.status();
+    if (task->status.ok()) task->status = CheckCaller(task->call);
+    if (task->status.ok() && waited > parts_.max_event_wait) {
+      task->status = CudaEventPendingError(waited, parts_.max_event_wait);
+    }
+    return !task->status.ok();
+  }
+
   // Reads the snapshots of session targets; the last read to end starts the next stage.
   void ReadSessions() {
-    waits_since_ = SteadyNow();
-    pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), [](const Task& task) { return task.TargetId(); }),
-                   std::memory_order_relaxed);
+    pending_.store(1 + std::count_if(tasks_.begin(), tasks_.end(), &ReadsSession), std::memory_order_relaxed);
     for (Task& task : tasks_) {
-      const std::string* const id = task.TargetId();
-      if (id == nullptr) continue;
-      parts_.sessions->Get(*id, task.call.max_staleness, task.call.cancelled,
+      if (!ReadsSession(task)) continue;
+      parts_.sessions->Get(*task.TargetId(), task.call.max_staleness, task.call.cancelled,
                            [self = shared_from_this(), &task](absl::StatusOr<SessionPtr> session) {
                              task.status = session.status();
                              if (session.ok()) task.session = *std::move(session);
@@ -335,7 +373,9 @@ Engine::Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* re
       sessions_(sessions),
       resources_(resources),
       parameters_(std::make_unique<ParameterCache>(scheduler, kMaxParameterBytes)),
-      limiter_(std::make_unique<ConcurrencyLimiter>(options.max_large_calls, options.max_queue_age, &clock_)) {}
+      limiter_(std::make_unique<ConcurrencyLimiter>(options.max_large_calls, options.max_queue_age, &clock_)),
+      max_event_wait_(options.max_event_wait),
+      events_(std::make_unique<EventPoller>()) {}
 
 Engine::~Engine() = default;
 
@@ -375,7 +415,8 @@ void Engine::SubmitBatch(std::vector<Call> calls, BatchDone done) {
 WaitStats Engine::wait_stats() const { return limiter_->wait_stats(); }
 
 EngineParts Engine::parts() {
-  return {scheduler_, sessions_, parameters_.get(), resources_, limiter_.get(), &observer_};
+  return {scheduler_,     sessions_,     parameters_.get(), resources_,
+          limiter_.get(), events_.get(), max_event_wait_,   &observer_};
 }
 
 }  // namespace normd

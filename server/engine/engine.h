@@ -29,6 +29,7 @@
 namespace normd {
 
 class ConcurrencyLimiter;
+class EventPoller;
 class ParameterCache;
 struct EngineParts;
 
@@ -52,6 +53,9 @@ struct EngineOptions {
   // Large computations that run at once. Those that the scheduler runs inline do not count.
   int max_large_calls = 4;
   absl::Duration max_queue_age = absl::InfiniteDuration();  // a computation that waits longer is refused
+  // A call that waits longer for its events is refused, however far its deadline is, so that no caller keeps calls
+  // here for ever. A minute is far beyond the work that a caller has queued on a device when it sends a request.
+  absl::Duration max_event_wait = absl::Minutes(1);
   EngineObserver observer = {};
 };
 
@@ -73,13 +77,15 @@ class Engine {
   Engine(DeviceScheduler* scheduler, SessionStore* sessions, Resources* resources, const EngineOptions& options = {});
   ~Engine();
 
-  // Runs `call`. Submit moves from `call` itself, not while its arguments are made, so the expression for `done` may
-  // still copy from `call`.
+  // Runs `call` once its events have completed. FAILED_PRECONDITION (CudaEventPendingError) if that takes longer than
+  // EngineOptions::max_event_wait; the deadline and cancellation end the wait, too. Submit moves from `call` itself,
+  // not while its arguments are made, so the expression for `done` may still copy from `call`.
   void Submit(Call&& call, Done done);
 
   // Runs all calls as one Work for the scheduler and returns one result per call, in order; the bytes of each equal
   // those of a single call. Training steps on one session inside a batch are committed in item order. REQUIRES: all
-  // calls belong to one request: they share caller, deadline and cancellation.
+  // calls belong to one request: they share caller, deadline and cancellation. The batch waits for the events of all of
+  // its calls.
   void SubmitBatch(std::vector<Call> calls, BatchDone done);
 
   // Session operations; ids are keys (server/session/session_key.h). Done runs as SessionStore says. Errors are those
@@ -127,6 +133,8 @@ class Engine {
   std::unique_ptr<ParameterCache> parameters_;
   SteadyClock clock_;
   const std::unique_ptr<ConcurrencyLimiter> limiter_;
+  const absl::Duration max_event_wait_;
+  const std::unique_ptr<EventPoller> events_;
 };
 
 }  // namespace normd

@@ -15,6 +15,10 @@ namespace {
 
 constexpr char kDeviceField[] = "cuda.device";
 
+absl::Status HandleLengthError(std::string_view field, std::string_view handle, std::string_view limit) {
+  return AmountError(field, absl::StrCat(handle.size(), " bytes"), limit, KernelReason("BAD_CUDA_HANDLE"));
+}
+
 absl::Status CheckRange(const CudaAllocation& allocation, uint64_t offset, int64_t size_bytes) {
   const auto allocated = static_cast<uint64_t>(allocation.size_bytes);
   if (offset > allocated) {
@@ -40,8 +44,10 @@ std::shared_ptr<CudaHandles> CudaHandles::Create(CudaOpener opener) {
 absl::Status CudaHandles::Check(const CudaRange& range) const {
   if (opener_.devices.empty()) return CudaNotAvailableError("cuda");
   if (range.handle.size() != kCudaHandleBytes) {
-    return AmountError("cuda.ipc_handle", absl::StrCat(range.handle.size(), " bytes"),
-                       absl::StrCat(kCudaHandleBytes, " bytes"), KernelReason("BAD_CUDA_HANDLE"));
+    return HandleLengthError("cuda.ipc_handle", range.handle, absl::StrCat(kCudaHandleBytes, " bytes"));
+  }
+  if (!range.event_handle.empty() && range.event_handle.size() != kCudaHandleBytes) {
+    return HandleLengthError("cuda.event_handle", range.event_handle, absl::StrCat(kCudaHandleBytes, " bytes, or 0"));
   }
   if (std::find(opener_.devices.begin(), opener_.devices.end(), range.device) == opener_.devices.end()) {
     return OutOfRangeError(kDeviceField, absl::StrCat(range.device),
@@ -56,10 +62,20 @@ absl::StatusOr<CudaRegion> CudaHandles::Open(const CudaRange& range, int64_t siz
   CudaRegion region;
   NORMD_ASSIGN_OR_RETURN(region.opened_, Take(std::string(range.handle), range.device));
   NORMD_RETURN_IF_ERROR(CheckRange(*region.opened_, range.offset, size_bytes));
+  if (!range.event_handle.empty()) {
+    NORMD_ASSIGN_OR_RETURN(region.event_, OpenEvent(range.event_handle, range.device));
+  }
   region.data_ = region.opened_->data + range.offset;
   region.size_bytes_ = size_bytes;
   region.device_ = range.device;
   return region;
+}
+
+// Each registration opens an event of its own, because CUDA opens an event's handle any number of times.
+absl::StatusOr<std::shared_ptr<const CudaEvent>> CudaHandles::OpenEvent(std::string_view handle, int device) {
+  NORMD_ASSIGN_OR_RETURN(void* const event, opener_.open_event(handle, device));
+  const std::shared_ptr<const CudaOpener> opener(shared_from_this(), &opener_);
+  return std::make_shared<const CudaEvent>(opener, event, device);
 }
 
 absl::StatusOr<std::shared_ptr<const CudaAllocation>> CudaHandles::Take(const std::string& handle, int device) {

@@ -27,6 +27,9 @@ class Region {
   int64_t size_bytes() const { return cuda_.has_value() ? cuda_->size_bytes() : mapped_->size_bytes(); }
   MemorySpace space() const { return cuda_.has_value() ? CudaSpace(cuda_->device()) : MemorySpace(); }
 
+  // What a call that names this memory must wait for; null: nothing.
+  const CudaEvent* event() const { return cuda_.has_value() ? cuda_->event() : nullptr; }
+
   // As in MappedRegion. CUDA memory cannot be checked: what becomes of it when its owner frees it is undefined.
   bool sealed() const { return mapped_ == nullptr || mapped_->sealed(); }
   bool truncated() const { return mapped_ != nullptr && mapped_->truncated(); }

@@ -62,6 +62,8 @@ struct RegionRange {
   // Whether the region was truncated during the use. Asked after the use and before its result is told, so that the
   // call fails with RegionTruncatedError.
   bool truncated() const { return pin != nullptr && pin->truncated(); }
+  // What must complete before anything reads or writes the range; null: nothing. Lives as long as `pin`.
+  const CudaEvent* event() const { return pin == nullptr ? nullptr : pin->event(); }
 };
 
 class RegionTable {

@@ -49,7 +49,10 @@ class CudaServer {
               if (!opened.ok()) return opened.status();
               return CudaAllocation{opened->data, opened->size_bytes};
             },
-            .close = [this](const CudaAllocation& allocation, int) { cuda_.Close(allocation.data); }};
+            .close = [this](const CudaAllocation& allocation, int) { cuda_.Close(allocation.data); },
+            .open_event = [this](std::string_view handle, int device) { return cuda_.OpenEvent(handle, device); },
+            .close_event = [this](void* event, int) { cuda_.CloseEvent(event); },
+            .is_event_completed = [this](void* event, int) { return cuda_.IsEventCompleted(event); }};
   }
 
   TemporaryFolder folder_;

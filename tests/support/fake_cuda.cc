@@ -19,6 +19,7 @@ std::byte* Map(int object, int64_t size_bytes, int protection) {
 
 FakeCuda::~FakeCuda() {
   EXPECT_EQ(open_now(), 0) << "a handle was left open";
+  EXPECT_EQ(events_open_now(), 0) << "an event was left open";
   for (const auto& [handle, allocation] : allocations_) {
     munmap(allocation.owned, static_cast<size_t>(allocation.size_bytes));
     close(allocation.object);
@@ -84,6 +85,66 @@ int FakeCuda::opened() const {
 int FakeCuda::open_now() const {
   const std::lock_guard<std::mutex> lock(mu_);
   return opened_ - closed_;
+}
+
+std::string FakeCuda::CreateEvent() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  std::string handle = "event " + std::to_string(events_.size());
+  handle.resize(kHandleBytes);
+  events_[handle] = {};
+  return handle;
+}
+
+void FakeCuda::Record(std::string_view handle) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  events_.find(handle)->second = {.recorded = true, .completed = false};
+}
+
+void FakeCuda::Complete(std::string_view handle) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  events_.find(handle)->second.completed = true;
+}
+
+absl::StatusOr<void*> FakeCuda::OpenEvent(std::string_view handle, int /*device*/) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const auto found = events_.find(handle);
+  if (found == events_.end()) return absl::InvalidArgumentError("no such event");
+  open_events_.insert(&found->second);
+  ++events_opened_;
+  return &found->second;
+}
+
+absl::StatusOr<bool> FakeCuda::IsEventCompleted(const void* event) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  ++event_queries_;
+  if (!open_events_.contains(event)) return absl::UnavailableError("asked for an event that is not open");
+  const auto* const found = static_cast<const Event*>(event);
+  return !found->recorded || found->completed;
+}
+
+void FakeCuda::CloseEvent(void* event) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const auto found = open_events_.find(event);
+  if (found == open_events_.end()) {
+    ADD_FAILURE() << "closed an event that is not open";
+  } else {
+    open_events_.erase(found);
+  }
+}
+
+int FakeCuda::events_opened() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return events_opened_;
+}
+
+int FakeCuda::events_open_now() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return static_cast<int>(open_events_.size());
+}
+
+int64_t FakeCuda::event_queries() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return event_queries_;
 }
 
 }  // namespace normd

@@ -1,6 +1,7 @@
-// CUDA's memory shared between processes, without a device. An allocation has two mappings: one for its owner (and for
-// kernels, which take device addresses to it with OnDevice), and while a handle is open one that nobody can access:
-// host code that follows an address of the device dies of it.
+// CUDA's memory and events shared between processes, without a device. An allocation has two mappings: one for its
+// owner (and for kernels, which take device addresses to it with OnDevice), and while a handle is open one that nobody
+// can access: host code that follows an address of the device dies of it. An event that is recorded completes when the
+// test says so.
 // Stricter than the driver: a handle that is open cannot be opened again. Threads: safe from any thread.
 #ifndef NORMD_TESTS_SUPPORT_FAKE_CUDA_H_
 #define NORMD_TESTS_SUPPORT_FAKE_CUDA_H_
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,6 +46,19 @@ class FakeCuda {
   int opened() const;    // so far
   int open_now() const;  // not closed yet
 
+  // What the owner does: 64 bytes that name a new event, which was never recorded; its record; its completion.
+  std::string CreateEvent();
+  void Record(std::string_view handle);
+  void Complete(std::string_view handle);
+  // What the driver does in the other process, where a handle may be opened any number of times.
+  absl::StatusOr<void*> OpenEvent(std::string_view handle, int device);
+  absl::StatusOr<bool> IsEventCompleted(const void* event);
+  void CloseEvent(void* event);
+
+  int events_opened() const;    // so far
+  int events_open_now() const;  // not closed yet
+  int64_t event_queries() const;
+
  private:
   struct Allocation {
     int64_t size_bytes = 0;
@@ -52,9 +67,18 @@ class FakeCuda {
     std::byte* open = nullptr;  // null: closed
   };
 
+  struct Event {
+    bool recorded = false;
+    bool completed = false;
+  };
+
   mutable std::mutex mu_;
   std::map<std::string, Allocation, std::less<>> allocations_;
   int opened_ = 0, closed_ = 0;
+  std::map<std::string, Event, std::less<>> events_;  // never moved: open events point to them
+  std::multiset<const void*> open_events_;
+  int events_opened_ = 0;
+  int64_t event_queries_ = 0;
 };
 
 }  // namespace normd

@@ -206,6 +206,7 @@ void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, 
   if (alone && RunsAtOnce(*call)) return;
   call->cancelled = [stream] { return stream->cancelled(); };
   call->validate_inputs = [tensors] { return tensors->CheckRegions(); };
+  if (tensors->has_events()) call->events_completed = [tensors] { return tensors->EventsCompleted(); };
 }
 
 void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received) {

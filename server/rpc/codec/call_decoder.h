@@ -60,8 +60,8 @@ struct ReceivedCall {
   std::string_view norm_method;  // of a remembered call's spec; "" for a session
 };
 
-// Sets the request context of `call`: the caller of `stream`, its deadline, its cancellation, and the check of its
-// shared memory. `alone` says that the call is submitted by itself and not in a batch.
+// Sets the request context of `call`: the caller of `stream`, its deadline, its cancellation, and the checks of its
+// shared memory and of the events there. `alone` says that the call is submitted by itself and not in a batch.
 void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call);
 // Makes the call reserve memory for its outputs and scratch from `received->memory`. The code that submits the call
 // must keep the stream alive until the call is done.

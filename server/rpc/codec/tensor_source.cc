@@ -138,6 +138,8 @@ absl::StatusOr<RegionRange> TensorSource::Acquire(const v1::SharedRange& range, 
   if (!acquired.ok()) return PrefixField(acquired.status(), Concat(field, "."));
   if (acquired->size_bytes == 0) acquired->space = {};  // nobody reads an empty range, so its space does not matter
   ranges_.push_back(*acquired);
+  const CudaEvent* const event = acquired->size_bytes == 0 ? nullptr : acquired->event();
+  if (event != nullptr && std::find(events_.begin(), events_.end(), event) == events_.end()) events_.push_back(event);
   return acquired;
 }
 
@@ -146,6 +148,14 @@ absl::Status TensorSource::CheckRegions() const {
     if (range.truncated()) return RegionTruncatedError();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TensorSource::EventsCompleted() const {
+  for (const CudaEvent* event : events_) {
+    NORMD_ASSIGN_OR_RETURN(const bool completed, event->completed());
+    if (!completed) return false;
+  }
+  return true;
 }
 
 }  // namespace normd::rpc

@@ -2,7 +2,8 @@
 // message that only the full parser understands, in the message itself. Copies only tensors that came scattered and
 // must be contiguous.
 // In the path: made with the parsed message, used by DecodeTensor, kept until the call is answered.
-// Threads: one thread resolves the tensors before the call starts; after that, CheckRegions is safe from any thread.
+// Threads: one thread resolves the tensors before the call starts; after that, CheckRegions and EventsCompleted are
+// safe from any thread.
 #ifndef NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 #define NORMD_SERVER_RPC_CODEC_TENSOR_SOURCE_H_
 
@@ -77,6 +78,11 @@ class TensorSource {
   // meaningless.
   absl::Status CheckRegions() const;
 
+  // Whether any shared memory that was found has a CUDA event, and whether all of these events have completed. Empty
+  // ranges do not count. Error: that of CudaEvent::completed.
+  bool has_events() const { return !events_.empty(); }
+  absl::StatusOr<bool> EventsCompleted() const;
+
  private:
   // A tensor's bytes as received, and gathered into one block once that was needed.
   struct Pieces {
@@ -102,6 +108,7 @@ class TensorSource {
   std::vector<Chunked> chunked_;
   std::vector<Pieces> pieces_;  // of each block found so far; the blocks of a stream's defaults are found repeatedly
   std::vector<RegionRange> ranges_;
+  std::vector<const CudaEvent*> events_;  // of `ranges_`, which keep them open; each once
 };
 
 }  // namespace normd::rpc

@@ -67,6 +67,9 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
+  if (request.cuda().ipc_handle().empty() && !request.cuda().event_handle().empty()) {
+    return NotAllowedError("cuda.event_handle", "the registration names no CUDA memory: cuda.ipc_handle is empty");
+  }
   if (request.has_cuda() && !request.posix_name().empty()) return ExclusiveError(field, "posix_name");
   // All connections of one user of the Unix socket are one owner, if they are of one tenant.
   const std::string& tenant = allowed.tenant;
@@ -77,7 +80,8 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   NORMD_ASSIGN_OR_RETURN(
       std::string region,
       request.has_cuda()
-          ? regions_->AddCuda(owner, {cuda.ipc_handle(), cuda.device(), cuda.offset()}, request.size_bytes())
+          ? regions_->AddCuda(owner, {cuda.ipc_handle(), cuda.device(), cuda.offset(), cuda.event_handle()},
+                              request.size_bytes())
           : regions_->AddPosixName(owner, request.posix_name(), request.size_bytes()));
   return Registration{owner_name, std::move(region)};
 }

@@ -6,11 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -122,15 +126,67 @@ class GpuServiceTest : public GpuTest {
   std::unique_ptr<Client> client_;
 };
 
+// An event of this process that another one may open.
+class InterprocessEvent {
+ public:
+  InterprocessEvent() {
+    EXPECT_EQ(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming | cudaEventInterprocess), cudaSuccess);
+  }
+  ~InterprocessEvent() { cudaEventDestroy(event_); }
+  InterprocessEvent(const InterprocessEvent&) = delete;
+  InterprocessEvent& operator=(const InterprocessEvent&) = delete;
+
+  cudaEvent_t get() const { return event_; }
+  std::string Handle() const {
+    cudaIpcEventHandle_t handle;
+    EXPECT_EQ(cudaIpcGetEventHandle(&handle, event_), cudaSuccess);
+    return std::string(reinterpret_cast<const char*>(&handle), sizeof(handle));
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// A stream whose work waits, from Block to Unblock.
+class BlockedStream {
+ public:
+  BlockedStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  ~BlockedStream() {
+    Unblock();
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    cudaStreamDestroy(stream_);
+  }
+  BlockedStream(const BlockedStream&) = delete;
+  BlockedStream& operator=(const BlockedStream&) = delete;
+
+  void Block() {
+    blocked_ = true;
+    EXPECT_EQ(cudaLaunchHostFunc(stream_, &Wait, this), cudaSuccess);
+  }
+  void Unblock() {
+    blocked_ = false;
+    blocked_.notify_all();
+  }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  static void CUDART_CB Wait(void* self) { static_cast<BlockedStream*>(self)->blocked_.wait(true); }
+
+  cudaStream_t stream_ = nullptr;
+  std::atomic<bool> blocked_{false};
+};
+
 // Memory of this process, registered with normd: x in its first half, y in its second.
 class RegisteredPair {
  public:
-  RegisteredPair(Client* client, const v1::NormalizeRequest& request)
+  RegisteredPair(Client* client, const v1::NormalizeRequest& request, const std::string& event_handle = "")
       : bytes_(request.x().data().size()), memory_(request.x().data() + std::string(bytes_, '\x5A'), 0) {
     cudaIpcMemHandle_t handle;
     EXPECT_EQ(cudaIpcGetMemHandle(&handle, memory_.data()), cudaSuccess);
-    absl::StatusOr<std::unique_ptr<client::CudaRegion>> region = client->RegisterCuda(
-        {.ipc_handle = std::string(reinterpret_cast<const char*>(&handle), sizeof(handle)), .size_bytes = 2 * bytes_});
+    absl::StatusOr<std::unique_ptr<client::CudaRegion>> region =
+        client->RegisterCuda({.ipc_handle = std::string(reinterpret_cast<const char*>(&handle), sizeof(handle)),
+                              .size_bytes = 2 * bytes_,
+                              .event_handle = event_handle});
     EXPECT_TRUE(region.ok()) << region.status();
     if (region.ok()) region_ = *std::move(region);
   }
@@ -143,6 +199,10 @@ class RegisteredPair {
     y->set_kind(v1::OUTPUT_KIND_Y);
     client::SetShared({region_.get(), bytes_, bytes_}, y);
     return request;
+  }
+  // Writes x anew, in the order of `stream`. `x` must live until the stream has done so, in pinned memory.
+  void WriteX(const void* x, cudaStream_t stream) {
+    EXPECT_EQ(cudaMemcpyAsync(memory_.data(), x, bytes_, cudaMemcpyHostToDevice, stream), cudaSuccess);
   }
   std::string x() const { return memory_.Content().substr(0, bytes_); }
   std::string y() const { return memory_.Content().substr(bytes_); }
@@ -205,6 +265,64 @@ TEST_F(GpuServiceTest, ManyRegionsAtOnceKeepTheirOwnBytes) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(refused, 0);
+}
+
+// normd reads x when the stream that writes it has got as far as the event. The caller waits for nothing before it
+// sends, and other callers are served while the event is pending.
+TEST_F(GpuServiceTest, ACallStartsWhenTheEventOfItsRegionHasCompleted) {
+  const v1::NormalizeRequest request = Request(33, 4096, v1::DTYPE_F32);
+  const std::string want = On(v1::DEVICE_CPU, request).outputs(0).tensor().data();
+  v1::NormalizeRequest stale = request;  // what lies there before the stream writes x
+  std::fill(stale.mutable_x()->mutable_data()->begin(), stale.mutable_x()->mutable_data()->end(), '\0');
+  const InterprocessEvent event;
+  RegisteredPair pair(client_.get(), stale, event.Handle());
+  ASSERT_TRUE(pair.ok());
+  void* pinned = nullptr;  // pageable memory would make the copy wait for the stream here
+  ASSERT_EQ(cudaMallocHost(&pinned, request.x().data().size()), cudaSuccess);
+  std::memcpy(pinned, request.x().data().data(), request.x().data().size());
+  {
+    BlockedStream stream;
+    stream.Block();
+    pair.WriteX(pinned, stream.get());
+    ASSERT_EQ(cudaEventRecord(event.get(), stream.get()), cudaSuccess);
+    std::future<v1::NormalizeResponse> answer =
+        std::async(std::launch::async, [&] { return On(v1::DEVICE_CUDA, pair.InPlace(request)); });
+    EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+    EXPECT_EQ(On(v1::DEVICE_CUDA, request).outputs(0).tensor().data(), want) << "others are served meanwhile";
+    stream.Unblock();
+    answer.get();
+  }
+  EXPECT_TRUE(pair.y() == want);
+  cudaFreeHost(pinned);
+}
+
+TEST_F(GpuServiceTest, AnEventThatStaysPendingEndsWithTheDeadlineAndLeavesTheDeviceToOthers) {
+  const v1::NormalizeRequest request = Request(33, 4096, v1::DTYPE_F32);
+  const std::string want = On(v1::DEVICE_CPU, request).outputs(0).tensor().data();
+  const std::unique_ptr<Client> hasty =
+      Client::Connect(normd_->target(), {.deadline = absl::Milliseconds(500)}).value();
+  const InterprocessEvent event;
+  const RegisteredPair pair(hasty.get(), request, event.Handle());
+  ASSERT_TRUE(pair.ok());
+  BlockedStream stream;
+  stream.Block();
+  ASSERT_EQ(cudaEventRecord(event.get(), stream.get()), cudaSuccess);
+  EXPECT_EQ(hasty->Normalize(pair.InPlace(request)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(On(v1::DEVICE_CUDA, request).outputs(0).tensor().data(), want);
+}
+
+TEST_F(GpuServiceTest, AHandleOfNoEventIsRefused) {
+  const DeviceBytes memory(64, 0);
+  cudaIpcMemHandle_t handle;
+  ASSERT_EQ(cudaIpcGetMemHandle(&handle, memory.data()), cudaSuccess);
+  const absl::Status refused =
+      client_
+          ->RegisterCuda({.ipc_handle = std::string(reinterpret_cast<const char*>(&handle), sizeof(handle)),
+                          .size_bytes = 64,
+                          .event_handle = std::string(sizeof(cudaIpcEventHandle_t), 'x')})
+          .status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_EQ(client::GetErrorInfo(refused)->field, "cuda.event_handle");
 }
 
 TEST_F(GpuServiceTest, AHandleOfNothingIsRefusedAndTheNextRequestIsServed) {

@@ -54,6 +54,10 @@ TEST(ServerErrors, AreOneSentenceEachWithCodeAndReason) {
        "region was truncated while in use, or the system had no memory for one of its pages"},
       {DeadlinePassedError(), absl::StatusCode::kDeadlineExceeded, "DEADLINE_PASSED",
        "call was late: its deadline passed before the work began; nothing was changed"},
+      {CudaEventPendingError(absl::Seconds(61), absl::Minutes(1)), absl::StatusCode::kFailedPrecondition,
+       "CUDA_EVENT_PENDING",
+       "cuda.event_handle names an event that was not complete after 1m1s; it must be complete within 1m; nothing was "
+       "changed"},
       {CudaNotAvailableError("cuda"), absl::StatusCode::kFailedPrecondition, "CUDA_NOT_AVAILABLE",
        "cuda is CUDA memory, but this server uses no CUDA device; it must be memory of the host"},
       {InCudaMemoryError("mask.shared"), absl::StatusCode::kInvalidArgument, "IN_CUDA_MEMORY",

@@ -32,7 +32,10 @@ CudaOpener OpenerOver(FakeCuda* cuda) {
             if (!opened.ok()) return opened.status();
             return CudaAllocation{opened->data, opened->size_bytes};
           },
-          .close = [cuda](const CudaAllocation& allocation, int) { cuda->Close(allocation.data); }};
+          .close = [cuda](const CudaAllocation& allocation, int) { cuda->Close(allocation.data); },
+          .open_event = [cuda](std::string_view handle, int device) { return cuda->OpenEvent(handle, device); },
+          .close_event = [cuda](void* event, int) { cuda->CloseEvent(event); },
+          .is_event_completed = [cuda](void* event, int) { return cuda->IsEventCompleted(event); }};
 }
 
 class CudaMemoryTest : public ::testing::Test {
@@ -91,6 +94,50 @@ TEST_F(CudaMemoryTest, AHandleIsOpenedOnceAndClosedWithTheLastRange) {
   EXPECT_THAT(Add({handle_, 0, 0}, kPage), HasSubstr("r-"));
   EXPECT_EQ(cuda_.opened(), 2) << "what was closed is opened anew";
   table_.RemoveOwner("a");
+}
+
+TEST_F(CudaMemoryTest, AnEventIsOpenedWithItsRegistrationAndClosedWithTheLastRange) {
+  const std::string event = cuda_.CreateEvent();
+  const std::string with = Add({handle_, 0, 0, event}, kPage), without = Add({handle_, 0, kPage}, kPage);
+  EXPECT_EQ(cuda_.events_opened(), 1) << with << without;
+  EXPECT_EQ(table_.Acquire(/*tenant=*/"", without, 0, 1)->event(), nullptr);
+  std::optional<RegionRange> range = *table_.Acquire(/*tenant=*/"", with, 0, 1);
+  ASSERT_NE(range->event(), nullptr);
+  EXPECT_EQ(table_.Acquire(/*tenant=*/"", with, 8, 1)->event(), range->event());
+  EXPECT_TRUE(*range->event()->completed()) << "it was never recorded";
+  cuda_.Record(event);
+  EXPECT_FALSE(*range->event()->completed());
+  table_.RemoveOwner("a");
+  EXPECT_EQ(cuda_.events_open_now(), 1) << "a request still waits for it";
+  cuda_.Complete(event);
+  EXPECT_TRUE(*range->event()->completed());
+  range.reset();
+  EXPECT_EQ(cuda_.events_open_now(), 0);
+  EXPECT_EQ(cuda_.open_now(), 0);
+}
+
+TEST_F(CudaMemoryTest, EachRegistrationOpensTheEventForItself) {
+  const std::string event = cuda_.CreateEvent();
+  for (const char* owner : {"a", "b"}) EXPECT_THAT(Add({handle_, 0, 0, event}, kPage, owner), HasSubstr("r-"));
+  EXPECT_EQ(cuda_.events_opened(), 2);
+  table_.RemoveOwner("a");
+  EXPECT_EQ(cuda_.events_open_now(), 1);
+  table_.RemoveOwner("b");
+  EXPECT_EQ(cuda_.events_open_now(), 0);
+}
+
+TEST_F(CudaMemoryTest, AnEventThatIsNoGoodLeavesNothingOpen) {
+  for (const size_t length : {size_t{1}, size_t{63}, size_t{65}}) {
+    EXPECT_THAT(Add({handle_, 0, 0, std::string(length, 'x')}, kPage),
+                HasSubstr(absl::StrCat("cuda.event_handle has ", length, " bytes; it must have 64 bytes, or 0")));
+  }
+  EXPECT_EQ(cuda_.opened(), 0);
+  EXPECT_THAT(Add({handle_, 0, 0, std::string(64, 'x')}, kPage), HasSubstr("no such event"));
+  EXPECT_EQ(cuda_.opened(), 1);
+  EXPECT_EQ(cuda_.open_now(), 0);
+  EXPECT_EQ(table_.stats().regions, 0);
+  EXPECT_EQ(RefusedField({handle_, 0, 4 * kPage + 1, cuda_.CreateEvent()}, 1), "cuda.offset");
+  EXPECT_EQ(cuda_.events_opened(), 0);
 }
 
 TEST_F(CudaMemoryTest, RangesOutliveTheTable) {
