@@ -8,16 +8,17 @@
 namespace normd {
 namespace {
 
-// Ends gRPC before the process ends. The last object of gRPC may die on one of gRPC's own threads, which leaves the joining
-// of its threads to yet another one; where main returned meanwhile, TSan reported threads that nobody had joined.
+// Ends gRPC before the process ends. The last object of gRPC may die on one of gRPC's own threads, which leaves the
+// joining of its threads to yet another one; where main returned meanwhile, TSan reported threads that nobody had
+// joined.
 class EndOfGrpc : public testing::Environment {
  public:
   void SetUp() override { grpc_init(); }
 
   void TearDown() override {
     grpc_shutdown_blocking();
-    // Connections that are still being made hold gRPC for as long as 20 s. Then nothing has begun to end, and nobody waits
-    // for it.
+    // Connections that are still being made hold gRPC for as long as 20 s. Then nothing has begun to end, and nobody
+    // waits for it.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
     while (grpc_is_initialized() != 0 && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
