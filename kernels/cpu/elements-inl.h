@@ -1,7 +1,7 @@
 // The apply pass for narrow elements, in the four ways of kernels/group_statistics.h, in f64 (EXACT of f32) or f32
 // (FAST, and 16-bit types): along a row with the statistics of one group, or down columns that each have statistics of
 // their own.
-// In the path: included by apply.cc and rows.cc. Highway recompiles this file for each instruction set, hence the
+// In the path: included by apply.cc and row_blocks.cc. Highway recompiles this file for each instruction set, hence the
 // per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
@@ -291,14 +291,15 @@ struct RowStatistics {
   }
 };
 
-// Applies an even number of adjacent rows of n elements without NaN, whose parameters are one for each element. Two
-// rows share the loads of the parameters. y may be x.
-template <typename Real, Form kForm, typename T>
+// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
+template <typename Real, Form kForm, bool kMayBeNan, typename T>
 void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
-                   const RowStatistics& statistics, const cpu::Parameters& parameters, int64_t prefetch) {
+                   const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
+                   int64_t prefetch) {
   const Raw<T, Floats<Real>> bits;
-  const RowParameter<Real> w(WeightOf<Real>(parameters), true, 1);
-  const RowParameter<Real> b(BiasOf<Real>(parameters), true, static_cast<Real>(-0.0));
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
+  const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
   const Real* const weights = w.values;
   const Real* const biases = b.values;
   const int64_t weight_step = w.step;
@@ -306,50 +307,70 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
   for (int64_t row = 0; row < rows; row += 2) {
     const GroupLanes<Real, kForm> first(statistics.At(row), 1);
     const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
-    const auto result = [&](const auto& lanes, Vector<Real> value, Vector<Real> weight, Vector<Real> bias) HWY_ATTR {
-      return Narrow(tag, Floats<Real>(), Demote<false>(lanes.Element(value, weight, bias)));
+    // `of_second`: the elements are some of the second row; `at` counts from the start of the first.
+    const auto result = [&](auto of_second, int64_t at, int64_t count, Vector<Real> value, Vector<Real> weight,
+                            Vector<Real> bias) HWY_ATTR {
+      constexpr bool kSecond = decltype(of_second)::value;
+      auto floats = Demote<kMayBeNan>((kSecond ? second : first).Element(value, weight, bias));
+      if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+        floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+          const int64_t i = at + lane - (kSecond ? n : 0);
+          return ExactElement(ElementAt(tag, x + at + lane), statistics.At(kSecond ? row + 1 : row),
+                              At(parameters.weight, per_element, i, 1), At(parameters.bias, per_element, i, -0.0));
+        });
+      }
+      return Narrow(tag, Floats<Real>(), floats);
     };
-    int64_t begin = 0;
+    const auto vectors = [&](int64_t i) HWY_ATTR {
+      const auto weight = ParametersAt(weights, weight_step, i);
+      const auto bias = ParametersAt(biases, bias_step, i);
+      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+      hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
+      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+      hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
+    };
+    int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
     if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float>) {
       constexpr int64_t kBoth = 2 * kLanesOf<float>;
+      const auto load = [&](const float* values, int64_t step) HWY_ATTR {
+        return step == 0 ? EvenOdd{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
+                         : LoadEvenOdd(values + i);
+      };
       const auto both = [&](const auto& lanes, int64_t at, const EvenOdd& weight, const EvenOdd& bias) HWY_ATTR {
         if (prefetch != 0) hwy::Prefetch(x + at + prefetch);
         const EvenOdd value = LoadEvenOdd(tag, x + at);
-        StoreEvenOdd(
-            tag, {lanes.Element(value.even, weight.even, bias.even), lanes.Element(value.odd, weight.odd, bias.odd)},
-            y + at);
+        return EvenOdd{lanes.Element(value.even, weight.even, bias.even),
+                       lanes.Element(value.odd, weight.odd, bias.odd)};
       };
-      const auto load = [&](const float* values, int64_t step) HWY_ATTR {
-        return step == 0 ? EvenOdd{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
-                         : LoadEvenOdd(values + begin);
-      };
-      for (; begin + kBoth <= n; begin += kBoth) {
+      for (; i + kBoth <= n; i += kBoth) {
         const EvenOdd weight = load(weights, weight_step);
         const EvenOdd bias = load(biases, bias_step);
-        both(first, begin, weight, bias);
-        both(second, n + begin, weight, bias);
+        const EvenOdd results[2] = {both(first, i, weight, bias), both(second, n + i, weight, bias)};
+        if constexpr (kMayBeNan) {
+          const Vector<float> all[4] = {results[0].even, results[0].odd, results[1].even, results[1].odd};
+          if (HWY_UNLIKELY(!AllFinite<4>(all))) {
+            vectors(i);
+            vectors(i + kStep);
+            continue;
+          }
+        }
+        StoreEvenOdd(tag, results[0], y + i);
+        StoreEvenOdd(tag, results[1], y + n + i);
       }
     }
 #endif
-    ForVectors<Real, false>(
-        tag, y + begin, n - begin, false,
-        [&](int64_t from, auto store) HWY_ATTR {
-          const int64_t i = begin + from;
-          const auto weight = ParametersAt(weights, weight_step, i);
-          const auto bias = ParametersAt(biases, bias_step, i);
-          if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
-          store(result(first, LoadAs<Real>(tag, x + i), weight, bias), y + i);
-          if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
-          store(result(second, LoadAs<Real>(tag, x + n + i), weight, bias), y + n + i);
-        },
-        [&](int64_t from, int64_t count) HWY_ATTR {
-          const int64_t i = begin + from;
-          const auto weight = ParametersAt(weights, weight_step, i, count);
-          const auto bias = ParametersAt(biases, bias_step, i, count);
-          StoreFirst(result(first, LoadFirstAs<Real>(tag, x + i, count), weight, bias), bits, y + i, count);
-          StoreFirst(result(second, LoadFirstAs<Real>(tag, x + n + i, count), weight, bias), bits, y + n + i, count);
-        });
+    for (; i + kStep <= n; i += kStep) vectors(i);
+    if (i < n) {
+      const auto weight = ParametersAt(weights, weight_step, i, n - i);
+      const auto bias = ParametersAt(biases, bias_step, i, n - i);
+      const auto part = [&](auto of_second, int64_t at) HWY_ATTR {
+        const auto value = LoadFirstAs<Real>(tag, x + at, n - i);
+        StoreFirst(result(of_second, at, n - i, value, weight, bias), bits, y + at, n - i);
+      };
+      part(std::false_type(), i);
+      part(std::true_type(), n + i);
+    }
     x += 2 * n;
     y += 2 * n;
   }

@@ -1,7 +1,8 @@
 // The vector kernels of the CPU backend as plain functions: each chooses the instruction set at run time and returns
 // the same bits on all of them.
 // In the path: between the walkers (run_job.cc, run_rows.cc, run_columns.cc), which cut a plan into calls, and the
-// kernels themselves (rows.cc, columns.cc, apply.cc, residual.cc), which are built from the -inl.h files.
+// kernels themselves (rows.cc, row_blocks.cc, columns.cc, apply.cc, residual.cc), which are built from the -inl.h
+// files.
 // Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
 //
 // Values are read as pairs hi + lo, where lo is null but for a residual stream that is kept wide in f64. f64 elements
@@ -212,8 +213,10 @@ struct RowBlock {
   Statistic statistic = Statistic::kMeanVariance;
   Precision precision = Precision::kExact;
   DivisorRule rule;
-  Parameters parameters;  // one per element of a row
-  bool stream = false;    // as in ApplySpan
+  Parameters parameters;
+  // One w and b for each element of a row; false: one for all, REQUIRES a statistic without a mean.
+  bool per_element = true;
+  bool stream = false;  // as in ApplySpan
   int64_t prefetch = 0;
   bool wants_results = true;  // false: nobody reads them
 

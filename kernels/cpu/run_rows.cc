@@ -208,10 +208,12 @@ class RowGroup {
 // True if both passes over whole rows run in one call of the vector kernels (NormaliseRows).
 bool TakesWholeRows(const Run& run) {
   const NormPlan& plan = run.plan;
+  // Where a mean is subtracted, one w for all elements is a part of the factor (Form::kScaledOnce).
+  const bool one_for_all = plan.parameter_length == 1 && plan.statistic != Statistic::kMeanVariance;
   return !run.wide() && run.y != nullptr && run.job.mask == nullptr && !plan.given_statistics && plan.reduce0 == 1 &&
          plan.cast_order == CastOrder::kAffineThenCast && plan.statistic_reduce1 > 0 &&
          plan.statistic_reduce1 <= RowBlock::kMaxChunks * order::kRowChunk &&
-         (run.parameters.absent() || plan.affine_index == AffineIndex::kElement);
+         (run.parameters.absent() || plan.affine_index == AffineIndex::kElement || one_for_all);
 }
 
 // Runs the groups [begin, end), which are adjacent rows, in blocks. REQUIRES: TakesWholeRows(run).
@@ -229,6 +231,7 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
                     .precision = run.precision(),
                     .rule = run.rule,
                     .parameters = run.parameters,
+                    .per_element = plan.affine_index == AffineIndex::kElement,
                     .stream = run.stream,
                     .prefetch = run.prefetch ? rows * plan.reduce1 : 0,
                     .wants_results = run.StoresGroups()};

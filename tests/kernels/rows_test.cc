@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -21,9 +22,11 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// `rows` rows of n elements; `rare`: many of them are far from 0, huge, tiny, equal, whole numbers or not finite.
-cases::Values MakeRows(int64_t rows, int64_t n, bool rare, Random* random) {
+// `rows` rows of n elements, of which the first `counted` are summed; `rare`: many of them are far from 0, huge, tiny,
+// equal, whole numbers or not finite, and some of the others are much larger.
+cases::Values MakeRows(int64_t rows, int64_t n, int64_t counted, bool rare, Random* random) {
   constexpr double kScales[] = {0, 0x1p-140, 0x1p-63, 0x1p-60, 0x1p-50, 0x1p+15, 0x1p+59, 0x1p+62, 0x1p+101, 0x1p+126};
+  constexpr double kBeyond[] = {0x1p+15, 0x1p+124, 0x1p+126};
   cases::Values values;
   for (int64_t row = 0; row < rows; ++row) {
     const auto is_rare = [&] { return rare && random->Below(4) == 0; };
@@ -33,7 +36,8 @@ cases::Values MakeRows(int64_t rows, int64_t n, bool rare, Random* random) {
     const bool whole = is_rare();
     for (int64_t i = 0; i < n; ++i) {
       const double value = random->Uniform(-1.7, 1.7) + offset;
-      values.push_back((whole ? std::round(value) : value) * scale);
+      const double factor = i >= counted && is_rare() ? kBeyond[random->Below(std::size(kBeyond))] : scale;
+      values.push_back((whole ? std::round(value) : value) * factor);
     }
     if (rare && random->Below(16) == 0) {
       values[values.size() - 1 - static_cast<size_t>(random->Below(static_cast<int>(n)))] =
@@ -95,9 +99,10 @@ TEST_P(RowsTest, TogetherTheyHaveTheBitsOfOneByOne) {
   const auto [statistic, precision, dtype, mode] = GetParam();
   Random random(1);
   constexpr int64_t kRows = 32;
-  for (const int64_t n : {1, 5, 64, 100, 129}) {
+  for (const auto& [n, counted] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 5}, {64, 64}, {100, 100}, {129, 129}, {5, 1}, {129, 64}}) {
     for (int trial = 0; trial < 8; ++trial) {
-      const std::string x = cases::Pack(dtype, MakeRows(kRows, n, trial > 0, &random));
+      const std::string x = cases::Pack(dtype, MakeRows(kRows, n, counted, trial > 0, &random));
       std::vector<double> parameters;
       std::vector<float> parameters32;
       for (int64_t i = 0; i < n; ++i) {
@@ -107,7 +112,7 @@ TEST_P(RowsTest, TogetherTheyHaveTheBitsOfOneByOne) {
       constexpr double kEps[] = {1e-5, 0, 1e-300, 0x1p-124, 0x1p+10};
       cpu::RowBlock block = {.x = {dtype, x.data()},
                              .n = n,
-                             .counted = n,
+                             .counted = counted,
                              .statistic = statistic,
                              .precision = precision,
                              .rule = {kEps[trial % 5], mode, trial % 2 == 0}};
@@ -119,6 +124,7 @@ TEST_P(RowsTest, TogetherTheyHaveTheBitsOfOneByOne) {
         block.parameters.bias = parameters.data();
         block.parameters.bias32 = parameters32.data();
       }
+      block.per_element = statistic == Statistic::kMeanVariance || trial < 4;
       Check(block, kRows);
     }
   }

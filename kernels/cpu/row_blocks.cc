@@ -1,0 +1,434 @@
+// Both passes over adjacent short rows, from their sums to y, while the rows are in the cache: a block of up to 16 rows
+// takes each step together.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/row_blocks.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// foreach_target.h first.
+#include <new>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/row_sums-inl.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/sums-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace normd {
+namespace HWY_NAMESPACE {
+using cpu::Elements;
+using cpu::RowBlock;
+using cpu::RowChunks;
+
+// The sums of one chunk of n elements, about a shift if they are FAST, without a mask: what SumChunk<kMeanVariance,
+// false> returns. The vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of
+// all of them do not fit those of AVX2, and elements would wait for stores and loads. What the first turn read is in L1
+// when the second comes.
+template <typename Real, typename T>
+HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Storage* HWY_RESTRICT x, int64_t n,
+                               double shift_value) {
+  constexpr Statistic kStatistic = Statistic::kMeanVariance;
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  using Sums = NarrowSums<Real>;
+  const Tag<Real> real;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kTogether = HWY_MIN(kVectors<Real>, 4);
+  const auto shift = hn::Set(real, static_cast<Real>(shift_value));
+  Vector<Real> first[kVectors<Real>];
+  Vector<Real> second[kVectors<Real>];
+  const int64_t step = kIsFast ? order::kFastRowStep : n;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t stop = HWY_MIN(n, begin + step);
+    for (int64_t from = 0; from < kVectors<Real>; from += kTogether) {
+      Sums sums[kTogether];
+      for (int64_t k = 0; k < kTogether; ++k) sums[k].Clear();
+      int64_t i = begin;
+      for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
+        for (int64_t k = 0; k < kTogether; ++k) {
+          const auto value = LoadAs<Real>(tag, x + i + (from + k) * kStep);
+          sums[k].template Take<kStatistic>(kIsFast ? Sums::Subtract(value, shift) : value);
+        }
+      }
+      // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
+      // registers.
+      for (int64_t k = 0; k < kTogether; ++k) {
+        const int64_t at = i + (from + k) * kStep;
+        if (at >= stop) break;
+        const int64_t count = HWY_MIN(kStep, stop - at);
+        auto diff = LoadFirstAs<Real>(tag, x + at, count);
+        if constexpr (kIsFast) {
+          diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), Sums::Subtract(diff, shift));
+        }
+        sums[k].template Take<kStatistic>(diff);
+      }
+      for (int64_t k = 0; k < kTogether; ++k) {
+        first[from + k] = begin > 0 ? hn::Add(first[from + k], sums[k].first) : sums[k].first;
+        second[from + k] = begin > 0 ? hn::Add(second[from + k], sums[k].second) : sums[k].second;
+      }
+    }
+  }
+  const DoublePair sum = Fold(type, first);
+  return {sum, Fold(type, second)};
+}
+
+template <Statistic kStatistic, typename T>
+HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, int64_t row) {
+  if (kStatistic != Statistic::kMeanVariance) return 0;
+  const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
+  return ShiftOf(tag, precision, x, block.counted, false);
+}
+
+// The sums of a row whose shift is 0 (EXACT), or any (FAST). kInTurns: by SumInTurns.
+template <Statistic kStatistic, bool kInTurns, typename Real, typename T>
+HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, int64_t row, double shift) {
+  const Elements x = block.x.At(row * block.n);
+  const auto chunk_of = [&](int64_t at) HWY_ATTR {
+    const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
+    if constexpr (kInTurns) {
+      return SumInTurns(tag, type, static_cast<const typename T::Storage*>(x.At(at).data), n, shift);
+    } else {
+      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+    }
+  };
+  // Chunks are folded as they come: see order::FoldsAfter. As many wait as the count has binary digits.
+  static_assert(RowBlock::kMaxChunks < 1 << 7);
+  double first[7], second[7];  // not initialised, which would take short rows as long as their sums
+  PairSums sum;
+  const int64_t chunks = order::RowChunks(block.counted);
+  int64_t waiting = 0;
+  const auto fold = [&](int64_t with) { sum = {{first[with] + sum.first.hi, 0}, {second[with] + sum.second.hi, 0}}; };
+  for (int64_t chunk = 0;; ++chunk) {
+    sum = chunk_of(chunk * order::kRowChunk);
+    if (chunk + 1 == chunks) break;
+    for (int folds = order::FoldsAfter(chunk); folds > 0; --folds) fold(--waiting);
+    first[waiting] = sum.first.hi;
+    second[waiting++] = sum.second.hi;
+  }
+  while (waiting > 0) fold(--waiting);
+  return sum;
+}
+
+// The statistics of a row in as many rounds as it needs, and about any shift. Most rows need only the round that
+// SumRows makes.
+template <Statistic kStatistic, typename T>
+HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t row) {
+  const auto shift_of = [&](Precision precision)
+                            HWY_ATTR { return ShiftOfRow<kStatistic>(tag, precision, block, row); };
+  const auto sums_of = [&](Precision precision, double shift) HWY_ATTR {
+    PairSums sums[RowBlock::kMaxChunks];
+    const int64_t chunks = order::RowChunks(block.counted);
+    const RowChunks whole = {.x = block.x.At(row * block.n), .n = block.counted};
+    HWY_NAMESPACE::ReduceRowChunks(block.statistic, precision, whole, 0, chunks, shift, 1, sums);
+    order::PairwiseFold(sums, chunks, 1, AddPlain);
+    return sums[0];
+  };
+  return FinishNarrowGroup(block.statistic, block.rule, block.precision, static_cast<double>(block.counted), shift_of,
+                           sums_of);
+}
+
+// The sums of the rows of a block, and the shifts that they are about. Not initialised: that would take as long as a
+// short row.
+struct BlockSums {
+  HWY_ALIGN double shift[RowBlock::kMaxRows], first[RowBlock::kMaxRows], second[RowBlock::kMaxRows];
+};
+
+// Whether a row about this shift is left to CarefulRow, because SumsOfRow takes none.
+template <Statistic kStatistic>
+HWY_INLINE bool IsLeft(Precision precision, double shift) {
+  return kStatistic == Statistic::kMeanVariance && precision == Precision::kExact && shift != 0;
+}
+
+// Takes each step for all rows before the next one, because a step of a row waits dozens of cycles for the step before
+// it, and another row can use these cycles. False: some rows are left.
+template <Statistic kStatistic, typename Real, typename T>
+HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums) {
+  bool all = true;
+  for (int64_t row = 0; row < block.rows; ++row) {
+    sums->shift[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
+  }
+  const auto sum_rows = [&](auto in_turns) HWY_ATTR {
+    for (int64_t row = 0; row < block.rows; ++row) {
+      if (IsLeft<kStatistic>(block.precision, sums->shift[row])) {
+        all = false;
+        continue;
+      }
+      const PairSums sum = SumsOfRow<kStatistic, decltype(in_turns)::value>(tag, type, block, row, sums->shift[row]);
+      sums->first[row] = sum.first.hi;
+      sums->second[row] = sum.second.hi;
+    }
+  };
+  // Turns cost short rows more than they save, but for FAST. 16-bit elements, whose loads are most of EXACT sums, never
+  // gain by them there.
+  constexpr int64_t kLong = 512;
+  if constexpr (kStatistic != Statistic::kMeanVariance) {
+    sum_rows(std::false_type());
+  } else if constexpr (std::is_same_v<Real, float>) {
+    sum_rows(std::true_type());
+  } else if constexpr (std::is_same_v<T, F32>) {
+    block.counted < kLong ? sum_rows(std::false_type()) : sum_rows(std::true_type());
+  } else {
+    sum_rows(std::false_type());
+  }
+  return all;
+}
+
+// How most blocks of rows are calculated: near their mean or about zero, without NaN, with parameters that fit.
+// Elements that no sum has seen may be NaN (kMayBeNan), and pairs of floats are not for these.
+template <Statistic kStatistic, bool kMayBeNan, typename Real, typename T>
+HWY_INLINE constexpr Form UsualForm() {
+  constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
+  if (kStatistic != Statistic::kMeanVariance) return kInF64 && !kMayBeNan ? Form::kPairs : Form::kPlain;
+  if (std::is_same_v<Real, float>) return Form::kOnce;
+  return kInF64 ? Form::kFolded : Form::kTwice;
+}
+
+template <Form kForm>
+HWY_INLINE bool MayBeUsual(const RowBlock& block) {
+  const cpu::Parameters& parameters = block.parameters;
+  if (block.stream || block.rows < 2 || !parameters.fit_f32) return false;
+  return kForm != Form::kPairs || (parameters.equal_f32 && parameters.bias == nullptr);
+}
+
+// What FinishNarrow, Calculate16BitInF32 and Prepare make of each row, with the same bits, where each row of the block
+// has the usual form; else false. A scalar division or root takes as long as one of all lanes.
+template <Form kForm, Statistic kStatistic, typename Real, typename T>
+HWY_INLINE bool FinishUsualRows(T /*tag*/, TypeTag<Real> /*type*/, const RowBlock& block, BlockSums* sums,
+                                RowStatistics* statistics, FinishedStatistics* results) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  const DivisorRule& rule = block.rule;
+  const V eps = Set(rule.eps);
+  const V n = Set(static_cast<double>(block.counted));
+  const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
+  // The lanes after the last row repeat it.
+  for (int64_t row = block.rows; row % kLanes != 0; ++row) {
+    sums->shift[row] = sums->shift[row - 1];
+    sums->first[row] = sums->first[row - 1];
+    sums->second[row] = sums->second[row - 1];
+  }
+  M usual = hn::Eq(eps, eps);  // all lanes
+  for (int64_t row = 0; row < block.rows; row += kLanes) {
+    const auto require = [&](M mask) HWY_ATTR { usual = hn::And(usual, mask); };
+    V m2 = hn::Load(d, sums->second + row);
+    require(hn::Le(m2, Set(kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max())));
+    if constexpr (kIsFast) require(hn::Ge(m2, Set(0x1p-100)));
+    V mean = Zero();
+    V variance = Zero();
+    if constexpr (kCentred) {
+      const V first = hn::Load(d, sums->first + row);
+      const V delta = hn::Div(first, n);
+      const V correction = hn::Mul(first, delta);
+      m2 = hn::Sub(m2, correction);
+      mean = hn::Add(hn::Load(d, sums->shift + row), delta);
+      variance = hn::Div(m2, n);
+      require(hn::Le(correction, hn::Mul(guard, m2)));
+      require(hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance)));
+    }
+    const bool is_mean = kCentred || block.statistic == Statistic::kMeanSquare;
+    const V value = kCentred ? variance : is_mean ? hn::Div(m2, n) : m2;
+    V divisor;
+    if (rule.mode == EpsMode::kInsideSqrt) {
+      divisor = hn::Sqrt(hn::Add(value, eps));
+    } else {
+      divisor = kStatistic == Statistic::kAbsSum ? value : hn::Sqrt(value);
+      divisor =
+          rule.mode == EpsMode::kAddToRoot ? hn::Add(divisor, eps) : hn::IfThenElse(hn::Lt(divisor, eps), eps, divisor);
+    }
+    V inverse = hn::Div(Set(1), divisor);
+    V inverse_lo = Zero();
+    // FitF32, which is more than f64 needs.
+    require(hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
+    if (block.wants_results) {
+      HWY_ALIGN double lanes[3][kLanes];
+      hn::Store(mean, d, lanes[0]);
+      hn::Store(m2, d, lanes[1]);
+      hn::Store(inverse, d, lanes[2]);
+      for (int64_t lane = 0; lane < HWY_MIN(kLanes, block.rows - row); ++lane) {
+        results[row + lane].mean = lanes[0][lane];
+        results[row + lane].m2 = lanes[1][lane];
+        results[row + lane].inverse_std = lanes[2][lane];
+      }
+    }
+    V shift = Zero();
+    V delta = Zero();
+    if constexpr (kCentred) {
+      const V centre = Promote(ToF32(mean), double());
+      shift = kForm == Form::kFolded ? mean : centre;
+      if constexpr (kForm == Form::kTwice) delta = hn::Sub(mean, centre);
+      if constexpr (kForm == Form::kFolded) {
+        require(hn::Not(hn::Eq(centre, mean)));
+        require(hn::Le(hn::Abs(hn::Mul(mean, inverse)), Set(8)));
+      } else {
+        require(hn::Le(hn::Abs(mean), Set(0x1p+100)));
+      }
+      shift = hn::IfThenElse(hn::Eq(shift, Zero()), Set(-0.0), shift);  // CentringShift
+    }
+    if constexpr (!kIsFast && !std::is_same_v<T, F32>) require(hn::Le(m2, Set(0x1p+240)));
+    if constexpr (kForm == Form::kPairs) {
+      const FloatPairs pairs(inverse);
+      inverse = pairs.hi;
+      inverse_lo = pairs.lo;
+    }
+    hn::Store(shift, d, statistics->shift + row);
+    hn::Store(delta, d, statistics->delta + row);
+    hn::Store(inverse, d, statistics->inverse + row);
+    hn::Store(inverse_lo, d, statistics->inverse_lo + row);
+  }
+  return hn::AllTrue(d, usual);
+}
+
+// Applies two adjacent rows that are calculated in the same way, if that is one of the ways that are worth a loop.
+template <Statistic kStatistic, typename T>
+HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::Storage* x, typename T::Storage* y,
+                             const RowBlock& block, const FinishedStatistics* results) {
+  RowStatistics both;
+  both.Set(0, results[0].statistics);
+  both.Set(1, results[1].statistics);
+  const auto apply = [&](auto of_form, auto real) HWY_ATTR {
+    ApplyRowPairs<decltype(real), decltype(of_form)::value, false>(tag, x, y, block.n, 2, both, block.parameters,
+                                                                   block.per_element, block.prefetch);
+    return true;
+  };
+  if constexpr (kStatistic == Statistic::kMeanVariance) {
+    if (in_f32 && form == Form::kOnce) return apply(FormTag<Form::kOnce>(), float());
+    if (in_f32 && form == Form::kTwice) return apply(FormTag<Form::kTwice>(), float());
+    if constexpr (std::is_same_v<T, F32>) {
+      if (form == Form::kFolded) return apply(FormTag<Form::kFolded>(), double());
+    }
+  } else {
+    if (in_f32 && form == Form::kPlain) return apply(FormTag<Form::kPlain>(), float());
+    if constexpr (std::is_same_v<T, F32>) {
+      if (form == Form::kPairs) return apply(FormTag<Form::kPairs>(), float());
+    }
+  }
+  return false;
+}
+
+// Normalises rows in whatever forms they have, from their sums.
+template <Statistic kStatistic, typename T>
+HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums& sums, FinishedStatistics* results) {
+  const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
+  const auto n = static_cast<double>(block.counted);
+  struct Way {
+    bool may_be_nan, in_f32;
+    Form form;
+  };
+  const auto way_of = [&](const FinishedStatistics& finished) {
+    const bool may_be_nan = !finished.finite || !block.parameters.fit_f32 || block.counted != block.n;
+    const bool in_f32 = finished.elements_in_f32 && block.parameters.fit_f32;
+    return Way{may_be_nan, in_f32,
+               FormOf(tag, CentringOf(block.statistic, finished.statistics), finished.statistics, in_f32,
+                      block.parameters, block.per_element, may_be_nan)};
+  };
+  Way ways[RowBlock::kMaxRows];
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const double shift = sums.shift[row];
+    if (IsLeft<kStatistic>(block.precision, shift)) {
+      results[row] = CarefulRow<kStatistic>(tag, block, row);
+      continue;
+    }
+    // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
+    new (results + row) FinishedStatistics(
+        FinishNarrow(statistic, block.rule, {{sums.first[row], 0}, {sums.second[row], 0}}, n, shift, block.precision));
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    if (results[row].shift_too_far || results[row].out_of_fast_range) {
+      results[row] = CarefulRow<kStatistic>(tag, block, row);
+    }
+    if (!std::is_same_v<T, F32>) Calculate16BitInF32(&results[row]);
+    ways[row] = way_of(results[row]);
+    Prepare(ways[row].form, &results[row].statistics);
+  }
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const FinishedStatistics& finished = results[row];
+    const auto* x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
+    auto* y = static_cast<typename T::Storage*>(block.y) + row * block.n;
+    const Way way = ways[row];
+    if (!block.stream && row + 1 < block.rows && !way.may_be_nan) {
+      const Way next = ways[row + 1];
+      if (!next.may_be_nan && next.in_f32 == way.in_f32 && next.form == way.form &&
+          ApplyTwoRows<kStatistic>(tag, way.form, way.in_f32, x, y, block, results + row)) {
+        ++row;
+        continue;
+      }
+    }
+    ApplyElements(tag, x, y, block.n, {}, finished.statistics, way.in_f32, way.form, block.parameters,
+                  block.per_element, way.may_be_nan, {block.stream, block.prefetch});
+  }
+}
+
+// Normalises the rows of a block if all of them have the usual form; else returns false.
+template <Statistic kStatistic, bool kMayBeNan, typename Real, typename T>
+HWY_INLINE bool NormaliseUsualRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums,
+                                   FinishedStatistics* results) {
+  constexpr Form kForm = UsualForm<kStatistic, kMayBeNan, Real, T>();
+  constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double> && kForm != Form::kPairs;
+  RowStatistics statistics;
+  if (!MayBeUsual<kForm>(block)) return false;
+  if (!FinishUsualRows<kForm, kStatistic>(tag, type, block, sums, &statistics, results)) return false;
+  const auto* x = static_cast<const typename T::Storage*>(block.x.data);
+  auto* y = static_cast<typename T::Storage*>(block.y);
+  const int64_t paired = block.rows / 2 * 2;
+  ApplyRowPairs<std::conditional_t<kInF64, double, float>, kForm, kMayBeNan>(
+      tag, x, y, block.n, paired, statistics, block.parameters, block.per_element, block.prefetch);
+  if (paired < block.rows) {
+    ApplyElements(tag, x + paired * block.n, y + paired * block.n, block.n, {}, statistics.At(paired),
+                  !kInF64 && kForm != Form::kPairs, kForm, block.parameters, block.per_element, kMayBeNan,
+                  {false, block.prefetch});
+  }
+  return true;
+}
+
+template <Statistic kStatistic, typename Real, typename T>
+HWY_INLINE void NormaliseRowsIn(T tag, TypeTag<Real> type, const RowBlock& block, FinishedStatistics* results) {
+  BlockSums sums;
+  bool done = SumRows<kStatistic>(tag, type, block, &sums);
+  if (done && block.counted == block.n) {
+    done = NormaliseUsualRows<kStatistic, false>(tag, type, block, &sums, results);
+  } else if constexpr (kStatistic == Statistic::kMeanSquare) {
+    done = done && NormaliseUsualRows<kStatistic, true>(tag, type, block, &sums, results);
+  } else {
+    done = false;
+  }
+  if (!done) NormaliseAnyRows<kStatistic>(tag, block, sums, results);
+}
+
+template <Statistic kStatistic, typename T>
+void NormaliseRowsOf(T tag, const RowBlock& block, FinishedStatistics* results) {
+  if (block.precision == Precision::kFast) {
+    NormaliseRowsIn<kStatistic>(tag, TypeTag<float>(), block, results);
+  } else {
+    NormaliseRowsIn<kStatistic>(tag, TypeTag<double>(), block, results);
+  }
+}
+
+void NormaliseRows(const RowBlock& block, FinishedStatistics* results) {
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    switch (block.statistic) {
+      case Statistic::kMeanVariance:
+        return NormaliseRowsOf<Statistic::kMeanVariance>(tag, block, results);
+      case Statistic::kAbsSum:
+        return NormaliseRowsOf<Statistic::kAbsSum>(tag, block, results);
+      case Statistic::kMeanSquare:
+      case Statistic::kSumSquares:
+      case Statistic::kPowerSum:  // never narrow
+      case Statistic::kMaxAbs:
+        break;
+    }
+    NormaliseRowsOf<Statistic::kMeanSquare>(tag, block, results);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace normd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace normd::cpu {
+HWY_EXPORT(NormaliseRows);
+
+void NormaliseRows(const RowBlock& block, FinishedStatistics* results) {
+  HWY_DYNAMIC_DISPATCH(NormaliseRows)(block, results);
+}
+}  // namespace normd::cpu
+#endif  // HWY_ONCE
