@@ -1,6 +1,6 @@
 // The apply pass: y = ((x * scale - shift) - delta) * inverse * w + b over spans. Narrow elements that are rounded once
-// take the loops of elements-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters along the positions take
-// the general loop of this file.
+// take the loops of elements-inl.h and factors-inl.h. f64 elements, PowerNorm, CAST_THEN_AFFINE and parameters along
+// the positions take the general loop of this file.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/apply.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -8,6 +8,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/factors-inl.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sums-inl.h"
@@ -141,6 +142,9 @@ template ApplyElementsFunction<BF16> ApplyElements<BF16>;
 
 template <typename T>
 void ApplyNarrow(T tag, const ApplySpan& span) {
+  if (span.statistics_per_position) {
+    return span.in_f32 ? ApplyPositionsAs<float>(tag, span) : ApplyPositionsAs<double>(tag, span);
+  }
   if (span.statistics_per_column) {
     return span.in_f32 ? ApplyColumnsAs<float>(tag, span) : ApplyColumnsAs<double>(tag, span);
   }
@@ -156,7 +160,7 @@ void ApplyNarrow(T tag, const ApplySpan& span) {
 
 void Apply(const ApplySpan& span) {
   const bool general = span.x.dtype == DType::kF64 || span.cast_order != CastOrder::kAffineThenCast ||
-                       span.pre != nullptr || span.parameters_per_position;
+                       span.pre != nullptr || (span.parameters_per_position && !span.statistics_per_position);
   if (!general) return WithNarrowType(span.x.dtype, [&](auto tag) HWY_ATTR { ApplyNarrow(tag, span); });
   switch (span.x.dtype) {
     case DType::kF32:

@@ -1,8 +1,7 @@
-// The apply pass for narrow elements, in the four ways of kernels/group_statistics.h, in f64 (EXACT of f32) or f32
-// (FAST, and 16-bit types): along a row with the statistics of one group, or down columns that each have statistics of
-// their own.
-// In the path: included by apply.cc and row_blocks.cc. Highway recompiles this file for each instruction set, hence the
-// per-target include guard. No state.
+// The apply pass for narrow elements along a row with the statistics of one group, in the four ways of
+// kernels/group_statistics.h, in f64 (EXACT of f32) or f32 (FAST, and 16-bit types).
+// In the path: included by apply.cc, row_blocks.cc and factors-inl.h. Highway recompiles this file for each instruction
+// set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
 #undef NORMD_KERNELS_CPU_ELEMENTS_INL_H_
@@ -45,19 +44,17 @@ HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exa
   return hn::Load(tag, lanes);
 }
 
-// Whether all lanes of `values` are finite.
-template <int64_t kVectors>
-HWY_INLINE bool AllFinite(const Vector<float>* values) {
-  const Tag<float> tag;
-  const auto zero = hn::Zero(tag);
-  // 0 times a value is 0, but NaN if the value is not finite.
-  auto sum = hn::Mul(values[0], zero);
-  for (int64_t k = 1; k < kVectors; ++k) sum = Fma(values[k], zero, sum);
-  return hn::AllTrue(tag, hn::Eq(sum, zero));
+// Whether all lanes of `values` are finite; may be false where all are, but huge. Sums, because multipliers are busy
+// with the elements.
+template <int64_t kVectors, class DFloats>
+HWY_INLINE bool AllFinite(DFloats floats, const hn::Vec<DFloats>* values) {
+  auto sum = values[0];
+  for (int64_t k = 1; k < kVectors; ++k) sum = hn::Add(sum, values[k]);
+  return hn::AllTrue(floats, hn::Eq(hn::Sub(sum, sum), hn::Zero(floats)));
 }
 
 // The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
-// every lane, serves all elements.
+// every lane of two vectors, serves all elements.
 template <typename Real>
 struct RowParameter {
   const Real* values;
@@ -330,36 +327,34 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
       hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
     };
     int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-    if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float>) {
-      constexpr int64_t kBoth = 2 * kLanesOf<float>;
-      const auto load = [&](const float* values, int64_t step) HWY_ATTR {
-        return step == 0 ? EvenOdd{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
-                         : LoadEvenOdd(values + i);
+    // f64 has half as many elements in a vector, and gains nothing by taking two.
+    constexpr bool kTwo = std::is_same_v<Real, float>;
+    for (; kTwo && i + 2 * kStep <= n; i += 2 * kStep) {
+      const auto load = [&](const Real* values, int64_t step) HWY_ATTR {
+        return step == 0 ? TwoVectors<Real>{hn::LoadU(Tag<Real>(), values), hn::LoadU(Tag<Real>(), values)}
+                         : LoadTwoFor(tag, values + i);
       };
-      const auto both = [&](const auto& lanes, int64_t at, const EvenOdd& weight, const EvenOdd& bias) HWY_ATTR {
-        if (prefetch != 0) hwy::Prefetch(x + at + prefetch);
-        const EvenOdd value = LoadEvenOdd(tag, x + at);
-        return EvenOdd{lanes.Element(value.even, weight.even, bias.even),
-                       lanes.Element(value.odd, weight.odd, bias.odd)};
-      };
-      for (; i + kBoth <= n; i += kBoth) {
-        const EvenOdd weight = load(weights, weight_step);
-        const EvenOdd bias = load(biases, bias_step);
-        const EvenOdd results[2] = {both(first, i, weight, bias), both(second, n + i, weight, bias)};
-        if constexpr (kMayBeNan) {
-          const Vector<float> all[4] = {results[0].even, results[0].odd, results[1].even, results[1].odd};
-          if (HWY_UNLIKELY(!AllFinite<4>(all))) {
-            vectors(i);
-            vectors(i + kStep);
-            continue;
-          }
+      const TwoVectors<Real> weight = load(weights, weight_step);
+      const TwoVectors<Real> bias = load(biases, bias_step);
+      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+      const TwoVectors<Real> upper = LoadTwo<Real>(tag, x + i);
+      const TwoVectors<Real> lower = LoadTwo<Real>(tag, x + n + i);
+      const hn::Vec<Floats<Real>> results[4] = {
+          Demote<false>(first.Element(upper.first, weight.first, bias.first)),
+          Demote<false>(first.Element(upper.second, weight.second, bias.second)),
+          Demote<false>(second.Element(lower.first, weight.first, bias.first)),
+          Demote<false>(second.Element(lower.second, weight.second, bias.second))};
+      if constexpr (kMayBeNan) {
+        if (HWY_UNLIKELY((!AllFinite<4>(Floats<Real>(), results)))) {
+          vectors(i);
+          vectors(i + kStep);
+          continue;
         }
-        StoreEvenOdd(tag, results[0], y + i);
-        StoreEvenOdd(tag, results[1], y + n + i);
       }
+      StoreTwo(tag, Floats<Real>(), results[0], results[1], y + i);
+      StoreTwo(tag, Floats<Real>(), results[2], results[3], y + n + i);
     }
-#endif
     for (; i + kStep <= n; i += kStep) vectors(i);
     if (i < n) {
       const auto weight = ParametersAt(weights, weight_step, i, n - i);
@@ -462,176 +457,6 @@ using ApplyElementsFunction = void(T, const typename T::Storage*, typename T::St
 extern template ApplyElementsFunction<F32> ApplyElements<F32>;
 extern template ApplyElementsFunction<F16> ApplyElements<F16>;
 extern template ApplyElementsFunction<BF16> ApplyElements<BF16>;
-
-template <typename Real>
-HWY_INLINE const cpu::ColumnFactors<Real>& FactorsOf(const cpu::ApplySpan& span) {
-  if constexpr (std::is_same_v<Real, float>) {
-    return span.factors32;
-  } else {
-    return span.factors;
-  }
-}
-
-// The numbers of one vector of columns.
-template <typename Real, Centring kCentring>
-struct ColumnLanes {
-  Vector<Real> shift, delta, factor, bias;
-
-  ColumnLanes() = default;
-  // The numbers of `count` columns from `column` on.
-  HWY_INLINE ColumnLanes(const cpu::ColumnFactors<Real>& factors, int64_t column, int64_t count) {
-    const Tag<Real> real;
-    const auto load = [&](const Real* from) HWY_ATTR {
-      return count >= kLanesOf<Real> ? hn::LoadU(real, from + column) : LoadFirst(real, from + column, count);
-    };
-    shift = load(factors.shift);
-    if constexpr (kCentring == Centring::kTwice) delta = load(factors.delta);
-    factor = load(factors.factor);
-    bias = load(factors.bias);
-  }
-  HWY_INLINE Vector<Real> Element(Vector<Real> x) const {
-    x = hn::Sub(x, shift);
-    if constexpr (kCentring == Centring::kTwice) x = hn::Sub(x, delta);
-    return Fma(x, factor, bias);
-  }
-};
-
-// One vector of y, `count` elements of it: rounded, mended if kMayBeNan, and stored. `column` is that of the first.
-template <bool kMayBeNan, bool kStream, typename Real, typename T>
-HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> value, const typename T::Storage* x,
-                             typename T::Storage* y, int64_t column, int64_t count) {
-  const Raw<T, Floats<Real>> bits;
-  auto floats = Demote<kMayBeNan>(value);
-  if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-    floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
-      const ColumnStatistics& s = *span.column_statistics;
-      const int64_t c = column + lane;
-      const bool per_column = span.parameters_per_column;
-      const double element = ElementAt(tag, x + lane);
-      return ExactElement(element, {1, s.shift[c], {s.delta_hi[c], 0}, {s.inverse_hi[c], 0}},
-                          At(span.parameters.weight, per_column, c, 1), At(span.parameters.bias, per_column, c, -0.0));
-    });
-  }
-  const auto narrow = Narrow(tag, Floats<Real>(), floats);
-  if constexpr (kStream) {
-    hn::Stream(narrow, bits, y);
-  } else if (count == kLanesOf<Real>) {
-    hn::StoreU(narrow, bits, y);
-  } else {
-    StoreFirst(narrow, bits, y, count);
-  }
-}
-
-// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is the
-// number of columns of each vector; that of a single one may be less than its lanes. The vectors that are calculated
-// together are looked through for values that are not finite by one test. kStream: y is written past the caches, and is
-// aligned to whole vectors.
-template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
-          typename T>
-HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const ColumnLanes<Real, kCentring>* lanes,
-                                 int64_t position, int64_t column, int64_t count, int64_t prefetch) {
-  // In f64 it is as cheap to make every NaN canonical as to look for one.
-  constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
-  constexpr int64_t kStep = kLanesOf<Real>;
-  const int64_t offset = position * span.stride + column;
-  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
-  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
-  const int64_t here = kColumns == 1 ? count : kStep;  // so that the compiler knows it
-  Vector<Real> results[kPositions * kColumns];
-  for (int64_t p = 0; p < kPositions; ++p) {
-    for (int64_t k = 0; k < kColumns; ++k) {
-      const auto* from = x + p * span.stride + k * kStep;
-      if (prefetch != 0) hwy::Prefetch(from + prefetch);
-      const Vector<Real> value = here == kStep ? LoadAs<Real>(tag, from) : LoadFirstAs<Real>(tag, from, here);
-      results[p * kColumns + k] = lanes[k].Element(value);
-    }
-  }
-  const auto store = [&](auto may_be_nan) HWY_ATTR {
-    for (int64_t p = 0; p < kPositions; ++p) {
-      for (int64_t k = 0; k < kColumns; ++k) {
-        const int64_t at = p * span.stride + k * kStep;
-        StoreColumns<decltype(may_be_nan)::value, kStream, Real>(tag, span, results[p * kColumns + k], x + at, y + at,
-                                                                 column + k * kStep, here);
-      }
-    }
-  };
-  if constexpr (kMend) {
-    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(results)))) return store(std::false_type());
-  }
-  store(std::bool_constant<kMayBeNan>());
-}
-
-// Applies kVectors vectors of adjacent columns, whose numbers stay in registers while the positions go by. `count` is
-// as in ApplyColumnBlock.
-template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
-HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t column, int64_t count) {
-  constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr int64_t kAhead = 8;  // positions
-  ColumnLanes<Real, kCentring> lanes[kVectors];
-  for (int64_t k = 0; k < kVectors; ++k) lanes[k] = {FactorsOf<Real>(span), column + k * kStep, count};
-  const int64_t prefetch = span.prefetch == 0 ? 0 : kAhead * span.stride;
-  for (int64_t p = 0; p < span.positions; ++p) {
-    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, p, column, count, prefetch);
-  }
-}
-
-// Applies the columns [0, columns), which are whole vectors, row by row; several positions share the loads of the
-// numbers.
-template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
-HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t columns) {
-  constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr int64_t kPositions = 4;
-  const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
-  const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
-    for (int64_t c = 0; c < columns; c += kStep) {
-      const ColumnLanes<Real, kCentring> lanes(FactorsOf<Real>(span), c, kStep);
-      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, decltype(positions)::value>(tag, span, &lanes, position,
-                                                                                           c, kStep, prefetch);
-    }
-  };
-  int64_t p = 0;
-  for (; p + kPositions <= span.positions; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
-  for (; p < span.positions; ++p) sweep(p, std::integral_constant<int64_t, 1>());
-}
-
-template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
-void ApplyColumnsOf(T tag, const cpu::ApplySpan& span) {
-  constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr int64_t kVectors = 4;  // whose numbers fit in registers
-  int64_t done = 0;                // columns
-  if (span.columns == kVectors * kStep) {
-    ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, 0, kStep);
-    done = span.columns;
-  } else if (span.columns > kVectors * kStep) {
-    done = span.columns / kStep * kStep;
-    ApplyColumnRows<Real, kCentring, kMayBeNan, kStream>(tag, span, done);
-  }
-  for (; done < span.columns; done += kStep) {
-    ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, done, HWY_MIN(kStep, span.columns - done));
-  }
-}
-
-template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
-void ApplyColumns(T tag, const cpu::ApplySpan& span) {
-  // Streaming stores need alignment and at least 16 bytes.
-  constexpr int64_t kBytes = kLanesOf<Real> * static_cast<int64_t>(sizeof(typename T::Storage));
-  if constexpr (kBytes >= 16) {
-    const bool aligned = reinterpret_cast<uintptr_t>(span.y) % kBytes == 0 &&
-                         span.stride * static_cast<int64_t>(sizeof(typename T::Storage)) % kBytes == 0;
-    if (span.stream && aligned) return ApplyColumnsOf<Real, kCentring, kMayBeNan, true>(tag, span);
-  }
-  ApplyColumnsOf<Real, kCentring, kMayBeNan, false>(tag, span);
-}
-
-template <typename Real, typename T>
-HWY_INLINE void ApplyColumnsAs(T tag, const cpu::ApplySpan& span) {
-  if (span.centring == Centring::kTwice) {
-    return span.may_be_nan ? ApplyColumns<Real, Centring::kTwice, true>(tag, span)
-                           : ApplyColumns<Real, Centring::kTwice, false>(tag, span);
-  }
-  return span.may_be_nan ? ApplyColumns<Real, Centring::kOnce, true>(tag, span)
-                         : ApplyColumns<Real, Centring::kOnce, false>(tag, span);
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace normd

@@ -126,8 +126,8 @@ struct Parameters {
   }
 };
 
-// The numbers of adjacent columns for y = ((x - shift) - delta) * factor + b, in the type that is calculated in: one
-// array each. Borrows.
+// The numbers of adjacent columns or positions for y = ((x - shift) - delta) * factor + b, in the type that is
+// calculated in: one array each. Borrows.
 template <typename Real>
 struct ColumnFactors {
   const Real* shift = nullptr;
@@ -135,7 +135,7 @@ struct ColumnFactors {
   const Real* factor = nullptr;  // FactorOf(inverse, w)
   const Real* bias = nullptr;    // -0 where b is absent
 
-  // The numbers of the columns from `column` on.
+  // The numbers from `column` on.
   ColumnFactors At(int64_t column) const {
     return shift == nullptr ? ColumnFactors()
                             : ColumnFactors{shift + column, delta + column, factor + column, bias + column};
@@ -143,7 +143,7 @@ struct ColumnFactors {
 };
 
 // What the apply pass does with a span: `positions` rows of `columns` elements. Statistics and parameters are one value
-// for the whole span, or one for each column.
+// for the whole span, one for each column, or one for each position.
 struct ApplySpan {
   Elements x;
   DType y_dtype = DType::kF32;  // x's dtype, or any where x is f64
@@ -158,10 +158,13 @@ struct ApplySpan {
   int64_t prefetch = 0;
 
   bool statistics_per_column = false;
-  const GroupStatistics* statistics = nullptr;  // one, unless statistics_per_column
-  const ColumnStatistics* column_statistics = nullptr;
-  // REQUIRES: the one of the type that is calculated in, for narrow elements with statistics per column, but for
-  // PowerNorm, CAST_THEN_AFFINE and parameters per position.
+  // For narrow elements, with parameters per position or none. REQUIRES: parameters are given, or in_f32; no `stream`,
+  // no `prefetch`, AFFINE_THEN_CAST. y may have NaN.
+  bool statistics_per_position = false;
+  const GroupStatistics* statistics = nullptr;          // one, unless per column or position
+  const ColumnStatistics* column_statistics = nullptr;  // or positions
+  // REQUIRES: the one of the type that is calculated in, for narrow elements with statistics per column or position,
+  // but for PowerNorm, CAST_THEN_AFFINE and parameters per position with statistics per column.
   ColumnFactors<double> factors;
   ColumnFactors<float> factors32;
   // PowerNorm: one per position, `pre_stride` apart. REQUIRES: statistics_per_column.

@@ -55,7 +55,7 @@ HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Stor
         const int64_t at = i + (from + k) * kStep;
         if (at >= stop) break;
         const int64_t count = HWY_MIN(kStep, stop - at);
-        auto diff = LoadFirstAs<Real>(tag, x + at, count);
+        auto diff = LoadUpToAs<Real>(tag, x + at, count);
         if constexpr (kIsFast) {
           diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), Sums::Subtract(diff, shift));
         }
@@ -81,13 +81,14 @@ HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, 
 // The sums of a row whose shift is 0 (EXACT), or any (FAST). kInTurns: by SumInTurns.
 template <Statistic kStatistic, bool kInTurns, typename Real, typename T>
 HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, int64_t row, double shift) {
-  const Elements x = block.x.At(row * block.n);
+  const auto* const x = static_cast<const typename T::Storage*>(block.x.data) + row * block.n;
   const auto chunk_of = [&](int64_t at) HWY_ATTR {
     const int64_t n = HWY_MIN(order::kRowChunk, block.counted - at);
     if constexpr (kInTurns) {
-      return SumInTurns(tag, type, static_cast<const typename T::Storage*>(x.At(at).data), n, shift);
+      return SumInTurns(tag, type, x + at, n, shift);
     } else {
-      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = x.At(at)}, 1, n, shift, 1);
+      return SumChunk<kStatistic, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = {block.x.dtype, x + at}}, 1, n, shift,
+                                         1);
     }
   };
   // Chunks are folded as they come: see order::FoldsAfter. As many wait as the count has binary digits.
@@ -126,8 +127,8 @@ HWY_NOINLINE FinishedStatistics CarefulRow(T tag, const RowBlock& block, int64_t
                            sums_of);
 }
 
-// The sums of the rows of a block, and the shifts that they are about. Not initialised: that would take as long as a
-// short row.
+// The sums of the rows of a block, and the shifts that they are about; where no mean is subtracted, `second` alone. Not
+// initialised: that would take as long as a short row.
 struct BlockSums {
   HWY_ALIGN double shift[RowBlock::kMaxRows], first[RowBlock::kMaxRows], second[RowBlock::kMaxRows];
 };
@@ -143,17 +144,19 @@ HWY_INLINE bool IsLeft(Precision precision, double shift) {
 template <Statistic kStatistic, typename Real, typename T>
 HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockSums* sums) {
   bool all = true;
-  for (int64_t row = 0; row < block.rows; ++row) {
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
+  for (int64_t row = 0; kCentred && row < block.rows; ++row) {
     sums->shift[row] = ShiftOfRow<kStatistic>(tag, block.precision, block, row);
   }
   const auto sum_rows = [&](auto in_turns) HWY_ATTR {
     for (int64_t row = 0; row < block.rows; ++row) {
-      if (IsLeft<kStatistic>(block.precision, sums->shift[row])) {
+      const double shift = kCentred ? sums->shift[row] : 0;
+      if (IsLeft<kStatistic>(block.precision, shift)) {
         all = false;
         continue;
       }
-      const PairSums sum = SumsOfRow<kStatistic, decltype(in_turns)::value>(tag, type, block, row, sums->shift[row]);
-      sums->first[row] = sum.first.hi;
+      const PairSums sum = SumsOfRow<kStatistic, decltype(in_turns)::value>(tag, type, block, row, shift);
+      if (kCentred) sums->first[row] = sum.first.hi;
       sums->second[row] = sum.second.hi;
     }
   };
@@ -202,8 +205,8 @@ HWY_INLINE bool FinishUsualRows(T /*tag*/, TypeTag<Real> /*type*/, const RowBloc
   const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
   // The lanes after the last row repeat it.
   for (int64_t row = block.rows; row % kLanes != 0; ++row) {
-    sums->shift[row] = sums->shift[row - 1];
-    sums->first[row] = sums->first[row - 1];
+    if (kCentred) sums->shift[row] = sums->shift[row - 1];
+    if (kCentred) sums->first[row] = sums->first[row - 1];
     sums->second[row] = sums->second[row - 1];
   }
   M usual = hn::Eq(eps, eps);  // all lanes
@@ -308,6 +311,7 @@ HWY_INLINE bool ApplyTwoRows(T tag, Form form, bool in_f32, const typename T::St
 template <Statistic kStatistic, typename T>
 HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums& sums, FinishedStatistics* results) {
   const Statistic statistic = kStatistic == Statistic::kMeanSquare ? block.statistic : kStatistic;
+  constexpr bool kCentred = kStatistic == Statistic::kMeanVariance;
   const auto n = static_cast<double>(block.counted);
   struct Way {
     bool may_be_nan, in_f32;
@@ -322,14 +326,15 @@ HWY_NOINLINE void NormaliseAnyRows(T tag, const RowBlock& block, const BlockSums
   };
   Way ways[RowBlock::kMaxRows];
   for (int64_t row = 0; row < block.rows; ++row) {
-    const double shift = sums.shift[row];
+    const double shift = kCentred ? sums.shift[row] : 0;
     if (IsLeft<kStatistic>(block.precision, shift)) {
       results[row] = CarefulRow<kStatistic>(tag, block, row);
       continue;
     }
     // Made in its place: a copy would read in vectors what was just written member by member, and wait for it.
-    new (results + row) FinishedStatistics(
-        FinishNarrow(statistic, block.rule, {{sums.first[row], 0}, {sums.second[row], 0}}, n, shift, block.precision));
+    new (results + row) FinishedStatistics(FinishNarrow(statistic, block.rule,
+                                                        {{kCentred ? sums.first[row] : 0, 0}, {sums.second[row], 0}}, n,
+                                                        shift, block.precision));
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     if (results[row].shift_too_far || results[row].out_of_fast_range) {

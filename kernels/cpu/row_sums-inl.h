@@ -137,7 +137,7 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks
         const int64_t at = i + k * kStep;
         if (at >= stop) break;
         const int64_t count = HWY_MIN(kStep, stop - at);
-        auto diff = difference(LoadFirstAs<Real>(tag, data + at, count), at, count);
+        auto diff = difference(LoadUpToAs<Real>(tag, data + at, count), at, count);
         if constexpr (kSubtract) diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), diff);
         if constexpr (kGeneral) {
           if (mask != nullptr) {
@@ -190,15 +190,13 @@ HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage*
   } else if constexpr (!std::is_same_v<T, F64>) {
     Vector<float> sums[kVectors<float>];
     const int64_t count = HWY_MIN(kPartials<float>, n);
-    for (int64_t k = 0; k < kVectors<float>; ++k) {
-      const int64_t left = HWY_MIN(kLanesOf<float>, count - k * kLanesOf<float>);
-#if HWY_TARGET != HWY_AVX3  // which loads a part of a vector as fast as a whole one
-      if (left == kLanesOf<float>) {
-        sums[k] = LoadAs<float>(tag, x + k * kLanesOf<float>);
-        continue;
+    if (count == kPartials<float>) {
+      for (int64_t k = 0; k < kVectors<float>; ++k) sums[k] = LoadAs<float>(tag, x + k * kLanesOf<float>);
+    } else {
+      for (int64_t k = 0; k < kVectors<float>; ++k) {
+        const int64_t left = HWY_MIN(kLanesOf<float>, count - k * kLanesOf<float>);
+        sums[k] = left > 0 ? LoadUpToAs<float>(tag, x + k * kLanesOf<float>, left) : hn::Zero(Tag<float>());
       }
-#endif
-      sums[k] = left > 0 ? LoadFirstAs<float>(tag, x + k * kLanesOf<float>, left) : hn::Zero(Tag<float>());
     }
     shift = static_cast<float>(Fold(TypeTag<float>(), sums).hi / static_cast<double>(count));
   }

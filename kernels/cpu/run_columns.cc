@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/factor_columns.h"
 #include "kernels/cpu/run.h"
 #include "kernels/summation_order.h"
 
@@ -16,32 +17,6 @@ constexpr int64_t kTileColumns = 1024;
 
 // The blocks are summed in spans that keep separate sums: so many spans for each thread are enough to share out.
 constexpr int64_t kSpansPerThread = 4;
-
-// What y = ((x - shift) - delta) * factor + b needs of each column, in the type that is calculated in.
-template <typename Real>
-struct FactorColumns {
-  std::vector<Real> shift, delta, factor, bias;
-
-  void Fill(const ColumnStatistics& statistics, const double* weight, const double* bias_of, int64_t columns) {
-    const auto size = static_cast<size_t>(columns);
-    shift.assign(statistics.shift, statistics.shift + columns);
-    delta.assign(statistics.delta_hi, statistics.delta_hi + columns);
-    factor.resize(size);
-    for (size_t c = 0; c < size; ++c) {
-      factor[c] = static_cast<Real>(FactorOf(statistics.inverse_hi[c], weight == nullptr ? 1 : weight[c]));
-    }
-    if (bias_of == nullptr) {
-      bias.assign(size, static_cast<Real>(-0.0));
-    } else {
-      bias.assign(bias_of, bias_of + columns);
-    }
-  }
-  // The numbers from `column` on; null if Fill was not called.
-  ColumnFactors<Real> At(int64_t column) const {
-    const ColumnFactors<Real> all = {shift.data(), delta.data(), factor.data(), bias.data()};
-    return factor.empty() ? ColumnFactors<Real>() : all.At(column);
-  }
-};
 
 // Rows of sums that are folded as they come: see order::FoldsAfter. As many are kept as the count has binary digits.
 class FoldedRows {

@@ -1,0 +1,264 @@
+// The apply pass for narrow elements where each column, or each position, has statistics of its own: y = ((x - shift) -
+// delta) * factor + b, in f64 (EXACT of f32) or f32 (FAST, and 16-bit types).
+// In the path: included by apply.cc. Highway recompiles this file for each instruction set, hence the per-target
+// include guard. No state.
+#if defined(NORMD_KERNELS_CPU_FACTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef NORMD_KERNELS_CPU_FACTORS_INL_H_
+#undef NORMD_KERNELS_CPU_FACTORS_INL_H_
+#else
+#define NORMD_KERNELS_CPU_FACTORS_INL_H_
+#endif
+
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/elements-inl.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/group_statistics.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace normd {
+namespace HWY_NAMESPACE {
+
+template <typename Real>
+HWY_INLINE const cpu::ColumnFactors<Real>& FactorsOf(const cpu::ApplySpan& span) {
+  if constexpr (std::is_same_v<Real, float>) {
+    return span.factors32;
+  } else {
+    return span.factors;
+  }
+}
+
+// The numbers of one vector of elements.
+template <typename Real, Centring kCentring>
+struct FactorLanes {
+  Vector<Real> shift, delta, factor, bias;
+
+  FactorLanes() = default;
+  // Those of `count` columns from `column` on.
+  HWY_INLINE FactorLanes(const cpu::ColumnFactors<Real>& factors, int64_t column, int64_t count) {
+    const Tag<Real> real;
+    Fill(factors, [&](const Real* from) HWY_ATTR {
+      return count >= kLanesOf<Real> ? hn::LoadU(real, from + column) : LoadFirst(real, from + column, count);
+    });
+  }
+  // Those of one position, in every lane.
+  HWY_INLINE FactorLanes(const cpu::ColumnFactors<Real>& factors, int64_t position) {
+    Fill(factors, [&](const Real* from) HWY_ATTR { return hn::Set(Tag<Real>(), from[position]); });
+  }
+  template <typename Load>
+  HWY_INLINE void Fill(const cpu::ColumnFactors<Real>& factors, Load load) {
+    shift = load(factors.shift);
+    if constexpr (kCentring == Centring::kTwice) delta = load(factors.delta);
+    factor = load(factors.factor);
+    bias = load(factors.bias);
+  }
+  HWY_INLINE Vector<Real> Element(Vector<Real> x) const {
+    x = hn::Sub(x, shift);
+    if constexpr (kCentring == Centring::kTwice) x = hn::Sub(x, delta);
+    return Fma(x, factor, bias);
+  }
+};
+
+// The element of column or position `at`, whose x is `x`, as EXACT calculates it.
+HWY_INLINE float ExactElementAt(const cpu::ApplySpan& span, int64_t at, double x) {
+  const ColumnStatistics& s = *span.column_statistics;
+  const bool one_each = span.parameters_per_column || span.parameters_per_position;
+  return ExactElement(x, {1, s.shift[at], {s.delta_hi[at], 0}, {s.inverse_hi[at], 0}},
+                      At(span.parameters.weight, one_each, at, 1), At(span.parameters.bias, one_each, at, -0.0));
+}
+
+// One vector of y, `count` elements of it: rounded, mended if kMayBeNan, and stored. `column` is that of the first.
+template <bool kMayBeNan, bool kStream, typename Real, typename T>
+HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> value, const typename T::Storage* x,
+                             typename T::Storage* y, int64_t column, int64_t count) {
+  const Raw<T, Floats<Real>> bits;
+  auto floats = Demote<kMayBeNan>(value);
+  if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+    floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+      return ExactElementAt(span, column + lane, ElementAt(tag, x + lane));
+    });
+  }
+  const auto narrow = Narrow(tag, Floats<Real>(), floats);
+  if constexpr (kStream) {
+    hn::Stream(narrow, bits, y);
+  } else if (count == kLanesOf<Real>) {
+    hn::StoreU(narrow, bits, y);
+  } else {
+    StoreFirst(narrow, bits, y, count);
+  }
+}
+
+// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is the
+// number of columns of each vector; that of a single one may be less than its lanes. The vectors that are calculated
+// together are looked through for values that are not finite by one test. kStream: y is written past the caches, and is
+// aligned to whole vectors.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
+          typename T>
+HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const FactorLanes<Real, kCentring>* lanes,
+                                 int64_t position, int64_t column, int64_t count, int64_t prefetch) {
+  // In f64 it is as cheap to make every NaN canonical as to look for one.
+  constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const int64_t offset = position * span.stride + column;
+  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
+  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
+  const int64_t here = kColumns == 1 ? count : kStep;  // so that the compiler knows it
+  Vector<Real> results[kPositions * kColumns];
+  for (int64_t p = 0; p < kPositions; ++p) {
+    for (int64_t k = 0; k < kColumns; ++k) {
+      const auto* from = x + p * span.stride + k * kStep;
+      if (prefetch != 0) hwy::Prefetch(from + prefetch);
+      const Vector<Real> value = here == kStep ? LoadAs<Real>(tag, from) : LoadFirstAs<Real>(tag, from, here);
+      results[p * kColumns + k] = lanes[k].Element(value);
+    }
+  }
+  const auto store = [&](auto may_be_nan) HWY_ATTR {
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t k = 0; k < kColumns; ++k) {
+        const int64_t at = p * span.stride + k * kStep;
+        StoreColumns<decltype(may_be_nan)::value, kStream, Real>(tag, span, results[p * kColumns + k], x + at, y + at,
+                                                                 column + k * kStep, here);
+      }
+    }
+  };
+  if constexpr (kMend) {
+    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(Tag<float>(), results)))) return store(std::false_type());
+  }
+  store(std::bool_constant<kMayBeNan>());
+}
+
+// Applies kVectors vectors of adjacent columns, whose numbers stay in registers while the positions go by. `count` is
+// as in ApplyColumnBlock.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kVectors, typename T>
+HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t column, int64_t count) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kAhead = 8;  // positions
+  FactorLanes<Real, kCentring> lanes[kVectors];
+  for (int64_t k = 0; k < kVectors; ++k) lanes[k] = {FactorsOf<Real>(span), column + k * kStep, count};
+  const int64_t prefetch = span.prefetch == 0 ? 0 : kAhead * span.stride;
+  for (int64_t p = 0; p < span.positions; ++p) {
+    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, p, column, count, prefetch);
+  }
+}
+
+// Applies the columns [0, columns), which are whole vectors, row by row; several positions share the loads of the
+// numbers.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
+HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t columns) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kPositions = 4;
+  const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
+  const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
+    for (int64_t c = 0; c < columns; c += kStep) {
+      const FactorLanes<Real, kCentring> lanes(FactorsOf<Real>(span), c, kStep);
+      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, decltype(positions)::value>(tag, span, &lanes, position,
+                                                                                           c, kStep, prefetch);
+    }
+  };
+  int64_t p = 0;
+  for (; p + kPositions <= span.positions; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
+  for (; p < span.positions; ++p) sweep(p, std::integral_constant<int64_t, 1>());
+}
+
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
+void ApplyColumnsOf(T tag, const cpu::ApplySpan& span) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kVectors = 4;  // whose numbers fit in registers
+  int64_t done = 0;                // columns
+  if (span.columns == kVectors * kStep) {
+    ApplyColumnTile<Real, kCentring, kMayBeNan, kStream, kVectors>(tag, span, 0, kStep);
+    done = span.columns;
+  } else if (span.columns > kVectors * kStep) {
+    done = span.columns / kStep * kStep;
+    ApplyColumnRows<Real, kCentring, kMayBeNan, kStream>(tag, span, done);
+  }
+  for (; done < span.columns; done += kStep) {
+    ApplyColumnTile<Real, kCentring, kMayBeNan, false, 1>(tag, span, done, HWY_MIN(kStep, span.columns - done));
+  }
+}
+
+template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
+void ApplyColumns(T tag, const cpu::ApplySpan& span) {
+  // Streaming stores need alignment and at least 16 bytes.
+  constexpr int64_t kBytes = kLanesOf<Real> * static_cast<int64_t>(sizeof(typename T::Storage));
+  if constexpr (kBytes >= 16) {
+    const bool aligned = reinterpret_cast<uintptr_t>(span.y) % kBytes == 0 &&
+                         span.stride * static_cast<int64_t>(sizeof(typename T::Storage)) % kBytes == 0;
+    if (span.stream && aligned) return ApplyColumnsOf<Real, kCentring, kMayBeNan, true>(tag, span);
+  }
+  ApplyColumnsOf<Real, kCentring, kMayBeNan, false>(tag, span);
+}
+
+template <typename Real, typename T>
+HWY_INLINE void ApplyColumnsAs(T tag, const cpu::ApplySpan& span) {
+  if (span.centring == Centring::kTwice) {
+    return span.may_be_nan ? ApplyColumns<Real, Centring::kTwice, true>(tag, span)
+                           : ApplyColumns<Real, Centring::kTwice, false>(tag, span);
+  }
+  return span.may_be_nan ? ApplyColumns<Real, Centring::kOnce, true>(tag, span)
+                         : ApplyColumns<Real, Centring::kOnce, false>(tag, span);
+}
+
+// Applies positions of which each has one value of every number for all of its elements. y may be x: the last vector of
+// a position, which overlaps the one before it, is loaded before that one is stored. To store a part of a vector takes
+// as long as to calculate several whole ones.
+template <typename Real, Centring kCentring, typename T>
+void ApplyPositions(T tag, const cpu::ApplySpan& span) {
+  const Raw<T, Floats<Real>> bits;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr bool kIsFloat = std::is_same_v<Real, float>;
+  const int64_t n = span.columns;
+  for (int64_t p = 0; p < span.positions; ++p) {
+    const auto* const x = static_cast<const typename T::Storage*>(span.x.data) + p * span.stride;
+    auto* const y = static_cast<typename T::Storage*>(span.y) + p * span.stride;
+    const FactorLanes<Real, kCentring> lanes(FactorsOf<Real>(span), p);
+    const auto careful = [&](Vector<Real> value) HWY_ATTR {
+      auto floats = Demote<true>(lanes.Element(value));
+      if constexpr (kIsFloat) {
+        floats = MendNonFinite(floats, kStep, [&](int64_t lane) HWY_ATTR {
+          HWY_ALIGN float elements[kStep];
+          hn::Store(value, Tag<float>(), elements);
+          return ExactElementAt(span, p, elements[lane]);
+        });
+      }
+      return Narrow(tag, Floats<Real>(), floats);
+    };
+    if (n < kStep) {
+      StoreFirst(careful(LoadFirstAs<Real>(tag, x, n)), bits, y, n);
+      continue;
+    }
+    const Vector<Real> last = LoadAs<Real>(tag, x + n - kStep);
+    int64_t i = 0;
+    if constexpr (kIsFloat) {
+      // Two vectors are looked through for values that are not finite by one test.
+      for (; i + 2 * kStep <= n; i += 2 * kStep) {
+        const TwoVectors<float> value = LoadTwo<float>(tag, x + i);
+        const Vector<float> results[2] = {lanes.Element(value.first), lanes.Element(value.second)};
+        if (HWY_LIKELY((AllFinite<2>(Tag<float>(), results)))) {
+          StoreTwo(tag, Tag<float>(), results[0], results[1], y + i);
+        } else {
+          hn::StoreU(careful(LoadAs<Real>(tag, x + i)), bits, y + i);
+          hn::StoreU(careful(LoadAs<Real>(tag, x + i + kStep)), bits, y + i + kStep);
+        }
+      }
+    }
+    for (; i + kStep < n; i += kStep) hn::StoreU(careful(LoadAs<Real>(tag, x + i)), bits, y + i);
+    if (i < n) hn::StoreU(careful(last), bits, y + n - kStep);
+  }
+}
+
+template <typename Real, typename T>
+HWY_INLINE void ApplyPositionsAs(T tag, const cpu::ApplySpan& span) {
+  return span.centring == Centring::kTwice ? ApplyPositions<Real, Centring::kTwice>(tag, span)
+                                           : ApplyPositions<Real, Centring::kOnce>(tag, span);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace normd
+HWY_AFTER_NAMESPACE();
+
+#endif  // NORMD_KERNELS_CPU_FACTORS_INL_H_
