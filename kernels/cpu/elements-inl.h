@@ -44,13 +44,14 @@ HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exa
   return hn::Load(tag, lanes);
 }
 
-// Whether all lanes of `values` are finite; may be false where all are, but huge. Sums, because multipliers are busy
+// Whether all lanes of `values` are finite; may be false where they are huge. Sums, because the multipliers are busy
 // with the elements.
-template <int64_t kVectors, class DFloats>
-HWY_INLINE bool AllFinite(DFloats floats, const hn::Vec<DFloats>* values) {
+template <int64_t kVectors>
+HWY_INLINE bool AllFinite(const Vector<float>* values) {
+  const Tag<float> tag;
   auto sum = values[0];
   for (int64_t k = 1; k < kVectors; ++k) sum = hn::Add(sum, values[k]);
-  return hn::AllTrue(floats, hn::Eq(hn::Sub(sum, sum), hn::Zero(floats)));
+  return hn::AllTrue(tag, hn::Eq(hn::Sub(sum, sum), hn::Zero(tag)));
 }
 
 // The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
@@ -328,32 +329,32 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
     };
     int64_t i = 0;
     // f64 has half as many elements in a vector, and gains nothing by taking two.
-    constexpr bool kTwo = std::is_same_v<Real, float>;
-    for (; kTwo && i + 2 * kStep <= n; i += 2 * kStep) {
-      const auto load = [&](const Real* values, int64_t step) HWY_ATTR {
-        return step == 0 ? TwoVectors<Real>{hn::LoadU(Tag<Real>(), values), hn::LoadU(Tag<Real>(), values)}
-                         : LoadTwoFor(tag, values + i);
-      };
-      const TwoVectors<Real> weight = load(weights, weight_step);
-      const TwoVectors<Real> bias = load(biases, bias_step);
-      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
-      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
-      const TwoVectors<Real> upper = LoadTwo<Real>(tag, x + i);
-      const TwoVectors<Real> lower = LoadTwo<Real>(tag, x + n + i);
-      const hn::Vec<Floats<Real>> results[4] = {
-          Demote<false>(first.Element(upper.first, weight.first, bias.first)),
-          Demote<false>(first.Element(upper.second, weight.second, bias.second)),
-          Demote<false>(second.Element(lower.first, weight.first, bias.first)),
-          Demote<false>(second.Element(lower.second, weight.second, bias.second))};
-      if constexpr (kMayBeNan) {
-        if (HWY_UNLIKELY((!AllFinite<4>(Floats<Real>(), results)))) {
-          vectors(i);
-          vectors(i + kStep);
-          continue;
+    if constexpr (std::is_same_v<Real, float>) {
+      for (; i + 2 * kStep <= n; i += 2 * kStep) {
+        const auto load = [&](const float* values, int64_t step) HWY_ATTR {
+          return step == 0 ? TwoVectors{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
+                           : LoadTwoFor(tag, values + i);
+        };
+        const TwoVectors weight = load(weights, weight_step);
+        const TwoVectors bias = load(biases, bias_step);
+        if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+        if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+        const TwoVectors upper = LoadTwo(tag, x + i);
+        const TwoVectors lower = LoadTwo(tag, x + n + i);
+        const Vector<float> results[4] = {first.Element(upper.first, weight.first, bias.first),
+                                          first.Element(upper.second, weight.second, bias.second),
+                                          second.Element(lower.first, weight.first, bias.first),
+                                          second.Element(lower.second, weight.second, bias.second)};
+        if constexpr (kMayBeNan) {
+          if (HWY_UNLIKELY((!AllFinite<4>(results)))) {
+            vectors(i);
+            vectors(i + kStep);
+            continue;
+          }
         }
+        StoreTwo(tag, {results[0], results[1]}, y + i);
+        StoreTwo(tag, {results[2], results[3]}, y + n + i);
       }
-      StoreTwo(tag, Floats<Real>(), results[0], results[1], y + i);
-      StoreTwo(tag, Floats<Real>(), results[2], results[3], y + n + i);
     }
     for (; i + kStep <= n; i += kStep) vectors(i);
     if (i < n) {

@@ -1,11 +1,14 @@
 // The numbers of adjacent columns, or of channels, for y = ((x - shift) - delta) * factor + b, made of their statistics
-// and parameters. In the path: the walkers (run_rows.cc, run_columns.cc) make them once for many calls of cpu::Apply.
-// No threads; owns its arrays.
+// and parameters.
+// In the path: the walkers (run_rows.cc, run_columns.cc) make them once for many calls of cpu::Apply. Owns its numbers;
+// threads only read them.
 #ifndef NORMD_KERNELS_CPU_FACTOR_COLUMNS_H_
 #define NORMD_KERNELS_CPU_FACTOR_COLUMNS_H_
 
+#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <memory>
+#include <type_traits>
 
 #include "kernels/cpu/kernels.h"
 #include "kernels/group_statistics.h"
@@ -14,28 +17,48 @@ namespace normd::cpu {
 
 // What y = ((x - shift) - delta) * factor + b needs of each column, in the type that is calculated in.
 template <typename Real>
-struct FactorColumns {
-  std::vector<Real> shift, delta, factor, bias;
-
-  void Fill(const ColumnStatistics& statistics, const double* weight, const double* bias_of, int64_t columns) {
-    const auto size = static_cast<size_t>(columns);
-    shift.assign(statistics.shift, statistics.shift + columns);
-    delta.assign(statistics.delta_hi, statistics.delta_hi + columns);
-    factor.resize(size);
-    for (size_t c = 0; c < size; ++c) {
-      factor[c] = static_cast<Real>(FactorOf(statistics.inverse_hi[c], weight == nullptr ? 1 : weight[c]));
+class FactorColumns {
+ public:
+  // `weight` and `bias` may be null: absent.
+  void Fill(const ColumnStatistics& statistics, const double* weight, const double* bias, int64_t columns) {
+    columns_ = columns;
+    values_ = std::make_unique_for_overwrite<Real[]>(static_cast<size_t>(4 * columns));
+    Real* const shift = values_.get();
+    Real* const delta = shift + columns;
+    Real* const factor = delta + columns;
+    Real* const biases = factor + columns;
+    constexpr bool kIsF64 = std::is_same_v<Real, double>;
+    double sum = 0;
+    for (int64_t c = 0; c < columns; ++c) {
+      const double product = weight == nullptr ? statistics.inverse_hi[c] : statistics.inverse_hi[c] * weight[c];
+      sum += product * 0;
+      factor[c] = static_cast<Real>(product);
+      if constexpr (!kIsF64) {  // a loop for each of them takes longer
+        shift[c] = static_cast<Real>(statistics.shift[c]);
+        delta[c] = static_cast<Real>(statistics.delta_hi[c]);
+        biases[c] = static_cast<Real>(bias == nullptr ? -0.0 : bias[c]);
+      }
     }
-    if (bias_of == nullptr) {
-      bias.assign(size, static_cast<Real>(-0.0));
-    } else {
-      bias.assign(bias_of, bias_of + columns);
+    if constexpr (kIsF64) {
+      std::copy_n(statistics.shift, columns, shift);
+      std::copy_n(statistics.delta_hi, columns, delta);
+      bias == nullptr ? std::fill_n(biases, columns, -0.0) : std::copy_n(bias, columns, biases);
+    }
+    // FactorOf is the product where that is finite. To ask each time would cost more than all the rest.
+    for (int64_t c = 0; sum != 0 && c < columns; ++c) {
+      factor[c] = static_cast<Real>(FactorOf(statistics.inverse_hi[c], weight == nullptr ? 1 : weight[c]));
     }
   }
   // The numbers from `column` on; null if Fill was not called.
   ColumnFactors<Real> At(int64_t column) const {
-    const ColumnFactors<Real> all = {shift.data(), delta.data(), factor.data(), bias.data()};
-    return factor.empty() ? ColumnFactors<Real>() : all.At(column);
+    const Real* const shift = values_.get();
+    if (shift == nullptr) return {};
+    return ColumnFactors<Real>{shift, shift + columns_, shift + 2 * columns_, shift + 3 * columns_}.At(column);
   }
+
+ private:
+  std::unique_ptr<Real[]> values_;  // all shifts, then all deltas, factors and biases
+  int64_t columns_ = 0;
 };
 
 }  // namespace normd::cpu

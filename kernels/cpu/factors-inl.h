@@ -63,10 +63,9 @@ struct FactorLanes {
   }
 };
 
-// The element of column or position `at`, whose x is `x`, as EXACT calculates it.
-HWY_INLINE float ExactElementAt(const cpu::ApplySpan& span, int64_t at, double x) {
+// The element of column or position `at`, whose x is `x`, as EXACT calculates it. `one_each`: as the parameters are.
+HWY_INLINE float ExactElementAt(const cpu::ApplySpan& span, int64_t at, bool one_each, double x) {
   const ColumnStatistics& s = *span.column_statistics;
-  const bool one_each = span.parameters_per_column || span.parameters_per_position;
   return ExactElement(x, {1, s.shift[at], {s.delta_hi[at], 0}, {s.inverse_hi[at], 0}},
                       At(span.parameters.weight, one_each, at, 1), At(span.parameters.bias, one_each, at, -0.0));
 }
@@ -79,7 +78,7 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
   auto floats = Demote<kMayBeNan>(value);
   if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
     floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
-      return ExactElementAt(span, column + lane, ElementAt(tag, x + lane));
+      return ExactElementAt(span, column + lane, span.parameters_per_column, ElementAt(tag, x + lane));
     });
   }
   const auto narrow = Narrow(tag, Floats<Real>(), floats);
@@ -126,7 +125,7 @@ HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const Factor
     }
   };
   if constexpr (kMend) {
-    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(Tag<float>(), results)))) return store(std::false_type());
+    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(results)))) return store(std::false_type());
   }
   store(std::bool_constant<kMayBeNan>());
 }
@@ -222,7 +221,7 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
         floats = MendNonFinite(floats, kStep, [&](int64_t lane) HWY_ATTR {
           HWY_ALIGN float elements[kStep];
           hn::Store(value, Tag<float>(), elements);
-          return ExactElementAt(span, p, elements[lane]);
+          return ExactElementAt(span, p, true, elements[lane]);
         });
       }
       return Narrow(tag, Floats<Real>(), floats);
@@ -236,10 +235,10 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
     if constexpr (kIsFloat) {
       // Two vectors are looked through for values that are not finite by one test.
       for (; i + 2 * kStep <= n; i += 2 * kStep) {
-        const TwoVectors<float> value = LoadTwo<float>(tag, x + i);
+        const TwoVectors value = LoadTwo(tag, x + i);
         const Vector<float> results[2] = {lanes.Element(value.first), lanes.Element(value.second)};
-        if (HWY_LIKELY((AllFinite<2>(Tag<float>(), results)))) {
-          StoreTwo(tag, Tag<float>(), results[0], results[1], y + i);
+        if (HWY_LIKELY((AllFinite<2>(results)))) {
+          StoreTwo(tag, {results[0], results[1]}, y + i);
         } else {
           hn::StoreU(careful(LoadAs<Real>(tag, x + i)), bits, y + i);
           hn::StoreU(careful(LoadAs<Real>(tag, x + i + kStep)), bits, y + i + kStep);

@@ -378,14 +378,13 @@ template <typename Real, typename T>
 HWY_INLINE Vector<Real> LoadFirstAs(T tag, const typename T::Storage* HWY_RESTRICT p, int64_t count) {
   return Promote(Widen(tag, Floats<Real>(), LoadFirst(Raw<T, Floats<Real>>(), p, count)), Real());
 }
-// All lanes, or the first `count` of them where there are fewer; the other lanes are 0. To load a part takes several
-// times as long but for AVX-512.
+// All lanes, or the first `count` of them where there are fewer; the other lanes are 0. Where to load a part takes
+// several times as long, whole vectors are told apart.
 template <typename Real, typename T>
 HWY_INLINE Vector<Real> LoadUpToAs(T tag, const typename T::Storage* HWY_RESTRICT p, int64_t count) {
-#if HWY_TARGET != HWY_AVX3
-  if (count >= kLanesOf<Real>) return LoadAs<Real>(tag, p);
-#endif
-  return LoadFirstAs<Real>(tag, p, count);
+  constexpr bool kIsMasked =
+      HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(typename T::Storage) >= sizeof(float));
+  return !kIsMasked && count >= kLanesOf<Real> ? LoadAs<Real>(tag, p) : LoadFirstAs<Real>(tag, p, count);
 }
 template <typename Real>
 HWY_INLINE V LoadAs(F64, const double* HWY_RESTRICT p) {
@@ -399,51 +398,47 @@ HWY_INLINE V LoadFirstAs(F64, const double* HWY_RESTRICT p, int64_t count) {
 // Two vectors of elements, in the order that is quick for T: one after the other, but for bf16 those at even places and
 // those at odd ones. Two bf16 in 32 bits come apart by a shift and a mask, and go together by the same, while elements
 // in a row have to cross lanes.
-template <typename Real>
 struct TwoVectors {
-  Vector<Real> first, second;
+  Vector<float> first, second;
 };
-template <typename Real, typename T>
-inline constexpr bool kEvenOdd = HWY_TARGET != HWY_SCALAR&& std::is_same_v<T, BF16>&& std::is_same_v<Real, float>;
-
-template <typename Real, typename T>
-HWY_INLINE TwoVectors<Real> LoadTwo(T tag, const typename T::Storage* HWY_RESTRICT p) {
-  if constexpr (kEvenOdd<Real, T>) {
-    const Tag<float> floats;
-    const hn::RebindToUnsigned<Tag<float>> words;
-    const auto both = hn::BitCast(words, hn::LoadU(hn::Repartition<uint16_t, Tag<float>>(), p));
-    return {hn::BitCast(floats, hn::ShiftLeft<16>(both)),
-            hn::BitCast(floats, hn::And(both, hn::Set(words, 0xFFFF0000u)))};
-  } else {
-    return {LoadAs<Real>(tag, p), LoadAs<Real>(tag, p + kLanesOf<Real>)};
-  }
+template <typename T>
+HWY_INLINE TwoVectors LoadTwo(T tag, const typename T::Storage* HWY_RESTRICT p) {
+  return {LoadAs<float>(tag, p), LoadAs<float>(tag, p + kLanesOf<float>)};
 }
 // Parameters of such elements.
-template <typename T, typename Real>
-HWY_INLINE TwoVectors<Real> LoadTwoFor(T /*tag*/, const Real* HWY_RESTRICT p) {
-  const Tag<Real> real;
-  const auto low = hn::LoadU(real, p);
-  const auto high = hn::LoadU(real, p + kLanesOf<Real>);
-#if HWY_TARGET != HWY_SCALAR  // which has no such functions
-  if constexpr (kEvenOdd<Real, T>) return {hn::ConcatEven(real, high, low), hn::ConcatOdd(real, high, low)};
+template <typename T>
+HWY_INLINE TwoVectors LoadTwoFor(T /*tag*/, const float* HWY_RESTRICT p) {
+  return LoadTwo(F32(), p);
+}
+// The vectors rounded to T, as Narrow does. REQUIRES: as there.
+template <typename T>
+HWY_INLINE void StoreTwo(T tag, TwoVectors v, typename T::Storage* HWY_RESTRICT p) {
+  const Tag<float> floats;
+  const Raw<T, Tag<float>> raw;
+  hn::StoreU(Narrow(tag, floats, v.first), raw, p);
+  hn::StoreU(Narrow(tag, floats, v.second), raw, p + kLanesOf<float>);
+}
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE TwoVectors LoadTwo(BF16, const uint16_t* HWY_RESTRICT p) {
+  const Tag<float> floats;
+  const hn::RebindToUnsigned<Tag<float>> words;
+  const auto both = hn::BitCast(words, hn::LoadU(hn::Repartition<uint16_t, Tag<float>>(), p));
+  return {hn::BitCast(floats, hn::ShiftLeft<16>(both)),
+          hn::BitCast(floats, hn::And(both, hn::Set(words, 0xFFFF0000u)))};
+}
+HWY_INLINE TwoVectors LoadTwoFor(BF16, const float* HWY_RESTRICT p) {
+  const Tag<float> floats;
+  const TwoVectors v = LoadTwo(F32(), p);
+  return {hn::ConcatEven(floats, v.second, v.first), hn::ConcatOdd(floats, v.second, v.first)};
+}
+HWY_INLINE void StoreTwo(BF16, TwoVectors v, uint16_t* HWY_RESTRICT p) {
+  const hn::RebindToUnsigned<Tag<float>> words;
+  const auto even = hn::ShiftRight<16>(RoundedWords(words, v.first));
+  const auto odd = hn::And(RoundedWords(words, v.second), hn::Set(words, 0xFFFF0000u));
+  const hn::Repartition<uint16_t, Tag<float>> raw;
+  hn::StoreU(hn::BitCast(raw, hn::Or(even, odd)), raw, p);
+}
 #endif
-  return {low, high};
-}
-// `v` rounded to T, as Narrow does. REQUIRES: as there.
-template <typename T, class DFloats>
-HWY_INLINE void StoreTwo(T tag, DFloats floats, hn::Vec<DFloats> first, hn::Vec<DFloats> second,
-                         typename T::Storage* HWY_RESTRICT p) {
-  if constexpr (kEvenOdd<float, T> && std::is_same_v<DFloats, Tag<float>>) {
-    const hn::RebindToUnsigned<Tag<float>> words;
-    const auto even = hn::ShiftRight<16>(RoundedWords(words, first));
-    const auto odd = hn::And(RoundedWords(words, second), hn::Set(words, 0xFFFF0000u));
-    const hn::Repartition<uint16_t, Tag<float>> raw;
-    hn::StoreU(hn::BitCast(raw, hn::Or(even, odd)), raw, p);
-  } else {
-    hn::StoreU(Narrow(tag, floats, first), Raw<T, DFloats>(), p);
-    hn::StoreU(Narrow(tag, floats, second), Raw<T, DFloats>(), p + hn::MaxLanes(floats));
-  }
-}
 
 HWY_INLINE V LoadAsF64(F64, const double* HWY_RESTRICT p) { return hn::LoadU(d, p); }
 template <typename T>
