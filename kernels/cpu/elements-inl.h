@@ -271,107 +271,6 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
   }
 }
 
-// The statistics of the rows of a block, prepared for one form. Not initialised: that would take as long as a short
-// row.
-struct RowStatistics {
-  static constexpr int64_t kMaxRows = cpu::RowBlock::kMaxRows;
-  static_assert(kMaxRows % kLanes == 0);
-  HWY_ALIGN double shift[kMaxRows], delta[kMaxRows], inverse[kMaxRows], inverse_lo[kMaxRows];
-
-  HWY_INLINE GroupStatistics At(int64_t row) const {
-    return {1, shift[row], {delta[row], 0}, {inverse[row], inverse_lo[row]}};
-  }
-  void Set(int64_t row, const GroupStatistics& s) {
-    shift[row] = s.shift;
-    delta[row] = s.delta.hi;
-    inverse[row] = s.inverse.hi;
-    inverse_lo[row] = s.inverse.lo;
-  }
-};
-
-// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
-template <typename Real, Form kForm, bool kMayBeNan, typename T>
-void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
-                   const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
-                   int64_t prefetch) {
-  const Raw<T, Floats<Real>> bits;
-  constexpr int64_t kStep = kLanesOf<Real>;
-  const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
-  const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
-  const Real* const weights = w.values;
-  const Real* const biases = b.values;
-  const int64_t weight_step = w.step;
-  const int64_t bias_step = b.step;
-  for (int64_t row = 0; row < rows; row += 2) {
-    const GroupLanes<Real, kForm> first(statistics.At(row), 1);
-    const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
-    // `of_second`: the elements are some of the second row; `at` counts from the start of the first.
-    const auto result = [&](auto of_second, int64_t at, int64_t count, Vector<Real> value, Vector<Real> weight,
-                            Vector<Real> bias) HWY_ATTR {
-      constexpr bool kSecond = decltype(of_second)::value;
-      auto floats = Demote<kMayBeNan>((kSecond ? second : first).Element(value, weight, bias));
-      if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
-        floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
-          const int64_t i = at + lane - (kSecond ? n : 0);
-          return ExactElement(ElementAt(tag, x + at + lane), statistics.At(kSecond ? row + 1 : row),
-                              At(parameters.weight, per_element, i, 1), At(parameters.bias, per_element, i, -0.0));
-        });
-      }
-      return Narrow(tag, Floats<Real>(), floats);
-    };
-    const auto vectors = [&](int64_t i) HWY_ATTR {
-      const auto weight = ParametersAt(weights, weight_step, i);
-      const auto bias = ParametersAt(biases, bias_step, i);
-      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
-      hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
-      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
-      hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
-    };
-    int64_t i = 0;
-    // f64 has half as many elements in a vector, and gains nothing by taking two.
-    if constexpr (std::is_same_v<Real, float>) {
-      for (; i + 2 * kStep <= n; i += 2 * kStep) {
-        const auto load = [&](const float* values, int64_t step) HWY_ATTR {
-          return step == 0 ? TwoVectors{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
-                           : LoadTwoFor(tag, values + i);
-        };
-        const TwoVectors weight = load(weights, weight_step);
-        const TwoVectors bias = load(biases, bias_step);
-        if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
-        if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
-        const TwoVectors upper = LoadTwo(tag, x + i);
-        const TwoVectors lower = LoadTwo(tag, x + n + i);
-        const Vector<float> results[4] = {first.Element(upper.first, weight.first, bias.first),
-                                          first.Element(upper.second, weight.second, bias.second),
-                                          second.Element(lower.first, weight.first, bias.first),
-                                          second.Element(lower.second, weight.second, bias.second)};
-        if constexpr (kMayBeNan) {
-          if (HWY_UNLIKELY((!AllFinite<4>(results)))) {
-            vectors(i);
-            vectors(i + kStep);
-            continue;
-          }
-        }
-        StoreTwo(tag, {results[0], results[1]}, y + i);
-        StoreTwo(tag, {results[2], results[3]}, y + n + i);
-      }
-    }
-    for (; i + kStep <= n; i += kStep) vectors(i);
-    if (i < n) {
-      const auto weight = ParametersAt(weights, weight_step, i, n - i);
-      const auto bias = ParametersAt(biases, bias_step, i, n - i);
-      const auto part = [&](auto of_second, int64_t at) HWY_ATTR {
-        const auto value = LoadFirstAs<Real>(tag, x + at, n - i);
-        StoreFirst(result(of_second, at, n - i, value, weight, bias), bits, y + at, n - i);
-      };
-      part(std::false_type(), i);
-      part(std::true_type(), n + i);
-    }
-    x += 2 * n;
-    y += 2 * n;
-  }
-}
-
 // Applies pieces of one group whose parameters are one w and b for each run of n elements.
 template <typename Real, Form kForm, bool kMayBeNan, typename T>
 void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::Storage* y_of_group, int64_t n,
@@ -458,6 +357,112 @@ using ApplyElementsFunction = void(T, const typename T::Storage*, typename T::St
 extern template ApplyElementsFunction<F32> ApplyElements<F32>;
 extern template ApplyElementsFunction<F16> ApplyElements<F16>;
 extern template ApplyElementsFunction<BF16> ApplyElements<BF16>;
+
+// The statistics of the rows of a block, prepared for one form. Not initialised: that would take as long as a short
+// row.
+struct RowStatistics {
+  static constexpr int64_t kMaxRows = cpu::RowBlock::kMaxRows;
+  static_assert(kMaxRows % kLanes == 0);
+  HWY_ALIGN double shift[kMaxRows], delta[kMaxRows], inverse[kMaxRows], inverse_lo[kMaxRows];
+
+  HWY_INLINE GroupStatistics At(int64_t row) const {
+    return {1, shift[row], {delta[row], 0}, {inverse[row], inverse_lo[row]}};
+  }
+  void Set(int64_t row, const GroupStatistics& s) {
+    shift[row] = s.shift;
+    delta[row] = s.delta.hi;
+    inverse[row] = s.inverse.hi;
+    inverse_lo[row] = s.inverse.lo;
+  }
+};
+
+// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
+template <typename Real, Form kForm, bool kMayBeNan, typename T>
+void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
+                   const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
+                   int64_t prefetch) {
+  const Raw<T, Floats<Real>> bits;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
+  const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
+  const Real* const weights = w.values;
+  const Real* const biases = b.values;
+  const int64_t weight_step = w.step;
+  const int64_t bias_step = b.step;
+  for (int64_t row = 0; row < rows; row += 2) {
+    const GroupLanes<Real, kForm> first(statistics.At(row), 1);
+    const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
+    // `of_second`: the elements are some of the second row; `at` counts from the start of the first.
+    const auto result = [&](auto of_second, int64_t at, int64_t count, Vector<Real> value, Vector<Real> weight,
+                            Vector<Real> bias) HWY_ATTR {
+      constexpr bool kSecond = decltype(of_second)::value;
+      auto floats = Demote<kMayBeNan>((kSecond ? second : first).Element(value, weight, bias));
+      if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+        floats = MendNonFinite(floats, count, [&](int64_t lane) HWY_ATTR {
+          const int64_t i = at + lane - (kSecond ? n : 0);
+          return ExactElement(ElementAt(tag, x + at + lane), statistics.At(kSecond ? row + 1 : row),
+                              At(parameters.weight, per_element, i, 1), At(parameters.bias, per_element, i, -0.0));
+        });
+      }
+      return Narrow(tag, Floats<Real>(), floats);
+    };
+    int64_t i = 0;
+    // f64 has half as many elements in a vector, and gains nothing by taking two.
+    if constexpr (std::is_same_v<Real, float>) {
+      for (; i + 2 * kStep <= n; i += 2 * kStep) {
+        const auto load = [&](const float* values, int64_t step) HWY_ATTR {
+          return step == 0 ? TwoVectors{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
+                           : LoadTwoFor(tag, values + i);
+        };
+        const TwoVectors weight = load(weights, weight_step);
+        const TwoVectors bias = load(biases, bias_step);
+        if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+        if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+        const TwoVectors upper = LoadTwo(tag, x + i);
+        const TwoVectors lower = LoadTwo(tag, x + n + i);
+        const Vector<float> results[4] = {first.Element(upper.first, weight.first, bias.first),
+                                          first.Element(upper.second, weight.second, bias.second),
+                                          second.Element(lower.first, weight.first, bias.first),
+                                          second.Element(lower.second, weight.second, bias.second)};
+        if constexpr (kMayBeNan) {
+          if (HWY_UNLIKELY((!AllFinite<4>(results)))) {
+            // Calls, because loops that mend would take registers from this one.
+            const cpu::Parameters here = per_element ? parameters.At(i) : parameters;
+            const auto careful = [&](int64_t of_row, int64_t at) HWY_ATTR {
+              ApplyElements(tag, x + at, y + at, 2 * kStep, {}, statistics.At(of_row), true, kForm, here, per_element,
+                            true, {});
+            };
+            careful(row, i);
+            careful(row + 1, n + i);
+            continue;
+          }
+        }
+        StoreTwo(tag, {results[0], results[1]}, y + i);
+        StoreTwo(tag, {results[2], results[3]}, y + n + i);
+      }
+    }
+    for (; i + kStep <= n; i += kStep) {
+      const auto weight = ParametersAt(weights, weight_step, i);
+      const auto bias = ParametersAt(biases, bias_step, i);
+      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+      hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
+      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+      hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
+    }
+    if (i < n) {
+      const auto weight = ParametersAt(weights, weight_step, i, n - i);
+      const auto bias = ParametersAt(biases, bias_step, i, n - i);
+      const auto part = [&](auto of_second, int64_t at) HWY_ATTR {
+        const auto value = LoadFirstAs<Real>(tag, x + at, n - i);
+        StoreFirst(result(of_second, at, n - i, value, weight, bias), bits, y + at, n - i);
+      };
+      part(std::false_type(), i);
+      part(std::true_type(), n + i);
+    }
+    x += 2 * n;
+    y += 2 * n;
+  }
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace normd

@@ -194,8 +194,12 @@ HWY_INLINE double ShiftOf(T tag, Precision precision, const typename T::Storage*
       for (int64_t k = 0; k < kVectors<float>; ++k) sums[k] = LoadAs<float>(tag, x + k * kLanesOf<float>);
     } else {
       for (int64_t k = 0; k < kVectors<float>; ++k) {
-        const int64_t left = HWY_MIN(kLanesOf<float>, count - k * kLanesOf<float>);
-        sums[k] = left > 0 ? LoadUpToAs<float>(tag, x + k * kLanesOf<float>, left) : hn::Zero(Tag<float>());
+        const int64_t left = count - k * kLanesOf<float>;
+        if (left >= kLanesOf<float>) {
+          sums[k] = LoadAs<float>(tag, x + k * kLanesOf<float>);
+        } else {
+          sums[k] = left > 0 ? LoadFirstAs<float>(tag, x + k * kLanesOf<float>, left) : hn::Zero(Tag<float>());
+        }
       }
     }
     shift = static_cast<float>(Fold(TypeTag<float>(), sums).hi / static_cast<double>(count));
