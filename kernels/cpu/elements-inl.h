@@ -389,6 +389,7 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
   const Real* const biases = b.values;
   const int64_t weight_step = w.step;
   const int64_t bias_step = b.step;
+  const int64_t whole = n / kStep * kStep;  // elements in whole vectors
   for (int64_t row = 0; row < rows; row += 2) {
     const GroupLanes<Real, kForm> first(statistics.At(row), 1);
     const GroupLanes<Real, kForm> second(statistics.At(row + 1), 1);
@@ -409,7 +410,7 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
     int64_t i = 0;
     // f64 has half as many elements in a vector, and gains nothing by taking two.
     if constexpr (std::is_same_v<Real, float>) {
-      for (; i + 2 * kStep <= n; i += 2 * kStep) {
+      for (; i + kStep < whole; i += 2 * kStep) {
         const auto load = [&](const float* values, int64_t step) HWY_ATTR {
           return step == 0 ? TwoVectors{hn::LoadU(Tag<float>(), values), hn::LoadU(Tag<float>(), values)}
                            : LoadTwoFor(tag, values + i);
@@ -441,7 +442,7 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         StoreTwo(tag, {results[2], results[3]}, y + n + i);
       }
     }
-    for (; i + kStep <= n; i += kStep) {
+    for (; i < whole; i += kStep) {
       const auto weight = ParametersAt(weights, weight_step, i);
       const auto bias = ParametersAt(biases, bias_step, i);
       if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
