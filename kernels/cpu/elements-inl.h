@@ -55,7 +55,7 @@ HWY_INLINE bool AllFinite(const Vector<float>* values) {
 }
 
 // The parameters of a row: `values` moves by `step` for each element. The step is 1, or 0 where one value, held in
-// every lane of two vectors, serves all elements.
+// every lane of a vector, serves all elements.
 template <typename Real>
 struct RowParameter {
   const Real* values;

@@ -49,6 +49,12 @@ struct FactorLanes {
   HWY_INLINE FactorLanes(const cpu::ColumnFactors<Real>& factors, int64_t position) {
     Fill(factors, [&](const Real* from) HWY_ATTR { return hn::Set(Tag<Real>(), from[position]); });
   }
+  // Makes two of them those of two vectors of columns from `column` on, in the order in which LoadTwo loads these.
+  template <typename T>
+  static HWY_INLINE void LoadTwoOf(T tag, const cpu::ColumnFactors<Real>& factors, int64_t column, FactorLanes* two) {
+    two[0].Fill(factors, [&](const Real* from) HWY_ATTR { return LoadTwoFor(tag, from + column).first; });
+    two[1].Fill(factors, [&](const Real* from) HWY_ATTR { return LoadTwoFor(tag, from + column).second; });
+  }
   template <typename Load>
   HWY_INLINE void Fill(const cpu::ColumnFactors<Real>& factors, Load load) {
     shift = load(factors.shift);
@@ -144,6 +150,34 @@ HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t colum
   }
 }
 
+// Applies two vectors of columns at kPositions positions, from `position` and `column` on, in f32 and without
+// streaming.
+template <Centring kCentring, bool kMayBeNan, int64_t kPositions, typename T>
+HWY_INLINE void ApplyTwoColumns(T tag, const cpu::ApplySpan& span, const FactorLanes<float, kCentring>* two,
+                                int64_t position, int64_t column, int64_t prefetch) {
+  constexpr int64_t kStep = kLanesOf<float>;
+  const int64_t offset = position * span.stride + column;
+  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
+  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
+  Vector<float> results[2 * kPositions];
+  for (int64_t p = 0; p < kPositions; ++p) {
+    if (prefetch != 0) hwy::Prefetch(x + p * span.stride + prefetch);
+    const TwoVectors value = LoadTwo(tag, x + p * span.stride);
+    results[2 * p] = two[0].Element(value.first);
+    results[2 * p + 1] = two[1].Element(value.second);
+  }
+  if constexpr (kMayBeNan) {
+    if (HWY_UNLIKELY(!AllFinite<2 * kPositions>(results))) {
+      for (const int64_t c : {column, column + kStep}) {
+        const FactorLanes<float, kCentring> lanes(span.factors32, c, kStep);
+        ApplyColumnBlock<float, kCentring, true, false, 1, kPositions>(tag, span, &lanes, position, c, kStep, 0);
+      }
+      return;
+    }
+  }
+  for (int64_t p = 0; p < kPositions; ++p) StoreTwo(tag, {results[2 * p], results[2 * p + 1]}, y + p * span.stride);
+}
+
 // Applies the columns [0, columns), which are whole vectors, row by row; several positions share the loads of the
 // numbers.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
@@ -152,10 +186,18 @@ HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t colum
   constexpr int64_t kPositions = 4;
   const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
-    for (int64_t c = 0; c < columns; c += kStep) {
+    constexpr int64_t kHere = decltype(positions)::value;
+    int64_t c = 0;
+    if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float> && !kStream) {
+      for (; c + 2 * kStep <= columns; c += 2 * kStep) {
+        FactorLanes<float, kCentring> two[2];
+        FactorLanes<float, kCentring>::LoadTwoOf(tag, span.factors32, c, two);
+        ApplyTwoColumns<kCentring, kMayBeNan, kHere>(tag, span, two, position, c, prefetch);
+      }
+    }
+    for (; c < columns; c += kStep) {
       const FactorLanes<Real, kCentring> lanes(FactorsOf<Real>(span), c, kStep);
-      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, decltype(positions)::value>(tag, span, &lanes, position,
-                                                                                           c, kStep, prefetch);
+      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, kHere>(tag, span, &lanes, position, c, kStep, prefetch);
     }
   };
   int64_t p = 0;

@@ -24,7 +24,7 @@ class FoldedRows {
   // For at most `rows` rows of `width` sums each.
   FoldedRows(int64_t rows, int64_t width)
       : width_(width),
-        kept_(std::make_unique<double[]>(
+        kept_(std::make_unique_for_overwrite<double[]>(
             static_cast<size_t>((std::bit_width(static_cast<uint64_t>(rows)) + 1) * width))) {}
 
   // The place for the sums of the next row. Call Push() when they are there.
@@ -66,13 +66,18 @@ class ColumnTile {
         offset_(k0 * plan_.reduce0 * stride_ + begin * plan_.reduce1),
         pre_(pre),
         pre_stride_(pre_stride),
-        scale_(Columns(1)),
+        parameters_per_position_(plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent()),
+        by_factors_(!run_.wide() && pre_ == nullptr && !parameters_per_position_ &&
+                    plan_.cast_order == CastOrder::kAffineThenCast),
         shift_(Columns(0)),
-        shift32_(static_cast<size_t>(columns_)),
-        delta_hi_(Columns(0)),
-        delta_lo_(Columns(0)),
-        inverse_hi_(Columns(1)),
-        inverse_lo_(Columns(0)) {}
+        delta_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))),
+        inverse_hi_(std::make_unique_for_overwrite<double[]>(static_cast<size_t>(columns_))) {
+    if (!run_.wide() && run_.precision() == Precision::kFast) shift32_.resize(static_cast<size_t>(columns_));
+    if (by_factors_) return;
+    scale_ = Columns(1);
+    delta_lo_ = Columns(0);
+    inverse_lo_ = Columns(0);
+  }
 
   void Reduce(bool split) {
     if (run_.given.has_value() && pre_ == nullptr && plan_.reduce1 == 1) return TakeGiven(*run_.given);
@@ -94,8 +99,6 @@ class ColumnTile {
 
   void Apply(bool split) const {
     if (run_.y == nullptr || plan_.elements == 0) return;
-    const ColumnStatistics statistics = {scale_.data(),    shift_.data(),      delta_hi_.data(),
-                                         delta_lo_.data(), inverse_hi_.data(), inverse_lo_.data()};
     std::vector<double> weight_columns;
     std::vector<double> bias_columns;
     ApplySpan span;
@@ -107,19 +110,17 @@ class ColumnTile {
     span.centring = centring_;
     span.prefetch = run_.prefetch ? 1 : 0;
     span.stream = run_.stream;
-    span.parameters_per_position = plan_.affine_index == AffineIndex::kElement && !run_.parameters.absent();
-    span.parameters_per_column = !span.parameters_per_position;
+    span.parameters_per_position = parameters_per_position_;
+    span.parameters_per_column = !parameters_per_position_;
     Parameters parameters;
     parameters.weight = ParameterColumns(run_.parameters.weight, weight_columns);
     parameters.bias = ParameterColumns(run_.parameters.bias, bias_columns);
     FactorColumns<double> factors;
     FactorColumns<float> factors32;
-    const bool narrow = !run_.wide() && pre_ == nullptr && !span.parameters_per_position &&
-                        plan_.cast_order == CastOrder::kAffineThenCast;
     int64_t in_f32 = 0;
     for (int64_t group = 0; group < groups_; ++group) in_f32 += InF32(group) ? 1 : 0;
-    if (narrow && in_f32 > 0) factors32.Fill(statistics, parameters.weight, parameters.bias, columns_);
-    if (narrow && in_f32 < groups_) factors.Fill(statistics, parameters.weight, parameters.bias, columns_);
+    if (by_factors_ && in_f32 > 0) factors32.Fill(StatisticsAt(0), parameters.weight, parameters.bias, columns_);
+    if (by_factors_ && in_f32 < groups_) factors.Fill(StatisticsAt(0), parameters.weight, parameters.bias, columns_);
     const auto apply = [&](int64_t begin, int64_t end) {
       ApplySpan part = span;
       part.positions = end - begin;
@@ -130,7 +131,7 @@ class ColumnTile {
         while (stop < groups_ && AreAlike(stop, group)) ++stop;
         const int64_t column = group * plan_.reduce1;
         const int64_t offset = offset_ + begin * stride_ + column;
-        const ColumnStatistics here = statistics.At(column);
+        const ColumnStatistics here = StatisticsAt(column);
         part.column_statistics = &here;
         part.factors = factors.At(column);
         part.factors32 = factors32.At(column);
@@ -155,6 +156,19 @@ class ColumnTile {
  private:
   std::vector<double> Columns(double value) const { return std::vector<double>(static_cast<size_t>(columns_), value); }
 
+  // The statistics from `column` on; of columns that are applied by factors, what these need.
+  ColumnStatistics StatisticsAt(int64_t column) const {
+    ColumnStatistics statistics;
+    statistics.shift = shift_.data() + column;
+    statistics.delta_hi = delta_hi_.get() + column;
+    statistics.inverse_hi = inverse_hi_.get() + column;
+    if (by_factors_) return statistics;
+    statistics.scale = scale_.data() + column;
+    statistics.delta_lo = delta_lo_.data() + column;
+    statistics.inverse_lo = inverse_lo_.data() + column;
+    return statistics;
+  }
+
   bool InF32(int64_t group) const { return Result(group).elements_in_f32 && run_.parameters.fit_f32; }
   bool MayBeNan(int64_t group) const {
     return !Result(group).finite || !run_.parameters.fit_f32 || run_.job.mask != nullptr;
@@ -168,12 +182,12 @@ class ColumnTile {
 
   // Takes statistics that are ready, of groups of one column each.
   void TakeGiven(const GivenGroups& given) {
-    const auto take = [this](const std::vector<double>& from, std::vector<double>& to) {
-      std::copy_n(from.begin() + first_k1_, groups_, to.begin());
+    const auto take = [this](const std::vector<double>& from, double* to) {
+      std::copy_n(from.begin() + first_k1_, groups_, to);
     };
-    take(given.shift, shift_);
-    take(given.delta, delta_hi_);
-    take(given.inverse, inverse_hi_);
+    take(given.shift, shift_.data());
+    take(given.delta, delta_hi_.get());
+    take(given.inverse, inverse_hi_.get());
     if (given.has_delta) centring_ = Centring::kTwice;
     results_ = {given.At(first_k1_)};
   }
@@ -182,15 +196,15 @@ class ColumnTile {
   void Spread(int64_t group, const FinishedStatistics& result) {
     const GroupStatistics& statistics = result.statistics;
     if (statistics.delta.hi != 0) centring_ = Centring::kTwice;
-    for (int64_t c = group * plan_.reduce1; c < (group + 1) * plan_.reduce1; ++c) {
-      const auto i = static_cast<size_t>(c);
-      scale_[i] = statistics.scale;
-      shift_[i] = statistics.shift;
-      delta_hi_[i] = statistics.delta.hi;
-      delta_lo_[i] = statistics.delta.lo;
-      inverse_hi_[i] = statistics.inverse.hi;
-      inverse_lo_[i] = statistics.inverse.lo;
-    }
+    const int64_t first = group * plan_.reduce1;
+    const auto fill = [&](double* columns, double value) { std::fill_n(columns + first, plan_.reduce1, value); };
+    fill(shift_.data(), statistics.shift);
+    fill(delta_hi_.get(), statistics.delta.hi);
+    fill(inverse_hi_.get(), statistics.inverse.hi);
+    if (by_factors_) return;
+    fill(scale_.data(), statistics.scale);
+    fill(delta_lo_.data(), statistics.delta.lo);
+    fill(inverse_lo_.data(), statistics.inverse.lo);
   }
 
   // The parameters as one value for each column. They are expanded into `storage` only if they do not lie that way
@@ -221,7 +235,7 @@ class ColumnTile {
     block.pre_stride = pre_stride_;
     block.shift = shift_.data();
     block.shift32 = shift32_.data();
-    block.scale = scale_.data();
+    block.scale = scale_.empty() ? nullptr : scale_.data();
     return block;
   }
 
@@ -288,7 +302,6 @@ class ColumnTile {
   // mean of the first positions.
   void ChooseShifts(Precision precision, const std::vector<bool>& pending) {
     static_assert(order::kFastColumnSample <= order::kColumnBlock);
-    std::vector<double> first(static_cast<size_t>(RoomOf(columns_))), second(first.size());
     ColumnBlock block = Block(0);
     block.positions = std::min(order::kFastColumnSample, plan_.reduce0);
     block.shift = nullptr;
@@ -296,13 +309,18 @@ class ColumnTile {
                                 ? block.positions
                                 : block.positions - std::count(block.mask, block.mask + block.positions, 0);
     const bool sample = precision == Precision::kFast && counted > 0;
-    if (sample) ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.data(), second.data());
+    std::unique_ptr<double[]> first;
+    if (sample) {
+      const int64_t room = RoomOf(columns_);
+      first = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(2 * room));
+      ReduceNarrowColumnBlock(plan_.statistic, Precision::kExact, block, first.get(), first.get() + room);
+    }
     for (int64_t group = 0; group < groups_; ++group) {
       if (!pending[static_cast<size_t>(group)]) continue;
       double shift = FirstElement(group * plan_.reduce1);
       if (sample) {
         double sum = 0;
-        for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[static_cast<size_t>(group * plan_.reduce1 + c)];
+        for (int64_t c = 0; c < plan_.reduce1; ++c) sum += first[group * plan_.reduce1 + c];
         const auto mean = static_cast<float>(sum / static_cast<double>(counted * plan_.reduce1));
         shift = std::isfinite(mean) ? mean : 0;
       }
@@ -312,7 +330,7 @@ class ColumnTile {
 
   void SetShift(int64_t group, double shift) {
     std::fill_n(shift_.begin() + group * plan_.reduce1, plan_.reduce1, shift);
-    if (run_.wide()) return;
+    if (shift32_.empty()) return;
     std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
 
@@ -327,7 +345,7 @@ class ColumnTile {
     int64_t span_blocks = 1;
     while (order::CeilDiv(blocks, span_blocks) > enough) span_blocks *= 2;
     const int64_t spans = order::CeilDiv(blocks, span_blocks);
-    const auto sums = std::make_unique<double[]>(static_cast<size_t>(spans * width));
+    const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
     const auto reduce = [&](int64_t begin, int64_t end) {
       FoldedRows rows(span_blocks, width);
       for (int64_t g = begin; g < end; ++g) {
@@ -347,17 +365,17 @@ class ColumnTile {
     std::vector<double*> of_spans(static_cast<size_t>(spans));
     for (int64_t g = 0; g < spans; ++g) of_spans[static_cast<size_t>(g)] = sums.get() + g * width;
     order::PairwiseFold(of_spans.data(), spans, 1, [width](double* a, const double* b) { AddSums(b, width, a); });
-    std::vector<PairSums> columns(static_cast<size_t>(plan_.reduce1));
+    // The low parts of narrow sums are 0.
+    const auto fold = [this](double* columns) {
+      order::PairwiseFold(columns, plan_.reduce1, 1, [](double& a, double b) { a += b; });
+      return DoublePair{columns[0], 0};
+    };
     for (int64_t group = 0; group < groups_; ++group) {
       if (!pending[static_cast<size_t>(group)]) continue;
-      const double* const second = sums.get() + group * plan_.reduce1;
-      for (int64_t i = 0; i < plan_.reduce1; ++i) {
-        columns[static_cast<size_t>(i)] = {{centred ? second[room + i] : 0, 0}, {second[i], 0}};
-      }
-      run_.Fold(columns.data(), plan_.reduce1, 1);
-      const auto i = static_cast<size_t>(group);
-      const auto c = static_cast<size_t>(group * plan_.reduce1);
-      results_[i] = run_.Finish(plan_.statistic, columns[0], run_.counted, shift_[c], 1, precision);
+      double* const second = sums.get() + group * plan_.reduce1;
+      const PairSums total = {centred ? fold(second + room) : DoublePair{}, fold(second)};
+      const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
+      results_[static_cast<size_t>(group)] = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
     }
   }
 
@@ -431,9 +449,13 @@ class ColumnTile {
   const int64_t first_group_, first_k1_, groups_, columns_, stride_, offset_;
   const PositionScale* const pre_;
   const int64_t pre_stride_;
-  std::vector<double> scale_, shift_;  // one per column
-  std::vector<float> shift32_;
-  std::vector<double> delta_hi_, delta_lo_, inverse_hi_, inverse_lo_;
+  const bool parameters_per_position_;
+  const bool by_factors_;  // whether FactorColumns are what y is made of
+  // One per column.
+  std::vector<double> shift_;
+  std::vector<float> shift32_;                         // for FAST
+  std::unique_ptr<double[]> delta_hi_, inverse_hi_;    // not initialised before Reduce
+  std::vector<double> scale_, delta_lo_, inverse_lo_;  // empty if by_factors_
   std::vector<FinishedStatistics> results_;  // one per group, or one that stands for all of them: see TakeGiven
   std::vector<Magnitude> magnitudes_;        // one per group, f64 only
   Centring centring_ = Centring::kOnce;

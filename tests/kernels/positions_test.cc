@@ -1,5 +1,5 @@
-// Adjacent channels of which each has given statistics (ApplySpan::statistics_per_position) have the bits of channels
-// that are applied one by one, on each instruction set, beside x and in its place.
+// Adjacent channels of which each has given statistics (ApplySpan::statistics_per_position, and per_column where they
+// come last) have the bits of channels that are applied one by one, on each instruction set, beside x and in its place.
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -18,7 +18,8 @@
 namespace normd {
 namespace {
 
-constexpr int64_t kChannels = 19;
+// More than the four vectors that are a tile of columns, then two vectors, one, and a part of one.
+constexpr int64_t kChannels = 64 + 32 + 16 + 11;
 
 // Elements near their channel's mean, and, where `rare`, many that are huge or not finite: f32 overflows on the way
 // from some of these to a y that is finite.
@@ -83,8 +84,9 @@ std::string OneByOne(const cpu::Elements& x, int64_t n, const cpu::GivenGroups& 
   return y;
 }
 
-// The same in one call; `y` may be x.
-void Together(const cpu::Elements& x, int64_t n, const cpu::GivenGroups& given, const Layer& layer, void* y) {
+// The same in one call; `y` may be x. `channels_last`: in x and y, whose channels are then columns.
+void Together(const cpu::Elements& x, int64_t n, bool channels_last, const cpu::GivenGroups& given, const Layer& layer,
+              void* y) {
   ColumnStatistics statistics;
   statistics.shift = given.shift.data();
   statistics.delta_hi = given.delta.data();
@@ -97,10 +99,11 @@ void Together(const cpu::Elements& x, int64_t n, const cpu::GivenGroups& given, 
   span.x = x;
   span.y_dtype = x.dtype;
   span.y = y;
-  span.positions = kChannels;
-  span.columns = span.stride = n;
-  span.statistics_per_position = true;
-  span.parameters_per_position = !layer.parameters.absent();
+  span.positions = channels_last ? n : kChannels;
+  span.columns = span.stride = channels_last ? kChannels : n;
+  span.statistics_per_column = span.parameters_per_column = channels_last;
+  span.statistics_per_position = !channels_last;
+  span.parameters_per_position = !channels_last && !layer.parameters.absent();
   span.column_statistics = &statistics;
   span.factors = factors.At(0);
   span.factors32 = factors32.At(0);
@@ -108,6 +111,16 @@ void Together(const cpu::Elements& x, int64_t n, const cpu::GivenGroups& given, 
   span.centring = given.has_delta ? Centring::kTwice : Centring::kOnce;
   span.parameters = layer.parameters;
   cpu::Apply(span);
+}
+
+// `rows` rows of `columns` elements, transposed.
+std::string Transpose(const std::string& x, int64_t rows, int64_t columns) {
+  const size_t bytes = x.size() / static_cast<size_t>(rows * columns);
+  std::string y;
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) y += x.substr(static_cast<size_t>(r * columns + c) * bytes, bytes);
+  }
+  return y;
 }
 
 class PositionsTest : public ::testing::TestWithParam<std::tuple<Precision, DType, int>> {};
@@ -128,12 +141,18 @@ TEST_P(PositionsTest, TogetherTheyHaveTheBitsOfOneByOne) {
         ASSERT_TRUE(given.has_value()) << where;
         if (parameter_count == 0 && !given->in_f32) continue;  // what no caller asks for
         const std::string want = OneByOne({dtype, values.data()}, n, *given, layer);
-        std::string apart(values.size(), '\0');
-        Together({dtype, values.data()}, n, *given, layer, apart.data());
-        EXPECT_TRUE(apart == want) << where;
-        std::string in_place = values;
-        Together({dtype, in_place.data()}, n, *given, layer, in_place.data());
-        EXPECT_TRUE(in_place == want) << where << ", in place";
+        for (const bool channels_last : {false, true}) {
+          const std::string x = channels_last ? Transpose(values, kChannels, n) : values;
+          const auto is_right = [&](const std::string& y) {
+            return (channels_last ? Transpose(y, n, kChannels) : y) == want;
+          };
+          std::string apart(x.size(), '\0');
+          Together({dtype, x.data()}, n, channels_last, *given, layer, apart.data());
+          EXPECT_TRUE(is_right(apart)) << where << (channels_last ? ", channels last" : "");
+          std::string in_place = x;
+          Together({dtype, in_place.data()}, n, channels_last, *given, layer, in_place.data());
+          EXPECT_TRUE(is_right(in_place)) << where << (channels_last ? ", channels last" : "") << ", in place";
+        }
       }
       ForceCpuTargetForTest(0);
     }
