@@ -41,7 +41,15 @@ class ToolsTest(unittest.TestCase):
         interop.check(normalizer_pb2.NormalizeResponse.FromString(body[5:]), 1024)
 
     def test_curl_without_grpc_is_told(self):
-        _, headers = self.curl("--header", "content-type: text/plain", "--data", "hello")
+        # On a busy machine gRPC's transport resets the stream before its answer, which curl reports as 92.
+        tries = 20 if interop.TRANSPORT == "grpc" else 1
+        for left in reversed(range(tries)):
+            try:
+                _, headers = self.curl("--header", "content-type: text/plain", "--data", "hello")
+                break
+            except subprocess.CalledProcessError as error:
+                if left == 0 or error.returncode != 92:
+                    raise
         self.assertRegex(headers, r"http/2 415|grpc-status: (?!0)")
 
     def test_h2load_is_answered(self):
