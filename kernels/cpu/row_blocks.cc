@@ -163,12 +163,9 @@ HWY_INLINE bool SumRows(T tag, TypeTag<Real> type, const RowBlock& block, BlockS
   // Turns cost short rows more than they save, but for FAST. 16-bit elements, whose loads are most of EXACT sums, never
   // gain by them there.
   constexpr int64_t kLong = 512;
-  if constexpr (kStatistic != Statistic::kMeanVariance) {
-    sum_rows(std::false_type());
-  } else if constexpr (std::is_same_v<Real, float>) {
-    sum_rows(std::true_type());
-  } else if constexpr (std::is_same_v<T, F32>) {
-    block.counted < kLong ? sum_rows(std::false_type()) : sum_rows(std::true_type());
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  if constexpr (kCentred && (kIsFast || std::is_same_v<T, F32>)) {
+    kIsFast || block.counted >= kLong ? sum_rows(std::true_type()) : sum_rows(std::false_type());
   } else {
     sum_rows(std::false_type());
   }
