@@ -4,10 +4,10 @@
 
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cuda/allocation_size.h"
 
 namespace normd {
@@ -70,53 +70,50 @@ class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
     changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device;
-    error_ = cudaSetDevice(device);
+    status_ = Set(device);
   }
   ~CurrentDevice() {
     if (changed_) cudaSetDevice(before_);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
-  cudaError_t error() const { return error_; }
+  const absl::Status& status() const { return status_; }
 
  private:
+  static absl::Status Set(int device) {
+    const cudaError_t error = cudaSetDevice(device);
+    if (error != cudaErrorInvalidDevice) return ToStatus(error, "cudaSetDevice");
+    cudaGetLastError();
+    return DeviceError(device, "a device of this machine");
+  }
+
   int before_ = 0;
   bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
+  absl::Status status_;
 };
-
-absl::Status SetDeviceStatus(cudaError_t error, int device) {
-  if (error != cudaErrorInvalidDevice) return ToStatus(error, "cudaSetDevice");
-  cudaGetLastError();
-  return DeviceError(device, "a device of this machine");
-}
 
 // The size of memory that was opened. Memory of another device is reachable through its peer, but not for the kernels
 // of `device`, and is refused.
 absl::StatusOr<CudaIpcMemory> Measure(void* data, int device) {
   cudaPointerAttributes attributes = {};
-  absl::Status status = ToStatus(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(ToStatus(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes"));
   if (attributes.device != device) {
     return DeviceError(device, absl::StrCat(attributes.device, ", where the handle's memory lies"));
   }
-  absl::StatusOr<int64_t> size_bytes = CudaBytesFrom(data);
-  if (!size_bytes.ok()) return std::move(size_bytes).status();
-  return CudaIpcMemory{data, *size_bytes};
+  NORMD_ASSIGN_OR_RETURN(const int64_t size_bytes, CudaBytesFrom(data));
+  return CudaIpcMemory{data, size_bytes};
 }
 
 }  // namespace
 
 absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
   cudaIpcMemHandle_t copy;
-  absl::Status status = CopyHandle(kMemory, handle, &copy);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(CopyHandle(kMemory, handle, &copy));
   const CurrentDevice current(device);
-  status = SetDeviceStatus(current.error(), device);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(current.status());
   void* data = nullptr;
-  status = ToStatus(cudaIpcOpenMemHandle(&data, copy, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(
+      ToStatus(cudaIpcOpenMemHandle(&data, copy, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle"));
   absl::StatusOr<CudaIpcMemory> memory = Measure(data, device);
   // The first error is the one to report.
   if (!memory.ok()) ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle").IgnoreError();
@@ -125,28 +122,23 @@ absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
 
 absl::Status CloseCudaIpc(void* data, int device) {
   const CurrentDevice current(device);
-  absl::Status status = SetDeviceStatus(current.error(), device);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(current.status());
   return ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle");
 }
 
 absl::StatusOr<void*> OpenCudaIpcEvent(std::string_view handle, int device) {
   cudaIpcEventHandle_t copy;
-  absl::Status status = CopyHandle(kEvent, handle, &copy);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(CopyHandle(kEvent, handle, &copy));
   const CurrentDevice current(device);
-  status = SetDeviceStatus(current.error(), device);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(current.status());
   cudaEvent_t event = nullptr;
-  status = ToStatus(cudaIpcOpenEventHandle(&event, copy), "cudaIpcOpenEventHandle", kEvent);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(ToStatus(cudaIpcOpenEventHandle(&event, copy), "cudaIpcOpenEventHandle", kEvent));
   return event;
 }
 
 absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device) {
   const CurrentDevice current(device);
-  absl::Status status = SetDeviceStatus(current.error(), device);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(current.status());
   const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (error == cudaErrorNotReady) return false;
   if (error == cudaSuccess) return true;
@@ -155,8 +147,7 @@ absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device) {
 
 absl::Status CloseCudaIpcEvent(void* event, int device) {
   const CurrentDevice current(device);
-  absl::Status status = SetDeviceStatus(current.error(), device);
-  if (!status.ok()) return status;
+  NORMD_RETURN_IF_ERROR(current.status());
   return ToStatus(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy", kEvent);
 }
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 
-#include "normd/v1/shared_memory.grpc.pb.h"
 #include "tests/e2e/cuda_server.h"
 #include "tests/e2e/shared_server.h"
 
@@ -259,17 +258,11 @@ TEST_F(CudaMemoryEndToEnd, BadRegistrationsAreRefusedByField) {
 }
 
 TEST_F(CudaMemoryEndToEnd, OneOfPosixNameAndCudaIsGiven) {
-  const auto stub =
-      v1::SharedMemory::NewStub(grpc::CreateChannel(server_.target(), grpc::InsecureChannelCredentials()));
   v1::RegisterRegionRequest request;
   request.set_posix_name("/normd-x");
   request.set_size_bytes(1);
   request.mutable_cuda()->set_ipc_handle(handle_);
-  grpc::ClientContext context;
-  const auto call = stub->RegisterRegion(&context, request);
-  v1::RegisterRegionResponse response;
-  EXPECT_FALSE(call->Read(&response));
-  const grpc::Status status = call->Finish();
+  const grpc::Status status = server_.Refusal(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_EQ(FieldOf(status), "cuda");
 }

@@ -9,6 +9,7 @@
 
 #include "client/cpp/client.h"
 #include "kernels/cpu/backend.h"
+#include "normd/v1/shared_memory.grpc.pb.h"
 #include "server/base/clock.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/shm/region_table.h"
@@ -35,6 +36,15 @@ class CudaServer {
   std::string tcp_target() const { return "127.0.0.1:" + std::to_string(server_->ports()[1]); }
   std::unique_ptr<Client> NewClient(ClientOptions options = {}) const {
     return Client::Connect(target(), std::move(options)).value();
+  }
+  // How the server ends a registration that it refuses.
+  grpc::Status Refusal(const v1::RegisterRegionRequest& request) const {
+    const auto stub = v1::SharedMemory::NewStub(grpc::CreateChannel(target(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    const auto call = stub->RegisterRegion(&context, request);
+    v1::RegisterRegionResponse response;
+    EXPECT_FALSE(call->Read(&response));
+    return call->Finish();
   }
   GrpcServer& server() { return *server_; }
   FakeCuda& cuda() { return cuda_; }
