@@ -69,7 +69,8 @@ struct FactorLanes {
   }
 };
 
-// The element of column or position `at`, whose x is `x`, as EXACT calculates it. `one_each`: as the parameters are.
+// The element of column or position `at`, whose x is `x`, as EXACT calculates it. `one_each`: each
+// has a w and b of its own.
 HWY_INLINE float ExactElementAt(const cpu::ApplySpan& span, int64_t at, bool one_each, double x) {
   const ColumnStatistics& s = *span.column_statistics;
   return ExactElement(x, {1, s.shift[at], {s.delta_hi[at], 0}, {s.inverse_hi[at], 0}},

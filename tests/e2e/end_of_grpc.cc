@@ -17,8 +17,8 @@ class EndOfGrpc : public testing::Environment {
 
   void TearDown() override {
     grpc_shutdown_blocking();
-    // Connections that are still being made hold gRPC for as long as 20 s. Then nothing has begun to end, and nobody
-    // waits for it.
+    // A connection that is still being made holds gRPC for up to 20 s. Until then gRPC does not begin to end, so that
+    // there is no joining to wait for.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
     while (grpc_is_initialized() != 0 && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -18,7 +18,7 @@
 namespace normd {
 namespace {
 
-// More than the four vectors that are a tile of columns, then two vectors, one, and a part of one.
+// More than four vectors of columns; of those of 8 and of 16 floats, pairs, one more, and a part of one.
 constexpr int64_t kChannels = 64 + 32 + 16 + 11;
 
 // Elements near their channel's mean, and, where `rare`, many that are huge or not finite: f32 overflows on the way
