@@ -44,13 +44,23 @@ HWY_INLINE Vector<float> MendNonFinite(Vector<float> y, int64_t count, Exact exa
   return hn::Load(tag, lanes);
 }
 
+// The sum of the vectors, pairwise: a chain of additions would hold up what stands behind it.
+template <int64_t kVectors>
+HWY_INLINE Vector<float> SumOf(const Vector<float>* values) {
+  if constexpr (kVectors == 1) {
+    return *values;
+  } else {
+    constexpr int64_t kHalf = kVectors / 2;
+    return hn::Add(SumOf<kHalf>(values), SumOf<kVectors - kHalf>(values + kHalf));
+  }
+}
+
 // Whether all lanes of `values` are finite; may be false where they are huge. Sums, because the multipliers are busy
 // with the elements.
 template <int64_t kVectors>
 HWY_INLINE bool AllFinite(const Vector<float>* values) {
   const Tag<float> tag;
-  auto sum = values[0];
-  for (int64_t k = 1; k < kVectors; ++k) sum = hn::Add(sum, values[k]);
+  const auto sum = SumOf<kVectors>(values);
   return hn::AllTrue(tag, hn::Eq(hn::Sub(sum, sum), hn::Zero(tag)));
 }
 

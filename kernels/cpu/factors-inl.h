@@ -98,43 +98,64 @@ HWY_INLINE void StoreColumns(T tag, const cpu::ApplySpan& span, Vector<Real> val
   }
 }
 
-// Applies kColumns vectors of adjacent columns at kPositions positions, from `position` and `column` on. `count` is the
-// number of columns of each vector; that of a single one may be less than its lanes. The vectors that are calculated
-// together are looked through for values that are not finite by one test. kStream: y is written past the caches, and is
-// aligned to whole vectors.
+// Where a block of columns begins, by value: a store of a vector may change whatever a reference leads to, so that the
+// compiler would load the members of an ApplySpan again after each.
+template <typename Storage>
+struct ColumnPlace {
+  const Storage* x;
+  Storage* y;
+  int64_t stride;
+  int64_t prefetch;  // as in ApplySpan
+
+  HWY_INLINE explicit ColumnPlace(const cpu::ApplySpan& span)
+      : x(static_cast<const Storage*>(span.x.data)),
+        y(static_cast<Storage*>(span.y)),
+        stride(span.stride),
+        prefetch(span.prefetch) {}
+  HWY_INLINE ColumnPlace At(int64_t position, int64_t column) const {
+    ColumnPlace place = *this;
+    place.x += position * stride + column;
+    place.y += position * stride + column;
+    return place;
+  }
+};
+
+// Applies kColumns vectors of adjacent columns at kPositions positions. `count` is the number of columns of each
+// vector; that of a single one may be less than its lanes. The vectors that are calculated together are looked through
+// for values that are not finite by one test. kStream: y is written past the caches, and is aligned to whole vectors.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kColumns, int64_t kPositions,
-          typename T>
+          typename T, typename Storage>
 HWY_INLINE void ApplyColumnBlock(T tag, const cpu::ApplySpan& span, const FactorLanes<Real, kCentring>* lanes,
-                                 int64_t position, int64_t column, int64_t count, int64_t prefetch) {
-  // In f64 it is as cheap to make every NaN canonical as to look for one.
-  constexpr bool kMend = kMayBeNan && std::is_same_v<Real, float>;
+                                 ColumnPlace<Storage> at, int64_t column, int64_t count) {
   constexpr int64_t kStep = kLanesOf<Real>;
-  const int64_t offset = position * span.stride + column;
-  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
-  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
   const int64_t here = kColumns == 1 ? count : kStep;  // so that the compiler knows it
-  Vector<Real> results[kPositions * kColumns];
-  for (int64_t p = 0; p < kPositions; ++p) {
-    for (int64_t k = 0; k < kColumns; ++k) {
-      const auto* from = x + p * span.stride + k * kStep;
-      if (prefetch != 0) hwy::Prefetch(from + prefetch);
-      const Vector<Real> value = here == kStep ? LoadAs<Real>(tag, from) : LoadFirstAs<Real>(tag, from, here);
-      results[p * kColumns + k] = lanes[k].Element(value);
-    }
-  }
-  const auto store = [&](auto may_be_nan) HWY_ATTR {
-    for (int64_t p = 0; p < kPositions; ++p) {
-      for (int64_t k = 0; k < kColumns; ++k) {
-        const int64_t at = p * span.stride + k * kStep;
-        StoreColumns<decltype(may_be_nan)::value, kStream, Real>(tag, span, results[p * kColumns + k], x + at, y + at,
-                                                                 column + k * kStep, here);
-      }
-    }
+  const auto result = [&](int64_t p, int64_t k) HWY_ATTR {
+    const auto* from = at.x + p * at.stride + k * kStep;
+    return lanes[k].Element(here == kStep ? LoadAs<Real>(tag, from) : LoadFirstAs<Real>(tag, from, here));
   };
-  if constexpr (kMend) {
-    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(results)))) return store(std::false_type());
+  const auto store = [&](auto may_be_nan, Vector<Real> value, int64_t p, int64_t k) HWY_ATTR {
+    const int64_t offset = p * at.stride + k * kStep;
+    StoreColumns<decltype(may_be_nan)::value, kStream, Real>(tag, span, value, at.x + offset, at.y + offset,
+                                                             column + k * kStep, here);
+  };
+  // In f64 it is as cheap to make every NaN canonical as to look for one.
+  if constexpr (kMayBeNan && std::is_same_v<Real, float>) {
+    Vector<Real> results[kPositions * kColumns];
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t k = 0; k < kColumns; ++k) results[p * kColumns + k] = result(p, k);
+    }
+    const auto store_all = [&](auto may_be_nan) HWY_ATTR {
+      for (int64_t p = 0; p < kPositions; ++p) {
+        for (int64_t k = 0; k < kColumns; ++k) store(may_be_nan, results[p * kColumns + k], p, k);
+      }
+    };
+    if (HWY_LIKELY((AllFinite<kPositions * kColumns>(results)))) return store_all(std::false_type());
+    store_all(std::true_type());
+  } else {
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (int64_t k = 0; k < kColumns; ++k) store(std::bool_constant<kMayBeNan>(), result(p, k), p, k);
+    }
   }
-  store(std::bool_constant<kMayBeNan>());
 }
 
 // Applies kVectors vectors of adjacent columns, whose numbers stay in registers while the positions go by. `count` is
@@ -145,65 +166,85 @@ HWY_INLINE void ApplyColumnTile(T tag, const cpu::ApplySpan& span, int64_t colum
   constexpr int64_t kAhead = 8;  // positions
   FactorLanes<Real, kCentring> lanes[kVectors];
   for (int64_t k = 0; k < kVectors; ++k) lanes[k] = {FactorsOf<Real>(span), column + k * kStep, count};
-  const int64_t prefetch = span.prefetch == 0 ? 0 : kAhead * span.stride;
-  for (int64_t p = 0; p < span.positions; ++p) {
-    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, p, column, count, prefetch);
+  const ColumnPlace<typename T::Storage> first(span);
+  const int64_t prefetch = first.prefetch == 0 ? 0 : kAhead * first.stride;
+  const int64_t positions = span.positions;
+  for (int64_t p = 0; p < positions; ++p) {
+    const auto at = first.At(p, column);
+    for (int64_t k = 0; prefetch != 0 && k < kVectors; ++k) hwy::Prefetch(at.x + k * kStep + prefetch);
+    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, kVectors, 1>(tag, span, lanes, at, column, count);
   }
 }
 
-// Applies two vectors of columns at kPositions positions, from `position` and `column` on, in f32 and without
-// streaming.
-template <Centring kCentring, bool kMayBeNan, int64_t kPositions, typename T>
+// Applies two vectors of columns at kPositions positions, in f32 and without streaming.
+template <Centring kCentring, bool kMayBeNan, int64_t kPositions, typename T, typename Storage>
 HWY_INLINE void ApplyTwoColumns(T tag, const cpu::ApplySpan& span, const FactorLanes<float, kCentring>* two,
-                                int64_t position, int64_t column, int64_t prefetch) {
+                                ColumnPlace<Storage> at, int64_t column) {
   constexpr int64_t kStep = kLanesOf<float>;
-  const int64_t offset = position * span.stride + column;
-  const auto* x = static_cast<const typename T::Storage*>(span.x.data) + offset;
-  auto* y = static_cast<typename T::Storage*>(span.y) + offset;
   Vector<float> results[2 * kPositions];
   for (int64_t p = 0; p < kPositions; ++p) {
-    if (prefetch != 0) hwy::Prefetch(x + p * span.stride + prefetch);
-    const TwoVectors value = LoadTwo(tag, x + p * span.stride);
+    const TwoVectors value = LoadTwo(tag, at.x + p * at.stride);
     results[2 * p] = two[0].Element(value.first);
     results[2 * p + 1] = two[1].Element(value.second);
   }
   if constexpr (kMayBeNan) {
     if (HWY_UNLIKELY(!AllFinite<2 * kPositions>(results))) {
-      for (const int64_t c : {column, column + kStep}) {
-        const FactorLanes<float, kCentring> lanes(span.factors32, c, kStep);
-        ApplyColumnBlock<float, kCentring, true, false, 1, kPositions>(tag, span, &lanes, position, c, kStep, 0);
+      for (const int64_t k : {int64_t{0}, kStep}) {
+        const FactorLanes<float, kCentring> lanes(span.factors32, column + k, kStep);
+        ApplyColumnBlock<float, kCentring, true, false, 1, kPositions>(tag, span, &lanes, at.At(0, k), column + k, kStep);
       }
       return;
     }
   }
-  for (int64_t p = 0; p < kPositions; ++p) StoreTwo(tag, {results[2 * p], results[2 * p + 1]}, y + p * span.stride);
+  for (int64_t p = 0; p < kPositions; ++p) {
+    StoreTwo(tag, {results[2 * p], results[2 * p + 1]}, at.y + p * at.stride);
+  }
+}
+
+// Applies the columns [column, end), which are whole vectors, at kPositions positions. `row` is the place of the first
+// column.
+template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kPositions, typename T,
+          typename Storage>
+HWY_INLINE void ApplyVectors(T tag, const cpu::ApplySpan& span, const cpu::ColumnFactors<Real>& factors,
+                             ColumnPlace<Storage> row, int64_t column, int64_t end) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float> && !kStream) {
+    for (; column + 2 * kStep <= end; column += 2 * kStep) {
+      FactorLanes<float, kCentring> two[2];
+      FactorLanes<float, kCentring>::LoadTwoOf(tag, factors, column, two);
+      ApplyTwoColumns<kCentring, kMayBeNan, kPositions>(tag, span, two, row.At(0, column), column);
+    }
+  }
+  for (; column < end; column += kStep) {
+    const FactorLanes<Real, kCentring> lanes(factors, column, kStep);
+    ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, kPositions>(tag, span, &lanes, row.At(0, column), column,
+                                                                         kStep);
+  }
 }
 
 // Applies the columns [0, columns), which are whole vectors, row by row; several positions share the loads of the
 // numbers.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
 HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t columns) {
-  constexpr int64_t kStep = kLanesOf<Real>;
   constexpr int64_t kPositions = 4;
-  const int64_t prefetch = span.prefetch == 0 ? 0 : kPositions * span.stride;
+  constexpr int64_t kLine = 64 / sizeof(typename T::Storage);  // columns of a cache line
+  const ColumnPlace<typename T::Storage> first(span);
+  const cpu::ColumnFactors<Real> factors = FactorsOf<Real>(span);
+  const int64_t prefetch = first.prefetch == 0 ? 0 : kPositions * first.stride;
   const auto sweep = [&](int64_t position, auto positions) HWY_ATTR {
     constexpr int64_t kHere = decltype(positions)::value;
+    const auto row = first.At(position, 0);
     int64_t c = 0;
-    if constexpr (std::is_same_v<T, BF16> && std::is_same_v<Real, float> && !kStream) {
-      for (; c + 2 * kStep <= columns; c += 2 * kStep) {
-        FactorLanes<float, kCentring> two[2];
-        FactorLanes<float, kCentring>::LoadTwoOf(tag, span.factors32, c, two);
-        ApplyTwoColumns<kCentring, kMayBeNan, kHere>(tag, span, two, position, c, prefetch);
-      }
+    for (; c + kLine <= columns; c += kLine) {
+      for (int64_t p = 0; prefetch != 0 && p < kHere; ++p) hwy::Prefetch(row.x + p * row.stride + c + prefetch);
+      ApplyVectors<Real, kCentring, kMayBeNan, kStream, kHere>(tag, span, factors, row, c, c + kLine);
     }
-    for (; c < columns; c += kStep) {
-      const FactorLanes<Real, kCentring> lanes(FactorsOf<Real>(span), c, kStep);
-      ApplyColumnBlock<Real, kCentring, kMayBeNan, kStream, 1, kHere>(tag, span, &lanes, position, c, kStep, prefetch);
-    }
+    ApplyVectors<Real, kCentring, kMayBeNan, kStream, kHere>(tag, span, factors, row, c, columns);
   };
+  const int64_t all = span.positions;
   int64_t p = 0;
-  for (; p + kPositions <= span.positions; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
-  for (; p < span.positions; ++p) sweep(p, std::integral_constant<int64_t, 1>());
+  for (; p + kPositions <= all; p += kPositions) sweep(p, std::integral_constant<int64_t, kPositions>());
+  for (; p < all; ++p) sweep(p, std::integral_constant<int64_t, 1>());
 }
 
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
