@@ -202,6 +202,18 @@ struct Caching {
   int64_t prefetch = 0;
 };
 
+// Fetches ahead, if `prefetch` is not 0, what the loop that is at element i of x and y will need: x from so many
+// elements on, and, unless `stream`, the place of y, because a store that misses the caches holds up the stores behind
+// it. Asks once for each line, where i moves by kStep.
+template <int64_t kStep, typename Storage>
+HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t i, int64_t prefetch, bool stream) {
+  constexpr int64_t kLine = 64 / sizeof(Storage);
+  constexpr int64_t kStoresAhead = 1024 / sizeof(Storage);
+  if (prefetch == 0 || i % kLine >= kStep) return;
+  hwy::Prefetch(x + i + prefetch);
+  if (!stream) hwy::Prefetch(y + i + kStoresAhead);
+}
+
 // Pieces of a row, or of a group, that have the same parameters, `stride` elements apart. Each of them is `runs` runs
 // of elements, one after the other, which have one w and b each if there are several.
 struct Pieces {
@@ -266,7 +278,7 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
   const auto vectors = [&](int64_t i, auto store) HWY_ATTR {
     const auto weight = ParametersAt(weights, weight_step, i);
     const auto bias = ParametersAt(biases, bias_step, i);
-    if (caching.prefetch != 0) hwy::Prefetch(x + i + caching.prefetch);
+    FetchAhead<kStep>(x, y, i, caching.prefetch, caching.stream);
     store(result(LoadAs<Real>(tag, x + i), weight, bias, i, kStep), y + i);
   };
   const auto part = [&](int64_t i, int64_t count) HWY_ATTR {
@@ -307,7 +319,7 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
       ForVectors<Real, true>(
           tag, y, n, caching.stream,
           [&](int64_t i, auto store) HWY_ATTR {
-            if (caching.prefetch != 0) hwy::Prefetch(x + i + caching.prefetch);
+            FetchAhead<kStep>(x, y, i, caching.prefetch, caching.stream);
             store(result(LoadAs<Real>(tag, x + i), i, kStep), y + i);
           },
           [&](int64_t i, int64_t count)
@@ -427,8 +439,8 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         };
         const TwoVectors weight = load(weights, weight_step);
         const TwoVectors bias = load(biases, bias_step);
-        if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
-        if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+        FetchAhead<2 * kStep>(x, y, i, prefetch, false);
+        FetchAhead<2 * kStep>(x + n, y + n, i, prefetch, false);
         const TwoVectors upper = LoadTwo(tag, x + i);
         const TwoVectors lower = LoadTwo(tag, x + n + i);
         const Vector<float> results[4] = {first.Element(upper.first, weight.first, bias.first),
@@ -455,9 +467,9 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
     for (; i < whole; i += kStep) {
       const auto weight = ParametersAt(weights, weight_step, i);
       const auto bias = ParametersAt(biases, bias_step, i);
-      if (prefetch != 0) hwy::Prefetch(x + i + prefetch);
+      FetchAhead<kStep>(x, y, i, prefetch, false);
       hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
-      if (prefetch != 0) hwy::Prefetch(x + n + i + prefetch);
+      FetchAhead<kStep>(x + n, y + n, i, prefetch, false);
       hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
     }
     if (i < n) {
