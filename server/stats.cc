@@ -14,6 +14,7 @@ constexpr StatLabel kDeniedFor = {"reason", kDenialNames};
 constexpr StatLabel kRulesOf = {"file", kRulesFileNames};
 constexpr StatLabel kStage = {"stage", kWaitStageNames};
 constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
+constexpr StatLabel kRefusedFor = {"reason", kTransportRefusalNames};
 
 constexpr StatRow kStoreRows[] = {
     {"normd_sessions", kGauge, kNone, "Sessions in the store.", [](const Stats& f) { return f.store.sessions; }},
@@ -66,6 +67,11 @@ constexpr StatRow kListenerRows[] = {
      "not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS where it is "
      "not (tls), calls opened or taken back in a flood (flood).",
      [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
+    {"normd_transport_refusals_total", kCounter, kRefusedFor,
+     "Calls that the native transport refused at their headers, before their method was looked at; no other metric of "
+     "requests has them: a method or content type of HTTP that is not gRPC's (not_grpc), header fields over the limit "
+     "(too_large), a timeout or binary value that cannot be decoded (malformed), compressed messages (compressed).",
+     [](const Stats& f, size_t reason) { return f.queues.refused[reason]; }},
     {"normd_queues", kGauge, kNone, "Queues of the transport, one thread each.",
      [](const Stats& f) { return f.queues.queues; }},
     {"normd_queue_busy_seconds_total", kCounter, kNone,

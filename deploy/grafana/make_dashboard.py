@@ -57,6 +57,7 @@ ROWS = {
          [(rate("normd_requests_total", "method", 'code="RESOURCE_EXHAUSTED",'), "{{method}}")]),
         ("Bytes in flight", "bytes", [(gauge("normd_in_flight_bytes"), "{{instance}}")]),
         ("Connections closed by the server", "cps", [(rate("normd_connections_closed_total", "reason"), "{{reason}}")]),
+        ("Calls refused by the transport", "reqps", [(rate("normd_transport_refusals_total", "reason"), "{{reason}}")]),
     ],
     "Sessions and their store": [
         ("Sessions", "short", [(gauge("normd_sessions"), "{{instance}} in the store"),

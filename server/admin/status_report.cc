@@ -94,6 +94,7 @@ StatusTable TotalsTable(const Exposition& metrics) {
                            {"calls with NaN or Inf", "normd_not_finite_total", false},
                            {"connections accepted", "normd_connections_accepted_total", false},
                            {"connections closed by the server", "normd_connections_closed_total", false},
+                           {"calls refused by the transport", "normd_transport_refusals_total", false},
                            {"session rows written", "normd_store_rows_total", false},
                            {"resident memory", "process_resident_memory_bytes", true},
                            {"threads", "process_threads", false}};

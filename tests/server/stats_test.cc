@@ -39,7 +39,8 @@ Stats DifferentStats() {
                   .slow_callbacks = 301,
                   .queues = 312,
                   .busy = absl::Seconds(313),
-                  .calls = 314};
+                  .calls = 314,
+                  .refused = {315, 316, 317, 318}};
   stats.in_flight_bytes = 305;
   stats.waiting = {WaitStats{701, absl::Seconds(702)}, WaitStats{703, absl::Seconds(704)},
                    WaitStats{705, absl::Seconds(706)}, WaitStats{707, absl::Seconds(708)},
@@ -164,6 +165,8 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
                                                   {"normd_waiting{stage=\"store_change\"}", 707},
                                                   {"normd_waiting_oldest_seconds{stage=\"store_read\"}", 710},
                                                   {"normd_calls", 314},
+                                                  {"normd_transport_refusals_total{reason=\"not_grpc\"}", 315},
+                                                  {"normd_transport_refusals_total{reason=\"compressed\"}", 318},
                                                   {"normd_queues", 312},
                                                   {"normd_queue_busy_seconds_total", 313},
                                                   {"normd_connections", 201},

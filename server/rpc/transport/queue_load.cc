@@ -24,6 +24,9 @@ void QueueLoad::TakeInto(QueueStats* stats) {
   stats->longest_callback = std::max(stats->longest_callback, absl::Nanoseconds(longest_ns));
   stats->slow_callbacks += slow_callbacks_.load(std::memory_order_relaxed);
   stats->busy += absl::Nanoseconds(busy_ns_.load(std::memory_order_relaxed));
+  for (size_t i = 0; i < kTransportRefusals; ++i) {
+    stats->refused[i] += refused_[i].load(std::memory_order_relaxed);
+  }
 }
 
 }  // namespace normd::rpc

@@ -1,9 +1,11 @@
-// How busy one queue's thread is with callbacks.
-// In the path: beside it; the thread notes each callback. Threads: safe from any thread.
+// How busy one queue's thread is with callbacks, and how many calls its transport refuses.
+// In the path: beside it; the thread notes each callback and each refusal. Threads: safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_LOAD_H_
 #define NORMD_SERVER_RPC_TRANSPORT_QUEUE_LOAD_H_
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -16,6 +18,9 @@ class alignas(64) QueueLoad {
  public:
   // Called by the queue's thread alone.
   void Note(absl::Duration callback);
+  void CountRefusal(TransportRefusal reason) {
+    refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  }
   // Adds this queue to `stats`, and forgets the longest callback.
   void TakeInto(QueueStats* stats);
 
@@ -23,6 +28,7 @@ class alignas(64) QueueLoad {
   std::atomic<int64_t> longest_callback_ns_{0};
   std::atomic<int64_t> slow_callbacks_{0};
   std::atomic<int64_t> busy_ns_{0};
+  std::array<std::atomic<int64_t>, kTransportRefusals> refused_{};
 };
 
 }  // namespace normd::rpc

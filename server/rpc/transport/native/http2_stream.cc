@@ -53,8 +53,15 @@ void Http2Stream::Wake() {
 
 // ---- What nghttp2 tells of the stream ----
 
+bool Http2Stream::AddField(std::string_view name, std::string_view value) {
+  if (headers_.Add(name, value)) return true;
+  connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
+  return false;
+}
+
 void Http2Stream::OnHeadersComplete() {
   if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
+    connection_->loop().load().CountRefusal(refusal->reason);
     if (refusal->http_status == 200) return EndWith(refusal->status);
     begun_ = true;
     is_http_refusal_ = true;

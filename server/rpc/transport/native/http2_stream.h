@@ -49,7 +49,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
 
   // ---- What nghttp2 tells of the stream ----
   // Returns false when the stream should be reset.
-  bool AddField(std::string_view name, std::string_view value) { return headers_.Add(name, value); }
+  bool AddField(std::string_view name, std::string_view value);
   void OnHeadersComplete();
   void OnData(std::string_view bytes);
   void OnDataFrame(size_t padding_bytes);

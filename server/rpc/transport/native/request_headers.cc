@@ -73,11 +73,14 @@ void RequestHeaders::KeepBinary(std::string_view name, std::string_view value) {
 }
 
 std::optional<RequestHeaders::Refusal> RequestHeaders::Judge() const {
-  if (bytes_ > max_bytes_) return Refusal{.status = MetadataTooLargeError(bytes_, max_bytes_)};
-  if (!is_post_) return Refusal{.http_status = 405, .status = absl::OkStatus()};
-  if (!is_grpc_) return Refusal{.http_status = 415, .status = absl::OkStatus()};
-  if (!malformed_.empty()) return Refusal{.status = MalformedHeaderError(malformed_)};
-  if (!encoding_.empty() && encoding_ != "identity") return Refusal{.status = CompressedError(encoding_)};
+  using enum TransportRefusal;
+  if (bytes_ > max_bytes_) return Refusal{.reason = kTooLarge, .status = MetadataTooLargeError(bytes_, max_bytes_)};
+  if (!is_post_) return Refusal{.reason = kNotGrpc, .http_status = 405, .status = absl::OkStatus()};
+  if (!is_grpc_) return Refusal{.reason = kNotGrpc, .http_status = 415, .status = absl::OkStatus()};
+  if (!malformed_.empty()) return Refusal{.reason = kMalformed, .status = MalformedHeaderError(malformed_)};
+  if (!encoding_.empty() && encoding_ != "identity") {
+    return Refusal{.reason = kCompressed, .status = CompressedError(encoding_)};
+  }
   return std::nullopt;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/rpc/transport/queue_stats.h"
 
 namespace normd::rpc::native {
 
@@ -21,6 +22,7 @@ class RequestHeaders {
  public:
   // Why the fields make no call that can be served.
   struct Refusal {
+    TransportRefusal reason;
     int http_status = 200;  // the answer of those that speak no gRPC; 200: `status` is sent in trailers
     absl::Status status;
   };

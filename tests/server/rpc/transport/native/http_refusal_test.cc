@@ -1,7 +1,10 @@
-// Requests that are not gRPC's are answered with a status of HTTP, which what sends them can show.
+// Requests that are not gRPC's are answered with a status of HTTP, which what sends them can show. They are counted, as
+// all calls are that the transport refuses at their headers.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -66,6 +69,28 @@ TEST_F(HttpRefusalTest, ConnectionsThatEndMeanwhileLeaveNothingBehind) {
   }
   ASSERT_TRUE(Next(milliseconds(10000)).has_value());
   EXPECT_TRUE(Next(milliseconds(10000)).has_value()) << "the loop still runs its timers";
+}
+
+// No service hears of these calls, so that nothing else could count them.
+TEST(TransportRefusalsTest, AreCountedByTheirReason) {
+  EchoServer server({.queues = 2, .max_metadata_bytes = 1000});
+  RawHttp2 peer(server.target());
+  peer.SendPreface();
+  peer.SendHeaders(1, "/echo.Echo/Unary", {{"grpc-encoding", "gzip"}});
+  peer.SendHeaders(3, "/echo.Echo/Unary", {{"grpc-encoding", "gzip"}});
+  peer.SendHeaders(5, "/echo.Echo/Unary", {{"key-bin", "*"}});
+  peer.SendHeaders(7, "/echo.Echo/Unary", {{"key", std::string(1000, 'x')}});
+  // So large that the stream is reset before its last field is read.
+  peer.SendHeaders(9, "/echo.Echo/Unary", {{"key", std::string(6000, 'x')}, {"key", std::string(6000, 'x')}});
+  peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders | RawHttp2::kEndStream, 11, PlainPost());
+  EXPECT_TRUE(peer.WaitForEnd(11, milliseconds(10000)));
+  EXPECT_EQ(Ask(server.Connect(), {.method = "None"}).code, 12) << "which is the services' to refuse";
+  EXPECT_EQ(server.counts().calls.load(), 1);
+  const std::array<int64_t, kTransportRefusals> refused = server.transport().TakeStats().refused;
+  EXPECT_EQ(refused[static_cast<size_t>(TransportRefusal::kNotGrpc)], 1);
+  EXPECT_EQ(refused[static_cast<size_t>(TransportRefusal::kTooLarge)], 2);
+  EXPECT_EQ(refused[static_cast<size_t>(TransportRefusal::kMalformed)], 1);
+  EXPECT_EQ(refused[static_cast<size_t>(TransportRefusal::kCompressed)], 2);
 }
 
 }  // namespace

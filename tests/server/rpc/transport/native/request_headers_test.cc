@@ -51,6 +51,15 @@ TEST(RequestHeadersTest, CompressionAndMalformedTimeoutsAreRefused) {
   EXPECT_EQ(Headers({{"grpc-timeout", "soon"}}).Judge()->status.code(), absl::StatusCode::kInternal);
 }
 
+TEST(RequestHeadersTest, EachRefusalHasItsReason) {
+  EXPECT_EQ(Headers({{":method", "GET"}}).Judge()->reason, TransportRefusal::kNotGrpc);
+  EXPECT_EQ(Headers({{"content-type", "text/plain"}}).Judge()->reason, TransportRefusal::kNotGrpc);
+  EXPECT_EQ(Headers({{"grpc-timeout", "soon"}}).Judge()->reason, TransportRefusal::kMalformed);
+  EXPECT_EQ(Headers({{"k-bin", "*"}}).Judge()->reason, TransportRefusal::kMalformed);
+  EXPECT_EQ(Headers({{"grpc-encoding", "gzip"}}).Judge()->reason, TransportRefusal::kCompressed);
+  EXPECT_EQ(Headers({{"a", std::string(1000, 'x')}}).Judge()->reason, TransportRefusal::kTooLarge);
+}
+
 TEST(RequestHeadersTest, FieldsBeyondTheLimitAreCountedAndNotKept) {
   RequestHeaders headers = Headers({}, 300);
   EXPECT_TRUE(headers.Add("a", std::string(200, 'x')));
