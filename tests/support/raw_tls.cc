@@ -89,6 +89,8 @@ std::string RawTls::Receive(size_t size) {
   return bytes;
 }
 
+bool RawTls::EndedByServer() const { return (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0; }
+
 std::string RawTls::Renegotiate() {
   ERR_clear_error();
   if (SSL_renegotiate(ssl_) == 1 && SSL_do_handshake(ssl_) == 1) return "";

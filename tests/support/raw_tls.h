@@ -37,6 +37,9 @@ class RawTls {
   bool Send(std::string_view bytes);
   // What comes next, at most `size` bytes; "" when the connection has ended, or nothing comes for 10 s.
   std::string Receive(size_t size);
+  // Whether the server has said that nothing more comes (close_notify), so that this end cannot be one that somebody on
+  // the way made. REQUIRES: Receive has returned "".
+  bool EndedByServer() const;
   // Asks for a new handshake (TLS 1.2). Returns OpenSSL's reason why there is none; "" when the server agreed.
   std::string Renegotiate();
 

@@ -1,6 +1,5 @@
 // The life of a connection, apart from its bytes: set-up, keepalive, age, drain, and the end.
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -161,7 +160,7 @@ void Http2Connection::Linger() {
   // The peer closes when it has read all; to close first could reset the connection under what is still on its way.
   lingering_ = true;
   linger_end_ = loop().now() + kLingerTimeout;
-  shutdown(bytes_->fd(), SHUT_WR);
+  bytes_->EndWriting();
   SetTimer();
 }
 

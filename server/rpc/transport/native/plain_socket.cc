@@ -34,4 +34,6 @@ IoResult PlainSocket::Write(absl::Span<const iovec> parts) {
   }
 }
 
+void PlainSocket::EndWriting() { shutdown(fd_.get(), SHUT_WR); }
+
 }  // namespace normd::rpc::native

@@ -17,6 +17,7 @@ class PlainSocket final : public ByteStream {
   TlsPeerPtr peer() const override { return peer_; }
   IoResult Read(absl::Span<const iovec> parts) override;
   IoResult Write(absl::Span<const iovec> parts) override;
+  void EndWriting() override;
   bool HasReceived() const override { return false; }
   bool WantsToWrite() const override { return false; }
 

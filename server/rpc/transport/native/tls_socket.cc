@@ -205,4 +205,11 @@ IoResult TlsSocket::Write(absl::Span<const iovec> parts) {
   }
 }
 
+void TlsSocket::EndWriting() {
+  ERR_clear_error();
+  // Sends close_notify, by which the peer knows this end from one that somebody on the way made (RFC 8446, 6.1).
+  SSL_shutdown(ssl_.get());
+  shutdown(fd_.get(), SHUT_WR);
+}
+
 }  // namespace normd::rpc::native

@@ -25,6 +25,7 @@ class TlsSocket final : public ByteStream {
   TlsPeerPtr peer() const override { return peer_; }
   IoResult Read(absl::Span<const iovec> parts) override;
   IoResult Write(absl::Span<const iovec> parts) override;
+  void EndWriting() override;
   bool HasReceived() const override { return SSL_has_pending(ssl_.get()) == 1; }
   bool WantsToWrite() const override { return wants_to_write_; }
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
+#include "server/rpc/transport/http2.h"
 #include "server/security/server_certificates.h"
 #include "tests/server/rpc/transport/native/echo_fixture.h"
 #include "tests/support/raw_tls.h"
@@ -154,6 +155,22 @@ TEST_F(NativeTlsTest, OldVersionsOtherProtocolsAndWeakCiphersAreRefused) {
   ASSERT_TRUE(renegotiating.Handshake());
   EXPECT_NE(renegotiating.Renegotiate(), "");
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
+}
+
+// RFC 8446, 6.1. Without it the client cannot tell this end from one that somebody on the way made.
+TEST_F(NativeTlsTest, AConnectionThatWasDrainedEndsWithCloseNotify) {
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    const auto server = Serve(false);
+    RawTls client(server->target(), {.max_version = version});
+    ASSERT_TRUE(client.Handshake());
+    ASSERT_TRUE(client.Send(http2::kMagic));
+    ASSERT_TRUE(client.Send(std::string("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes)));
+    ASSERT_NE(client.Receive(9), "");
+    server->transport().Drain();
+    while (!client.Receive(1024).empty()) {
+    }
+    EXPECT_TRUE(client.EndedByServer()) << version;
+  }
 }
 
 TEST_F(NativeTlsTest, AHandshakeThatIsNotFinishedIsClosed) {
