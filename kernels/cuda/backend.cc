@@ -96,7 +96,6 @@ class CudaBackend final : public Backend {
   // A stream worker: one CUDA stream and one thread, which waits for the device. Each worker runs one job list at a
   // time, so that the copies of one list overlap with the kernels of another.
   void Work(WorkerMemory* memory) {
-    cudaSetDevice(device_.number);
     for (;;) {
       std::unique_lock<std::mutex> lock(mu_);
       wake_.wait(lock, [this] { return ended_ || !queue_.empty(); });
@@ -110,7 +109,9 @@ class CudaBackend final : public Backend {
 
   absl::Status Run(const std::vector<Job>& jobs, WorkerMemory* memory) {
     if (lost_) return Lost();
-    absl::Status status = cuda::RunJobList(device_.limits, jobs, memory);
+    // The callback of the list before may have closed memory of another device (ipc.h).
+    absl::Status status = cuda::StatusOf(cudaSetDevice(device_.number), "cudaSetDevice");
+    if (status.ok()) status = cuda::RunJobList(device_.limits, jobs, memory);
     if (absl::IsUnavailable(status)) lost_ = true;
     return status;
   }
@@ -143,13 +144,14 @@ absl::StatusOr<FoundDevice> Find(const CudaBackendOptions& options) {
   if (options.device < 0 || options.device >= count) {
     return absl::UnavailableError(absl::StrCat("no CUDA device ", options.device, ": there are ", count));
   }
-  NORMD_CUDA_RETURN_UNUSABLE(cudaSetDevice(options.device), "cudaSetDevice");
   cudaDeviceProp properties;
   NORMD_CUDA_RETURN_UNUSABLE(cudaGetDeviceProperties(&properties, options.device), "cudaGetDeviceProperties");
   if (properties.major < 8) {
     return absl::UnavailableError(absl::StrCat("compute capability ", properties.major, ".", properties.minor,
                                                ": kernels are built for 8.0 and above"));
   }
+  // Creates a context, which takes memory of the device.
+  NORMD_CUDA_RETURN_UNUSABLE(cudaSetDevice(options.device), "cudaSetDevice");
   size_t free_bytes = 0;
   size_t all_bytes = 0;
   NORMD_CUDA_RETURN_UNUSABLE(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");

@@ -65,32 +65,14 @@ absl::Status ToStatus(cudaError_t error, std::string_view call, const HandleKind
   }
 }
 
-// Makes `device` the thread's current one, for a scope.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) {
-    changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device;
-    status_ = Set(device);
-  }
-  ~CurrentDevice() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-  const absl::Status& status() const { return status_; }
-
- private:
-  static absl::Status Set(int device) {
-    const cudaError_t error = cudaSetDevice(device);
-    if (error != cudaErrorInvalidDevice) return ToStatus(error, "cudaSetDevice");
-    cudaGetLastError();
-    return DeviceError(device, "a device of this machine");
-  }
-
-  int before_ = 0;
-  bool changed_ = false;
-  absl::Status status_;
-};
+// Makes `device` the thread's current one. It stays so, because to set the device that was current before creates a
+// context there if it has none: hundreds of MiB of a device that the server may not even use.
+absl::Status SetDevice(int device) {
+  const cudaError_t error = cudaSetDevice(device);
+  if (error != cudaErrorInvalidDevice) return ToStatus(error, "cudaSetDevice");
+  cudaGetLastError();
+  return DeviceError(device, "a device of this machine");
+}
 
 // The size of memory that was opened. Memory of another device is reachable through its peer, but not for the kernels
 // of `device`, and is refused.
@@ -109,8 +91,7 @@ absl::StatusOr<CudaIpcMemory> Measure(void* data, int device) {
 absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
   cudaIpcMemHandle_t copy;
   NORMD_RETURN_IF_ERROR(CopyHandle(kMemory, handle, &copy));
-  const CurrentDevice current(device);
-  NORMD_RETURN_IF_ERROR(current.status());
+  NORMD_RETURN_IF_ERROR(SetDevice(device));
   void* data = nullptr;
   NORMD_RETURN_IF_ERROR(
       ToStatus(cudaIpcOpenMemHandle(&data, copy, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle"));
@@ -121,24 +102,21 @@ absl::StatusOr<CudaIpcMemory> OpenCudaIpc(std::string_view handle, int device) {
 }
 
 absl::Status CloseCudaIpc(void* data, int device) {
-  const CurrentDevice current(device);
-  NORMD_RETURN_IF_ERROR(current.status());
+  NORMD_RETURN_IF_ERROR(SetDevice(device));
   return ToStatus(cudaIpcCloseMemHandle(data), "cudaIpcCloseMemHandle");
 }
 
 absl::StatusOr<void*> OpenCudaIpcEvent(std::string_view handle, int device) {
   cudaIpcEventHandle_t copy;
   NORMD_RETURN_IF_ERROR(CopyHandle(kEvent, handle, &copy));
-  const CurrentDevice current(device);
-  NORMD_RETURN_IF_ERROR(current.status());
+  NORMD_RETURN_IF_ERROR(SetDevice(device));
   cudaEvent_t event = nullptr;
   NORMD_RETURN_IF_ERROR(ToStatus(cudaIpcOpenEventHandle(&event, copy), "cudaIpcOpenEventHandle", kEvent));
   return event;
 }
 
 absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device) {
-  const CurrentDevice current(device);
-  NORMD_RETURN_IF_ERROR(current.status());
+  NORMD_RETURN_IF_ERROR(SetDevice(device));
   const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (error == cudaErrorNotReady) return false;
   if (error == cudaSuccess) return true;
@@ -146,8 +124,7 @@ absl::StatusOr<bool> IsCudaIpcEventCompleted(void* event, int device) {
 }
 
 absl::Status CloseCudaIpcEvent(void* event, int device) {
-  const CurrentDevice current(device);
-  NORMD_RETURN_IF_ERROR(current.status());
+  NORMD_RETURN_IF_ERROR(SetDevice(device));
   return ToStatus(cudaEventDestroy(static_cast<cudaEvent_t>(event)), "cudaEventDestroy", kEvent);
 }
 

@@ -3,7 +3,8 @@
 // Two files implement this header and the build links one of them: ipc.cc where the CUDA Toolkit was found, no_cuda.cc
 // where it was not.
 // Threads: safe from any thread but one that runs a CUDA callback. Opening and closing may take milliseconds. Every
-// function leaves the thread's current device as it was.
+// function leaves `device` the thread's current device, as cudaSetDevice does: restoring another one could create a
+// context there. So a thread that uses CUDA otherwise sets its device before each use.
 #ifndef NORMD_KERNELS_CUDA_IPC_H_
 #define NORMD_KERNELS_CUDA_IPC_H_
 

@@ -425,9 +425,25 @@ TEST_F(DeviceBackendTest, AMachineWithoutAUsableDeviceSaysWhy) {
   EXPECT_EQ(refusal({.device = 3}), "no CUDA device 3: there are 1");
   cuda_on_cpu::SetDevice({.major = 7, .minor = 5});
   EXPECT_EQ(refusal({}), "compute capability 7.5: kernels are built for 8.0 and above");
+  EXPECT_FALSE(cuda_on_cpu::HasContext(0)) << "whose memory would be lost to others";
   cuda_on_cpu::Reset();
   cuda_on_cpu::FailCalls("cudaMallocHost", 5, cudaErrorMemoryAllocation, false);
   EXPECT_NE(refusal({.streams = 3}).find("cudaMallocHost"), std::string::npos);
+}
+
+// What a call held is given back in its callback: CUDA memory that was opened on another device, too.
+TEST_F(DeviceBackendTest, ACallbackMayLeaveAnotherDeviceCurrent) {
+  cuda_on_cpu::SetDeviceCount(2);
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  Prepared one(*cuda, Rows(3, 300));
+  for (int i = 0; i < 2; ++i) {
+    std::promise<absl::Status> done;
+    cuda->Submit({one.run.MakeJob()}, [&done](absl::Status status) {
+      EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+      done.set_value(std::move(status));
+    });
+    EXPECT_EQ(done.get_future().get(), absl::OkStatus());
+  }
 }
 
 TEST_F(DeviceBackendTest, JobListsOfSeveralCallersRunAtOneTime) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/allocation_size.h"
@@ -149,6 +150,25 @@ TEST_F(DeviceIpcTest, AHandleOfNoEventLeavesNothingOpen) {
   }
   cudaEventDestroy(event);
   EXPECT_NE(refusal(handle, 0).find("cuda.event_handle"), std::string::npos) << "the event is gone";
+}
+
+// A context takes hundreds of MiB of its device, which the server may not even use.
+TEST_F(DeviceIpcTest, NoOtherDeviceGetsAContext) {
+  cuda_on_cpu::SetDeviceCount(2);
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), cudaSuccess);
+  const std::string handle = HandleOf(event);
+  std::thread([&handle] {
+    const absl::StatusOr<void*> opened = OpenCudaIpcEvent(handle, 1);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_TRUE(IsCudaIpcEventCompleted(*opened, 1).ok());
+    EXPECT_TRUE(CloseCudaIpcEvent(*opened, 1).ok());
+    EXPECT_FALSE(OpenCudaIpc(std::string(64, 'x'), 1).ok());
+    EXPECT_FALSE(CloseCudaIpc(nullptr, 1).ok());
+  }).join();
+  EXPECT_TRUE(cuda_on_cpu::HasContext(1));
+  EXPECT_FALSE(cuda_on_cpu::HasContext(0));
+  cudaEventDestroy(event);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct LaunchShape {
   dim3 block;
   size_t shared_bytes = 0;
   dim3 cluster;
+  cudaStream_t stream = nullptr;
 };
 
 template <typename... Parameters, typename... Arguments>
@@ -26,6 +27,7 @@ cudaError_t LaunchOnce(const LaunchShape& shape, void (*kernel)(Parameters...), 
   config.gridDim = shape.grid;
   config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = shape.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);

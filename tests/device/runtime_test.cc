@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "tests/device/launch_once.h"
@@ -205,6 +206,22 @@ TEST_F(Runtime, StreamsAndEventsKeepTheirRules) {
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaMemsetAsync(nullptr, 0, 0, stream), cudaErrorInvalidResourceHandle);
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+TEST_F(Runtime, EachThreadHasACurrentDeviceAndAStreamTakesLaunchesOnItsOwnOnly) {
+  cuda_on_cpu::SetDeviceCount(2);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  EXPECT_FALSE(cuda_on_cpu::HasContext(1));
+  EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_TRUE(cuda_on_cpu::HasContext(1));
+  int device = -1;
+  std::thread([&device] { cudaGetDevice(&device); }).join();
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(LaunchOnce({.grid = 1, .block = 1, .stream = stream}, Nothing), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(LaunchOnce({.grid = 1, .block = 1, .stream = stream}, Nothing), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
 TEST_F(Runtime, TheDeviceSaysWhatTheTestMadeIt) {

@@ -18,6 +18,11 @@ cudaError_t& LastError() {
   return last;
 }
 
+int& CurrentDevice() {
+  thread_local int current = 0;
+  return current;
+}
+
 cudaError_t Keep(cudaError_t error) {
   if (error != cudaSuccess) LastError() = error;
   return error;
@@ -51,6 +56,18 @@ void SetDevice(const Device& device) {
   state.device = device;
 }
 
+void SetDeviceCount(int count) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  state.devices = count;
+}
+
+bool HasContext(int device) {
+  State& state = TheState();
+  const std::lock_guard lock(state.mutex);
+  return state.contexts.contains(device);
+}
+
 void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool sticky) {
   State& state = TheState();
   const std::lock_guard lock(state.mutex);
@@ -71,11 +88,14 @@ void Reset() {
   const std::lock_guard lock(state.mutex);
   state.seed = 0;
   state.device = {};
+  state.devices = 1;
+  state.contexts.clear();
   state.faults.clear();
   state.lost = cudaSuccess;
   state.kernels.clear();
   state.launches = 0;
   LastError() = cudaSuccess;
+  CurrentDevice() = 0;
 }
 
 int64_t Launches() {

@@ -37,6 +37,12 @@ struct Device {
 };
 void SetDevice(const Device& device);
 
+// How many devices there are, 1 unless this is called. All say the same of themselves and share one memory; each has
+// streams and a context of its own.
+void SetDeviceCount(int count);
+// Whether a thread has made the device its current one since Reset(), which creates a context there, as since CUDA 12.
+bool HasContext(int device);
+
 // Fault injection: after `after_calls` more calls of `api_name` (such as "cudaMalloc"; a launch is
 // "cudaLaunchKernelEx") the next one fails with `error` and does nothing. Sticky: from then on every call fails with
 // it, as after a lost device; calls that give something back still forget it, so that leaks of the caller can be told
@@ -47,8 +53,8 @@ void FailCalls(const char* api_name, int after_calls, cudaError_t error, bool st
 // completes those that were held. Nothing waits for a held event: a call that would is a mistake of the test, and dies.
 void HoldEvents(bool hold);
 
-// Seed 0, the default device, no faults, no events held, this thread's last error forgotten, Launches() 0. Memory
-// stays.
+// Seed 0, one default device, which is this thread's current one and has no context, no faults, no events held, this
+// thread's last error forgotten, Launches() 0. Memory stays.
 void Reset();
 
 int64_t Launches();       // kernels run since Reset()

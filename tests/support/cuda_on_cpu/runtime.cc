@@ -16,7 +16,9 @@
 namespace {
 
 using cuda_on_cpu::Api;
+using cuda_on_cpu::CurrentDevice;
 using cuda_on_cpu::Device;
+using cuda_on_cpu::IsDevice;
 using cuda_on_cpu::IsStream;
 using cuda_on_cpu::ReleasingApi;
 using cuda_on_cpu::State;
@@ -83,20 +85,31 @@ cudaError_t cudaGetLastError() {
   return last;
 }
 
-cudaError_t cudaGetDeviceCount(int* count) { return Tell("cudaGetDeviceCount", count, 1); }
-cudaError_t cudaGetDevice(int* device) { return Tell("cudaGetDevice", device, 0); }
+cudaError_t cudaGetDeviceCount(int* count) {
+  return Api("cudaGetDeviceCount", [&](State& state) {
+    if (count == nullptr) return cudaErrorInvalidValue;
+    *count = state.devices;
+    return cudaSuccess;
+  });
+}
+cudaError_t cudaGetDevice(int* device) { return Tell("cudaGetDevice", device, CurrentDevice()); }
 cudaError_t cudaDriverGetVersion(int* version) { return Tell("cudaDriverGetVersion", version, kVersion); }
 cudaError_t cudaRuntimeGetVersion(int* version) { return Tell("cudaRuntimeGetVersion", version, kVersion); }
 cudaError_t cudaDeviceSynchronize() { return CheckStream("cudaDeviceSynchronize", nullptr); }
 
 cudaError_t cudaSetDevice(int device) {
-  return Api("cudaSetDevice", [&](State&) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; });
+  return Api("cudaSetDevice", [&](State& state) {
+    if (!IsDevice(state, device)) return cudaErrorInvalidDevice;
+    state.contexts.insert(device);
+    CurrentDevice() = device;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return Api("cudaGetDeviceProperties", [&](State& state) {
     if (properties == nullptr) return cudaErrorInvalidValue;
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!IsDevice(state, device)) return cudaErrorInvalidDevice;
     const Device& has = state.device;
     *properties = {"CUDA on the CPU",
                    has.memory_bytes,
@@ -113,7 +126,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return Api("cudaDeviceGetAttribute", [&](State& state) {
     if (value == nullptr) return cudaErrorInvalidValue;
-    if (device != 0) return cudaErrorInvalidDevice;
+    if (!IsDevice(state, device)) return cudaErrorInvalidDevice;
     switch (attribute) {
       case cudaDevAttrMaxSharedMemoryPerBlock:
         *value = kSharedBytes;
@@ -147,7 +160,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return Api("cudaStreamCreateWithFlags", [&](State& state) {
     if (stream == nullptr || flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
-    *stream = new CUstream_st;
+    *stream = new CUstream_st{.device = CurrentDevice()};
     state.streams.insert(*stream);
     return cudaSuccess;
   });
@@ -314,6 +327,7 @@ cudaError_t CheckLaunch(const State& state, const cudaLaunchConfig_t& config, co
     return cudaErrorInvalidConfiguration;
   }
   if (!IsStream(state, config.stream)) return cudaErrorInvalidResourceHandle;
+  if (config.stream != nullptr && config.stream->device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
   const auto found = state.kernels.find(kernel);
   const KernelLimits limits = found == state.kernels.end() ? KernelLimits{} : found->second;
   const int shared_limit = std::min(std::max(kSharedBytes, limits.shared_bytes), state.device.shared_optin_bytes);

@@ -17,7 +17,9 @@
 
 #include "tests/support/cuda_on_cpu/cuda_on_cpu.h"
 
-struct CUstream_st {};
+struct CUstream_st {
+  int device = 0;
+};
 struct CUmemPoolHandle_st {};
 
 namespace cuda_on_cpu {
@@ -62,6 +64,8 @@ struct KernelLimits {
 struct State {
   std::mutex mutex;
   Device device;
+  int devices = 1;
+  std::set<int> contexts;  // the devices that cudaSetDevice has made one on
   uint64_t seed = 0;
   std::vector<Fault> faults;
   cudaError_t lost = cudaSuccess;  // what every call fails with
@@ -110,8 +114,12 @@ cudaError_t ReleasingApi(const char* api_name, Body body) {
   return Keep(injected != cudaSuccess ? injected : result);
 }
 
-// The last error of this host thread.
+// REQUIRES: mutex held.
+inline bool IsDevice(const State& state, int device) { return device >= 0 && device < state.devices; }
+
+// The last error of this host thread, and its current device.
 cudaError_t& LastError();
+int& CurrentDevice();
 
 }  // namespace cuda_on_cpu
 
