@@ -111,13 +111,23 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     }
   }
 
-  // Goes on once the events of all calls have completed or failed. This wait is the first of all: until the callers
-  // have written their tensors, a call holds nothing but its request, and then it reads its session as it is.
+  // Goes on once the events of all calls have completed or failed. This wait comes before all that takes room: until
+  // the callers have written their tensors, a call holds nothing but its request and its plan, and then it reads its
+  // session as it is.
   void AwaitEvents() {
     waits_since_ = SteadyNow();
     if (EventsAreOver()) return ReadSessions();
+    CheckWaiting();
     parts_.events->Wait({.completed = [self = shared_from_this()] { return self->EventsAreOver(); },
                          .start = [self = shared_from_this()] { self->ReadSessions(); }});
+  }
+
+  // Ends the wait of calls that cannot be served, so that their callers hear of it at once. Calls of sessions are
+  // checked after the wait alone, against the session as it is then.
+  void CheckWaiting() {
+    for (Task& task : tasks_) {
+      if (WaitsForEvents(task) && !ReadsSession(task)) task.status = CheckTask(*parts_.scheduler, &task);
+    }
   }
 
   // Asks for the events of each call that still waits. True if none waits any more.

@@ -1,7 +1,7 @@
 // Asks again and again, on one thread, whether what waiting calls wait for has completed: CUDA events of other
 // processes, which tell nobody when they complete.
-// In the path: before everything else that the engine does for a call, so that a call whose event never completes
-// occupies no device, no turn at the concurrency limiter and no thread of its own.
+// In the path: before everything else that the engine does for a call but checking it, so that a call whose event never
+// completes occupies no device, no turn at the concurrency limiter and no thread of its own.
 // Interval: an eighth of the time that the call has waited, between kMinInterval and kMaxInterval. So polling makes a
 // wait little longer, and many calls that wait for ever cost the thread little.
 // Threads: safe from any thread. The functions of an entry run on the poller's thread, with no lock held, and must not

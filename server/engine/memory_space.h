@@ -1,6 +1,6 @@
 // Finds the device memory that tensors of a call lie in, and checks that it is one device's and that the call allows
 // it.
-// In the path: one of PlanTask's checks; PlanTask chooses the device by the result. Pure functions, safe from any
+// In the path: one of CheckTask's checks; CheckTask chooses the device by the result. Pure functions, safe from any
 // thread.
 #ifndef NORMD_SERVER_ENGINE_MEMORY_SPACE_H_
 #define NORMD_SERVER_ENGINE_MEMORY_SPACE_H_

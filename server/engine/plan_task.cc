@@ -1,4 +1,5 @@
-// PlanTask: checks everything that can be wrong with a call, in the order of the request's fields, cheapest first.
+// CheckTask and PlanTask: check everything that can be wrong with a call, in the order of the request's fields,
+// cheapest first.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -340,7 +341,6 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckAffine(*task));
   NORMD_RETURN_IF_ERROR(CheckResidual(*task));
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
-  NORMD_RETURN_IF_ERROR(CheckKept(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
   NORMD_RETURN_IF_ERROR(CheckEmptyGroups(*task));
   NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
@@ -350,7 +350,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
 }
 
 // For a call that was prepared before: repeats the checks of Prepare whose results may have changed, which are those of
-// the session, the device and the bytes of the mask.
+// the session and the device.
 absl::Status TakePrepared(const DeviceScheduler& scheduler, Task* task) {
   task->prepared = std::move(task->call.prepared);
   task->reply.applied = task->prepared->applied;
@@ -359,15 +359,20 @@ absl::Status TakePrepared(const DeviceScheduler& scheduler, Task* task) {
     NORMD_ASSIGN_OR_RETURN(const Executed chosen, ChooseDevice(scheduler, *task));
     task->NoteExecuted(chosen);
   }
-  return CheckKept(*task);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
+absl::Status CheckTask(const DeviceScheduler& scheduler, Task* task) {
+  const bool known = task->call.prepared != nullptr && task->call.prepared->IsFor(task->session.get());
+  return known ? TakePrepared(scheduler, task) : Prepare(scheduler, task);
+}
+
 absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& scheduler, Task* task) {
   const Session* const session = task->session.get();
-  const bool known = task->call.prepared != nullptr && task->call.prepared->IsFor(session);
-  NORMD_RETURN_IF_ERROR(known ? TakePrepared(scheduler, task) : Prepare(scheduler, task));
+  if (task->prepared == nullptr) NORMD_RETURN_IF_ERROR(CheckTask(scheduler, task));
+  NORMD_RETURN_IF_ERROR(CheckKept(*task));
   NORMD_RETURN_IF_ERROR(TakeGiven(task));
   // The plan was also checked against where the tensors lie, which differs from call to call in shared and CUDA memory.
   const bool holds_for_others = task->space.is_host() && !HasSharedOutputs(task->call);

@@ -1,6 +1,6 @@
 // Everything about a call that does not depend on the bytes of its tensors, planned and checked once. A later call that
 // asks for the same, with tensors of the same dtypes and shapes, is neither parsed nor planned again.
-// In the path: PlanTask makes a PreparedCall, the reply hands it up, and the call cache (rpc/codec/call_cache.h) puts
+// In the path: CheckTask makes a PreparedCall, the reply hands it up, and the call cache (rpc/codec/call_cache.h) puts
 // it into Call::prepared of equal calls. Immutable; safe from any thread.
 #ifndef NORMD_SERVER_ENGINE_PREPARED_CALL_H_
 #define NORMD_SERVER_ENGINE_PREPARED_CALL_H_

@@ -1,6 +1,6 @@
 // Outputs that the caller wants in its own memory: their sizes, and the check that they overlap neither inputs nor each
 // other.
-// In the path: PlanTask checks them, PrepareTask allocates by the sizes. Pure functions, safe from any thread.
+// In the path: CheckTask checks them, PrepareTask allocates by the sizes. Pure functions, safe from any thread.
 #ifndef NORMD_SERVER_ENGINE_SHARED_OUTPUTS_H_
 #define NORMD_SERVER_ENGINE_SHARED_OUTPUTS_H_
 

@@ -1,6 +1,7 @@
 // One call on its way through the engine: the request, the plan that it runs by, and the reply being built.
-// In the path: PlanTask checks and plans, PrepareTask makes parameters and outputs once everything is valid, then
-// BatchExecution (engine.cc) runs the jobs. Threads: a task belongs to one stage at a time; stages hand it on.
+// In the path: CheckTask and PlanTask check and plan, PrepareTask makes parameters and outputs once everything is
+// valid, then BatchExecution (engine.cc) runs the jobs. Threads: a task belongs to one stage at a time; stages hand it
+// on.
 #ifndef NORMD_SERVER_ENGINE_TASK_H_
 #define NORMD_SERVER_ENGINE_TASK_H_
 
@@ -60,9 +61,13 @@ struct Task {
   void NoteExecuted(const Executed& executed);
 };
 
-// Checks everything that can be wrong with the call, makes its plans unless the call was prepared before, and fills the
-// reply's `applied`, `prepared`, `rows` and, for session targets, `state`. Allocates nothing in proportion to the
-// tensor. REQUIRES: task->session is set for a session target.
+// Checks everything that can be wrong with the call but the values of its tensors, which it does not read, and makes
+// its plans unless the call was prepared before. Allocates nothing in proportion to the tensor. Called at most once.
+// REQUIRES: task->session is set for a session target.
+absl::Status CheckTask(const DeviceScheduler& scheduler, Task* task);
+
+// Does what CheckTask does, if that was not called, checks the values of the tensors, and fills the reply's `applied`,
+// `prepared`, `rows` and, for session targets, `state`. REQUIRES: as above.
 absl::Status PlanTask(const SessionStore& sessions, const DeviceScheduler& scheduler, Task* task);
 
 // Bytes of the call and its session that PlanTask and PrepareTask look at one by one: the mask, and parameters that are
