@@ -10,7 +10,7 @@ absl::Status MessageTooLargeError(int64_t bytes, int64_t limit) {
 }
 
 absl::Status MetadataTooLargeError(int64_t bytes, int64_t limit) {
-  return LimitExceededError("metadata_bytes", bytes, limit, {.option = "--max_metadata_bytes"});
+  return LimitExceededError("metadata_bytes", bytes, limit);
 }
 
 absl::Status CompressedError(std::string_view encoding) {

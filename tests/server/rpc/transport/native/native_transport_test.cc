@@ -86,7 +86,7 @@ TEST(NativeTransportTest, MetadataOverTheLimitIsRefused) {
   const EchoReply reply =
       Ask(channel, {.method = "Unary", .body = "x", .metadata = {{"a-key", std::string(8000, 'x')}}});
   EXPECT_EQ(reply.code, 8) << reply.message;
-  EXPECT_NE(reply.message.find("--max_metadata_bytes"), std::string::npos) << reply.message;
+  EXPECT_NE(reply.message.find("metadata_bytes"), std::string::npos) << reply.message;
   EXPECT_EQ(Ask(channel, {.method = "Unary", .body = "x"}).code, 0);
   EXPECT_EQ(server.counts().calls.load(), 1);
 }
