@@ -202,16 +202,19 @@ struct Caching {
   int64_t prefetch = 0;
 };
 
-// Fetches ahead, if `prefetch` is not 0, what the loop that is at element i of x and y will need: x from so many
-// elements on, and, unless `stream`, the place of y, because a store that misses the caches holds up the stores behind
-// it. Asks once for each line, where i moves by kStep.
-template <int64_t kStep, typename Storage>
-HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t i, int64_t prefetch, bool stream) {
-  constexpr int64_t kLine = 64 / sizeof(Storage);
-  constexpr int64_t kStoresAhead = 1024 / sizeof(Storage);
-  if (prefetch == 0 || i % kLine >= kStep) return;
-  hwy::Prefetch(x + i + prefetch);
-  if (!stream) hwy::Prefetch(y + i + kStoresAhead);
+// The elements of a cache line.
+template <typename Storage>
+inline constexpr int64_t kLineElements = 64 / sizeof(Storage);
+
+// Fetches ahead, if `prefetch` is not 0, what a loop that comes to x and y will need: x from so many elements on, and,
+// unless `stream`, the place of y, because a store that misses the caches holds up the stores behind it. Called once
+// for each line.
+template <typename Storage>
+HWY_INLINE void FetchAhead(const Storage* x, const Storage* y, int64_t prefetch, bool stream) {
+  constexpr int64_t kStoresAhead = 16 * kLineElements<Storage>;
+  if (prefetch == 0) return;
+  hwy::Prefetch(x + prefetch);
+  if (!stream) hwy::Prefetch(y + kStoresAhead);
 }
 
 // Pieces of a row, or of a group, that have the same parameters, `stride` elements apart. Each of them is `runs` runs
@@ -223,29 +226,34 @@ struct Pieces {
 };
 
 // Calls vectors(i, store) for the whole vectors of n elements of y and part(i, count) for the elements around them.
-// kStream allows `stream`: whole vectors are then written past the caches, from the first aligned address on.
-template <typename Real, bool kStream, typename T, typename Vectors, typename Part>
-HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* y, int64_t n, bool stream, Vectors vectors,
-                           Part part) {
+// `caching.stream`: whole vectors are written past the caches, from the first aligned address on.
+template <typename Real, typename T, typename Vectors, typename Part>
+HWY_INLINE void ForVectors(T /*tag*/, const typename T::Storage* x, const typename T::Storage* y, int64_t n,
+                           Caching caching, Vectors vectors, Part part) {
   constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kLine = kLineElements<typename T::Storage>;
   const Raw<T, Floats<Real>> bits;
   int64_t i = 0;
+  const auto sweep = [&](auto store) HWY_ATTR {
+    for (; i + kLine <= n; i += kLine) {
+      FetchAhead(x + i, y + i, caching.prefetch, caching.stream);
+      for (int64_t k = 0; k < kLine; k += kStep) vectors(i + k, store);
+    }
+    if (i < n) FetchAhead(x + i, y + i, caching.prefetch, caching.stream);
+    for (; i + kStep <= n; i += kStep) vectors(i, store);
+  };
   // Streaming stores need alignment and at least 16 bytes: Highway would write past shorter vectors.
   constexpr uintptr_t kBytes = kStep * sizeof(typename T::Storage);
-  if (kStream && kBytes >= 16 && stream) {
+  if (kBytes >= 16 && caching.stream) {
     const auto misaligned = reinterpret_cast<uintptr_t>(y) % kBytes;
     if (misaligned % sizeof(typename T::Storage) == 0) {
       i = misaligned == 0 ? 0 : static_cast<int64_t>((kBytes - misaligned) / sizeof(typename T::Storage));
       i = HWY_MIN(i, n);
       if (i > 0) part(0, i);
-      for (; i + kStep <= n; i += kStep) {
-        vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::Stream(v, bits, to); });
-      }
+      sweep([&](auto v, auto* to) HWY_ATTR { hn::Stream(v, bits, to); });
     }
   }
-  for (; i + kStep <= n; i += kStep) {
-    vectors(i, [&](auto v, auto* to) HWY_ATTR { hn::StoreU(v, bits, to); });
-  }
+  sweep([&](auto v, auto* to) HWY_ATTR { hn::StoreU(v, bits, to); });
   if (i < n) part(i, n - i);
 }
 
@@ -278,7 +286,6 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
   const auto vectors = [&](int64_t i, auto store) HWY_ATTR {
     const auto weight = ParametersAt(weights, weight_step, i);
     const auto bias = ParametersAt(biases, bias_step, i);
-    FetchAhead<kStep>(x, y, i, caching.prefetch, caching.stream);
     store(result(LoadAs<Real>(tag, x + i), weight, bias, i, kStep), y + i);
   };
   const auto part = [&](int64_t i, int64_t count) HWY_ATTR {
@@ -287,7 +294,7 @@ void ApplyRow(T tag, const typename T::Storage* x, typename T::Storage* y, int64
     StoreFirst(result(LoadFirstAs<Real>(tag, x + i, count), weight, bias, i, count), bits, y + i, count);
   };
   for (int64_t piece = 0; piece < pieces.count; ++piece) {
-    ForVectors<Real, true>(tag, y, n, caching.stream, vectors, part);
+    ForVectors<Real>(tag, x, y, n, caching, vectors, part);
     x += pieces.stride;
     y += pieces.stride;
   }
@@ -316,12 +323,9 @@ void ApplyScaledRuns(T tag, const typename T::Storage* x_of_group, typename T::S
         }
         return Narrow(tag, Floats<Real>(), floats);
       };
-      ForVectors<Real, true>(
-          tag, y, n, caching.stream,
-          [&](int64_t i, auto store) HWY_ATTR {
-            FetchAhead<kStep>(x, y, i, caching.prefetch, caching.stream);
-            store(result(LoadAs<Real>(tag, x + i), i, kStep), y + i);
-          },
+      ForVectors<Real>(
+          tag, x, y, n, caching,
+          [&](int64_t i, auto store) HWY_ATTR { store(result(LoadAs<Real>(tag, x + i), i, kStep), y + i); },
           [&](int64_t i, int64_t count)
               HWY_ATTR { StoreFirst(result(LoadFirstAs<Real>(tag, x + i, count), i, count), bits, y + i, count); });
     }
@@ -405,6 +409,7 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
                    int64_t prefetch) {
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr int64_t kLine = kLineElements<typename T::Storage>;
   const RowParameter<Real> w(WeightOf<Real>(parameters), per_element, 1);
   const RowParameter<Real> b(BiasOf<Real>(parameters), per_element, static_cast<Real>(-0.0));
   const Real* const weights = w.values;
@@ -439,8 +444,10 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         };
         const TwoVectors weight = load(weights, weight_step);
         const TwoVectors bias = load(biases, bias_step);
-        FetchAhead<2 * kStep>(x, y, i, prefetch, false);
-        FetchAhead<2 * kStep>(x + n, y + n, i, prefetch, false);
+        if (prefetch != 0 && i % kLine < 2 * kStep) {
+          FetchAhead(x + i, y + i, prefetch, false);
+          FetchAhead(x + n + i, y + n + i, prefetch, false);
+        }
         const TwoVectors upper = LoadTwo(tag, x + i);
         const TwoVectors lower = LoadTwo(tag, x + n + i);
         const Vector<float> results[4] = {first.Element(upper.first, weight.first, bias.first),
@@ -464,14 +471,19 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         StoreTwo(tag, {results[2], results[3]}, y + n + i);
       }
     }
-    for (; i < whole; i += kStep) {
-      const auto weight = ParametersAt(weights, weight_step, i);
-      const auto bias = ParametersAt(biases, bias_step, i);
-      FetchAhead<kStep>(x, y, i, prefetch, false);
-      hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
-      FetchAhead<kStep>(x + n, y + n, i, prefetch, false);
-      hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
+    const auto vectors = [&](int64_t at) HWY_ATTR {
+      const auto weight = ParametersAt(weights, weight_step, at);
+      const auto bias = ParametersAt(biases, bias_step, at);
+      hn::StoreU(result(std::false_type(), at, kStep, LoadAs<Real>(tag, x + at), weight, bias), bits, y + at);
+      hn::StoreU(result(std::true_type(), n + at, kStep, LoadAs<Real>(tag, x + n + at), weight, bias), bits,
+                 y + n + at);
+    };
+    for (; i + kLine <= whole; i += kLine) {
+      FetchAhead(x + i, y + i, prefetch, false);
+      FetchAhead(x + n + i, y + n + i, prefetch, false);
+      for (int64_t k = 0; k < kLine; k += kStep) vectors(i + k);
     }
+    for (; i < whole; i += kStep) vectors(i);
     if (i < n) {
       const auto weight = ParametersAt(weights, weight_step, i, n - i);
       const auto bias = ParametersAt(biases, bias_step, i, n - i);

@@ -191,7 +191,8 @@ HWY_INLINE void ApplyTwoColumns(T tag, const cpu::ApplySpan& span, const FactorL
     if (HWY_UNLIKELY(!AllFinite<2 * kPositions>(results))) {
       for (const int64_t k : {int64_t{0}, kStep}) {
         const FactorLanes<float, kCentring> lanes(span.factors32, column + k, kStep);
-        ApplyColumnBlock<float, kCentring, true, false, 1, kPositions>(tag, span, &lanes, at.At(0, k), column + k, kStep);
+        ApplyColumnBlock<float, kCentring, true, false, 1, kPositions>(tag, span, &lanes, at.At(0, k), column + k,
+                                                                       kStep);
       }
       return;
     }
