@@ -246,19 +246,6 @@ void MeasureColumns(const ColumnBlock& block, Magnitude* magnitudes) {
   }
 }
 
-// InverseDivisor() of a variance, lane by lane.
-HWY_INLINE V InverseDivisors(const DivisorRule& rule, V variance) {
-  const V eps = Set(rule.eps);
-  V divisor = Zero();
-  if (rule.mode == EpsMode::kInsideSqrt) {
-    divisor = hn::Sqrt(hn::Add(variance, eps));
-  } else {
-    const V root = hn::Sqrt(variance);
-    divisor = rule.mode == EpsMode::kAddToRoot ? hn::Add(root, eps) : hn::IfThenElse(hn::Lt(root, eps), eps, root);
-  }
-  return hn::Div(Set(1), divisor);
-}
-
 // What the lanes of GivenGroups are made of; see GivenStatistics() and Calculate16BitInF32().
 struct GivenLanes {
   V shift, delta, inverse;
@@ -268,18 +255,17 @@ struct GivenLanes {
     inverse = InverseDivisors(rule, variance);
     const double for_infinity = Factor(rule, std::numeric_limits<double>::infinity());
     inverse = hn::IfThenElse(hn::Eq(inverse, Set(std::numeric_limits<double>::infinity())), Set(for_infinity), inverse);
-    shift = mean == nullptr ? Set(GroupStatistics().shift) : Centring(hn::LoadU(d, mean));
+    shift = mean == nullptr ? Set(GroupStatistics().shift) : CentringShifts(hn::LoadU(d, mean));
     delta = Zero();
     const auto in_range = hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60)));
     fit = hn::And(hn::Le(hn::Abs(shift), Set(0x1p+100)), hn::Or(hn::Eq(inverse, Zero()), in_range));
   }
-  static HWY_INLINE V Centring(V value) { return hn::IfThenElse(hn::Eq(value, Zero()), Set(-0.0), value); }
 
   // Splits the shifts that fit into an f32 and the rest. `near`: the rest of these is left out.
   HWY_INLINE void Split(M near) {
     const V centre = hn::PromoteTo(d, ToF32(shift));
     delta = hn::IfThenElseZero(fit, hn::IfThenZeroElse(near, hn::Sub(shift, centre)));
-    shift = hn::IfThenElse(fit, Centring(centre), shift);
+    shift = hn::IfThenElse(fit, CentringShifts(centre), shift);
   }
 };
 

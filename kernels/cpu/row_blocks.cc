@@ -20,57 +20,6 @@ using cpu::Elements;
 using cpu::RowBlock;
 using cpu::RowChunks;
 
-// The sums of one chunk of n elements, about a shift if they are FAST, without a mask: what SumChunk<kMeanVariance,
-// false> returns. The vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of
-// all of them do not fit those of AVX2, and elements would wait for stores and loads. What the first turn read is in L1
-// when the second comes.
-template <typename Real, typename T>
-HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Storage* HWY_RESTRICT x, int64_t n,
-                               double shift_value) {
-  constexpr Statistic kStatistic = Statistic::kMeanVariance;
-  constexpr bool kIsFast = std::is_same_v<Real, float>;
-  using Sums = NarrowSums<Real>;
-  const Tag<Real> real;
-  constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr int64_t kTogether = HWY_MIN(kVectors<Real>, 4);
-  const auto shift = hn::Set(real, static_cast<Real>(shift_value));
-  Vector<Real> first[kVectors<Real>];
-  Vector<Real> second[kVectors<Real>];
-  const int64_t step = kIsFast ? order::kFastRowStep : n;
-  for (int64_t begin = 0; begin < n; begin += step) {
-    const int64_t stop = HWY_MIN(n, begin + step);
-    for (int64_t from = 0; from < kVectors<Real>; from += kTogether) {
-      Sums sums[kTogether];
-      for (int64_t k = 0; k < kTogether; ++k) sums[k].Clear();
-      int64_t i = begin;
-      for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
-        for (int64_t k = 0; k < kTogether; ++k) {
-          const auto value = LoadAs<Real>(tag, x + i + (from + k) * kStep);
-          sums[k].template Take<kStatistic>(kIsFast ? Sums::Subtract(value, shift) : value);
-        }
-      }
-      // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
-      // registers.
-      for (int64_t k = 0; k < kTogether; ++k) {
-        const int64_t at = i + (from + k) * kStep;
-        if (at >= stop) break;
-        const int64_t count = HWY_MIN(kStep, stop - at);
-        auto diff = LoadUpToAs<Real>(tag, x + at, count);
-        if constexpr (kIsFast) {
-          diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), Sums::Subtract(diff, shift));
-        }
-        sums[k].template Take<kStatistic>(diff);
-      }
-      for (int64_t k = 0; k < kTogether; ++k) {
-        first[from + k] = begin > 0 ? hn::Add(first[from + k], sums[k].first) : sums[k].first;
-        second[from + k] = begin > 0 ? hn::Add(second[from + k], sums[k].second) : sums[k].second;
-      }
-    }
-  }
-  const DoublePair sum = Fold(type, first);
-  return {sum, Fold(type, second)};
-}
-
 template <Statistic kStatistic, typename T>
 HWY_INLINE double ShiftOfRow(T tag, Precision precision, const RowBlock& block, int64_t row) {
   if (kStatistic != Statistic::kMeanVariance) return 0;
@@ -91,22 +40,8 @@ HWY_INLINE PairSums SumsOfRow(T tag, TypeTag<Real> type, const RowBlock& block, 
                                          1);
     }
   };
-  // Chunks are folded as they come: see order::FoldsAfter. As many wait as the count has binary digits.
-  static_assert(RowBlock::kMaxChunks < 1 << 7);
-  double first[7], second[7];  // not initialised, which would take short rows as long as their sums
-  PairSums sum;
-  const int64_t chunks = order::RowChunks(block.counted);
-  int64_t waiting = 0;
-  const auto fold = [&](int64_t with) { sum = {{first[with] + sum.first.hi, 0}, {second[with] + sum.second.hi, 0}}; };
-  for (int64_t chunk = 0;; ++chunk) {
-    sum = chunk_of(chunk * order::kRowChunk);
-    if (chunk + 1 == chunks) break;
-    for (int folds = order::FoldsAfter(chunk); folds > 0; --folds) fold(--waiting);
-    first[waiting] = sum.first.hi;
-    second[waiting++] = sum.second.hi;
-  }
-  while (waiting > 0) fold(--waiting);
-  return sum;
+  return FoldChunks<RowBlock::kMaxChunks>(order::RowChunks(block.counted),
+                                          [&](int64_t chunk) HWY_ATTR { return chunk_of(chunk * order::kRowChunk); });
 }
 
 // The statistics of a row in as many rounds as it needs, and about any shift. Most rows need only the round that

@@ -1,6 +1,6 @@
 // The sums of one chunk of a row in registers, and the shift that they are about.
-// In the path: included by rows.cc and row_blocks.cc. Highway recompiles this file for each instruction set, hence the
-// per-target include guard. No state.
+// In the path: included by rows.cc and row_blocks.cc. Highway recompiles this file for each instruction
+// set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ROW_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ROW_SUMS_INL_H_
 #undef NORMD_KERNELS_CPU_ROW_SUMS_INL_H_
@@ -8,6 +8,7 @@
 #define NORMD_KERNELS_CPU_ROW_SUMS_INL_H_
 #endif
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -175,6 +176,81 @@ HWY_INLINE PairSums SumChunk(T tag, TypeTag<Sums> /*type*/, const cpu::RowChunks
   if (kStatistic == Statistic::kMeanVariance) total.first = Fold(TypeTag<Real>(), first);
   total.second = Fold(TypeTag<Real>(), second);
   return total;
+}
+
+// Vectors of partial sums take turns, as many at a time as stay in registers: two sums for each of all of them do not
+// fit those of AVX2, and elements would wait for stores and loads. What the first turn read is in L1 when the second
+// comes.
+template <typename Real>
+inline constexpr int64_t kTogether = HWY_MIN(kVectors<Real>, 4);
+
+// The sums of one chunk of n elements, about a shift if they are FAST, without a mask: what SumChunk<kMeanVariance,
+// false> returns. The vectors of partial sums take turns.
+template <typename Real, typename T>
+HWY_INLINE PairSums SumInTurns(T tag, TypeTag<Real> type, const typename T::Storage* HWY_RESTRICT x, int64_t n,
+                               double shift_value) {
+  constexpr Statistic kStatistic = Statistic::kMeanVariance;
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  using Sums = NarrowSums<Real>;
+  const Tag<Real> real;
+  constexpr int64_t kStep = kLanesOf<Real>;
+  const auto shift = hn::Set(real, static_cast<Real>(shift_value));
+  Vector<Real> first[kVectors<Real>];
+  Vector<Real> second[kVectors<Real>];
+  const int64_t step = kIsFast ? order::kFastRowStep : n;
+  for (int64_t begin = 0; begin < n; begin += step) {
+    const int64_t stop = HWY_MIN(n, begin + step);
+    for (int64_t from = 0; from < kVectors<Real>; from += kTogether<Real>) {
+      Sums sums[kTogether<Real>];
+      for (int64_t k = 0; k < kTogether<Real>; ++k) sums[k].Clear();
+      int64_t i = begin;
+      for (; i + kPartials<Real> <= stop; i += kPartials<Real>) {
+        for (int64_t k = 0; k < kTogether<Real>; ++k) {
+          const auto value = LoadAs<Real>(tag, x + i + (from + k) * kStep);
+          sums[k].template Take<kStatistic>(kIsFast ? Sums::Subtract(value, shift) : value);
+        }
+      }
+      // The last, incomplete group of lanes: lanes past the end add exactly 0. Unrolled, so that the sums stay in
+      // registers.
+      for (int64_t k = 0; k < kTogether<Real>; ++k) {
+        const int64_t at = i + (from + k) * kStep;
+        if (at >= stop) break;
+        const int64_t count = HWY_MIN(kStep, stop - at);
+        auto diff = LoadUpToAs<Real>(tag, x + at, count);
+        if constexpr (kIsFast) {
+          diff = Sums::Only(hn::FirstN(real, static_cast<size_t>(count)), Sums::Subtract(diff, shift));
+        }
+        sums[k].template Take<kStatistic>(diff);
+      }
+      for (int64_t k = 0; k < kTogether<Real>; ++k) {
+        first[from + k] = begin > 0 ? hn::Add(first[from + k], sums[k].first) : sums[k].first;
+        second[from + k] = begin > 0 ? hn::Add(second[from + k], sums[k].second) : sums[k].second;
+      }
+    }
+  }
+  const DoublePair sum = Fold(type, first);
+  return {sum, Fold(type, second)};
+}
+
+// The fold of the sums of `chunks` chunks of narrow elements, of which chunk_of(chunk) returns one. They are folded as
+// they come: see order::FoldsAfter. As many wait as the count has binary digits. REQUIRES: 1 <= chunks <= kMaxChunks.
+template <int64_t kMaxChunks, typename ChunkOf>
+HWY_INLINE PairSums FoldChunks(int64_t chunks, ChunkOf chunk_of) {
+  constexpr int kMostWaiting = std::bit_width(static_cast<uint64_t>(kMaxChunks));
+  // Not initialised, which would take short rows as long as their sums.
+  double first[kMostWaiting], second[kMostWaiting];
+  PairSums sum;
+  int64_t waiting = 0;
+  const auto fold = [&](int64_t with) { sum = {{first[with] + sum.first.hi, 0}, {second[with] + sum.second.hi, 0}}; };
+  for (int64_t chunk = 0;; ++chunk) {
+    sum = chunk_of(chunk);
+    if (chunk + 1 == chunks) break;
+    for (int folds = order::FoldsAfter(chunk); folds > 0; --folds) fold(--waiting);
+    first[waiting] = sum.first.hi;
+    second[waiting++] = sum.second.hi;
+  }
+  while (waiting > 0) fold(--waiting);
+  return sum;
 }
 
 // What FirstShift (kernels.h) returns for the n elements at `x`.

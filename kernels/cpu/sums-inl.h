@@ -1,8 +1,8 @@
 // One vector of partial sums, shared by the row and the column kernels: how an element becomes a difference from the
 // shift, and how differences are added. NarrowSums (f32, f16, bf16 elements): plain f64, whose 29 spare bits and a
 // shift near the mean are enough, or f32 for FAST. WideSums (f64 elements): error-free pairs.
-// In the path: included by rows.cc, row_blocks.cc, columns.cc, apply.cc and residual.cc. Highway recompiles this file
-// for each instruction set, hence the per-target include guard. No state.
+// In the path: included by rows.cc, row_blocks.cc, columns.cc, apply.cc and residual.cc. Highway
+// recompiles this file for each instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SUMS_INL_H_
 #undef NORMD_KERNELS_CPU_SUMS_INL_H_
@@ -96,6 +96,22 @@ struct MagnitudeLanes {
     for (int64_t i = 0; i < kLanes; ++i) out[i] = {static_cast<uint64_t>(bits[i]), sums[i]};
   }
 };
+
+// InverseDivisor() of a variance, lane by lane.
+HWY_INLINE V InverseDivisors(const DivisorRule& rule, V variance) {
+  const V eps = Set(rule.eps);
+  V divisor = Zero();
+  if (rule.mode == EpsMode::kInsideSqrt) {
+    divisor = hn::Sqrt(hn::Add(variance, eps));
+  } else {
+    const V root = hn::Sqrt(variance);
+    divisor = rule.mode == EpsMode::kAddToRoot ? hn::Add(root, eps) : hn::IfThenElse(hn::Lt(root, eps), eps, root);
+  }
+  return hn::Div(Set(1), divisor);
+}
+
+// CentringShift() of each lane.
+HWY_INLINE V CentringShifts(V shift) { return hn::IfThenElse(hn::Eq(shift, Zero()), Set(-0.0), shift); }
 
 template <typename T>
 struct TypeTag {
