@@ -290,7 +290,7 @@ HWY_INLINE void ApplyColumnsAs(T tag, const cpu::ApplySpan& span) {
 // Applies positions of which each has one value of every number for all of its elements. y may be x: the last vector of
 // a position, which overlaps the one before it, is loaded before that one is stored. To store a part of a vector takes
 // as long as to calculate several whole ones.
-template <typename Real, Centring kCentring, typename T>
+template <typename Real, Centring kCentring, bool kMayBeNan, typename T>
 void ApplyPositions(T tag, const cpu::ApplySpan& span) {
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
@@ -301,8 +301,8 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
     auto* const y = static_cast<typename T::Storage*>(span.y) + p * span.stride;
     const FactorLanes<Real, kCentring> lanes(FactorsOf<Real>(span), p);
     const auto careful = [&](Vector<Real> value) HWY_ATTR {
-      auto floats = Demote<true>(lanes.Element(value));
-      if constexpr (kIsFloat) {
+      auto floats = Demote<kMayBeNan>(lanes.Element(value));
+      if constexpr (kMayBeNan && kIsFloat) {
         floats = MendNonFinite(floats, kStep, [&](int64_t lane) HWY_ATTR {
           HWY_ALIGN float elements[kStep];
           hn::Store(value, Tag<float>(), elements);
@@ -322,7 +322,7 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
       for (; i + 2 * kStep <= n; i += 2 * kStep) {
         const TwoVectors value = LoadTwo(tag, x + i);
         const Vector<float> results[2] = {lanes.Element(value.first), lanes.Element(value.second)};
-        if (HWY_LIKELY((AllFinite<2>(results)))) {
+        if (!kMayBeNan || HWY_LIKELY((AllFinite<2>(results)))) {
           StoreTwo(tag, {results[0], results[1]}, y + i);
         } else {
           hn::StoreU(careful(LoadAs<Real>(tag, x + i)), bits, y + i);
@@ -337,8 +337,12 @@ void ApplyPositions(T tag, const cpu::ApplySpan& span) {
 
 template <typename Real, typename T>
 HWY_INLINE void ApplyPositionsAs(T tag, const cpu::ApplySpan& span) {
-  return span.centring == Centring::kTwice ? ApplyPositions<Real, Centring::kTwice>(tag, span)
-                                           : ApplyPositions<Real, Centring::kOnce>(tag, span);
+  if (span.centring == Centring::kTwice) {
+    return span.may_be_nan ? ApplyPositions<Real, Centring::kTwice, true>(tag, span)
+                           : ApplyPositions<Real, Centring::kTwice, false>(tag, span);
+  }
+  return span.may_be_nan ? ApplyPositions<Real, Centring::kOnce, true>(tag, span)
+                         : ApplyPositions<Real, Centring::kOnce, false>(tag, span);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -159,7 +159,7 @@ struct ApplySpan {
 
   bool statistics_per_column = false;
   // For narrow elements, with parameters per position or none. REQUIRES: parameters are given, or in_f32; no `stream`,
-  // no `prefetch`, AFFINE_THEN_CAST. y may have NaN.
+  // no `prefetch`, AFFINE_THEN_CAST.
   bool statistics_per_position = false;
   const GroupStatistics* statistics = nullptr;          // one, unless per column or position
   const ColumnStatistics* column_statistics = nullptr;  // or positions
