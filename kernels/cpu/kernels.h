@@ -1,9 +1,8 @@
 // The vector kernels of the CPU backend as plain functions: each chooses the instruction set at run time and returns
 // the same bits on all of them.
 // In the path: between the walkers (run_job.cc, run_rows.cc, run_columns.cc), which cut a plan into calls, and the
-// kernels themselves (rows.cc, row_blocks.cc, columns.cc, apply.cc, residual.cc), which are built from the -inl.h
-// files.
-// Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
+// kernels themselves (rows.cc, row_blocks.cc, channels.cc, columns.cc, apply.cc, residual.cc), which are built from the
+// -inl.h files. Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
 //
 // Values are read as pairs hi + lo, where lo is null but for a residual stream that is kept wide in f64. f64 elements
 // are calculated in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower elements (f32,
@@ -17,6 +16,7 @@
 
 #include "kernels/base/types.h"
 #include "kernels/group_statistics.h"
+#include "kernels/summation_order.h"
 
 namespace normd::cpu {
 
@@ -230,6 +230,43 @@ struct RowBlock {
 // Runs both passes: writes y, which may be x, and results[row] for each row, of which mean, m2 and inverse_std are for
 // use. REQUIRES: 1 <= counted <= kMaxChunks * order::kRowChunk.
 void NormaliseRows(const RowBlock& block, FinishedStatistics* results);
+
+// ---- Reduce, adjacent channels ----
+
+// Adjacent statistics groups of narrow elements with Statistic::kMeanVariance: channel c is `segments` segments of n
+// elements, `stride` apart, of which the first begins at x + c * n. REQUIRES: Takes(segments, n).
+struct ChannelBlock {
+  Elements x;
+  int64_t channels = 0;  // at most kMaxChannels
+  int64_t n = 0;
+  int64_t segments = 1;
+  int64_t stride = 0;
+  Precision precision = Precision::kExact;
+  DivisorRule rule;
+
+  static constexpr int64_t kMaxChannels = 64;
+  static constexpr int64_t kMaxChunks = 1 << 12;
+  static constexpr int64_t kMaxShort = order::kFastRowStep;
+
+  // Segments of at most kMaxShort elements, or long ones, which are one chunk or several each.
+  static bool Takes(int64_t segments, int64_t n) {
+    const bool is_whole = n <= kMaxShort || order::ChunkSegments(n) == 1;
+    return is_whole && order::GroupChunks(segments, n) <= kMaxChunks;
+  }
+};
+
+// The statistics of the channels of a block, one array for each member; whole vectors of them are written. Not
+// initialised: that would take as long as a short channel.
+struct ChannelStatistics {
+  double shift[ChannelBlock::kMaxChannels], delta[ChannelBlock::kMaxChannels], inverse[ChannelBlock::kMaxChannels];
+  double mean[ChannelBlock::kMaxChannels], m2[ChannelBlock::kMaxChannels];
+  bool usual[ChannelBlock::kMaxChannels];
+};
+
+// Sums each channel of a block once. `usual` is true for those that this suffices for and whose numbers fit f32; their
+// other members are what FinishNarrow and, for 16-bit elements, Calculate16BitInF32 make of them, with the same bits
+// (where delta is 0, its sign is not for use; `inverse` is inverse_std, too). Those of other channels mean nothing.
+void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics);
 
 // Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for
 // memory.

@@ -1,5 +1,5 @@
 // The sums of one chunk of a row in registers, and the shift that they are about.
-// In the path: included by rows.cc and row_blocks.cc. Highway recompiles this file for each instruction
+// In the path: included by rows.cc, row_blocks.cc and channels.cc. Highway recompiles this file for each instruction
 // set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_ROW_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_ROW_SUMS_INL_H_

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/parallel.h"
@@ -89,6 +90,12 @@ void RunRows(const Run& run);
 // Walks Pattern::kRows with a scattered x. A row that lies in one piece is read there; a row that straddles two is
 // first copied to a buffer. REQUIRES: AcceptsScattered(run.plan).
 void RunScatteredRows(const Run& run);
+// True if the groups are adjacent channels of short segments, whose elements RunChannels applies in the order of
+// memory.
+bool TakesChannels(const Run& run);
+// Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group that is not usual
+// (see ReduceChannels) by itself. REQUIRES: TakesChannels(run).
+void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one);
 // Walks Pattern::kColumns.
 void RunColumns(const Run& run);
 // Walks PowerNorm: the scales of each position's groups first, then Pattern::kColumns with these scales.

@@ -249,13 +249,16 @@ void RunWholeRows(const Run& run, int64_t begin, int64_t end) {
 
 // Runs the groups [begin, end), each on this thread.
 void RunGroups(const Run& run, int64_t begin, int64_t end) {
+  const auto one = [&](int64_t i) {
+    const RowGroup group(run, i);
+    group.Apply(group.Reduce(false), false);
+  };
   if (TakesWholeRows(run)) {
     RunWholeRows(run, begin, end);
+  } else if (TakesChannels(run)) {
+    RunChannels(run, begin, end, one);
   } else {
-    for (int64_t i = begin; i < end; ++i) {
-      const RowGroup group(run, i);
-      group.Apply(group.Reduce(false), false);
-    }
+    for (int64_t i = begin; i < end; ++i) one(i);
   }
 }
 

@@ -1,8 +1,8 @@
 // Vector building blocks of the CPU kernels: loads and stores of the four dtypes as f64 or f32 lanes, rounding to a
 // dtype, fused multiply-add, and error-free pairs. Every operation here is IEEE-exact and the same on each target, and
 // that makes results equal bit for bit.
-// In the path: included by the kernels (rows.cc, row_blocks.cc, columns.cc, apply.cc, residual.cc). Highway recompiles
-// this file for each instruction set, hence the per-target include guard. No state.
+// In the path: included by the kernels (rows.cc, row_blocks.cc, channels.cc, columns.cc, apply.cc, residual.cc).
+// Highway recompiles this file for each instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SIMD_INL_H_
 #undef NORMD_KERNELS_CPU_SIMD_INL_H_

@@ -1,7 +1,7 @@
 // One vector of partial sums, shared by the row and the column kernels: how an element becomes a difference from the
 // shift, and how differences are added. NarrowSums (f32, f16, bf16 elements): plain f64, whose 29 spare bits and a
 // shift near the mean are enough, or f32 for FAST. WideSums (f64 elements): error-free pairs.
-// In the path: included by rows.cc, row_blocks.cc, columns.cc, apply.cc and residual.cc. Highway
+// In the path: included by rows.cc, row_blocks.cc, channels.cc, columns.cc, apply.cc and residual.cc. Highway
 // recompiles this file for each instruction set, hence the per-target include guard. No state.
 #if defined(NORMD_KERNELS_CPU_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NORMD_KERNELS_CPU_SUMS_INL_H_

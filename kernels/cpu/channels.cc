@@ -1,0 +1,225 @@
+// The reduce pass over adjacent channels (BatchNorm and InstanceNorm of small images): their sums, and their statistics
+// as many at once as a vector has lanes.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/channels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+// foreach_target.h first.
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/row_sums-inl.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/sums-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace normd {
+namespace HWY_NAMESPACE {
+using cpu::ChannelBlock;
+using cpu::ChannelStatistics;
+
+// The segments of one chunk, which has several short ones. A step is as many of them as are added up before the sum is
+// added to that of the earlier steps: FAST's, or all.
+struct ChunkSegments {
+  int64_t n = 0, stride = 0, count = 1, step = 1;
+};
+
+// Writes the partial sums of one turn. `x` is the first element of the first segment that belongs to them. Of what is
+// left of a segment behind its whole rounds of partial sums, they take kFull whole vectors, and then, if kPart, the
+// first n % lanes elements of another.
+template <int64_t kFull, bool kPart, typename Real, typename T>
+HWY_INLINE void SumTurn(T tag, const typename T::Storage* x, const ChunkSegments& segments, Vector<Real> shift,
+                        Vector<Real>* first, Vector<Real>* second) {
+  constexpr int64_t kStep = kLanesOf<Real>;
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  using Sums = NarrowSums<Real>;
+  const int64_t rounds = segments.n / kPartials<Real>;
+  const int64_t part = segments.n % kStep;
+  const auto in_part = hn::FirstN(Tag<Real>(), static_cast<size_t>(part));
+  for (int64_t segment = 0; segment < segments.count;) {
+    const bool begins = segment == 0;
+    const int64_t stop = HWY_MIN(segments.count, segment + segments.step);
+    Sums sums[kTogether<Real>];
+    for (Sums& sum : sums) sum.Clear();
+    for (; segment < stop; ++segment) {
+      const auto* at = x + segment * segments.stride;
+      const auto take = [&](int64_t k) HWY_ATTR {
+        const auto value = LoadAs<Real>(tag, at + k * kStep);
+        sums[k].template Take<Statistic::kMeanVariance>(kIsFast ? Sums::Subtract(value, shift) : value);
+      };
+      for (int64_t round = 0; round < rounds; ++round, at += kPartials<Real>) {
+        for (int64_t k = 0; k < kTogether<Real>; ++k) take(k);
+      }
+      for (int64_t k = 0; k < kFull; ++k) take(k);
+      if constexpr (kPart) {  // lanes past the end add exactly 0
+        auto value = LoadFirstAs<Real>(tag, at + kFull * kStep, part);
+        if constexpr (kIsFast) value = Sums::Only(in_part, Sums::Subtract(value, shift));
+        sums[kFull].template Take<Statistic::kMeanVariance>(value);
+      }
+    }
+    for (int64_t k = 0; k < kTogether<Real>; ++k) {
+      first[k] = begins ? sums[k].first : hn::Add(first[k], sums[k].first);
+      second[k] = begins ? sums[k].second : hn::Add(second[k], sums[k].second);
+    }
+  }
+}
+
+// Calls f with `count` as a constant. REQUIRES: 0 <= count <= kMost.
+template <int64_t kMost, typename F>
+HWY_INLINE void WithConstant(int64_t count, F f) {
+  if constexpr (kMost > 0) {
+    if (count < kMost) return WithConstant<kMost - 1>(count, f);
+  }
+  f(std::integral_constant<int64_t, kMost>());
+}
+
+// The sums of such a chunk, about a shift if they are FAST: what SumChunk returns. The vectors of partial sums take
+// turns.
+template <typename Real, typename T>
+HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Storage* x, const ChunkSegments& segments,
+                                double shift_value) {
+  constexpr int64_t kTurn = kTogether<Real> * kLanesOf<Real>;
+  const auto shift = hn::Set(Tag<Real>(), static_cast<Real>(shift_value));
+  const int64_t rest = segments.n % kPartials<Real>;
+  Vector<Real> first[kVectors<Real>];
+  Vector<Real> second[kVectors<Real>];
+  for (int64_t from = 0; from < kVectors<Real>; from += kTogether<Real>) {
+    const int64_t at = from * kLanesOf<Real>;
+    const int64_t of_turn = HWY_MAX(0, HWY_MIN(rest - at, kTurn));
+    WithConstant<kTogether<Real>>(of_turn / kLanesOf<Real>, [&](auto full) HWY_ATTR {
+      constexpr int64_t kFull = decltype(full)::value;
+      if constexpr (kFull < kTogether<Real>) {
+        if (of_turn % kLanesOf<Real> != 0) {
+          return SumTurn<kFull, true, Real>(tag, x + at, segments, shift, first + from, second + from);
+        }
+      }
+      SumTurn<kFull, false, Real>(tag, x + at, segments, shift, first + from, second + from);
+    });
+  }
+  const DoublePair sum = Fold(type, first);
+  return {sum, Fold(type, second)};
+}
+
+// The sums of a chunk of a single long segment, in the way that is quicker: loads are most of EXACT sums of 16-bit
+// elements, which do not gain by turns.
+template <typename Real, typename T>
+HWY_INLINE PairSums SumLong(T tag, TypeTag<Real> type, const typename T::Storage* x, int64_t n, double shift) {
+  if constexpr (std::is_same_v<Real, float> || std::is_same_v<T, F32>) {
+    return SumInTurns(tag, type, x, n, shift);
+  } else {
+    return SumChunk<Statistic::kMeanVariance, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = {DType::kF32, x}}, 1, n, 0,
+                                                     1);
+  }
+}
+
+// The sums of the channels of a block, and the shifts that they are about. Not initialised.
+struct ChannelSums {
+  HWY_ALIGN double shift[ChannelBlock::kMaxChannels], first[ChannelBlock::kMaxChannels],
+      second[ChannelBlock::kMaxChannels];
+};
+
+template <typename Real, typename T>
+HWY_INLINE void SumChannels(T tag, TypeTag<Real> type, const ChannelBlock& block, ChannelSums* sums) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  const auto* const data = static_cast<const typename T::Storage*>(block.x.data);
+  const int64_t chunks = order::GroupChunks(block.segments, block.n);
+  for (int64_t c = 0; c < block.channels; ++c) {
+    sums->shift[c] = ShiftOf(tag, block.precision, data + c * block.n, block.n, false);
+  }
+  for (int64_t c = 0; c < block.channels; ++c) {
+    // EXACT sums about a shift are not usual.
+    sums->first[c] = sums->second[c] = std::numeric_limits<double>::infinity();
+    if (!kIsFast && sums->shift[c] != 0) continue;
+    const PairSums sum = FoldChunks<ChannelBlock::kMaxChunks>(chunks, [&](int64_t index) HWY_ATTR {
+      const order::Chunk chunk = order::ChunkAt(block.segments, block.n, index);
+      const auto* const x = data + c * block.n + chunk.segment * block.stride + chunk.at;
+      if (block.n > ChannelBlock::kMaxShort) return SumLong(tag, type, x, chunk.length, sums->shift[c]);
+      const int64_t step = kIsFast ? order::StepSegments(block.n) : chunk.segments;
+      return SumSegments(tag, type, x, {block.n, block.stride, chunk.segments, step}, sums->shift[c]);
+    });
+    sums->first[c] = sum.first.hi;
+    sums->second[c] = sum.second.hi;
+  }
+  // The lanes after the last channel repeat it.
+  for (int64_t c = block.channels; c % kLanes != 0; ++c) {
+    sums->shift[c] = sums->shift[c - 1];
+    sums->first[c] = sums->first[c - 1];
+    sums->second[c] = sums->second[c - 1];
+  }
+}
+
+// Finishes the channels, as ReduceChannels says.
+template <typename Real, typename T>
+HWY_INLINE void FinishChannels(T /*tag*/, TypeTag<Real> /*type*/, const ChannelBlock& block, const ChannelSums& sums,
+                               ChannelStatistics* statistics) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  constexpr double kMost = kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+  const V n = Set(static_cast<double>(block.segments * block.n));
+  const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
+  for (int64_t c = 0; c < block.channels; c += kLanes) {
+    const V first = hn::Load(d, sums.first + c);
+    const V second = hn::Load(d, sums.second + c);
+    const V about = hn::Load(d, sums.shift + c);
+    const V distance = hn::Div(first, n);
+    const V correction = hn::Mul(first, distance);
+    const V m2 = hn::Sub(second, correction);
+    const V mean = hn::Add(about, distance);
+    const V variance = hn::Div(m2, n);
+    const V inverse = InverseDivisors(block.rule, variance);
+    const M near = hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance));
+    M usual = hn::And(hn::Le(second, Set(kMost)), hn::Le(correction, hn::Mul(guard, m2)));
+    usual = hn::And(usual, hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
+    usual = hn::And(usual, hn::Le(hn::Abs(mean), Set(0x1p+99)));  // FitF32, with room for a shift that is not the mean
+    if constexpr (kIsFast) usual = hn::And(usual, hn::Ge(second, Set(0x1p-100)));
+    if constexpr (!kIsFast) usual = hn::And(usual, near);
+    if constexpr (!kIsFast && !std::is_same_v<T, F32>) usual = hn::And(usual, hn::Le(m2, Set(0x1p+240)));
+    const V centre = Promote(ToF32(mean), double());
+    V shift = mean;
+    V delta = Zero();
+    if constexpr (kIsFast) {
+      shift = hn::IfThenElse(near, centre, about);
+      delta = hn::IfThenZeroElse(near, distance);
+    } else if constexpr (!std::is_same_v<T, F32>) {
+      shift = centre;
+      delta = hn::Sub(mean, centre);
+    }
+    hn::StoreU(CentringShifts(shift), d, statistics->shift + c);
+    hn::StoreU(delta, d, statistics->delta + c);
+    hn::StoreU(inverse, d, statistics->inverse + c);
+    hn::StoreU(mean, d, statistics->mean + c);
+    hn::StoreU(m2, d, statistics->m2 + c);
+    HWY_ALIGN double lanes[kLanes];
+    hn::Store(hn::IfThenElseZero(usual, Set(1)), d, lanes);
+    for (int64_t lane = 0; lane < kLanes; ++lane) statistics->usual[c + lane] = lanes[lane] != 0;
+  }
+}
+
+template <typename Real, typename T>
+void ReduceChannelsIn(T tag, TypeTag<Real> type, const ChannelBlock& block, ChannelStatistics* statistics) {
+  ChannelSums sums;
+  SumChannels(tag, type, block, &sums);
+  FinishChannels(tag, type, block, sums, statistics);
+}
+
+void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
+  static_assert(ChannelBlock::kMaxChannels % kLanes == 0);
+  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
+    block.precision == Precision::kFast ? ReduceChannelsIn(tag, TypeTag<float>(), block, statistics)
+                                        : ReduceChannelsIn(tag, TypeTag<double>(), block, statistics);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace normd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace normd::cpu {
+HWY_EXPORT(ReduceChannels);
+
+void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
+  HWY_DYNAMIC_DISPATCH(ReduceChannels)(block, statistics);
+}
+}  // namespace normd::cpu
+#endif  // HWY_ONCE

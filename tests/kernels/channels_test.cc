@@ -1,0 +1,178 @@
+// Channels that are taken together have the bits of channels that are taken one by one, whose statistics are scalars:
+// ReduceChannels, and with it whole jobs of BatchNorm and InstanceNorm, of ordinary channels and of those at which a
+// formula turns, on each instruction set.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/base/strings.h"
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/summation_order.h"
+#include "tests/kernels/call.h"
+#include "tests/support/random.h"
+
+namespace normd {
+namespace {
+
+// x of [segments, channels, n]. Of `rare` channels many are far from 0, huge, tiny, equal, whole numbers or not finite.
+cases::Values MakeChannels(int64_t segments, int64_t channels, int64_t n, bool rare, Random* random) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kScales[] = {0, 0x1p-140, 0x1p-63, 0x1p-60, 0x1p-50, 0x1p+15, 0x1p+59, 0x1p+62, 0x1p+101, 0x1p+126};
+  cases::Values values(static_cast<size_t>(segments * channels * n));
+  for (int64_t c = 0; c < channels; ++c) {
+    const auto is_rare = [&] { return rare && random->Below(4) == 0; };
+    const double scale = is_rare() ? kScales[random->Below(std::size(kScales))] : 1;
+    // About where the mean is too far for FAST (1 deviation), or for EXACT (8); and far beyond.
+    const double offset = is_rare() ? random->Uniform(-2, 2) * std::exp2(3 * random->Below(3)) : 0.1;
+    const bool whole = is_rare();
+    const auto at = [&](int64_t s, int64_t i) -> double& { return values[((s * channels) + c) * n + i]; };
+    for (int64_t s = 0; s < segments; ++s) {
+      for (int64_t i = 0; i < n; ++i) {
+        const double value = random->Uniform(-1.7, 1.7) + offset;
+        at(s, i) = (whole ? std::round(value) : value) * scale;
+      }
+    }
+    if (rare && random->Below(16) == 0) {
+      at(random->Below(static_cast<int>(segments)), random->Below(static_cast<int>(n))) =
+          random->Below(2) == 0 ? kInf : std::nan("");
+    }
+  }
+  return values;
+}
+
+cpu::RowChunks ChunksOf(const cpu::ChannelBlock& block, int64_t c) {
+  return {.x = block.x.At(c * block.n), .n = block.n, .segments = block.segments, .stride = block.stride};
+}
+
+// The statistics of a channel by itself, from sums about its first shift.
+FinishedStatistics OneByOne(const cpu::ChannelBlock& block, int64_t c) {
+  const cpu::RowChunks rows = ChunksOf(block, c);
+  const double shift = cpu::FirstShift(block.precision, rows.x, block.n, false);
+  const int64_t chunks = order::GroupChunks(block.segments, block.n);
+  std::vector<PairSums> sums(static_cast<size_t>(chunks));
+  cpu::ReduceRowChunks(Statistic::kMeanVariance, block.precision, rows, 0, chunks, shift, 1, sums.data());
+  order::PairwiseFold(sums.data(), chunks, 1, AddPlain);
+  FinishedStatistics finished = FinishNarrow(Statistic::kMeanVariance, block.rule, sums[0],
+                                             static_cast<double>(block.segments * block.n), shift, block.precision);
+  if (block.x.dtype != DType::kF32) Calculate16BitInF32(&finished);
+  return finished;
+}
+
+// Compares the usual channels, and returns their number.
+int64_t CheckChannels(const cpu::ChannelBlock& block) {
+  cpu::ChannelStatistics got;
+  cpu::ReduceChannels(block, &got);
+  const auto expect_same_bits = [](double a, double b) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(a), std::bit_cast<uint64_t>(b));
+  };
+  int64_t usual = 0;
+  for (int64_t c = 0; c < block.channels; ++c) {
+    if (!got.usual[c]) continue;
+    SCOPED_TRACE(Concat("channel ", c));
+    ++usual;
+    const FinishedStatistics want = OneByOne(block, c);
+    EXPECT_FALSE(want.shift_too_far || want.out_of_fast_range);
+    EXPECT_TRUE(want.finite);
+    EXPECT_EQ(want.elements_in_f32, block.precision == Precision::kFast || block.x.dtype != DType::kF32);
+    expect_same_bits(got.mean[c], want.mean);
+    expect_same_bits(got.m2[c], want.m2);
+    expect_same_bits(got.inverse[c], want.inverse_std);
+    expect_same_bits(got.inverse[c], want.statistics.inverse.hi);
+    expect_same_bits(got.shift[c], want.statistics.shift);
+    EXPECT_EQ(got.delta[c], want.statistics.delta.hi);
+  }
+  return usual;
+}
+
+// Lengths of segments: less than a vector, around one, two and more of them, around the partial sums of either
+// precision, and long ones; each with a number of segments that are one step, one chunk, and several.
+constexpr int64_t kShapes[][2] = {{1, 40},  {4, 17},   {7, 33},   {8, 16},  {9, 8},   {15, 2},  {17, 5},
+                                  {31, 4},  {33, 3},   {49, 8},   {49, 37}, {63, 1},  {64, 20}, {65, 9},
+                                  {100, 3}, {128, 9},  {191, 5},  {196, 8}, {256, 4}, {256, 9}, {513, 3},
+                                  {784, 2}, {1024, 1}, {1100, 2}, {3136, 5}};
+
+class ChannelsTest : public ::testing::TestWithParam<std::tuple<Precision, DType, EpsMode>> {};
+
+TEST_P(ChannelsTest, TheirStatisticsAreThoseOfOneByOne) {
+  const auto [precision, dtype, mode] = GetParam();
+  Random random(5);
+  int64_t all = 0;
+  int64_t usual_of_rare = 0;
+  for (const auto& [n, segments] : kShapes) {
+    ASSERT_TRUE(cpu::ChannelBlock::Takes(segments, n));
+    for (const int64_t channels : {1, 3, 24}) {
+      for (const bool rare : {false, true}) {
+        const std::string x = cases::Pack(dtype, MakeChannels(segments, channels, n, rare, &random));
+        const cpu::ChannelBlock block = {.x = {dtype, x.data()},
+                                         .channels = channels,
+                                         .n = n,
+                                         .segments = segments,
+                                         .stride = channels * n,
+                                         .precision = precision,
+                                         .rule = {rare ? 1e-300 : 1e-5, mode}};
+        for (const CpuTarget& target : SupportedCpuTargets()) {
+          ForceCpuTargetForTest(target.id);
+          SCOPED_TRACE(Concat(target.name, ", ", segments, " x ", channels, " x ", n, rare ? ", rare" : ""));
+          const int64_t usual = CheckChannels(block);
+          if (!rare && n > 16) {  // the first shift of so many is near enough
+            EXPECT_EQ(usual, channels);
+          }
+          if (rare) all += channels;
+          if (rare) usual_of_rare += usual;
+        }
+        ForceCpuTargetForTest(0);
+      }
+    }
+  }
+  EXPECT_GT(usual_of_rare, all / 8);
+  EXPECT_LT(usual_of_rare, all - all / 8);
+}
+
+// Whole jobs, whose blocks have usual channels and others. Where y is streamed, each channel is run by itself.
+TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
+  const auto [precision, dtype, mode] = GetParam();
+  constexpr int64_t kChannels = 70;  // more than a block
+  const std::unique_ptr<Backend> by_one = MakeCpuBackend({.stream_bytes = 0});
+  const std::unique_ptr<Backend> inline_blocks = MakeCpuBackend({});
+  const std::unique_ptr<Backend> split_blocks =
+      MakeCpuBackend({.threads = 3, .inline_elements = 0, .grain_elements = 900});
+  Random random(6);
+  for (const Method method : {Method::kBatchNorm, Method::kInstanceNorm}) {
+    for (const auto& [n, segments] : {std::pair<int64_t, int64_t>{4, 5}, {49, 4}, {784, 3}}) {
+      for (const bool has_weight : {false, true}) {
+        NormSpec spec = cases::Spec(method, 1e-5, mode);
+        SetLayout(&spec, Layout::kChannelsFirst);
+        cases::Call call(spec, dtype, {segments, kChannels, n}, MakeChannels(segments, kChannels, n, true, &random));
+        call.c.options.mode = Mode::kTraining;
+        call.In(precision);
+        cases::Values weight;
+        for (int64_t c = 0; c < kChannels; ++c) weight.push_back(0.25 * static_cast<double>(c % 9));
+        if (has_weight) call.Weight(weight).Bias(weight);
+        const absl::StatusOr<Outputs> want = RunCase(*by_one, call.c, call.data);
+        ASSERT_TRUE(want.ok()) << want.status();
+        for (Backend* const backend : {inline_blocks.get(), split_blocks.get()}) {
+          const absl::StatusOr<Outputs> got = RunCase(*backend, call.c, call.data);
+          ASSERT_TRUE(got.ok()) << got.status();
+          EXPECT_EQ(DifferenceOf(*got, *want), "") << call.c.Name();
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ChannelsTest,
+                         ::testing::Combine(::testing::Values(Precision::kExact, Precision::kFast),
+                                            ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
+                                            ::testing::Values(EpsMode::kInsideSqrt, EpsMode::kAddToRoot,
+                                                              EpsMode::kClampRoot)));
+
+}  // namespace
+}  // namespace normd
