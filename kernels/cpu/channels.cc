@@ -18,6 +18,7 @@ namespace normd {
 namespace HWY_NAMESPACE {
 using cpu::ChannelBlock;
 using cpu::ChannelStatistics;
+using cpu::RowChunks;
 
 // The segments of one chunk, which has several short ones. A step is as many of them as are added up before the sum is
 // added to that of the earlier steps: FAST's, or all.
@@ -27,12 +28,11 @@ struct ChunkSegments {
 
 // Writes the partial sums of one turn. `x` is the first element of the first segment that belongs to them. Of what is
 // left of a segment behind its whole rounds of partial sums, they take kFull whole vectors, and then, if kPart, the
-// first n % lanes elements of another.
-template <int64_t kFull, bool kPart, typename Real, typename T>
+// first n % lanes elements of another. Without kSubtract the shift is 0.
+template <int64_t kFull, bool kPart, bool kSubtract, typename Real, typename T>
 HWY_INLINE void SumTurn(T tag, const typename T::Storage* x, const ChunkSegments& segments, Vector<Real> shift,
                         Vector<Real>* first, Vector<Real>* second) {
   constexpr int64_t kStep = kLanesOf<Real>;
-  constexpr bool kIsFast = std::is_same_v<Real, float>;
   using Sums = NarrowSums<Real>;
   const int64_t rounds = segments.n / kPartials<Real>;
   const int64_t part = segments.n % kStep;
@@ -46,7 +46,7 @@ HWY_INLINE void SumTurn(T tag, const typename T::Storage* x, const ChunkSegments
       const auto* at = x + segment * segments.stride;
       const auto take = [&](int64_t k) HWY_ATTR {
         const auto value = LoadAs<Real>(tag, at + k * kStep);
-        sums[k].template Take<Statistic::kMeanVariance>(kIsFast ? Sums::Subtract(value, shift) : value);
+        sums[k].template Take<Statistic::kMeanVariance>(kSubtract ? Sums::Subtract(value, shift) : value);
       };
       for (int64_t round = 0; round < rounds; ++round, at += kPartials<Real>) {
         for (int64_t k = 0; k < kTogether<Real>; ++k) take(k);
@@ -54,7 +54,7 @@ HWY_INLINE void SumTurn(T tag, const typename T::Storage* x, const ChunkSegments
       for (int64_t k = 0; k < kFull; ++k) take(k);
       if constexpr (kPart) {  // lanes past the end add exactly 0
         auto value = LoadFirstAs<Real>(tag, at + kFull * kStep, part);
-        if constexpr (kIsFast) value = Sums::Only(in_part, Sums::Subtract(value, shift));
+        if constexpr (kSubtract) value = Sums::Only(in_part, Sums::Subtract(value, shift));
         sums[kFull].template Take<Statistic::kMeanVariance>(value);
       }
     }
@@ -74,9 +74,9 @@ HWY_INLINE void WithConstant(int64_t count, F f) {
   f(std::integral_constant<int64_t, kMost>());
 }
 
-// The sums of such a chunk, about a shift if they are FAST: what SumChunk returns. The vectors of partial sums take
+// The sums of such a chunk, about a shift if kSubtract: what SumChunk returns. The vectors of partial sums take
 // turns.
-template <typename Real, typename T>
+template <bool kSubtract, typename Real, typename T>
 HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Storage* x, const ChunkSegments& segments,
                                 double shift_value) {
   constexpr int64_t kTurn = kTogether<Real> * kLanesOf<Real>;
@@ -91,10 +91,10 @@ HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Sto
       constexpr int64_t kFull = decltype(full)::value;
       if constexpr (kFull < kTogether<Real>) {
         if (of_turn % kLanesOf<Real> != 0) {
-          return SumTurn<kFull, true, Real>(tag, x + at, segments, shift, first + from, second + from);
+          return SumTurn<kFull, true, kSubtract, Real>(tag, x + at, segments, shift, first + from, second + from);
         }
       }
-      SumTurn<kFull, false, Real>(tag, x + at, segments, shift, first + from, second + from);
+      SumTurn<kFull, false, kSubtract, Real>(tag, x + at, segments, shift, first + from, second + from);
     });
   }
   const DoublePair sum = Fold(type, first);
@@ -105,11 +105,14 @@ HWY_INLINE PairSums SumSegments(T tag, TypeTag<Real> type, const typename T::Sto
 // elements, which do not gain by turns.
 template <typename Real, typename T>
 HWY_INLINE PairSums SumLong(T tag, TypeTag<Real> type, const typename T::Storage* x, int64_t n, double shift) {
-  if constexpr (std::is_same_v<Real, float> || std::is_same_v<T, F32>) {
+  if constexpr (std::is_same_v<Real, float>) {
     return SumInTurns(tag, type, x, n, shift);
   } else {
-    return SumChunk<Statistic::kMeanVariance, false>(tag, TypeTag<NarrowSums<Real>>(), {.x = {DType::kF32, x}}, 1, n, 0,
-                                                     1);
+    constexpr TypeTag<NarrowSums<Real>> kSums;
+    const RowChunks chunk = {.x = {DType::kF32, x}};
+    if (shift != 0) return SumChunk<Statistic::kMeanVariance, true>(tag, kSums, chunk, 1, n, shift, 1);
+    if constexpr (std::is_same_v<T, F32>) return SumInTurns(tag, type, x, n, 0);
+    return SumChunk<Statistic::kMeanVariance, false>(tag, kSums, chunk, 1, n, 0, 1);
   }
 }
 
@@ -128,15 +131,14 @@ HWY_INLINE void SumChannels(T tag, TypeTag<Real> type, const ChannelBlock& block
     sums->shift[c] = ShiftOf(tag, block.precision, data + c * block.n, block.n, false);
   }
   for (int64_t c = 0; c < block.channels; ++c) {
-    // EXACT sums about a shift are not usual.
-    sums->first[c] = sums->second[c] = std::numeric_limits<double>::infinity();
-    if (!kIsFast && sums->shift[c] != 0) continue;
     const PairSums sum = FoldChunks<ChannelBlock::kMaxChunks>(chunks, [&](int64_t index) HWY_ATTR {
       const order::Chunk chunk = order::ChunkAt(block.segments, block.n, index);
       const auto* const x = data + c * block.n + chunk.segment * block.stride + chunk.at;
       if (block.n > ChannelBlock::kMaxShort) return SumLong(tag, type, x, chunk.length, sums->shift[c]);
       const int64_t step = kIsFast ? order::StepSegments(block.n) : chunk.segments;
-      return SumSegments(tag, type, x, {block.n, block.stride, chunk.segments, step}, sums->shift[c]);
+      const ChunkSegments segments = {block.n, block.stride, chunk.segments, step};
+      return kIsFast || sums->shift[c] != 0 ? SumSegments<true>(tag, type, x, segments, sums->shift[c])
+                                            : SumSegments<false>(tag, type, x, segments, 0);
     });
     sums->first[c] = sum.first.hi;
     sums->second[c] = sum.second.hi;
@@ -170,21 +172,18 @@ HWY_INLINE void FinishChannels(T /*tag*/, TypeTag<Real> /*type*/, const ChannelB
     const M near = hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance));
     M usual = hn::And(hn::Le(second, Set(kMost)), hn::Le(correction, hn::Mul(guard, m2)));
     usual = hn::And(usual, hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
-    usual = hn::And(usual, hn::Le(hn::Abs(mean), Set(0x1p+99)));  // FitF32, with room for a shift that is not the mean
+    usual = hn::And(usual, hn::Le(hn::Max(hn::Abs(mean), hn::Abs(about)), Set(0x1p+99)));  // FitF32
     if constexpr (kIsFast) usual = hn::And(usual, hn::Ge(second, Set(0x1p-100)));
-    if constexpr (!kIsFast) usual = hn::And(usual, near);
     if constexpr (!kIsFast && !std::is_same_v<T, F32>) usual = hn::And(usual, hn::Le(m2, Set(0x1p+240)));
-    const V centre = Promote(ToF32(mean), double());
-    V shift = mean;
-    V delta = Zero();
-    if constexpr (kIsFast) {
-      shift = hn::IfThenElse(near, centre, about);
-      delta = hn::IfThenZeroElse(near, distance);
-    } else if constexpr (!std::is_same_v<T, F32>) {
-      shift = centre;
-      delta = hn::Sub(mean, centre);
+    // CentreNarrow, then Calculate16BitInF32.
+    V shift = CentringShifts(hn::IfThenElse(near, kIsFast ? Promote(ToF32(mean), double()) : mean, about));
+    V delta = hn::IfThenZeroElse(near, distance);
+    if constexpr (!kIsFast && !std::is_same_v<T, F32>) {
+      const V centre = Promote(ToF32(hn::Add(shift, delta)), double());
+      delta = hn::Add(hn::Sub(shift, centre), delta);
+      shift = CentringShifts(centre);
     }
-    hn::StoreU(CentringShifts(shift), d, statistics->shift + c);
+    hn::StoreU(shift, d, statistics->shift + c);
     hn::StoreU(delta, d, statistics->delta + c);
     hn::StoreU(inverse, d, statistics->inverse + c);
     hn::StoreU(mean, d, statistics->mean + c);

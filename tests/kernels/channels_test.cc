@@ -31,7 +31,7 @@ cases::Values MakeChannels(int64_t segments, int64_t channels, int64_t n, bool r
     const auto is_rare = [&] { return rare && random->Below(4) == 0; };
     const double scale = is_rare() ? kScales[random->Below(std::size(kScales))] : 1;
     // About where the mean is too far for FAST (1 deviation), or for EXACT (8); and far beyond.
-    const double offset = is_rare() ? random->Uniform(-2, 2) * std::exp2(3 * random->Below(3)) : 0.1;
+    const double offset = is_rare() ? random->Uniform(-2, 2) * std::exp2(3 * random->Below(4)) : 0.1;
     const bool whole = is_rare();
     const auto at = [&](int64_t s, int64_t i) -> double& { return values[((s * channels) + c) * n + i]; };
     for (int64_t s = 0; s < segments; ++s) {
