@@ -402,11 +402,12 @@ struct RowStatistics {
   }
 };
 
-// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
-template <typename Real, Form kForm, bool kMayBeNan, typename T>
-void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
-                   const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
-                   int64_t prefetch) {
+// ApplyRowPairs, with loops of their own where nothing has to be fetched ahead: to ask in each turn would cost them
+// registers.
+template <typename Real, Form kForm, bool kMayBeNan, bool kAhead, typename T>
+void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
+                     const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
+                     int64_t prefetch) {
   const Raw<T, Floats<Real>> bits;
   constexpr int64_t kStep = kLanesOf<Real>;
   constexpr int64_t kLine = kLineElements<typename T::Storage>;
@@ -444,7 +445,7 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         };
         const TwoVectors weight = load(weights, weight_step);
         const TwoVectors bias = load(biases, bias_step);
-        if (prefetch != 0 && i % kLine < 2 * kStep) {
+        if (kAhead && i % kLine < 2 * kStep) {
           FetchAhead(x + i, y + i, prefetch, false);
           FetchAhead(x + n + i, y + n + i, prefetch, false);
         }
@@ -471,19 +472,16 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
         StoreTwo(tag, {results[2], results[3]}, y + n + i);
       }
     }
-    const auto vectors = [&](int64_t at) HWY_ATTR {
-      const auto weight = ParametersAt(weights, weight_step, at);
-      const auto bias = ParametersAt(biases, bias_step, at);
-      hn::StoreU(result(std::false_type(), at, kStep, LoadAs<Real>(tag, x + at), weight, bias), bits, y + at);
-      hn::StoreU(result(std::true_type(), n + at, kStep, LoadAs<Real>(tag, x + n + at), weight, bias), bits,
-                 y + n + at);
-    };
-    for (; i + kLine <= whole; i += kLine) {
-      FetchAhead(x + i, y + i, prefetch, false);
-      FetchAhead(x + n + i, y + n + i, prefetch, false);
-      for (int64_t k = 0; k < kLine; k += kStep) vectors(i + k);
+    for (; i < whole; i += kStep) {
+      const auto weight = ParametersAt(weights, weight_step, i);
+      const auto bias = ParametersAt(biases, bias_step, i);
+      if (kAhead && i % kLine < kStep) {
+        FetchAhead(x + i, y + i, prefetch, false);
+        FetchAhead(x + n + i, y + n + i, prefetch, false);
+      }
+      hn::StoreU(result(std::false_type(), i, kStep, LoadAs<Real>(tag, x + i), weight, bias), bits, y + i);
+      hn::StoreU(result(std::true_type(), n + i, kStep, LoadAs<Real>(tag, x + n + i), weight, bias), bits, y + n + i);
     }
-    for (; i < whole; i += kStep) vectors(i);
     if (i < n) {
       const auto weight = ParametersAt(weights, weight_step, i, n - i);
       const auto bias = ParametersAt(biases, bias_step, i, n - i);
@@ -496,6 +494,18 @@ void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, 
     }
     x += 2 * n;
     y += 2 * n;
+  }
+}
+
+// Applies an even number of adjacent rows of n elements. Two rows share the loads of the parameters. y may be x.
+template <typename Real, Form kForm, bool kMayBeNan, typename T>
+HWY_INLINE void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
+                              const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
+                              int64_t prefetch) {
+  if (prefetch == 0) {
+    ApplyRowPairsOf<Real, kForm, kMayBeNan, false>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
+  } else {
+    ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, x, y, n, rows, statistics, parameters, per_element, prefetch);
   }
 }
 
