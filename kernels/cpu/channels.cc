@@ -1,9 +1,10 @@
 // The reduce pass over adjacent channels (BatchNorm and InstanceNorm of small images): their sums, and their statistics
-// as many at once as a vector has lanes.
+// as many at once as a vector has lanes; the latter for columns, too.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/channels.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 // foreach_target.h first.
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -19,6 +20,7 @@ namespace HWY_NAMESPACE {
 using cpu::ChannelBlock;
 using cpu::ChannelStatistics;
 using cpu::RowChunks;
+using cpu::SummedChannels;
 
 // The segments of one chunk, which has several short ones. A step is as many of them as are added up before the sum is
 // added to that of the earlier steps: FAST's, or all.
@@ -143,32 +145,32 @@ HWY_INLINE void SumChannels(T tag, TypeTag<Real> type, const ChannelBlock& block
     sums->first[c] = sum.first.hi;
     sums->second[c] = sum.second.hi;
   }
+}
+
+// Finishes channels with `count` elements each, as ReduceChannels says.
+template <typename Real, typename T>
+HWY_INLINE void FinishSums(T /*tag*/, TypeTag<Real> /*type*/, const DivisorRule& rule, int64_t channels, int64_t count,
+                           ChannelSums* sums, ChannelStatistics* statistics) {
+  constexpr bool kIsFast = std::is_same_v<Real, float>;
+  constexpr double kMost = kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
   // The lanes after the last channel repeat it.
-  for (int64_t c = block.channels; c % kLanes != 0; ++c) {
+  for (int64_t c = channels; c % kLanes != 0; ++c) {
     sums->shift[c] = sums->shift[c - 1];
     sums->first[c] = sums->first[c - 1];
     sums->second[c] = sums->second[c - 1];
   }
-}
-
-// Finishes the channels, as ReduceChannels says.
-template <typename Real, typename T>
-HWY_INLINE void FinishChannels(T /*tag*/, TypeTag<Real> /*type*/, const ChannelBlock& block, const ChannelSums& sums,
-                               ChannelStatistics* statistics) {
-  constexpr bool kIsFast = std::is_same_v<Real, float>;
-  constexpr double kMost = kIsFast ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
-  const V n = Set(static_cast<double>(block.segments * block.n));
+  const V n = Set(static_cast<double>(count));
   const V guard = Set(kIsFast ? kFastGuard : kExactGuard);
-  for (int64_t c = 0; c < block.channels; c += kLanes) {
-    const V first = hn::Load(d, sums.first + c);
-    const V second = hn::Load(d, sums.second + c);
-    const V about = hn::Load(d, sums.shift + c);
+  for (int64_t c = 0; c < channels; c += kLanes) {
+    const V first = hn::Load(d, sums->first + c);
+    const V second = hn::Load(d, sums->second + c);
+    const V about = hn::Load(d, sums->shift + c);
     const V distance = hn::Div(first, n);
     const V correction = hn::Mul(first, distance);
     const V m2 = hn::Sub(second, correction);
     const V mean = hn::Add(about, distance);
     const V variance = hn::Div(m2, n);
-    const V inverse = InverseDivisors(block.rule, variance);
+    const V inverse = InverseDivisors(rule, variance);
     const M near = hn::Le(hn::Mul(mean, mean), hn::Mul(guard, variance));
     M usual = hn::And(hn::Le(second, Set(kMost)), hn::Le(correction, hn::Mul(guard, m2)));
     usual = hn::And(usual, hn::And(hn::Ge(inverse, Set(0x1p-60)), hn::Le(inverse, Set(0x1p+60))));
@@ -194,18 +196,30 @@ HWY_INLINE void FinishChannels(T /*tag*/, TypeTag<Real> /*type*/, const ChannelB
   }
 }
 
-template <typename Real, typename T>
-void ReduceChannelsIn(T tag, TypeTag<Real> type, const ChannelBlock& block, ChannelStatistics* statistics) {
-  ChannelSums sums;
-  SumChannels(tag, type, block, &sums);
-  FinishChannels(tag, type, block, sums, statistics);
+// Calls f(tag, TypeTag<Real>()) for narrow elements of `dtype`, with the type that they are summed in.
+template <typename F>
+HWY_INLINE void WithTypes(DType dtype, Precision precision, F f) {
+  WithNarrowType(dtype, [&](auto tag) HWY_ATTR {
+    precision == Precision::kFast ? f(tag, TypeTag<float>()) : f(tag, TypeTag<double>());
+  });
 }
 
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   static_assert(ChannelBlock::kMaxChannels % kLanes == 0);
-  WithNarrowType(block.x.dtype, [&](auto tag) HWY_ATTR {
-    block.precision == Precision::kFast ? ReduceChannelsIn(tag, TypeTag<float>(), block, statistics)
-                                        : ReduceChannelsIn(tag, TypeTag<double>(), block, statistics);
+  ChannelSums sums;
+  WithTypes(block.x.dtype, block.precision, [&](auto tag, auto type) HWY_ATTR {
+    SumChannels(tag, type, block, &sums);
+    FinishSums(tag, type, block.rule, block.channels, block.segments * block.n, &sums, statistics);
+  });
+}
+
+void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistics) {
+  ChannelSums sums;
+  std::copy_n(channels.shift, channels.channels, sums.shift);
+  std::copy_n(channels.first, channels.channels, sums.first);
+  std::copy_n(channels.second, channels.channels, sums.second);
+  WithTypes(channels.dtype, channels.precision, [&](auto tag, auto type) HWY_ATTR {
+    FinishSums(tag, type, channels.rule, channels.channels, channels.count, &sums, statistics);
   });
 }
 
@@ -216,9 +230,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace normd::cpu {
 HWY_EXPORT(ReduceChannels);
+HWY_EXPORT(FinishChannels);
 
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics) {
   HWY_DYNAMIC_DISPATCH(ReduceChannels)(block, statistics);
+}
+void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistics) {
+  HWY_DYNAMIC_DISPATCH(FinishChannels)(channels, statistics);
 }
 }  // namespace normd::cpu
 #endif  // HWY_ONCE

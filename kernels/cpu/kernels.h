@@ -255,7 +255,7 @@ struct ChannelBlock {
   }
 };
 
-// The statistics of the channels of a block, one array for each member; whole vectors of them are written. Not
+// The statistics of at most kMaxChannels channels, one array for each member; whole vectors of them are written. Not
 // initialised: that would take as long as a short channel.
 struct ChannelStatistics {
   double shift[ChannelBlock::kMaxChannels], delta[ChannelBlock::kMaxChannels], inverse[ChannelBlock::kMaxChannels];
@@ -267,6 +267,21 @@ struct ChannelStatistics {
 // other members are what FinishNarrow and, for 16-bit elements, Calculate16BitInF32 make of them, with the same bits
 // (where delta is 0, its sign is not for use; `inverse` is inverse_std, too). Those of other channels mean nothing.
 void ReduceChannels(const ChannelBlock& block, ChannelStatistics* statistics);
+
+// Adjacent channels that are summed: `count` narrow elements of each, about a shift. Arrays of `channels` numbers.
+struct SummedChannels {
+  DType dtype = DType::kF32;  // of the elements
+  int64_t channels = 0;       // at most ChannelBlock::kMaxChannels
+  int64_t count = 0;
+  const double* shift = nullptr;
+  const double* first = nullptr;
+  const double* second = nullptr;
+  Precision precision = Precision::kExact;
+  DivisorRule rule;
+};
+
+// What ReduceChannels does after the sums.
+void FinishChannels(const SummedChannels& channels, ChannelStatistics* statistics);
 
 // Makes streamed stores visible to other threads. Call it once at the end of a task that streams, because it waits for
 // memory.

@@ -68,6 +68,8 @@ struct Run {
   // Writes those of mean, inverse_std and moments of statistics group `group` that the job wants. Moments are not
   // written if the plan gives the statistics.
   void StoreGroup(int64_t group, const FinishedStatistics& result) const;
+  // The same for the channels [begin, end) of `channels`, of which that at `begin` is group `group`.
+  void StoreChannels(int64_t group, const ChannelStatistics& channels, int64_t begin, int64_t end) const;
   // Whether the job wants any of these.
   bool StoresGroups() const { return job.mean != nullptr || job.inverse_std != nullptr || job.moments != nullptr; }
   // Whether each of `tasks` tasks should be split among the threads, one task after the other, instead of being run by

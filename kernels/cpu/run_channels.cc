@@ -51,7 +51,7 @@ class BlockOfChannels {
       }
       int64_t stop = c + 1;
       while (stop < count_ && statistics_.usual[stop]) ++stop;
-      if (run_.StoresGroups()) Store(c, stop);
+      run_.StoreChannels(Group(c), statistics_, c, stop);
       if (run_.y != nullptr) Apply(c, stop);
       c = stop;
     }
@@ -78,16 +78,6 @@ class BlockOfChannels {
       factors32_.Fill(StatisticsAt(0), parameters.weight, parameters.bias, count_);
     } else {
       factors_.Fill(StatisticsAt(0), parameters.weight, parameters.bias, count_);
-    }
-  }
-
-  void Store(int64_t begin, int64_t end) const {
-    FinishedStatistics result;
-    for (int64_t c = begin; c < end; ++c) {
-      result.mean = statistics_.mean[c];
-      result.m2 = statistics_.m2[c];
-      result.inverse_std = statistics_.inverse[c];
-      run_.StoreGroup(Group(c), result);
     }
   }
 

@@ -81,9 +81,9 @@ class ColumnTile {
 
   void Reduce(bool split) {
     if (run_.given.has_value() && pre_ == nullptr && plan_.reduce1 == 1) return TakeGiven(*run_.given);
-    results_.resize(static_cast<size_t>(groups_));
     const bool empty = run_.counted == 0 || plan_.reduce0 == 0;
-    if (!plan_.given_statistics && !empty) Sum(split);
+    if (!plan_.given_statistics && !empty && Sum(split)) return;
+    results_.resize(static_cast<size_t>(groups_));
     for (int64_t group = 0; group < groups_; ++group) {
       FinishedStatistics& result = results_[static_cast<size_t>(group)];
       if (plan_.given_statistics) {
@@ -239,20 +239,27 @@ class ColumnTile {
     return block;
   }
 
-  void Sum(bool split) {
-    if (run_.wide() || pre_ != nullptr) return SumPairs(split);
+  // Sums the tile and finishes its groups: writes results_, or, where these are not needed, takes the statistics and
+  // returns true.
+  bool Sum(bool split) {
     std::vector<bool> pending(static_cast<size_t>(groups_), true);
-    SumNarrow(split, run_.precision(), pending);
-    if (run_.precision() == Precision::kExact) return;
+    if (run_.wide() || pre_ != nullptr) {
+      SumPairs(split, pending);
+      return false;
+    }
+    if (SumNarrow(split, run_.precision(), pending)) return true;
+    if (run_.precision() == Precision::kExact) return false;
     bool again = false;
     for (size_t group = 0; group < pending.size(); ++group) {
       pending[group] = results_[group].shift_too_far || results_[group].out_of_fast_range;
       again = again || pending[group];
     }
     if (again) SumNarrow(split, Precision::kExact, pending);
+    return false;
   }
 
-  void SumPairs(bool split) {
+  void SumPairs(bool split, std::vector<bool> pending) {
+    results_.resize(static_cast<size_t>(groups_));
     if (pre_ == nullptr) ChooseScales();
     if (plan_.statistic == Statistic::kMeanVariance) {
       for (int64_t group = 0; group < groups_; ++group) {
@@ -266,16 +273,22 @@ class ColumnTile {
         SetShift(group, magnitudes_[static_cast<size_t>(group)].largest() * scale);
       }
     }
-    std::vector<bool> pending(static_cast<size_t>(groups_), true);
     SumPendingPairs(split, pending);
     if (TakeBetterShifts(pending)) SumPendingPairs(split, pending);
   }
 
   // Sums the pending groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one.
-  void SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
+  // Returns what Sum does.
+  bool SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
     if (plan_.statistic == Statistic::kMeanVariance) ChooseShifts(precision, pending);
-    SumPendingNarrow(split, precision, pending);
-    if (TakeBetterShifts(pending)) SumPendingNarrow(split, precision, pending);
+    std::unique_ptr<double[]> sums = SumTile(split, precision);
+    if (results_.empty() && FinishTogether(precision, sums.get())) return true;
+    FinishPending(precision, pending, sums.get());
+    if (TakeBetterShifts(pending)) {
+      sums = SumTile(split, precision);
+      FinishPending(precision, pending, sums.get());
+    }
+    return false;
   }
 
   // Keeps those groups pending whose first shift was too far from the mean, and gives them the better shift; the other
@@ -334,24 +347,25 @@ class ColumnTile {
     std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
 
-  // Sums the tile once and writes results_ of the pending groups.
-  void SumPendingNarrow(bool split, Precision precision, const std::vector<bool>& pending) {
+  bool IsCentred() const { return plan_.statistic == Statistic::kMeanVariance; }
+
+  // The sums of each column: RoomOf(columns_) second ones, then, if centred, as many first ones.
+  std::unique_ptr<double[]> SumTile(bool split, Precision precision) const {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
-    const bool centred = plan_.statistic == Statistic::kMeanVariance;
     const int64_t room = RoomOf(columns_);
-    const int64_t width = centred ? 2 * room : room;  // the second sums, then the first
+    const int64_t width = IsCentred() ? 2 * room : room;
     // A span is a power of two of blocks, so that the tree over its blocks is a part of the tree over all.
     const int64_t enough = split ? kSpansPerThread * run_.pool.threads() : 1;
     int64_t span_blocks = 1;
     while (order::CeilDiv(blocks, span_blocks) > enough) span_blocks *= 2;
     const int64_t spans = order::CeilDiv(blocks, span_blocks);
-    const auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
+    auto sums = std::make_unique_for_overwrite<double[]>(static_cast<size_t>(spans * width));
     const auto reduce = [&](int64_t begin, int64_t end) {
       FoldedRows rows(span_blocks, width);
       for (int64_t g = begin; g < end; ++g) {
         for (int64_t b = g * span_blocks; b < std::min(blocks, (g + 1) * span_blocks); ++b) {
           double* const second = rows.Next();
-          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(b), centred ? second + room : nullptr, second);
+          ReduceNarrowColumnBlock(plan_.statistic, precision, Block(b), IsCentred() ? second + room : nullptr, second);
           rows.Push();
         }
         std::copy_n(rows.Total(), width, sums.get() + g * width);
@@ -365,6 +379,45 @@ class ColumnTile {
     std::vector<double*> of_spans(static_cast<size_t>(spans));
     for (int64_t g = 0; g < spans; ++g) of_spans[static_cast<size_t>(g)] = sums.get() + g * width;
     order::PairwiseFold(of_spans.data(), spans, 1, [width](double* a, const double* b) { AddSums(b, width, a); });
+    return sums;
+  }
+
+  // Takes the statistics of groups of one column each, which are finished as many at once as a vector has lanes, unless
+  // one of them is not usual. `sums`: SumTile().
+  bool FinishTogether(Precision precision, const double* sums) {
+    if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
+    std::vector<double> shift(shift_.size());
+    const double* const first = sums + RoomOf(columns_);
+    for (int64_t begin = 0; begin < groups_; begin += ChannelBlock::kMaxChannels) {
+      const int64_t count = std::min(ChannelBlock::kMaxChannels, groups_ - begin);
+      ChannelStatistics some;
+      FinishChannels({.dtype = plan_.dtype,
+                      .channels = count,
+                      .count = run_.counted,
+                      .shift = shift_.data() + begin,
+                      .first = first + begin,
+                      .second = sums + begin,
+                      .precision = precision,
+                      .rule = run_.rule},
+                     &some);
+      if (!std::all_of(some.usual, some.usual + count, [](bool usual) { return usual; })) return false;
+      std::copy_n(some.shift, count, shift.begin() + begin);
+      std::copy_n(some.delta, count, delta_hi_.get() + begin);
+      std::copy_n(some.inverse, count, inverse_hi_.get() + begin);
+      run_.StoreChannels(first_group_ + begin, some, 0, count);
+    }
+    shift_ = std::move(shift);
+    const double* const delta = delta_hi_.get();
+    if (std::any_of(delta, delta + groups_, [](double d) { return d != 0; })) centring_ = Centring::kTwice;
+    results_ = {
+        FinishedStatistics{.elements_in_f32 = run_.is_16bit() || precision == Precision::kFast, .finite = true}};
+    return true;
+  }
+
+  // Writes results_ of the pending groups, made of their sums.
+  void FinishPending(Precision precision, const std::vector<bool>& pending, double* sums) {
+    results_.resize(static_cast<size_t>(groups_));
+    const int64_t room = RoomOf(columns_);
     // The low parts of narrow sums are 0.
     const auto fold = [this](double* columns) {
       order::PairwiseFold(columns, plan_.reduce1, 1, [](double& a, double b) { a += b; });
@@ -372,8 +425,8 @@ class ColumnTile {
     };
     for (int64_t group = 0; group < groups_; ++group) {
       if (!pending[static_cast<size_t>(group)]) continue;
-      double* const second = sums.get() + group * plan_.reduce1;
-      const PairSums total = {centred ? fold(second + room) : DoublePair{}, fold(second)};
+      double* const second = sums + group * plan_.reduce1;
+      const PairSums total = {IsCentred() ? fold(second + room) : DoublePair{}, fold(second)};
       const double shift = shift_[static_cast<size_t>(group * plan_.reduce1)];
       results_[static_cast<size_t>(group)] = run_.Finish(plan_.statistic, total, run_.counted, shift, 1, precision);
     }
@@ -456,8 +509,9 @@ class ColumnTile {
   std::vector<float> shift32_;                         // for FAST
   std::unique_ptr<double[]> delta_hi_, inverse_hi_;    // not initialised before Reduce
   std::vector<double> scale_, delta_lo_, inverse_lo_;  // empty if by_factors_
-  std::vector<FinishedStatistics> results_;  // one per group, or one that stands for all of them: see TakeGiven
-  std::vector<Magnitude> magnitudes_;        // one per group, f64 only
+  // One per group, or one that stands for all of them where their statistics were taken together.
+  std::vector<FinishedStatistics> results_;
+  std::vector<Magnitude> magnitudes_;  // one per group, f64 only
   Centring centring_ = Centring::kOnce;
 };
 

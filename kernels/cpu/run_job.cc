@@ -203,6 +203,17 @@ void Run::StoreGroup(int64_t group, const FinishedStatistics& result) const {
   moment.m2 = counted == 0 ? 0 : std::isnan(result.m2) ? nan : result.m2;
 }
 
+void Run::StoreChannels(int64_t group, const ChannelStatistics& channels, int64_t begin, int64_t end) const {
+  if (!StoresGroups()) return;
+  FinishedStatistics result;
+  for (int64_t c = begin; c < end; ++c) {
+    result.mean = channels.mean[c];
+    result.m2 = channels.m2[c];
+    result.inverse_std = channels.inverse[c];
+    StoreGroup(group + c - begin, result);
+  }
+}
+
 bool Run::SplitsTasks(int64_t tasks, int64_t elements_per_task) const {
   if (elements_per_task <= grain_elements) return false;
   const int64_t threads = pool.threads();

@@ -168,6 +168,46 @@ TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
   }
 }
 
+// Channels last: a tile that has a channel which is not usual finishes all of them one by one; a usual channel beside
+// another one is finished together with it.
+TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
+  const auto [precision, dtype, mode] = GetParam();
+  constexpr int64_t kChannels = 70;  // more than are finished at once
+  constexpr int64_t kPositions = 45;
+  NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, mode);
+  SetLayout(&spec, Layout::kChannelsLast);
+  Random random(7);
+  const cases::Values usual = MakeChannels(1, 1, kPositions, false, &random);
+  const auto run = [&](const std::vector<cases::Values>& channels) {
+    cases::Values x;
+    for (int64_t p = 0; p < kPositions; ++p) {
+      for (const cases::Values& channel : channels) x.push_back(channel[static_cast<size_t>(p)]);
+    }
+    cases::Call call(spec, dtype, {1, kPositions, static_cast<int64_t>(channels.size())}, x);
+    call.c.options.mode = Mode::kTraining;
+    call.In(precision);
+    return call.Result();
+  };
+  const auto y_of = [&](const Outputs& outputs, size_t channel, size_t channels) {
+    const auto bytes = static_cast<size_t>(SizeOf(dtype));
+    std::string y;
+    for (size_t p = 0; p < kPositions; ++p) y += outputs.y.substr((p * channels + channel) * bytes, bytes);
+    return y;
+  };
+  for (const bool rare : {false, true}) {
+    std::vector<cases::Values> channels(kChannels);
+    for (cases::Values& channel : channels) channel = MakeChannels(1, 1, kPositions, rare, &random);
+    const Outputs all = run(channels);
+    for (size_t c = 0; c < channels.size(); ++c) {
+      SCOPED_TRACE(Concat("channel ", c, rare ? ", rare" : ""));
+      const Outputs two = run({channels[c], usual});
+      EXPECT_EQ(y_of(all, c, channels.size()), y_of(two, 0, 2));
+      EXPECT_EQ(std::bit_cast<uint64_t>(all.moments[c].mean), std::bit_cast<uint64_t>(two.moments[0].mean));
+      EXPECT_EQ(std::bit_cast<uint64_t>(all.moments[c].m2), std::bit_cast<uint64_t>(two.moments[0].m2));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, ChannelsTest,
                          ::testing::Combine(::testing::Values(Precision::kExact, Precision::kFast),
                                             ::testing::Values(DType::kF32, DType::kBF16, DType::kF16),
