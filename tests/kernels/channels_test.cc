@@ -171,10 +171,11 @@ TEST_P(ChannelsTest, JobsHaveTheBytesOfOneByOne) {
 // Channels last: a tile that has a channel which is not usual finishes all of them one by one; a usual channel beside
 // another one is finished together with it.
 TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
-  const auto [precision, dtype, mode] = GetParam();
+  const Precision precision = std::get<0>(GetParam());
+  const DType dtype = std::get<1>(GetParam());
   constexpr int64_t kChannels = 70;  // more than are finished at once
   constexpr int64_t kPositions = 45;
-  NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, mode);
+  NormSpec spec = cases::Spec(Method::kBatchNorm, 1e-5, std::get<2>(GetParam()));
   SetLayout(&spec, Layout::kChannelsLast);
   Random random(7);
   const cases::Values usual = MakeChannels(1, 1, kPositions, false, &random);
