@@ -195,12 +195,15 @@ TEST_P(ChannelsTest, ColumnsHaveTheBytesOfOneByOne) {
     for (size_t p = 0; p < kPositions; ++p) y += outputs.y.substr((p * channels + channel) * bytes, bytes);
     return y;
   };
-  for (const bool rare : {false, true}) {
-    std::vector<cases::Values> channels(kChannels);
-    for (cases::Values& channel : channels) channel = MakeChannels(1, 1, kPositions, rare, &random);
+  for (const int64_t first_rare : {kChannels, cpu::ChannelBlock::kMaxChannels, int64_t{0}}) {
+    std::vector<cases::Values> channels;
+    for (int64_t c = 0; c < kChannels; ++c) {
+      channels.push_back(MakeChannels(1, 1, kPositions, c >= first_rare, &random));
+    }
+    if (first_rare < kChannels) channels.back()[7] = std::numeric_limits<double>::infinity();  // never usual
     const Outputs all = run(channels);
     for (size_t c = 0; c < channels.size(); ++c) {
-      SCOPED_TRACE(Concat("channel ", c, rare ? ", rare" : ""));
+      SCOPED_TRACE(Concat("channel ", c, ", rare from ", first_rare, " on"));
       const Outputs two = run({channels[c], usual});
       EXPECT_EQ(y_of(all, c, channels.size()), y_of(two, 0, 2));
       EXPECT_EQ(std::bit_cast<uint64_t>(all.moments[c].mean), std::bit_cast<uint64_t>(two.moments[0].mean));
