@@ -502,8 +502,10 @@ template <typename Real, Form kForm, bool kMayBeNan, typename T>
 HWY_INLINE void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
                               const RowStatistics& statistics, const cpu::Parameters& parameters, bool per_element,
                               int64_t prefetch) {
-  if (prefetch == 0) {
-    ApplyRowPairsOf<Real, kForm, kMayBeNan, false>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
+  // Measured: elements in f64 that may be NaN (pRMSNorm's) take 4 % longer in a loop of their own.
+  constexpr bool kOneLoop = kMayBeNan && std::is_same_v<Real, double>;
+  if (!kOneLoop && prefetch == 0) {
+    ApplyRowPairsOf<Real, kForm, kMayBeNan, kOneLoop>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
   } else {
     ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, x, y, n, rows, statistics, parameters, per_element, prefetch);
   }
