@@ -402,7 +402,7 @@ struct RowStatistics {
   }
 };
 
-// ApplyRowPairs, with loops of their own where nothing has to be fetched ahead: to ask in each turn would cost them
+// What ApplyRowPairs says. Without kAhead nothing is fetched ahead: to ask in each turn of the loop would cost it
 // registers.
 template <typename Real, Form kForm, bool kMayBeNan, bool kAhead, typename T>
 void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y, int64_t n, int64_t rows,
@@ -446,8 +446,10 @@ void ApplyRowPairsOf(T tag, const typename T::Storage* x, typename T::Storage* y
         const TwoVectors weight = load(weights, weight_step);
         const TwoVectors bias = load(biases, bias_step);
         if (kAhead && i % kLine < 2 * kStep) {
-          FetchAhead(x + i, y + i, prefetch, false);
-          FetchAhead(x + n + i, y + n + i, prefetch, false);
+          for (int64_t k = i; k < i + 2 * kStep; k += kLine) {
+            FetchAhead(x + k, y + k, prefetch, false);
+            FetchAhead(x + n + k, y + n + k, prefetch, false);
+          }
         }
         const TwoVectors upper = LoadTwo(tag, x + i);
         const TwoVectors lower = LoadTwo(tag, x + n + i);
@@ -504,11 +506,12 @@ HWY_INLINE void ApplyRowPairs(T tag, const typename T::Storage* x, typename T::S
                               int64_t prefetch) {
   // Measured: elements in f64 that may be NaN (pRMSNorm's) take 4 % longer in a loop of their own.
   constexpr bool kOneLoop = kMayBeNan && std::is_same_v<Real, double>;
-  if (!kOneLoop && prefetch == 0) {
-    ApplyRowPairsOf<Real, kForm, kMayBeNan, kOneLoop>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
-  } else {
-    ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, x, y, n, rows, statistics, parameters, per_element, prefetch);
+  if constexpr (!kOneLoop) {
+    if (prefetch == 0) {
+      return ApplyRowPairsOf<Real, kForm, kMayBeNan, false>(tag, x, y, n, rows, statistics, parameters, per_element, 0);
+    }
   }
+  ApplyRowPairsOf<Real, kForm, kMayBeNan, true>(tag, x, y, n, rows, statistics, parameters, per_element, prefetch);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,7 +1,7 @@
 // The numbers of adjacent columns, or of channels, for y = ((x - shift) - delta) * factor + b, made of their statistics
 // and parameters.
-// In the path: the walkers (run_rows.cc, run_columns.cc) make them once for many calls of cpu::Apply. Owns its numbers;
-// threads only read them.
+// In the path: the walkers (run_rows.cc, run_channels.cc, run_columns.cc) make them once for many calls of cpu::Apply.
+// Owns its numbers; threads only read them.
 #ifndef NORMD_KERNELS_CPU_FACTOR_COLUMNS_H_
 #define NORMD_KERNELS_CPU_FACTOR_COLUMNS_H_
 

@@ -202,8 +202,7 @@ HWY_INLINE void ApplyTwoColumns(T tag, const cpu::ApplySpan& span, const FactorL
   }
 }
 
-// Applies the columns [column, end), which are whole vectors, at kPositions positions. `row` is the place of the first
-// column.
+// Applies the columns [column, end), which are whole vectors, at kPositions positions. `row` is the place of column 0.
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, int64_t kPositions, typename T,
           typename Storage>
 HWY_INLINE void ApplyVectors(T tag, const cpu::ApplySpan& span, const cpu::ColumnFactors<Real>& factors,
@@ -228,7 +227,7 @@ HWY_INLINE void ApplyVectors(T tag, const cpu::ApplySpan& span, const cpu::Colum
 template <typename Real, Centring kCentring, bool kMayBeNan, bool kStream, typename T>
 HWY_INLINE void ApplyColumnRows(T tag, const cpu::ApplySpan& span, int64_t columns) {
   constexpr int64_t kPositions = 4;
-  constexpr int64_t kLine = 64 / sizeof(typename T::Storage);  // columns of a cache line
+  constexpr int64_t kLine = kLineElements<typename T::Storage>;
   const ColumnPlace<typename T::Storage> first(span);
   const cpu::ColumnFactors<Real> factors = FactorsOf<Real>(span);
   const int64_t prefetch = first.prefetch == 0 ? 0 : kPositions * first.stride;

@@ -1,8 +1,8 @@
 // The vector kernels of the CPU backend as plain functions: each chooses the instruction set at run time and returns
 // the same bits on all of them.
-// In the path: between the walkers (run_job.cc, run_rows.cc, run_columns.cc), which cut a plan into calls, and the
-// kernels themselves (rows.cc, row_blocks.cc, channels.cc, columns.cc, apply.cc, residual.cc), which are built from the
-// -inl.h files. Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
+// In the path: between the walkers (run_job.cc, run_rows.cc, run_channels.cc, run_columns.cc), which cut a plan into
+// calls, and the kernels themselves (rows.cc, row_blocks.cc, channels.cc, columns.cc, apply.cc, residual.cc), which are
+// built from the -inl.h files. Ownership: pointers borrow; any alignment. Threads: no state, safe from any thread.
 //
 // Values are read as pairs hi + lo, where lo is null but for a residual stream that is kept wide in f64. f64 elements
 // are calculated in error-free pairs, so that the bound of 4 ulp holds for any conditioning; narrower elements (f32,

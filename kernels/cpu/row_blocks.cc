@@ -211,7 +211,7 @@ HWY_INLINE bool FinishUsualRows(T /*tag*/, TypeTag<Real> /*type*/, const RowBloc
       } else {
         require(hn::Le(hn::Abs(mean), Set(0x1p+100)));
       }
-      shift = hn::IfThenElse(hn::Eq(shift, Zero()), Set(-0.0), shift);  // CentringShift
+      shift = CentringShifts(shift);
     }
     if constexpr (!kIsFast && !std::is_same_v<T, F32>) require(hn::Le(m2, Set(0x1p+240)));
     if constexpr (kForm == Form::kPairs) {

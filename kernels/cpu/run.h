@@ -1,5 +1,5 @@
-// One job on the CPU, as the walkers see it: Run is the state that run_job.cc sets up and that run_rows.cc and
-// run_columns.cc read.
+// One job on the CPU, as the walkers see it: Run is the state that run_job.cc sets up and that run_rows.cc,
+// run_channels.cc and run_columns.cc read.
 // In the path: backend.cc calls RunJob; RunJob prepares residual, permutation and parameters and calls the walker of
 // the plan's pattern; the walker calls the vector kernels of kernels.h.
 // Ownership: a Run lives on the stack of RunJob and borrows everything. Threads: the walkers share the Run among the
@@ -92,8 +92,8 @@ void RunRows(const Run& run);
 // Walks Pattern::kRows with a scattered x. A row that lies in one piece is read there; a row that straddles two is
 // first copied to a buffer. REQUIRES: AcceptsScattered(run.plan).
 void RunScatteredRows(const Run& run);
-// True if the groups are adjacent channels of short segments, whose elements RunChannels applies in the order of
-// memory.
+// True if the groups are adjacent channels that are small enough for blocks, whose elements RunChannels applies in the
+// order of memory.
 bool TakesChannels(const Run& run);
 // Runs the groups [begin, end), applying those of a block in the order of memory; `one` runs a group that is not usual
 // (see ReduceChannels) by itself. REQUIRES: TakesChannels(run).

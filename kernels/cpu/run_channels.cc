@@ -30,7 +30,7 @@ ApplySpan SpanOf(const Run& run) {
 // A block: the statistics groups [begin, end) of keep1 for one k0.
 class BlockOfChannels {
  public:
-  BlockOfChannels(const Run& run, int64_t k0, int64_t begin, int64_t end)
+  BlockOfChannels(const cpu::Run& run, int64_t k0, int64_t begin, int64_t end)
       : run_(run), plan_(run.plan), k0_(k0), begin_(begin), count_(end - begin) {}
 
   // `one` runs a group by itself.
@@ -120,11 +120,11 @@ bool TakesChannels(const Run& run) {
   // Without parameters, elements that are calculated in f64 have a form of their own in each channel.
   const bool has_factors = !run.parameters.absent() || run.is_16bit() || run.precision() == Precision::kFast;
   // Longer segments of f32 wait for memory, and gain more where the next group is fetched ahead.
-  const int64_t longest = run.is_16bit() ? kBlockBytes : ChannelBlock::kMaxShort;
+  const bool gains = run.is_16bit() || plan.reduce1 <= ChannelBlock::kMaxShort;
   return plan.statistic == Statistic::kMeanVariance && !plan.given_statistics && !run.wide() && !run.stream &&
          run.job.mask == nullptr && has_factors && plan.cast_order == CastOrder::kAffineThenCast &&
-         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 && plan.elements > 0 &&
-         plan.reduce1 <= longest && ChannelBlock::Takes(plan.reduce0, plan.reduce1) && BlockChannels(plan) > 0;
+         plan.affine_index == AffineIndex::kChannel && plan.channels_per_keep1 == 1 && plan.elements > 0 && gains &&
+         ChannelBlock::Takes(plan.reduce0, plan.reduce1) && BlockChannels(plan) > 0;
 }
 
 void RunChannels(const Run& run, int64_t begin, int64_t end, absl::FunctionRef<void(int64_t)> one) {

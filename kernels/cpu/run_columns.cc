@@ -383,7 +383,7 @@ class ColumnTile {
   }
 
   // Takes the statistics of groups of one column each, which are finished as many at once as a vector has lanes, unless
-  // one of them is not usual. `sums`: SumTile().
+  // one of them is not usual: then Reduce finishes, stores and spreads all of them again. `sums`: SumTile().
   bool FinishTogether(Precision precision, const double* sums) {
     if (!IsCentred() || plan_.reduce1 != 1 || !by_factors_) return false;
     std::vector<double> shift(shift_.size());
@@ -450,7 +450,7 @@ class ColumnTile {
                       sums);
   }
 
-  // SumPendingNarrow for f64 elements and PowerNorm, with sums in pairs.
+  // Sums the tile once in pairs, for f64 elements and PowerNorm, and writes results_ of the pending groups.
   void SumPendingPairs(bool split, const std::vector<bool>& pending) {
     const int64_t blocks = order::ColumnBlocks(plan_.reduce0);
     std::vector<PairSums> sums(static_cast<size_t>(blocks * columns_));

@@ -48,6 +48,7 @@ class CudaBackend final : public Backend {
     }
     wake_.notify_all();
     for (std::thread& worker : workers_) worker.join();
+    cudaSetDevice(device_.number);  // what waits to be freed is this device's
   }
 
   // Starts the stream workers. Called once, before any other method.
@@ -105,6 +106,7 @@ class CudaBackend final : public Backend {
       lock.unlock();
       std::move(submission.done)(Run(submission.jobs, memory));
     }
+    cudaSetDevice(device_.number);  // `memory` ends with this thread
   }
 
   absl::Status Run(const std::vector<Job>& jobs, WorkerMemory* memory) {

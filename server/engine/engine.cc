@@ -122,8 +122,8 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
                          .start = [self = shared_from_this()] { self->ReadSessions(); }});
   }
 
-  // Ends the wait of calls that cannot be served, so that their callers hear of it at once. Calls of sessions are
-  // checked after the wait alone, against the session as it is then.
+  // Ends the wait of calls that cannot be served, so that the caller of a single one hears of it at once. Calls of
+  // sessions are checked after the wait alone, against the session as it is then.
   void CheckWaiting() {
     for (Task& task : tasks_) {
       if (WaitsForEvents(task) && !ReadsSession(task)) task.status = CheckTask(*parts_.scheduler, &task);

@@ -152,7 +152,7 @@ absl::Status CheckRunning(const TensorView& view, int64_t channels, std::string_
 
 // Only inference by spec takes statistics from the request: BatchNorm mean and variance, PowerNorm its phi, other
 // methods none. A PowerNorm call may carry its layer's phi even if it does not use it.
-absl::Status CheckRunningPresence(const Task& task) {
+absl::Status CheckRunningTensors(const Task& task) {
   const Call& call = task.call;
   const bool takes = task.plan().given_statistics && task.session == nullptr;
   const bool has_phi = TraitsOf(task.spec().method()).state == StateKind::kQuadraticMean;
@@ -171,15 +171,15 @@ absl::Status CheckRunningPresence(const Task& task) {
   if (!takes && call.running_var.present() && !has_phi) {
     return NotAllowedError(kVar, Concat("this ", Info(task.spec().method()).name, " call does not use it"));
   }
-  return absl::OkStatus();
+  const int64_t channels = task.plan().num_channels;
+  if (takes_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, kMean));
+  return takes ? CheckRunning(call.running_var, channels, kVar) : absl::OkStatus();
 }
 
 absl::Status TakeGivenFromRequest(Task* task) {
   const Call& call = task->call;
   const int64_t channels = task->plan().num_channels;
   const bool has_mean = call.running_mean.present();
-  if (has_mean) NORMD_RETURN_IF_ERROR(CheckRunning(call.running_mean, channels, "parameters.running_mean"));
-  NORMD_RETURN_IF_ERROR(CheckRunning(call.running_var, channels, "parameters.running_var"));
   const int64_t values = channels * (has_mean ? 2 : 1);
   if (call.reserve != nullptr) NORMD_RETURN_IF_ERROR(call.reserve(values * static_cast<int64_t>(sizeof(double))));
   if (has_mean) {
@@ -343,7 +343,7 @@ absl::Status Prepare(const DeviceScheduler& scheduler, Task* task) {
   NORMD_RETURN_IF_ERROR(CheckMask(*task));
   NORMD_RETURN_IF_ERROR(CheckOutputs(*task));
   NORMD_RETURN_IF_ERROR(CheckEmptyGroups(*task));
-  NORMD_RETURN_IF_ERROR(CheckRunningPresence(*task));
+  NORMD_RETURN_IF_ERROR(CheckRunningTensors(*task));
   prepared->applied = MakeApplied(*task, std::move(chosen));
   task->reply.applied = prepared->applied;
   return absl::OkStatus();

@@ -25,7 +25,7 @@ namespace normd {
 struct Task {
   Call call;
   SessionPtr session;                            // the snapshot that the call reads; null for a spec target
-  std::shared_ptr<const PreparedCall> prepared;  // the plan that it runs by; null before PlanTask
+  std::shared_ptr<const PreparedCall> prepared;  // the plan that it runs by; null before CheckTask
   MemorySpace space;                             // FindMemorySpace of the call
 
   std::shared_ptr<const PreparedParameters> parameters;  // null: none
@@ -41,7 +41,7 @@ struct Task {
   absl::Status status;  // the first error; OK so far
   CallReply reply;
 
-  // REQUIRES: `prepared` is set, which PlanTask does first.
+  // REQUIRES: `prepared` is set, which CheckTask does.
   const NormSpec& spec() const { return prepared->spec; }
   const NormPlan& plan() const { return prepared->plan; }
   bool is_two_pass() const { return prepared->is_two_pass; }
