@@ -199,6 +199,7 @@ __device__ inline void RedoGroup(const GroupWork& work, int64_t group, GroupStat
     __syncthreads();
     if (threadIdx.x < kWarp) {
       const GroupState next = FinishGroup<NarrowPart, AddNarrow>(work, group, *state);
+      __syncwarp();  // all of the warp have read *state
       if (threadIdx.x == 0) *state = next;
     }
     __syncthreads();
