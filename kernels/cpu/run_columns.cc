@@ -239,6 +239,8 @@ class ColumnTile {
     return block;
   }
 
+  bool IsCentred() const { return plan_.statistic == Statistic::kMeanVariance; }
+
   // Sums the tile and finishes its groups: writes results_, or, where these are not needed, takes the statistics and
   // returns true.
   bool Sum(bool split) {
@@ -261,7 +263,7 @@ class ColumnTile {
   void SumPairs(bool split, std::vector<bool> pending) {
     results_.resize(static_cast<size_t>(groups_));
     if (pre_ == nullptr) ChooseScales();
-    if (plan_.statistic == Statistic::kMeanVariance) {
+    if (IsCentred()) {
       for (int64_t group = 0; group < groups_; ++group) {
         const int64_t c = group * plan_.reduce1;
         SetShift(group, FirstElement(c) * scale_[static_cast<size_t>(c)]);
@@ -280,7 +282,7 @@ class ColumnTile {
   // Sums the pending groups in f64 (kExact) or f32 (kFast), about a first shift and, where needed, about a better one.
   // Returns what Sum does.
   bool SumNarrow(bool split, Precision precision, std::vector<bool> pending) {
-    if (plan_.statistic == Statistic::kMeanVariance) ChooseShifts(precision, pending);
+    if (IsCentred()) ChooseShifts(precision, pending);
     std::unique_ptr<double[]> sums = SumTile(split, precision);
     if (results_.empty() && FinishTogether(precision, sums.get())) return true;
     FinishPending(precision, pending, sums.get());
@@ -346,8 +348,6 @@ class ColumnTile {
     if (shift32_.empty()) return;
     std::fill_n(shift32_.begin() + group * plan_.reduce1, plan_.reduce1, static_cast<float>(shift));
   }
-
-  bool IsCentred() const { return plan_.statistic == Statistic::kMeanVariance; }
 
   // The sums of each column: RoomOf(columns_) second ones, then, if centred, as many first ones.
   std::unique_ptr<double[]> SumTile(bool split, Precision precision) const {

@@ -101,26 +101,20 @@ TEST_F(EventWaitTest, AnEventThatHasCompletedIsAskedForOnce) {
 }
 
 TEST_F(EventWaitTest, AMistakeIsToldBeforeTheEventHasCompleted) {
-  FakeEvent event;
-  Call call = CallBehind(&event);
-  call.target = LayerSpec({5});
-  call.deadline = SteadyNow() + absl::Seconds(10);
-  const absl::Status status = Start(std::move(call)).get().status();
-  ASSERT_TRUE(GetErrorDetail(status).has_value()) << status;
-  EXPECT_EQ(GetErrorDetail(status)->field, "spec.layer_norm.normalized_shape");
-}
-
-TEST_F(EventWaitTest, StatisticsOfTheWrongLengthAreToldBeforeTheEventHasCompleted) {
-  FakeEvent event;
+  const auto expect_refused = [this](Call call, const std::string& field) {
+    FakeEvent event;
+    call.events_completed = event.Asked();
+    call.deadline = SteadyNow() + absl::Seconds(10);
+    const absl::Status status = Start(std::move(call)).get().status();
+    ASSERT_TRUE(GetErrorDetail(status).has_value()) << status;
+    EXPECT_EQ(GetErrorDetail(status)->field, field);
+  };
+  expect_refused(CallTo(LayerSpec({5}), x_.View()), "spec.layer_norm.normalized_shape");
   Floats mean = {{4}, {0, 0, 0, 0}}, variance = {{3}, {1, 1, 1}};
   Call call = CallTo(BatchSpec(), x_.View());
   call.running_mean = mean.View();
   call.running_var = variance.View();
-  call.events_completed = event.Asked();
-  call.deadline = SteadyNow() + absl::Seconds(10);
-  const absl::Status status = Start(std::move(call)).get().status();
-  ASSERT_TRUE(GetErrorDetail(status).has_value()) << status;
-  EXPECT_EQ(GetErrorDetail(status)->field, "parameters.running_var");
+  expect_refused(std::move(call), "parameters.running_var");
 }
 
 // Until then its owner may write it.
