@@ -106,15 +106,14 @@ __device__ inline GroupState FinishWith(const GroupWork& work, int64_t group, Gr
   return state;
 }
 
-// Folds the parts of a group that were summed in state.round, and finishes it. A warp calls it; its first lane has the
-// result, which is that of FinishWith.
+// The sum of a group's parts, which it folds in place. A warp calls it; all of it has the result.
 template <typename Part, typename AddTo>
-__device__ inline GroupState FinishGroup(const GroupWork& work, int64_t group, const GroupState& state) {
+__device__ inline PairSums FoldGroup(const GroupWork& work, int64_t group) {
   const PartPlace place = PartsOfGroup(work, group);
   Part* const parts = static_cast<Part*>(work.parts) + place.first;
   FoldInPlace(parts, place.count, place.stride, place.inner, AddTo());
   FoldInPlace(parts, place.inner, 1, 1, AddTo());
-  return threadIdx.x % kWarp == 0 ? FinishWith(work, group, state, AsSums(parts[0])) : state;
+  return AsSums(parts[0]);
 }
 
 // ---- Narrow elements: one launch finishes every group, and sums the few again that need it ----
@@ -198,9 +197,8 @@ __device__ inline void RedoGroup(const GroupWork& work, int64_t group, GroupStat
     }
     __syncthreads();
     if (threadIdx.x < kWarp) {
-      const GroupState next = FinishGroup<NarrowPart, AddNarrow>(work, group, *state);
-      __syncwarp();  // all of the warp have read *state
-      if (threadIdx.x == 0) *state = next;
+      const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(work, group);
+      if (threadIdx.x == 0) *state = FinishWith(work, group, *state, sums);
     }
     __syncthreads();
   }
@@ -224,7 +222,9 @@ __global__ void __launch_bounds__(kThreads, 6)
     if (IsEmpty(first)) {
       if (threadIdx.x % kWarp == 0) Publish(first, group, Finish(first, {}, 0, 1, Precision::kExact));
     } else {
-      state = FinishGroup<NarrowPart, AddNarrow>(first, group, FirstState<T, kCentred>(first, group));
+      state = FirstState<T, kCentred>(first, group);
+      const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(first, group);
+      if (threadIdx.x % kWarp == 0) state = FinishWith(first, group, state, sums);
     }
   }
   if (threadIdx.x % kWarp == 0) states[threadIdx.x / kWarp] = state;
@@ -366,9 +366,10 @@ __global__ void __launch_bounds__(kThreads)
   if (group >= work.StatisticsGroups()) return;
   const GroupState state = work.states[group];
   if (state.round != round) return;
-  __syncwarp();
-  const GroupState next = FinishGroup<PairSums, AddWide>(work, group, state);
+  __syncwarp();  // all of the warp have read the state that its first thread writes
+  const PairSums sums = FoldGroup<PairSums, AddWide>(work, group);
   if (threadIdx.x % kWarp != 0) return;
+  const GroupState next = FinishWith(work, group, state, sums);
   work.states[group] = next;
   if (next.round != Round::kDone) work.pending[static_cast<int>(next.round)] = 1;
 }

@@ -38,7 +38,7 @@ MAX_REGISTERS = {
 MAX_SPILLED_BYTES = {
     "NormaliseRowsKernel": 360,
     "RegisterRowsKernel": 208,
-    "FinishGroupsKernel": 192,
+    "FinishGroupsKernel": 156,
     "ApplyColumnsKernel": 48,
     "SumOneColumnKernel": 24,
     "ApplyRowsKernel": 16,
