@@ -294,8 +294,9 @@ void ExpectCost(const Case& of) {
       const Cost cost = Measure(kind, request);
       EXPECT_EQ(cost.allocations, std::vector<size_t>());
       EXPECT_EQ(cost.pool_bytes, items * of.blocks * x_bytes);
-      // Rows that lie in two pieces are put together, each for itself.
-      EXPECT_LT(cost.copied_bytes, items * (of.copies * x_bytes + x_bytes / 4));
+      // Rows that lie in two pieces are put together, each for itself, and small images have sums and statistics for
+      // every few elements.
+      EXPECT_LT(cost.copied_bytes, items * (of.copies * x_bytes + x_bytes / 2));
       EXPECT_GE(cost.copied_bytes, items * of.copies * x_bytes);
     }
   }
