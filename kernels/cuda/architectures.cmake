@@ -48,7 +48,7 @@ set(advice "")
 if(count GREATER 1)
   set(advice " (2 with --cuda-arch=native or 90; without the scripts: -DNORMD_CUDA_ARCH)")
 endif()
-message(STATUS "CUDA: 7 files of kernels for compute capability ${names}, and PTX of the last, about ${minutes} CPU-minutes"
+message(STATUS "CUDA: 9 files of kernels for compute capability ${names}, and PTX of the last, about ${minutes} CPU-minutes"
   "${advice}")
 set(CMAKE_CUDA_ARCHITECTURES ${NORMD_CUDA_ARCHITECTURES})
 set(NORMD_CUDA_ARCHITECTURES ${NORMD_CUDA_ARCHITECTURES} CACHE INTERNAL "what the CUDA kernels are compiled for")

@@ -47,14 +47,6 @@ __device__ __forceinline__ void PackSome(const float (&x)[kApplyColumns], uint4*
   *some = PackVector<F32>(x);
 }
 
-// The index of the parameters of a column.
-__device__ __forceinline__ int64_t ParameterOfColumn(const GroupWork& work, const ApplyWork& apply, int64_t column) {
-  if (apply.parameters.absent()) return 0;
-  if (work.reduce1 == 1) return column * apply.index.channels_per_keep1;
-  const auto [k1, r1] = Divide(column, work.reduce1);
-  return k1 * apply.index.channels_per_keep1 + Divide(r1, apply.index.channel_run).quotient;
-}
-
 // Calculates in f32. Elements of columns that must be calculated in f64, and elements that are not finite, are
 // calculated one by one.
 template <typename T>

@@ -124,18 +124,30 @@ __device__ __forceinline__ void SampleColumns(const GroupWork& work, const FoldP
     __syncthreads();
     return;
   }
-  for (int64_t k1 = GroupOfColumn(work, place.column); k1 * work.reduce1 < end; ++k1) {
-    const int64_t begin = k1 * work.reduce1;
-    ColumnSample sample;
-    for (int64_t from = 0; from < work.reduce1; from += kRunThreads) {
-      const int64_t left = work.reduce1 - from;
-      if (own < left) to->samples[own] = SampleColumn<T>(work, place.k0, begin + from + own);
-      __syncthreads();
-      for (int i = 0; i < kRunThreads && i < left; ++i) sample.Add(to->samples[i]);
-      __syncthreads();
+  // All threads sample columns; each of the first ones has a group, and adds up its columns in their order.
+  static_assert(kRunColumns<T> <= kRunThreads);
+  const int64_t first_k1 = GroupOfColumn(work, place.column);
+  const int64_t columns_end = (GroupOfColumn(work, end - 1) + 1) * work.reduce1;
+  const int64_t k1 = first_k1 + own;
+  const int64_t group_begin = k1 * work.reduce1, group_end = group_begin + work.reduce1;
+  const bool has_group = group_end <= columns_end;
+  const auto within = [](int64_t column, int64_t low, int64_t high) {
+    return column < low ? low : column < high ? column : high;
+  };
+  ColumnSample sample;
+  for (int64_t from = first_k1 * work.reduce1; from < columns_end; from += kRunThreads) {
+    if (from + own < columns_end) to->samples[own] = SampleColumn<T>(work, place.k0, from + own);
+    __syncthreads();
+    if (has_group) {
+      const int64_t low = within(group_begin, from, from + kRunThreads);
+      sample.Add(to->samples + (low - from), within(group_end, from, from + kRunThreads) - low);
     }
-    if (own < kRunColumns<T> && own_column >= begin && own_column < begin + work.reduce1) {
-      to->shifts[own] = static_cast<float>(sample.Shift(work, FirstOf(work, place.k0, k1)));
+    __syncthreads();
+  }
+  if (has_group) {
+    const auto shift = static_cast<float>(sample.Shift(work, FirstOf(work, place.k0, k1)));
+    for (int64_t c = within(group_begin, place.column, end); c < within(group_end, place.column, end); ++c) {
+      to->shifts[c - place.column] = shift;
     }
   }
   __syncthreads();

@@ -1,6 +1,6 @@
 // Pattern::kColumns on a GPU (the innermost extent is kept): how threads share columns and positions. A thread has a
 // few adjacent columns of some consecutive positions.
-// In the path: included by column_sums.cu and column_apply.cu. Pure functions.
+// In the path: included by column_sums.cu, column_apply.cu and column_groups.cu. Pure functions.
 #ifndef NORMD_KERNELS_CUDA_COLUMNS_CUH_
 #define NORMD_KERNELS_CUDA_COLUMNS_CUH_
 
@@ -52,6 +52,14 @@ inline LaunchShape BlocksShape(const DeviceLimits& limits, const GroupWork& work
 // The index of the element in column `column` of position `p`.
 __device__ __forceinline__ int64_t IndexOf(const GroupWork& work, int64_t k0, int64_t p, int64_t column) {
   return (k0 * work.reduce0 + p) * work.Columns() + column;
+}
+
+// The index of the parameters of a column.
+__device__ __forceinline__ int64_t ParameterOfColumn(const GroupWork& work, const ApplyWork& apply, int64_t column) {
+  if (apply.parameters.absent()) return 0;
+  if (work.reduce1 == 1) return column * apply.index.channels_per_keep1;
+  const auto [k1, r1] = Divide(column, work.reduce1);
+  return k1 * apply.index.channels_per_keep1 + Divide(r1, apply.index.channel_run).quotient;
 }
 
 }  // namespace normd::cuda

@@ -23,12 +23,15 @@ namespace normd::cuda {
 
 inline constexpr int kWarp = 32;  // threads
 
+// The shared memory that a block may have unless its kernel asks for more.
+inline constexpr int64_t kPlainSharedBytes = 48 << 10;
+
 // The grid of a launch.
 struct LaunchShape {
   int64_t blocks = 0;
   int threads = 0;
   int64_t shared_bytes = 0;
-  int64_t shared_limit = 0;  // the device's limit for a block; needed beyond 48 KiB
+  int64_t shared_limit = 0;  // the device's limit for a block; needed beyond kPlainSharedBytes
   int cluster_blocks = 1;    // blocks of a cluster; over 1: see HasClusters
 };
 
@@ -67,7 +70,6 @@ struct LaunchConfig {
 template <typename... Parameters>
 cudaError_t Configure(const LaunchShape& shape, void (*kernel)(Parameters...), LaunchConfig* launch) {
   if (shape.blocks > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidConfiguration;
-  constexpr int64_t kPlainSharedBytes = 48 << 10;  // the limit unless a kernel asks for more
   if (shape.shared_bytes > kPlainSharedBytes) {
     // The attribute belongs to the kernel, for all threads: every launch asks for the same size, so that none reduces
     // that of another.

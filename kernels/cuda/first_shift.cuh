@@ -1,8 +1,8 @@
 // The first shift of a statistics group of narrow elements, about which its parts are summed: what of its elements
 // decides it, in rows and in columns, FAST and EXACT. It is cheap enough for every kernel that needs it to calculate
 // it, where a launch of its own would cost more.
-// In the path: included by the kernels that sum parts (rows.cu, column_sums.cu) and by the one that finishes groups
-// (statistics.cu). Device functions.
+// In the path: included by the kernels that sum parts (rows.cu, column_sums.cu), by the one that finishes groups
+// (statistics.cu) and by the one that does both (column_groups.cu). Device functions.
 #ifndef NORMD_KERNELS_CUDA_FIRST_SHIFT_CUH_
 #define NORMD_KERNELS_CUDA_FIRST_SHIFT_CUH_
 
@@ -50,6 +50,11 @@ struct ColumnSample {
   __device__ __forceinline__ void Add(const ColumnSample& column) {
     sum += column.sum;
     count += column.count;
+  }
+  // The same for several adjacent columns, one after the other.
+  __device__ __forceinline__ void Add(const ColumnSample* columns, int64_t columns_count) {
+#pragma unroll 8
+    for (int64_t c = 0; c < columns_count; ++c) Add(columns[c]);
   }
   // The shift. `first` is the index of the group's first element; it decides if no position of the sample counts.
   __device__ __forceinline__ double Shift(const GroupWork& work, int64_t first) const {

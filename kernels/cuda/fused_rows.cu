@@ -364,8 +364,14 @@ class Row {
     const bool alike = MisalignedElements(y) == MisalignedElements(staged);
     const bool per_element = range_.index.kind == AffineIndex::kElement;
     const auto parameter = [&](int i) { return per_element ? at + i : ChannelOf(at + i); };
+    const int n = ChunkLength(chunk, launch_.n);
+    // Parameters that are not aligned as the vectors of y are would be loaded one by one, the lanes a vector apart.
+    // Adjacent lanes then take adjacent elements. Where those in f32 are aligned, those in f64 are, too.
+    const int head = (kVector<T> - MisalignedElements(y)) % kVector<T>;
+    const auto fits = [&](const float* values) { return values == nullptr || IsVectorAligned(values + at + head); };
+    const bool by_vectors = !per_element || (fits(range_.parameters.weight32) && fits(range_.parameters.bias32));
     ForVectors<2>(
-        lanes_, y, ChunkLength(chunk, launch_.n),
+        lanes_, y, n,
         [&](int i) {
           VectorOf<S> v;
           if (alike) {
@@ -384,7 +390,7 @@ class Row {
             for (int k = i; k < i + kVector<T>; ++k) y[k] = elements.One(staged[k], parameter(k));
           }
         },
-        [&](int i) { y[i] = elements.One(staged[i], parameter(i)); });
+        [&](int i) { y[i] = elements.One(staged[i], parameter(i)); }, by_vectors);
   }
 
   __device__ __forceinline__ int64_t ChannelOf(int64_t i) const {

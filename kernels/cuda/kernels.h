@@ -200,6 +200,14 @@ struct ApplyWork {
 // Runs the apply pass over all groups. REQUIRES: ReduceGroups or TakeGivenStatistics was started before in the stream.
 cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
 
+// ---- The same in one launch, for narrow groups of several columns that are small and few ----
+
+// True if a block of threads can have a whole group, from sums to elements, and if that is the faster way: see
+// column_groups.cu.
+bool FitsInBlocks(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply);
+// Does what ReduceGroups and ApplyGroups do, without work.results and work.parts. REQUIRES: FitsInBlocks.
+cudaError_t NormaliseGroups(const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
+
 // ---- Elementwise ----
 
 // h = x + scale * r for n elements, rounded once to x's dtype.

@@ -68,16 +68,24 @@ __host__ __device__ __forceinline__ bool ScalesChannels(Statistic statistic, con
                                                         const ParameterIndex& index) {
   return statistic == Statistic::kMeanVariance && !parameters.absent() && index.kind != AffineIndex::kElement;
 }
-// The same for such elements, with FactorOf(inverse, w) in place of w.
+// `affine` for such elements, with FactorOf(inverse, w) in place of w.
+template <typename Real>
+__device__ __forceinline__ Affine<Real> ScaledAffine(const Affine<double>& affine, double inverse) {
+  if constexpr (std::is_same_v<Real, float>) {
+    // What fits f32 is far from overflow.
+    return {static_cast<float>(inverse * affine.weight), static_cast<float>(affine.bias)};
+  } else {
+    return {FactorOf(inverse, affine.weight), affine.bias};
+  }
+}
+// The same for the parameters at index i.
 template <typename Real>
 __device__ __forceinline__ Affine<Real> ScaledAffineAt(const Parameters& parameters, int64_t i, double inverse) {
   if constexpr (std::is_same_v<Real, float>) {
     const double weight = parameters.equal_f32 ? At(parameters.weight32, i, 1.0f) : At(parameters.weight, i, 1.0);
-    // What fits f32 is far from overflow.
     return {static_cast<float>(inverse * weight), At(parameters.bias32, i, -0.0f)};
   } else {
-    const Affine<double> affine = AffineAt<double>(parameters, i);
-    return {FactorOf(inverse, affine.weight), affine.bias};
+    return ScaledAffine<double>(AffineAt<double>(parameters, i), inverse);
   }
 }
 // True if these parameters allow elements in pairs of floats: see GroupResult::in_pairs.

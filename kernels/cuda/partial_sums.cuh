@@ -1,7 +1,7 @@
 // The sums of one part of a group of narrow elements, straight from memory: a chunk of a row by a lane group, or a
 // block of one column by one thread. See kernels/summation_order.h for the order, and kernels.h for GroupWork.
 // In the path: rows.cu and column_sums.cu sum all parts with it, statistics.cu those of the few groups that are summed
-// again. Device functions; RowCut is for the host, too.
+// again; column_groups.cu adds its parts with it. Device functions; RowCut is for the host, too.
 #ifndef NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 #define NORMD_KERNELS_CUDA_PART_SUMS_CUH_
 

@@ -309,13 +309,14 @@ __device__ __forceinline__ int MisalignedElements(const S* p) {
 }
 
 // Calls vector(i) for each whole, aligned 16-byte vector of the n elements at p, and single(i) for each element before
-// and after them. The lanes share the calls.
+// and after them, or for every one unless `by_vectors`. The lanes share the calls.
 template <int kUnroll, int kLanes, typename S, typename Vector, typename Single>
-__device__ __forceinline__ void ForVectors(LaneGroup<kLanes> lanes, const S* p, int n, Vector vector, Single single) {
+__device__ __forceinline__ void ForVectors(LaneGroup<kLanes> lanes, const S* p, int n, Vector vector, Single single,
+                                           bool by_vectors = true) {
   constexpr int kElements = kVectorBytes / static_cast<int>(sizeof(S));
   const int misaligned = MisalignedElements(p);
   int head = misaligned == 0 ? 0 : kElements - misaligned;
-  if (head > n) head = n;
+  if (head > n || !by_vectors) head = n;
   const int vectors = (n - head) / kElements;
 #pragma unroll 1
   for (int i = lanes.lane; i < head; i += kLanes) single(i);

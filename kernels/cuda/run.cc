@@ -245,12 +245,21 @@ class JobRun {
       return RunWholeRows(limits_, {&rows}, arena_, stream_);
     }
     GroupWork work = PlanGroups();
+    const ApplyWork apply = {.y_dtype = plan_.dtype,
+                             .y = y_,
+                             .parameters = job_.parameters,
+                             .index = IndexOf(plan_),
+                             .cast_order = plan_.cast_order};
+    const bool has_elements = y_ != nullptr && plan_.elements > 0;
     if (plan_.power_groups > 0 && plan_.elements > 0) {
       GroupWork groups = PositionGroups();
       NORMD_RETURN_IF_FAILED(TakeMemory(&groups, true));
       NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, groups, stream_), "groups");
       work.pre = groups.results;
       work.groups = plan_.power_groups;
+    }
+    if (has_elements && !plan_.given_statistics && FitsInBlocks(limits_, work, apply)) {
+      return StatusOf(NormaliseGroups(work, apply, stream_), "groups");
     }
     NORMD_RETURN_IF_FAILED(TakeMemory(&work, !plan_.given_statistics));
     if (plan_.given_statistics) {
@@ -259,12 +268,7 @@ class JobRun {
     } else {
       NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, work, stream_), "sums");
     }
-    if (y_ == nullptr || plan_.elements == 0) return absl::OkStatus();
-    const ApplyWork apply = {.y_dtype = plan_.dtype,
-                             .y = y_,
-                             .parameters = job_.parameters,
-                             .index = IndexOf(plan_),
-                             .cast_order = plan_.cast_order};
+    if (!has_elements) return absl::OkStatus();
     return StatusOf(ApplyGroups(limits_, work, apply, stream_), "elements");
   }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/first_shift.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/magnitude.cuh"
@@ -32,25 +33,13 @@ LaunchShape GroupsShape(const GroupWork& work) {
 }
 
 // Writes the results and outputs of a finished group. One thread calls it.
-__device__ inline void Publish(const GroupWork& work, int64_t group, FinishedStatistics finished) {
-  StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
-  if (work.is_16bit) Calculate16BitInF32(&finished);
-  const bool all_counted = work.mask == nullptr && (work.columns || work.statistic_reduce1 == work.reduce1);
-  const bool centred = work.statistic == Statistic::kMeanVariance;
-  const GroupResult result = ResultOf(finished, centred, work.fit_f32, all_counted);
+__device__ inline void Publish(const GroupWork& work, int64_t group, const FinishedStatistics& finished) {
+  const GroupResult result = StoreFinished(work, group, finished);
   work.results[group] = result;
-  if (!work.wide()) {
-    const GroupStatistics& s = result.statistics;
-    work.results32[group] = {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
-                             result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
-  }
-}
-
-__device__ inline FinishedStatistics Finish(const GroupWork& work, const PairSums& sums, double shift, double scale,
-                                            Precision precision) {
-  const auto n = static_cast<double>(work.counted);
-  return work.wide() ? FinishWide(work.statistic, work.rule, sums, n, shift, scale)
-                     : FinishNarrow(work.statistic, work.rule, sums, n, shift, precision);
+  if (work.wide()) return;
+  const GroupStatistics& s = result.statistics;
+  work.results32[group] = {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
+                           result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
 }
 
 // The parts of a group: `inner` adjacent columns of `count` parts each, `stride` apart.
@@ -71,39 +60,14 @@ __host__ __device__ inline PartPlace PartsOfGroup(const GroupWork& work, int64_t
           .inner = work.reduce1};
 }
 
-__device__ __forceinline__ PairSums AsSums(const NarrowPart& part) { return {{part.first, 0}, {part.second, 0}}; }
-__device__ __forceinline__ PairSums AsSums(const PairSums& part) { return part; }
-
-// Folds `count` items, `stride` apart, pairwise by index into the first one, in place, for each of `inner` adjacent
-// columns. Each turn folds 2^kLevels items to one; the lanes of a warp share the items.
-template <typename Part, typename AddTo>
-__device__ inline void FoldInPlace(Part* parts, int64_t count, int64_t stride, int64_t inner, AddTo add) {
-  constexpr int kLevels = 3;
-  constexpr int64_t kWidth = int64_t{1} << kLevels;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (; count > 1; count = order::CeilDiv(count, kWidth), stride *= kWidth) {
-    const int64_t items = order::CeilDiv(count, kWidth) * inner;
-    for (int64_t item = lane; item < items; item += kWarp) {
-      Part* const first = parts + item % inner;
-      const int64_t begin = item / inner * kWidth;
-      const int64_t end = begin + kWidth < count ? begin + kWidth : count;
-      first[begin * stride] = FoldTree<kLevels, Part>(
-          begin, end, [&](int64_t i) { return first[i * stride]; }, add);
-    }
-    __syncwarp();
-  }
-}
-
-// Finishes the group with its sums, which are those of state.round. Returns the state of its next round.
-__device__ inline GroupState FinishWith(const GroupWork& work, int64_t group, GroupState state, const PairSums& sums) {
+// Finishes the group with its sums, which are those of state.round. Returns the state of its next round. One thread
+// calls it.
+__device__ inline GroupState FinishGroup(const GroupWork& work, int64_t group, const GroupState& state,
+                                         const PairSums& sums) {
   const FinishedStatistics finished = Finish(work, sums, state.shift, state.scale, PrecisionOf(state.round));
-  state.round = NextRound(state.round, finished);
-  if (state.round == Round::kDone) {
-    Publish(work, group, finished);
-  } else {
-    state.shift = IsFirstOfPrecision(state.round) ? state.exact_shift : finished.better_shift;
-  }
-  return state;
+  const GroupState next = NextState(state, finished);
+  if (next.round == Round::kDone) Publish(work, group, finished);
+  return next;
 }
 
 // The sum of a group's parts, which it folds in place. A warp calls it; all of it has the result.
@@ -111,8 +75,8 @@ template <typename Part, typename AddTo>
 __device__ inline PairSums FoldGroup(const GroupWork& work, int64_t group) {
   const PartPlace place = PartsOfGroup(work, group);
   Part* const parts = static_cast<Part*>(work.parts) + place.first;
-  FoldInPlace(parts, place.count, place.stride, place.inner, AddTo());
-  FoldInPlace(parts, place.inner, 1, 1, AddTo());
+  FoldInPlace<WarpThreads>(parts, place.count, place.stride, place.inner, AddTo());
+  FoldInPlace<WarpThreads>(parts, place.inner, 1, 1, AddTo());
   return AsSums(parts[0]);
 }
 
@@ -154,9 +118,10 @@ __device__ inline GroupState FirstState(const GroupWork& work, int64_t group) {
   return state;
 }
 
-// Sums all parts of a group about state.shift. A block of kBlock threads calls it.
+// Sums all parts of a group about state.shift. A block of kBlock threads calls it. Few groups need it: inlined, it
+// would take registers from what all need.
 template <typename T, typename Real, bool kCentred, int kBlock>
-__device__ inline void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
+__device__ __noinline__ void SumGroup(const GroupWork& work, int64_t group, const GroupState& state) {
   auto* const parts = static_cast<NarrowPart*>(work.parts);
   const auto shift = static_cast<Real>(state.shift);
   const Division kept = Divide(group, work.keep1);
@@ -198,7 +163,7 @@ __device__ inline void RedoGroup(const GroupWork& work, int64_t group, GroupStat
     __syncthreads();
     if (threadIdx.x < kWarp) {
       const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(work, group);
-      if (threadIdx.x == 0) *state = FinishWith(work, group, *state, sums);
+      if (threadIdx.x == 0) *state = FinishGroup(work, group, *state, sums);
     }
     __syncthreads();
   }
@@ -224,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 6)
     } else {
       state = FirstState<T, kCentred>(first, group);
       const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(first, group);
-      if (threadIdx.x % kWarp == 0) state = FinishWith(first, group, state, sums);
+      if (threadIdx.x % kWarp == 0) state = FinishGroup(first, group, state, sums);
     }
   }
   if (threadIdx.x % kWarp == 0) states[threadIdx.x / kWarp] = state;
@@ -298,7 +263,7 @@ __global__ void __launch_bounds__(kLargeThreads, 1)
   of_threads[threadIdx.x] = {first.Total(pushed), second.Total(pushed)};
   FoldThreads(of_threads, columns, sharers);
   FoldThreads(of_threads, 1, columns);
-  if (threadIdx.x == 0) *state = FinishWith(work, group, *state, AsSums(of_threads[0]));
+  if (threadIdx.x == 0) *state = FinishGroup(work, group, *state, AsSums(of_threads[0]));
   __syncthreads();
   RedoGroup<T, kCentred, kLargeThreads>(again, group, state);
 }
@@ -369,7 +334,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();  // all of the warp have read the state that its first thread writes
   const PairSums sums = FoldGroup<PairSums, AddWide>(work, group);
   if (threadIdx.x % kWarp != 0) return;
-  const GroupState next = FinishWith(work, group, state, sums);
+  const GroupState next = FinishGroup(work, group, state, sums);
   work.states[group] = next;
   if (next.round != Round::kDone) work.pending[static_cast<int>(next.round)] = 1;
 }

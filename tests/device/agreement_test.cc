@@ -69,6 +69,7 @@ class DeviceShapesTest : public testing::TestWithParam<cuda_on_cpu::Device> {
 
 TEST_P(DeviceShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
 TEST_P(DeviceShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_P(DeviceShapesTest, ChannelsLastGroupsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ChannelsLastGroups()); }
 TEST_P(DeviceShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
 TEST_P(DeviceShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
 TEST_P(DeviceShapesTest, SumsInF32HaveTheBytesOfTheCpu) {

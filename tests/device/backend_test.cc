@@ -217,6 +217,32 @@ TEST_F(DeviceBackendTest, MomentsAreThoseOfXWhereAnOutputReplacesIt) {
   }
 }
 
+// A group that a block of threads has alone may be replaced by y; where pairs of elements are not aligned, it takes the
+// way of other groups.
+TEST_F(DeviceBackendTest, SmallGroupsMayBeReplacedAndLieAnywhere) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+      for (const size_t misaligned : {0, 1}) {
+        Case c = Affine(With(On(cases::Group(2, Layout::kChannelsLast), {2, 40, 32}), dtype));
+        c.options.precision = precision;
+        Prepared one(*cuda, c);
+        Job job = one.run.MakeJob();
+        const DeviceBytes x(job.x, one.data.x.size(), misaligned * static_cast<size_t>(SizeOf(dtype)));
+        job.x = x.data();
+        job.y = x.data();
+        job.x_space = job.y_space = CudaSpace(0);
+        const int64_t before = cuda_on_cpu::Launches();
+        ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+        EXPECT_EQ(cuda_on_cpu::Launches() - before, misaligned == 0 ? 1 : 3);
+        Outputs got = one.run.TakeOutputs();
+        got.y = x.Content();
+        EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << misaligned;
+      }
+    }
+  }
+}
+
 // A part of a GPU may launch clusters in principle, and have no room for one.
 TEST_F(DeviceBackendTest, WithoutRoomForClustersLongRowsAreSummedInParts) {
   for (const bool room : {true, false}) {

@@ -42,9 +42,9 @@ Case WithResidual(Case c, ResidualRounding rounding) {
   return c;
 }
 
-// Rows that fit on chip are one launch. Groups are three: sums of parts; statistics, with sums of the few groups that
-// are summed again; elements. Where statistics are given there are no sums. f64 elements are measured first, and have a
-// launch for each step.
+// Rows that fit on chip are one launch, and so are few small groups of several columns. Other groups are three: sums of
+// parts; statistics, with sums of the few groups that are summed again; elements. Where statistics are given there are
+// no sums. f64 elements are measured first, and have a launch for each step.
 std::vector<Row> Table() {
   const NormSpec layer = Over({64});
   const NormSpec rms = Of(Method::kRmsNorm);
@@ -68,10 +68,11 @@ std::vector<Row> Table() {
     table.push_back({"BatchNorm training" + name, Image(batch, layout, 2, 16, 14), 3, 3, 3, 3});
     table.push_back({"BatchNorm training, masked" + name, Masked(Image(batch, layout, 2, 16, 14)), 3, 3, 3, 3});
     table.push_back({"BatchNorm inference" + name, Image(batch, layout, 2, 16, 14, true), 2, 2, 2, 2});
-    // Channels-first groups are rows.
-    const int64_t groups = layout == Layout::kChannelsFirst ? 1 : 3;
+    // Groups with channels first are rows. Those with channels last are one launch, too, if they are small and few.
+    table.push_back({"GroupNorm" + name, Image(cases::Group(4, layout), layout, 1, 32, 14), 1, 1, 1, 1});
+    const int64_t many = layout == Layout::kChannelsFirst ? 1 : 3;
     table.push_back(
-        {"GroupNorm" + name, Image(cases::Group(4, layout), layout, 2, 16, 14), groups, groups, groups, groups});
+        {"GroupNorm of many groups" + name, Image(cases::Group(4, layout), layout, 9, 32, 4), many, many, many, many});
   }
   return table;
 }

@@ -132,7 +132,7 @@ run_tests() {  # PART PROGRAM SECONDS [FILTER]
 # What an emulator cannot judge, in seconds.
 hazards='GpuHazardsTest.*'
 # Cases small enough for a tool that slows kernels down by a hundred: rows of every kind, columns, residual streams.
-sanitized='GpuDeviceMemoryTest.*:GpuRowsTest.*:*BytesOfEveryCaseAreThoseOfTheCpu/power_norm'
+sanitized='GpuShapesTest.ChannelsLastGroups*:GpuDeviceMemoryTest.*:GpuRowsTest.*:*BytesOfEveryCaseAreThoseOfTheCpu/power_norm'
 [[ $part != first ]] || sanitized=$hazards
 run_sanitizer() {  # memcheck | racecheck
   local tool log=$work/$1.log status=0 summary

@@ -67,6 +67,51 @@ inline std::vector<Case> Images() {
   return all;
 }
 
+// GroupNorm with channels last: groups that a block of threads can have alone, up to its bounds, and groups of an odd
+// number of channels, of too many elements, of too many columns, of too few, and too many groups (on a device of four
+// multiprocessors).
+inline std::vector<Case> ChannelsLastGroups() {
+  std::vector<Case> all;
+  const Layout last = Layout::kChannelsLast;
+  for (const auto& [n, channels, groups, positions] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{
+           {2, 16, 2, 1},       // one position
+           {2, 24, 2, 31},      // less than a block of positions
+           {1, 48, 4, 33},      // a block of positions, and one more
+           {1, 80, 2, 64},      // threads without columns
+           {1, 80, 1, 400},     // nearly as many elements as a block has
+           {2, 8, 1, 3000},     // many blocks of positions
+           {1, 1024, 1, 32},    // as many columns as a block has, and as many elements
+           {1, 1026, 1, 3},     // more
+           {1, 80, 1, 410},     // more
+           {2, 8, 4, 100},      // too few columns
+           {5, 24, 1, 9},       // too many groups
+           {2, 26, 2, 100}}) {  // an odd number of channels
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kHuge, Data::kTiny, Data::kInf,
+                                Data::kNan, Data::kZeros}) {
+          Case c = cases::With(cases::On(cases::Group(groups, last), {n, positions, channels}), dtype, data);
+          c.options.precision = precision;
+          all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
+          if (data != Data::kNormal || positions > 100) continue;
+          all.push_back(c);
+          all.push_back(cases::Affine(c, DType::kF64, DType::kF64));
+          c.weight = DType::kF32;
+          all.push_back(c);
+          std::swap(c.weight, c.bias);
+          all.push_back(c);
+          c.residual = ResidualCase{.dtype = dtype};
+          all.push_back(c);
+          Case per_group = cases::With(cases::On(cases::Group(groups, last, true), {n, positions, channels}), dtype);
+          per_group.options.precision = precision;
+          all.push_back(cases::Affine(per_group, DType::kF32, DType::kF32));
+        }
+      }
+    }
+  }
+  return all;
+}
+
 // Groups of several segments of which a chunk has several, or parts of one: one segment less than a chunk has, as many,
 // and more.
 inline std::vector<Case> ShortSegments() {
@@ -188,7 +233,7 @@ inline std::vector<Case> ManyParts() {
   std::vector<Case> all;
   const Layout last = Layout::kChannelsLast;
   for (const Case& base : {cases::On(cases::Of(Method::kBatchNorm, last), {33001, 3}),
-                           cases::On(cases::Group(4, last), cases::Nchw(last, 2, 40, {64, 65})),
+                           cases::On(cases::Group(4, last), cases::Nchw(last, 2, 20, {64, 65})),
                            cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {2, 2, 400, 401})}) {
     for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kTiny}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {

@@ -64,6 +64,7 @@ class GpuShapesTest : public GpuTest {};
 
 TEST_F(GpuShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::LongRows()); }
 TEST_F(GpuShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
+TEST_F(GpuShapesTest, ChannelsLastGroupsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ChannelsLastGroups()); }
 TEST_F(GpuShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
 TEST_F(GpuShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
 TEST_F(GpuShapesTest, ManyPositionsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ManyPositions()); }
