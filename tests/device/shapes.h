@@ -81,8 +81,8 @@ inline std::vector<Case> ChannelsLastGroups() {
            {1, 80, 1, 400},     // nearly as many elements as a block has
            {2, 8, 1, 3000},     // many blocks of positions
            {1, 1024, 1, 32},    // as many columns as a block has, and as many elements
-           {1, 1026, 1, 3},     // more
-           {1, 80, 1, 410},     // more
+           {1, 1026, 1, 3},     // more columns
+           {1, 80, 1, 410},     // more elements
            {2, 8, 4, 100},      // too few columns
            {5, 24, 1, 9},       // too many groups
            {2, 26, 2, 100}}) {  // an odd number of channels
@@ -233,7 +233,7 @@ inline std::vector<Case> ManyParts() {
   std::vector<Case> all;
   const Layout last = Layout::kChannelsLast;
   for (const Case& base : {cases::On(cases::Of(Method::kBatchNorm, last), {33001, 3}),
-                           cases::On(cases::Group(4, last), cases::Nchw(last, 2, 20, {64, 65})),
+                           cases::On(cases::Group(4, last), cases::Nchw(last, 2, 40, {64, 65})),
                            cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {2, 2, 400, 401})}) {
     for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kTiny}) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
