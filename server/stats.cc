@@ -15,6 +15,7 @@ constexpr StatLabel kRulesOf = {"file", kRulesFileNames};
 constexpr StatLabel kStage = {"stage", kWaitStageNames};
 constexpr StatLabel kClosedFor = {"reason", kRefusedForNames};
 constexpr StatLabel kRefusedFor = {"reason", kTransportRefusalNames};
+constexpr StatLabel kResetFor = {"reason", kStreamResetNames};
 
 constexpr StatRow kStoreRows[] = {
     {"normd_sessions", kGauge, kNone, "Sessions in the store.", [](const Stats& f) { return f.store.sessions; }},
@@ -65,13 +66,27 @@ constexpr StatRow kListenerRows[] = {
     {"normd_connections_closed_total", kCounter, kClosedFor,
      "Connections that the server closed: too many in all (total) or of one peer (peer), no descriptors left, set-up "
      "not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS where it is "
-     "not (tls), calls opened or taken back in a flood (flood).",
+     "not (tls), calls opened or taken back in a flood, or much work for few bytes (flood), rules of HTTP/2 broken "
+     "(protocol), replies not read or headers not ended in time (stalled), no answer to a PING (keepalive), "
+     "--max_connection_age (age), --max_connection_idle (idle). Each connection is counted once.",
      [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
     {"normd_transport_refusals_total", kCounter, kRefusedFor,
      "Calls that the native transport refused at their headers, before their method was looked at; no other metric of "
      "requests has them: a method or content type of HTTP that is not gRPC's (not_grpc), header fields over the limit "
-     "(too_large), a timeout or binary value that cannot be decoded (malformed), compressed messages (compressed).",
+     "(too_large), a timeout or binary value that cannot be decoded (malformed), compressed messages (compressed), "
+     "header fields or frames that break HTTP's rules (http), of which the log tells at debug.",
      [](const Stats& f, size_t reason) { return f.queues.refused[reason]; }},
+    {"normd_stream_resets_total", kCounter, kResetFor,
+     "Calls that the native transport ended by RST_STREAM, by HTTP/2's error code: no_error and cancel are the "
+     "server's "
+     "own will, all others answer what the peer did.",
+     [](const Stats& f, size_t reason) { return f.queues.resets[reason]; }},
+    {"normd_connections_at_stream_limit", kGauge, kNone,
+     "Connections with as many calls as --max_concurrent_streams allows: their callers' next calls wait in the client.",
+     [](const Stats& f) { return f.queues.at_stream_limit; }},
+    {"normd_waiting_bytes", kGauge, kNone,
+     "Memory of metadata and messages that came before they were asked for, beside the bytes in flight.",
+     [](const Stats& f) { return f.queues.waiting_bytes; }},
     {"normd_queues", kGauge, kNone, "Queues of the transport, one thread each.",
      [](const Stats& f) { return f.queues.queues; }},
     {"normd_queue_busy_seconds_total", kCounter, kNone,
@@ -108,7 +123,8 @@ constexpr StatRow kListenerRows[] = {
      "New certificates that could not be used; the log says why, and those before stay.",
      [](const Stats& f) { return f.certificates.failed_reloads; }},
     {"normd_queue_callback_longest_seconds", kGauge, kNone,
-     "The longest that a queue's thread was busy with one event since the last scrape.",
+     "The longest that a queue's thread was busy with one event since the last scrape: a callback, or a connection's "
+     "turn of reading or writing, with nghttp2 and TLS.",
      [](const Stats& f) { return absl::ToDoubleSeconds(f.queues.longest_callback); }},
     {"normd_queue_callbacks_slow_total", kCounter, kNone, "Events that kept a queue's thread over 5 ms.",
      [](const Stats& f) { return f.queues.slow_callbacks; }},

@@ -68,6 +68,10 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log, AuditLog* audit, Tracing* t
   observer.on_handshake_failed = [log](const std::string& peer, const std::string& why) {
     log->Warn("TLS handshake failed", {{"peer", peer}, {"why", why}});
   };
+  // At debug, because any stranger can have it written.
+  observer.on_protocol_error = [log](const std::string& peer, const std::string& why) {
+    log->Debug("HTTP/2 rules were broken", {{"peer", peer}, {"why", why}});
+  };
   if (audit != nullptr) observer.on_audit = [audit](const AuditRecord& record) { audit->Write(record); };
   observer.tenant_index = [metrics](const std::string& tenant) { return metrics->TenantIndex(tenant); };
   if (tracing != nullptr && tracing->exports()) observer.sample_trace = [tracing] { return tracing->Sample(); };

@@ -141,11 +141,14 @@ class GrpcServer::State {
                            .setup_timeout = options_.setup_timeout,
                            .max_connection_age = options_.max_connection_age,
                            .max_connection_idle = options_.max_connection_idle,
+                           .unread_timeout = rpc::UnreadTimeout(options_),
+                           .max_waiting_bytes = rpc::MaxWaitingBytes(options_),
                            .certificates = options_.certificates,
                            .require_client_certificate = options_.require_client_certificate,
                            .buffers = buffers,
                            .count_closed = [this](RefusedFor reason) { connections_.Count(reason); },
-                           .on_handshake_failed = options_.observer.on_handshake_failed});
+                           .on_handshake_failed = options_.observer.on_handshake_failed,
+                           .on_protocol_error = options_.observer.on_protocol_error});
   }
 
   void CloseConnections(absl::Duration limit) {

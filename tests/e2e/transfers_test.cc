@@ -142,6 +142,31 @@ TEST(TransfersE2eTest, AReplyThatNobodyReadsEndsItsCall) {
   EXPECT_EQ(held, 0);
 }
 
+// The items of a stream whose replies nobody reads are some bytes each on the wire, and kilobytes here.
+TEST(TransfersE2eTest, UnreadItemsCountForWhatTheyTake) {
+  std::atomic<int64_t> held{0};
+  GrpcServerOptions options;
+  options.observer.on_bytes_in_flight = [&held](int64_t bytes) { held = bytes; };
+  TestServer server(std::move(options));
+  v1::StreamRequest item;
+  item.set_sequence(1);
+  *item.mutable_call() = RmsNormRequest({1, 2, 3, 4});
+  const std::string text = item.SerializeAsString();
+  std::string messages;
+  constexpr int kItems = 8;
+  for (int i = 0; i < kItems; ++i) messages += Prefix(static_cast<uint32_t>(text.size())) + text;
+  {
+    RawHttp2 peer(server.target());
+    ASSERT_TRUE(peer.SendPreface(/*initial_window=*/0));
+    ASSERT_TRUE(peer.SendHeaders(1, kNormalizeStream));
+    ASSERT_EQ(peer.SendData(1, messages, seconds(20)), messages.size());
+    for (int i = 0; i < 400 && held < kItems * (4 << 10); ++i) std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_GE(held, kItems * (4 << 10));
+  }
+  for (int i = 0; i < 400 && held != 0; ++i) std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(held, 0);
+}
+
 // gRPC takes a message whole before it looks at the limit: what it holds is bounded by what its connection carries. The
 // native transport takes none that was not admitted.
 TEST(TransfersE2eTest, UnfinishedMessagesHoldAtMostTwiceTheBudget) {

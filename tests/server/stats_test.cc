@@ -32,15 +32,20 @@ Stats DifferentStats() {
                  .log_bytes = 115,
                  .file_damaged = true,
                  .failed_groups = 114};
-  stats.connections = {
-      .open = 201, .accepted = 202, .without_call = 211, .refused = {203, 204, 205, 206, 207, 209, 210, 208}};
+  stats.connections = {.open = 201,
+                       .accepted = 202,
+                       .without_call = 211,
+                       .refused = {203, 204, 205, 206, 207, 209, 210, 208, 212, 213, 214, 215, 216}};
   stats.certificates = {.expiry = absl::FromUnixSeconds(302), .reloads = 303, .failed_reloads = 304};
   stats.queues = {.longest_callback = absl::Milliseconds(250),
                   .slow_callbacks = 301,
                   .queues = 312,
                   .busy = absl::Seconds(313),
                   .calls = 314,
-                  .refused = {315, 316, 317, 318}};
+                  .refused = {315, 316, 317, 318, 319},
+                  .resets = {321, 322, 323, 324, 325, 326, 327, 328, 329, 330, 331, 332, 333, 334, 335},
+                  .waiting_bytes = 336,
+                  .at_stream_limit = 337};
   stats.in_flight_bytes = 305;
   stats.waiting = {WaitStats{701, absl::Seconds(702)}, WaitStats{703, absl::Seconds(704)},
                    WaitStats{705, absl::Seconds(706)}, WaitStats{707, absl::Seconds(708)},

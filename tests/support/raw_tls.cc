@@ -91,6 +91,11 @@ std::string RawTls::Receive(size_t size) {
 
 bool RawTls::EndedByServer() const { return (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0; }
 
+bool RawTls::UpdateKeys() {
+  ERR_clear_error();
+  return SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 && SSL_do_handshake(ssl_) == 1;
+}
+
 std::string RawTls::Renegotiate() {
   ERR_clear_error();
   if (SSL_renegotiate(ssl_) == 1 && SSL_do_handshake(ssl_) == 1) return "";

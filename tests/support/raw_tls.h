@@ -40,6 +40,8 @@ class RawTls {
   // Whether the server has said that nothing more comes (close_notify), so that this end cannot be one that somebody on
   // the way made. REQUIRES: Receive has returned "".
   bool EndedByServer() const;
+  // Changes this side's keys (TLS 1.3), with nothing else to send. Whether that could be sent.
+  bool UpdateKeys();
   // Asks for a new handshake (TLS 1.2). Returns OpenSSL's reason why there is none; "" when the server agreed.
   std::string Renegotiate();
 

@@ -47,7 +47,8 @@ bool StreamReader::MayBeExpectedChunk(int64_t message_bytes) const {
 }
 
 absl::StatusOr<Reservation> StreamReader::Reserve(int64_t message_bytes) const {
-  return context_->admission->Reserve(kBytesHeldPerMessageByte * message_bytes, [this] { return NameOf(*stream_); });
+  return context_->admission->ReserveItem(kBytesHeldPerMessageByte * message_bytes,
+                                          [this] { return NameOf(*stream_); });
 }
 
 StreamReader::Result StreamReader::Refuse(const MessageBytes& head, int64_t message_bytes, const absl::Status& why) {

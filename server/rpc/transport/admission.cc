@@ -126,7 +126,8 @@ absl::Status Reservation::Resize(int64_t bytes, absl::FunctionRef<CallerName()> 
   if (bytes > limits.max_bytes) {  // never fits
     return LimitExceededError("bytes_in_flight", bytes, limits.max_bytes, {.option = kBudgetOption});
   }
-  NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, bytes));
+  const int64_t counts_as = can_wait_ ? std::max(bytes, Admission::kSmallBytes + 1) : bytes;
+  NORMD_RETURN_IF_ERROR(admission_->Take(bytes - bytes_, counts_as));
   const int64_t before = std::exchange(bytes_, bytes);
   if (bytes < Admission::kCountedBytes && caller_ == nullptr) return absl::OkStatus();
   if (caller_ == nullptr) {
@@ -164,6 +165,13 @@ Admission::~Admission() = default;
 absl::StatusOr<Reservation> Admission::Reserve(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
   Reservation reservation(this);
   NORMD_RETURN_IF_ERROR(reservation.Resize(bytes, caller));
+  return reservation;
+}
+
+absl::StatusOr<Reservation> Admission::ReserveItem(int64_t bytes, absl::FunctionRef<CallerName()> caller) {
+  Reservation reservation(this);
+  reservation.can_wait_ = true;
+  NORMD_RETURN_IF_ERROR(reservation.Resize(std::max(bytes, kMinItemBytes), caller));
   return reservation;
 }
 

@@ -66,6 +66,7 @@ class Reservation {
     std::swap(tenant_, other.tenant_);
     std::swap(bytes_, other.bytes_);
     std::swap(caller_bytes_, other.caller_bytes_);
+    std::swap(can_wait_, other.can_wait_);
     return *this;
   }
   ~Reservation();
@@ -90,6 +91,7 @@ class Reservation {
   std::shared_ptr<CallerShare> tenant_;
   int64_t bytes_ = 0;
   int64_t caller_bytes_ = 0;  // the part of `bytes_` that counts against the caller
+  bool can_wait_ = false;     // see Admission::ReserveItem
 };
 
 struct AdmissionLimits {
@@ -107,6 +109,10 @@ class Admission {
   // Makes a reservation of `bytes`; arguments and errors are those of Resize.
   absl::StatusOr<Reservation> Reserve(int64_t bytes, absl::FunctionRef<CallerName()> caller);
 
+  // As Reserve, for an item of a stream, which reserves kMinItemBytes at least. Items leave the part of the budget that
+  // is kept for small calls to calls: a stream may hold many items, and its caller is used to wait.
+  absl::StatusOr<Reservation> ReserveItem(int64_t bytes, absl::FunctionRef<CallerName()> caller);
+
   int64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
   const AdmissionLimits& limits() const { return limits_; }
   // The bytes that calls of kCountedBytes or more have reserved, by tenant; tenants without such calls are left out.
@@ -118,6 +124,9 @@ class Admission {
 
   // Calls that reserve at most this much may use a sixteenth of the budget on top of it, which large calls cannot take.
   static constexpr int64_t kSmallBytes = 128 << 10;
+
+  // What an item of a stream takes beside its bytes until its reply is written: 3.7 KiB were measured.
+  static constexpr int64_t kMinItemBytes = 4 << 10;
 
   // `on_release` runs when bytes have been released, and must not block. Set it once, before the first call.
   void SetOnRelease(std::function<void()> on_release) { on_release_ = std::move(on_release); }

@@ -18,12 +18,18 @@ enum class RefusedFor : uint8_t {
   kForeign,      // the peer does not speak HTTP/2
   kPlaintext,    // the peer speaks HTTP in plain text where TLS is spoken
   kTls,          // the peer speaks TLS where it is not spoken
-  kFlood,        // the peer opens or cancels far more calls than an honest client
+  kFlood,        // the peer opens or cancels far more calls than an honest client, or makes the server work for nothing
+  kProtocol,     // the peer broke HTTP/2's rules
+  kStalled,      // the peer did not read what waited for it, or did not end what it had begun to send, in time
+  kKeepalive,    // the peer was silent and did not answer a PING
+  kAge,          // the connection reached its greatest age, and was drained
+  kIdle,         // the connection was without a call for long, and was drained
 };
-inline constexpr size_t kRefusedForCount = 8;
+inline constexpr size_t kRefusedForCount = 13;
 
 inline constexpr std::array<std::string_view, kRefusedForCount> kRefusedForNames = {
-    "total", "peer", "descriptors", "setup", "foreign", "plaintext", "tls", "flood"};
+    "total", "peer",     "descriptors", "setup",     "foreign", "plaintext", "tls",
+    "flood", "protocol", "stalled",     "keepalive", "age",     "idle"};
 
 struct ConnectionStats {
   int64_t open = 0;

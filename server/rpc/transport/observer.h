@@ -91,6 +91,9 @@ struct RpcObserver {
   // A TLS handshake failed: the peer's address, and the reason as a clause. On the native transport alone: gRPC's
   // library has a log of its own.
   std::function<void(const std::string& peer, const std::string& why)> on_handshake_failed;
+  // HTTP/2's rules were broken, for which a request was refused or a connection ended: the peer's address, and what was
+  // wrong, without values of header fields. On the native transport alone, as above.
+  std::function<void(const std::string& peer, const std::string& why)> on_protocol_error;
   // Runs at the end of each call that is audited or was denied.
   AuditSink on_audit;
 };

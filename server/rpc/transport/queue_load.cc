@@ -27,6 +27,8 @@ void QueueLoad::TakeInto(QueueStats* stats) {
   for (size_t i = 0; i < kTransportRefusals; ++i) {
     stats->refused[i] += refused_[i].load(std::memory_order_relaxed);
   }
+  for (size_t i = 0; i < kStreamResets; ++i) stats->resets[i] += resets_[i].load(std::memory_order_relaxed);
+  stats->at_stream_limit += at_stream_limit_.load(std::memory_order_relaxed);
 }
 
 }  // namespace normd::rpc

@@ -19,11 +19,31 @@ enum class TransportRefusal : uint8_t {
   kTooLarge,    // the header fields are over the limit
   kMalformed,   // a timeout or a binary value that cannot be decoded
   kCompressed,  // the messages are to be compressed
+  kHttp,        // a header field or a frame that breaks HTTP/2's rules
 };
-inline constexpr size_t kTransportRefusals = 4;
+inline constexpr size_t kTransportRefusals = 5;
 
-inline constexpr std::array<std::string_view, kTransportRefusals> kTransportRefusalNames = {"not_grpc", "too_large",
-                                                                                            "malformed", "compressed"};
+inline constexpr std::array<std::string_view, kTransportRefusals> kTransportRefusalNames = {
+    "not_grpc", "too_large", "malformed", "compressed", "http"};
+
+// How the server's RST_STREAM frames are counted: by HTTP/2's error codes (RFC 9113, 7), in their order; the last name
+// is that of any other code.
+inline constexpr std::array<std::string_view, 15> kStreamResetNames = {"no_error",
+                                                                       "protocol_error",
+                                                                       "internal_error",
+                                                                       "flow_control_error",
+                                                                       "settings_timeout",
+                                                                       "stream_closed",
+                                                                       "frame_size",
+                                                                       "refused_stream",
+                                                                       "cancel",
+                                                                       "compression_error",
+                                                                       "connect_error",
+                                                                       "calm",
+                                                                       "inadequate_security",
+                                                                       "http_1_1_required",
+                                                                       "other"};
+inline constexpr size_t kStreamResets = kStreamResetNames.size();
 
 struct QueueStats {
   absl::Duration longest_callback;                    // a callback blocks everything else of its queue while it runs
@@ -32,6 +52,9 @@ struct QueueStats {
   absl::Duration busy;                                // time in callbacks since the start, of all queues
   int64_t calls = 0;                                  // calls that have arrived and are not over
   std::array<int64_t, kTransportRefusals> refused{};  // calls since the start, by TransportRefusal
+  std::array<int64_t, kStreamResets> resets{};        // streams that the server has reset, by kStreamResetNames
+  int64_t waiting_bytes = 0;                          // that peers have sent and nobody has asked for
+  int64_t at_stream_limit = 0;                        // connections whose peers may open no more calls now
 };
 
 }  // namespace normd

@@ -15,8 +15,6 @@ constexpr absl::Duration kInterval = absl::Milliseconds(20);
 // While the budget is nearly spent, the grace is divided by this.
 constexpr int kHaste = 5;
 constexpr absl::Duration kGraceInDrain = absl::Milliseconds(500);
-// A caller may work on a reply before it reads the next one, so it has this many times the grace of one that sends.
-constexpr int kPatienceForReaders = 6;
 // Frame headers and metadata beside a message.
 constexpr int64_t kOverheadBytes = int64_t{1} << 20;
 // The window of a stream, which gRPC may hold beside its messages.

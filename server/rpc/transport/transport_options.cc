@@ -57,6 +57,10 @@ absl::Duration HandOverTimeout(const GrpcServerOptions& options) {
   return options.certificates == nullptr ? options.setup_timeout : options.setup_timeout / 2;
 }
 
+absl::Duration UnreadTimeout(const GrpcServerOptions& options) { return kPatienceForReaders * options.message_timeout; }
+
+int64_t MaxWaitingBytes(const GrpcServerOptions& options) { return options.max_in_flight_bytes / 4; }
+
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options) {
   return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},
           .max_message_bytes = options.max_message_bytes,

@@ -15,6 +15,10 @@ DispatchLimits LimitsOfCalls(const GrpcServerOptions& options);
 // The time from accept to the hand-over to gRPC. With TLS gRPC needs time for the handshake after that: half for each,
 // so that the two together take setup_timeout.
 absl::Duration HandOverTimeout(const GrpcServerOptions& options);
+// How long a reply, or what else waits for a peer's socket, may be unread.
+absl::Duration UnreadTimeout(const GrpcServerOptions& options);
+// The most that metadata, and messages which came before they were asked for, may take; beside the budget.
+int64_t MaxWaitingBytes(const GrpcServerOptions& options);
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options);
 
 }  // namespace normd::rpc

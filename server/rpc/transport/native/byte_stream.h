@@ -18,6 +18,7 @@ enum class IoState : uint8_t {
   kOk,       // bytes were moved, or a set-up is complete
   kBlocked,  // the socket must become ready first
   kEnded,    // the peer is gone, or broke the rules of TLS
+  kFlooded,  // the peer makes TLS work for nothing
 };
 
 struct IoResult {

@@ -99,6 +99,8 @@ void EventLoop::Serve() {
   while (!stopping_) {
     const int count = epoll_wait(epoll_fd_.get(), events.data(), kMaxEvents, SleepMilliseconds());
     now_ = SteadyNow();
+    work_began_ = now_;
+    noted_ = absl::ZeroDuration();
     TakeEvents(absl::MakeConstSpan(events).first(static_cast<size_t>(std::max(count, 0))));
     RunPosted();
     timers_.RunDue(now_);
@@ -111,6 +113,7 @@ void EventLoop::TakeEvents(absl::Span<const epoll_event> events) {
   for (const epoll_event& event : events) {
     if (event.data.ptr != nullptr) {
       static_cast<Http2Connection*>(event.data.ptr)->OnEvents(event.events);
+      NoteWork();
       continue;
     }
     uint64_t count = 0;
@@ -135,7 +138,10 @@ void EventLoop::RunActive() {
     std::vector<std::shared_ptr<Http2Connection>> batch;
     batch.swap(active_);
     for (const auto& connection : batch) connection->Deliver();
-    for (const auto& connection : batch) connection->Flush();
+    for (const auto& connection : batch) {
+      connection->Flush();
+      NoteWork();
+    }
   }
 }
 

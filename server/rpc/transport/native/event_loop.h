@@ -66,7 +66,16 @@ class EventLoop {
     callback();
     const absl::Duration taken = SteadyNow() - began;
     load_.Note(taken);
+    noted_ += taken;
     return taken;
+  }
+  // Notes how long the thread has been at work since the last NoteWork, callbacks left out. What a connection does is
+  // noted when its turn ends, so that the longest turn shows, whether nghttp2, TLS or a callback takes it.
+  void NoteWork() {
+    const absl::Time ended = SteadyNow();
+    load_.Note(ended - work_began_ - noted_);
+    work_began_ = ended;
+    noted_ = absl::ZeroDuration();
   }
 
   // Adds a connection, which then gets the events of `fd`, and removes it. A removed connection lives until the end of
@@ -108,6 +117,8 @@ class EventLoop {
   // Of the loop's thread.
   bool stopping_ = false;
   absl::Time now_ = SteadyNow();
+  absl::Time work_began_ = now_;  // when work that was not noted yet began
+  absl::Duration noted_;          // by callbacks since then
   TimerHeap timers_;
   std::vector<char> scratch_;
   std::unordered_map<Http2Connection*, std::shared_ptr<Http2Connection>> connections_;

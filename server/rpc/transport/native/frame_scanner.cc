@@ -32,6 +32,7 @@ size_t FrameScanner::Scan(std::string_view bytes) {
     if (payload_bytes_ > 0) continue;
     head_filled_ = 0;
     at_headers_end_ = ends_headers_;
+    if (ends_headers_) in_header_block_ = false;
   }
   return position;
 }
@@ -43,7 +44,11 @@ void FrameScanner::ReadHead() {
   const uint8_t flags = head_[4];
   stream_id_ = static_cast<int32_t>((byte(5) & 0x7F) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8));
   is_data_ = type == kData && (flags & kPadded) == 0;
-  ends_headers_ = (type == kHeaders || type == kContinuation) && (flags & kEndHeaders) != 0;
+  const bool has_headers = type == kHeaders || type == kContinuation;
+  ends_headers_ = has_headers && (flags & kEndHeaders) != 0;
+  if (type == kHeaders) header_block_bytes_ = 0;
+  if (has_headers) header_block_bytes_ += payload_bytes_;
+  in_header_block_ = in_header_block_ || has_headers;
 }
 
 }  // namespace normd::rpc::native

@@ -23,6 +23,11 @@ class FrameScanner {
   // How many bytes of an unpadded DATA frame come next, and the frame's stream; 0 if something else comes.
   size_t data_bytes() const { return is_data_ ? payload_bytes_ : 0; }
   int32_t stream_id() const { return stream_id_; }
+  // The bytes that the frames of the last header block have announced so far. What they decode to may be a thousand
+  // times as much, and is decoded to its end even where it is refused.
+  size_t header_block_bytes() const { return header_block_bytes_; }
+  // Whether a header block has begun and not ended.
+  bool in_header_block() const { return in_header_block_; }
 
  private:
   void ReadHead();
@@ -32,6 +37,8 @@ class FrameScanner {
   size_t head_filled_ = 0;
   size_t payload_bytes_ = 0;  // to come of the frame whose head is complete
   bool ends_headers_ = false;
+  bool in_header_block_ = false;
+  size_t header_block_bytes_ = 0;
   bool is_data_ = false;
   int32_t stream_id_ = 0;
   bool at_headers_end_ = false;

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "server/base/steady_time.h"
 #include "server/rpc/transport/native/http2_stream.h"
 
 namespace normd::rpc::native {
@@ -19,6 +20,13 @@ constexpr size_t kMaxOutputBytes = 512 << 10;
 // kMaxOutputBytes. Both are copies by the kernel, a quarter of a millisecond for a mebibyte: less at a time costs large
 // messages a tenth of their rate.
 constexpr size_t kReadBytesPerTurn = 1 << 20;
+// The same for what costs more than its bytes: small TLS records, fields of HPACK's table.
+constexpr absl::Duration kReadTimePerTurn = absl::Milliseconds(1);
+// HPACK decodes a block to its end even where it is refused, and a byte may stand for a field of 4 KiB. This is what a
+// refused block costs at most, four times of what the metadata may have, but at least as much as any client sends.
+constexpr size_t kMinHeaderBlockBytes = 64 << 10;
+// What a peer has to read what waits for it when the server ends.
+constexpr absl::Duration kUnreadTimeoutInDrain = absl::Seconds(3);
 // From this size on, bytes are read straight into their message.
 constexpr size_t kMinDirectBytes = 4 << 10;
 // What is read behind bytes that go straight to their message: the next frame's head, and small frames. The less it
@@ -60,7 +68,10 @@ void Http2Connection::Wake(std::shared_ptr<Http2Stream> stream) {
 }
 
 void Http2Connection::Deliver() {
-  if (unread_ && !closed_ && !IsStalled()) ReadSome();
+  if (unread_ && !closed_ && !IsStalled()) {
+    ReadSome();
+    loop().NoteWork();
+  }
   // A stream of small messages has work for every round.
   for (int round = 0; round < kRoundsPerWrite && !woken_.empty(); ++round) {
     std::vector<std::shared_ptr<Http2Stream>> woken;
@@ -80,14 +91,16 @@ void Http2Connection::Deliver() {
 
 void Http2Connection::ReadSome() {
   unread_ = false;
+  absl::Time end = absl::InfiniteFuture();
   for (size_t total = 0; total < kReadBytesPerTurn;) {
     const absl::Span<char> direct = Destination().subspan(0, kReadBytesPerTurn - total);
     const absl::Span<char> scratch = loop().scratch().first(ScratchBytes(!direct.empty()));
     const std::array<iovec, 2> parts = {iovec{.iov_base = direct.data(), .iov_len = direct.size()},
                                         iovec{.iov_base = scratch.data(), .iov_len = scratch.size()}};
     const IoResult result = bytes_->Read(absl::MakeConstSpan(parts).subspan(direct.empty() ? 1 : 0));
-    if (result.state == IoState::kBlocked) return;
-    if (result.state == IoState::kEnded) return Close();
+    if (result.state == IoState::kBlocked) return NoteHeaderBlock();
+    if (result.state == IoState::kFlooded) Count(RefusedFor::kFlood);
+    if (result.state != IoState::kOk) return Close();
     total += result.bytes;
     last_heard_ = loop().now();
     pinged_ = false;
@@ -95,8 +108,12 @@ void Http2Connection::ReadSome() {
     const bool fed = lingering_ || (Feed({direct.data(), placed}) && Feed({scratch.data(), result.bytes - placed}));
     if (!fed) return;  // Flush sends what is left to say, and closes
     if (IsStalled()) break;
-    if (result.bytes < direct.size() + scratch.size() && !bytes_->HasReceived()) return;
+    if (result.bytes < direct.size() + scratch.size() && !bytes_->HasReceived()) return NoteHeaderBlock();
+    const absl::Time now = SteadyNow();
+    if (now >= end) break;
+    if (end == absl::InfiniteFuture()) end = now + kReadTimePerTurn;
   }
+  NoteHeaderBlock();
   unread_ = bytes_->HasReceived();
 }
 
@@ -119,6 +136,7 @@ size_t Http2Connection::ScratchBytes(bool has_destination) const {
 bool Http2Connection::Feed(std::string_view bytes) {
   while (!bytes.empty()) {
     const size_t size = scanner_.Scan(bytes);
+    if (IsHeaderBlockTooLarge()) flooded_ = true;
     if (!FeedPiece(bytes.substr(0, size))) return false;
     bytes.remove_prefix(size);
     // A call that is given out before its message's frames can have them read to their place.
@@ -130,6 +148,10 @@ bool Http2Connection::Feed(std::string_view bytes) {
 
 bool Http2Connection::FeedPiece(std::string_view piece) {
   if (ending_ || nghttp2_session_want_read(session()) == 0) return false;
+  if (flooded_) {
+    EndSession();
+    return false;
+  }
   const ssize_t taken =
       nghttp2_session_mem_recv(session(), reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
   // A session that has failed, or has begun to end itself, must not be shown anything more (CVE-2026-27135). That it
@@ -178,7 +200,21 @@ void Http2Connection::Send() {
   const IoState state = output_.WriteTo(*bytes_);
   if (state == IoState::kEnded) return Close();
   blocked_ = state == IoState::kBlocked;
+  if (blocked_ || taken_end_ != absl::InfiniteFuture()) NoteTaken();
   TellTaken(0);
+}
+
+void Http2Connection::NoteTaken() {
+  if (taken_end_ != absl::InfiniteFuture() && output_.written() < taken_mark_) return;
+  taken_mark_ = output_.appended();
+  const absl::Duration timeout = server_ends_ ? kUnreadTimeoutInDrain : options().unread_timeout;
+  taken_end_ = output_.empty() ? absl::InfiniteFuture() : loop().now() + timeout;
+  SetTimer();
+}
+
+bool Http2Connection::IsHeaderBlockTooLarge() const {
+  const auto most = static_cast<size_t>(4 * options().max_metadata_bytes);
+  return scanner_.header_block_bytes() > std::max(kMinHeaderBlockBytes, most);
 }
 
 void Http2Connection::NoteMoved(std::shared_ptr<Http2Stream> stream, bool end) {
@@ -214,6 +250,14 @@ void Http2Connection::AddStream(int32_t id) {
   stream->place = streams_.size();
   nghttp2_session_set_stream_user_data(session(), id, stream.get());
   streams_.push_back(std::move(stream));
+  NoteStreams();
+}
+
+void Http2Connection::NoteStreams() {
+  const bool full = streams_.size() >= static_cast<size_t>(options().max_concurrent_streams);
+  if (full == at_stream_limit_) return;
+  at_stream_limit_ = full;
+  loop().load().CountAtStreamLimit(full ? 1 : -1);
 }
 
 void Http2Connection::RemoveStream(Http2Stream* stream) {
@@ -224,6 +268,7 @@ void Http2Connection::RemoveStream(Http2Stream* stream) {
     streams_[place]->place = place;
   }
   streams_.pop_back();
+  NoteStreams();
   if (streams_.empty()) idle_since_ = loop().now();
   removed->OnClosed();
 }

@@ -23,6 +23,7 @@
 #include "server/rpc/transport/native/native_options.h"
 #include "server/rpc/transport/native/output_queue.h"
 #include "server/rpc/transport/native/timer_heap.h"
+#include "server/rpc/transport/native/waiting_bytes.h"
 #include "server/rpc/transport/rate_guard.h"
 #include "server/rpc/transport/transport.h"
 
@@ -37,6 +38,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
     EventLoop* loop;
     const NativeOptions* options;
     const RpcTransport::OnCall* on_call;
+    WaitingBytes* waiting_bytes = nullptr;  // null: the connection counts by itself
   };
 
   Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer);
@@ -53,8 +55,9 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   // ---- Life ----
   // Joins the loop. Called once, after construction.
   void Open();
-  // Asks the peer to open no more calls, and closes the connection when it has none.
-  void Drain();
+  // Asks the peer to open no more calls, and closes the connection when it has none. Where the `server_ends`, the peer
+  // has less time to read its replies.
+  void Drain(bool server_ends = false);
   // Closes the socket, and ends all calls. Not to be called while nghttp2 is at work.
   void Close();
 
@@ -71,6 +74,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   void Activate();
   // Has the stream's Deliver run soon.
   void Wake(std::shared_ptr<Http2Stream> stream);
+  WaitingBytes::Share& waiting_bytes() { return *waiting_bytes_; }
   void Announce(std::unique_ptr<TransportCall> call) { (*host_.on_call)(std::move(call)); }
   // Notes that all bytes of the stream's message, or of its whole reply, are in the output. The stream is told when the
   // socket has taken them.
@@ -83,6 +87,10 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   void RemoveStream(Http2Stream* stream);
   void OnFrameReceived(const nghttp2_frame& frame);
   void OnResetSent(uint32_t error_code);
+  // nghttp2 refuses a request for the reason that it tells.
+  void OnProtocolError(std::string_view why);
+  // A GOAWAY for an error was sent, by EndSession or by nghttp2 itself, which says why.
+  void OnGivenUp(std::string_view why);
 
  private:
   // A stream that waits until the socket has taken all bytes up to `position`.
@@ -109,17 +117,27 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   // before them and in them.
   void TellTaken(uint64_t untaken_bytes);
   bool IsStalled() const;
+  // Notes what the peer has read; the connection is ended when it reads too little.
+  void NoteTaken();
+  // Notes whether the end of a header block is to come; the connection is ended when it does not come in time.
+  void NoteHeaderBlock();
+  // Counts the connection among those at their limit of streams, or no longer.
+  void NoteStreams();
+  // Whether the header block that comes is too large to be decoded.
+  bool IsHeaderBlockTooLarge() const;
   void Watch(uint32_t events);
   // Ends a connection without calls, so that the peer gets all that was sent.
   void Linger();
   // Ends the session, because its peer has broken the rules or asks too much.
   void EndSession();
-  void Count(RefusedFor reason) const;
+  // Counts why the server ends the connection; the first reason counts.
+  void Count(RefusedFor reason);
   void LookAfter();
   void SetTimer();
 
   const Host host_;
   const ConnectionPtr peer_;
+  const std::shared_ptr<WaitingBytes::Share> waiting_bytes_;
   std::unique_ptr<ByteStream> bytes_;
   TlsPeerPtr tls_peer_;
   SessionPtr session_;
@@ -139,8 +157,11 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   bool flooded_ = false;    // whether the peer asked too much
   bool ending_ = false;     // whether nghttp2 is shown nothing more
   bool draining_ = false;
+  bool server_ends_ = false;
   bool lingering_ = false;
-  uint32_t events_ = 0;  // that the loop watches
+  bool counted_ = false;          // whether Count was called
+  bool at_stream_limit_ = false;  // whether the peer may open no more calls now
+  uint32_t events_ = 0;           // that the loop watches
 
   Timer timer_;
   absl::Time last_heard_;
@@ -150,6 +171,10 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   absl::Time idle_since_;                          // when the last stream ended, if there is none
   absl::Time drain_end_ = absl::InfiniteFuture();  // when the second GOAWAY is sent, whatever the peer does
   absl::Time linger_end_ = absl::InfiniteFuture();
+  absl::Time headers_end_ = absl::InfiniteFuture();  // when a header block that has begun must be complete
+  // The socket must have taken `taken_mark_` bytes of the output by `taken_end_`; InfiniteFuture while it takes all.
+  uint64_t taken_mark_ = 0;
+  absl::Time taken_end_ = absl::InfiniteFuture();
   RateGuard control_frames_;
   RateGuard resets_;
 };

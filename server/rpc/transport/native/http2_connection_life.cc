@@ -34,6 +34,8 @@ absl::Duration Spread(absl::Duration age) {
 Http2Connection::Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer)
     : host_(host),
       peer_(std::move(peer)),
+      waiting_bytes_(host.waiting_bytes == nullptr ? WaitingBytes(host.options->max_waiting_bytes).ShareOf("")
+                                                   : host.waiting_bytes->ShareOf(peer_->address())),
       bytes_(std::move(bytes)),
       timer_([this] { LookAfter(); }),
       last_heard_(SteadyNow()),
@@ -60,7 +62,7 @@ void Http2Connection::Open() {
 
 bool Http2Connection::SetUp() {
   const IoState state = bytes_->SetUp();
-  if (state == IoState::kEnded) {
+  if (state == IoState::kEnded || state == IoState::kFlooded) {
     const std::string failure = bytes_->failure();
     if (!failure.empty() && options().on_handshake_failed) options().on_handshake_failed(peer_->address(), failure);
     Close();
@@ -89,6 +91,7 @@ void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
 }
 
 void Http2Connection::OnResetSent(uint32_t error_code) {
+  loop().load().CountReset(error_code);
   // These two are the server's own will. All others answer what the peer did.
   if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
   const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfExcess : 1;
@@ -102,12 +105,35 @@ void Http2Connection::EndSession() {
   Pump();
 }
 
-void Http2Connection::Count(RefusedFor reason) const {
+void Http2Connection::OnProtocolError(std::string_view why) {
+  if (options().on_protocol_error) options().on_protocol_error(peer_->address(), std::string(why));
+}
+
+void Http2Connection::OnGivenUp(std::string_view why) {
+  Count(RefusedFor::kProtocol);
+  if (!why.empty()) OnProtocolError(why);
+}
+
+void Http2Connection::NoteHeaderBlock() {
+  const bool comes = scanner_.in_header_block() && !closed_;
+  if (comes == (headers_end_ != absl::InfiniteFuture())) return;
+  headers_end_ = comes ? loop().now() + options().setup_timeout : absl::InfiniteFuture();
+  if (comes) SetTimer();
+}
+
+void Http2Connection::Count(RefusedFor reason) {
+  if (std::exchange(counted_, true)) return;
   if (options().count_closed) options().count_closed(reason);
 }
 
-void Http2Connection::Drain() {
-  if (draining_ || closed_) return;
+void Http2Connection::Drain(bool server_ends) {
+  server_ends_ = server_ends_ || server_ends;
+  if (closed_) return;
+  if (server_ends && taken_end_ != absl::InfiniteFuture()) {
+    taken_mark_ = 0;  // the time for what waits begins now
+    NoteTaken();
+  }
+  if (draining_) return;
   draining_ = true;
   // First a GOAWAY that allows all streams, then the real one when the peer has read the first: no call is lost that
   // was under way in the meantime.
@@ -125,8 +151,15 @@ void Http2Connection::LookAfter() {
     return Close();
   }
   if (now >= linger_end_) return Close();
+  if (now >= headers_end_ || now >= taken_end_) {
+    Count(RefusedFor::kStalled);
+    return Close();
+  }
   const absl::Time ping_at = last_heard_ + options().keepalive_interval;
-  if (pinged_ && now >= ping_at + options().keepalive_timeout) return Close();
+  if (pinged_ && now >= ping_at + options().keepalive_timeout) {
+    Count(RefusedFor::kKeepalive);
+    return Close();
+  }
   if (!pinged_ && now >= ping_at) {
     pinged_ = true;
     nghttp2_submit_ping(session(), NGHTTP2_FLAG_NONE, nullptr);
@@ -134,6 +167,7 @@ void Http2Connection::LookAfter() {
   }
   const bool is_idle = streams_.empty() && now >= idle_since_ + options().max_connection_idle;
   if (now >= age_end_ || is_idle) {
+    Count(now >= age_end_ ? RefusedFor::kAge : RefusedFor::kIdle);
     age_end_ = absl::InfiniteFuture();
     Drain();
   }
@@ -152,7 +186,8 @@ void Http2Connection::SetTimer() {
   // Calls come and go without the timer being set; so it looks again as long after now as a connection may be idle.
   const absl::Time idle_since = streams_.empty() ? idle_since_ : loop().now();
   const absl::Time idle_end = draining_ ? absl::InfiniteFuture() : idle_since + options().max_connection_idle;
-  loop().timers().Set(&timer_, std::min({setup_end_, linger_end_, alive, age_end_, idle_end, drain_end_}));
+  loop().timers().Set(
+      &timer_, std::min({setup_end_, linger_end_, alive, age_end_, idle_end, drain_end_, headers_end_, taken_end_}));
 }
 
 void Http2Connection::Linger() {
@@ -169,6 +204,7 @@ void Http2Connection::Close() {
   closed_ = true;
   loop().timers().Cancel(&timer_);
   loop().Remove(this, bytes_->fd());
+  if (at_stream_limit_) loop().load().CountAtStreamLimit(-1);
   for (const auto& stream : streams_) stream->OnConnectionLost();
   for (const Moved& moved : moved_) moved.stream->OnConnectionLost();
   streams_.clear();

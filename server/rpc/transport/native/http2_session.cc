@@ -52,9 +52,12 @@ ssize_t OnSend(nghttp2_session*, const uint8_t* data, size_t size, int, void* us
 
 int OnSendData(nghttp2_session*, nghttp2_frame*, const uint8_t* head, size_t size, nghttp2_data_source* source,
                void* user_data) {
+  auto* const stream = static_cast<Http2Stream*>(source->ptr);
+  // A frame that nghttp2 had made and found no room for, of a reply that was given up since.
+  if (stream->body_dropped()) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   if (!ConnectionOf(user_data).HasRoom()) return NGHTTP2_ERR_WOULDBLOCK;
   ConnectionOf(user_data).output().Copy(Text(head, http2::kFrameHeaderBytes));
-  static_cast<Http2Stream*>(source->ptr)->MoveBody(size, &ConnectionOf(user_data).output());
+  stream->MoveBody(size, &ConnectionOf(user_data).output());
   return 0;
 }
 
@@ -72,9 +75,11 @@ int OnBeginHeaders(nghttp2_session*, const nghttp2_frame* frame, void* user_data
 int OnHeader(nghttp2_session* session, const nghttp2_frame* frame, const uint8_t* name, size_t name_size,
              const uint8_t* value, size_t value_size, uint8_t, void*) {
   Http2Stream* const stream = StreamOf(session, frame->hd.stream_id);
-  if (stream == nullptr || !IsRequest(*frame)) return 0;  // trailers of a request mean nothing to gRPC
-  const bool kept = stream->AddField(Text(name, name_size), Text(value, value_size));
-  return kept ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  if (stream == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+  const bool allowed = IsRequest(*frame) ? stream->AddField(Text(name, name_size), Text(value, value_size))
+                                         : stream->AllowTrailer(Text(name, name_size), Text(value, value_size));
+  // nghttp2 resets the stream, and shows nothing more of this block.
+  return allowed ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
 int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* user_data) {
@@ -88,6 +93,23 @@ int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* 
   return 0;
 }
 
+// Tells of a request that nghttp2 refuses before its call is known.
+int OnInvalidFrame(nghttp2_session*, const nghttp2_frame* frame, int error, void* user_data) {
+  if (!IsRequest(*frame)) return 0;
+  ConnectionOf(user_data).loop().load().CountRefusal(TransportRefusal::kHttp);
+  // OnError has told of fields.
+  if (error != NGHTTP2_ERR_HTTP_HEADER) ConnectionOf(user_data).OnProtocolError(nghttp2_strerror(error));
+  return 0;
+}
+
+int OnError(nghttp2_session*, int error, const char* text, size_t size, void* user_data) {
+  if (error != NGHTTP2_ERR_HTTP_HEADER) return 0;
+  // The value may be a secret.
+  const std::string_view why(text, size);
+  ConnectionOf(user_data).OnProtocolError(why.substr(0, why.find(", value:")));
+  return 0;
+}
+
 int OnDataChunk(nghttp2_session* session, uint8_t, int32_t id, const uint8_t* data, size_t size, void*) {
   if (Http2Stream* const stream = StreamOf(session, id); stream != nullptr) stream->OnData(Text(data, size));
   return nghttp2_session_consume_connection(session, size);
@@ -95,6 +117,9 @@ int OnDataChunk(nghttp2_session* session, uint8_t, int32_t id, const uint8_t* da
 
 int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* user_data) {
   if (frame->hd.type == NGHTTP2_RST_STREAM) ConnectionOf(user_data).OnResetSent(frame->rst_stream.error_code);
+  if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
+    ConnectionOf(user_data).OnGivenUp(Text(frame->goaway.opaque_data, frame->goaway.opaque_data_len));
+  }
   if (frame->hd.type != NGHTTP2_HEADERS || (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
   if (Http2Stream* const stream = StreamOf(session, frame->hd.stream_id); stream != nullptr) stream->OnEndMoved();
   return 0;
@@ -118,6 +143,8 @@ void SetCallbacks(nghttp2_session_callbacks* callbacks) {
   nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, OnDataChunk);
   nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, OnFrameSent);
   nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, OnStreamClosed);
+  nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, OnInvalidFrame);
+  nghttp2_session_callbacks_set_error_callback2(callbacks, OnError);
 }
 
 void SetLimits(nghttp2_option* option) {

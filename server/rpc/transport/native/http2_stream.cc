@@ -23,6 +23,9 @@ namespace {
 constexpr size_t kLargeReplyBytes = 64 << 10;
 constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 0};
 
+// What a usual call holds is counted with the call; counting it here would cost every call two atomic additions.
+constexpr int64_t kCountedWaitingBytes = 2 << 10;
+
 // How long the rest of a request may come after it was answered with a status of HTTP.
 constexpr absl::Duration kRestTime = absl::Seconds(1);
 
@@ -42,7 +45,7 @@ Http2Stream::Http2Stream(std::shared_ptr<Http2Connection> connection, int32_t id
       deadline_timer_([this] { OnDeadline(); }),
       reader_(connection_->options().max_message_bytes, connection_->options().buffers) {}
 
-Http2Stream::~Http2Stream() = default;
+Http2Stream::~Http2Stream() { connection_->waiting_bytes().Release(waiting_bytes_); }
 
 nghttp2_session* Http2Stream::session() const { return connection_->session(); }
 
@@ -59,9 +62,17 @@ bool Http2Stream::AddField(std::string_view name, std::string_view value) {
   return false;
 }
 
+bool Http2Stream::AllowTrailer(std::string_view name, std::string_view value) {
+  if (over() || end_.has_value()) return false;  // nobody waits for the rest of a request that was answered
+  if (headers_.CountTrailer(name, value)) return true;
+  connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
+  return false;
+}
+
 void Http2Stream::OnHeadersComplete() {
   if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
     connection_->loop().load().CountRefusal(refusal->reason);
+    headers_.Drop();
     if (refusal->http_status == 200) return EndWith(refusal->status);
     begun_ = true;
     is_http_refusal_ = true;
@@ -75,6 +86,7 @@ void Http2Stream::OnHeadersComplete() {
   }
   to_announce_ = true;
   Wake();
+  CountWaiting();
 }
 
 void Http2Stream::OnData(std::string_view bytes) {
@@ -87,6 +99,7 @@ void Http2Stream::OnData(std::string_view bytes) {
     if (on_size_) Wake();
   }
   if (on_read_ && reader_.complete()) Wake();
+  CountWaiting();
 }
 
 void Http2Stream::OnDataFrame(size_t padding_bytes) {
@@ -102,20 +115,23 @@ void Http2Stream::OnHalfClose() {
 void Http2Stream::OnClosed() {
   closed_ = true;
   connection_->loop().timers().Cancel(&deadline_timer_);
-  body_.Clear();
+  DropBody();
   // Once its end is in the output, a call ends when the socket has taken that.
   if (!end_moved_) EndCall(CallerGoneError());
 }
 
 void Http2Stream::OnConnectionLost() {
   connection_->loop().timers().Cancel(&deadline_timer_);
+  in_output_ = false;
+  DropBody();
+  Wake();
   EndCall(CallerGoneError());
 }
 
 void Http2Stream::OnEndMoved() {
   end_moved_ = true;
   discarding_ = true;
-  if (!over()) connection_->NoteMoved(shared_from_this(), /*end=*/true);
+  if (!over() || in_output_) NoteMoved(/*end=*/true);
   if (half_closed_) return;
   // A client that does not speak gRPC gets time to finish its request: curl 7.88 reports an error of the stream instead
   // of the answer if it is reset before it has sent its body. The window, which stays closed, bounds what it can send.
@@ -131,6 +147,7 @@ void Http2Stream::RefuseRest() {
 }
 
 ssize_t Http2Stream::OfferBody(size_t most, uint32_t* flags) {
+  if (body_dropped_) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   const size_t bytes = std::min(most, body_.left());
   if (bytes > 0) *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
   if (bytes == body_.left() && end_.has_value()) {
@@ -145,12 +162,26 @@ ssize_t Http2Stream::OfferBody(size_t most, uint32_t* flags) {
 }
 
 void Http2Stream::MoveBody(size_t bytes, OutputQueue* output) {
+  if (bytes > 0) in_output_ = true;
   body_.MoveTo(output, bytes);
-  if (body_.empty() && !end_.has_value()) connection_->NoteMoved(shared_from_this(), /*end=*/false);
+  if (body_.empty() && !end_.has_value()) NoteMoved(/*end=*/false);
+}
+
+void Http2Stream::NoteMoved(bool end) {
+  moved_noted_ = true;
+  connection_->NoteMoved(shared_from_this(), end);
+}
+
+void Http2Stream::DropBody() {
+  body_.Clear();
+  body_dropped_ = true;
+  if (in_output_ && !moved_noted_) NoteMoved(/*end=*/false);
 }
 
 void Http2Stream::OnTaken(bool end) {
-  if (end) return EndCall(absl::OkStatus());
+  moved_noted_ = false;
+  in_output_ = false;
+  if (end && !over()) return EndCall(absl::OkStatus());
   body_taken_ = true;
   Wake();
 }
@@ -172,6 +203,7 @@ void Http2Stream::Read(OnRead on_read) {
   on_read_ = std::move(on_read);
   if (over()) return Wake();
   reader_.Open();
+  CountWaiting();
   if (reader_.complete() || half_closed_) return Wake();
   OpenWindowToRead();
 }
@@ -206,9 +238,11 @@ void Http2Stream::WriteAndFinish(MessageBytes message, ReplyEnd end, Callback wr
 }
 
 void Http2Stream::Cancel() {
-  if (over()) return;
+  if (over() && body_.empty()) return;
   if (!closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL);
   connection_->Activate();
+  DropBody();
+  Wake();
   EndCall(CallerGoneError());
 }
 
@@ -232,10 +266,20 @@ void Http2Stream::EndCall(absl::Status end) {
   end_of_call_ = std::move(end);
   over_.store(true, std::memory_order_release);
   connection_->loop().timers().Cancel(&deadline_timer_);
-  // The body stays until nghttp2 has closed the stream, because a frame of it may be under way.
   discarding_ = true;
   reader_.Clear();
+  CountWaiting();
   Wake();
+}
+
+void Http2Stream::CountWaiting() {
+  int64_t bytes = headers_.held_bytes();
+  if (!on_read_ && !on_size_) bytes += reader_.held_bytes();
+  if (bytes < kCountedWaitingBytes) bytes = 0;
+  if (bytes == waiting_bytes_) return;
+  const absl::Status fits = connection_->waiting_bytes().Add(bytes - waiting_bytes_);
+  waiting_bytes_ = bytes;
+  if (!fits.ok()) EndWith(fits);
 }
 
 void Http2Stream::EndWith(const absl::Status& status) {
@@ -309,7 +353,9 @@ void Http2Stream::DeliverRead() {
   if (!on_read_) return;
   if (!over() && reader_.complete()) {
     OnRead on_read = std::exchange(on_read_, nullptr);
-    on_read(reader_.Take());
+    MessageBytes message = reader_.Take();
+    CountWaiting();
+    on_read(std::move(message));
     if (reader_.fault() != MessageReader::Fault::kNone) EndForFault();
     return;
   }
@@ -321,7 +367,10 @@ void Http2Stream::DeliverRead() {
 }
 
 void Http2Stream::DeliverWritten() {
-  if (!written_ || (!body_taken_ && !over())) return;
+  // What the message is made of, and what is reserved for it, belongs to the callback. Some of the message may still
+  // wait for the socket when its call is over.
+  const bool is_gone = over() && body_.empty() && !in_output_;
+  if (!written_ || (!body_taken_ && !is_gone)) return;
   Callback written = std::exchange(written_, nullptr);
   written();
 }

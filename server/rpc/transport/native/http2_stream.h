@@ -50,6 +50,8 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // ---- What nghttp2 tells of the stream ----
   // Returns false when the stream should be reset.
   bool AddField(std::string_view name, std::string_view value);
+  // The same for a field of the request's trailers.
+  bool AllowTrailer(std::string_view name, std::string_view value);
   void OnHeadersComplete();
   void OnData(std::string_view bytes);
   void OnDataFrame(size_t padding_bytes);
@@ -61,6 +63,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // The next bytes of the reply: nghttp2_data_source_read_callback and nghttp2_send_data_callback.
   ssize_t OfferBody(size_t most, uint32_t* flags);
   void MoveBody(size_t bytes, OutputQueue* output);
+  bool body_dropped() const { return body_dropped_; }
 
   // ---- What the connection tells ----
   // Where the next bytes of the message that is being collected belong; empty if none is.
@@ -95,6 +98,12 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   void EndForFault();
   void OnDeadline();
   void RefuseRest();
+  // Has OnTaken run when the socket has taken what is in the output.
+  void NoteMoved(bool end);
+  // Drops what is left of the reply's message. What is in the output already is sent all the same.
+  void DropBody();
+  // Counts what the stream holds and nobody has asked for, and refuses the call where that is too much.
+  void CountWaiting();
   // Gives the peer a window of at least `bytes`.
   void OpenWindow(int64_t bytes);
   // Gives the peer the window that the operation that reads needs.
@@ -123,6 +132,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   bool discarding_ = false;  // whether coming bytes are dropped
   OnSize on_size_;
   OnRead on_read_;
+  int64_t waiting_bytes_ = 0;  // as counted by CountWaiting
 
   // The reply.
   ReplyBody body_;
@@ -132,6 +142,9 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   bool deferred_ = false;         // whether nghttp2 waits for more of the body
   bool end_moved_ = false;        // whether the end is in the output
   bool body_taken_ = false;
+  bool body_dropped_ = false;
+  bool in_output_ = false;    // whether the socket has yet to take some of the message
+  bool moved_noted_ = false;  // whether OnTaken will run
   Callback written_;
   OnDone on_done_;
 };

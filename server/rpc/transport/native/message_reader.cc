@@ -7,7 +7,8 @@
 namespace normd::rpc::native {
 namespace {
 
-// The used bytes that the buffer may keep before the waiting ones are moved to its front.
+// The used bytes that the buffer may keep before the waiting ones are moved to its front, and its memory when none
+// wait.
 constexpr size_t kMaxDeadBytes = 32 << 10;
 
 }  // namespace
@@ -64,13 +65,14 @@ void MessageReader::Clear() {
   to_drop_ = 0;
   collecting_ = false;
   front_bytes_.reset();
-  waiting_ = std::string();
+  std::string().swap(waiting_);  // assigning an empty string would keep the memory
   waiting_begin_ = 0;
 }
 
 void MessageReader::DropWaiting(size_t bytes) {
   waiting_begin_ += bytes;
   if (waiting_begin_ < waiting_.size() && waiting_begin_ < kMaxDeadBytes) return;
+  if (waiting_begin_ == waiting_.size() && waiting_.capacity() > kMaxDeadBytes) std::string().swap(waiting_);
   waiting_.erase(0, waiting_begin_);
   waiting_begin_ = 0;
 }

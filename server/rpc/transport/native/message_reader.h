@@ -46,6 +46,8 @@ class MessageReader {
   bool complete() const { return collecting_ && filled_ == block_.size_bytes() && to_drop_ == 0; }
   // How many bytes must still come until the message at the front is complete, as far as that is known.
   int64_t missing_bytes() const;
+  // The memory of what was not taken yet.
+  int64_t held_bytes() const { return static_cast<int64_t>(block_.size_bytes() + waiting_.capacity()); }
   // Whether no byte is held that was not taken.
   bool empty() const { return !front_bytes_.has_value() && waiting().empty(); }
   // Takes the message at the front, or what was kept of it. REQUIRES: complete().

@@ -29,6 +29,9 @@ struct NativeOptions {
   absl::Duration max_connection_idle = absl::InfiniteDuration();  // without a call; then the same
   absl::Duration keepalive_interval = absl::Seconds(120);         // of silence, after which the peer is pinged
   absl::Duration keepalive_timeout = absl::Seconds(20);           // for its answer
+  absl::Duration unread_timeout = absl::Seconds(60);              // in which a peer must read what waits for its socket
+  // The memory of metadata and messages that came before anybody asked for them, of all peers; one may have half of it.
+  int64_t max_waiting_bytes = int64_t{72} << 20;
   const ServerCertificates* certificates = nullptr;  // of TCP connections; borrowed; null: they are plain text
   // Whether clients without a certificate are refused, where `certificates` has a CA for theirs.
   bool require_client_certificate = true;
@@ -37,6 +40,9 @@ struct NativeOptions {
   std::function<void(RefusedFor)> count_closed = {};
   // Hears of TLS handshakes that failed, on the loops' threads: see RpcObserver. May be null.
   std::function<void(const std::string& peer, const std::string& why)> on_handshake_failed = {};
+  // Hears of requests and connections that nghttp2 ends because they break HTTP/2's rules, on the loops' threads; `why`
+  // has no values of header fields. May be null.
+  std::function<void(const std::string& peer, const std::string& why)> on_protocol_error = {};
 };
 
 }  // namespace normd::rpc

@@ -28,7 +28,8 @@ ConnectionPtr UnknownPeer(int fd, bool is_unix, bool is_tls) {
 
 }  // namespace
 
-NativeTransport::NativeTransport(const NativeOptions& options) : options_(options) {
+NativeTransport::NativeTransport(const NativeOptions& options)
+    : options_(options), waiting_bytes_(options.max_waiting_bytes) {
   if (options.certificates != nullptr) {
     tls_ = std::make_unique<native::TlsContexts>(options.certificates, options.require_client_certificate);
   }
@@ -60,10 +61,11 @@ void NativeTransport::Adopt(int fd, int /*listener_fd*/, bool is_unix, Connectio
   }
   loop.Post([this, &loop, bytes = std::move(bytes), peer = std::move(connection)]() mutable {
     if (shut_down_.load()) return;
-    const native::Http2Connection::Host host = {.loop = &loop, .options = &options_, .on_call = &on_call_};
+    const native::Http2Connection::Host host = {
+        .loop = &loop, .options = &options_, .on_call = &on_call_, .waiting_bytes = &waiting_bytes_};
     const auto made = std::make_shared<native::Http2Connection>(host, std::move(bytes), std::move(peer));
     made->Open();
-    if (draining_.load()) made->Drain();
+    if (draining_.load()) made->Drain(/*server_ends=*/true);
   });
 }
 
@@ -71,7 +73,7 @@ void NativeTransport::Drain() {
   draining_ = true;
   for (const auto& loop : loops_) {
     loop->Post([&loop = *loop] {
-      for (const auto& connection : loop.connections()) connection->Drain();
+      for (const auto& connection : loop.connections()) connection->Drain(/*server_ends=*/true);
     });
   }
 }
@@ -92,6 +94,7 @@ void NativeTransport::Stop() {
 QueueStats NativeTransport::TakeStats() {
   QueueStats stats;
   for (const auto& loop : loops_) loop->load().TakeInto(&stats);
+  stats.waiting_bytes = waiting_bytes_.bytes();
   return stats;
 }
 

@@ -13,6 +13,7 @@
 #include "server/rpc/transport/native/event_loop.h"
 #include "server/rpc/transport/native/native_options.h"
 #include "server/rpc/transport/native/tls_contexts.h"
+#include "server/rpc/transport/native/waiting_bytes.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc {
@@ -36,7 +37,8 @@ class NativeTransport final : public RpcTransport {
   native::EventLoop& LeastLoaded();
 
   const NativeOptions options_;
-  OnCall on_call_;                            // constant once started
+  OnCall on_call_;  // constant once started
+  native::WaitingBytes waiting_bytes_;
   std::unique_ptr<native::TlsContexts> tls_;  // null: all connections are plain text
   std::vector<std::unique_ptr<native::EventLoop>> loops_;
   std::atomic<size_t> next_loop_{0};

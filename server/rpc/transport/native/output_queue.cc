@@ -73,7 +73,7 @@ void OutputQueue::Drop(size_t bytes) {
 void OutputQueue::Clear() {
   pieces_.clear();
   piece_begin_ = 0;
-  copied_ = std::string();
+  std::string().swap(copied_);
   copied_begin_ = 0;
   written_ = appended_;
 }

@@ -32,8 +32,15 @@ class RequestHeaders {
   // Adds a field. Beyond the limit fields are counted and not kept. Returns false when they are so far beyond it that
   // the stream should be reset.
   bool Add(std::string_view name, std::string_view value);
+  // Counts a field of the request's trailers, which mean nothing to gRPC and are not kept. Returns false when headers
+  // and trailers together are over the limit. Takes no part in Judge.
+  bool CountTrailer(std::string_view name, std::string_view value);
   // Judges the fields, which are complete.
   std::optional<Refusal> Judge() const;
+  // Drops the metadata of a request that is refused.
+  void Drop();
+  // The memory of the metadata.
+  int64_t held_bytes() const { return static_cast<int64_t>(text_.capacity() + fields_.capacity() * sizeof(Field)); }
 
   const std::string& path() const { return path_; }
   std::optional<absl::Duration> timeout() const { return timeout_; }
@@ -41,10 +48,11 @@ class RequestHeaders {
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const;
 
  private:
-  // A key and its value, one after the other in `text_`.
+  // A key and its value in `text_`. Values that came joined by commas share their key.
   struct Field {
-    uint32_t begin;
+    uint32_t key_begin;
     uint32_t key_bytes;
+    uint32_t value_begin;
     uint32_t value_bytes;
   };
 
@@ -52,7 +60,8 @@ class RequestHeaders {
   void KeepBinary(std::string_view name, std::string_view value);
 
   const int64_t max_bytes_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0;  // of the fields as HTTP/2 counts them, each joined value being a field
+  int64_t trailer_bytes_ = 0;
   std::string path_;
   std::string encoding_;
   bool is_post_ = false;

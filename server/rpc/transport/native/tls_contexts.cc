@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "server/rpc/transport/native/tls_socket.h"
 #include "server/security/openssl_objects.h"
 
 namespace normd::rpc::native {
@@ -78,6 +79,9 @@ std::shared_ptr<SSL_CTX> MakeContext(const Certificates& certificates, bool requ
   SSL_CTX_set_num_tickets(raw, 0);
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  // SSL_read would go on until it has data, for as long as records without any come.
+  SSL_CTX_clear_mode(raw, SSL_MODE_AUTO_RETRY);
+  SSL_CTX_set_msg_callback(raw, TlsSocket::OnMessage);
   SSL_CTX_set_read_ahead(raw, 1);
   SSL_CTX_set_default_read_buffer_len(raw, kReadAheadBytes);
   SSL_CTX_set_alpn_select_cb(raw, ChooseHttp2, nullptr);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "kernels/base/strings.h"
+#include "server/base/steady_time.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -22,41 +23,19 @@ namespace {
 // RFC 8446, 5.1: the most that one record carries.
 constexpr size_t kRecordBytes = 16384;
 
-// OpenSSL's own BIO of a socket would raise SIGPIPE when the peer is gone.
-int SendBytes(BIO* bio, const char* data, size_t size, size_t* sent) {
-  const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t result = send(fd, data, size, MSG_NOSIGNAL);
-  BIO_clear_retry_flags(bio);
-  if (result < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
-  *sent = result > 0 ? static_cast<size_t>(result) : 0;
-  return result > 0 ? 1 : 0;
-}
-
-int ReceiveBytes(BIO* bio, char* data, size_t size, size_t* received) {
-  const auto fd = static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
-  const ssize_t result = recv(fd, data, size, 0);
-  BIO_clear_retry_flags(bio);
-  if (result < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
-  *received = result > 0 ? static_cast<size_t>(result) : 0;
-  return result > 0 ? 1 : 0;
-}
+// The records that one Read looks at: a few hundred microseconds of small ones, and more than enough of full ones for
+// what a connection reads in its turn.
+constexpr int kRecordsPerRead = 256;
+// Messages of TLS itself after the set-up: a client changes its keys once in many GiB, if ever.
+constexpr double kMessageBurst = 32;
+constexpr double kMessagesPerSecond = 1;
+// Records with less than the head of an HTTP/2 frame, of which no client makes a habit: each costs a run of the cipher.
+constexpr size_t kSmallRecordBytes = 9;
+constexpr double kSmallRecordBurst = 10000;
+constexpr double kSmallRecordsPerSecond = 2000;
 
 long Control(BIO*, int command, long, void*) {  // NOLINT(google-runtime-int): OpenSSL's own type
   return command == BIO_CTRL_FLUSH ? 1 : 0;
-}
-
-BIO* MakeBio(int fd) {
-  static BIO_METHOD* const method = [] {
-    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "normd socket");
-    BIO_meth_set_write_ex(made, SendBytes);
-    BIO_meth_set_read_ex(made, ReceiveBytes);
-    BIO_meth_set_ctrl(made, Control);
-    return made;
-  }();
-  BIO* const bio = BIO_new(method);
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
-  BIO_set_init(bio, 1);
-  return bio;
 }
 
 std::string TextOf(const ASN1_STRING* text) {
@@ -141,12 +120,65 @@ std::string_view NextRecord(absl::Span<const iovec> parts, size_t skip, std::arr
 
 }  // namespace
 
+// OpenSSL's own BIO of a socket would raise SIGPIPE when the peer is gone.
+int TlsSocket::SendBytes(BIO* bio, const char* data, size_t size, size_t* sent) {
+  const ssize_t result = send(static_cast<Socket*>(BIO_get_data(bio))->fd, data, size, MSG_NOSIGNAL);
+  BIO_clear_retry_flags(bio);
+  if (result < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_write(bio);
+  *sent = result > 0 ? static_cast<size_t>(result) : 0;
+  return result > 0 ? 1 : 0;
+}
+
+int TlsSocket::ReceiveBytes(BIO* bio, char* data, size_t size, size_t* received) {
+  auto* const socket = static_cast<Socket*>(BIO_get_data(bio));
+  const ssize_t result = recv(socket->fd, data, size, 0);
+  BIO_clear_retry_flags(bio);
+  socket->is_drained = result < 0 && (errno == EAGAIN || errno == EINTR);
+  if (socket->is_drained) BIO_set_retry_read(bio);
+  *received = result > 0 ? static_cast<size_t>(result) : 0;
+  return result > 0 ? 1 : 0;
+}
+
+BIO* TlsSocket::MakeBio(Socket* socket) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "normd socket");
+    BIO_meth_set_write_ex(made, SendBytes);
+    BIO_meth_set_read_ex(made, ReceiveBytes);
+    BIO_meth_set_ctrl(made, Control);
+    return made;
+  }();
+  BIO* const bio = BIO_new(method);
+  BIO_set_data(bio, socket);
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
 TlsSocket::TlsSocket(int fd, const std::shared_ptr<SSL_CTX>& context)
-    : fd_(fd), ssl_(context == nullptr ? nullptr : SSL_new(context.get())) {
+    : fd_(fd),
+      socket_{.fd = fd},
+      ssl_(context == nullptr ? nullptr : SSL_new(context.get())),
+      messages_(kMessageBurst, kMessagesPerSecond),
+      small_records_(kSmallRecordBurst, kSmallRecordsPerSecond) {
   if (ssl_ == nullptr) return;
-  BIO* const bio = MakeBio(fd);
+  BIO* const bio = MakeBio(&socket_);
   SSL_set_bio(ssl_.get(), bio, bio);
+  SSL_set_app_data(ssl_.get(), this);
   SSL_set_accept_state(ssl_.get());
+}
+
+void TlsSocket::OnMessage(int is_sent, int /*version*/, int content_type, const void* /*bytes*/, size_t /*size*/,
+                          SSL* ssl, void* /*unused*/) {
+  auto* const self = static_cast<TlsSocket*>(SSL_get_app_data(ssl));
+  if (is_sent != 0 || self == nullptr || !self->is_set_up_) return;
+  if (content_type != SSL3_RT_HANDSHAKE && content_type != SSL3_RT_ALERT) return;
+  if (!self->messages_.Allow(SteadyNow())) self->flooded_ = true;
+}
+
+void TlsSocket::NoteRecord(size_t bytes) {
+  const bool goes_on = in_record_;
+  in_record_ = SSL_pending(ssl_.get()) > 0;
+  if (goes_on || in_record_ || bytes >= kSmallRecordBytes) return;
+  if (!small_records_.Allow(SteadyNow())) flooded_ = true;
 }
 
 TlsSocket::~TlsSocket() = default;
@@ -169,23 +201,34 @@ IoState TlsSocket::SetUp() {
     return IoState::kEnded;
   }
   peer_ = ReadPeer(ssl_.get());
+  is_set_up_ = true;
   return IoState::kOk;
 }
 
 IoResult TlsSocket::Read(absl::Span<const iovec> parts) {
   size_t total = 0;
+  size_t part = 0;
+  size_t filled = 0;  // of that part
   ERR_clear_error();
-  for (const iovec& part : parts) {
-    for (size_t filled = 0; filled < part.iov_len;) {
-      size_t got = 0;
-      const int result =
-          SSL_read_ex(ssl_.get(), static_cast<char*>(part.iov_base) + filled, part.iov_len - filled, &got);
+  for (int records = 0; records < kRecordsPerRead && part < parts.size(); ++records) {
+    size_t got = 0;
+    const int result =
+        SSL_read_ex(ssl_.get(), static_cast<char*>(parts[part].iov_base) + filled, parts[part].iov_len - filled, &got);
+    if (flooded_) return {.state = IoState::kFlooded};
+    if (result != 1) {
+      const IoState state = StateOf(result);
+      // A record without data, behind which others may have come.
+      if (state == IoState::kBlocked && !wants_to_write_ && !socket_.is_drained) continue;
       // What was read before an error counts; the error comes again.
-      if (result != 1 && total > 0) return {.bytes = total};
-      if (result != 1) return {.state = StateOf(result)};
-      filled += got;
-      total += got;
+      if (total > 0) break;
+      return {.state = state};
     }
+    NoteRecord(got);
+    total += got;
+    filled += got;
+    if (filled < parts[part].iov_len) continue;
+    ++part;
+    filled = 0;
   }
   return {.bytes = total};
 }

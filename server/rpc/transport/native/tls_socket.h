@@ -10,6 +10,7 @@
 
 #include "server/base/unique_fd.h"
 #include "server/rpc/transport/native/byte_stream.h"
+#include "server/rpc/transport/rate_guard.h"
 
 namespace normd::rpc::native {
 
@@ -29,19 +30,41 @@ class TlsSocket final : public ByteStream {
   bool HasReceived() const override { return SSL_has_pending(ssl_.get()) == 1; }
   bool WantsToWrite() const override { return wants_to_write_; }
 
+  // OpenSSL's message callback, which tells of handshake messages and alerts.
+  static void OnMessage(int is_sent, int version, int content_type, const void* bytes, size_t size, SSL* ssl,
+                        void* unused);
+
  private:
   struct Deleter {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
 
+  // What the BIO knows of the socket.
+  struct Socket {
+    int fd = -1;
+    bool is_drained = false;  // whether the last recv found nothing
+  };
+
+  static BIO* MakeBio(Socket* socket);
+  static int SendBytes(BIO* bio, const char* data, size_t size, size_t* sent);
+  static int ReceiveBytes(BIO* bio, char* data, size_t size, size_t* received);
+
   // What an operation of OpenSSL that returned `result` says.
   IoState StateOf(int result);
+  // Counts a record, or a part of one, that gave `bytes` of data.
+  void NoteRecord(size_t bytes);
 
   const UniqueFd fd_;
+  Socket socket_;  // outlives ssl_, whose BIO points to it
   std::unique_ptr<SSL, Deleter> ssl_;
   TlsPeerPtr peer_;
   std::string failure_;
   bool wants_to_write_ = false;
+  bool is_set_up_ = false;
+  bool in_record_ = false;  // whether Read has given a part of a record
+  bool flooded_ = false;
+  RateGuard messages_;  // of TLS itself, after the set-up
+  RateGuard small_records_;
 };
 
 }  // namespace normd::rpc::native

@@ -62,6 +62,23 @@ TEST_F(AdmissionTest, RefusesWhatDoesNotFitTheCallerAndServesTheOthers) {
   EXPECT_TRUE(Reserve(kMiB, "a").ok());
 }
 
+TEST_F(AdmissionTest, AnItemCountsForWhatItTakesBesideItsBytes) {
+  const absl::StatusOr<Reservation> item = admission_.ReserveItem(1, [] { return CallerName(); });
+  ASSERT_TRUE(item.ok());
+  EXPECT_EQ(admission_.held_bytes(), Admission::kMinItemBytes);
+}
+
+TEST_F(AdmissionTest, ItemsLeaveTheRoomOfSmallCallsToCalls) {
+  std::vector<Reservation> items;
+  while (true) {
+    absl::StatusOr<Reservation> item = admission_.ReserveItem(1, [] { return CallerName(); });
+    if (!item.ok()) break;
+    items.push_back(*std::move(item));
+  }
+  EXPECT_EQ(admission_.held_bytes(), 10 * kMiB);
+  EXPECT_TRUE(Reserve(100'000, "a").ok());
+}
+
 TEST_F(AdmissionTest, ForgetsACallerThatHoldsNothing) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(Reserve(6 * kMiB, "a").ok()) << i;

@@ -142,6 +142,8 @@ EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>
   options.count_closed = [this](RefusedFor reason) {
     if (reason == RefusedFor::kFlood) ++counts_.closed_for_flood;
     if (reason == RefusedFor::kSetup) ++counts_.closed_in_setup;
+    if (reason == RefusedFor::kStalled) ++counts_.closed_for_stall;
+    if (reason == RefusedFor::kProtocol) ++counts_.closed_for_protocol;
   };
   transport_ = std::make_unique<NativeTransport>(options);
   const absl::Status started = transport_->Start([this](std::unique_ptr<TransportCall> call) {

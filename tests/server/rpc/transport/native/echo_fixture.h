@@ -33,6 +33,8 @@ struct EchoCounts {
   std::atomic<int> destroyed{0};
   std::atomic<int> closed_for_flood{0};
   std::atomic<int> closed_in_setup{0};
+  std::atomic<int> closed_for_stall{0};
+  std::atomic<int> closed_for_protocol{0};
 };
 
 class EchoServer {

@@ -173,6 +173,50 @@ TEST_F(NativeTlsTest, AConnectionThatWasDrainedEndsWithCloseNotify) {
   }
 }
 
+// A client that has made the handshake and sent its half of HTTP/2's set-up.
+bool Begin(RawTls& client) {
+  return client.Handshake() && client.Send(http2::kMagic) &&
+         client.Send(std::string("\0\0\0\4\0\0\0\0\0", http2::kFrameHeaderBytes)) && !client.Receive(9).empty();
+}
+
+TEST_F(NativeTlsTest, AFewNewKeysChangeNothing) {
+  const auto server = Serve(false);
+  RawTls client(server->target(), {});
+  ASSERT_TRUE(Begin(client));
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(client.UpdateKeys());
+  // A PING behind them is answered.
+  ASSERT_TRUE(client.Send(std::string("\0\0\x8\6\0\0\0\0\0 and now", 17)));
+  std::string received;
+  while (received.find(" and now") == std::string::npos) {
+    const std::string more = client.Receive(1024);
+    ASSERT_FALSE(more.empty());
+    received += more;
+  }
+  EXPECT_EQ(server->counts().closed_for_flood.load(), 0);
+}
+
+// OpenSSL by itself reads on for as long as they come, and nobody else is served meanwhile.
+TEST_F(NativeTlsTest, NewKeysWithoutEndEndTheConnection) {
+  const auto server = Serve(false);
+  RawTls client(server->target(), {});
+  ASSERT_TRUE(Begin(client));
+  for (int i = 0; i < 100000 && client.UpdateKeys(); ++i) {
+  }
+  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_for_flood, 1));
+  EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
+}
+
+TEST_F(NativeTlsTest, RecordsOfAByteWithoutEndEndTheConnection) {
+  const auto server = Serve(false);
+  RawTls client(server->target(), {});
+  ASSERT_TRUE(Begin(client));
+  std::string ping("\0\0\x8\6\1\0\0\0\0 ignored", 17);
+  for (int i = 0; i < 100000 && client.Send(std::string(1, ping[static_cast<size_t>(i) % ping.size()])); ++i) {
+  }
+  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_for_flood, 1));
+  EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
+}
+
 TEST_F(NativeTlsTest, AHandshakeThatIsNotFinishedIsClosed) {
   const auto server = Serve(false);
   RawTls silent(server->target(), {});

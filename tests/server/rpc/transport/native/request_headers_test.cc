@@ -41,6 +41,51 @@ TEST(RequestHeadersTest, BinaryValuesAreDecodedAndTakenApart) {
   EXPECT_EQ(Headers({{"k-bin", "*"}}).Judge()->status.code(), absl::StatusCode::kInternal);
 }
 
+// 16 KiB of commas behind a long name would otherwise be 64 MiB of names.
+TEST(RequestHeadersTest, JoinedValuesShareTheirKeyAndEachCountsAsAField) {
+  constexpr int64_t kLimit = 16 << 10;
+  const std::string name = std::string(7000, 'k') + "-bin";
+  RequestHeaders two = Headers({{name, "YQ,Yg"}}, kLimit);
+  EXPECT_FALSE(two.Judge().has_value());
+  EXPECT_EQ(MetadataOf(two), (Fields{{name, "a"}, {name, "b"}}));
+  EXPECT_LT(two.held_bytes(), kLimit);
+  const RequestHeaders three = Headers({{name, "YQ,Yg,Yw"}}, kLimit);
+  EXPECT_EQ(three.Judge()->reason, TransportRefusal::kTooLarge);
+  std::string values = "YQ";
+  while (values.size() < 8000) values += ",YQ";
+  const RequestHeaders many = Headers({{"k-bin", values}}, kLimit);
+  EXPECT_EQ(many.Judge()->reason, TransportRefusal::kTooLarge);
+  EXPECT_LT(many.held_bytes(), 2 * kLimit);
+}
+
+TEST(RequestHeadersTest, EmptyPartsOfAJoinedValueAreRefused) {
+  EXPECT_EQ(MetadataOf(Headers({{"k-bin", ""}})), (Fields{{"k-bin", ""}}));
+  for (const char* value : {",", "YQ,", ",YQ", "YQ,,YQ"}) {
+    EXPECT_EQ(Headers({{"k-bin", value}}).Judge()->reason, TransportRefusal::kMalformed) << value;
+  }
+  const RequestHeaders commas = Headers({{std::string(7994, 'k') + "-bin", std::string(7990, ',')}}, 16 << 10);
+  EXPECT_TRUE(commas.Judge().has_value());
+  EXPECT_LT(commas.held_bytes(), 64 << 10);
+}
+
+TEST(RequestHeadersTest, ATimeoutComesOnce) {
+  EXPECT_EQ(Headers({{"grpc-timeout", "1S"}, {"grpc-timeout", "2S"}}).Judge()->reason, TransportRefusal::kMalformed);
+}
+
+TEST(RequestHeadersTest, TrailersCountWithTheHeaders) {
+  RequestHeaders headers = Headers({}, 1000);
+  EXPECT_TRUE(headers.CountTrailer("a", std::string(500, 'x')));
+  EXPECT_FALSE(headers.CountTrailer("a", std::string(500, 'x')));
+  EXPECT_FALSE(headers.Judge().has_value());
+}
+
+TEST(RequestHeadersTest, ARefusedRequestKeepsNoMetadata) {
+  RequestHeaders headers = Headers({{"a", std::string(500, 'x')}});
+  EXPECT_GT(headers.held_bytes(), 500);
+  headers.Drop();
+  EXPECT_LT(headers.held_bytes(), 32);
+}
+
 TEST(RequestHeadersTest, WhatIsNoCallOfGrpcGetsAnHttpStatus) {
   EXPECT_EQ(Headers({{":method", "GET"}}).Judge()->http_status, 405);
   EXPECT_EQ(Headers({{"content-type", "text/plain"}}).Judge()->http_status, 415);
