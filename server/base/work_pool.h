@@ -1,8 +1,8 @@
-// Threads for work that takes time in proportion to bytes: taking large messages apart, gathers, checksums, conversions
-// of parameters, and system calls that map memory. The threads that serve all callers (those of the completion queues,
-// and a store's callback thread) hand such work over instead of doing it.
-// In the path: beside it; a call that has handed work over goes on from the pool's thread.
-// Threads: every method is safe from any thread, including the pool's own.
+// Threads for work that takes time in proportion to bytes or to items: taking large messages and batches apart,
+// gathers, checksums, conversions of parameters, and system calls that map memory. The threads that serve all callers
+// (those of the completion queues, and a store's callback thread) hand such work over instead of doing it. In the path:
+// beside it; a call that has handed work over goes on from the pool's thread. Threads: every method is safe from any
+// thread, including the pool's own.
 #ifndef NORMD_SERVER_BASE_WORK_POOL_H_
 #define NORMD_SERVER_BASE_WORK_POOL_H_
 
@@ -23,6 +23,9 @@ class WorkPool {
 
   // Handing work over takes some 20 us, which is also the time to copy this many bytes.
   static constexpr int64_t kLargeBytes = 256 << 10;
+  // What one of many items (a call of a batch, a session of a list) counts as, beside its own bytes: it takes at least
+  // a microsecond and up to six, and its objects and its reply take about this much memory, however small it is.
+  static constexpr int64_t kBytesPerItem = 1 << 10;
 
   // REQUIRES: `threads` >= 1. When `max_waiting` pieces of work wait, Run does further work on the calling thread,
   // which slows the caller down and bounds the queue without refusing anything.

@@ -171,15 +171,17 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
   }
 
   // The current thread serves many callers (a completion queue's thread or a store's callback thread), so large
-  // requests are planned on the pool.
+  // requests, and those of many calls, are planned on the pool.
   void PlanWhereItMay() {
     DropAbandoned();
-    int64_t bytes = 0;
+    int64_t bytes = BytesOfCalls();
     for (const Task& task : tasks_) {
       if (task.status.ok()) bytes += BytesToPrepareFrom(task);
     }
     parts_.resources->work_pool.RunIfLarge(bytes, [self = shared_from_this()] { self->Plan(); });
   }
+
+  int64_t BytesOfCalls() const { return static_cast<int64_t>(tasks_.size()) * WorkPool::kBytesPerItem; }
 
   void Plan() {
     EndWait();
@@ -227,10 +229,10 @@ class BatchExecution : public std::enable_shared_from_this<BatchExecution> {
     EndOne(&BatchExecution::GoOnWhereItMay);
   }
 
-  // Goes on to the pool like PlanWhereItMay, as the rest takes time in proportion to the moments: they become divisors
-  // or go into the reply.
+  // Goes on to the pool like PlanWhereItMay, as the rest takes time in proportion to the moments, which become divisors
+  // or go into the reply, and to the calls.
   void GoOnWhereItMay() {
-    int64_t bytes = 0;
+    int64_t bytes = BytesOfCalls();
     for (const Task& task : tasks_) {
       if (Commits(task)) bytes += static_cast<int64_t>(task.moments.size() * sizeof(Moment));
     }

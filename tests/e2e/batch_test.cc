@@ -63,6 +63,50 @@ TEST(BatchTest, MayHoldOnlyMistakes) {
   EXPECT_EQ(FieldOf(response.items(1).status()), "items[1].spec");
 }
 
+// Two bytes of a request must not become hundreds of a reply, 4096 times.
+TEST(BatchTest, ManyMistakesAreToldInShort) {
+  constexpr int kItems = 4096;
+  TestServer server;
+  v1::BatchNormalizeRequest request;
+  for (int i = 0; i < kItems; ++i) request.add_items();
+  const v1::BatchNormalizeResponse response = Batch(server, request);
+  ASSERT_EQ(response.items_size(), kItems);
+  for (int i = 0; i < kItems; ++i) {
+    const google::rpc::Status& error = response.items(i).status();
+    ASSERT_EQ(error.code(), grpc::StatusCode::INVALID_ARGUMENT);
+    ASSERT_NE(error.message().find("items[" + std::to_string(i) + "].spec"), std::string::npos) << error.message();
+    ASSERT_EQ(error.details_size() > 0, i < 16) << i;
+    if (i >= 16) ASSERT_LE(response.items(i).ByteSizeLong(), 128U) << error.message();
+  }
+}
+
+// The message of a mistake may repeat what the caller wrote.
+TEST(BatchTest, LongMessagesOfManyMistakesAreCut) {
+  TestServer server;
+  v1::BatchNormalizeRequest request;
+  for (int i = 0; i < 20; ++i) request.add_items()->set_session("sessions/" + std::string(2000, 'x'));
+  const v1::BatchNormalizeResponse response = Batch(server, request);
+  ASSERT_EQ(response.items_size(), 20);
+  EXPECT_GT(response.items(0).status().message().size(), 256U);
+  EXPECT_LE(response.items(19).ByteSizeLong(), 300U) << response.items(19).status().message();
+}
+
+// An item of two bytes still takes a call, a result and a place in the reply.
+TEST(BatchTest, ReservesRoomForItsItems) {
+  TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 1 << 20});
+  v1::BatchNormalizeRequest request;
+  for (int i = 0; i < 1500; ++i) request.add_items();
+  grpc::ClientContext context;
+  v1::BatchNormalizeResponse response;
+  const grpc::Status status = server.normalizer().BatchNormalize(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(FieldOf(status), "");
+  EXPECT_EQ(ReasonOf(status), "LIMIT_EXCEEDED");
+  request.mutable_items()->DeleteSubrange(500, 1000);
+  EXPECT_EQ(Batch(server, request).items_size(), 500);
+  EXPECT_TRUE(Eventually([&server] { return server.server().in_flight_bytes() == 0; }));
+}
+
 TEST(BatchTest, RefusesMoreItemsThanTheLimit) {
   TestServer server({.max_batch_items = 2});
   v1::BatchNormalizeRequest request;

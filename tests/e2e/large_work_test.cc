@@ -63,6 +63,40 @@ TEST_F(LargeWorkTest, OfAMessageIsThePools) {
   EXPECT_NE(TakeThread(), queue_);
 }
 
+// An item costs what a KiB costs, however small it is, and whether it is a mistake or not.
+TEST_F(LargeWorkTest, OfManySmallItemsIsThePools) {
+  for (const bool mistakes : {true, false}) {
+    for (const int items : {8, 300}) {
+      v1::BatchNormalizeRequest request;
+      for (int i = 0; i < items; ++i) {
+        v1::NormalizeRequest* const item = request.add_items();
+        if (!mistakes) *item = LayerNormRequest();
+      }
+      ASSERT_LT(static_cast<int64_t>(request.ByteSizeLong()), WorkPool::kLargeBytes / 8);
+      grpc::ClientContext context;
+      v1::BatchNormalizeResponse response;
+      ASSERT_TRUE(server_->normalizer().BatchNormalize(&context, request, &response).ok());
+      ASSERT_EQ(response.items_size(), items);
+      const std::thread::id thread = TakeThread();
+      if (items > 8) EXPECT_NE(thread, queue_) << "mistakes: " << mistakes;
+      if (items == 8 && mistakes) EXPECT_EQ(thread, queue_);
+    }
+  }
+}
+
+TEST_F(LargeWorkTest, OfAListThatMayLookAtManySessionsIsThePools) {
+  v1::ListSessionsRequest few, many, filtered;
+  few.set_page_size(10);
+  many.set_page_size(1000);
+  filtered.set_filter("a=b");
+  for (const v1::ListSessionsRequest* list : {&few, &many, &filtered}) {
+    grpc::ClientContext context;
+    v1::ListSessionsResponse response;
+    ASSERT_TRUE(server_->sessions().ListSessions(&context, *list, &response).ok());
+    EXPECT_EQ(TakeThread() != queue_, list != &few) << list->ShortDebugString();
+  }
+}
+
 TEST_F(LargeWorkTest, OfASessionIsThePools) {
   for (const int64_t elements : {int64_t{4}, kLargeElements}) {
     const bool large = elements == kLargeElements;

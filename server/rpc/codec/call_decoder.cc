@@ -290,6 +290,15 @@ absl::Status CallDecoder::DecodeComputeMoments(const MessageBytes& bytes, Reserv
                                               received);
 }
 
+int64_t CallDecoder::CountItems(const MessageBytes& bytes, int64_t max_items) {
+  // An item has at least two bytes.
+  const int64_t most = std::min(max_items, bytes.size_bytes() / 2);
+  const ReceivedBytes received = TakeBytes(bytes);
+  const std::optional<std::vector<wire::TopField>> fields =
+      wire::TopFields(received.segments(), static_cast<size_t>(most));
+  return fields.has_value() ? static_cast<int64_t>(fields->size()) : most;
+}
+
 absl::Status CallDecoder::DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                       int64_t max_items, Observation& observation, ReceivedBatch* batch) {
   if (DecodeItemByItem(bytes, reservation, stream, static_cast<size_t>(max_items), batch)) {

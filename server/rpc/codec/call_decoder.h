@@ -71,7 +71,7 @@ void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received);
 struct ReceivedBatch {
   std::vector<ReceivedCall> items;
   std::vector<absl::Status> statuses;
-  std::shared_ptr<const void> owner;  // of the memory reserved for all items
+  std::shared_ptr<const void> owner;  // of the memory reserved for all messages and outputs
 };
 
 class CallDecoder {
@@ -85,6 +85,9 @@ class CallDecoder {
                                Observation& observation, ReceivedCall* received);
   absl::Status DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
                                     Observation& observation, ReceivedCall* received);
+  // The number of items of a batch, or a larger one, before it is decoded: at most `max_items`, beyond which a batch is
+  // refused without a look at its items.
+  static int64_t CountItems(const MessageBytes& bytes, int64_t max_items);
   // Decodes the items of a batch, each with a status of its own, and records their number in `observation`. Returns an
   // error when the bytes are not a BatchNormalizeRequest with at most `max_items` items.
   absl::Status DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream, int64_t max_items,

@@ -213,9 +213,9 @@ WireBody EncodeBatchItem(WireBody response) {
   return body;
 }
 
-WireBody EncodeBatchItemError(const absl::Status& error) {
+WireBody EncodeBatchItemError(const absl::Status& error, ErrorForm form) {
   v1::BatchItemResult failed;
-  *failed.mutable_status() = ToMessage(error);
+  *failed.mutable_status() = form == ErrorForm::kWhole ? ToMessage(error) : ToShortMessage(error, kShortMessageBytes);
   WireBody body;
   body.Append(failed.SerializeAsString());
   return body;

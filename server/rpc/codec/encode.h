@@ -33,9 +33,13 @@ WireBody EncodeNormalizeResponse(CallReply reply, bool want_timings, Observation
 void NoteReply(const CallReply& reply, RequestRecord& record);
 // Encodes a ComputeMomentsResponse.
 WireBody EncodeComputeMomentsResponse(CallReply reply, Observation& observation);
-// Encode a BatchItemResult with a NormalizeResponse, or with an error.
+// Encode a BatchItemResult with a NormalizeResponse, or with an error. An error in short is its code and the beginning
+// of its message, at most kShortMessageBytes, without details: a request of two bytes an item must not make a reply of
+// hundreds for each.
+inline constexpr size_t kShortMessageBytes = 256;
+enum class ErrorForm : uint8_t { kWhole, kShort };
 WireBody EncodeBatchItem(WireBody response);
-WireBody EncodeBatchItemError(const absl::Status& error);
+WireBody EncodeBatchItemError(const absl::Status& error, ErrorForm form);
 // Encode a StreamResponse with a NormalizeResponse, an error, or a chunk.
 WireBody EncodeStreamReply(uint64_t sequence, WireBody response);
 WireBody EncodeStreamError(uint64_t sequence, const google::rpc::Status& error);

@@ -48,6 +48,9 @@ void ComputeMoments(Engine* engine, ReceivedCall& received, Reply reply) {
                  });
 }
 
+// So many errors of a batch are told with their details. Who makes the same mistake in all items learns it from these.
+constexpr int64_t kWholeErrors = 16;
+
 // An item of a batch, apart from its call.
 struct Item {
   absl::Status refused;  // the error that kept it from the engine, or OK
@@ -67,15 +70,17 @@ MessageBytes EncodeBatch(std::vector<Item> items, std::vector<absl::StatusOr<Cal
     if (result.ok()) {
       encoded = EncodeBatchItem(item.cached.EncodeResponse(*std::move(result), item.want_timings, observation));
     } else {
-      ++observation.record().batch_items_failed;
-      encoded = EncodeBatchItemError(PrefixField(result.status(), absl::StrCat("items[", i, "].")));
+      const bool whole = observation.record().batch_items_failed++ < kWholeErrors;
+      encoded = EncodeBatchItemError(PrefixField(result.status(), absl::StrCat("items[", i, "].")),
+                                     whole ? ErrorForm::kWhole : ErrorForm::kShort);
     }
     body.AppendMessageField(v1::BatchNormalizeResponse::kItemsFieldNumber, std::move(encoded));
   }
   return std::move(body).ToBytes();
 }
 
-void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reply reply) {
+// `room` is for what the items take beside their messages and outputs, the items of the reply among it.
+void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reservation room, Reply reply) {
   std::vector<Call> calls;
   std::vector<Item> items(batch.items.size());
   calls.reserve(batch.items.size());
@@ -91,11 +96,37 @@ void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reply reply) {
   }
   reply.observation().DecodeDone();
   engine->SubmitBatch(std::move(calls),
-                      [reply = std::move(reply), owner = std::move(batch.owner),
+                      [reply = std::move(reply), owner = std::move(batch.owner), room = std::move(room),
                        items = std::move(items)](std::vector<absl::StatusOr<CallReply>> results) mutable {
                         MessageBytes bytes = EncodeBatch(std::move(items), std::move(results), reply.observation());
-                        reply(std::move(bytes), Keep(std::move(owner)));
+                        reply(std::move(bytes), [owner = std::move(owner), room = std::move(room)] {});
                       });
+}
+
+// What BatchNormalize needs of the server.
+struct BatchParts {
+  const RouteContext* context;
+  Engine* engine;
+  CallDecoder* decoder;
+  int64_t max_items;
+};
+
+// Takes a batch apart on the pool if its bytes or its items are many. What waits there has its room.
+void ReceiveBatch(const BatchParts& parts, const MessageBytes& message, Reservation memory, Reply reply) {
+  const int64_t item_bytes = CallDecoder::CountItems(message, parts.max_items) * WorkPool::kBytesPerItem;
+  absl::StatusOr<Reservation> room =
+      parts.context->admission->Reserve(item_bytes, [&reply] { return NameOf(*reply.stream()); });
+  if (!room.ok()) return reply(room.status());
+  const int64_t bytes = message.size_bytes() + item_bytes;
+  RunIfLarge(
+      *parts.context, bytes,
+      [bytes, parts, message, memory = std::move(memory), room = *std::move(room), reply = std::move(reply)]() mutable {
+        if (bytes >= WorkPool::kLargeBytes) reply.observation().ThreadFound();
+        ReceivedBatch batch;
+        const absl::Status status = parts.decoder->DecodeBatch(message, std::move(memory), *reply.stream(),
+                                                               parts.max_items, reply.observation(), &batch);
+        return status.ok() ? BatchNormalize(parts.engine, batch, std::move(room), std::move(reply)) : reply(status);
+      });
 }
 
 }  // namespace
@@ -112,12 +143,9 @@ std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServe
                    return status.ok() ? Normalize(engine, call, std::move(reply)) : reply(status);
                  }),
       UnaryBytes(context, path("BatchNormalize"),
-                 [engine, decoder, max_items = options->max_batch_items](const MessageBytes& message, Reservation room,
-                                                                         Reply reply) {
-                   ReceivedBatch batch;
-                   const absl::Status status = decoder->DecodeBatch(message, std::move(room), *reply.stream(),
-                                                                    max_items, reply.observation(), &batch);
-                   return status.ok() ? BatchNormalize(engine, batch, std::move(reply)) : reply(status);
+                 [parts = BatchParts{context, engine, decoder, options->max_batch_items}](
+                     const MessageBytes& message, Reservation memory, Reply reply) {
+                   ReceiveBatch(parts, message, std::move(memory), std::move(reply));
                  }),
       UnaryBytes(context, path("ComputeMoments"),
                  [engine, decoder](const MessageBytes& message, Reservation room, Reply reply) {

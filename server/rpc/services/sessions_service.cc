@@ -132,6 +132,30 @@ MessageBytes EncodePage(const ListPage& page, v1::SessionView view, const std::s
   return Serialize(response);
 }
 
+// How a page was asked for.
+struct PageForm {
+  v1::SessionView view;
+  std::string filter;
+  Durability durability;
+  bool whole;  // with parameters and state, which are large
+};
+
+void SendPage(const RouteContext& context, ListPage page, PageForm form, Reply reply) {
+  std::shared_ptr<Reservation> room;
+  if (form.whole) {
+    auto held = ReserveReply(context, page.sessions, reply);
+    if (!held.ok()) return reply(held.status());
+    room = *std::move(held);
+  }
+  // A long page is not encoded on the store's callback thread.
+  const auto sessions = static_cast<int64_t>(page.sessions.size());
+  RunIfLarge(
+      context, sessions * WorkPool::kBytesPerItem,
+      [page = std::move(page), form = std::move(form), room = std::move(room), reply = std::move(reply)]() mutable {
+        SendHeld(EncodePage(page, form.view, form.filter, form.durability), std::move(room), reply);
+      });
+}
+
 void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSessionsRequest& request, Reply reply) {
   const absl::StatusOr<v1::SessionView> view = DecodeView(request.view());
   if (!view.ok()) return reply(view.status());
@@ -139,16 +163,19 @@ void ListSessions(const RouteContext* context, Engine* engine, const v1::ListSes
   if (!query.ok()) return reply(query.status());
   query->whole = *view == v1::SESSION_VIEW_FULL;
   query->max_bytes = kMaxPageBytes;
-  const bool whole = query->whole;
-  engine->ListSessions(*std::move(query),
-                       [context, whole, durability = engine->durability(), view = *view, filter = request.filter(),
-                        reply = std::move(reply)](absl::StatusOr<ListPage> page) mutable {
-                         if (!page.ok()) return reply(page.status());
-                         if (!whole) return reply(EncodePage(*page, view, filter, durability));
-                         auto held = ReserveReply(*context, page->sessions, reply);
-                         if (!held.ok()) return reply(held.status());
-                         SendHeld(EncodePage(*page, view, filter, durability), *std::move(held), reply);
-                       });
+  // A filter may look at all sessions, however few it finds.
+  const int64_t looked_at = query->labels.empty() ? query->page_size : kMaxPageSize;
+  RunIfLarge(*context, looked_at * WorkPool::kBytesPerItem,
+             [context, engine, query = *std::move(query), view = *view, filter = request.filter(),
+              reply = std::move(reply)]() mutable {
+               const bool whole = query.whole;
+               engine->ListSessions(std::move(query), [context, whole, durability = engine->durability(), view,
+                                                       filter = std::move(filter), reply = std::move(reply)](
+                                                          absl::StatusOr<ListPage> page) mutable {
+                 if (!page.ok()) return reply(page.status());
+                 SendPage(*context, *std::move(page), {view, std::move(filter), durability, whole}, std::move(reply));
+               });
+             });
 }
 
 absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request) {

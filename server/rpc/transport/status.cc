@@ -97,6 +97,13 @@ google::rpc::Status ToMessage(const absl::Status& status) {
   return message;
 }
 
+google::rpc::Status ToShortMessage(const absl::Status& status, size_t max_message_bytes) {
+  google::rpc::Status message;
+  message.set_code(static_cast<int>(status.code()));
+  message.set_message(Cut(std::string_view(status.message().data(), status.message().size()), max_message_bytes));
+  return message;
+}
+
 RpcStatus ToRpcStatus(const absl::Status& status) {
   if (status.ok()) return {};
   const google::rpc::Status message = ToMessage(status);

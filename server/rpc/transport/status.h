@@ -3,6 +3,7 @@
 #ifndef NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_STATUS_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,6 +15,9 @@ namespace normd::rpc {
 // known), BadRequest for INVALID_ARGUMENT, ResourceInfo for NOT_FOUND, and RetryInfo if MayPassLater. Texts are cut so
 // that all of it fits into the trailers that a client accepts by default. Returns an empty message for OK.
 google::rpc::Status ToMessage(const absl::Status& status);
+
+// Converts the code and the message alone, which is cut to `max_message_bytes`.
+google::rpc::Status ToShortMessage(const absl::Status& status, size_t max_message_bytes);
 
 // A status as it travels in trailers.
 struct RpcStatus {

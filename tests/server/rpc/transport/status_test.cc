@@ -37,6 +37,15 @@ TEST(Status, NeverCallsALimitOrAMistakeRetryable) {
   EXPECT_FALSE(SaysWhenToComeBack(SessionNotFoundError("a")));
 }
 
+TEST(Status, InShortIsTheCodeAndTheBeginningOfTheMessage) {
+  const absl::Status error = SessionNotFoundError(std::string(300, 'x'));
+  const google::rpc::Status whole = ToShortMessage(error, 1000);
+  EXPECT_EQ(whole.code(), static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(whole.message(), error.message());
+  EXPECT_EQ(whole.details_size(), 0);
+  EXPECT_EQ(ToShortMessage(error, 100).message().size(), 100U);
+}
+
 TEST(Status, HasTheSameBytesEveryTime) {
   const std::string first = ToRpcStatus(LimitExceededError("sessions", 9, 8)).details_bin;
   for (int i = 0; i < 64; ++i) {
