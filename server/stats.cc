@@ -59,16 +59,21 @@ constexpr StatRow kListenerRows[] = {
      [](const Stats& f, size_t stage) { return absl::ToDoubleSeconds(f.waiting[stage].oldest); }},
     {"normd_calls", kGauge, kNone, "Calls and streams under way, health checks and reflection among them.",
      [](const Stats& f) { return f.queues.calls; }},
+    {"normd_idle_streams_ended_total", kCounter, kNone,
+     "Streams that only waited for a message and were ended, because new calls would soon have found no place.",
+     [](const Stats& f) { return f.queues.idle_streams_ended; }},
     {"normd_connections", kGauge, kNone, "Open connections.", [](const Stats& f) { return f.connections.open; }},
     {"normd_connections_accepted_total", kCounter, kNone,
      "Connections that finished their set-up; with TLS, that sent their ClientHello.",
      [](const Stats& f) { return f.connections.accepted; }},
     {"normd_connections_closed_total", kCounter, kClosedFor,
-     "Connections that the server closed: too many in all (total) or of one peer (peer), no descriptors left, set-up "
-     "not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS where it is "
-     "not (tls), calls opened or taken back in a flood, or much work for few bytes (flood), rules of HTTP/2 broken "
-     "(protocol), replies not read or headers not ended in time (stalled), no answer to a PING (keepalive), "
-     "--max_connection_age (age), --max_connection_idle (idle). Each connection is counted once.",
+     "Connections that the server closed, each once: too many in all (total) or of one peer (peer), no descriptors "
+     "left, set-up not finished in time (setup), not HTTP/2 (foreign), plain text where TLS is spoken (plaintext), TLS "
+     "where it is not (tls), calls opened or taken back in a flood, or much work for few bytes (flood), rules of "
+     "HTTP/2 "
+     "broken (protocol), replies not read or headers not ended in time (stalled), no answer to a PING (keepalive), "
+     "--max_connection_age (age), --max_connection_idle (idle), idle where another peer needed the place (made_room); "
+     "and those that their peers gave up before the set-up was finished (left).",
      [](const Stats& f, size_t reason) { return f.connections.refused[reason]; }},
     {"normd_transport_refusals_total", kCounter, kRefusedFor,
      "Calls that the native transport refused at their headers, before their method was looked at; no other metric of "

@@ -69,6 +69,14 @@ absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit, c
                    Concat(OverLimit(value, limit, note), ", until other calls are done; nothing was changed"));
 }
 
+absl::Status IdleStreamError(std::string_view field, int64_t value, int64_t most, int64_t limit) {
+  const std::string at_most = Concat("at most ", most, " while streams wait without a message");
+  return MakeError(ServerReason("NO_ROOM"), {.field = std::string(field), .value = Concat(value), .limit = at_most},
+                   Concat("is ", value, ", over three quarters of the limit of ", limit,
+                          ", so the streams that have waited longest for a message are ended; open one again when "
+                          "there is a message to send"));
+}
+
 absl::Status QueueAgeError(absl::Duration age, absl::Duration limit) {
   const std::string waited = absl::FormatDuration(age);
   const std::string most = Concat("at most ", absl::FormatDuration(limit));

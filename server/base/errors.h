@@ -37,6 +37,9 @@ absl::Status LimitExceededError(std::string_view field, int64_t value, int64_t l
 // RESOURCE_EXHAUSTED, reason NO_ROOM: `value` of `field` would exceed `limit` now, but will fit once other calls are
 // done. For budgets and queues.
 absl::Status NoRoomError(std::string_view field, int64_t value, int64_t limit, const LimitNote& note = {});
+// RESOURCE_EXHAUSTED, reason NO_ROOM: a stream that only waited for a message was ended, because `value` of `field` is
+// over `most`, which is three quarters of `limit`.
+absl::Status IdleStreamError(std::string_view field, int64_t value, int64_t most, int64_t limit);
 // DATA_LOSS, reason DATA_LOSS: a stored or imported record is damaged; `what` says how.
 absl::Status DataLossError(std::string_view what);
 // UNIMPLEMENTED, reason UNIMPLEMENTED: `field` asks for `what`, which this version does not do.

@@ -105,6 +105,7 @@ class GrpcServer::State {
   QueueStats TakeQueueStats() {
     QueueStats stats = transport_->TakeStats();
     stats.calls = dispatcher_.live().calls();
+    stats.idle_streams_ended = transfers_.idle_streams_ended();
     return stats;
   }
 
@@ -180,7 +181,8 @@ class GrpcServer::State {
   rpc::HealthService health_;
   rpc::Dispatcher dispatcher_{&context_, rpc::LimitsOfCalls(options_), &connections_};
   const std::unique_ptr<rpc::RpcTransport> transport_;
-  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_};
+  rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_,
+                                &dispatcher_.places()};
   rpc::AcceptLoop accept_loop_{
       {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},
       &connections_,

@@ -96,6 +96,38 @@ TEST(ConnectionsE2eTest, ClosesWhoeverDoesNotFinishTheSetUp) {
   server.ExpectAlive();
 }
 
+// Probes of load balancers do nothing else; they are not late.
+TEST(ConnectionsE2eTest, APeerThatLeavesBeforeTheSetUpIsNotCountedAsLate) {
+  TestServer server;
+  const auto open = [&server] { return server.server().connections().open; };
+  {
+    RawHttp2 probe(server.target());
+    RawHttp2 half(server.target());
+    half.SendBytes("PRI * HTTP/2.0\r\n");
+    ASSERT_TRUE(Eventually([&] { return open() == 2; }));
+  }
+  EXPECT_TRUE(Eventually([&] { return open() == 0; }));
+  EXPECT_EQ(Closed(server, RefusedFor::kSetup), 0);
+}
+
+// What keeps TCP out leaves the Unix socket open, and with it the probe of readiness.
+TEST(ConnectionsE2eTest, IdleConnectionsOverTcpLeaveTheUnixSocketOpen) {
+  const TemporaryFolder folder;
+  const std::string socket = "unix:" + folder.path() + "/s";
+  TestServer server({.listeners = {"127.0.0.1:0", socket}, .max_connections = 64, .max_connections_per_peer = 64});
+  std::vector<std::unique_ptr<RawHttp2>> idle;
+  for (int i = 0; i < 80; ++i) {
+    idle.push_back(std::make_unique<RawHttp2>(server.target()));
+    idle.back()->SendPreface();
+  }
+  ASSERT_TRUE(idle.back()->WaitForClose(seconds(10))) << "not full";
+  const auto stub = v1::Normalizer::NewStub(grpc::CreateChannel(socket, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::NormalizeResponse response;
+  const grpc::Status status = stub->Normalize(&context, LayerNormRequest(), &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST(ConnectionsE2eTest, TellsAnOlderHttpWhereItIs) {
   TestServer server;
   RawHttp2 old(server.target());

@@ -35,13 +35,14 @@ Stats DifferentStats() {
   stats.connections = {.open = 201,
                        .accepted = 202,
                        .without_call = 211,
-                       .refused = {203, 204, 205, 206, 207, 209, 210, 208, 212, 213, 214, 215, 216}};
+                       .refused = {203, 204, 205, 206, 207, 209, 210, 208, 212, 213, 214, 215, 216, 217, 218}};
   stats.certificates = {.expiry = absl::FromUnixSeconds(302), .reloads = 303, .failed_reloads = 304};
   stats.queues = {.longest_callback = absl::Milliseconds(250),
                   .slow_callbacks = 301,
                   .queues = 312,
                   .busy = absl::Seconds(313),
                   .calls = 314,
+                  .idle_streams_ended = 338,
                   .refused = {315, 316, 317, 318, 319},
                   .resets = {321, 322, 323, 324, 325, 326, 327, 328, 329, 330, 331, 332, 333, 334, 335},
                   .waiting_bytes = 336,
@@ -170,6 +171,7 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
                                                   {"normd_waiting{stage=\"store_change\"}", 707},
                                                   {"normd_waiting_oldest_seconds{stage=\"store_read\"}", 710},
                                                   {"normd_calls", 314},
+                                                  {"normd_idle_streams_ended_total", 319},
                                                   {"normd_transport_refusals_total{reason=\"not_grpc\"}", 315},
                                                   {"normd_transport_refusals_total{reason=\"compressed\"}", 318},
                                                   {"normd_queues", 312},
@@ -181,6 +183,8 @@ TEST(Stats, ARowShowsTheFigureThatItsNameSays) {
                                                   {"normd_connections_closed_total{reason=\"plaintext\"}", 209},
                                                   {"normd_connections_closed_total{reason=\"tls\"}", 210},
                                                   {"normd_connections_closed_total{reason=\"flood\"}", 208},
+                                                  {"normd_connections_closed_total{reason=\"made_room\"}", 212},
+                                                  {"normd_connections_closed_total{reason=\"left\"}", 213},
                                                   {"normd_tls_connections_without_call_total", 211},
                                                   {"normd_tls_certificate_expiry_timestamp_seconds", 302},
                                                   {"normd_tls_reloads_total", 303},

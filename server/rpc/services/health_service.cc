@@ -32,7 +32,7 @@ std::vector<Route> HealthService::Routes() {
   Route check = Unary<HealthCheckRequest>(
       &context_, MethodPath("grpc.health.v1.Health", "Check"),
       [this](Parsed<HealthCheckRequest> request, Reply reply) { Check(request->service(), std::move(reply)); });
-  check.while_draining = true;
+  check.always_served = true;
   return {std::move(check),
           ServerStreaming<HealthCheckRequest>(&context_, MethodPath("grpc.health.v1.Health", "Watch"),
                                               [this](Parsed<HealthCheckRequest> request, std::shared_ptr<Stream> stream,

@@ -127,7 +127,7 @@ void AcceptLoop::Run() {
       if (listener != listeners_.end()) {
         AcceptFrom(*listener);
       } else {
-        LookAt(fd);
+        LookAt(fd, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
     DropOverdue();
@@ -197,17 +197,20 @@ void AcceptLoop::TakeIn(int fd, const sockaddr_storage& address, const Listening
   if (!Watch(epoll_fd_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET)) Drop(fd, RefusedFor::kDescriptors);
 }
 
-void AcceptLoop::LookAt(int fd) {
+void AcceptLoop::LookAt(int fd, bool ended) {
   const auto found = pending_.find(fd);
   if (found == pending_.end()) return;
   char head[kPrefaceWindowBytes];
   const ssize_t got = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return Drop(fd, RefusedFor::kSetup);
+  if (got <= 0) return Drop(fd, RefusedFor::kLeft);
   const std::string_view first(head, static_cast<size_t>(got));
   const bool tls = options_.tls && !found->second.is_unix;
   const Preface spoken = tls ? JudgeClientHello(first, ReceivedBytes(fd)) : JudgePreface(first);
-  if (spoken == Preface::kIncomplete) return;
+  if (spoken == Preface::kIncomplete) {
+    if (ended) Drop(fd, RefusedFor::kLeft);
+    return;
+  }
   if (spoken != Preface::kComplete) return TurnAway(fd, spoken, tls);
   const Pending pending = std::move(found->second);
   pending_.erase(found);
@@ -235,7 +238,7 @@ void AcceptLoop::Drop(int fd, RefusedFor reason) {
   const auto found = pending_.find(fd);
   if (found == pending_.end()) return;
   if (found->second.connection != nullptr) {
-    table_->Count(reason);
+    table_->CountEnded(*found->second.connection, reason);
     table_->Remove(*found->second.connection);
   }
   pending_.erase(found);

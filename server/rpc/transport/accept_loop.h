@@ -66,7 +66,8 @@ class AcceptLoop {
   // waiting.
   void RefuseForWantOfDescriptors(int listener_fd);
   // Judges the bytes received on a pending connection: waits for more, drops the connection, or hands it over.
-  void LookAt(int fd);
+  // `ended` says that the peer sends no more.
+  void LookAt(int fd, bool ended);
   // Drops a pending connection that speaks something else than is spoken here.
   void TurnAway(int fd, Preface spoken, bool tls);
   void Drop(int fd, RefusedFor reason);

@@ -14,8 +14,11 @@
 namespace normd::rpc {
 namespace {
 
-// The least time between sweeps, because at the limit every new connection would otherwise check every other one.
+// The least time between sweeps, and between searches for idle connections, because at the limit every new connection
+// would otherwise check every other one.
 constexpr absl::Duration kSweepInterval = absl::Milliseconds(50);
+// How many idle connections one search finds: room for 1280 new ones a second.
+constexpr size_t kIdleAtOnce = 64;
 
 }  // namespace
 
@@ -24,6 +27,12 @@ uint64_t SocketCookie(int fd) {
   socklen_t size = sizeof(cookie);
   return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
 }
+
+Connection::Connection(Facts facts, std::shared_ptr<PeerCalls> peer_calls)
+    : facts_(std::move(facts)),
+      key_(std::hash<std::string>()(facts_.peer)),
+      peer_calls_(std::move(peer_calls)),
+      last_call_(absl::ToUnixNanos(SteadyNow())) {}
 
 std::optional<int64_t> Connection::ReceivedBytes() const {
   if (facts_.is_unix || !IsOpen()) return std::nullopt;
@@ -101,23 +110,25 @@ std::vector<ConnectionPtr> PeerIndex::All() const {
 }
 
 ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
-  auto connection = std::make_shared<Connection>(std::move(facts));
   MutexLock lock(mu_);
   // A name is reused when its connection has ended. One host and port may also be connected to two listeners at a time;
   // calls could not be told apart then, so the second connection is refused, and its client takes another port.
-  if (const ConnectionPtr same = by_peer_.Find(connection->peer()); same != nullptr && same->IsOpen()) {
+  if (const ConnectionPtr same = by_peer_.Find(facts.peer); same != nullptr && same->IsOpen()) {
     *refusal = Refusal::kAddress;
     return nullptr;
   }
-  Forget(connection->peer());
-  *refusal = Judge(connection->address());
+  Forget(facts.peer);
+  *refusal = Judge(facts);
   if (*refusal != Refusal::kNone && SteadyNow() - swept_ >= kSweepInterval) {
     SweepLocked();
-    *refusal = Judge(connection->address());
+    *refusal = Judge(facts);
   }
+  if (*refusal == Refusal::kTotal && MakeRoom(facts.address)) *refusal = Refusal::kNone;
   if (*refusal != Refusal::kNone) return nullptr;
+  Peer& peer = by_address_[facts.address];
+  ++peer.open;
+  auto connection = std::make_shared<Connection>(std::move(facts), peer.calls);
   by_peer_.Insert(connection);
-  ++by_address_[connection->address()];
   size_.fetch_add(1, std::memory_order_relaxed);
   return connection;
 }
@@ -127,10 +138,51 @@ void ConnectionTable::Remove(const Connection& connection) {
   if (by_peer_.Find(connection.peer()).get() == &connection) Forget(connection.peer());
 }
 
-Refusal ConnectionTable::Judge(const std::string& address) const {
-  if (size() >= limits_.max_connections) return Refusal::kTotal;
+int ConnectionTable::OpenOf(const std::string& address) const {
   const auto found = by_address_.find(address);
-  return found != by_address_.end() && found->second >= limits_.max_per_address ? Refusal::kAddress : Refusal::kNone;
+  return found == by_address_.end() ? 0 : found->second.open;
+}
+
+Refusal ConnectionTable::Judge(const Connection::Facts& facts) const {
+  const int own = OpenOf(facts.address);
+  if (own >= limits_.max_per_address) return Refusal::kAddress;
+  const int kept_from_tcp = own > 0 ? limits_.kept : limits_.kept / 2;
+  const int most = limits_.max_connections - (facts.is_unix ? 0 : kept_from_tcp);
+  return size() >= most ? Refusal::kTotal : Refusal::kNone;
+}
+
+bool ConnectionTable::MakeRoom(const std::string& address) {
+  if (SteadyNow() - looked_ >= kSweepInterval) FindIdle();
+  while (!idle_.empty() && OpenOf(idle_.back()->address()) > OpenOf(address) + 1) {
+    const ConnectionPtr idle = std::move(idle_.back());
+    idle_.pop_back();
+    // It may have ended, or have a call, since it was found.
+    if (idle->live_calls() > 0 || by_peer_.Find(idle->peer()) != idle) continue;
+    Forget(idle->peer());
+    CountEnded(*idle, RefusedFor::kMadeRoom);
+    idle->Close();
+    return true;
+  }
+  return false;
+}
+
+void ConnectionTable::FindIdle() {
+  looked_ = SteadyNow();
+  idle_.clear();
+  const auto largest = std::max_element(by_address_.begin(), by_address_.end(),
+                                        [](const auto& a, const auto& b) { return a.second.open < b.second.open; });
+  if (largest == by_address_.end()) return;
+  // The times may change meanwhile, so that they are read once.
+  std::vector<std::pair<int64_t, ConnectionPtr>> found;
+  for (ConnectionPtr& connection : by_peer_.All()) {
+    if (connection->live_calls() > 0 || connection->address() != largest->first) continue;
+    const int64_t last_call = connection->last_call();
+    found.emplace_back(last_call, std::move(connection));
+  }
+  const size_t kept = std::min(found.size(), kIdleAtOnce);
+  const auto later = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::partial_sort(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(kept), found.end(), later);
+  for (size_t i = kept; i > 0; --i) idle_.push_back(std::move(found[i - 1].second));
 }
 
 void ConnectionTable::Forget(const std::string& peer) {
@@ -138,7 +190,7 @@ void ConnectionTable::Forget(const std::string& peer) {
   if (found == nullptr) return;
   if (found->is_tls() && found->without_call()) without_call_.fetch_add(1, std::memory_order_relaxed);
   const auto address = by_address_.find(found->address());
-  if (--address->second == 0) by_address_.erase(address);
+  if (--address->second.open == 0) by_address_.erase(address);
   by_peer_.Erase(peer);
   size_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -1,5 +1,6 @@
 // What the server knows of one connection, and the table of all connections: the peer, the number of open calls, how
-// often the peer cancels calls, and the bytes received.
+// often the peer cancels calls, and the bytes received. The table also decides who may connect, and whose connection is
+// closed when there is no room.
 // In the path: the accept loop makes a Connection before gRPC gets the descriptor; a call finds its connection at its
 // headers.
 // Ownership: shared by the table and the streams; gRPC owns the descriptor.
@@ -33,6 +34,12 @@ uint64_t SocketCookie(int fd);
 // Why the table refuses a connection.
 enum class Refusal : uint8_t { kNone, kTotal, kAddress };
 
+// The calls of one peer, which is an address as in Connection::address, that hold a place of CallPlaces. Shared by the
+// peer's connections.
+struct PeerCalls {
+  std::atomic<int> held{0};
+};
+
 class Connection {
  public:
   struct Facts {
@@ -45,7 +52,7 @@ class Connection {
     bool is_tls = false;
   };
 
-  explicit Connection(Facts facts) : facts_(std::move(facts)), key_(std::hash<std::string>()(facts_.peer)) {}
+  explicit Connection(Facts facts, std::shared_ptr<PeerCalls> peer_calls = std::make_shared<PeerCalls>());
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -72,13 +79,22 @@ class Connection {
   // bytes on their way in either direction are dropped.
   void Reset() { End(/*reset=*/true); }
 
-  // The number of calls that have arrived and are not over.
-  int AddCall() {
+  // Says that the server ends the connection for what its peer does. True for the first who says so, who counts it:
+  // see ConnectionTable::CountEnded.
+  bool MarkEnded() { return !ended_.exchange(true, std::memory_order_relaxed); }
+
+  // The number of calls that have arrived and are not over. `now` is the time by SteadyNow.
+  int AddCall(absl::Time now) {
     had_call_.store(true, std::memory_order_relaxed);
+    last_call_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
     return live_calls_.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   int RemoveCall() { return live_calls_.fetch_sub(1, std::memory_order_relaxed) - 1; }
   int live_calls() const { return live_calls_.load(std::memory_order_relaxed); }
+  // When the last call came or, before the first one, the connection: by SteadyNow, in nanoseconds since the Unix
+  // epoch.
+  int64_t last_call() const { return last_call_.load(std::memory_order_relaxed); }
+  PeerCalls& peer_calls() const { return *peer_calls_; }
 
   // Notes that gRPC has the connection now.
   void NoteHandOver() { handed_over_.store(true, std::memory_order_relaxed); }
@@ -110,9 +126,12 @@ class Connection {
 
   const Facts facts_;
   const uint64_t key_;
+  const std::shared_ptr<PeerCalls> peer_calls_;
+  std::atomic<bool> ended_{false};
   std::atomic<bool> handed_over_{false};
   std::atomic<bool> had_call_{false};
   std::atomic<int> live_calls_{0};
+  std::atomic<int64_t> last_call_;
   std::atomic<int64_t> expected_bytes_{0};
   DeliveryAccount delivery_;
   TlsPeerMemory tls_peer_;
@@ -126,6 +145,9 @@ using ConnectionPtr = std::shared_ptr<Connection>;
 struct ConnectionLimits {
   int max_connections = 0;
   int max_per_address = 0;
+  // Of max_connections, those that only the Unix socket and peers which have none open may take, and half of them only
+  // the Unix socket. What fills the rest locks out neither the operator nor a new client.
+  int kept = 0;
 };
 
 // The connections by gRPC's names of their peers, in parts with a lock each: every call looks its connection up.
@@ -154,8 +176,10 @@ class ConnectionTable {
  public:
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
 
-  // Adds a connection. At a limit, sweeps ended connections first; if that does not help, returns null and sets
-  // `*refusal`.
+  // Adds a connection. At a limit, sweeps ended connections first. If that does not help, closes a connection of the
+  // peer that has most of them, the one that has been longest without a call, as long as the new one's peer has fewer
+  // even with the new one: so nobody who connects again and again can take more than an equal share. If that does not
+  // help either, returns null and sets `*refusal`.
   ConnectionPtr Add(Connection::Facts facts, Refusal* refusal);
   void Remove(const Connection& connection);
 
@@ -168,13 +192,30 @@ class ConnectionTable {
 
   void CountAccepted() { accepted_.fetch_add(1, std::memory_order_relaxed); }
   void Count(RefusedFor reason) { refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
+  // Counts a connection that the server ends, unless it was counted before. Returns whether it was not.
+  bool CountEnded(Connection& connection, RefusedFor reason) {
+    const bool first = connection.MarkEnded();
+    if (first) Count(reason);
+    return first;
+  }
   ConnectionStats stats() const;
   int size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
+  // The connections of one address.
+  struct Peer {
+    int open = 0;
+    std::shared_ptr<PeerCalls> calls = std::make_shared<PeerCalls>();
+  };
+
   void Forget(const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Refusal Judge(const std::string& address) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Refusal Judge(const Connection::Facts& facts) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int OpenOf(const std::string& address) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SweepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Closes a connection in favour of one of `address`. Returns whether there was one to close.
+  bool MakeRoom(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Looks through all connections for those to close.
+  void FindIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ConnectionLimits limits_;
   std::atomic<int> size_{0};
@@ -183,8 +224,11 @@ class ConnectionTable {
   std::atomic<int64_t> without_call_{0};
   PeerIndex by_peer_;  // changed with mu_ locked
   Mutex mu_;
-  std::unordered_map<std::string, int> by_address_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, Peer> by_address_ ABSL_GUARDED_BY(mu_);
   absl::Time swept_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  // The connections without a call of the peer that had most connections at `looked_`, the longest without one last.
+  std::vector<ConnectionPtr> idle_ ABSL_GUARDED_BY(mu_);
+  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 }  // namespace normd::rpc

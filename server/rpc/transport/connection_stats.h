@@ -9,7 +9,7 @@
 
 namespace normd {
 
-// Why the server closed a connection.
+// Why the server closed a connection, each of which counts once.
 enum class RefusedFor : uint8_t {
   kTotal,        // the limit of all connections is reached
   kAddress,      // the limit of this peer's connections is reached
@@ -24,12 +24,14 @@ enum class RefusedFor : uint8_t {
   kKeepalive,    // the peer was silent and did not answer a PING
   kAge,          // the connection reached its greatest age, and was drained
   kIdle,         // the connection was without a call for long, and was drained
+  kMadeRoom,     // idle, and of the peer with the most connections, when another peer's came and all were taken
+  kLeft,         // the peer itself left before it had finished HTTP/2's set-up
 };
-inline constexpr size_t kRefusedForCount = 13;
+inline constexpr size_t kRefusedForCount = 15;
 
 inline constexpr std::array<std::string_view, kRefusedForCount> kRefusedForNames = {
-    "total", "peer",     "descriptors", "setup",     "foreign", "plaintext", "tls",
-    "flood", "protocol", "stalled",     "keepalive", "age",     "idle"};
+    "total",    "peer",    "descriptors", "setup", "foreign", "plaintext", "tls", "flood",
+    "protocol", "stalled", "keepalive",   "age",   "idle",    "made_room", "left"};
 
 struct ConnectionStats {
   int64_t open = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/access_check.h"
@@ -57,14 +58,21 @@ bool Dispatcher::Drain(absl::Duration grace) {
   return live_.WaitForNoCalls(grace);
 }
 
-absl::Status Dispatcher::Judge(const Stream& stream, const Route& route) const {
-  if (draining_ && !route.while_draining) return DrainingError();
-  const int own = stream.connection()->live_calls();
+absl::Status Dispatcher::Admit(Stream* stream, const Route& route) {
+  if (draining_ && !route.always_served) return DrainingError();
+  const Connection& connection = *stream->connection();
+  const int own = connection.live_calls();
   // The server counts calls itself, because gRPC enforces its limit only on peers that have acknowledged the settings.
-  const int most = limits_.max_calls_per_connection * kCallsCountedPerAllowed;
-  if (own > most) return NoRoomError("calls_of_connection", own, most);
-  const int all = live_.calls();
-  return all > limits_.max_calls ? NoRoomError("calls", all, limits_.max_calls) : absl::OkStatus();
+  const int most = max_calls_per_connection_ * kCallsCountedPerAllowed;
+  if (own > most) {
+    stream->CountReset(kWeightOfExcess);
+    return NoRoomError("calls_of_connection", own, most);
+  }
+  if (route.always_served) return absl::OkStatus();
+  CallPlace place;
+  NORMD_RETURN_IF_ERROR(places_.Take(connection, &place));
+  stream->KeepPlace(std::move(place));
+  return absl::OkStatus();
 }
 
 bool Dispatcher::LetIn(const std::shared_ptr<Stream>& stream, const Served* served) {
@@ -76,7 +84,9 @@ bool Dispatcher::LetIn(const std::shared_ptr<Stream>& stream, const Served* serv
     if (served != nullptr && served->route.audited) stream->BeginAudit(sink);
     return true;
   }
-  stream->ForgetTrace();  // strangers must not fill the collector
+  // Strangers must not fill the collector, nor take the places of callers until they have read their refusal.
+  stream->ForgetTrace();
+  stream->GiveUpPlace();
   stream->BeginAudit(sink, kDenialNames[static_cast<size_t>(denial->denial)]);
   Refuse(*context_, stream, denial->error, served != nullptr ? std::string_view() : kUnknownMethod);
   return false;
@@ -87,8 +97,7 @@ void Dispatcher::Dispatch(std::shared_ptr<Stream> stream) {
   const auto found = routes_.find(stream->method());
   const Served* const served = found == routes_.end() ? nullptr : &found->second;
   if (served != nullptr) {
-    if (absl::Status status = Judge(*stream, served->route); !status.ok()) {
-      if (!draining_) stream->CountReset(kWeightOfExcess);
+    if (absl::Status status = Admit(stream.get(), served->route); !status.ok()) {
       return Refuse(*context_, std::move(stream), status);
     }
   }

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/rpc/transport/call_places.h"
 #include "server/rpc/transport/route.h"
 #include "server/rpc/transport/stream.h"
 #include "server/rpc/transport/transport.h"
@@ -22,14 +23,17 @@ namespace normd::rpc {
 
 struct DispatchLimits {
   int max_calls_per_connection = 0;
-  int max_calls = 0;  // of all connections
+  CallPlaces::Limits calls;
 };
 
 class Dispatcher {
  public:
   // `context` and `connections` must outlive the dispatcher.
   Dispatcher(const RouteContext* context, const DispatchLimits& limits, ConnectionTable* connections)
-      : context_(context), limits_(limits), host_{&live_, connections} {}
+      : context_(context),
+        max_calls_per_connection_(limits.max_calls_per_connection),
+        places_(limits.calls),
+        host_{&live_, connections} {}
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
@@ -41,6 +45,7 @@ class Dispatcher {
   // true as soon as no call is left, or false after `grace`.
   bool Drain(absl::Duration grace);
   LiveStreams& live() { return live_; }
+  CallPlaces& places() { return places_; }
 
  private:
   struct Served {
@@ -49,13 +54,14 @@ class Dispatcher {
   };
 
   void Dispatch(std::shared_ptr<Stream> stream);
-  // OK if the call may begin; otherwise the error for its caller.
-  absl::Status Judge(const Stream& stream, const Route& route) const;
+  // OK if the call may begin, with its place; otherwise the error for its caller.
+  absl::Status Admit(Stream* stream, const Route& route);
   // Whether the caller may call; otherwise the call has been ended. `served` is null for a method that does not exist.
   bool LetIn(const std::shared_ptr<Stream>& stream, const Served* served);
 
   const RouteContext* const context_;
-  const DispatchLimits limits_;
+  const int max_calls_per_connection_;
+  CallPlaces places_;
   LiveStreams live_;
   const StreamHost host_;
   std::atomic<bool> draining_{false};

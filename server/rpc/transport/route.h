@@ -34,8 +34,9 @@ struct Route {
   std::string path;  // "/normd.v1.Normalizer/Normalize"
   // Called at the call's headers on a queue's thread, before anything of the request is read.
   std::function<void(std::shared_ptr<Stream>)> start;
-  bool while_draining = false;  // true: answered even while the server drains (health)
-  bool audited = false;         // true: the audit log has a line for every call
+  // True for health: answered even while the server drains, and however many calls there are.
+  bool always_served = false;
+  bool audited = false;  // true: the audit log has a line for every call
 };
 
 // What every method needs. Must outlive all streams.

@@ -18,7 +18,7 @@ constexpr char kRetryPushbackMs[] = "100";                // the same delay as i
 
 Stream::Stream(const StreamHost& host, std::unique_ptr<TransportCall> call)
     : presence_(host.live), host_(host), call_(std::move(call)), arrival_time_(SteadyNow()) {
-  connection()->AddCall();
+  connection()->AddCall(arrival_time_);
   host_.live->CallArrived();
 }
 
@@ -65,7 +65,7 @@ void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {
     if (end_of_reading_.ok()) {
       on_size_ = std::move(on_size);
       on_size = nullptr;
-      if (expected_bytes > 0) ExpectMessage(expected_bytes);
+      ExpectMessage(expected_bytes);
     }
   }
   if (on_size) return on_size(std::nullopt);
@@ -78,7 +78,7 @@ void Stream::HandleSize(std::optional<int64_t> bytes) {
     MutexLock lock(mu_);
     on_size = std::move(on_size_);
     on_size_ = nullptr;
-    if (on_size) reading_message_ = false;
+    if (on_size) ExpectNothing();
   }
   if (on_size) on_size(bytes);  // otherwise EndReading has answered
 }
@@ -140,8 +140,15 @@ void Stream::SetRetryPushback() {
 }
 
 void Stream::ExpectMessage(int64_t bytes) {
-  read_ = {.since = SteadyNow(), .bytes = bytes, .received_bytes = std::nullopt};
+  const absl::Time now = SteadyNow();
+  if (bytes == 0) return waiting_since_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
+  read_ = {.since = now, .bytes = bytes, .received_bytes = std::nullopt};
   reading_message_ = true;
+}
+
+void Stream::ExpectNothing() {
+  reading_message_ = false;
+  waiting_since_.store(0, std::memory_order_relaxed);
 }
 
 bool Stream::BeginRead(OnRead on_read, int64_t expected_bytes) {
@@ -149,7 +156,7 @@ bool Stream::BeginRead(OnRead on_read, int64_t expected_bytes) {
     MutexLock lock(mu_);
     if (end_of_reading_.ok()) {
       on_read_ = std::move(on_read);
-      if (expected_bytes > 0) ExpectMessage(expected_bytes);
+      ExpectMessage(expected_bytes);
       return true;
     }
     read_cut_ = true;
@@ -183,7 +190,7 @@ void Stream::HandleRead(std::optional<MessageBytes> message) {
   OnRead on_read;
   {
     MutexLock lock(mu_);
-    reading_message_ = false;
+    ExpectNothing();
     on_read = std::move(on_read_);
     on_read_ = nullptr;
   }
@@ -202,7 +209,7 @@ void Stream::EndReading(absl::Status why, bool keep_current) {
     on_size_ = nullptr;
     on_read = std::move(on_read_);
     on_read_ = nullptr;
-    reading_message_ = false;
+    ExpectNothing();
     if (on_read) read_cut_ = true;
   }
   if (on_size) on_size(std::nullopt);  // the Read that follows is cut
@@ -343,8 +350,8 @@ void Stream::OnCancelled(Callback callback) {
 
 void Stream::CountReset(double weight) {
   if (connection()->AllowReset(SteadyNow(), weight)) return;
-  host_.connections->Count(RefusedFor::kFlood);
-  connection()->Reset();
+  // Each of its calls comes here from now on.
+  if (host_.connections->CountEnded(*connection(), RefusedFor::kFlood)) connection()->Reset();
 }
 
 void Stream::HandleOver(const absl::Status& end) {

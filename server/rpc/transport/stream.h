@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
 #include "server/rpc/transport/audit_record.h"
+#include "server/rpc/transport/call_places.h"
 #include "server/rpc/transport/call_trace.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/live_streams.h"
@@ -64,6 +65,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Time deadline() const { return call_->deadline(); }
   // When the call's headers came, by SteadyNow.
   absl::Time arrival_time() const { return arrival_time_; }
+  // Keeps the call's place until the stream is destroyed, or until GiveUpPlace. Called on the queue's thread, before
+  // the handler has the stream.
+  void KeepPlace(CallPlace place) { call_place_ = std::move(place); }
+  void GiveUpPlace() { call_place_ = CallPlace(); }
   // Where the call came from, for the observer; its tenant is kNoTenant before SetTenantIndex.
   RequestOrigin origin() const;
   void SetTenantIndex(int tenant) { tenant_index_ = tenant; }
@@ -131,6 +136,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::optional<int64_t> moved_bytes;
   };
   bool in_progress() const { return reading_message_ || writing_message_; }
+  // Since when the stream has waited for a message of which nothing has come, as long as that takes: by SteadyNow, in
+  // nanoseconds since the Unix epoch. 0 while it does not.
+  int64_t waiting_since() const { return waiting_since_.load(std::memory_order_relaxed); }
   std::optional<Progress> ReadProgress(absl::Time now);
   std::optional<Progress> WriteProgress(absl::Time now) const;
 
@@ -189,8 +197,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   };
 
   void HandleOver(const absl::Status& end);
-  // Notes that a message of at most `bytes` is on its way.
+  // Notes that a message of at most `bytes` is on its way, or with 0, that one is waited for.
   void ExpectMessage(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes that neither is so any more.
+  void ExpectNothing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Begins a Read, or returns false when reading was ended; `on_read` has its answer in that case.
   bool BeginRead(OnRead on_read, int64_t expected_bytes);
   void HandleSize(std::optional<int64_t> bytes);
@@ -205,6 +215,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const StreamHost host_;
   LiveStreams::Place place_;
   const std::unique_ptr<TransportCall> call_;
+  CallPlace call_place_;
   const absl::Time arrival_time_;
   // Constant once the call was let in or denied. Records of the call point to it.
   CallTrace trace_;
@@ -215,6 +226,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> reading_message_{false};
   std::atomic<bool> writing_message_{false};
+  std::atomic<int64_t> waiting_since_{0};
 
   mutable Mutex mu_;
   TransportCall::OnSize on_size_ ABSL_GUARDED_BY(mu_);  // of the ReadSize in progress

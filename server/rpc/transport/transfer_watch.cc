@@ -43,6 +43,7 @@ void TransferWatch::Stop() { thread_.reset(); }
 void TransferWatch::Look() {
   if (live_->calls() == 0) return;
   limiter_->Expire(SteadyNow());
+  idle_.Look();
   const Streams streams = live_->Collect([](const Stream& stream) { return stream.in_progress(); });
   if (streams.empty()) return;
   EndSlow(streams);

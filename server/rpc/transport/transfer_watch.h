@@ -1,6 +1,6 @@
 // Watches that messages make progress: a message that has begun and makes none, in either direction, ends its call, and
 // so does one that is far over the size limit. Without the watch, a peer could occupy memory and calls for as long as
-// it likes.
+// it likes. The same thread looks for streams that only wait, when there are too many: see IdleStreams.
 // In the path: beside the streams.
 // Threads: has one of its own; Start and Stop are called from one thread, Drain from any.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSFER_WATCH_H_
@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "server/base/periodic_thread.h"
 #include "server/rpc/transport/admission.h"
+#include "server/rpc/transport/idle_streams.h"
 #include "server/rpc/transport/read_limiter.h"
 #include "server/rpc/transport/stream.h"
 
@@ -42,8 +43,9 @@ class TransferWatch {
     int64_t max_growth_bytes = 0;
   };
 
-  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* limiter)
-      : options_(options), live_(live), admission_(admission), limiter_(limiter) {}
+  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* limiter,
+                CallPlaces* places)
+      : options_(options), live_(live), admission_(admission), limiter_(limiter), idle_(places, live) {}
   ~TransferWatch() { Stop(); }
 
   void Start();
@@ -54,6 +56,8 @@ class TransferWatch {
 
   // Looks once at all streams and at the calls that wait in the read limiter. Public for tests.
   void Look();
+
+  int64_t idle_streams_ended() const { return idle_.ended(); }
 
  private:
   using Streams = std::vector<std::shared_ptr<Stream>>;
@@ -72,6 +76,7 @@ class TransferWatch {
   LiveStreams* const live_;
   const Admission* const admission_;
   ReadLimiter* const limiter_;
+  IdleStreams idle_;
   std::atomic<bool> draining_{false};
 
   int64_t bytes_at_start_ = 0;  // private memory of the process at Start

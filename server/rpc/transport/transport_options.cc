@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kReservedDescriptors = 64;
 // An idle connection costs about 50 KiB of gRPC's memory, so more connections than this need the option.
 constexpr int64_t kDefaultMaxConnections = 8192;
+constexpr int kMinKeptConnections = 16;
 // A call costs about 15 KiB of gRPC's memory before its message comes.
 constexpr int64_t kBytesPerCall = 16 << 10;
 constexpr int64_t kMinMaxCalls = 1024;
@@ -41,6 +42,8 @@ ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
   const int64_t wanted = options.max_connections > 0 ? options.max_connections : kDefaultMaxConnections;
   ConnectionLimits limits;
   limits.max_connections = static_cast<int>(std::min(wanted, room));
+  // A sixteenth, and at least 16 where that leaves three quarters for all.
+  limits.kept = std::min(std::max(kMinKeptConnections, limits.max_connections / 16), limits.max_connections / 4);
   limits.max_per_address = options.max_connections_per_peer > 0
                                ? std::min(options.max_connections_per_peer, limits.max_connections)
                                : std::max(limits.max_connections / 2, 1);
@@ -49,8 +52,9 @@ ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
 
 DispatchLimits LimitsOfCalls(const GrpcServerOptions& options) {
   const int64_t calls = std::max(kMinMaxCalls, options.max_in_flight_bytes / kBytesPerCall);
+  const int max_calls = static_cast<int>(std::min<int64_t>(calls, std::numeric_limits<int>::max()));
   return {.max_calls_per_connection = ConcurrentStreams(options),
-          .max_calls = static_cast<int>(std::min<int64_t>(calls, std::numeric_limits<int>::max()))};
+          .calls = {.max_calls = max_calls, .max_calls_per_peer = max_calls / 2, .kept_for_unix = max_calls / 16}};
 }
 
 absl::Duration HandOverTimeout(const GrpcServerOptions& options) {

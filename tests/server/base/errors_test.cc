@@ -43,6 +43,9 @@ TEST(ServerErrors, AreOneSentenceEachWithCodeAndReason) {
        "LIMIT_EXCEEDED", "x would have 9 bytes, over the limit of 8 (set by --max_x of the server)"},
       {NoRoomError("x", 9, 8), absl::StatusCode::kResourceExhausted, "NO_ROOM",
        "x would be 9, over the limit of 8, until other calls are done; nothing was changed"},
+      {IdleStreamError("calls", 7, 6, 8), absl::StatusCode::kResourceExhausted, "NO_ROOM",
+       "calls is 7, over three quarters of the limit of 8, so the streams that have waited longest for a message are "
+       "ended; open one again when there is a message to send"},
       {DataLossError("checksum"), absl::StatusCode::kDataLoss, "DATA_LOSS", "record is damaged: checksum"},
       {UnimplementedError("x.shared", "memory"), absl::StatusCode::kUnimplemented, "UNIMPLEMENTED",
        "x.shared asks for memory, which this server does not do"},
@@ -88,6 +91,7 @@ TEST(ServerErrors, AreOneSentenceEachWithCodeAndReason) {
 TEST(ServerErrors, MayPassLaterWhereWaitingHelps) {
   EXPECT_TRUE(MayPassLater(NoRoomError("bytes_in_flight", 9, 8)));
   EXPECT_TRUE(MayPassLater(QueueAgeError(absl::Seconds(2), absl::Seconds(1))));
+  EXPECT_TRUE(MayPassLater(IdleStreamError("calls", 7, 6, 8)));
   EXPECT_TRUE(MayPassLater(DrainingError()));
   EXPECT_FALSE(MayPassLater(LimitExceededError("sessions", 9, 8)));
   EXPECT_FALSE(MayPassLater(StoreFullError("a session")));
