@@ -84,7 +84,10 @@ TEST(BatchTest, ManyMistakesAreToldInShort) {
 TEST(BatchTest, LongMessagesOfManyMistakesAreCut) {
   TestServer server;
   v1::BatchNormalizeRequest request;
-  for (int i = 0; i < 20; ++i) request.add_items()->set_session("sessions/" + std::string(2000, 'x'));
+  for (int i = 0; i < 20; ++i) {
+    *request.add_items() = LayerNormRequest();
+    request.mutable_items(i)->set_session("sessions/" + std::string(2000, 'x'));
+  }
   const v1::BatchNormalizeResponse response = Batch(server, request);
   ASSERT_EQ(response.items_size(), 20);
   EXPECT_GT(response.items(0).status().message().size(), 256U);
