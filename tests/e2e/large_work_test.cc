@@ -78,8 +78,9 @@ TEST_F(LargeWorkTest, OfManySmallItemsIsThePools) {
       ASSERT_TRUE(server_->normalizer().BatchNormalize(&context, request, &response).ok());
       ASSERT_EQ(response.items_size(), items);
       const std::thread::id thread = TakeThread();
-      if (items > 8) EXPECT_NE(thread, queue_) << "mistakes: " << mistakes;
-      if (items == 8 && mistakes) EXPECT_EQ(thread, queue_);
+      // What is computed is answered from the backend's thread, however small it is.
+      if (items == 8 && !mistakes) continue;
+      EXPECT_EQ(thread != queue_, items > 8) << "mistakes: " << mistakes;
     }
   }
 }
