@@ -1,5 +1,5 @@
-"""Attacks by number and by form: floods of frames of every kind, resets, frames with errors in them, and what comes to the
-other ports."""
+"""Attacks by number and by form: floods of frames of every kind, resets, frames with errors in them, and what comes to
+the other ports."""
 
 import array
 import contextlib
@@ -27,8 +27,8 @@ def many(*frames):
     return piece * max(16384 // len(piece), 1)
 
 
-WINDOW_SWING = (wire.settings((wire.INITIAL_WINDOW_SIZE, 0)), wire.settings((wire.INITIAL_WINDOW_SIZE, wire.MAX_WINDOW)))
-TABLE_SWING = (wire.settings((wire.HEADER_TABLE_SIZE, 0)), wire.settings((wire.HEADER_TABLE_SIZE, 4096)))
+WINDOW_SWING = [wire.settings((wire.INITIAL_WINDOW_SIZE, size)) for size in (0, wire.MAX_WINDOW)]
+TABLE_SWING = [wire.settings((wire.HEADER_TABLE_SIZE, size)) for size in (0, 4096)]
 OPEN = open_call(1)
 UNENDED = wire.frame(wire.HEADERS, 0, 1, wire.fields())
 
@@ -121,7 +121,7 @@ def resets_of_streams(trial):
             with Connection(trial.server) as connection:
                 while sent < most and not is_ended and time.monotonic() - begin < seconds:
                     piece = b"".join(of_stream(2 * (sent + at) + 1) for at in range(20))
-                    is_ended = connection.send_until_refused(piece, 1, 1)
+                    is_ended = connection.send_until_refused(piece, len(piece), 1)
                     sent += 20
                 # Answers of 20,000 calls may be on their way before the end.
                 is_ended = is_ended or (name == "by the client" and connection.is_ended_within(10))
@@ -248,7 +248,8 @@ def tls_handshakes_never_finished(trial):
 
 @attack()
 def garbage_to_the_admin_port(trial):
-    requests = [b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2000, b"GET /" + b"x" * 100_000, b"\0" * 5000, b"POST /metrics\r\n\r\n",
+    requests = [b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2000, b"GET /" + b"x" * 100_000, b"\0" * 5000,
+                b"POST /metrics\r\n\r\n",
                 b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
                 b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 500, wire.PREFACE + wire.settings(),
                 b"GET /statusz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"]

@@ -4,7 +4,7 @@ import dataclasses
 import time
 import typing
 
-from callers import Judge, PoliteCaller, count_served
+from callers import PoliteCaller, count_served
 from normd_server import PATIENCE
 
 
@@ -31,8 +31,8 @@ def attack(options=(), full_options=(), tls=False, kept_mib=48.0):
 
 
 class Trial:
-    """One run of one attack on a server. `judges_amounts`: whether memory, CPU time and calls served are judged, which an
-    address sanitizer multiplies."""
+    """One run of one attack on a server. `judges_amounts`: whether memory, CPU time and calls served are judged; the
+    address sanitizer multiplies them."""
 
     def __init__(self, server, judge, random, *, full, judges_amounts, tls, tls_flood):
         self.server, self.judge, self.random = server, judge, random
