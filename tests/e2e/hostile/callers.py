@@ -38,7 +38,8 @@ class Connection:
                     self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
             self.rest = b""
             if hello:
-                # No dynamic table: what is read here stays simple.
+                # No dynamic table: what is read here stays simple. The server's SETTINGS, which come once, are
+                # acknowledged ahead.
                 self.send(wire.PREFACE +
                           wire.settings((wire.HEADER_TABLE_SIZE, 0), (wire.INITIAL_WINDOW_SIZE, window)) +
                           wire.frame(wire.SETTINGS, wire.ACK))
@@ -136,13 +137,12 @@ class Caller:
                 if kind == wire.SETTINGS and not flags & wire.ACK:
                     initial = dict(struct.iter_unpack(">HI", payload)).get(wire.INITIAL_WINDOW_SIZE, self.initial)
                     stream_room, self.initial = stream_room + initial - self.initial, initial
-                    self.connection.send(wire.frame(wire.SETTINGS, wire.ACK))
                 elif kind == wire.PING and not flags & wire.ACK:
                     self.connection.send(wire.frame(wire.PING, wire.ACK, 0, payload))
                 elif kind == wire.WINDOW_UPDATE and at == 0:
                     self.room += int.from_bytes(payload, "big")
                 elif kind == wire.GOAWAY:
-                    raise Ended("GOAWAY")
+                    raise Ended(f"GOAWAY {payload[4:80]!r}")
                 elif at != stream:
                     continue
                 elif kind == wire.WINDOW_UPDATE:

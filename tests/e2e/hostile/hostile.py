@@ -28,7 +28,7 @@ import time
 import costly  # noqa: F401, the attacks are in trial.ATTACKS
 import floods  # noqa: F401
 import self_test
-from callers import Judge
+from callers import Ended, Judge
 from normd_server import NormdServer, has_address_sanitizer
 from trial import ATTACKS, Trial
 
@@ -71,7 +71,7 @@ class Suite:
             trial.resident_before = server.resident_mib()
             try:
                 attack.run(trial)
-            except (OSError, AssertionError, KeyError) as error:
+            except (OSError, Ended, AssertionError, KeyError) as error:
                 trial.expect(False, f"the attack itself: {error!r}")
             trial.expect_health(attack.kept_mib)
             if is_server_shared and server.is_alive():

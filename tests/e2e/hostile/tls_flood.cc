@@ -100,6 +100,7 @@ bool Handshake(Client& client, Clock::time_point deadline) {
     if (is_done) return SSL_write(client.ssl.get(), kHello.data(), static_cast<int>(kHello.size())) > 0;
     pollfd event{client.fd, POLLIN, 0};
     poll(&event, 1, 20);
+    if (!Receive(client, true)) return false;
   }
   return false;
 }

@@ -81,6 +81,8 @@ class Trial:
         if not self.expect(self.server.is_alive(), f"the server ended: {self.server.process.returncode}"):
             return
         try:
+            # The server hears of the end of so many connections one after the other.
+            self._wait_for(lambda: count_served(self.server, self.judge, 1, tls=self.tls, timeout=PATIENCE)[0] == 1)
             self.expect_served(5, "a polite caller afterwards", tls=self.tls, timeout=PATIENCE)
             self.expect_served(1, "the Unix socket afterwards", unix=True, timeout=PATIENCE)
             self._wait_for(lambda: self.server.metrics()["normd_in_flight_bytes"] == 0)
