@@ -105,7 +105,7 @@ def trailers_beside_a_caller(trial):
 @attack(options=SMALL_BUDGET, kept_mib=96)
 def replies_that_nobody_reads(trial):
     """A reply's bytes are within the budget for as long as they are held, whatever ends its call."""
-    mib = trial.size(3, 24)
+    mib = trial.size(10, 24)
     creator = Caller(trial.server, unix=True, timeout=60)
     status, _ = creator.call(wire.CREATE_SESSION, wire.create_session_request("large", mib * MIB // 8))
     creator.close()
