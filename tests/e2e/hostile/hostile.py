@@ -136,7 +136,7 @@ def main():
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     parser.add_argument("attacks", nargs="*", metavar="NAME")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     known = {attack.name: attack for attack in ATTACKS}
     if unknown := [name for name in arguments.attacks if name not in known]:
         parser.error(f"no attack is called {unknown[0]}; there are {', '.join(known)}")
