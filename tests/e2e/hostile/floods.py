@@ -129,7 +129,7 @@ def resets_of_streams(trial):
                 trial.expect(is_ended, f"a rapid reset was not ended after {sent} calls")
             if not trial.expect(trial.server.is_alive(), f"the server ended at: {name}"):
                 return
-    trial.expect_polite(polite, trial.size(5, 100))
+    trial.expect_polite(polite, 5)
     trial.expect_growth(64)
 
 

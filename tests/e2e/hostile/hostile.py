@@ -27,6 +27,7 @@ import time
 
 import costly  # noqa: F401, the attacks are in trial.ATTACKS
 import floods  # noqa: F401
+import mix  # noqa: F401
 import self_test
 from callers import Ended, Judge
 from normd_server import NormdServer, has_address_sanitizer
