@@ -14,9 +14,10 @@ HELD_SECONDS = 1.0  # how long connections stay that hold something
 
 
 def hold(stack, trial, stop):
-    """A connection that is let go at the end of `stack`, after a moment."""
+    """A connection that `stack` closes at its end, after a moment."""
+    connection = stack.enter_context(Connection(trial.server, window=0, receive_buffer=4096))
     stack.callback(stop.wait, HELD_SECONDS)
-    return stack.enter_context(Connection(trial.server, window=0, receive_buffer=4096))
+    return connection
 
 
 def commas(connection):
