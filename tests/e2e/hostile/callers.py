@@ -180,7 +180,10 @@ class Judge:
         """Why the answer is wrong, or None; a refusal is not wrong."""
         if status != "0":
             return None
-        y = wire.y_of(reply)
+        try:
+            y = wire.y_of(reply)
+        except (KeyError, IndexError):
+            return f"there is no y in {reply[:80].hex()}"
         if self.y is None and is_right(y):
             self.y = y
         return None if y == self.y else f"y is {y.hex()} and not {self.y.hex() if self.y else 'near the formula'}"

@@ -5,8 +5,8 @@ import threading
 import time
 
 import wire
-from callers import REQUEST, Caller, Connection, Ended, PoliteCaller
-from costly import MIB, SMALL_BUDGET, open_call, send_trailers, streams_of
+from callers import REQUEST, Connection, Ended, PoliteCaller
+from costly import MIB, SMALL_BUDGET, create_large_session, open_call, send_trailers, streams_of
 from trial import attack
 
 BUDGET_MIB, FULL_BUDGET_MIB = 48, 288
@@ -68,11 +68,7 @@ PARTS = (commas, trailers, shut_windows, unread_replies, half_messages, headers_
 def everything_at_once(trial):
     """Whatever one peer does beside whatever else, memory stays within 100 MiB and twice the budget, and what lay there
     before; and another peer is served."""
-    creator = Caller(trial.server, unix=True, timeout=60)
-    trial.expect(creator.call(wire.CREATE_SESSION, wire.create_session_request("large", 10 * MIB // 8))[0] == "0",
-                 "CreateSession")
-    creator.close()
-    trial.resident_before = trial.server.resident_mib()
+    create_large_session(trial, 10)
     stop, connections, peak = threading.Event(), [], 0.0
 
     def repeat(part):

@@ -36,6 +36,8 @@ class HostileSelfTest(unittest.TestCase):
         self.assertIsNotNone(judge.wrong("0", other))
         self.assertIsNone(judge.wrong("8", b""))
         self.assertIsNotNone(Judge().wrong("0", other))
+        for cut in (b"", y[:1], y[:-20]):
+            self.assertIsNotNone(judge.wrong("0", cut), cut)
 
     def test_alarms_of_a_log_are_found(self):
         for line in ("W grpc request code=INTERNAL", "==1==ERROR: AddressSanitizer: heap-use-after-free",
