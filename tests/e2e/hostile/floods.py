@@ -111,9 +111,14 @@ def call_on(stream):
     return open_call(stream) + data(stream, wire.message(REQUEST), wire.END_STREAM)
 
 
+def floods_counted(trial):
+    return trial.server.metrics().get('normd_connections_closed_total{reason="flood"}', 0)
+
+
 @attack(options=("--queues=1",))
 def resets_of_streams(trial):
     """Calls that are begun and taken back, in each way to do so: whoever goes on with it loses the connection."""
+    ended, counted = 0, floods_counted(trial)
     with trial.polite() as polite:
         for name, of_stream in RESETS.items():
             begin, sent, is_ended = time.monotonic(), 0, False
@@ -127,8 +132,10 @@ def resets_of_streams(trial):
                 is_ended = is_ended or (name == "by the client" and connection.is_ended_within(10))
             if name == "by the client":
                 trial.expect(is_ended, f"a rapid reset was not ended after {sent} calls")
+            ended += is_ended
             if not trial.expect(trial.server.is_alive(), f"the server ended at: {name}"):
                 return
+    trial.note(f"{ended} connections were ended, {floods_counted(trial) - counted:.0f} counted as floods")
     trial.expect_polite(polite, 5)
     trial.expect_growth(64)
 
