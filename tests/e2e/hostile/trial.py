@@ -63,7 +63,7 @@ class Trial:
 
     def expect_growth(self, most_mib, growth_mib=None):
         growth = self.growth_mib() if growth_mib is None else growth_mib
-        self.expect_amount(growth <= most_mib, f"memory +{growth:.0f} MiB during it (at most {most_mib:.0f})")
+        self.expect_amount(growth <= most_mib, f"memory {growth:+.0f} MiB during it (at most {most_mib:.0f})")
 
     def polite(self):
         return PoliteCaller(self.server, self.judge, tls=self.tls)
@@ -93,7 +93,7 @@ class Trial:
         if self.judges_amounts:
             self._wait_for(lambda: self.growth_mib() <= kept_mib)
             growth = self.growth_mib()
-            self.expect(growth <= kept_mib, f"memory +{growth:.0f} MiB afterwards (at most {kept_mib:.0f})")
+            self.expect(growth <= kept_mib, f"memory {growth:+.0f} MiB afterwards (at most {kept_mib:.0f})")
         alarms = self.server.alarms()
         self.expect(not alarms, f"the log has {alarms[:3]}")
 
