@@ -192,11 +192,9 @@ class ConnectionTable {
 
   void CountAccepted() { accepted_.fetch_add(1, std::memory_order_relaxed); }
   void Count(RefusedFor reason) { refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
-  // Counts a connection that the server ends, unless it was counted before. Returns whether it was not.
-  bool CountEnded(Connection& connection, RefusedFor reason) {
-    const bool first = connection.MarkEnded();
-    if (first) Count(reason);
-    return first;
+  // Counts a connection that the server ends, unless it was counted before.
+  void CountEnded(Connection& connection, RefusedFor reason) {
+    if (connection.MarkEnded()) Count(reason);
   }
   ConnectionStats stats() const;
   int size() const { return size_.load(std::memory_order_relaxed); }

@@ -350,8 +350,8 @@ void Stream::OnCancelled(Callback callback) {
 
 void Stream::CountReset(double weight) {
   if (connection()->AllowReset(SteadyNow(), weight)) return;
-  // Each of its calls comes here from now on.
-  if (host_.connections->CountEnded(*connection(), RefusedFor::kFlood)) connection()->Reset();
+  host_.connections->CountEnded(*connection(), RefusedFor::kFlood);
+  connection()->Reset();
 }
 
 void Stream::HandleOver(const absl::Status& end) {

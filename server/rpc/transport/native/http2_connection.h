@@ -159,7 +159,6 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   bool draining_ = false;
   bool server_ends_ = false;
   bool lingering_ = false;
-  bool counted_ = false;          // whether Count was called
   bool at_stream_limit_ = false;  // whether the peer may open no more calls now
   uint32_t events_ = 0;           // that the loop watches
 

@@ -122,8 +122,7 @@ void Http2Connection::NoteHeaderBlock() {
 }
 
 void Http2Connection::Count(RefusedFor reason) {
-  if (std::exchange(counted_, true)) return;
-  if (options().count_closed) options().count_closed(reason);
+  if (peer_->MarkEnded() && options().count_closed) options().count_closed(reason);
 }
 
 void Http2Connection::Drain(bool server_ends) {
