@@ -71,7 +71,7 @@ def main():
         expect("a true program", PROGRAM, None, (1, 0, 0))
         plant_program(folder, blocks("page.md", PROGRAM)[0], "1 3")
         expect("a program that prints something else", PROGRAM, "it prints 1 3, the comment says 1 2")
-    if says(".ci/run", "step steam-locomotive") or not says(".ci/run", "step layers "):
+    if says(".ci/run", "step steam-locomotive") or not says(".ci/run", "step format "):
         failures.append("a step that does not exist was believed")
     print("\n".join(failures) or f"self-test: {len(MISTAKES) + 4} checks, 0 wrong")
     return 1 if failures else 0

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Which steps of .ci/run may be left out because nothing that they depend on has changed since they passed.
+
+    .ci/when_changed.py unchanged STEP   status 0, and says why, if the step may be left out; status 1 if it must run
+    .ci/when_changed.py passed STEP      records that the step has passed on the files as they are now
+    .ci/when_changed.py due              the steps that must run, one on each line
+
+STEPS below is the only list. A record is a line of .ci/passed: the step, the SHA-256 of all files that it depends on, and
+the day. It names contents and no commit, so that a rebase changes nothing; whoever ran the step commits it. `.ci/run
+--full` asks nothing here and runs all steps, which also sees what changed outside of the tree: Debian's packages, PyPI.
+
+The server's sources are a dependency of everything, and naming them all would mean to leave nothing out. A list has what
+the step alone tests; what the release build's tests, the sanitizers and the crash test see before it is left out.
+tests/ci_test.py holds the lists to the tree and to the scripts of the steps.
+"""
+
+import datetime
+import hashlib
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECORD = os.path.join(".ci", "passed")
+HEAD = "# Steps that passed, the SHA-256 of what each depends on (.ci/when_changed.py), and the day. Written by .ci/run.\n"
+
+# How the programs are built: what CMake reads, and the packages.
+BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/examples/CMakeLists.txt",
+         "kernels/CMakeLists.txt", "kernels/cuda/architectures.cmake", "proto/CMakeLists.txt", "proto/embed.cmake",
+         "server/CMakeLists.txt", "deploy/install-packages.sh", "deploy/packages/build.txt")
+
+# Step -> pathspecs of git, each of which matches something.
+STEPS = {
+    # The demo in a clone with a build folder of its own. The demo and the command line pass in `tests`, too; the other
+    # ways to configure are in `first-commands`.
+    "quickstart": BUILD + ("deploy/quickstart.sh", ".gitignore", "client/normctl/demo*", "client/normctl/data"),
+    # How the image is made, and what a process meets in it: the start, the health check, the signals.
+    "container": BUILD + (
+        "Dockerfile", ".dockerignore", "deploy/container-test.sh", "deploy/collect-image.sh", "deploy/write-sbom.sh",
+        "deploy/make-certificates.sh", "deploy/packages/ci.txt", "deploy/packages/runtime.txt", "server/main.cc",
+        "server/process_setup.*"),
+    # Python's package for PyTorch and the models. What the server computes is compared with the oracle in `tests`; that a
+    # trained session survives a kill is the crash test's.
+    "real-models": (
+        "tests/e2e/real_models.sh", "tests/e2e/real_models", "tests/client/python/torch", "tests/support/cost.sh",
+        "client/python", "proto/normd/v1", "kernels/methods", "deploy/packages/torch.txt", "deploy/install-packages.sh"),
+    # Callers that are not ours meet the transports, the protocol and nothing else.
+    "interop": (
+        "tests/e2e/interop.sh", "tests/e2e/interop", "tests/support/cost.sh", "proto/normd/v1", "proto/grpc",
+        "server/rpc/grpc_server.*", "server/rpc/transport", "server/rpc/services/health*",
+        "server/rpc/services/reflection*", "deploy/packages/ci.txt"),
+    # CUDA kernels for every GPU of a release, instead of one: what nvcc compiles, and the bounds that its reports are
+    # held to. Not a step by itself, but an option of `tests`.
+    "cuda-all": (
+        "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/group_statistics.h",
+        "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "kernels/CMakeLists.txt",
+        "tests/device/check_ptxas.py"),
+}
+
+
+def files_of(pathspecs, root=ROOT):
+    """Files of the working tree, new ones too, but none that git ignores or that is deleted."""
+    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard", "--", *pathspecs], cwd=root, check=True,
+                            capture_output=True).stdout.decode()
+    return sorted({path for path in listed.split("\0") if path and os.path.lexists(os.path.join(root, path))})
+
+
+def digest(pathspecs, root=ROOT):
+    """Of names, contents and the right to execute."""
+    total = hashlib.sha256()
+    for path in files_of(pathspecs, root):
+        whole = os.path.join(root, path)
+        if os.path.islink(whole):
+            kind, content = "link", os.readlink(whole).encode()
+        else:
+            kind = "program" if os.access(whole, os.X_OK) else "file"
+            with open(whole, "rb") as file:
+                content = file.read()
+        total.update(f"{kind} {path} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def read_record(root=ROOT):
+    """{step: (digest, day)}"""
+    try:
+        with open(os.path.join(root, RECORD), encoding="utf-8") as file:
+            lines = [line.split() for line in file if line.strip() and not line.startswith("#")]
+    except FileNotFoundError:
+        return {}
+    return {step: (value, day) for step, value, day in lines}
+
+
+def write_record(step, root=ROOT, steps=None):
+    record = read_record(root)
+    value = digest((steps or STEPS)[step], root)
+    if record.get(step, ("",))[0] == value:
+        return  # the day at which it passed first, so that a run does not change the tree
+    record[step] = (value, datetime.date.today().isoformat())
+    with open(os.path.join(root, RECORD), "w", encoding="utf-8") as file:
+        file.write(HEAD)
+        for name in sorted(record):
+            file.write(" ".join((name, *record[name])) + "\n")
+
+
+def reason_to_leave_out(step, root=ROOT, steps=None):
+    """Why the step need not run; None if it must."""
+    value, day = read_record(root).get(step, (None, None))
+    if value != digest((steps or STEPS)[step], root):
+        return None
+    return f"nothing it depends on (.ci/when_changed.py) has changed since it passed on {day}; --full runs it"
+
+
+def main():
+    match sys.argv[1:]:
+        case ["unchanged", step] if step in STEPS:
+            reason = reason_to_leave_out(step)
+            if reason is None:
+                return 1
+            print(reason)
+        case ["passed", step] if step in STEPS:
+            write_record(step)
+        case ["due"]:
+            print("\n".join(step for step in STEPS if reason_to_leave_out(step) is None))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
