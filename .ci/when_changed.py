@@ -49,6 +49,14 @@ STEPS = {
         "tests/e2e/interop.sh", "tests/e2e/interop", "tests/support/cost.sh", "proto/normd/v1", "proto/grpc",
         "server/rpc/grpc_server.*", "server/rpc/transport", "server/rpc/services/health*",
         "server/rpc/services/reflection*", "deploy/packages/ci.txt"),
+    # Tests of the kernels and of the emulated GPUs with ASan and UBSan: they link nothing of the server. Not a step by
+    # itself, but an option of `address-sanitizer`. Release builds and other sanitizers' run them always.
+    "kernels-address-sanitizer": (
+        "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
+        ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
+        "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h", "tests/support/cuda_on_cpu",
+        "tests/support/environment.*", "tests/support/oracle*", "tests/support/random.*", "tests/support/run_case.*",
+        "tests/support/spec.h", "tests/support/wide.*", ":(exclude)*.md"),
     # CUDA kernels for every GPU of a release, instead of one: what nvcc compiles, and the bounds that its reports are
     # held to. Not a step by itself, but an option of `tests`.
     "cuda-all": (

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs everything under CTest.
 #   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N] [--cuda-arch=WHICH]
-#                [--separate] [--configure-only]
+#                [--separate] [--without-kernels] [--configure-only]
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
-#             end, in build/tsan. Without it: Release with g++, in build/release.
+#             end, in build/tsan. Without it: Release with g++, in build/release. What these leave out, and why, is in
+#             tests/sanitizers.cmake.
+# --without-kernels  with --sanitize=address: neither builds nor runs the tests of the kernels and of the emulated GPUs.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
 # --cuda-arch which GPUs to compile CUDA kernels for, where nvcc is on the PATH: a compute capability without its point
@@ -16,7 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 lists=(build test)
-sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=90 unity=ON configure_only=""
+sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=90 unity=ON kernels=ON configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
@@ -31,6 +33,7 @@ while [[ $# -gt 0 ]]; do
     --jobs=*) jobs=${1#*=} ;;
     --cuda-arch=*) cuda_arch=${1#*=} ;;
     --separate) unity=OFF ;;
+    --without-kernels) kernels=OFF ;;
     --configure-only) configure_only=1 ;;
     *)
       sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
@@ -43,7 +46,8 @@ done
 source tests/support/cost.sh
 measure packages ./deploy/install-packages.sh "${lists[@]}"
 
-options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24)
+options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24
+  "-DNORMD_SANITIZE_KERNELS=$kernels")
 case $sanitize in
   address)
     build=${build:-build/asan}
@@ -93,7 +97,8 @@ NORMD_TEST_POSTGRES=$(./tests/support/postgres.sh start "$postgres/cluster")
 export NORMD_TEST_POSTGRES
 
 selection=()
-if [[ -n $sanitize ]]; then selection=(--label-exclude "^bench$"); fi
+left_out=$(sed -n 's/^NORMD_LEFT_OUT_LABELS:INTERNAL=//p' "$build/CMakeCache.txt")
+if [[ -n $left_out ]]; then selection=(--label-exclude "^($left_out)$"); fi
 if [[ -n $filter ]]; then selection+=(-R "$filter"); fi
 status=0
 run_tests() {

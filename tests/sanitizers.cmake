@@ -1,0 +1,84 @@
+# What builds with a sanitizer leave out, and why: the only list. Included by tests/CMakeLists.txt; tests/ci_test.py fails
+# where a pattern names no test. All of it runs in the release build. A sanitizer is for code of ours whose memory or
+# threads it sees nowhere else; another sweep of numbers through the same loops shows it nothing.
+
+# Labels of CTest: programs that have one are configured, so that clang-tidy sees their sources, but neither built nor run.
+set(NORMD_LEFT_OUT "")
+if(NORMD_SANITIZE)
+  list(APPEND NORMD_LEFT_OUT
+    accuracy  # sweeps of numbers through the kernels, which kernels_test calls in every way
+    bench     # nobody measures with a sanitizer
+    checks    # of texts, scripts and reports: no code of ours runs
+    crash)    # a kill leaves no report, and what is read afterwards is what the tests of the stores read
+endif()
+if(NORMD_SANITIZE STREQUAL "thread")
+  list(APPEND NORMD_LEFT_OUT
+    client kernels device proto  # run in the thread that calls them, but for the pool of the kernels: worker_pool_test
+    programs)                    # have no threads that e2e_test has not
+endif()
+option(NORMD_SANITIZE_KERNELS "With a sanitizer: build and run the tests of the kernels, which need nothing else" ON)
+if(NORMD_SANITIZE STREQUAL "address" AND NOT NORMD_SANITIZE_KERNELS)
+  # .ci/run, when nothing that they are made of has changed since they passed (.ci/when_changed.py).
+  list(APPEND NORMD_LEFT_OUT kernels device)
+endif()
+list(JOIN NORMD_LEFT_OUT "|" labels)
+set(NORMD_LEFT_OUT_LABELS "${labels}" CACHE INTERNAL "labels of tests that tests/run.sh leaves out")
+
+# normd_leave_out(SANITIZER PROGRAM PATTERN...): tests of PROGRAM_test, as GoogleTest's filters name them.
+function(normd_leave_out sanitizer program)
+  if(NORMD_SANITIZE STREQUAL sanitizer)
+    list(JOIN ARGN ":" patterns)
+    set(NORMD_LEFT_OUT_OF_${program} "${NORMD_LEFT_OUT_OF_${program}}:${patterns}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Hashes, distances from the oracle, and equalities between methods: of calls that InvarianceTest makes, too, cut in every
+# way that they can be.
+normd_leave_out(address kernels GoldenTest.* */AccuracyTest.* */IdentitiesTest.*)
+# The oracle and the comparison are code of the tests.
+normd_leave_out(address kernels OracleTest.* OracleStateTest.* WideTest.* AccuracyComparisonTest.*)
+# Of the emulated GPUs the newest has ways of its own (clusters), and 8.9 has those of 8.0.
+normd_leave_out(address device */DeviceShapesTest.*/sm_89)
+
+# Sources of server_test in which one thread alone runs, so that the thread sanitizer has nothing to compare; e2e_test has
+# the same code in a server with all its threads. A regular expression of paths below tests/, without _test.cc.
+if(NORMD_SANITIZE STREQUAL "thread")
+  string(CONCAT NORMD_SOURCES_LEFT_OUT_OF_server
+    "/server/(config|config_file|make_token|option_help|option_sources|service_manager"
+    "|admin/(exposition|http_request|status_report)"
+    "|base/(clock|errors|lru|nearest_name|regular_file|slice|tenant_quotas|traceparent)"
+    "|engine/engine_refusals|obs/(session_drifts|tenant_metrics)|rpc/codec/[a-z_]+"
+    "|security/(certificates|client_hello|content_memory|pattern|policy_file|readme_policy|token_list)"
+    "|session/(running_state|session_checks|session_key|record/[a-z_]+))_test[.]cc$")
+endif()
+
+# normd_discover_tests(PROGRAM FOLDER LABEL TIMEOUT): entries in CTest for the tests of a GoogleTest program.
+function(normd_discover_tests program folder label timeout)
+  if(label IN_LIST NORMD_LEFT_OUT)
+    set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
+  set(filter "")
+  if(NORMD_LEFT_OUT_OF_${folder})
+    set(filter TEST_FILTER "-${NORMD_LEFT_OUT_OF_${folder}}")
+  endif()
+  gtest_discover_tests(${program} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+endfunction()
+
+# normd_test_folder(FOLDER): a folder with a list of its own.
+function(normd_test_folder folder)
+  if(folder IN_LIST NORMD_LEFT_OUT)
+    add_subdirectory(${folder} EXCLUDE_FROM_ALL)
+  else()
+    add_subdirectory(${folder})
+  endif()
+endfunction()
+
+# Programs that no test runs with a sanitizer.
+if(NORMD_SANITIZE)
+  set_target_properties(layer_norm train_step stream shared_memory moments errors PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
+if(NORMD_SANITIZE STREQUAL "thread")
+  set_target_properties(normd normctl normload normd_client_tools PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
