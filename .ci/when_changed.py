@@ -29,6 +29,14 @@ BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/exam
          "kernels/CMakeLists.txt", "kernels/cuda/architectures.cmake", "proto/CMakeLists.txt", "proto/embed.cmake",
          "server/CMakeLists.txt", "deploy/install-packages.sh", "deploy/packages/build.txt")
 
+# The cases, the oracle and what else the tests of the kernels share.
+KERNELS_SUPPORT = (
+    "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h", "tests/support/environment.*",
+    "tests/support/oracle*", "tests/support/random.*", "tests/support/run_case.*", "tests/support/spec.h",
+    "tests/support/wide.*")
+BENCH = (":(glob)tests/bench/*.cc", ":(glob)tests/bench/*.h", "tests/bench/CMakeLists.txt", "tests/bench/run.sh",
+         "tests/bench/reached.json", "server/process_setup.*", "deploy/packages/ci.txt", ":(exclude)*.md")
+
 # Step -> pathspecs of git, each of which matches something.
 STEPS = {
     # The demo in a clone with a build folder of its own. The demo and the command line pass in `tests`, too; the other
@@ -49,14 +57,16 @@ STEPS = {
         "tests/e2e/interop.sh", "tests/e2e/interop", "tests/support/cost.sh", "proto/normd/v1", "proto/grpc",
         "server/rpc/grpc_server.*", "server/rpc/transport", "server/rpc/services/health*",
         "server/rpc/services/reflection*", "deploy/packages/ci.txt"),
+    # Calls of the kernels without a server, and of the store without one.
+    "bench-kernels": BENCH + KERNELS_SUPPORT + ("kernels", "tests/bench/kernels"),
+    "bench-store": BENCH + ("server/session", "server/base", "proto/normd/store", "proto/wire", "tests/bench/store",
+                            "tests/support/environment.*", "tests/support/postgres.sh"),
     # Tests of the kernels and of the emulated GPUs with ASan and UBSan: they link nothing of the server. Not a step by
     # itself, but an option of `address-sanitizer`. Release builds and other sanitizers' run them always.
     "kernels-address-sanitizer": (
         "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
         ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
-        "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h", "tests/support/cuda_on_cpu",
-        "tests/support/environment.*", "tests/support/oracle*", "tests/support/random.*", "tests/support/run_case.*",
-        "tests/support/spec.h", "tests/support/wide.*", ":(exclude)*.md"),
+        "tests/support/cuda_on_cpu", ":(exclude)*.md") + KERNELS_SUPPORT,
     # CUDA kernels for every GPU of a release, instead of one: what nvcc compiles, and the bounds that its reports are
     # held to. Not a step by itself, but an option of `tests`.
     "cuda-all": (
