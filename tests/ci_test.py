@@ -49,7 +49,7 @@ class ListsTest(unittest.TestCase):
     def test_every_pattern_matches_a_file(self):
         for step, patterns in when_changed.STEPS.items():
             for pattern in patterns:
-                self.assertTrue(when_changed.files_of([pattern.removeprefix(":(exclude)")]), f"{step}: {pattern}")
+                self.assertTrue(when_changed.files_of([re.sub(r"^:\(exclude[^)]*\)", "", pattern)]), f"{step}: {pattern}")
 
     def test_every_list_is_of_a_step_and_every_such_step_has_a_list(self):
         named = set(re.findall(r"^ *(?:if )?(?:step_when_changed|leave_out) ([\w-]+)", read(".ci/run"), re.MULTILINE))

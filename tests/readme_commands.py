@@ -37,7 +37,7 @@ COMMAND_LINE = re.compile(
 # Beginnings of commands that take too long here -> a file, and the words by which the file runs the command.
 COVERED = {
     "./.ci/run": (".ci/run", "step tests "),
-    "./tests/deploy/run.sh": (".ci/run", "step deployments ./tests/deploy/run.sh"),
+    "./tests/deploy/run.sh": (".ci/run", "step_when_changed deployments ./tests/deploy/run.sh"),
     "./deploy/compose/make-secrets.sh": ("tests/deploy/compose_check.py", "make-secrets.sh"),
     "./deploy/container-test.sh": (".ci/run", "step_when_changed container ./deploy/container-test.sh"),
     "./deploy/make-certificates.sh": ("tests/CMakeLists.txt", "make_certificates_test.py"),

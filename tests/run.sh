@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs everything under CTest.
-#   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--build-dir=DIR] [--jobs=N] [--cuda-arch=WHICH]
-#                [--separate] [--without-kernels] [--configure-only]
+#   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--except=REGEX] [--build-dir=DIR] [--jobs=N]
+#                [--cuda-arch=WHICH] [--separate] [--without-kernels] [--configure-only]
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release. What these leave out, and why, is in
 #             tests/sanitizers.cmake.
 # --without-kernels  with --sanitize=address: neither builds nor runs the tests of the kernels and of the emulated GPUs.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
+# --except    none of the tests whose names match.
 # --cuda-arch which GPUs to compile CUDA kernels for, where nvcc is on the PATH: a compute capability without its point
 #             (the default: 90), native (this machine's), all (8.0, 8.9, 9.0 and PTX), or none.
 # --separate  every source by itself. Without it sources are compiled in batches that read the headers once: a third of
@@ -18,7 +19,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 lists=(build test)
-sanitize="" filter="" build="" jobs=$(nproc) cuda_arch=90 unity=ON kernels=ON configure_only=""
+sanitize="" filter="" except="" build="" jobs=$(nproc) cuda_arch=90 unity=ON kernels=ON configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
@@ -28,6 +29,7 @@ while [[ $# -gt 0 ]]; do
       ;;
     --filter=*) filter=${1#*=} ;;
     --filter) filter=${2:?--filter needs an expression} && shift ;;
+    --except=*) except=${1#*=} ;;
     --build-dir=*) build=${1#*=} ;;
     --build-dir) build=${2:?--build-dir needs a folder} && shift ;;
     --jobs=*) jobs=${1#*=} ;;
@@ -100,6 +102,7 @@ selection=()
 left_out=$(sed -n 's/^NORMD_LEFT_OUT_LABELS:INTERNAL=//p' "$build/CMakeCache.txt")
 if [[ -n $left_out ]]; then selection=(--label-exclude "^($left_out)$"); fi
 if [[ -n $filter ]]; then selection+=(-R "$filter"); fi
+if [[ -n $except ]]; then selection+=(-E "$except"); fi
 status=0
 run_tests() {
   ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${selection[@]}" |
