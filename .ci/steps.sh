@@ -1,6 +1,7 @@
 # The steps of .ci/run, for scripts that source this file:
 #   step NAME COMMAND...                runs the command; the first one that fails ends the script
-#   step_when_changed NAME COMMAND...   the same, but leaves out what .ci/when_changed.py says need not run, unless $full
+#   step_when_changed NAME COMMAND...   the same, unless .ci/when_changed.py says that it need not run; with $full always
+#   leave_out NAME WHAT                 whether WHAT need not run, by the list of NAME; has_passed NAME records that it did
 #   print_steps                         what each step cost, and then what was not run, with the reason
 source tests/support/cost.sh
 not_run=() recorded=""
@@ -16,7 +17,6 @@ step() {
   echo "=== $name took $((SECONDS - start)) s"
 }
 
-# leave_out NAME WHAT: whether what is called NAME need not run; says so.
 leave_out() {
   local reason
   [[ -z ${full:-} ]] && reason=$(.ci/when_changed.py unchanged "$1") || return

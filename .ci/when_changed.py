@@ -5,12 +5,13 @@
     .ci/when_changed.py passed STEP      records that the step has passed on the files as they are now
     .ci/when_changed.py due              the steps that must run, one on each line
 
-STEPS below is the only list. A record is a line of .ci/passed: the step, the SHA-256 of all files that it depends on, and
-the day. It names contents and no commit, so that a rebase changes nothing; whoever ran the step commits it. `.ci/run
---full` asks nothing here and runs all steps, which also sees what changed outside of the tree: Debian's packages, PyPI.
+STEPS below is the only list. A record is a line of .ci/passed: the step, the SHA-256 of all files that it depends on,
+and the day. It names contents and no commit, so that a rebase changes nothing; whoever ran the step commits it.
+`.ci/run --full` asks nothing here and runs all steps, which also sees what changed outside of the tree: Debian's
+packages, PyPI.
 
-The server's sources are a dependency of everything, and naming them all would mean to leave nothing out. A list has what
-the step alone tests; what the release build's tests, the sanitizers and the crash test see before it is left out.
+The server's sources are a dependency of everything, and a list that named them all would leave nothing out. A list has
+what the step alone tests, and not what the release build's tests, the sanitizers and the crash test see in every run.
 tests/ci_test.py holds the lists to the tree and to the scripts of the steps.
 """
 
@@ -22,7 +23,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD = os.path.join(".ci", "passed")
-HEAD = "# Steps that passed, the SHA-256 of what each depends on (.ci/when_changed.py), and the day. Written by .ci/run.\n"
+HEAD = "# Steps that passed, the SHA-256 of what each depends on (when_changed.py), and the day. Written by .ci/run.\n"
 
 # How the programs are built: what CMake reads, and the packages.
 BUILD = ("CMakeLists.txt", "client/CMakeLists.txt", "client/cmake", "client/examples/CMakeLists.txt",
@@ -51,11 +52,12 @@ STEPS = {
     "deployments": (
         "deploy", ":(exclude,glob)deploy/*.sh", "tests/deploy", "server/README.md", "server/main.cc", "server/config*", "server/option*",
         "server/metrics.*", "server/stats.*", "server/obs", "server/admin", "client/normload/options.*"),
-    # Python's package for PyTorch and the models. What the server computes is compared with the oracle in `tests`; that a
-    # trained session survives a kill is the crash test's.
+    # Python's package for PyTorch and the models. What the server computes is compared with the oracle in `tests`; that
+    # a trained session survives a kill is the crash test's.
     "real-models": (
         "tests/e2e/real_models.sh", "tests/e2e/real_models", "tests/client/python/torch", "tests/support/cost.sh",
-        "client/python", "proto/normd/v1", "kernels/methods", "deploy/packages/torch.txt", "deploy/install-packages.sh"),
+        "client/python", "proto/normd/v1", "kernels/methods", "deploy/packages/torch.txt",
+        "deploy/install-packages.sh"),
     # Callers that are not ours meet the transports, the protocol and nothing else.
     "interop": (
         "tests/e2e/interop.sh", "tests/e2e/interop", "tests/support/cost.sh", "proto/normd/v1", "proto/grpc",
@@ -66,7 +68,7 @@ STEPS = {
     "bench-store": BENCH + ("server/session", "server/base", "proto/normd/store", "proto/wire", "tests/bench/store",
                             "tests/support/environment.*", "tests/support/postgres.sh"),
     # Tests of the kernels and of the emulated GPUs with ASan and UBSan: they link nothing of the server. Not a step by
-    # itself, but an option of `address-sanitizer`. Release builds and other sanitizers' run them always.
+    # itself, but an option of `address-sanitizer`; `tests` runs them always.
     "kernels-address-sanitizer": (
         "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
         ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
@@ -82,8 +84,8 @@ STEPS = {
 
 def files_of(pathspecs, root=ROOT):
     """Files of the working tree, new ones too, but none that git ignores or that is deleted."""
-    listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard", "--", *pathspecs], cwd=root, check=True,
-                            capture_output=True).stdout.decode()
+    command = ["git", "ls-files", "-z", "-co", "--exclude-standard", "--", *pathspecs]
+    listed = subprocess.run(command, cwd=root, check=True, capture_output=True).stdout.decode()
     return sorted({path for path in listed.split("\0") if path and os.path.lexists(os.path.join(root, path))})
 
 

@@ -1,8 +1,9 @@
-# What builds with a sanitizer leave out, and why: the only list. Included by tests/CMakeLists.txt; tests/ci_test.py fails
-# where a pattern names no test. All of it runs in the release build. A sanitizer is for code of ours whose memory or
-# threads it sees nowhere else; another sweep of numbers through the same loops shows it nothing.
+# What builds with a sanitizer leave out, and why: the only list. Included by tests/CMakeLists.txt; tests/ci_test.py
+# fails where a pattern names no test. All of it runs in the release build. A sanitizer is for code of ours whose memory
+# or threads it sees nowhere else; another sweep of numbers through the same loops shows it nothing.
 
-# Labels of CTest: programs that have one are configured, so that clang-tidy sees their sources, but neither built nor run.
+# Labels of CTest. Programs that have one are configured, so that clang-tidy sees their sources, but neither built nor
+# run.
 set(NORMD_LEFT_OUT "")
 if(NORMD_SANITIZE)
   list(APPEND NORMD_LEFT_OUT
@@ -27,21 +28,20 @@ set(NORMD_LEFT_OUT_LABELS "${labels}" CACHE INTERNAL "labels of tests that tests
 # normd_leave_out(SANITIZER PROGRAM PATTERN...): tests of PROGRAM_test, as GoogleTest's filters name them.
 function(normd_leave_out sanitizer program)
   if(NORMD_SANITIZE STREQUAL sanitizer)
-    list(JOIN ARGN ":" patterns)
-    set(NORMD_LEFT_OUT_OF_${program} "${NORMD_LEFT_OUT_OF_${program}}:${patterns}" PARENT_SCOPE)
+    set(NORMD_LEFT_OUT_OF_${program} ${NORMD_LEFT_OUT_OF_${program}} ${ARGN} PARENT_SCOPE)
   endif()
 endfunction()
 
-# Hashes, distances from the oracle, and equalities between methods: of calls that InvarianceTest makes, too, cut in every
-# way that they can be.
+# Hashes, distances from the oracle, and equalities between methods: of calls that InvarianceTest makes, too, cut in
+# every way that they can be.
 normd_leave_out(address kernels GoldenTest.* */AccuracyTest.* */IdentitiesTest.*)
 # The oracle and the comparison are code of the tests.
 normd_leave_out(address kernels OracleTest.* OracleStateTest.* WideTest.* AccuracyComparisonTest.*)
 # Of the emulated GPUs the newest has ways of its own (clusters), and 8.9 has those of 8.0.
 normd_leave_out(address device */DeviceShapesTest.*/sm_89)
 
-# Sources of server_test in which one thread alone runs, so that the thread sanitizer has nothing to compare; e2e_test has
-# the same code in a server with all its threads. A regular expression of paths below tests/, without _test.cc.
+# Sources of server_test in which one thread alone runs, so that the thread sanitizer has nothing to compare; e2e_test
+# has the same code in a server with all its threads. A regular expression of paths.
 if(NORMD_SANITIZE STREQUAL "thread")
   string(CONCAT NORMD_SOURCES_LEFT_OUT_OF_server
     "/server/(config|config_file|make_token|option_help|option_sources|service_manager"
@@ -60,7 +60,8 @@ function(normd_discover_tests program folder label timeout)
   endif()
   set(filter "")
   if(NORMD_LEFT_OUT_OF_${folder})
-    set(filter TEST_FILTER "-${NORMD_LEFT_OUT_OF_${folder}}")
+    list(JOIN NORMD_LEFT_OUT_OF_${folder} ":" patterns)
+    set(filter TEST_FILTER "-${patterns}")
   endif()
   gtest_discover_tests(${program} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
