@@ -1,7 +1,8 @@
 # The steps of .ci/run, for scripts that source this file:
 #   step NAME COMMAND...                runs the command; the first one that fails ends the script
-#   step_when_changed NAME COMMAND...   the same, unless .ci/when_changed.py says that it need not run; with $full always
-#   leave_out NAME WHAT                 whether WHAT need not run, by the list of NAME; has_passed NAME records that it did
+#   step_when_changed NAME COMMAND...   the same, unless .ci/when_changed.py lets it be left out; with $full always
+#   leave_out NAME WHAT                 whether WHAT need not run, by the list of NAME
+#   has_passed NAME                     records that it ran and passed
 #   print_steps                         what each step cost, and then what was not run, with the reason
 source tests/support/cost.sh
 not_run=() recorded=""

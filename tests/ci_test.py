@@ -49,7 +49,8 @@ class ListsTest(unittest.TestCase):
     def test_every_pattern_matches_a_file(self):
         for step, patterns in when_changed.STEPS.items():
             for pattern in patterns:
-                self.assertTrue(when_changed.files_of([re.sub(r"^:\(exclude[^)]*\)", "", pattern)]), f"{step}: {pattern}")
+                found = when_changed.files_of([re.sub(r"^:\(exclude[^)]*\)", "", pattern)])
+                self.assertTrue(found, f"{step}: nothing is {pattern}")
 
     def test_every_list_is_of_a_step_and_every_such_step_has_a_list(self):
         named = set(re.findall(r"^ *(?:if )?(?:step_when_changed|leave_out) ([\w-]+)", read(".ci/run"), re.MULTILINE))
@@ -134,7 +135,8 @@ class RunTest(unittest.TestCase):
 
     def ci(self, command="echo it ran", full=""):
         """(status, output) of a run whose only step is the container's."""
-        script = f"set -euo pipefail; full={full}; source .ci/steps.sh; step_when_changed container {command}; print_steps"
+        script = (f"set -euo pipefail; full={full}; source .ci/steps.sh; step_when_changed container {command}; "
+                  "print_steps")
         result = subprocess.run(["bash", "-c", script], cwd=self.root, capture_output=True, text=True, check=False)
         return result.returncode, result.stdout + result.stderr
 
