@@ -35,6 +35,10 @@ KERNELS_SUPPORT = (
     "tests/support/case.*", "tests/support/compare.*", "tests/support/constants.h", "tests/support/environment.*",
     "tests/support/oracle*", "tests/support/random.*", "tests/support/run_case.*", "tests/support/spec.h",
     "tests/support/wide.*")
+KERNELS = KERNELS_SUPPORT + (
+    "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
+    ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
+    "tests/support/cuda_on_cpu", ":(exclude)*.md")
 BENCH = (":(glob)tests/bench/*.cc", ":(glob)tests/bench/*.h", "tests/bench/CMakeLists.txt", "tests/bench/run.sh",
          "tests/bench/reached.json", "server/process_setup.*", "deploy/packages/ci.txt", ":(exclude)*.md")
 
@@ -67,14 +71,13 @@ STEPS = {
     "bench-kernels": BENCH + KERNELS_SUPPORT + ("kernels", "tests/bench/kernels"),
     "bench-store": BENCH + ("server/session", "server/base", "proto/normd/store", "proto/wire", "tests/bench/store",
                             "tests/support/environment.*", "tests/support/postgres.sh"),
-    # Tests of the kernels and of the emulated GPUs with ASan and UBSan: they link nothing of the server. Not a step by
-    # itself, but an option of `address-sanitizer`; `tests` runs them always.
-    "kernels-address-sanitizer": (
-        "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
-        ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
-        "tests/support/cuda_on_cpu", ":(exclude)*.md") + KERNELS_SUPPORT,
-    # CUDA kernels for every GPU of a release, instead of one: what nvcc compiles, and the bounds that its reports are
-    # held to. Not a step by itself, but an option of `tests`.
+    # Tests of the kernels, of what they are worth and of the emulated GPUs, which link nothing of the server, and CUDA
+    # kernels for one GPU. Not steps by themselves, but options of `tests` and of `address-sanitizer`.
+    "kernels": KERNELS + ("tests/accuracy", "tests/device", "tests/bench/kernels/workload.*", ":(glob)tests/bench/*.h",
+                          ":(glob)client/cpp/*.h"),
+    "kernels-address-sanitizer": KERNELS,
+    # CUDA kernels for every GPU of a release: what nvcc compiles, and the bounds that its reports are held to. An option
+    # of `tests`, too.
     "cuda-all": (
         "kernels/cuda", "kernels/base/host_device.h", "kernels/base/types.h", "kernels/group_statistics.h",
         "kernels/pairs.h", "kernels/power_sum.h", "kernels/summation_order.h", "kernels/CMakeLists.txt",

@@ -5,7 +5,7 @@
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release. What these leave out, and why, is in
 #             tests/sanitizers.cmake.
-# --without-kernels  with --sanitize=address: neither builds nor runs the tests of the kernels and of the emulated GPUs.
+# --without-kernels  neither builds nor runs the tests of the kernels and of the emulated GPUs.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
 # --except    none of the tests whose names match.
@@ -49,7 +49,7 @@ source tests/support/cost.sh
 measure packages ./deploy/install-packages.sh "${lists[@]}"
 
 options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24
-  "-DNORMD_SANITIZE_KERNELS=$kernels")
+  "-DNORMD_TEST_KERNELS=$kernels")
 case $sanitize in
   address)
     build=${build:-build/asan}
