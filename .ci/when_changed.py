@@ -39,6 +39,10 @@ KERNELS = KERNELS_SUPPORT + (
     "CMakeLists.txt", "kernels", "tests/kernels", ":(glob)tests/device/*.cc", ":(glob)tests/device/*.h",
     ":(glob)tests/device/*.cu", "tests/device/CMakeLists.txt", "tests/run.sh", "tests/sanitizers.cmake",
     "tests/support/cuda_on_cpu", ":(exclude)*.md")
+CLIENT = (
+    "CMakeLists.txt", ":(glob)client/*.*", "client/cli", "client/cpp", "client/normctl", "client/normload", "proto",
+    ":(glob)tests/client/*", "tests/e2e/end_of_grpc.cc", "tests/support/wide.*", "tests/run.sh",
+    "tests/sanitizers.cmake", "deploy/make-certificates.sh")
 BENCH = (":(glob)tests/bench/*.cc", ":(glob)tests/bench/*.h", "tests/bench/CMakeLists.txt", "tests/bench/run.sh",
          "tests/bench/reached.json", "server/process_setup.*", "deploy/packages/ci.txt", ":(exclude)*.md")
 
@@ -76,6 +80,9 @@ STEPS = {
     "kernels": KERNELS + ("tests/accuracy", "tests/device", "tests/bench/kernels/workload.*", ":(glob)tests/bench/*.h",
                           ":(glob)client/cpp/*.h"),
     "kernels-address-sanitizer": KERNELS,
+    # Tests of the library, normctl and normload without a server, as options of `tests` and of `address-sanitizer`.
+    "client": CLIENT,
+    "client-address-sanitizer": CLIENT,
     # CUDA kernels for every GPU of a release: what nvcc compiles, and the bounds that its reports are held to. An option
     # of `tests`, too.
     "cuda-all": (

@@ -21,7 +21,9 @@ INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 # Files that a step's scripts name and that it does not depend on -> the reason.
 BUILT = "builds normd where there is none; in CI there is"
 OTHER_SUITE = "of another suite, or in a comment"
-NOT_KERNELS = "finds packages, measures, starts a database: nothing in the tests of the kernels"
+# What tests/run.sh does beside building and running these tests.
+AROUND = dict.fromkeys(("deploy/install-packages.sh", "tests/support/cost.sh", "tests/support/postgres.sh"),
+                       "finds packages, measures, starts a database")
 NAMED_ONLY = {
     "real-models": {"deploy/quickstart.sh": BUILT},
     "interop": {"deploy/quickstart.sh": BUILT},
@@ -31,11 +33,10 @@ NAMED_ONLY = {
     "bench-store": dict.fromkeys(
         ("tests/client/python/run.sh", "tests/bench/operations/operations.py", "tests/bench/record.py",
          "tests/run.sh"), OTHER_SUITE),
-    "kernels": dict.fromkeys(
-        ("deploy/install-packages.sh", "tests/support/cost.sh", "tests/support/postgres.sh", "kernels/README.md"),
-        NOT_KERNELS),
-    "kernels-address-sanitizer": dict.fromkeys(
-        ("deploy/install-packages.sh", "tests/support/cost.sh", "tests/support/postgres.sh"), NOT_KERNELS),
+    "kernels": AROUND | {"kernels/README.md": "the text that it makes, not what it checks"},
+    "kernels-address-sanitizer": AROUND,
+    "client": AROUND,
+    "client-address-sanitizer": AROUND,
 }
 # Folders of which a step needs types, or that they compile: what it tests, or waits for, is elsewhere.
 LINKED = {"bench-store": ("kernels/",), "kernels": ("tests/bench/", "client/cpp/")}
@@ -76,7 +77,7 @@ class ListsTest(unittest.TestCase):
 
     def test_a_list_has_whatever_its_sources_include(self):
         tracked = set(when_changed.files_of(["."]))
-        for step in ("bench-kernels", "bench-store", "cuda-all", "kernels", "kernels-address-sanitizer"):
+        for step in ("bench-kernels", "bench-store", "client", "cuda-all", "kernels", "kernels-address-sanitizer"):
             own = set(when_changed.files_of(when_changed.STEPS[step]))
             # Host code of the kernels is compiled in every build; what nvcc compiles is not.
             with_sources = step != "cuda-all"

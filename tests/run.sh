@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs what is needed, builds, and runs everything under CTest.
 #   tests/run.sh [--sanitize=address|thread] [--full] [--filter=REGEX] [--except=REGEX] [--build-dir=DIR] [--jobs=N]
-#                [--cuda-arch=WHICH] [--separate] [--without-kernels] [--configure-only]
+#                [--cuda-arch=WHICH] [--separate] [--without=LIST] [--configure-only]
 # --sanitize  address: clang with ASan, UBSan and the fuzzers, in build/asan; thread: TSan over the server and end to
 #             end, in build/tsan. Without it: Release with g++, in build/release. What these leave out, and why, is in
 #             tests/sanitizers.cmake.
-# --without-kernels  neither builds nor runs the tests of the kernels and of the emulated GPUs.
+# --without   kernels or client or kernels,client: neither builds nor runs these tests, which link nothing of the server.
 # --full      the long versions of the tests that have one (NORMD_TEST_FULL=1) and 10 minutes a fuzzer.
 # --filter    only the tests whose names match.
 # --except    none of the tests whose names match.
@@ -19,7 +19,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 lists=(build test)
-sanitize="" filter="" except="" build="" jobs=$(nproc) cuda_arch=90 unity=ON kernels=ON configure_only=""
+sanitize="" filter="" except="" build="" jobs=$(nproc) cuda_arch=90 unity=ON without="" configure_only=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --sanitize=address | --sanitize=thread) sanitize=${1#*=} ;;
@@ -35,7 +35,7 @@ while [[ $# -gt 0 ]]; do
     --jobs=*) jobs=${1#*=} ;;
     --cuda-arch=*) cuda_arch=${1#*=} ;;
     --separate) unity=OFF ;;
-    --without-kernels) kernels=OFF ;;
+    --without=*) without=${1#*=} ;;
     --configure-only) configure_only=1 ;;
     *)
       sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
@@ -49,7 +49,7 @@ source tests/support/cost.sh
 measure packages ./deploy/install-packages.sh "${lists[@]}"
 
 options=(-G Ninja -DNORMD_TESTS=ON "-DCMAKE_UNITY_BUILD=$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=24
-  "-DNORMD_TEST_KERNELS=$kernels")
+  "-DNORMD_TEST_WITHOUT=${without//,/;}")
 case $sanitize in
   address)
     build=${build:-build/asan}

@@ -17,10 +17,13 @@ if(NORMD_SANITIZE STREQUAL "thread")
     client kernels device proto  # run in the thread that calls them, but for the pool of the kernels: worker_pool_test
     programs)                    # have no threads that e2e_test has not
 endif()
-option(NORMD_TEST_KERNELS "Build and run the tests of the kernels, which link nothing of the server" ON)
-if(NOT NORMD_TEST_KERNELS)
-  # .ci/run, when nothing that they are made of has changed since they passed (.ci/when_changed.py).
+# In every build, for .ci/run, when nothing that these are made of has changed since they passed (.ci/when_changed.py).
+set(NORMD_TEST_WITHOUT "" CACHE STRING "tests to leave out that link nothing of the server: client, kernels, or both")
+if("kernels" IN_LIST NORMD_TEST_WITHOUT)
   list(APPEND NORMD_LEFT_OUT accuracy kernels device)
+endif()
+if("client" IN_LIST NORMD_TEST_WITHOUT)
+  list(APPEND NORMD_LEFT_OUT client)
 endif()
 list(REMOVE_DUPLICATES NORMD_LEFT_OUT)
 list(JOIN NORMD_LEFT_OUT "|" labels)
