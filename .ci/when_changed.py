@@ -141,7 +141,7 @@ def reason_to_leave_out(step, root=ROOT, steps=None):
     value, day = read_record(root).get(step, (None, None))
     if value != digest((steps or STEPS)[step], root):
         return None
-    return f"nothing it depends on (.ci/when_changed.py) has changed since it passed on {day}; --full runs it"
+    return f"nothing it depends on has changed since it passed on {day} (.ci/when_changed.py; --full runs it)"
 
 
 def main():
