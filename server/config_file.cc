@@ -28,15 +28,19 @@ absl::Status FileError(const std::string& path, std::string_view limit, std::str
                    Concat("is ", path, ", which ", problem));
 }
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+// `*state` becomes the state of the file, if there is one.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, std::string* state) {
   const auto error_of = [&path](FileProblem problem, int number) {
     if (problem == FileProblem::kNotRegular) return FileError(path, "a regular file", "is no regular file");
     if (problem == FileProblem::kTooLarge) return FileError(path, "at most 1 MiB", "has over 1 MiB");
     return FileError(path, "a file that can be read",
                      Concat("cannot be read: ", std::generic_category().message(number)));
   };
-  return ReadRegularFile(
-      path, kMaxFileBytes, [](const struct stat&) { return absl::OkStatus(); }, error_of);
+  const auto check = [state](const struct stat& info) {
+    *state = FileState(info);
+    return absl::OkStatus();
+  };
+  return ReadRegularFile(path, kMaxFileBytes, check, error_of);
 }
 
 absl::Status UnknownKeyError(const std::string& field, std::string_view name) {
@@ -165,8 +169,16 @@ absl::StatusOr<FileOptions> ReadConfigFile(const std::string& path) {
     return MakeError(ServerReason("CONFIG_FILE"), {.field = "--config", .value = path, .limit = "the name of a file"},
                      "is \"-\"; it must be the name of a file, because SIGHUP reads the file again");
   }
-  NORMD_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  std::string state;
+  NORMD_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, &state));
   return ParseConfigFile(text, path);
+}
+
+std::string ConfigFileKey(const std::string& path) {
+  std::string state;
+  const absl::StatusOr<std::string> text = ReadWholeFile(path, &state);
+  if (!text.ok()) return Concat(state, "-", std::string(text.status().message()));
+  return Concat(state, "+", *text);
 }
 
 absl::StatusOr<FileOptions> ParseConfigFile(std::string_view text, const std::string& path) {

@@ -25,6 +25,10 @@ using FileOptions = std::map<std::string_view, FileOption>;
 // and the errors of ParseConfigFile.
 absl::StatusOr<FileOptions> ReadConfigFile(const std::string& path);
 
+// What the file `path` holds and the state that it is in (FileState in regular_file.h), or why it cannot be read: a text
+// that differs after each change of the file.
+std::string ConfigFileKey(const std::string& path);
+
 // Parses `text`, the contents of the file `path`. Returns INVALID_ARGUMENT naming path and line for what is no TOML,
 // for the first key that is no option that a file may have, with the option that was probably meant, and for a value
 // that is not of its option's type. Limits are not checked here. No error shows a string of the file.

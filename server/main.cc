@@ -23,6 +23,7 @@
 #include "server/base/error_reasons.h"
 #include "server/base/version.h"
 #include "server/config.h"
+#include "server/config_reload.h"
 #include "server/make_store.h"
 #include "server/make_token.h"
 #include "server/metrics.h"
@@ -123,22 +124,34 @@ void Notify(const Sources& sources, std::string_view state, Log& log) {
   if (!status.ok()) log.Warn("cannot notify the service manager", {{"error", std::string(status.message())}});
 }
 
-// Reads the options again, which stay as they are if there is a mistake in them, and the files that they name.
-void Reload(const Sources& sources, Server& server, Logs& logs) {
-  logs.server.Info("signal", {{"name", "SIGHUP"}});
-  Notify(sources, ReloadingState(), logs.server);
-  if (const absl::StatusOr<Config> config = sources.Read(); config.ok()) {
+// Reads the options again, which stay as they are if there is a mistake in them. Returns whether they were read; if
+// not, because their file keeps changing, `again` says that this was reported already.
+bool ReloadOptions(const Sources& sources, Server& server, Logs& logs, bool again) {
+  const absl::StatusOr<Config> config = ReadConfigAgain(server.config().config, [&] { return sources.Read(); });
+  const bool changing = absl::IsUnavailable(config.status());
+  if (config.ok()) {
     const LogOptions before = LogOptionsOf(server.config());
     const LogOptions after = LogOptionsOf(*config);
     // The changes are logged where the old level or the new one lets them through.
     logs.SetStyle({.level = std::min(before.level, after.level), .format = before.format});
     server.Reload(*config);
     logs.SetStyle(after);
-  } else {
+  } else if (!changing || !again) {
     server.RefuseReload(config.status());
   }
+  return !changing;
+}
+
+// Reads the options and the files that they name. With `again`, reads the options alone, whose file kept changing: the
+// other files are watched. Returns whether the options were read.
+bool Reload(const Sources& sources, Server& server, Logs& logs, bool again) {
+  if (again) return ReloadOptions(sources, server, logs, again);
+  logs.server.Info("signal", {{"name", "SIGHUP"}});
+  Notify(sources, ReloadingState(), logs.server);
+  const bool read = ReloadOptions(sources, server, logs, again);
   server.ReloadFiles();
   Notify(sources, "READY=1", logs.server);
+  return read;
 }
 
 // Ends the process after `limit`, whatever its threads are stuck in: an orchestrator would kill it then, and nothing
@@ -164,12 +177,12 @@ int Serve(const Config& config, const Sources& sources, Logs& logs) {
     return kExitFailure;
   }
   Notify(sources, "READY=1", log);
-  const int signal_number = WaitForStop([&] { Reload(sources, **server, logs); });
+  const int signal_number = WaitForStop([&](bool again) { return Reload(sources, **server, logs, again); });
   Notify(sources, "STOPPING=1", log);
   if (signal_number != 0) log.Info("signal", {{"name", signal_number == SIGTERM ? "SIGTERM" : "SIGINT"}});
   // A second signal means that the operator does not want to wait. _exit is used because nothing below main can be
   // unwound while calls run.
-  std::thread([] { _exit(128 + WaitForStopSignal([] {})); }).detach();
+  std::thread([] { _exit(128 + WaitForStopSignal([](bool) { return true; })); }).detach();
   EndAfter((*server)->config().drain_settle + (*server)->config().drain_timeout + kTimeToEnd, log);
   (*server)->Drain();
   server->reset();  // writes the queued changes, which may fail

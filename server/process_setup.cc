@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -47,13 +48,15 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   return set;
 }
 
-// Waits for a signal of `set` other than SIGHUP, and runs `on_hangup` for each SIGHUP.
-int WaitFor(const sigset_t& set, absl::FunctionRef<void()> on_hangup) {
+// Waits for a signal of `set` other than SIGHUP, and runs `on_hangup` as WaitForStop says.
+int WaitFor(const sigset_t& set, OnHangup on_hangup, absl::Duration pause) {
+  const timespec wait = absl::ToTimespec(pause);
+  bool done = true;
   while (true) {
-    int number = 0;
-    if (sigwait(&set, &number) != 0) continue;
-    if (number != SIGHUP) return number;
-    on_hangup();
+    const int number = done ? sigwaitinfo(&set, nullptr) : sigtimedwait(&set, nullptr, &wait);
+    if (number < 0 && errno != EAGAIN) continue;  // EINTR
+    if (number > 0 && number != SIGHUP) return number;
+    done = on_hangup(/*again=*/number < 0);
   }
 }
 
@@ -121,15 +124,15 @@ void SetUpSignalsAndFiles() {
   umask(0077);
 }
 
-int WaitForStop(absl::FunctionRef<void()> on_hangup) {
-  const int number = WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP, RequestSignal()}), on_hangup);
+int WaitForStop(OnHangup on_hangup, absl::Duration pause) {
+  const int number = WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP, RequestSignal()}), on_hangup, pause);
   return number == RequestSignal() ? 0 : number;
 }
 
 void RequestStop() { kill(getpid(), RequestSignal()); }
 
-int WaitForStopSignal(absl::FunctionRef<void()> on_hangup) {
-  return WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP}), on_hangup);
+int WaitForStopSignal(OnHangup on_hangup) {
+  return WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP}), on_hangup, absl::InfiniteDuration());
 }
 
 std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file) {

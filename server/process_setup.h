@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace normd {
 
@@ -40,8 +41,10 @@ absl::Status CheckFloatingPoint();
 void SetUpSignalsAndFiles();
 
 // Waits until the process is asked to stop. Returns SIGTERM or SIGINT, or 0 after RequestStop. SIGHUP does not end the
-// wait; each one runs `on_hangup`. REQUIRES: SetUpSignalsAndFiles was called, as do the two functions below.
-int WaitForStop(absl::FunctionRef<void()> on_hangup);
+// wait; each one runs `on_hangup`, and while this returns false, as it does when not all could be done, it runs again
+// every `pause`, with `again` true. REQUIRES: SetUpSignalsAndFiles was called, as do the two functions below.
+using OnHangup = absl::FunctionRef<bool(bool again)>;
+int WaitForStop(OnHangup on_hangup, absl::Duration pause = absl::Seconds(1));
 
 // Ends the current or the next WaitForStop, from any thread. Uses a signal of its own, so that WaitForStopSignal never
 // takes it for a signal from whoever runs the process, even when both arrive at the same time.
@@ -49,7 +52,7 @@ void RequestStop();
 
 // Waits for a SIGTERM or SIGINT that comes after the one that ended WaitForStop, and returns it. Runs `on_hangup` as
 // WaitForStop does.
-int WaitForStopSignal(absl::FunctionRef<void()> on_hangup);
+int WaitForStopSignal(OnHangup on_hangup);
 
 // The smaller of RLIMIT_AS and the memory limit of this container (cgroup v2); nullopt where neither is set.
 std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file = "/sys/fs/cgroup/memory.max");

@@ -27,7 +27,8 @@ absl::StatusOr<std::string> ReadTraceCa(const Config& config) {
 absl::Status CheckSecurityFiles(const Config& config, Clock* clock) {
   if (!config.tls_certificate.empty()) {
     const CertificatePaths paths = CertificatePathsOf(config);
-    NORMD_ASSIGN_OR_RETURN(CertificateTexts texts, ReadCertificates(paths));
+    std::string states;  // read once: nobody waits for a change
+    NORMD_ASSIGN_OR_RETURN(CertificateTexts texts, ReadCertificates(paths, &states));
     NORMD_RETURN_IF_ERROR(CheckCertificates(paths, std::move(texts), clock->Now()).status());
   }
   NORMD_RETURN_IF_ERROR(AccessControl::Open(AccessOptionsOf(config), clock).status());

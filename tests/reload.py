@@ -90,6 +90,20 @@ class ReloadTest(unittest.TestCase):
         self.wait_for('"level":"DEBUG"')
         self.assertEqual(self.server.stop(), 0)
 
+    def test_a_file_that_keeps_changing_is_taken_when_it_rests(self):
+        self.write("max_sessions = 1\n")
+        self.start("--session_store=memory")
+        self.server.process.send_signal(signal.SIGHUP)
+        number = 1
+        deadline = time.monotonic() + PATIENCE
+        while "which keeps changing" not in self.server.text() and time.monotonic() < deadline:
+            number += 1
+            self.write(f"max_sessions = {number}\n")
+        self.assertEqual(self.figures(), (0, 1, 1))
+        self.wait_for(f"option changed name=max_sessions from=1 to={number}")
+        self.assertEqual(self.figures(), (1, 1, 0))
+        self.assertEqual(self.server.stop(), 0)
+
     def test_a_mistake_leaves_everything_as_it_was_and_is_told_once(self):
         self.write("max_sessions = 1\n")
         self.start("--session_store=memory", environment={"NORMD_DRAIN_TIMEOUT": "20s"})
@@ -143,7 +157,7 @@ class ReloadTest(unittest.TestCase):
             self.write("bogus = 1\n" if reloads % 5 == 4 else good)
             self.server.process.send_signal(signal.SIGHUP)
             reloads += 1
-            time.sleep(0.02)
+            time.sleep(0.1)  # a file is taken once it has rested for 50 ms
         out, _ = load.communicate(timeout=PATIENCE)
         self.assertEqual(load.returncode, 0, out)  # 1 if a call failed
         self.assertGreater(reloads, 5)

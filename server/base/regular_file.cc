@@ -6,9 +6,16 @@
 #include <cerrno>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/unique_fd.h"
 
 namespace normd {
+
+std::string FileState(const struct stat& info) {
+  const auto time = [](const timespec& when) { return Concat(when.tv_sec, ".", when.tv_nsec); };
+  // The time of the last change of the inode cannot be set by a program, as that of the content can.
+  return Concat(info.st_dev, ":", info.st_ino, ":", info.st_size, ":", time(info.st_mtim), ":", time(info.st_ctim));
+}
 
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t max_bytes,
                                             absl::FunctionRef<absl::Status(const struct stat&)> check,

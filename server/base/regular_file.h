@@ -15,6 +15,10 @@
 
 namespace normd {
 
+// Names the state that a file is in: it differs after each write, exchange or change of mode, as far as the file
+// system's time of changes is fine enough.
+std::string FileState(const struct stat& info);
+
 enum class FileProblem : uint8_t { kOpen, kStat, kNotRegular, kTooLarge, kRead };
 
 // The contents of the regular file at `path`, which may have `max_bytes`. `check` sees the file's status before

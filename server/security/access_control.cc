@@ -44,11 +44,11 @@ absl::StatusOr<std::unique_ptr<AccessControl>> AccessControl::Open(AccessOptions
   std::unique_ptr<AccessControl> control(new AccessControl(std::move(options), clock));
   MutexLock lock(control->mu_);
   for (const RulesFile which : {RulesFile::kTokens, RulesFile::kPolicy}) {
-    FileState& state = control->files_[static_cast<size_t>(which)];
+    RulesFileState& state = control->files_[static_cast<size_t>(which)];
     if (state.file.path.empty()) continue;
     NORMD_ASSIGN_OR_RETURN(std::string text, ReadSourceFile(state.file));
     absl::Status status;
-    control->Take(which, {.ok = true, .text = std::move(text)}, /*at_once=*/true, &status);
+    control->Take(which, {.ok = true, .text = std::move(text)}, &status);
     NORMD_RETURN_IF_ERROR(status);
   }
   return control;
@@ -77,6 +77,8 @@ size_t AccessControl::MethodIndex(std::string_view path) const {
   return static_cast<size_t>(found - options_.methods.begin());
 }
 
+std::string AccessControl::KeyOf(const Content& content) { return Concat(content.ok ? "+" : "-", content.text); }
+
 absl::Status AccessControl::Parse(RulesFile which, const Content& content) {
   const SourceFile& file = files_[static_cast<size_t>(which)].file;
   if (!content.ok) return BadFileError(file, 0, content.text);
@@ -88,11 +90,9 @@ absl::Status AccessControl::Parse(RulesFile which, const Content& content) {
   return absl::OkStatus();
 }
 
-bool AccessControl::Take(RulesFile which, const Content& content, bool at_once, absl::Status* status) {
-  FileState& state = files_[static_cast<size_t>(which)];
-  const std::string key = Concat(content.ok ? "+" : "-", content.text);
-  const bool settled = state.memory.See(key) || at_once;
-  if (!settled || !state.memory.Note(key)) return false;
+bool AccessControl::Take(RulesFile which, const Content& content, absl::Status* status) {
+  RulesFileState& state = files_[static_cast<size_t>(which)];
+  if (!state.memory.Note(KeyOf(content))) return false;
   *status = Parse(which, content);
   state.stats.stale = status->ok() ? 0 : 1;
   ++(status->ok() ? state.stats.loads : state.stats.failures);
@@ -100,7 +100,18 @@ bool AccessControl::Take(RulesFile which, const Content& content, bool at_once, 
   return true;
 }
 
-void AccessControl::Look(bool at_once) {
+bool AccessControl::ReportChanging(RulesFile which, absl::Status* status) {
+  RulesFileState& state = files_[static_cast<size_t>(which)];
+  // No content has this key.
+  if (!state.memory.KeepsChanging() || !state.memory.Note("")) return false;
+  *status = FileChangingError(state.file.option, state.file.path);
+  state.stats.stale = 1;
+  ++state.stats.failures;
+  return true;
+}
+
+bool AccessControl::Look() {
+  bool all_settled = true;
   for (const RulesFile which : {RulesFile::kTokens, RulesFile::kPolicy}) {
     SourceFile file;
     {
@@ -108,16 +119,22 @@ void AccessControl::Look(bool at_once) {
       file = files_[static_cast<size_t>(which)].file;
     }
     if (file.path.empty()) continue;
-    absl::StatusOr<std::string> text = ReadSourceFile(file);
+    const absl::Time now = options_.settling.now();
+    std::string file_state;
+    absl::StatusOr<std::string> text = ReadSourceFile(file, &file_state);
+    const Content content = {.ok = text.ok(), .text = text.ok() ? *text : std::string(text.status().message())};
     absl::Status status;
-    bool news = false;
+    bool news = false, settled = false;
     {
       MutexLock lock(mu_);
-      news = Take(which, {.ok = text.ok(), .text = text.ok() ? *text : std::string(text.status().message())}, at_once,
-                  &status);
+      settled = files_[static_cast<size_t>(which)].memory.See(Concat(file_state, KeyOf(content)), now);
+      news = settled ? Take(which, content, &status) : ReportChanging(which, &status);
     }
-    if (news && options_.on_change != nullptr) options_.on_change(which, text.ok() ? status : text.status());
+    all_settled = all_settled && settled;
+    if (settled && !text.ok()) status = text.status();
+    if (news && options_.on_change != nullptr) options_.on_change(which, status);
   }
+  return all_settled;
 }
 
 void AccessControl::Renew(AccessMemory* memory, const Credentials& credentials) {

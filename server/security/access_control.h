@@ -38,6 +38,7 @@ struct AccessOptions {
   std::vector<std::string> methods;  // the paths of all methods; their index serves as a key
   // Called when a file has changed: OK if the new content is in force, else why the old one stays.
   std::function<void(RulesFile file, const absl::Status& status)> on_change = nullptr;
+  Settling settling = {};
 };
 
 // What a connection remembers of the rules, so that its calls share nothing with those of others and hash the same
@@ -88,11 +89,14 @@ class AccessControl {
   // The error for the caller of a call that was denied.
   absl::Status ErrorOf(const Verdict& verdict, std::string_view path) const;
 
-  // Reads the files, and takes a new content at once. A content that cannot be used changes nothing.
-  void Reload() { Look(/*at_once=*/true); }
-  // The same for a watch, which calls this every few seconds: takes a new content when it is still the same at the
-  // second look, because a file that is being written may make sense half-way.
-  void Watch() { Look(/*at_once=*/false); }
+  // Looks at the files until a new content is still the same kSettleTime later, because a file that is being written
+  // may make sense half-way, and takes it. Content that cannot be used, and a file that keeps changing, change nothing.
+  // Blocks for kSettleTime, or some of them.
+  void Reload() {
+    LookUntilSettled(options_.settling, [this] { return Look(); });
+  }
+  // One look, for a watch that calls this every few seconds: takes a new content at the second look.
+  void Watch() { Look(); }
 
   // The rules in force.
   AccessRulesPtr rules() const;
@@ -104,7 +108,7 @@ class AccessControl {
     bool ok = false;
     std::string text;
   };
-  struct FileState {
+  struct RulesFileState {
     SourceFile file;
     ContentMemory memory;
     AccessStats::File stats;
@@ -112,10 +116,13 @@ class AccessControl {
 
   AccessControl(AccessOptions options, Clock* clock);
 
-  void Look(bool at_once);
+  static std::string KeyOf(const Content& content);
+  // Returns whether both files are settled.
+  bool Look();
   // Whether `content` is news; if so, `*status` tells whether it was taken.
-  bool Take(RulesFile which, const Content& content, bool at_once, absl::Status* status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Take(RulesFile which, const Content& content, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same for a file that is not settled.
+  bool ReportChanging(RulesFile which, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Parse(RulesFile which, const Content& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRules() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Verdict Deny(Denial denial, IdentityPtr identity = nullptr);
@@ -130,7 +137,7 @@ class AccessControl {
   std::array<std::atomic<int64_t>, kDenialCount> denied_{};
 
   mutable Mutex mu_;
-  std::array<FileState, kRulesFileCount> files_ ABSL_GUARDED_BY(mu_);
+  std::array<RulesFileState, kRulesFileCount> files_ ABSL_GUARDED_BY(mu_);
   TokenList tokens_ ABSL_GUARDED_BY(mu_);
   std::optional<Policy> policy_ ABSL_GUARDED_BY(mu_);
   AccessRulesPtr rules_ ABSL_GUARDED_BY(mu_);

@@ -67,8 +67,11 @@ absl::Status CheckKeyMode(const OptionFile& file, const struct stat& info) {
                    ServerReason("KEY_NOT_PRIVATE"));
 }
 
-absl::StatusOr<std::string> ReadFile(const OptionFile& file, bool is_key) {
-  const auto check = [&](const struct stat& info) { return is_key ? CheckKeyMode(file, info) : absl::OkStatus(); };
+absl::StatusOr<std::string> ReadFile(const OptionFile& file, bool is_key, std::string* states) {
+  const auto check = [&](const struct stat& info) {
+    states->append(FileState(info)).append("\n");
+    return is_key ? CheckKeyMode(file, info) : absl::OkStatus();
+  };
   const auto error_of = [&](FileProblem problem, int number) {
     if (problem == FileProblem::kNotRegular) return FileError(file, "is not a file");
     if (problem == FileProblem::kTooLarge) return FileError(file, "has over 1 MiB");
@@ -164,12 +167,13 @@ absl::Status CheckClientCa(const OptionFile& file, const std::string& text, absl
 
 }  // namespace
 
-absl::StatusOr<CertificateTexts> ReadCertificates(const CertificatePaths& paths) {
+absl::StatusOr<CertificateTexts> ReadCertificates(const CertificatePaths& paths, std::string* states) {
   CertificateTexts texts;
-  NORMD_ASSIGN_OR_RETURN(texts.certificate, ReadFile({kCertificateOption, paths.certificate}, /*is_key=*/false));
-  NORMD_ASSIGN_OR_RETURN(texts.key, ReadFile({kKeyOption, paths.key}, /*is_key=*/true));
+  NORMD_ASSIGN_OR_RETURN(texts.certificate,
+                         ReadFile({kCertificateOption, paths.certificate}, /*is_key=*/false, states));
+  NORMD_ASSIGN_OR_RETURN(texts.key, ReadFile({kKeyOption, paths.key}, /*is_key=*/true, states));
   if (paths.client_ca.empty()) return texts;
-  NORMD_ASSIGN_OR_RETURN(texts.client_ca, ReadFile({kClientCaOption, paths.client_ca}, /*is_key=*/false));
+  NORMD_ASSIGN_OR_RETURN(texts.client_ca, ReadFile({kClientCaOption, paths.client_ca}, /*is_key=*/false, states));
   return texts;
 }
 

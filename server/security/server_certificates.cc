@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/security/source_file.h"
 
 namespace normd {
 namespace {
@@ -26,18 +27,23 @@ std::string FingerprintOf(const CertificateTexts& texts) {
 
 absl::StatusOr<std::unique_ptr<ServerCertificates>> ServerCertificates::Open(CertificatePaths paths,
                                                                              absl::Duration interval, Clock* clock,
-                                                                             Observer observer) {
+                                                                             Observer observer, Settling settling) {
   std::unique_ptr<ServerCertificates> certificates(
-      new ServerCertificates(std::move(paths), clock, std::move(observer)));
-  std::string fingerprint;
-  NORMD_RETURN_IF_ERROR(certificates->Load(&fingerprint));
+      new ServerCertificates(std::move(paths), clock, std::move(observer), std::move(settling)));
+  std::string states;  // taken as they are: there is nothing to keep meanwhile
+  NORMD_ASSIGN_OR_RETURN(CertificateTexts texts, ReadCertificates(certificates->paths_, &states));
+  const std::string fingerprint = FingerprintOf(texts);
+  NORMD_RETURN_IF_ERROR(certificates->TakeIfGood(std::move(texts), fingerprint));
   certificates->WarnOfExpiry();
-  certificates->watch_.emplace(interval, [self = certificates.get()] { self->Look(); });
+  certificates->watch_.emplace(interval, [self = certificates.get()] {
+    self->Look();
+    self->WarnOfExpiry();
+  });
   return certificates;
 }
 
-ServerCertificates::ServerCertificates(CertificatePaths paths, Clock* clock, Observer observer)
-    : paths_(std::move(paths)), clock_(clock), observer_(std::move(observer)) {}
+ServerCertificates::ServerCertificates(CertificatePaths paths, Clock* clock, Observer observer, Settling settling)
+    : paths_(std::move(paths)), clock_(clock), observer_(std::move(observer)), settling_(std::move(settling)) {}
 
 std::shared_ptr<const Certificates> ServerCertificates::current() const {
   MutexLock lock(mu_);
@@ -50,39 +56,45 @@ CertificateStats ServerCertificates::stats() const {
 }
 
 absl::Status ServerCertificates::Reload() {
-  std::string fingerprint;
-  absl::Status loaded = Load(&fingerprint);
-  if (!loaded.ok()) Report(loaded, fingerprint);
+  std::optional<absl::Status> found;
+  LookUntilSettled(settling_, [this, &found] {
+    found = Look();
+    return found.has_value();
+  });
   WarnOfExpiry();
-  return loaded;
+  return found.value_or(ChangingError());
 }
 
-void ServerCertificates::Look() {
-  std::string fingerprint;
-  const absl::Status loaded = Load(&fingerprint);
-  bool again = false;
-  {
-    MutexLock lock(mu_);
-    again = memory_.See(fingerprint);
-  }
-  if (!loaded.ok() && again) Report(loaded, fingerprint);
-  WarnOfExpiry();
-}
-
-absl::Status ServerCertificates::Load(std::string* fingerprint) {
-  absl::StatusOr<CertificateTexts> texts = ReadCertificates(paths_);
+std::optional<absl::Status> ServerCertificates::Look() {
+  const absl::Time now = settling_.now();
+  std::string states;
+  absl::StatusOr<CertificateTexts> texts = ReadCertificates(paths_, &states);
   // What cannot be read has its error for a content.
-  *fingerprint = texts.ok() ? FingerprintOf(*texts) : std::string(texts.status().message());
-  NORMD_RETURN_IF_ERROR(texts.status());
+  const std::string fingerprint = texts.ok() ? FingerprintOf(*texts) : std::string(texts.status().message());
+  bool settled = false, changing = false;
   {
     MutexLock lock(mu_);
-    if (*fingerprint == good_) {
+    settled = memory_.See(states + fingerprint, now);
+    changing = memory_.KeepsChanging();
+    if (settled && fingerprint == good_) {
       memory_.Note(good_);  // a failure that comes again later is reported again
       return absl::OkStatus();
     }
   }
-  NORMD_ASSIGN_OR_RETURN(Certificates certificates, CheckCertificates(paths_, *std::move(texts), clock_->Now()));
-  Take(std::move(certificates), *fingerprint);
+  if (changing) Report(ChangingError(), "");  // no content has this fingerprint
+  if (!settled) return std::nullopt;
+  const absl::Status taken = texts.ok() ? TakeIfGood(*std::move(texts), fingerprint) : texts.status();
+  if (!taken.ok()) Report(taken, fingerprint);
+  return taken;
+}
+
+absl::Status ServerCertificates::ChangingError() const {
+  return FileChangingError("--tls_certificate", paths_.certificate);
+}
+
+absl::Status ServerCertificates::TakeIfGood(CertificateTexts texts, const std::string& fingerprint) {
+  NORMD_ASSIGN_OR_RETURN(Certificates certificates, CheckCertificates(paths_, std::move(texts), clock_->Now()));
+  Take(std::move(certificates), fingerprint);
   return absl::OkStatus();
 }
 

@@ -45,7 +45,8 @@ class ServerCertificates {
 
   // Loads the files and watches them every `interval`. Returns the error of ReadCertificates or CheckCertificates.
   static absl::StatusOr<std::unique_ptr<ServerCertificates>> Open(CertificatePaths paths, absl::Duration interval,
-                                                                  Clock* clock, Observer observer);
+                                                                  Clock* clock, Observer observer,
+                                                                  Settling settling = {});
 
   ServerCertificates(const ServerCertificates&) = delete;
   ServerCertificates& operator=(const ServerCertificates&) = delete;
@@ -54,19 +55,22 @@ class ServerCertificates {
   std::shared_ptr<const Certificates> current() const;
   bool asks_clients() const { return !paths_.client_ca.empty(); }
 
-  // Reads the files now. Returns why they cannot be used; then the last good ones stay.
+  // Looks at the files until they are still the same kSettleTime later, for which it blocks, or for some of them, and
+  // takes them. Returns why they cannot be used, FileChangingError among the reasons; then the last good ones stay.
   absl::Status Reload();
 
   CertificateStats stats() const;
 
  private:
-  ServerCertificates(CertificatePaths paths, Clock* clock, Observer observer);
+  ServerCertificates(CertificatePaths paths, Clock* clock, Observer observer, Settling settling);
 
-  // One look of the watch. A failure is reported when the next look sees the same content again, because files that are
-  // replaced one after the other do not fit for a moment.
-  void Look();
-  // Reads and checks the files, and takes them if they are new and good. `*fingerprint` identifies the content.
-  absl::Status Load(std::string* fingerprint);
+  // One look. Nothing if the files have changed since the last look, because some may be half written, and those that
+  // are replaced one after the other do not fit for a moment. Otherwise takes them if they are new and good, or reports
+  // why not.
+  std::optional<absl::Status> Look();
+  // What the files are named by that keep changing.
+  absl::Status ChangingError() const;
+  absl::Status TakeIfGood(CertificateTexts texts, const std::string& fingerprint);
   void Take(Certificates certificates, const std::string& fingerprint);
   void Report(const absl::Status& failure, const std::string& fingerprint);
   void WarnOfExpiry();
@@ -75,12 +79,13 @@ class ServerCertificates {
   const CertificatePaths paths_;
   Clock* const clock_;
   const Observer observer_;
+  const Settling settling_;
 
   mutable Mutex mu_;
   std::shared_ptr<const Certificates> current_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);  // those of which on_expiring was told
   std::string good_ ABSL_GUARDED_BY(mu_);                            // the fingerprint of `current_`
-  ContentMemory memory_ ABSL_GUARDED_BY(mu_);                        // by fingerprints
+  ContentMemory memory_ ABSL_GUARDED_BY(mu_);                        // notes fingerprints
   int64_t reloads_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t failed_reloads_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -51,10 +51,21 @@ absl::Status BadFileError(const SourceFile& file, int line, std::string_view wha
                    Concat(place, ": ", what));
 }
 
-absl::StatusOr<std::string> ReadSourceFile(const SourceFile& file) {
-  return ReadRegularFile(
-      file.path, kMaxBytes, [&file](const struct stat& info) { return CheckMode(file, info.st_mode); },
-      [&file](FileProblem problem, int number) { return ProblemError(file, problem, number); });
+absl::Status FileChangingError(std::string_view option, const std::string& path) {
+  return MakeError(ServerReason("FILE_CHANGING"),
+                   {.field = std::string(option), .value = path, .limit = "a file that is renamed into place"},
+                   Concat("is ", path,
+                          ", which keeps changing; the last good content stays until it rests: write a file beside it "
+                          "and rename that"));
+}
+
+absl::StatusOr<std::string> ReadSourceFile(const SourceFile& file, std::string* state) {
+  const auto check = [&file, state](const struct stat& info) {
+    if (state != nullptr) *state = FileState(info);
+    return CheckMode(file, info.st_mode);
+  };
+  return ReadRegularFile(file.path, kMaxBytes, check,
+                         [&file](FileProblem problem, int number) { return ProblemError(file, problem, number); });
 }
 
 }  // namespace normd

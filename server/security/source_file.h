@@ -23,8 +23,13 @@ struct SourceFile {
 absl::Status BadFileError(const SourceFile& file, int line, std::string_view what);
 
 // The contents of `file`. BAD_FILE if the file cannot be read, is no regular file, has over 4 MiB, can be changed by
-// users outside its owner and group, or is secret and open to more users than it may be.
-absl::StatusOr<std::string> ReadSourceFile(const SourceFile& file);
+// users outside its owner and group, or is secret and open to more users than it may be. `*state` becomes the state
+// that the file was in before it was read (FileState), or stays as it is if there is none.
+absl::StatusOr<std::string> ReadSourceFile(const SourceFile& file, std::string* state = nullptr);
+
+// UNAVAILABLE, reason FILE_CHANGING: each look at the file at `path`, which `option` names, has found another content
+// than the one before.
+absl::Status FileChangingError(std::string_view option, const std::string& path);
 
 }  // namespace normd
 

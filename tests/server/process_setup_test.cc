@@ -1,5 +1,6 @@
 #include "server/process_setup.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/config.h"
 
@@ -49,7 +51,10 @@ class StopTest : public ::testing::Test {
   }
   ~StopTest() override { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
-  const std::function<void()> count_hangups_ = [this] { ++hangups_; };
+  const std::function<bool(bool)> count_hangups_ = [this](bool) {
+    ++hangups_;
+    return true;
+  };
   int hangups_ = 0;
 
  private:
@@ -74,6 +79,27 @@ TEST_F(StopTest, AHangupIsToldAndEndsNoWait) {
   EXPECT_EQ(WaitForStop(count_hangups_), SIGTERM);
   terminator.join();
   EXPECT_EQ(hangups_, 1);
+}
+
+TEST_F(StopTest, AHangupThatCouldNotBeDoneRunsAgain) {
+  std::vector<bool> again;
+  raise(SIGHUP);
+  const auto on_hangup = [&again](bool is_again) {
+    again.push_back(is_again);
+    if (again.size() == 3) raise(SIGTERM);
+    return again.size() == 3;
+  };
+  EXPECT_EQ(WaitForStop(on_hangup, absl::Milliseconds(1)), SIGTERM);
+  EXPECT_THAT(again, ::testing::ElementsAre(false, true, true));
+}
+
+TEST_F(StopTest, ASignalEndsTheWaitForAHangupThatCannotBeDone) {
+  raise(SIGHUP);
+  const auto on_hangup = [](bool) {
+    raise(SIGTERM);
+    return false;
+  };
+  EXPECT_EQ(WaitForStop(on_hangup, absl::Hours(1)), SIGTERM);
 }
 
 // In a process of its own: the request is sent to the process, where threads of other tests do not block it.

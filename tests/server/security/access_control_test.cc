@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/errors.h"
+#include "tests/server/security/fake_settling.h"
 #include "tests/support/temporary_file.h"
 
 namespace normd {
@@ -32,6 +35,7 @@ class AccessControlTest : public testing::Test {
  protected:
   std::unique_ptr<AccessControl> Open(AccessOptions options) {
     options.methods = kMethods;
+    options.settling = settling_.settling();
     options.on_change = [this](RulesFile file, const absl::Status& status) {
       changes_.push_back(std::string(kRulesFileNames[static_cast<size_t>(file)]) + (status.ok() ? " taken" : " bad"));
     };
@@ -58,7 +62,14 @@ class AccessControlTest : public testing::Test {
     return verdict.identity->name + (verdict.identity->tenant.empty() ? "" : " of " + verdict.identity->tenant);
   }
 
+  // A look of the watch, an interval after the one before.
+  void Watch(AccessControl& control) {
+    settling_.now += absl::Seconds(2);
+    control.Watch();
+  }
+
   FixedClock clock_;
+  FakeSettling settling_;
   TemporaryFile tokens_{TokenLine("ci", "secret") + "\n" + TokenLine("old", "expired") +
                         " expires=2020-01-01T00:00:00Z\n"};
   TemporaryFile policy_{kAllowAll};
@@ -194,7 +205,7 @@ TEST_F(AccessControlTest, APolicyThatChangesHoldsForOpenConnections) {
 TEST_F(AccessControlTest, TheLastGoodFileStaysInForceAndTheTroubleIsToldOnce) {
   const auto control = Open({.tokens_file = tokens_.path(), .policy_file = policy_.path()});
   policy_.Write("[[alow]]");
-  for (int i = 0; i < 5; ++i) control->Watch();
+  for (int i = 0; i < 5; ++i) Watch(*control);
   EXPECT_THAT(changes_, ElementsAre("policy bad"));
   EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
   AccessStats stats = control->stats();
@@ -221,11 +232,11 @@ TEST_F(AccessControlTest, AFileThatIsGoneOrOpenToOthersChangesNothing) {
 TEST_F(AccessControlTest, TheWatchWaitsUntilAFileIsWrittenToItsEnd) {
   const auto control = Open({.policy_file = policy_.path()});
   policy_.Write("# so far it makes sense\n");
-  control->Watch();
+  Watch(*control);
   EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
   policy_.Write(std::string(kAllowAll) + "# whole\n");
-  control->Watch();
-  control->Watch();
+  Watch(*control);
+  Watch(*control);
   EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
   EXPECT_EQ(control->stats().files[1].loads, 2);
 }
@@ -240,6 +251,86 @@ TEST_F(AccessControlTest, RefusesToOpenWithFilesThatCannotBeUsed) {
               HasSubstr("--policy_file /nonexistent/p: cannot be opened: No such file"));
   const absl::Status folder = AccessControl::Open({.policy_file = tokens_.folder()}, &clock_).status();
   EXPECT_THAT(std::string(folder.message()), HasSubstr("is no regular file"));
+}
+
+// Writes versions of a policy in place, one piece at each step: empty at first, then without its last rule, which
+// denies.
+class InPlaceWriter {
+ public:
+  explicit InPlaceWriter(const TemporaryFile& file) : path_(file.path()) {}
+
+  void Step() {
+    if (written_ == text_.size()) {
+      text_ = std::string(kAllowAll) + "# version " + std::to_string(++version_) + "\n" +
+              "[[deny]]\nidentities = [\"uid:7\"]\nmethods = [\"/s/Write\"]\n";
+      written_ = 0;
+      std::ofstream(path_, std::ios::trunc).flush();
+      return;
+    }
+    const size_t end = written_ == 0 ? text_.find("[[deny]]") : text_.size();
+    std::ofstream(path_, std::ios::app) << text_.substr(written_, end - written_);
+    written_ = end;
+  }
+  void Finish() {
+    do Step();
+    while (written_ != text_.size());
+  }
+
+ private:
+  const std::string path_;
+  std::string text_;
+  size_t written_ = 0;
+  int version_ = 0;
+};
+
+TEST_F(AccessControlTest, ARuleOfEveryVersionHoldsWhileThePolicyIsWrittenInPlaceUnderReloads) {
+  InPlaceWriter writer(policy_);
+  writer.Finish();
+  const auto control = Open({.policy_file = policy_.path()});
+  settling_.meanwhile = [&] {
+    writer.Step();
+    EXPECT_EQ(Judge(*control, "uid:7", {}, true, 1), "method");
+    EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
+  };
+  for (int i = 0; i < 10; ++i) {
+    writer.Step();
+    control->Reload();
+    EXPECT_EQ(Judge(*control, "uid:7", {}, true, 1), "method");
+    EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
+  }
+  EXPECT_THAT(changes_, ElementsAre("policy bad")) << "told once";
+  EXPECT_EQ(control->stats().files[1].stale, 1);
+  EXPECT_EQ(control->stats().files[1].loads, 1);
+  writer.Finish();
+  settling_.meanwhile = nullptr;
+  for (int i = 0; i < 2; ++i) Watch(*control);
+  EXPECT_THAT(changes_, ElementsAre("policy bad", "policy taken")) << "the watch looks again";
+  EXPECT_EQ(control->stats().files[1].stale, 0);
+}
+
+TEST_F(AccessControlTest, TheSameHalfOfTwoVersionsIsNoSettledFile) {
+  const auto control = Open({.policy_file = policy_.path()});
+  // The clock of files may not have moved between two writes of a test.
+  auto changed = std::filesystem::last_write_time(policy_.path());
+  settling_.meanwhile = [&] {
+    policy_.Write("");
+    std::filesystem::last_write_time(policy_.path(), changed += std::chrono::milliseconds(50));
+  };
+  settling_.meanwhile();
+  control->Reload();
+  EXPECT_EQ(Judge(*control, "uid:7"), "uid:7");
+  EXPECT_EQ(control->stats().files[1].loads, 1);
+}
+
+TEST_F(AccessControlTest, AReloadTakesAFileThatWasRenamedIntoPlace) {
+  const auto control = Open(WithTokens());
+  TemporaryFile next(TokenLine("web", "fresh") + "\n");
+  std::filesystem::rename(next.path(), tokens_.path());
+  control->Reload();
+  EXPECT_EQ(Judge(*control, "anonymous", {"Bearer fresh"}), "token:web");
+  EXPECT_EQ(settling_.slept, kSettleTime);
+  control->Reload();
+  EXPECT_EQ(settling_.slept, kSettleTime) << "nothing has changed, so nothing is waited for";
 }
 
 // Two policies are put in force in turn, each of which allows both methods to one user alone.

@@ -25,7 +25,8 @@ class CertificatesTest : public CertificateFilesTest {
     WriteFile(paths_.client_ca, text, 0644);
   }
   absl::StatusOr<Certificates> Load() const {
-    absl::StatusOr<CertificateTexts> texts = ReadCertificates(paths_);
+    std::string states;
+    absl::StatusOr<CertificateTexts> texts = ReadCertificates(paths_, &states);
     if (!texts.ok()) return texts.status();
     return CheckCertificates(paths_, *std::move(texts), absl::Now());
   }

@@ -10,12 +10,14 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "tests/server/security/certificate_files.h"
+#include "tests/server/security/fake_settling.h"
 
 namespace normd {
 namespace {
@@ -34,12 +36,12 @@ bool Eventually(const std::function<bool()>& holds) {
 
 class ServerCertificatesTest : public CertificateFilesTest {
  protected:
-  void Open(absl::Duration interval) {
+  void Open(absl::Duration interval, Settling settling = {}) {
     ServerCertificates::Observer observer;
     observer.on_loaded = [this](const Certificates& loaded) { Note(&loaded_, loaded.subject); };
     observer.on_expiring = [this](const Certificates& expiring) { Note(&expiring_, expiring.subject); };
     observer.on_failed = [this](const absl::Status& why) { Note(&failed_, std::string(why.message())); };
-    auto opened = ServerCertificates::Open(paths_, interval, &clock_, observer);
+    auto opened = ServerCertificates::Open(paths_, interval, &clock_, observer, std::move(settling));
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     certificates_ = *std::move(opened);
   }
@@ -108,6 +110,27 @@ TEST_F(ServerCertificatesTest, ReloadLoadsAtOnceAndSaysWhyNot) {
   EXPECT_FALSE(certificates_->Reload().ok());
   EXPECT_EQ(certificates_->stats().failed_reloads, 1) << "the same content counts once";
   EXPECT_EQ(Served(), next.certificate);
+}
+
+// A file of CAs that is cut off makes sense, and refuses the clients of those that are missing.
+TEST_F(ServerCertificatesTest, AReloadTakesNoFileThatKeepsChanging) {
+  FakeSettling settling;
+  paths_.client_ca = folder_ + "/ca.pem";
+  WriteFile(paths_.client_ca, ca_.certificate());
+  Open(kNever, settling.settling());
+  const std::string before = certificates_->current()->texts.client_ca;
+  const std::string more = before + TestCa("other").certificate();
+  int pieces = 0;
+  settling.meanwhile = [&] { WriteFile(paths_.client_ca, more + std::string(++pieces, '\n')); };
+  settling.meanwhile();
+  EXPECT_THAT(std::string(certificates_->Reload().message()), HasSubstr("which keeps changing"));
+  EXPECT_FALSE(certificates_->Reload().ok());
+  EXPECT_EQ(certificates_->stats().failed_reloads, 1) << "told once";
+  EXPECT_EQ(certificates_->current()->texts.client_ca, before);
+  WriteFile(paths_.client_ca, more);
+  settling.meanwhile = nullptr;
+  EXPECT_TRUE(certificates_->Reload().ok());
+  EXPECT_EQ(certificates_->current()->texts.client_ca, more);
 }
 
 TEST_F(ServerCertificatesTest, AFailureThatComesAgainIsReportedAgain) {
