@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "server/base/hidden_text.h"
 
 namespace normd {
 namespace {
@@ -25,8 +26,9 @@ std::string_view LevelName(LogLevel level) {
 }
 
 std::string Escape(std::string_view value) {
-  // Bytes that are not UTF-8 are replaced, because programs that read logs insist on UTF-8.
-  return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  // Bytes that are not UTF-8 are replaced, because programs that read logs insist on UTF-8. JSON leaves characters as
+  // they are that turn the direction of text, and so make a name look like another one.
+  return EscapeHiddenText(nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 bool NeedsQuotes(std::string_view value) {

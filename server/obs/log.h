@@ -37,7 +37,8 @@ struct LogField {
 using LogFields = std::vector<LogField>;
 
 // Formats one line, without its end of line. Text has the form "2024-05-01T12:00:00.123Z INFO message key=value";
-// values with spaces, quotes or control characters are quoted and escaped, so that callers cannot break a line.
+// values with spaces, quotes or control characters are quoted and escaped, as are characters that turn the direction of
+// text, so that callers cannot break a line or make it look like another one.
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, std::string_view message,
                           const LogFields& fields);
 

@@ -9,10 +9,11 @@
 namespace normd {
 
 // Whether all of `text` matches `pattern`. Takes time in proportion to the product of their lengths at most.
-bool MatchesPattern(std::string_view pattern, std::string_view text);
+enum class Case : bool { kMatters, kIgnored };  // of ASCII letters
+bool MatchesPattern(std::string_view pattern, std::string_view text, Case letters = Case::kMatters);
 
 // Whether one of `patterns` matches.
-bool MatchesAny(const std::vector<std::string>& patterns, std::string_view text);
+bool MatchesAny(const std::vector<std::string>& patterns, std::string_view text, Case letters = Case::kMatters);
 
 }  // namespace normd
 

@@ -7,9 +7,14 @@
 namespace normd {
 namespace {
 
+// DNS names have no case (RFC 4343), whoever wrote the pattern.
+bool MatchesIdentity(const std::vector<std::string>& patterns, std::string_view identity) {
+  return MatchesAny(patterns, identity, identity.starts_with("dns:") ? Case::kIgnored : Case::kMatters);
+}
+
 bool AnyMatches(const std::vector<AccessRule>& rules, std::string_view identity, std::string_view method) {
   return std::any_of(rules.begin(), rules.end(), [identity, method](const AccessRule& rule) {
-    return MatchesAny(rule.identities, identity) && MatchesAny(rule.methods, method);
+    return MatchesIdentity(rule.identities, identity) && MatchesAny(rule.methods, method);
   });
 }
 
@@ -17,7 +22,7 @@ bool AnyMatches(const std::vector<AccessRule>& rules, std::string_view identity,
 
 std::string Policy::TenantOf(std::string_view identity) const {
   for (const TenantPolicy& tenant : tenants) {
-    if (MatchesAny(tenant.identities, identity)) return tenant.name;
+    if (MatchesIdentity(tenant.identities, identity)) return tenant.name;
   }
   return "";
 }

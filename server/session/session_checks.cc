@@ -10,6 +10,7 @@
 #include "kernels/methods.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
+#include "server/base/hidden_text.h"
 #include "server/session/running_state.h"
 
 namespace normd {
@@ -27,23 +28,6 @@ bool IsInner(char c) { return IsLetterOrDigit(c) || c == '.' || c == '_' || c ==
 bool HasIdForm(std::string_view id) {
   return !id.empty() && id.size() <= kMaxIdBytes && IsLetterOrDigit(id.front()) && IsLetterOrDigit(id.back()) &&
          std::all_of(id.begin(), id.end(), IsInner);
-}
-
-// Whether `text` (UTF-8) has characters that, where it is shown, make an id look like another one or break lines.
-bool HidesText(std::string_view text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<uint8_t>(text[i]);
-    if (c < 0x20 || c == 0x7f) return true;
-    const std::string_view two = text.substr(i, 2);
-    if (two.size() == 2 && c == 0xc2 && static_cast<uint8_t>(two[1]) < 0xa0) return true;  // U+0080 to U+009F
-    if (two == "\xd8\x9c") return true;                                                    // U+061C
-    const std::string_view three = text.substr(i, 3);
-    const bool bidi = (three >= "\xe2\x80\x8e" && three <= "\xe2\x80\x8f") ||  // U+200E, U+200F
-                      (three >= "\xe2\x80\xa8" && three <= "\xe2\x80\xae") ||  // U+2028 to U+202E
-                      (three >= "\xe2\x81\xa6" && three <= "\xe2\x81\xa9");    // U+2066 to U+2069
-    if (bidi) return true;
-  }
-  return false;
 }
 
 }  // namespace

@@ -61,6 +61,17 @@ TEST_F(AuditLogTest, SaysWhoDidWhatToWhichSessionAndHowItEnded) {
                                   "request_id=0a code=UNAUTHENTICATED denied=no_credentials"));
 }
 
+TEST_F(AuditLogTest, ShowsNoNameThatTurnsTheDirectionOfText) {
+  AuditRecord record = Fork();
+  record.identity = std::make_shared<Identity>(Identity{"cn:\xe2\x80\xaeniamod\xc2\x9b", ""});
+  Open()->Write(record);
+  Open(LogFormat::kJson)->Write(record);
+  const std::vector<std::string> lines = Lines(path_);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[0], HasSubstr("identity=\"cn:\\u202eniamod\\u009b\""));
+  EXPECT_THAT(lines[1], HasSubstr("\"identity\":\"cn:\\u202eniamod\\u009b\""));
+}
+
 TEST_F(AuditLogTest, WritesJsonWhereTheLogDoes) {
   const auto log = Open(LogFormat::kJson);
   log->Write(Fork());

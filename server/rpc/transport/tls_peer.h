@@ -17,8 +17,8 @@ namespace normd::rpc {
 
 struct TlsPeer {
   bool is_encrypted = false;
-  // "uri:spiffe://prod/trainer", "dns:trainer.prod" or "cn:trainer": the first URI among the certificate's alternative
-  // names, else the first DNS name, else the common name. Empty without a certificate, and never empty with one.
+  // What IdentityName (server/security/certificate_names.h) makes of the certificate. Empty without a certificate, or
+  // if IdentityNameProblem finds one.
   std::string certificate_name;
   // What the access check remembers for the calls of this connection. It is kept here, and not with the address, so
   // that no call is taken for one of the connection that had the address before.

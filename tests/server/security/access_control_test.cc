@@ -151,6 +151,18 @@ methods = ["/s/*"]
   EXPECT_EQ(Judge(*control, "uid:7", {}, true, /*method=*/99), "method");
 }
 
+TEST_F(AccessControlTest, DnsNamesHaveNoCaseAndOtherNamesHave) {
+  policy_.Write(std::string("[[tenant]]\nname = \"one\"\nidentities = [\"dns:*.One.Example\"]\n") + kAllowAll +
+                "[[deny]]\nidentities = [\"dns:Evil.example\", \"*.BAD.example\", \"cn:Evil\"]\nmethods = [\"*\"]\n");
+  const auto control = Open({.policy_file = policy_.path()});
+  for (const char* name : {"dns:evil.example", "dns:EVIL.EXAMPLE", "dns:a.bad.Example", "cn:Evil"}) {
+    EXPECT_EQ(Judge(*control, name), "method") << name;
+  }
+  EXPECT_EQ(Judge(*control, "cn:evil"), "cn:evil");
+  EXPECT_EQ(Judge(*control, "uri:a.bad.example"), "uri:a.bad.example");
+  EXPECT_EQ(Judge(*control, "dns:a.one.example"), "dns:a.one.example of one");
+}
+
 TEST_F(AccessControlTest, ErrorsTellNoNamesToThoseWhoAreNotKnown) {
   const auto control = Open(WithTokens());
   for (const Denial denial : {Denial::kNoCredentials, Denial::kMalformedCredentials, Denial::kUnknownToken,

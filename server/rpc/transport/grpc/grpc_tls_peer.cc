@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "server/security/certificate_names.h"
+
 namespace normd::rpc {
 namespace {
 
@@ -17,11 +19,13 @@ std::string FirstValue(const grpc_auth_context* context, const char* name) {
   return first == nullptr ? "" : std::string(first->value, first->value_length);
 }
 
+// Here the handshake is over, so a certificate with too long a name cannot be refused: its holder has no name.
 std::string CertificateName(const grpc_auth_context* context) {
-  if (std::string uri = FirstValue(context, GRPC_PEER_URI_PROPERTY_NAME); !uri.empty()) return "uri:" + uri;
-  if (std::string dns = FirstValue(context, GRPC_PEER_DNS_PROPERTY_NAME); !dns.empty()) return "dns:" + dns;
   if (FirstValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) return "";
-  return "cn:" + FirstValue(context, GRPC_X509_CN_PROPERTY_NAME);
+  std::string name = IdentityName({.uri = FirstValue(context, GRPC_PEER_URI_PROPERTY_NAME),
+                                   .dns = FirstValue(context, GRPC_PEER_DNS_PROPERTY_NAME),
+                                   .common_name = FirstValue(context, GRPC_X509_CN_PROPERTY_NAME)});
+  return IdentityNameProblem(name).empty() ? name : "";
 }
 
 TlsPeerPtr ReadPeer(const grpc_auth_context* context) {

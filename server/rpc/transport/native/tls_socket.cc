@@ -16,6 +16,7 @@
 
 #include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
+#include "server/security/certificate_names.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -69,9 +70,9 @@ std::string CommonName(const X509* certificate) {
 
 // The name as TlsPeer has it.
 std::string CertificateName(const X509* certificate) {
-  if (std::string uri = AlternativeName(certificate, GEN_URI); !uri.empty()) return "uri:" + uri;
-  if (std::string dns = AlternativeName(certificate, GEN_DNS); !dns.empty()) return "dns:" + dns;
-  return "cn:" + CommonName(certificate);
+  return IdentityName({.uri = AlternativeName(certificate, GEN_URI),
+                       .dns = AlternativeName(certificate, GEN_DNS),
+                       .common_name = CommonName(certificate)});
 }
 
 TlsPeerPtr ReadPeer(const SSL* ssl) {
@@ -201,6 +202,8 @@ IoState TlsSocket::SetUp() {
     return IoState::kEnded;
   }
   peer_ = ReadPeer(ssl_.get());
+  failure_ = IdentityNameProblem(peer_->certificate_name);
+  if (!failure_.empty()) return IoState::kEnded;
   is_set_up_ = true;
   return IoState::kOk;
 }

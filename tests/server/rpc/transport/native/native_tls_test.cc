@@ -81,6 +81,7 @@ TEST_F(NativeTlsTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonN
   EXPECT_EQ(NameOf(*server, {.alternative_names = "DNS:a.test,URI:spiffe://test/one,URI:spiffe://test/two"}),
             "encrypted uri:spiffe://test/one");
   EXPECT_EQ(NameOf(*server, {.alternative_names = "IP:127.0.0.1,DNS:a.test,DNS:b.test"}), "encrypted dns:a.test");
+  EXPECT_EQ(NameOf(*server, {.alternative_names = "DNS:A.Test"}), "encrypted dns:a.test");
   EXPECT_EQ(NameOf(*server, {.common_name = "trainer", .alternative_names = ""}), "encrypted cn:trainer");
 }
 
@@ -119,6 +120,9 @@ TEST_F(NativeTlsTest, TellsWhyAHandshakeFailed) {
   EXPECT_TRUE(is_told("the client's certificate: "));
   EXPECT_EQ(Ask(Connect(server), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
   EXPECT_TRUE(is_told("peer did not return a certificate"));
+  const TestCertificate long_name = ca_.Issue({.alternative_names = "URI:spiffe://test/" + std::string(300, 'y')});
+  EXPECT_EQ(Ask(Connect(server, long_name), {.method = "Unary", .body = "x", .deadline_ms = 2000}).code, 14);
+  EXPECT_TRUE(is_told("the client's certificate has a uri of 314 bytes; the limit is 255"));
   EXPECT_FALSE(RawTls(server.target(), {.protocol = "http/1.1"}).Handshake());
   EXPECT_TRUE(is_told("no application protocol"));
 }
