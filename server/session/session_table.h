@@ -50,7 +50,8 @@ struct SessionRow {
   std::string head;
   std::string state;
   std::vector<ClientRow> clients;
-  // Columns beside the record, which holds the same values.
+  // Columns beside the record, which holds the same values. Load alone reads them.
+  std::string labels;
   int64_t bytes = 0;
   std::optional<absl::Time> expires_at;
 };

@@ -16,6 +16,8 @@ namespace {
 
 // Limits of one load, because what is read is not bounded by what the callers sent.
 constexpr size_t kMaxLoads = 64;
+// More sessions than this are not repaired by one sweep. Those left out are found again when they are read again.
+constexpr size_t kMaxMisfits = 1024;
 
 }  // namespace
 
@@ -125,6 +127,8 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
   const absl::Status missing = MissingRow();
   absl::StatusOr<StoredSession> parsed = missing.ok() ? SessionNotFoundError(IdOf(id)) : missing;
   if (row != nullptr && !row->unchanged && !row->left_out) parsed = Parse(*row);
+  // The record is sealed and decides; lists, which read the columns, find the session again after the next sweep.
+  const bool misfit = row != nullptr && !row->unchanged && parsed.ok() && !ColumnsFit(*row, *parsed->published);
   bool came_back = false;
   {
     MutexLock lock(mu_);
@@ -132,6 +136,7 @@ std::optional<absl::StatusOr<StoredSession>> DurableStore::FinishLoading(const s
     // If so, memory has a newer snapshot or knows that the session is gone; the row was the newest when it was read.
     const bool published_meanwhile = loading->second;
     loading_.erase(loading);
+    if (misfit && misfits_.size() < kMaxMisfits) misfits_.insert(id);
     if (row != nullptr && row->left_out) return std::nullopt;
     ResidentSession* const resident = cache_.Find(id, now);
     if (row != nullptr && row->unchanged) {
@@ -166,8 +171,8 @@ bool DurableStore::ColumnsFit(const SessionRow& row, const Session& session) {
   const bool same_expiry =
       expires.has_value() == row.expires_at.has_value() &&
       (!expires.has_value() || absl::AbsDuration(*expires - *row.expires_at) <= absl::Microseconds(1));
-  if (same_expiry && row.bytes == QuotaBytes(session)) return true;
-  NoteDamage(row.id, DataLossError("the columns bytes and expires_at do not fit the record")).IgnoreError();
+  if (same_expiry && row.bytes == QuotaBytes(session) && row.labels == LabelText(session.labels)) return true;
+  NoteDamage(row.id, DataLossError("the columns labels, bytes and expires_at do not fit the record")).IgnoreError();
   return false;
 }
 

@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -233,7 +234,8 @@ class DurableStore : public SessionStore {
   // read again. Memory has the session afterwards, unless the writer has published it meanwhile.
   std::optional<absl::StatusOr<StoredSession>> FinishLoading(const std::string& id, const SessionRow* row);
   absl::StatusOr<StoredSession> Parse(const SessionRow& row);
-  // Whether the columns beside the record match it. If not, reports the damage; the columns are written anew.
+  // Whether the columns beside the record match it. If not, reports the damage; the columns are written anew with the
+  // session's next change, or by the next sweep.
   bool ColumnsFit(const SessionRow& row, const Session& session);
   // Counts and reports an error of a record as damage; INVALID_ARGUMENT becomes DATA_LOSS. OK stays OK.
   absl::Status NoteDamage(const std::string& id, absl::Status status);
@@ -286,6 +288,8 @@ class DurableStore : public SessionStore {
   SessionCache cache_ ABSL_GUARDED_BY(mu_);
   // The sessions that the reader reads now; true: the writer has published the session meanwhile.
   std::unordered_map<std::string, bool> loading_ ABSL_GUARDED_BY(mu_);
+  // Sessions whose columns did not fit their records when they were read: the next sweep writes the columns anew.
+  std::set<std::string> misfits_ ABSL_GUARDED_BY(mu_);
   StoreStats stats_ ABSL_GUARDED_BY(mu_);
   TotalsByTenant tenants_ ABSL_GUARDED_BY(mu_);  // add up to the sessions and bytes of stats_
   // Transactions begun, and those whose end is in stats_. While the two differ, it is not known whether stats_ includes

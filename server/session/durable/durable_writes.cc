@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -493,10 +494,15 @@ void DurableStore::DropExpired() {
     if (options_.observer.on_error != nullptr) options_.observer.on_error(expired.status());
     return;
   }
-  if (expired->empty() || write_table_->failed()) return;
+  std::set<std::string> ids(expired->begin(), expired->end());
+  {
+    MutexLock lock(mu_);
+    ids.merge(std::exchange(misfits_, {}));
+  }
+  if (ids.empty() || write_table_->failed()) return;
   std::vector<Change> changes;
-  changes.reserve(expired->size());
-  for (const std::string& id : *expired) changes.push_back({.id = id, .what = ExpireChange{}});
+  changes.reserve(ids.size());
+  for (const std::string& id : ids) changes.push_back({.id = id, .what = ExpireChange{}});
   const int64_t before = stats().expired;
   TryChanges(std::move(changes), /*fresh=*/true);
   // If nothing was deleted, damaged rows are in the way: they wait for the next sweep like everything behind them.

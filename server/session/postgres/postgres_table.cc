@@ -111,10 +111,10 @@ constexpr std::array<PostgresStatement, 11> kStatements = {{
              CASE WHEN same OR left_out THEN NULL ELSE (
                SELECT string_agg(int4send(octet_length(c.record)) || int8send(c.slot) || c.record, ''::bytea)
                FROM clients c WHERE c.key = sized.key) END,
-             bytes, expires_at
+             bytes, expires_at, labels
       FROM (SELECT *, NOT same AND total > $4 AND total > size AS left_out
             FROM (SELECT *, sum(size) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS total
-                  FROM (SELECT s.id, s.key, t.revision, s.head, t.state, s.bytes, t.expires_at, w.position,
+                  FROM (SELECT s.id, s.key, t.revision, s.head, t.state, s.bytes, t.expires_at, s.labels, w.position,
                                w.key = t.key AND w.revision = t.revision AS same,
                                CASE WHEN w.key = t.key AND w.revision = t.revision THEN 0
                                     ELSE octet_length(s.head) + octet_length(t.state) END AS size
@@ -409,6 +409,7 @@ absl::StatusOr<std::vector<SessionRow>> PostgresTable::Load(absl::Span<const Row
     row.clients = Clients(result.Bytes(i, 7));
     row.bytes = result.Int64(i, 8);
     if (!result.IsNull(i, 9)) row.expires_at = absl::FromUnixMicros(result.Int64(i, 9));
+    row.labels = std::string(result.Bytes(i, 10));
   }
   return rows;
 }

@@ -174,7 +174,7 @@ absl::Status SqliteTable::Prepare() {
       {&statements_->load,
        "SELECT s.id, t.key, t.revision, length(s.head) + length(t.state),"
        " CASE WHEN length(s.head) + length(t.state) <= ?2 THEN s.head END,"
-       " CASE WHEN length(s.head) + length(t.state) <= ?2 THEN t.state END, s.bytes, t.expires_at"
+       " CASE WHEN length(s.head) + length(t.state) <= ?2 THEN t.state END, s.bytes, t.expires_at, s.labels"
        " FROM sessions s JOIN states t ON t.key = s.key WHERE s.id = ?1"},
       {&statements_->load_clients, "SELECT slot, record FROM clients WHERE key = ?1"},
       {&statements_->expired,
@@ -235,6 +235,7 @@ absl::Status SqliteTable::LoadOne(const std::string& id, int64_t max_bytes, int6
   row.state = std::string(load.Text(5));
   row.bytes = load.Int(6);
   if (!load.IsNull(7)) row.expires_at = absl::FromUnixMicros(load.Int(7));
+  row.labels = std::string(load.Text(8));
   if (!row.left_out) *bytes += load.Int(3);
   load.Reset();
   return row.left_out ? absl::OkStatus() : LoadClients(&row);

@@ -142,6 +142,28 @@ TEST_F(SqliteTableTest, ColumnsThatDoNotFitTheRecordAreToldAndWrittenAnew) {
   EXPECT_EQ(store->stats().damaged, 1);
 }
 
+// The sealed record decides what is served; the columns are how lists find it.
+TEST_F(SqliteTableTest, ASessionThatIsReadIsFoundByItsLabelsAndListedAgain) {
+  {
+    const auto store = OpenStore();
+    Session session = NewSession("a", BatchSpec(), 3);
+    session.ttl = absl::Hours(1);
+    session.labels = {{"team", "vision"}};
+    ASSERT_TRUE(Create(*store, session).ok());
+  }
+  Execute("UPDATE sessions SET labels = 'junk'; UPDATE states SET expires_at = 9000000000000000;");
+  DurableStoreOptions options = {.sweep_interval = absl::Milliseconds(5)};
+  const auto store = OpenStoreOn(*OpenTable(), std::move(options));
+  const ListQuery query = {.labels = {{"team", "vision"}}};
+  EXPECT_TRUE(List(*store, query)->empty());
+  EXPECT_EQ((*Get(*store, "a"))->labels.at("team"), "vision");
+  EXPECT_GE(store->stats().damaged, 1);
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  while (List(*store, query)->empty() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(List(*store, query)->size(), 1U);
+  EXPECT_LT(Query("SELECT expires_at FROM states"), 9'000'000'000'000'000);
+}
+
 TEST_F(SqliteTableTest, InADamagedFileWhatIsNotFoundMayBeLost) {
   {
     const auto store = OpenStore();
