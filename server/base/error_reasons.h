@@ -28,6 +28,8 @@ inline constexpr ReasonRow kServerReasons[] = {
     {"M2_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "A sum of squares (m2) of moments is negative."},
     {"MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument, "The bytes are no message of the method's request type."},
     {"MAX_STALENESS_OUT_OF_RANGE", absl::StatusCode::kInvalidArgument, "max_staleness is not 0 to 1 hour."},
+    {"MESSAGE_BYTES_FORM", absl::StatusCode::kInvalidArgument,
+     "The call's metadata have a normd-message-bytes that is no number, or two of them that differ."},
     {"MESSAGE_OVER_ANNOUNCEMENT", absl::StatusCode::kInvalidArgument,
      "The message is larger than the call's metadata announce under normd-message-bytes."},
     {"MESSAGE_TOO_LARGE", absl::StatusCode::kInvalidArgument,

@@ -131,15 +131,33 @@ TEST(AdmissionE2eTest, WhatIsHeldIsGivenBack) {
   EXPECT_EQ(held, 0);
 }
 
-// Waits for a message then, which does not come.
-TEST(AdmissionE2eTest, WhatIsNoNumberAnnouncesNothing) {
+// The outcome of a call whose metadata have these announcements.
+grpc::Status CallAnnouncing(TestServer& server, const std::vector<std::string>& texts) {
+  grpc::ClientContext context;
+  for (const std::string& text : texts) context.AddMetadata(wire::kMessageBytesKey, text);
+  v1::NormalizeResponse response;
+  return server.normalizer().Normalize(&context, LayerNormRequest(), &response);
+}
+
+TEST(AdmissionE2eTest, AnAnnouncementIsOneNumber) {
   TestServer server({.max_message_bytes = 1 << 20, .max_in_flight_bytes = 4 << 20});
-  for (const char* text : {"-5", "many", "", "99999999999999999999999"}) {
-    grpc::ClientContext context;
-    context.AddMetadata(wire::kMessageBytesKey, text);
-    v1::NormalizeResponse response;
-    EXPECT_TRUE(server.normalizer().Normalize(&context, LayerNormRequest(), &response).ok()) << text;
+  const std::vector<std::string> wrong[] = {{"-5"},  {"+5"},   {"many"},           {""},
+                                            {"1e3"}, {"0x5a"}, {"1000", "999999"}, {"99999999999999999999999"}};
+  for (const std::vector<std::string>& texts : wrong) {
+    const grpc::Status status = CallAnnouncing(server, texts);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << texts.back();
+    EXPECT_EQ(ReasonOf(status), "MESSAGE_BYTES_FORM") << texts.back();
+    EXPECT_EQ(status.error_message(),
+              "normd-message-bytes is \"" + texts.back() + "\"; write one number of bytes from 0 to 2^63 - 1");
   }
+  EXPECT_TRUE(CallAnnouncing(server, {"1000", "1000"}).ok());
+  EXPECT_TRUE(CallAnnouncing(server, {"0"}).ok()) << "announces nothing";
+}
+
+TEST(AdmissionE2eTest, AnAnnouncementIsToldAsItIs) {
+  TestServer server({.max_message_bytes = 1 << 20, .max_in_flight_bytes = 4 << 20});
+  const std::string message = CallAnnouncing(server, {"4611686018427387904"}).error_message();
+  EXPECT_EQ(message, "message has 4611686018427387904 bytes; it must have at most 1048576");
 }
 
 // A message of NormalizeStream whose call is RMSNorm of `count` values.

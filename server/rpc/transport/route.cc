@@ -173,12 +173,13 @@ void ReadOfSize(Arriving call, std::optional<int64_t> message_bytes) {
 
 void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor, Then then) {
   Stream* const asked = stream.get();
-  const int64_t announced = asked->AnnouncedBytes();
+  const absl::StatusOr<int64_t> announced = asked->AnnouncedBytes();
+  if (!announced.ok()) return Refuse(*context, std::move(stream), announced.status());
   // A reservation of 0 bytes always fits.
   Reservation held = *context->admission->Reserve(0, [] { return CallerName(); });
-  Arriving call = {context,         std::move(stream),     factor,         announced,
+  Arriving call = {context,         std::move(stream),     factor,         *announced,
                    std::move(held), ReadLimiter::Ticket(), std::move(then)};
-  if (announced > 0) return ReadOfSize(std::move(call), announced);
+  if (*announced > 0) return ReadOfSize(std::move(call), *announced);
   asked->ReadSize([call = std::move(call)](
                       std::optional<int64_t> message_bytes) mutable { ReadOfSize(std::move(call), message_bytes); },
                   kMessagePrefixBytes);

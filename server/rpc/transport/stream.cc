@@ -3,16 +3,33 @@
 #include <algorithm>
 #include <functional>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include "kernels/base/errors.h"
 #include "proto/wire/metadata.h"
+#include "server/base/error_reasons.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/status.h"
 
 namespace normd::rpc {
 namespace {
 
-constexpr int64_t kMaxAnnouncedBytes = int64_t{1} << 31;  // gRPC has no larger messages
-constexpr char kRetryPushbackMs[] = "100";                // the same delay as in RetryInfo (status.cc)
+constexpr char kRetryPushbackMs[] = "100";  // the same delay as in RetryInfo (status.cc)
+
+// A value of normd-message-bytes; nothing if it is no number.
+std::optional<int64_t> ParseMessageBytes(std::string_view text) {
+  int64_t bytes = 0;
+  const bool digits = std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || !absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &bytes)) return std::nullopt;
+  return bytes;
+}
+
+absl::Status MessageBytesError(std::string_view text) {
+  constexpr size_t kMaxShownBytes = 64;
+  text = text.substr(0, kMaxShownBytes);
+  return FormError(wire::kMessageBytesKey, absl::CHexEscape(absl::string_view(text.data(), text.size())),
+                   "one number of bytes from 0 to 2^63 - 1", ServerReason("MESSAGE_BYTES_FORM"));
+}
 
 }  // namespace
 
@@ -50,13 +67,20 @@ void Stream::ReadTrace(const RpcObserver* observer) {
   BeginTrace(observer == nullptr ? never : observer->sample_trace, trace_);
 }
 
-int64_t Stream::AnnouncedBytes() const {
-  int64_t bytes = 0;
-  call_->VisitMetadata([&bytes](std::string_view key, std::string_view value) {
-    if (key != wire::kMessageBytesKey) return;
-    if (!absl::SimpleAtoi(absl::string_view(value.data(), value.size()), &bytes)) bytes = 0;
+absl::StatusOr<int64_t> Stream::AnnouncedBytes() const {
+  absl::StatusOr<int64_t> announced = 0;
+  bool found = false;
+  call_->VisitMetadata([&](std::string_view key, std::string_view value) {
+    if (key != wire::kMessageBytesKey || !announced.ok()) return;
+    const std::optional<int64_t> bytes = ParseMessageBytes(value);
+    if (!bytes.has_value() || (found && *bytes != *announced)) {
+      announced = MessageBytesError(value);
+    } else {
+      announced = *bytes;
+      found = true;
+    }
   });
-  return std::clamp<int64_t>(bytes, 0, kMaxAnnouncedBytes);
+  return announced;
 }
 
 void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {

@@ -99,8 +99,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Reports the call now, because what the audit is about is over; the call itself may go on.
   void EndAudit(absl::StatusCode code);
 
-  // The size of the first message, as far as the headers announce it; 0 if they do not.
-  int64_t AnnouncedBytes() const;
+  // The size of the first message, as far as the headers announce it; 0 if they do not. INVALID_ARGUMENT if they
+  // announce what is no number, or two sizes that differ.
+  absl::StatusOr<int64_t> AnnouncedBytes() const;
 
   // Finds the size of the coming message, as TransportCall::ReadSize does. `expected_bytes` is as for Read. REQUIRES:
   // no Read or ReadSize is in progress.

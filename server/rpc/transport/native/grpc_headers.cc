@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kMaxTimeoutDigits = 8;
 constexpr std::string_view kGrpcContentType = "application/grpc";
+constexpr std::string_view kProtobufFormat = "+proto";
 
 std::optional<absl::Duration> TimeoutUnit(char unit) {
   switch (unit) {
@@ -76,9 +77,11 @@ std::optional<std::string> DecodeBinary(std::string_view text) {
 
 bool IsGrpcContentType(std::string_view type) {
   if (!type.starts_with(kGrpcContentType)) return false;
-  if (type.size() == kGrpcContentType.size()) return true;
-  const char next = type[kGrpcContentType.size()];
-  return next == '+' || next == ';';
+  type.remove_prefix(kGrpcContentType.size());
+  if (type.starts_with(kProtobufFormat)) type.remove_prefix(kProtobufFormat.size());
+  // Blanks may stand before the parameters (RFC 9110, 8.3.1).
+  const size_t end = type.find_first_not_of(" \t");
+  return type.empty() || (end != std::string_view::npos && type[end] == ';');
 }
 
 }  // namespace normd::rpc::native

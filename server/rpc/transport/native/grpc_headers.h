@@ -23,7 +23,8 @@ std::string EncodeBinary(std::string_view bytes);
 // Decodes the value of a "-bin" key, padded or not. Returns nullopt if it is not base64.
 std::optional<std::string> DecodeBinary(std::string_view text);
 
-// Whether a content type is gRPC's: "application/grpc", alone or followed by a format or by parameters.
+// Whether a content type is gRPC's with messages of protobuf, which are the only ones read here: "application/grpc" or
+// "application/grpc+proto", alone or followed by parameters.
 bool IsGrpcContentType(std::string_view type);
 
 }  // namespace normd::rpc::native

@@ -46,10 +46,16 @@ TEST(GrpcHeadersTest, BinaryValuesAreBase64WithOrWithoutPadding) {
   EXPECT_EQ(DecodeBinary("a"), std::nullopt);
 }
 
-TEST(GrpcHeadersTest, ContentTypesBeginWithGrpcs) {
+TEST(GrpcHeadersTest, ContentTypesAreGrpcsWithMessagesOfProtobuf) {
   EXPECT_TRUE(IsGrpcContentType("application/grpc"));
   EXPECT_TRUE(IsGrpcContentType("application/grpc+proto"));
   EXPECT_TRUE(IsGrpcContentType("application/grpc;charset=utf-8"));
+  EXPECT_TRUE(IsGrpcContentType("application/grpc+proto ; a=b"));
+  EXPECT_FALSE(IsGrpcContentType("application/grpc+json"));
+  EXPECT_FALSE(IsGrpcContentType("application/grpc+protobuf"));
+  EXPECT_FALSE(IsGrpcContentType("application/grpc+"));
+  EXPECT_FALSE(IsGrpcContentType("application/grpc+proto+json"));
+  EXPECT_FALSE(IsGrpcContentType("application/grpcx"));
   EXPECT_FALSE(IsGrpcContentType("application/grpc-web"));
   EXPECT_FALSE(IsGrpcContentType("application/json"));
   EXPECT_FALSE(IsGrpcContentType(""));
