@@ -15,6 +15,7 @@
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
+#include "server/admin/host_header.h"
 #include "server/base/byte_size.h"
 #include "server/base/error_reasons.h"
 #include "server/config_file.h"
@@ -101,6 +102,14 @@ absl::Status CheckListeners(const Config& config) {
   return FormError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
 }
 
+absl::Status CheckAdminHosts(const Config& config) {
+  for (const std::string& name : config.admin_hosts) {
+    if (HasHostNameForm(name)) continue;
+    return FormError("--admin_hosts", name, "names without a port, of a-z 0-9 . - _", ServerReason("BAD_OPTION"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTls(const Config& config) {
   if (config.tls_certificate.empty() && !config.tls_key.empty()) {
     return MissingError("--tls_certificate", "the certificate of --tls_key");
@@ -147,6 +156,7 @@ absl::Status CheckCudaDevices(const Config& config) {
 absl::Status CheckConfig(const Config& config) {
   NORMD_RETURN_IF_ERROR(CheckListeners(config));
   NORMD_RETURN_IF_ERROR(CheckTls(config));
+  NORMD_RETURN_IF_ERROR(CheckAdminHosts(config));
   NORMD_RETURN_IF_ERROR(CheckStore(config));
   NORMD_RETURN_IF_ERROR(CheckSharedMemory(config));
   NORMD_RETURN_IF_ERROR(CheckTraces(config));
@@ -274,6 +284,7 @@ absl::StatusOr<Config> ParseConfig(absl::Span<const std::string> args, const std
   if (const absl::Status status = SetOptions(given, config); !status.ok()) return AtOrigin(status, given);
   config.data_dir = absl::StrReplaceAll(config.data_dir, {{"{state}", StateFolder(env)}});
   const std::string runtime = RuntimeFolder(env);
+  for (std::string& name : config.admin_hosts) absl::AsciiStrToLower(&name);
   for (std::string& text : config.listen) text = absl::StrReplaceAll(text, {{"{runtime}", runtime}});
   if (!config.help.empty() || config.version) return config;
   if (const absl::Status status = CheckConfig(config); !status.ok()) return AtOrigin(status, given);

@@ -38,6 +38,10 @@ constexpr Option kOptions[] = {
     {"admin_plaintext", &Config::admin_plaintext, "false",
      "Allow an admin listener that other machines can reach. Whoever reaches it sees metrics, health and the status "
      "page, and can change nothing."},
+    {"admin_hosts", &Config::admin_hosts, "",
+     "Names by which callers may ask the admin listener, separated by commas or repeated, such as a service's. "
+     "Addresses, "
+     "localhost and the name that it listens on always will do; others are refused, so that no web page reads it."},
     {"port_file", &Config::port_file, "",
      "A file that gets one line for each bound listener, as `grpc=127.0.0.1:8001`, once all of them serve."},
     {.name = "max_message_bytes",

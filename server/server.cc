@@ -172,7 +172,7 @@ absl::Status Server::ServeAdmin() {
   pages.peek = [this] { return MetricsText(/*scrape=*/false); };
   pages.state = [this] { return State(); };
   pages.status = [this] { return Status(); };
-  NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages)));
+  NORMD_ASSIGN_OR_RETURN(admin_, AdminServer::Start(address.host, address.port, std::move(pages), config_.admin_hosts));
   listeners_.push_back(absl::StrCat("admin=", HostPort(address, admin_->port())));
   return absl::OkStatus();
 }

@@ -65,8 +65,10 @@ std::string_view Name(ServingState state) {
   return "";
 }
 
-absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& host, int port, AdminPages pages) {
-  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(host, port, PagesOf(std::move(pages)));
+absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(const std::string& host, int port, AdminPages pages,
+                                                                std::vector<std::string> names) {
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start(host, port, PagesOf(std::move(pages)), std::move(names));
   if (!server.ok()) {
     return absl::Status(server.status().code(), absl::StrCat("--admin_listen: ", server.status().message()));
   }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/admin/http_server.h"
@@ -33,9 +34,10 @@ struct AdminPages {
 
 class AdminServer {
  public:
-  // Binds the address and serves until the AdminServer is destroyed. Port 0 means any free port. Returns UNAVAILABLE
-  // when the address cannot be bound.
-  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const std::string& host, int port, AdminPages pages);
+  // Binds the address and serves until the AdminServer is destroyed. Port 0 means any free port. `names` are those of
+  // --admin_hosts. Returns UNAVAILABLE when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<AdminServer>> Start(const std::string& host, int port, AdminPages pages,
+                                                            std::vector<std::string> names = {});
 
   int port() const { return server_->port(); }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace normd {
 namespace {
@@ -17,6 +20,8 @@ std::string_view Reason(int status) {
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 421:
+      return "Misdirected Request";
     case 431:
       return "Request Header Fields Too Large";
     case 503:
@@ -49,19 +54,53 @@ HttpRequest ParseRequestLine(std::string_view line) {
   return {.kind = method == "GET" ? HttpRequest::Kind::kGet : HttpRequest::Kind::kHead, .path = path};
 }
 
+// Adds to `request` what the header fields say, each of which ends with \r\n.
+HttpRequest AddFields(std::string_view fields, HttpRequest request) {
+  constexpr absl::string_view kHost = "host:";
+  while (!fields.empty()) {
+    const size_t end = fields.find("\r\n");
+    const absl::string_view field(fields.data(), std::min(end, fields.size()));
+    fields.remove_prefix(std::min(end + 2, fields.size()));
+    if (!absl::StartsWithIgnoreCase(field, kHost)) continue;
+    if (request.host.has_value()) return Refused(400);
+    const absl::string_view value = absl::StripAsciiWhitespace(field.substr(kHost.size()));
+    request.host = std::string_view(value.data(), value.size());
+  }
+  return request;
+}
+
+// Where `what` is in the part of `received` that was not searched yet.
+std::optional<size_t> FindNew(std::string_view received, std::string_view what, HttpScan* scan) {
+  const size_t from = scan->searched_bytes;
+  const size_t place = received.find(what, from);
+  scan->work_bytes += std::min(place, received.size()) - from;
+  if (place != std::string_view::npos) return place;
+  // The last bytes may be the beginning of `what`.
+  scan->searched_bytes = std::max(from, received.size() - std::min(received.size(), what.size() - 1));
+  return std::nullopt;
+}
+
 }  // namespace
 
-HttpRequest ParseHttpRequest(std::string_view received) {
-  const size_t line_end = received.find("\r\n");
-  if (line_end != std::string_view::npos) {
-    const HttpRequest request = ParseRequestLine(received.substr(0, line_end));
-    if (request.kind == HttpRequest::Kind::kRefused) return request;
-    // The search starts at the request line's own end of line, because in a head without fields this is the first half
-    // of the end of the head.
-    const size_t end = received.find("\r\n\r\n", line_end);
-    if (end != std::string_view::npos) return end + 4 <= kMaxHttpHeadBytes ? request : Refused(431);
-  } else if (!received.empty() && !IsMethod(received.substr(0, std::min(received.size(), received.find(' '))))) {
-    return Refused(400);
+HttpRequest ParseHttpRequest(std::string_view received, HttpScan* scan) {
+  if (!scan->line_end.has_value()) {
+    scan->line_end = FindNew(received, "\r\n", scan);
+    if (scan->line_end.has_value()) {
+      const HttpRequest request = ParseRequestLine(received.substr(0, *scan->line_end));
+      if (request.kind == HttpRequest::Kind::kRefused) return request;
+      // The search starts at the request line's own end of line, because in a head without fields this is the first
+      // half of the end of the head.
+      scan->searched_bytes = *scan->line_end;
+    } else if (!received.empty() && !IsMethod(received.substr(0, std::min(received.size(), received.find(' '))))) {
+      return Refused(400);
+    }
+  }
+  if (scan->line_end.has_value()) {
+    if (const std::optional<size_t> end = FindNew(received, "\r\n\r\n", scan); end.has_value()) {
+      if (*end + 4 > kMaxHttpHeadBytes) return Refused(431);
+      return AddFields(received.substr(*scan->line_end + 2, *end - *scan->line_end),
+                       ParseRequestLine(received.substr(0, *scan->line_end)));
+    }
   }
   return received.size() < kMaxHttpHeadBytes ? HttpRequest() : Refused(431);
 }
@@ -77,8 +116,10 @@ std::string EncodeHttpResponse(const HttpResponse& response, bool head_only) {
                       head_only ? "" : response.body);
 }
 
-HttpResponse HttpError(int status) {
-  return {.status = status, .body = absl::StrCat(status, " ", std::string(Reason(status)), "\n")};
+HttpResponse HttpError(int status, std::string_view why) {
+  return {
+      .status = status,
+      .body = absl::StrCat(status, " ", std::string(Reason(status)), why.empty() ? "" : ": ", std::string(why), "\n")};
 }
 
 }  // namespace normd

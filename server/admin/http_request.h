@@ -5,6 +5,7 @@
 #define NORMD_SERVER_ADMIN_HTTP_REQUEST_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,13 +19,22 @@ struct HttpRequest {
   enum class Kind { kIncomplete, kRefused, kGet, kHead };
   Kind kind = Kind::kIncomplete;
   int status = 0;
-  std::string_view path;  // without the query; points into the parsed bytes
+  // These point into the parsed bytes.
+  std::string_view path;                 // without the query
+  std::optional<std::string_view> host;  // the value of the header Host
 };
 
 // Parses all bytes that a connection has received so far. Refuses a bad request as early as possible, without waiting
-// for the end of the head: 400 for anything but HTTP/1.x, 405 for methods other than GET and HEAD, 431 for a head over
-// kMaxHttpHeadBytes. Ignores header fields and the body.
-HttpRequest ParseHttpRequest(std::string_view received);
+// for the end of the head: 400 for anything but HTTP/1.x and for two Host headers, 405 for methods other than GET and
+// HEAD, 431 for a head over kMaxHttpHeadBytes. Ignores the other header fields and the body.
+// `scan` is of the connection: it keeps what the calls before have found, so that a head that comes byte by byte is
+// looked through once.
+struct HttpScan {
+  std::optional<size_t> line_end;  // where the request line ends
+  size_t searched_bytes = 0;       // of `received`, in which the end of the line, and then of the head, is not
+  size_t work_bytes = 0;           // looked at in all calls together
+};
+HttpRequest ParseHttpRequest(std::string_view received, HttpScan* scan);
 
 struct HttpResponse {
   int status = 200;
@@ -36,8 +46,8 @@ struct HttpResponse {
 // The bytes of `response`, after which the connection closes. `head_only` leaves out the body, for the answer to HEAD.
 std::string EncodeHttpResponse(const HttpResponse& response, bool head_only);
 
-// A plain-text response such as "404 Not Found\n".
-HttpResponse HttpError(int status);
+// A plain-text response such as "404 Not Found\n"; `why` is a sentence that goes on behind it.
+HttpResponse HttpError(int status, std::string_view why = "");
 
 }  // namespace normd
 

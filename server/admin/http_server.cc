@@ -10,7 +10,11 @@
 #include <cerrno>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "server/admin/host_header.h"
 
 namespace normd {
 namespace {
@@ -66,6 +70,14 @@ bool TryLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EIN
 
 bool IsOutOfDescriptors(int error) { return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM; }
 
+// The error for a request to `host`.
+HttpResponse MisdirectedError(std::string_view host) {
+  constexpr size_t kMaxShownBytes = 64;
+  const absl::string_view shown(host.data(), std::min(host.size(), kMaxShownBytes));
+  return HttpError(421, absl::StrCat("Host is \"", absl::CHexEscape(shown),
+                                     "\", which is no address, not localhost and no name of --admin_hosts"));
+}
+
 void Wake(int fd) {
   const uint64_t one = 1;
   // The write can fail only when 2^64 - 2 wake-ups are pending.
@@ -75,7 +87,8 @@ void Wake(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
-                                                              std::vector<HttpPage> pages) {
+                                                              std::vector<HttpPage> pages,
+                                                              std::vector<std::string> names) {
   UniqueFd listener = ListenOn(host, port);
   if (!listener.valid()) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", port,
@@ -84,14 +97,18 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string&
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake.valid()) return absl::UnavailableError("no descriptor is left for an eventfd");
   const int bound = BoundPort(listener.get());
-  return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener), bound, std::move(wake), std::move(pages)));
+  names.push_back(absl::AsciiStrToLower(host));
+  return std::unique_ptr<HttpServer>(
+      new HttpServer(std::move(listener), bound, std::move(wake), std::move(pages), std::move(names)));
 }
 
-HttpServer::HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages)
+HttpServer::HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages,
+                       std::vector<std::string> names)
     : listener_(std::move(listener)),
       port_(port),
       wake_(std::move(wake)),
       pages_(std::move(pages)),
+      names_(std::move(names)),
       spare_(SpareDescriptor()) {
   poller_ = std::thread([this] {
     while (!ending_) Poll();
@@ -206,13 +223,17 @@ bool HttpServer::Read(Connection& connection) {
   const ssize_t count = recv(connection.fd.get(), buffer, kMaxHttpHeadBytes - connection.received.size(), 0);
   if (count <= 0) return count < 0 && TryLater();
   connection.received.append(buffer, static_cast<size_t>(count));
-  const HttpRequest request = ParseHttpRequest(connection.received);
+  const HttpRequest request = ParseHttpRequest(connection.received, &connection.scan);
   return request.kind == HttpRequest::Kind::kIncomplete || Answer(connection, request);
 }
 
 bool HttpServer::Answer(Connection& connection, const HttpRequest& request) {
   if (request.kind == HttpRequest::Kind::kRefused) return Respond(connection, HttpError(request.status));
   connection.head_only = request.kind == HttpRequest::Kind::kHead;
+  // Without the header nobody is misled: every browser sends it.
+  if (request.host.has_value() && !IsOwnHost(*request.host, names_)) {
+    return Respond(connection, MisdirectedError(*request.host));
+  }
   const auto page = std::find_if(pages_.begin(), pages_.end(),
                                  [&request](const HttpPage& candidate) { return candidate.path == request.path; });
   if (page == pages_.end()) return Respond(connection, HttpError(404));

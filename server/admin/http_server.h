@@ -38,10 +38,12 @@ struct HttpPage {
 
 class HttpServer {
  public:
-  // Binds the address and serves until destruction. Port 0 means any free port. Returns UNAVAILABLE, naming the
-  // address, when it cannot be bound, or when no descriptor is left.
+  // Binds the address and serves until destruction. Port 0 means any free port. Requests whose Host is not one of
+  // ours (IsOwnHost) get 421; `names` are those beside `host`. Returns UNAVAILABLE, naming the address, when it cannot
+  // be bound, or when no descriptor is left.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
-                                                           std::vector<HttpPage> pages);
+                                                           std::vector<HttpPage> pages,
+                                                           std::vector<std::string> names = {});
 
   // Closes every connection, after waiting for the slow page that is being made, if any.
   ~HttpServer();
@@ -63,6 +65,7 @@ class HttpServer {
     State state = State::kReading;
     bool head_only = false;
     std::string received = {};
+    HttpScan scan = {};
     std::string response = {};
     size_t sent = 0;
   };
@@ -72,7 +75,7 @@ class HttpServer {
     const HttpPage* page = nullptr;
   };
 
-  HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages);
+  HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages, std::vector<std::string> names);
 
   void Poll();
   int TimeoutMilliseconds(Time now) const;
@@ -94,6 +97,7 @@ class HttpServer {
   const int port_;
   const UniqueFd wake_;  // an eventfd that wakes the polling thread: a slow page is ready, or the server ends
   const std::vector<HttpPage> pages_;
+  const std::vector<std::string> names_;  // the own names, in lower case
 
   // Used by the polling thread only.
   std::vector<Connection> connections_;  // oldest first

@@ -73,8 +73,18 @@ def service_problems(service):
             yield f"there is no {source}"
 
 
+def scraped_names():
+    """The names by which Prometheus asks for the admin port."""
+    with open(os.path.join(ROOT, "deploy/prometheus/prometheus.yml"), encoding="utf-8") as text:
+        jobs = yaml.safe_load(text)["scrape_configs"]
+    return {target.rsplit(":", 1)[0] for job in jobs if job["job_name"] == "normd"
+            for static in job["static_configs"] for target in static["targets"]}
+
+
 def normd_problems(service, programs):
     environment = service["environment"]
+    for name in scraped_names() - set(environment.get("NORMD_ADMIN_HOSTS", "").split(",")):
+        yield f"compose.yaml: Prometheus asks for {name}, which is not in NORMD_ADMIN_HOSTS"
     yield from (f"compose.yaml: {problem}" for problem in programs.environment_problems(environment))
     if number(service["stop_grace_period"]) <= programs.stopping_seconds(environment):
         yield f"stop_grace_period is no more than a stop takes ({programs.stopping_seconds(environment)} s)"

@@ -173,6 +173,12 @@ TEST(Config, TlsOpensTheListenersOfGrpcAndNotTheAdminListener) {
   EXPECT_FALSE(Parse({"--listen=0.0.0.0:1", "--admin_plaintext"}).ok()) << "it names the admin listener alone";
 }
 
+TEST(Config, NamesOfTheAdminListenerHaveNoPort) {
+  EXPECT_THAT(Parse({"--admin_hosts=Normd,normd.prod.svc"})->admin_hosts, ElementsAre("normd", "normd.prod.svc"));
+  EXPECT_THAT(std::string(Parse({"--admin_hosts=normd:8002"}).status().message()),
+              HasSubstr("--admin_hosts is \"normd:8002\"; write names without a port"));
+}
+
 TEST(Config, CertificateAndKeyComeTogether) {
   EXPECT_THAT(ErrorOf({"--tls_certificate=/a"}), HasSubstr("--tls_key is missing"));
   EXPECT_THAT(ErrorOf({"--tls_key=/a"}), HasSubstr("--tls_certificate is missing"));

@@ -59,7 +59,7 @@ inline std::string Exchange(int port, std::string_view request) {
 }
 
 inline std::string Get(int port, const std::string& path) {
-  return Exchange(port, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+  return Exchange(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
 }
 
 }  // namespace normd

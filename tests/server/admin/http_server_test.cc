@@ -38,7 +38,7 @@ class HttpServerTest : public ::testing::Test {
                        return HttpResponse{.body = "slow"};
                      },
                      /*slow=*/true});
-    auto server = HttpServer::Start("127.0.0.1", 0, std::move(pages));
+    auto server = HttpServer::Start("127.0.0.1", 0, std::move(pages), {"normd"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -133,6 +133,23 @@ TEST_F(HttpServerTest, SendsALargePageWhole) {
 
 TEST_F(HttpServerTest, AnswersTheHeadAlone) {
   EXPECT_THAT(Exchange(server_->port(), "HEAD /quick HTTP/1.1\r\n\r\n"), EndsWith("Connection: close\r\n\r\n"));
+}
+
+// A page of evil.example, whose name now resolves to 127.0.0.1, asks for what the listener tells.
+TEST_F(HttpServerTest, TellsNothingToAPageOfAnotherSite) {
+  const auto ask = [this](const std::string& host) {
+    return Exchange(server_->port(), "GET /quick HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  };
+  EXPECT_THAT(ask("evil.example:8002"), StartsWith("HTTP/1.1 421 Misdirected Request\r\n"));
+  EXPECT_THAT(ask("evil.example:8002"),
+              EndsWith("\r\n\r\n421 Misdirected Request: Host is \"evil.example:8002\", which is no address, not "
+                       "localhost and no name of --admin_hosts\n"));
+  EXPECT_THAT(ask("\x1b[2J" + std::string(4000, 'x')), HasSubstr("Host is \"\\x1b[2Jxxx"));
+  EXPECT_LT(ask(std::string(4000, 'x')).size(), 400U);
+  for (const char* host : {"127.0.0.1:1", "[::1]", "localhost", "normd", "NORMD:8002"}) {
+    EXPECT_THAT(ask(host), EndsWith("\r\n\r\nquick")) << host;
+  }
+  EXPECT_THAT(Exchange(server_->port(), "GET /quick HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\nquick"));
 }
 
 TEST_F(HttpServerTest, RefusesJunkAndGoesOn) {
