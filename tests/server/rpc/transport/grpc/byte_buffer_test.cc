@@ -9,7 +9,7 @@
 namespace normd::rpc {
 namespace {
 
-std::string TextOf(const MessageBytes& message) {
+std::string MessageText(const MessageBytes& message) {
   std::string text;
   for (const Slice& slice : message.slices()) text.append(slice.text());
   return text;
@@ -27,7 +27,7 @@ TEST(ByteBufferTest, MessagesOfAllSizesComeBack) {
     for (int pieces = 1; pieces <= 3; ++pieces) {
       const grpc::ByteBuffer buffer = ToByteBuffer(message);
       EXPECT_TRUE(buffer.Valid()) << "gRPC refuses to send a message without a slice";
-      EXPECT_EQ(TextOf(ToMessageBytes(buffer)), TextOf(message)) << size << " in " << pieces;
+      EXPECT_EQ(MessageText(ToMessageBytes(buffer)), MessageText(message)) << size << " in " << pieces;
       message.Append(Slice(std::string(size, 'b')));
     }
   }
@@ -50,7 +50,7 @@ TEST(ByteBufferTest, EachSideKeepsTheBytesAlive) {
     back = ToMessageBytes(ToByteBuffer(MessageBytes(std::move(slice))));
   }
   EXPECT_FALSE(owner.expired());
-  EXPECT_EQ(TextOf(back), std::string(1000, 'a'));
+  EXPECT_EQ(MessageText(back), std::string(1000, 'a'));
   back = MessageBytes();
   EXPECT_TRUE(owner.expired());
 }
