@@ -33,7 +33,7 @@ struct Config {
   std::string admin_listen;     // empty: no admin listener
   bool admin_plaintext = false;
   std::vector<std::string> admin_hosts;  // in lower case
-  std::string port_file;  // empty: no port file
+  std::string port_file;                 // empty: no port file
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
   int64_t max_tensor_bytes = 0;

@@ -25,8 +25,8 @@ using FileOptions = std::map<std::string_view, FileOption>;
 // and the errors of ParseConfigFile.
 absl::StatusOr<FileOptions> ReadConfigFile(const std::string& path);
 
-// What the file `path` holds and the state that it is in (FileState in regular_file.h), or why it cannot be read: a text
-// that differs after each change of the file.
+// What the file `path` holds and the state that it is in (FileState in regular_file.h), or why it cannot be read: a
+// text that differs after each change of the file.
 std::string ConfigFileKey(const std::string& path);
 
 // Parses `text`, the contents of the file `path`. Returns INVALID_ARGUMENT naming path and line for what is no TOML,
