@@ -67,8 +67,13 @@ function(normd_discover_tests program folder label timeout)
     list(JOIN NORMD_LEFT_OUT_OF_${folder} ":" patterns)
     set(filter TEST_FILTER "-${patterns}")
   endif()
+  set(processors 1)
+  if(label MATCHES "^(accuracy|device|kernels)$")  # compute, where others wait: tests/run.sh runs two of these a core
+    set(processors 2)
+  endif()
   gtest_discover_tests(${program} ${filter} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+    PROPERTIES LABELS ${label} TIMEOUT ${timeout} PROCESSORS ${processors})
 endfunction()
 
 # normd_test_folder(FOLDER): a folder with a list of its own.
