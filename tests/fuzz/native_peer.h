@@ -3,7 +3,8 @@
 //   /f/E  echoes each message, whose size it asks for first    /f/H  keeps the heads of messages and answers with one
 //   /f/R  answers with 100 KB, then an error with details      /f/F  finishes at once, with trailers
 //   /f/C  is cancelled by the server                           /f/I  never reads and never answers
-// Thread-compatible: one peer at a time. The loop and its thread are shared by all peers of the process.
+// In the path: in the place of NativeTransport and of the services. Ownership: a peer borrows its service.
+// Thread-compatible: one peer at a time. The loop and its thread are shared by all peers of a service.
 #ifndef NORMD_TESTS_FUZZ_NATIVE_PEER_H_
 #define NORMD_TESTS_FUZZ_NATIVE_PEER_H_
 
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -35,7 +37,8 @@ inline void RequireOfNative(bool condition) {
 // A call of the service. Callbacks of its operations keep it alive.
 class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
  public:
-  FuzzedCall(std::unique_ptr<TransportCall> call, std::atomic<int>* alive) : call_(std::move(call)), alive_(alive) {
+  FuzzedCall(std::unique_ptr<TransportCall> call, std::atomic<int>* alive, size_t reply_bytes)
+      : call_(std::move(call)), alive_(alive), reply_bytes_(reply_bytes) {
     ++*alive_;
   }
   ~FuzzedCall() { --*alive_; }
@@ -46,8 +49,10 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
     call_->OnOver([self = shared_from_this()](const absl::Status&) {});
     call_->VisitMetadata([](std::string_view key, std::string_view value) {
       static std::atomic<size_t> sink;  // reads every byte
-      for (const char c : key) sink += static_cast<unsigned char>(c);
-      for (const char c : value) sink += static_cast<unsigned char>(c);
+      size_t sum = 0;
+      for (const char c : key) sum += static_cast<unsigned char>(c);
+      for (const char c : value) sum += static_cast<unsigned char>(c);
+      sink += sum;
     });
     const std::string& path = call_->method();
     switch (path.size() == 4 ? path[3] : 'F') {
@@ -56,7 +61,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
       case 'H':
         return TakeHead();
       case 'R':
-        return call_->Write(MessageBytes(Slice(std::string(100'000, 'r'))), [self = shared_from_this()] {
+        return call_->Write(MessageBytes(Slice(std::string(reply_bytes_, 'r'))), [self = shared_from_this()] {
           self->call_->Finish({.code = 13, .message = "no \xC3\xA4nswer\n", .details_bin = std::string(3, '\0')}, {},
                               [self] {});
         });
@@ -93,18 +98,46 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
 
   const std::unique_ptr<TransportCall> call_;
   std::atomic<int>* const alive_;
+  const size_t reply_bytes_;
+};
+
+// What peers share: a loop with its thread, and the service. Ends when its last peer has ended.
+class NativeService {
+ public:
+  explicit NativeService(const NativeOptions& options, size_t reply_bytes = 100'000)
+      : options_(options), on_call_([this, reply_bytes](std::unique_ptr<TransportCall> call) {
+          std::make_shared<FuzzedCall>(std::move(call), &alive_calls_, reply_bytes)->Serve();
+        }) {
+    RequireOfNative(loop_.Start().ok());
+  }
+  NativeService(const NativeService&) = delete;
+  NativeService& operator=(const NativeService&) = delete;
+
+  EventLoop& loop() { return loop_; }
+  int alive_calls() const { return alive_calls_; }
+  Http2Connection::Host host() { return {.loop = &loop_, .options = &options_, .on_call = &on_call_}; }
+
+ private:
+  const NativeOptions options_;
+  std::atomic<int> alive_calls_{0};
+  const RpcTransport::OnCall on_call_;
+  EventLoop loop_;
 };
 
 class NativePeer {
  public:
-  NativePeer() {
+  using MakeBytes = std::function<std::unique_ptr<ByteStream>(int fd)>;
+
+  // Of a service that all peers of the process share and that is never destroyed, like the process that is fuzzed.
+  NativePeer() : NativePeer(Shared()) {}
+  explicit NativePeer(
+      NativeService& service, const MakeBytes& make_bytes = [](int fd) { return std::make_unique<PlainSocket>(fd); })
+      : service_(service) {
     int fds[2];
     RequireOfNative(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     fd_ = fds[0];
-    OnLoop([own = fds[1]] {
-      Served& served = Shared();
-      const Http2Connection::Host host = {.loop = &served.loop, .options = &served.options, .on_call = &served.on_call};
-      std::make_shared<Http2Connection>(host, std::make_unique<PlainSocket>(own),
+    OnLoop([this, &make_bytes, own = fds[1]] {
+      std::make_shared<Http2Connection>(service_.host(), make_bytes(own),
                                         std::make_shared<Connection>(Connection::Facts{.peer = "fuzz"}))
           ->Open();
     });
@@ -113,8 +146,8 @@ class NativePeer {
   ~NativePeer() {
     close(fd_);
     for (int turns = 0; turns < 8; ++turns) Settle();
-    RequireOfNative(Shared().loop.size() == 0);
-    RequireOfNative(Shared().alive_calls == 0);
+    RequireOfNative(service_.loop().size() == 0);
+    RequireOfNative(service_.alive_calls() == 0);
   }
   NativePeer(const NativePeer&) = delete;
   NativePeer& operator=(const NativePeer&) = delete;
@@ -141,43 +174,36 @@ class NativePeer {
     for (int turns = 0; turns < 2; ++turns) OnLoop([] {});
   }
   void Drain() {
-    OnLoop([] {
-      for (const auto& connection : Shared().loop.connections()) connection->Drain();
+    OnLoop([this] {
+      for (const auto& connection : service_.loop().connections()) connection->Drain();
     });
   }
+  // The peer's end of the connection; does not block.
+  int fd() const { return fd_; }
 
  private:
-  // What all peers share; never destroyed, like the process that is fuzzed.
-  struct Served {
-    Served() {
+  static NativeService& Shared() {
+    static NativeService* const service = [] {
+      NativeOptions options;
       options.max_message_bytes = 1 << 20;
       options.max_concurrent_streams = 8;
       options.max_metadata_bytes = 4096;
-      on_call = [this](std::unique_ptr<TransportCall> call) {
-        std::make_shared<FuzzedCall>(std::move(call), &alive_calls)->Serve();
-      };
-      RequireOfNative(loop.Start().ok());
-    }
-    std::atomic<int> alive_calls{0};
-    NativeOptions options;
-    RpcTransport::OnCall on_call;
-    EventLoop loop;
-  };
-  static Served& Shared() {
-    static Served* const served = new Served;
-    return *served;
+      return new NativeService(options);
+    }();
+    return *service;
   }
   // Runs `task` on the loop, and waits until it has run.
   template <typename Task>
-  static void OnLoop(Task task) {
+  void OnLoop(Task task) {
     std::promise<void> done;
-    Shared().loop.Post([&task, &done] {
+    service_.loop().Post([&task, &done] {
       task();
       done.set_value();
     });
     done.get_future().wait();
   }
 
+  NativeService& service_;
   int fd_ = -1;
 };
 

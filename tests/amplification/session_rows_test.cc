@@ -1,0 +1,105 @@
+// The table's rows of session operations, against a whole normd. What a session holds is bounded by the store's limits
+// (--max_sessions, --max_total_bytes), so rows of operations on one session say how large that is.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "normd/v1/sessions.pb.h"
+#include "tests/amplification/normd_fixture.h"
+#include "tests/amplification/wire.h"
+
+namespace normd {
+namespace {
+
+using wire_bytes::Message;
+
+constexpr int kCalls = 50;
+constexpr Units kRequest = {.requests = 1};
+
+std::string PathOf(const std::string& method) { return "/normd.v1.Sessions/" + method; }
+
+std::string Packed(const google::protobuf::MessageLite& message) { return Message(message.SerializeAsString()); }
+
+v1::CreateSessionRequest BatchNormSession(int64_t channels, const std::string& id = "") {
+  v1::CreateSessionRequest create;
+  create.set_session_id(id);
+  create.mutable_session()->mutable_spec()->mutable_batch_norm()->set_layout(v1::LAYOUT_CHANNELS_LAST);
+  create.mutable_session()->set_num_channels(channels);
+  return create;
+}
+
+class AmplificationSessionTable : public testing::Test {
+ protected:
+  void Expect(const std::string& name, const std::string& method, const std::string& body,
+              const Units& per_call = kRequest, int calls = kCalls) {
+    normd_.ExpectWithinBound("sessions: " + name, PathOf(method), body, calls, per_call);
+  }
+  void Create(const v1::CreateSessionRequest& create) { normd_.Call(PathOf("CreateSession"), Packed(create), 1); }
+
+  WholeNormd normd_;
+};
+
+TEST_F(AmplificationSessionTable, SmallSessionsCostWhatTheyMay) {
+  Create(BatchNormSession(4, "s"));
+  v1::GetSessionRequest get;
+  get.set_name("sessions/s");
+  Expect("create, 4 channels", "CreateSession", Packed(BatchNormSession(4)));
+  Expect("create, the same", "CreateSession", Packed(BatchNormSession(4, "s")));
+  Expect("get", "GetSession", Packed(get));
+  get.set_view(v1::SESSION_VIEW_FULL);
+  Expect("get, full", "GetSession", Packed(get));
+  v1::UpdateSessionRequest update;
+  update.mutable_session()->set_name("sessions/s");
+  (*update.mutable_session()->mutable_labels())["a"] = "b";
+  update.mutable_update_mask()->add_paths("labels");
+  Expect("update labels", "UpdateSession", Packed(update));
+  for (int i = 0; i < 1'000; ++i) update.mutable_update_mask()->add_paths("labels");
+  Expect("update, 1,000 paths", "UpdateSession", Packed(update));
+  update.mutable_update_mask()->Clear();
+  update.mutable_update_mask()->add_paths("labels");
+  for (int i = 0; i < 1'000; ++i) (*update.mutable_session()->mutable_labels())[std::to_string(i)] = "";
+  Expect("update, 1,000 labels", "UpdateSession", Packed(update));
+  v1::ForkSessionRequest fork;
+  fork.set_name("sessions/s");
+  Expect("fork", "ForkSession", Packed(fork));
+  v1::ResetSessionRequest reset;
+  reset.set_name("sessions/s");
+  Expect("reset", "ResetSession", Packed(reset));
+  v1::ExportSessionRequest exported;
+  exported.set_name("sessions/s");
+  Expect("export", "ExportSession", Packed(exported));
+  v1::CommitMomentsRequest commit;
+  commit.set_session("sessions/s");
+  for (int i = 0; i < 1'000; ++i) commit.add_moments();
+  Expect("commit, 1,000 empty moments", "CommitMoments", Packed(commit));
+}
+
+TEST_F(AmplificationSessionTable, ListsCostWhatTheyMay) {
+  for (int i = 0; i < 20; ++i) {
+    normd_.Call(PathOf("CreateSession"), Packed(BatchNormSession(4)), kCalls);
+  }
+  v1::ListSessionsRequest list;
+  list.set_page_size(1'000);
+  // Each session of the page is read, and told of as an item of a batch is.
+  constexpr Units kPage = {.requests = 1, .batch_items = 1'000};
+  Expect("a page of 1,000", "ListSessions", Packed(list), kPage, 8);
+  list.set_view(v1::SESSION_VIEW_FULL);
+  Expect("a page of 1,000, full", "ListSessions", Packed(list), kPage, 8);
+  list.set_filter("a=b");
+  Expect("a page that nothing matches", "ListSessions", Packed(list), kPage, 8);
+  std::string filter = "a=b";
+  for (int i = 0; i < 1'000; ++i) filter += " AND a=b";
+  list.set_filter(filter);
+  Expect("a filter of 1,000 terms", "ListSessions", Packed(list), kPage, 8);
+}
+
+// A number, and no byte of its statistics.
+TEST_F(AmplificationSessionTable, ManyChannelsCostWhatTheyMay) {
+  Expect("create, 2^10 channels", "CreateSession", Packed(BatchNormSession(1 << 10)), kRequest, 8);
+  Expect("create, 2^20 channels", "CreateSession", Packed(BatchNormSession(1 << 20)), kRequest, 8);
+  Expect("create, 2^40 channels", "CreateSession", Packed(BatchNormSession(int64_t{1} << 40)), kRequest, 8);
+}
+
+}  // namespace
+}  // namespace normd
