@@ -28,10 +28,9 @@ inline Cost CostOfPeer(std::string_view before, const std::vector<std::string>& 
       peer.Receive();
     }
   };
-  send(before);
+  if (!before.empty()) send(before);
   const CostMeter meter;
   for (const std::string& piece : pieces) send(piece);
-  send("");
   return meter.Read();
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,10 @@ using normd::Cost;
 using normd::Units;
 
 constexpr size_t kMaxSteps = 48;
-constexpr size_t kMaxBytes = 2 << 20;       // on the wire, of one input
-constexpr size_t kMaxBlockBytes = 1 << 20;  // of one block of headers
+constexpr size_t kStepBytes = 6;
+constexpr uint8_t kKinds = 10;
+constexpr size_t kMaxBytes = 512 << 10;       // on the wire, of one input
+constexpr size_t kMaxBlockBytes = 256 << 10;  // of one block of headers
 // Our own code is slower with the sanitizer, and without much optimisation.
 constexpr double kSanitizedFactor = 8;
 constexpr int kMostTries = 4;
@@ -84,14 +87,16 @@ struct Step {
   uint8_t kind, stream, a, b, c, d;
 };
 
-size_t SizeOf(uint8_t code) { return code < 128 ? code : size_t{1} << (code % 21); }
+// A number up to 127, or from 128 on a power of two.
+constexpr uint8_t kPowers = 21;
+size_t SizeOf(uint8_t code) { return code < 128 ? code : size_t{1} << (code % kPowers); }
 
 class Traffic {
  public:
   void Take(const Step& step) {
     const uint32_t stream = 2 * (step.stream & 15) + 1;
     const uint8_t end = (step.stream & 16) != 0 ? kEndStream : 0;
-    switch (step.kind % 10) {
+    switch (step.kind % kKinds) {
       case 0:
         return AddField(step);
       case 1:
@@ -191,9 +196,39 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   Traffic traffic;
-  for (size_t i = 1; i + 6 <= size && i < 6 * kMaxSteps; i += 6) {
+  for (size_t i = 1; i + kStepBytes <= size && i < kStepBytes * kMaxSteps; i += kStepBytes) {
     traffic.Take({data[i], data[i + 1], data[i + 2], data[i + 3], data[i + 4], data[i + 5]});
   }
   Judge(traffic.pieces());
   return 0;
+}
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
+
+// Changes whole steps and their sizes as often as bytes.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {
+  std::minstd_rand random(seed);
+  if (size < 1 + kStepBytes || data[0] == 0 || random() % 2 == 0) return LLVMFuzzerMutate(data, size, max_size);
+  const size_t steps = (size - 1) / kStepBytes;
+  for (size_t changes = 1 + random() % 3; changes > 0; --changes) {
+    uint8_t* const step = data + 1 + kStepBytes * (random() % steps);
+    uint8_t* const other = data + 1 + kStepBytes * (random() % steps);
+    switch (random() % 6) {
+      case 0:
+        step[0] = static_cast<uint8_t>(random() % kKinds);
+        break;
+      case 1:
+        step[1 + random() % 5] = static_cast<uint8_t>(random());
+        break;
+      case 2:
+        std::swap_ranges(step, step + kStepBytes, other);
+        break;
+      case 3:
+        std::copy_n(step, kStepBytes, other);
+        break;
+      default:  // a power of two
+        step[2 + random() % 4] = static_cast<uint8_t>(128 + random() % kPowers);
+    }
+  }
+  return size;
 }

@@ -145,9 +145,9 @@ class NativePeer {
   // However the peer has left things, the connection ends with its socket, and no call outlives it.
   ~NativePeer() {
     close(fd_);
-    for (int turns = 0; turns < 8; ++turns) Settle();
-    RequireOfNative(service_.loop().size() == 0);
-    RequireOfNative(service_.alive_calls() == 0);
+    const auto is_over = [this] { return service_.loop().size() == 0 && service_.alive_calls() == 0; };
+    for (int turns = 0; turns < 8 && !is_over(); ++turns) Settle();
+    RequireOfNative(is_over());
   }
   NativePeer(const NativePeer&) = delete;
   NativePeer& operator=(const NativePeer&) = delete;
