@@ -131,6 +131,8 @@ uint32_t StreamOf(int call) { return static_cast<uint32_t>(2 * call + 1); }
 
 }  // namespace
 
+std::string Packed(const google::protobuf::MessageLite& message) { return Message(message.SerializeAsString()); }
+
 UniqueFd ConnectToPath(const std::string& path, int type) {
   UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   sockaddr_un address{};

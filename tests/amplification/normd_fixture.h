@@ -4,6 +4,8 @@
 #ifndef NORMD_TESTS_AMPLIFICATION_NORMD_FIXTURE_H_
 #define NORMD_TESTS_AMPLIFICATION_NORMD_FIXTURE_H_
 
+#include <google/protobuf/message_lite.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,6 +47,12 @@ class WholeNormd {
   int tcp_port_ = 0;
   std::unique_ptr<Server> server_;
 };
+
+// A unary call.
+inline constexpr Units kRequest = {.requests = 1};
+
+// The message in gRPC's frame.
+std::string Packed(const google::protobuf::MessageLite& message);
 
 // A connection to a Unix socket, or to a port of 127.0.0.1, that gives up waiting after 20 s.
 UniqueFd ConnectToPath(const std::string& path, int type);

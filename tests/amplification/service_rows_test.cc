@@ -19,7 +19,6 @@ using wire_bytes::Message;
 using wire_bytes::Repeated;
 
 constexpr int kCalls = 50;
-constexpr Units kRequest = {.requests = 1};
 constexpr char kNormalize[] = "/normd.v1.Normalizer/Normalize";
 constexpr char kBatch[] = "/normd.v1.Normalizer/BatchNormalize";
 constexpr char kStream[] = "/normd.v1.Normalizer/NormalizeStream";
@@ -37,8 +36,6 @@ v1::NormalizeRequest RmsNorm() {
   SetRow({1, 4}, 4, request.mutable_x());
   return request;
 }
-
-std::string Packed(const google::protobuf::MessageLite& message) { return Message(message.SerializeAsString()); }
 
 class AmplificationServiceTable : public testing::Test {
  protected:

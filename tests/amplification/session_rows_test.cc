@@ -7,19 +7,13 @@
 
 #include "normd/v1/sessions.pb.h"
 #include "tests/amplification/normd_fixture.h"
-#include "tests/amplification/wire.h"
 
 namespace normd {
 namespace {
 
-using wire_bytes::Message;
-
-constexpr int kCalls = 50;
-constexpr Units kRequest = {.requests = 1};
+constexpr int kSessionCalls = 50;
 
 std::string PathOf(const std::string& method) { return "/normd.v1.Sessions/" + method; }
-
-std::string Packed(const google::protobuf::MessageLite& message) { return Message(message.SerializeAsString()); }
 
 v1::CreateSessionRequest BatchNormSession(int64_t channels, const std::string& id = "") {
   v1::CreateSessionRequest create;
@@ -32,7 +26,7 @@ v1::CreateSessionRequest BatchNormSession(int64_t channels, const std::string& i
 class AmplificationSessionTable : public testing::Test {
  protected:
   void Expect(const std::string& name, const std::string& method, const std::string& body,
-              const Units& per_call = kRequest, int calls = kCalls) {
+              const Units& per_call = kRequest, int calls = kSessionCalls) {
     normd_.ExpectWithinBound("sessions: " + name, PathOf(method), body, calls, per_call);
   }
   void Create(const v1::CreateSessionRequest& create) { normd_.Call(PathOf("CreateSession"), Packed(create), 1); }
@@ -77,7 +71,7 @@ TEST_F(AmplificationSessionTable, SmallSessionsCostWhatTheyMay) {
 
 TEST_F(AmplificationSessionTable, ListsCostWhatTheyMay) {
   for (int i = 0; i < 20; ++i) {
-    normd_.Call(PathOf("CreateSession"), Packed(BatchNormSession(4)), kCalls);
+    normd_.Call(PathOf("CreateSession"), Packed(BatchNormSession(4)), kSessionCalls);
   }
   v1::ListSessionsRequest list;
   list.set_page_size(1'000);
