@@ -39,9 +39,11 @@ struct Units {
   double header_blocks = 0;  // a request's headers, or its trailers
   double messages = 0;       // of gRPC, each of which is answered
   double records = 0;        // of TLS
-  double requests = 0;       // whole ones: a unary call through the services, a handshake, a registration
+  double requests = 0;       // whole ones: a unary call through the services, a registration
   double batch_items = 0;    // and sessions of a page
   double pages = 0;          // of the admin port
+  double handshakes = 0;     // of TLS
+  double stored_bytes = 0;   // statistics and parameters of the sessions that are made
 };
 
 // A byte is copied from the socket, and perhaps kept once, in memory that grows by doubling. The dearest are literals
@@ -59,8 +61,15 @@ inline constexpr Cost kMessageCost = {.cpu_ns = 20'000, .allocated_bytes = 4'096
 inline constexpr Cost kRecordCost = {.cpu_ns = 4'000, .allocated_bytes = 512, .peak_bytes = 64};
 // Decoded, executed, and answered, with an error and its details at the worst.
 inline constexpr Cost kRequestCost = {.cpu_ns = 1'000'000, .allocated_bytes = 256 << 10, .peak_bytes = 64 << 10};
-// An item of two bytes is an error with a text.
-inline constexpr Cost kBatchItemCost = {.cpu_ns = 5'000, .allocated_bytes = 2'048, .peak_bytes = 1'024};
+// An item is a call of its own, but for its stream, however few bytes it has: 8 us and 8 KB, one of four numbers as one
+// of two bytes that is an error with its details. That is why a batch is admitted, and leaves its queue, by its items.
+inline constexpr Cost kBatchItemCost = {.cpu_ns = 40'000, .allocated_bytes = 40 << 10, .peak_bytes = 4'096};
+// A number of channels makes statistics without a byte of them on the wire: a stranger may fill what
+// --max_parameter_bytes,
+// --max_total_bytes and the quota of the tenant leave, and no more.
+inline constexpr Cost kStoredByteCost = {.cpu_ns = 5, .allocated_bytes = 4, .peak_bytes = 2};
+// A signature, a secret, and the state of a connection: 0.6 ms and 590 KB.
+inline constexpr Cost kHandshakeCost = {.cpu_ns = 4e6, .allocated_bytes = 3 << 20, .peak_bytes = 128 << 10};
 // All metrics as text, and tables made of them.
 inline constexpr Cost kPageCost = {.cpu_ns = 20e6, .allocated_bytes = 8 << 20, .peak_bytes = 1 << 20};
 // The connection itself, wake-ups of the loop, and what a clock of CPU time is wrong by.
@@ -70,7 +79,8 @@ inline constexpr Cost kFixedCost = {
 constexpr Cost Bound(const Units& units) {
   return kFixedCost + units.bytes * kByteCost + units.frames * kFrameCost + units.header_blocks * kHeaderBlockCost +
          units.messages * kMessageCost + units.records * kRecordCost + units.requests * kRequestCost +
-         units.batch_items * kBatchItemCost + units.pages * kPageCost;
+         units.batch_items * kBatchItemCost + units.pages * kPageCost + units.handshakes * kHandshakeCost +
+         units.stored_bytes * kStoredByteCost;
 }
 
 // The least of two measurements of the same bytes: what else a machine does only adds to them.

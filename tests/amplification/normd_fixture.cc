@@ -218,6 +218,7 @@ void WholeNormd::ExpectWithinBound(const std::string& name, std::string_view pat
   units.messages = calls * per_call.messages;
   units.requests = calls * per_call.requests;
   units.batch_items = calls * per_call.batch_items;
+  units.stored_bytes = calls * per_call.stored_bytes;
   normd::ExpectWithinBound(name, units, [&] { return Call(path, body, calls); });
 }
 

@@ -88,10 +88,12 @@ TEST_F(AmplificationSessionTable, ListsCostWhatTheyMay) {
   Expect("a filter of 1,000 terms", "ListSessions", Packed(list), kPage, 8);
 }
 
-// A number, and no byte of its statistics.
+// A number, and no byte of its statistics, which are a mean and a variance of eight bytes for each channel.
 TEST_F(AmplificationSessionTable, ManyChannelsCostWhatTheyMay) {
-  Expect("create, 2^10 channels", "CreateSession", Packed(BatchNormSession(1 << 10)), kRequest, 8);
-  Expect("create, 2^20 channels", "CreateSession", Packed(BatchNormSession(1 << 20)), kRequest, 8);
+  for (const int64_t channels : {int64_t{1} << 10, int64_t{1} << 20}) {
+    Expect("create, " + std::to_string(channels) + " channels", "CreateSession", Packed(BatchNormSession(channels)),
+           {.requests = 1, .stored_bytes = 16 * static_cast<double>(channels)}, 8);
+  }
   Expect("create, 2^40 channels", "CreateSession", Packed(BatchNormSession(int64_t{1} << 40)), kRequest, 8);
 }
 
