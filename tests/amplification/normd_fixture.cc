@@ -173,7 +173,8 @@ WholeNormd::WholeNormd(const std::vector<std::string>& options)
                                         "--session_store=memory",
                                         "--queues=1",
                                         "--cuda=off",
-                                        "--reflection=on"};
+                                        "--reflection=on",
+                                        "--audit_log=" + folder_ + "/audit"};
   arguments.insert(arguments.end(), options.begin(), options.end());
   const absl::StatusOr<Config> config = ParseConfig(arguments, {});
   if (!config.ok()) ADD_FAILURE() << config.status();

@@ -97,5 +97,30 @@ TEST_F(AmplificationSessionTable, ManyChannelsCostWhatTheyMay) {
   Expect("create, 2^40 channels", "CreateSession", Packed(BatchNormSession(int64_t{1} << 40)), kRequest, 8);
 }
 
+TEST_F(AmplificationSessionTable, OperationsOnALargeSessionCostWhatTheyMay) {
+  constexpr int64_t kChannels = 1 << 18;
+  constexpr Units kLarge = {.requests = 1, .stored_bytes = 16 * static_cast<double>(kChannels)};
+  Create(BatchNormSession(kChannels, "large"));
+  v1::GetSessionRequest get;
+  get.set_name("sessions/large");
+  Expect("get, large", "GetSession", Packed(get), kRequest, 8);
+  get.set_view(v1::SESSION_VIEW_FULL);
+  Expect("get in full, large", "GetSession", Packed(get), kLarge, 8);
+  v1::UpdateSessionRequest update;
+  update.mutable_session()->set_name("sessions/large");
+  (*update.mutable_session()->mutable_labels())["a"] = "b";
+  update.mutable_update_mask()->add_paths("labels");
+  Expect("update labels, large", "UpdateSession", Packed(update), kLarge, 8);
+  v1::ResetSessionRequest reset;
+  reset.set_name("sessions/large");
+  Expect("reset, large", "ResetSession", Packed(reset), kLarge, 8);
+  v1::ExportSessionRequest exported;
+  exported.set_name("sessions/large");
+  Expect("export, large", "ExportSession", Packed(exported), kLarge, 8);
+  v1::ForkSessionRequest fork;
+  fork.set_name("sessions/large");
+  Expect("fork, large", "ForkSession", Packed(fork), kLarge, 8);
+}
+
 }  // namespace
 }  // namespace normd
