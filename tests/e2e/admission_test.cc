@@ -147,8 +147,9 @@ TEST(AdmissionE2eTest, AnAnnouncementIsOneNumber) {
     const grpc::Status status = CallAnnouncing(server, texts);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << texts.back();
     EXPECT_EQ(ReasonOf(status), "MESSAGE_BYTES_FORM") << texts.back();
+    const std::string shown = texts.back().empty() ? "empty" : "\"" + texts.back() + "\"";
     EXPECT_EQ(status.error_message(),
-              "normd-message-bytes is \"" + texts.back() + "\"; write one number of bytes from 0 to 2^63 - 1");
+              "normd-message-bytes is " + shown + "; write one number of bytes from 0 to 2^63 - 1");
   }
   EXPECT_TRUE(CallAnnouncing(server, {"1000", "1000"}).ok());
   EXPECT_TRUE(CallAnnouncing(server, {"0"}).ok()) << "announces nothing";

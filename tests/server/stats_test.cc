@@ -35,15 +35,15 @@ Stats DifferentStats() {
   stats.connections = {.open = 201,
                        .accepted = 202,
                        .without_call = 211,
-                       .refused = {203, 204, 205, 206, 207, 209, 210, 208, 212, 213, 214, 215, 216, 217, 218}};
+                       .refused = {203, 204, 205, 206, 207, 209, 210, 208, 214, 215, 216, 217, 218, 212, 213}};
   stats.certificates = {.expiry = absl::FromUnixSeconds(302), .reloads = 303, .failed_reloads = 304};
   stats.queues = {.longest_callback = absl::Milliseconds(250),
                   .slow_callbacks = 301,
                   .queues = 312,
                   .busy = absl::Seconds(313),
                   .calls = 314,
-                  .idle_streams_ended = 338,
-                  .refused = {315, 316, 317, 318, 319},
+                  .idle_streams_ended = 319,
+                  .refused = {315, 316, 317, 318, 320},
                   .resets = {321, 322, 323, 324, 325, 326, 327, 328, 329, 330, 331, 332, 333, 334, 335},
                   .waiting_bytes = 336,
                   .at_stream_limit = 337};

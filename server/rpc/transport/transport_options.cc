@@ -26,6 +26,8 @@ constexpr int kMinKeptConnections = 16;
 // A call costs about 15 KiB of gRPC's memory before its message comes.
 constexpr int64_t kBytesPerCall = 16 << 10;
 constexpr int64_t kMinMaxCalls = 1024;
+// The windows of two hundred streams; part of what the process needs beside the budget.
+constexpr int64_t kMinWaitingBytes = int64_t{16} << 20;
 
 int64_t DescriptorLimit() {
   rlimit limit{};
@@ -63,7 +65,9 @@ absl::Duration HandOverTimeout(const GrpcServerOptions& options) {
 
 absl::Duration UnreadTimeout(const GrpcServerOptions& options) { return kPatienceForReaders * options.message_timeout; }
 
-int64_t MaxWaitingBytes(const GrpcServerOptions& options) { return options.max_in_flight_bytes / 4; }
+int64_t MaxWaitingBytes(const GrpcServerOptions& options) {
+  return std::max(options.max_in_flight_bytes / 4, kMinWaitingBytes);
+}
 
 TransferWatch::Options TransferOptions(const GrpcServerOptions& options) {
   return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},

@@ -25,7 +25,7 @@ std::string TableField() {
 // HPACK: the newest field of the table, again and again; a byte each.
 std::string Repeated(size_t times) { return std::string(times, '\xBE'); }
 
-std::string Message(std::string_view body) {
+std::string Prefixed(std::string_view body) {
   return std::string("\0", 1) + BigEndian(static_cast<uint32_t>(body.size())) + std::string(body);
 }
 
@@ -51,7 +51,7 @@ TEST_F(CostlyPeersTest, SmallTrailersMeanNothing) {
   RawHttp2 peer(server_.target());
   peer.SendPreface();
   peer.SendHeaders(1, "/echo.Echo/Unary");
-  peer.SendFrame(RawHttp2::kData, 0, 1, Message("x"));
+  peer.SendFrame(RawHttp2::kData, 0, 1, Prefixed("x"));
   std::string trailers;
   AddLiteral("x-checksum", "1", &trailers);
   peer.SendFrame(RawHttp2::kHeaders, kEndOfTrailers, 1, trailers);
@@ -182,7 +182,7 @@ class UnreadRepliesTest : public testing::Test {
     peer.SendPreface(0x7FFFFFFF);
     peer.SendFrame(RawHttp2::kWindowUpdate, 0, 0, BigEndian(0x7FFFFFFF - 65535));
     peer.SendHeaders(1, "/echo.Echo/Fill", fields);
-    peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, Message(std::to_string(kReplyBytes)));
+    peer.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, Prefixed(std::to_string(kReplyBytes)));
   }
 };
 
@@ -224,7 +224,7 @@ TEST(WaitingBytesTest, OfOnePeerAreHalfOfThoseOfAll) {
   EchoServer server({.max_waiting_bytes = 400 << 10});
   RawHttp2 peer(server.target());
   peer.SendPreface();
-  const std::string message = Message(std::string(60 << 10, 'x'));
+  const std::string message = Prefixed(std::string(60 << 10, 'x'));
   for (uint32_t stream = 1; stream < 9; stream += 2) {
     peer.SendHeaders(stream, "/echo.Echo/Idle");
     EXPECT_EQ(peer.SendData(stream, message, milliseconds(5000)), message.size());
@@ -243,7 +243,7 @@ TEST(WaitingBytesTest, AreNoneOnceAMessageIsAskedFor) {
   EchoServer server({.max_waiting_bytes = 400 << 10});
   RawHttp2 peer(server.target());
   peer.SendPreface();
-  const std::string message = Message(std::string(60 << 10, 'x'));
+  const std::string message = Prefixed(std::string(60 << 10, 'x'));
   for (uint32_t stream = 1; stream < 17; stream += 2) {
     peer.SendHeaders(stream, "/echo.Echo/Hang");
     EXPECT_EQ(peer.SendData(stream, message, milliseconds(5000)), message.size());
