@@ -61,9 +61,10 @@ inline constexpr Cost kMessageCost = {.cpu_ns = 20'000, .allocated_bytes = 4'096
 inline constexpr Cost kRecordCost = {.cpu_ns = 4'000, .allocated_bytes = 512, .peak_bytes = 64};
 // Decoded, executed, and answered, with an error and its details at the worst.
 inline constexpr Cost kRequestCost = {.cpu_ns = 1'000'000, .allocated_bytes = 256 << 10, .peak_bytes = 64 << 10};
-// An item is a call of its own, but for its stream, however few bytes it has: 8 us and 8 KB, one of four numbers as one
-// of two bytes that is an error with its details. That is why a batch is admitted, and leaves its queue, by its items.
-inline constexpr Cost kBatchItemCost = {.cpu_ns = 40'000, .allocated_bytes = 40 << 10, .peak_bytes = 4'096};
+// An item is a call of its own, but for its stream, however few bytes it has: 8 us and 8 KB, of which 5 are held until
+// the batch is answered, one of four numbers as one of two bytes that is an error. That is why a batch is admitted, and
+// leaves its queue, by its items.
+inline constexpr Cost kBatchItemCost = {.cpu_ns = 40'000, .allocated_bytes = 40 << 10, .peak_bytes = 16 << 10};
 // A number of channels makes statistics without a byte of them on the wire: a stranger may fill what
 // --max_parameter_bytes,
 // --max_total_bytes and the quota of the tenant leave, and no more.
