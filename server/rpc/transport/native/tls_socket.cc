@@ -172,7 +172,11 @@ void TlsSocket::OnMessage(int is_sent, int /*version*/, int content_type, const 
   auto* const self = static_cast<TlsSocket*>(SSL_get_app_data(ssl));
   if (is_sent != 0 || self == nullptr || !self->is_set_up_) return;
   if (content_type != SSL3_RT_HANDSHAKE && content_type != SSL3_RT_ALERT) return;
-  if (!self->messages_.Allow(SteadyNow())) self->flooded_ = true;
+  if (self->messages_.Allow(SteadyNow())) return;
+  self->flooded_ = true;
+  // SSL_read goes on while it has read ahead, whatever its mode; so that it stops, the peer counts as having said its
+  // last.
+  SSL_set_shutdown(ssl, SSL_RECEIVED_SHUTDOWN);
 }
 
 void TlsSocket::NoteRecord(size_t bytes) {
