@@ -97,7 +97,7 @@ TEST(BatchTest, LongMessagesOfManyMistakesAreCut) {
 
 // An item of two bytes still takes a call, a result and a place in the reply.
 TEST(BatchTest, ReservesRoomForItsItems) {
-  TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 1 << 20});
+  TestServer server({.max_message_bytes = 64 << 10, .max_in_flight_bytes = 4 << 20});
   v1::BatchNormalizeRequest request;
   for (int i = 0; i < 1500; ++i) request.add_items();
   grpc::ClientContext context;

@@ -160,8 +160,8 @@ TEST(TransfersE2eTest, UnreadItemsCountForWhatTheyTake) {
     ASSERT_TRUE(peer.SendPreface(/*initial_window=*/0));
     ASSERT_TRUE(peer.SendHeaders(1, kNormalizeStream));
     ASSERT_EQ(peer.SendData(1, messages, seconds(20)), messages.size());
-    for (int i = 0; i < 400 && held < kItems * (4 << 10); ++i) std::this_thread::sleep_for(milliseconds(50));
-    EXPECT_GE(held, kItems * (4 << 10));
+    for (int i = 0; i < 400 && held < kItems * (5 << 10); ++i) std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_GE(held, kItems * (5 << 10));
   }
   for (int i = 0; i < 400 && held != 0; ++i) std::this_thread::sleep_for(milliseconds(50));
   EXPECT_EQ(held, 0);

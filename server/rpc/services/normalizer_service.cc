@@ -113,11 +113,11 @@ struct BatchParts {
 
 // Takes a batch apart on the pool if its bytes or its items are many. What waits there has its room.
 void ReceiveBatch(const BatchParts& parts, const MessageBytes& message, Reservation memory, Reply reply) {
-  const int64_t item_bytes = CallDecoder::CountItems(message, parts.max_items) * WorkPool::kBytesPerItem;
+  const int64_t items = CallDecoder::CountItems(message, parts.max_items);
   absl::StatusOr<Reservation> room =
-      parts.context->admission->Reserve(item_bytes, [&reply] { return NameOf(*reply.stream()); });
+      parts.context->admission->Reserve(items * Admission::kMinItemBytes, [&reply] { return NameOf(*reply.stream()); });
   if (!room.ok()) return reply(room.status());
-  const int64_t bytes = message.size_bytes() + item_bytes;
+  const int64_t bytes = message.size_bytes() + items * WorkPool::kBytesPerItem;
   RunIfLarge(
       *parts.context, bytes,
       [bytes, parts, message, memory = std::move(memory), room = *std::move(room), reply = std::move(reply)]() mutable {

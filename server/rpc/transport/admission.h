@@ -125,8 +125,9 @@ class Admission {
   // Calls that reserve at most this much may use a sixteenth of the budget on top of it, which large calls cannot take.
   static constexpr int64_t kSmallBytes = 128 << 10;
 
-  // What an item of a stream takes beside its bytes until its reply is written: 3.7 KiB were measured.
-  static constexpr int64_t kMinItemBytes = 4 << 10;
+  // What an item of a stream or a batch takes beside its bytes until its reply is written: 3.7 KiB and 5 KB were
+  // measured.
+  static constexpr int64_t kMinItemBytes = 5 << 10;
 
   // `on_release` runs when bytes have been released, and must not block. Set it once, before the first call.
   void SetOnRelease(std::function<void()> on_release) { on_release_ = std::move(on_release); }
