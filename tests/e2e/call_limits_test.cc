@@ -1,6 +1,7 @@
 // Many calls of one peer, which must not keep others out, nor the peer's own next call.
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,15 @@ TEST_F(CallLimitsTest, IdleStreamsOfOnePeerKeepNobodyOut) {
   // The first stream has waited longest.
   EXPECT_TRUE(idler.WaitForEnd(1, seconds(20)));
   EXPECT_TRUE(idler.LastHeadersContain(1, "calls_of_peer")) << "the error says which limit";
+  // Behind all of its headers, so that no more of its calls come.
+  constexpr uint8_t kPing = 6;
+  ASSERT_TRUE(idler.SendFrame(kPing, 0, 0, "12345678"));
+  bool answered = false;
+  while (!answered) {
+    const std::optional<Http2Frame> frame = idler.Receive(seconds(20));
+    ASSERT_TRUE(frame.has_value());
+    answered = frame->type == kPing;
+  }
   EXPECT_TRUE(Eventually([this] { return Calls() <= kCalls / 2 * 3 / 4; }));
   EXPECT_GE(server_.server().TakeQueueStats().idle_streams_ended, 100);
   EXPECT_TRUE(Check(server_.channel()).ok());
