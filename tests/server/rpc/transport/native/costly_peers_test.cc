@@ -190,7 +190,7 @@ class UnreadRepliesTest : public testing::Test {
 TEST_F(UnreadRepliesTest, AreHeldByTheirCallUntilTheirBytesAreGone) {
   EchoServer server;
   RawHttp2 peer(server.target());
-  Ask(peer, {{"grpc-timeout", "1S"}});
+  Ask(peer, {{"grpc-timeout", "2S"}});
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
   EXPECT_EQ(server.counts().destroyed.load(), 0);
   EXPECT_EQ(server.counts().closed_for_stall.load(), 0);
@@ -206,7 +206,7 @@ TEST_F(UnreadRepliesTest, AreHeldByTheirCallUntilTheirBytesAreGone) {
 TEST_F(UnreadRepliesTest, EndTheirConnectionInTime) {
   EchoServer server({.unread_timeout = absl::Milliseconds(300)});
   RawHttp2 peer(server.target());
-  Ask(peer, {{"grpc-timeout", "1S"}});
+  Ask(peer, {{"grpc-timeout", "2S"}});
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().destroyed, 1));
   EXPECT_EQ(server.counts().closed_for_stall.load(), 1);
 }

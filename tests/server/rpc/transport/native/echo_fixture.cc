@@ -85,7 +85,7 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
     call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
       if (!message.has_value()) return self->call->Finish({.code = 3}, {}, nullptr);
       const size_t size = std::stoul(std::string(message->slices()[0].text()));
-      self->call->WriteAndFinish(MessageBytes(Slice(Pattern(size))), {}, {}, [self] {});
+      self->call->WriteAndFinish(MessageBytes(Slice(std::string(size, 'f'))), {}, {}, [self] {});
     });
   }
 
