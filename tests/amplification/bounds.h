@@ -66,8 +66,7 @@ inline constexpr Cost kRequestCost = {.cpu_ns = 1'000'000, .allocated_bytes = 25
 // leaves its queue, by its items.
 inline constexpr Cost kBatchItemCost = {.cpu_ns = 40'000, .allocated_bytes = 40 << 10, .peak_bytes = 16 << 10};
 // A number of channels makes statistics without a byte of them on the wire: a stranger may fill what
-// --max_parameter_bytes,
-// --max_total_bytes and the quota of the tenant leave, and no more.
+// --max_parameter_bytes, --max_total_bytes and the quota of the tenant leave, and no more.
 inline constexpr Cost kStoredByteCost = {.cpu_ns = 10, .allocated_bytes = 16, .peak_bytes = 6};
 // A signature, a secret, and the state of a connection: 0.6 ms and 590 KB.
 inline constexpr Cost kHandshakeCost = {.cpu_ns = 4e6, .allocated_bytes = 3 << 20, .peak_bytes = 128 << 10};
