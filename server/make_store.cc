@@ -131,9 +131,12 @@ absl::StatusOr<int64_t> CheckRecords(SessionTable* table) {
 }  // namespace
 
 SessionLimits LimitsOf(const Config& config, TenantQuotaTable* quotas) {
+  // Sessions that cannot leave memory have no more than that.
+  const bool in_memory = config.StoreKind() == "memory" && config.max_resident_bytes < config.max_total_bytes;
   return {.max_sessions = config.max_sessions,
           .max_parameter_bytes = config.max_parameter_bytes,
-          .max_total_bytes = config.max_total_bytes,
+          .max_total_bytes = in_memory ? config.max_resident_bytes : config.max_total_bytes,
+          .total_bytes_option = in_memory ? "--max_resident_bytes" : "--max_total_bytes",
           .max_clients = config.max_clients_per_session,
           .replay_window = config.replay_window,
           .quotas = quotas};

@@ -99,7 +99,9 @@ constexpr Option kOptions[] = {
     {.name = "max_resident_bytes",
      .field = &Config::max_resident_bytes,
      .default_value = "1GiB",
-     .help = "Memory for sessions; beyond it the least recently used leave memory.",
+     .help =
+         "Memory for sessions; beyond it the least recently used leave memory. With --session_store=memory none can, "
+         "and new ones are refused.",
      .min = 0,
      .max = int64_t{1} << 46,
      .bytes = true,

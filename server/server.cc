@@ -398,13 +398,14 @@ StatusFacts Server::Status() const {
   }
   const auto number = [](auto value) { return static_cast<double>(value); };
   MutexLock lock(reload_mu_);
-  status.limits = {{"bytes in flight", "normd_in_flight_bytes", number(config_.max_in_flight_bytes), /*bytes=*/true},
-                   {"sessions", "normd_sessions", number(config_.max_sessions)},
-                   {"bytes of sessions", "normd_session_bytes", number(config_.max_total_bytes), /*bytes=*/true},
-                   {"resident bytes", "normd_resident_session_bytes", number(config_.max_resident_bytes), true},
-                   {"shared-memory regions", "normd_shared_memory_regions", number(config_.max_regions)},
-                   {"shared-memory bytes", "normd_shared_memory_bytes", number(config_.max_region_bytes), true},
-                   {"descriptors", "process_open_fds", number(ReadProcessStats().max_fds)}};
+  status.limits = {
+      {"bytes in flight", "normd_in_flight_bytes", number(config_.max_in_flight_bytes), /*bytes=*/true},
+      {"sessions", "normd_sessions", number(config_.max_sessions)},
+      {"bytes of sessions", "normd_session_bytes", number(sessions_->limits().max_total_bytes), /*bytes=*/true},
+      {"resident bytes", "normd_resident_session_bytes", number(config_.max_resident_bytes), true},
+      {"shared-memory regions", "normd_shared_memory_regions", number(config_.max_regions)},
+      {"shared-memory bytes", "normd_shared_memory_bytes", number(config_.max_region_bytes), true},
+      {"descriptors", "process_open_fds", number(ReadProcessStats().max_fds)}};
   if (config_.max_connections > 0) {
     status.limits.push_back({"connections", "normd_connections", number(config_.max_connections)});
   }

@@ -30,6 +30,22 @@ uint32_t CodePoint(std::string_view character) {
   return code;
 }
 
+// The size in bytes of the character with which `text` begins; 0 if it begins with none.
+size_t CharacterBytes(std::string_view text) {
+  const auto first = static_cast<uint8_t>(text[0]);
+  if (first < 0x80) return 1;
+  const size_t size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  if (size == 0 || text.size() < size) return 0;
+  uint32_t code = first & (0x7f >> size);
+  for (const char c : text.substr(1, size - 1)) {
+    if ((static_cast<uint8_t>(c) & 0xc0) != 0x80) return 0;
+    code = (code << 6) | (static_cast<uint8_t>(c) & 0x3f);
+  }
+  constexpr uint32_t kLeast[] = {0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  return code >= kLeast[size - 2] && code <= 0x10ffff && !surrogate ? size : 0;
+}
+
 }  // namespace
 
 bool HidesText(std::string_view text) {
@@ -53,6 +69,15 @@ std::string EscapeHiddenText(std::string_view text) {
     i += hidden;
   }
   return escaped;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t size = CharacterBytes(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
 }
 
 }  // namespace normd

@@ -93,16 +93,17 @@ class Engine {
   // ("session.spec.batch_norm.eps", "session.num_channels").
   template <typename T>
   using SessionDone = SessionStore::Done<T>;
-  // Checks spec, number of channels, parameter lengths, given state and ttl before the store sees the session.
-  void CreateSession(Session session, SessionDone<SessionPtr> done);
+  // Checks spec, number of channels, parameter lengths, given state and ttl before the store sees the session. Asks
+  // `reserve` before it makes statistics, of which the request has no byte; the memory is needed until `done` has run.
+  void CreateSession(Session session, SessionStore::Reserve reserve, SessionDone<SessionPtr> done);
   void GetSession(std::string id, SessionStore::Cancelled cancelled, SessionDone<SessionPtr> done);
   void ListSessions(ListQuery query, SessionDone<ListPage> done);
   // Checks parameter lengths and ttl against the session's spec. ABORTED if another session has taken the id meanwhile.
   void UpdateSession(std::string id, SessionPatch patch, SessionDone<SessionPtr> done);
   void ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
   // Creates another session with the state, parameters and labels of `id`, at version 0 and without its step ids. The
-  // store chooses the id if `fork_id` is a SessionKey without an id.
-  void ForkSession(std::string id, std::string fork_id, SessionDone<SessionPtr> done);
+  // store chooses the id if `fork_id` is a SessionKey without an id. `reserve` is asked as by CreateSession.
+  void ForkSession(std::string id, std::string fork_id, SessionStore::Reserve reserve, SessionDone<SessionPtr> done);
   void DeleteSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done);
   // Merges the parts in the order given (those of InstanceNorm are concatenated) and commits the result as one step.
   // Also INVALID_ARGUMENT naming "session" if the session has no running state, "moments[i]" if a part's length differs

@@ -14,6 +14,7 @@
 #include "server/engine/engine.h"
 #include "server/engine/step_report.h"
 #include "server/session/running_state.h"
+#include "server/session/session_changes.h"
 #include "server/session/session_checks.h"
 
 namespace normd {
@@ -132,6 +133,16 @@ int64_t BytesOf(const std::vector<Moments>& parts) {
   return bytes;
 }
 
+// A session that is made waits for its turn to be written, and is copied then.
+constexpr int64_t kCopiesOfNewSession = 2;
+
+// Of a session of `channels` with running state: a mean and a variance for each.
+int64_t StatisticsBytes(int64_t channels) { return 2 * SizeOf(DType::kF64) * channels; }
+
+absl::Status ReserveForNew(const SessionStore::Reserve& reserve, int64_t bytes) {
+  return reserve == nullptr || bytes == 0 ? absl::OkStatus() : reserve(kCopiesOfNewSession * bytes);
+}
+
 }  // namespace
 
 absl::Status Engine::ValidateNewSession(const Session& session) const {
@@ -154,10 +165,16 @@ absl::Status Engine::ValidatePatch(const Session& session, const SessionPatch& p
                                 patch.bias.value_or(session.parameters->bias));
 }
 
-void Engine::CreateSession(Session session, SessionDone<SessionPtr> done) {
+void Engine::CreateSession(Session session, SessionStore::Reserve reserve, SessionDone<SessionPtr> done) {
   const absl::Status valid = ValidateNewSession(session);
   if (!valid.ok()) return done(PrefixField(valid, kSessionField));
-  sessions_->Create(std::move(session), std::move(done));
+  // A number of channels is a few bytes of the request, whatever it makes.
+  const int64_t bytes = StatisticsBytes(session.num_channels);
+  const absl::Status held = ReserveForNew(reserve, bytes);
+  if (!held.ok()) return done(held);
+  resources_->work_pool.RunIfLarge(bytes, [this, session = std::move(session), done = std::move(done)]() mutable {
+    sessions_->Create(std::move(session), std::move(done));
+  });
 }
 
 void Engine::GetSession(std::string id, SessionStore::Cancelled cancelled, SessionDone<SessionPtr> done) {
@@ -178,24 +195,40 @@ void Engine::UpdateSession(std::string id, SessionPatch patch, SessionDone<Sessi
                    const absl::Status valid = ValidatePatch(**session, patch);
                    if (!valid.ok()) return done(PrefixField(valid, kSessionField));
                    patch.uid = (*session)->uid;
-                   sessions_->Update(std::move(id), std::move(patch), std::move(done));
+                   // The store copies the whole session, however little changes.
+                   const int64_t bytes = QuotaBytes(**session);
+                   resources_->work_pool.RunIfLarge(
+                       bytes, [this, id = std::move(id), patch = std::move(patch), done = std::move(done)]() mutable {
+                         sessions_->Update(std::move(id), std::move(patch), std::move(done));
+                       });
                  });
 }
 
 void Engine::ResetSession(std::string id, std::optional<uint64_t> expected_version, SessionDone<SessionPtr> done) {
-  sessions_->Reset(std::move(id), expected_version, std::move(done));
+  // Only the store knows how large the session is.
+  resources_->work_pool.Run([this, id = std::move(id), expected_version, done = std::move(done)]() mutable {
+    sessions_->Reset(std::move(id), expected_version, std::move(done));
+  });
 }
 
-void Engine::ForkSession(std::string id, std::string fork_id, SessionDone<SessionPtr> done) {
+void Engine::ForkSession(std::string id, std::string fork_id, SessionStore::Reserve reserve,
+                         SessionDone<SessionPtr> done) {
   sessions_->Get(
       std::move(id), absl::ZeroDuration(),
-      [this, fork_id = std::move(fork_id), done = std::move(done)](absl::StatusOr<SessionPtr> origin) mutable {
+      [this, fork_id = std::move(fork_id), reserve = std::move(reserve),
+       done = std::move(done)](absl::StatusOr<SessionPtr> origin) mutable {
         if (!origin.ok()) return done(origin.status());
-        Session fork = **origin;
-        fork.id = std::move(fork_id);
-        fork.version = 0;
-        fork.parameters_version = 0;
-        sessions_->Create(std::move(fork), std::move(done));
+        const int64_t bytes = QuotaBytes(**origin);
+        const absl::Status held = ReserveForNew(reserve, bytes);
+        if (!held.ok()) return done(held);
+        resources_->work_pool.RunIfLarge(
+            bytes, [this, origin = *std::move(origin), fork_id = std::move(fork_id), done = std::move(done)]() mutable {
+              Session fork = *origin;
+              fork.id = std::move(fork_id);
+              fork.version = 0;
+              fork.parameters_version = 0;
+              sessions_->Create(std::move(fork), std::move(done));
+            });
       });
 }
 
@@ -229,11 +262,17 @@ void Engine::CommitMoments(PooledStep step, SessionDone<CommitResult> done) {
 }
 
 void Engine::ExportSession(std::string id, SessionStore::Reserve reserve, SessionDone<std::string> done) {
-  sessions_->Export(std::move(id), std::move(reserve), std::move(done));
+  resources_->work_pool.Run([this, id = std::move(id), reserve = std::move(reserve), done = std::move(done)]() mutable {
+    sessions_->Export(std::move(id), std::move(reserve), std::move(done));
+  });
 }
 
 void Engine::ImportSession(std::string id, std::string record, SessionDone<SessionPtr> done) {
-  sessions_->Import(std::move(id), std::move(record), std::move(done));
+  const auto bytes = static_cast<int64_t>(record.size());
+  resources_->work_pool.RunIfLarge(
+      bytes, [this, id = std::move(id), record = std::move(record), done = std::move(done)]() mutable {
+        sessions_->Import(std::move(id), std::move(record), std::move(done));
+      });
 }
 
 }  // namespace normd

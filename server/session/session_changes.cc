@@ -142,7 +142,8 @@ absl::Status CheckTotals(std::string_view key, const Totals& totals, const Sessi
   if (more.sessions > 0 && sessions > limits.max_sessions)
     return LimitExceededError("sessions", sessions, limits.max_sessions, {.option = "--max_sessions"});
   if (bytes > limits.max_total_bytes)
-    return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes, {.option = "--max_total_bytes"});
+    return LimitExceededError("bytes of all sessions", bytes, limits.max_total_bytes,
+                              {.option = limits.total_bytes_option});
   if (limits.quotas == nullptr) return absl::OkStatus();
   const std::string_view tenant = TenantOf(key);
   if (more.sessions > 0) {

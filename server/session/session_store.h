@@ -114,11 +114,12 @@ struct CommitResult {
 struct SessionLimits {
   int64_t max_sessions = 100'000;
   int64_t max_parameter_bytes = 64 << 20;
-  int64_t max_total_bytes = int64_t{64} << 30;  // QuotaBytes of all sessions
-  int64_t max_clients = 1024;                   // per session, with their outcomes; the longest silent retire
-  int64_t max_retired_clients = 65'536;         // per session, with their last sequence
-  int64_t replay_window = 16;                   // K outcomes kept per client
-  TenantQuotaTable* quotas = nullptr;           // of tenants; borrowed. Null: tenants have no limits of their own
+  int64_t max_total_bytes = int64_t{64} << 30;                // QuotaBytes of all sessions
+  std::string_view total_bytes_option = "--max_total_bytes";  // which sets it; a literal
+  int64_t max_clients = 1024;            // per session, with their outcomes; the longest silent retire
+  int64_t max_retired_clients = 65'536;  // per session, with their last sequence
+  int64_t replay_window = 16;            // K outcomes kept per client
+  TenantQuotaTable* quotas = nullptr;    // of tenants; borrowed. Null: tenants have no limits of their own
 };
 
 // How much of a store is kept in memory; a MemoryStore keeps everything.

@@ -89,5 +89,23 @@ TEST_F(OpenStoreTest, ABackupIsCheckedRecordByRecord) {
   EXPECT_THAT(std::string(damaged.message()), HasSubstr("1 of 30"));
 }
 
+// All of it stays in memory, so that what is promised of the process's memory holds for it, too.
+TEST(MemoryStoreLimits, AreThoseOfMemory) {
+  Config config = SmallStoreConfig();
+  config.session_store = "memory";
+  config.max_total_bytes = int64_t{64} << 30;
+  config.max_resident_bytes = 4096;
+  session_test::ManualClock clock;
+  const auto store = *OpenSessionStore(config, {}, &clock);
+  ASSERT_TRUE(session_test::Create(*store, session_test::NewSession("a", session_test::BatchSpec(), 64)).ok());
+  const absl::Status full =
+      session_test::Create(*store, session_test::NewSession("b", session_test::BatchSpec(), 128)).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("--max_resident_bytes"));
+  config.max_total_bytes = 1024;
+  EXPECT_EQ(LimitsOf(config, nullptr).max_total_bytes, 1024);
+  EXPECT_EQ(LimitsOf(config, nullptr).total_bytes_option, "--max_total_bytes");
+}
+
 }  // namespace
 }  // namespace normd

@@ -73,13 +73,9 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", stream->identity()->tenant);
   if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
   stream->NoteSession(request.name());
-  const auto held = std::make_shared<Reservation>();
-  auto reserve = [context, stream, held](int64_t bytes) -> absl::Status {
-    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return NameOf(*stream); }));
-    return absl::OkStatus();
-  };
-  engine->ExportSession(*std::move(id), std::move(reserve),
-                        [held, chunk_bytes, stream = std::move(stream),
+  LateReservation memory = ReserveLater(context, stream);
+  engine->ExportSession(*std::move(id), std::move(memory.reserve),
+                        [held = std::move(memory.held), chunk_bytes, stream = std::move(stream),
                          observation = std::move(observation)](absl::StatusOr<std::string> record) mutable {
                           if (!record.ok()) return Reply(std::move(stream), std::move(observation))(record.status());
                           // Now that the record is made, only it and the chunk that is being written need memory.

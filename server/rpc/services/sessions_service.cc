@@ -43,9 +43,10 @@ MessageBytes EncodeSession(const Session& session, Durability durability, v1::Se
 // The tenant of the caller that is answered.
 const std::string& TenantOf(const Reply& reply) { return reply.stream()->identity()->tenant; }
 
-// Replies with the session in the view BASIC, as all changes do.
-SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply) {
-  return [durability, reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
+// Replies with the session in the view BASIC, as all changes do. `held` is memory that the change needed.
+SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply,
+                                                std::shared_ptr<Reservation> held = nullptr) {
+  return [durability, held = std::move(held), reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
     if (!session.ok()) return reply(session.status());
     reply.stream()->NoteSession(EncodeSessionName((*session)->id));
     reply(EncodeSession(**session, durability, v1::SESSION_VIEW_BASIC));
@@ -58,7 +59,7 @@ std::optional<uint64_t> ExpectedVersion(const Request& request) {
   return request.expected_version();
 }
 
-void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Reply reply) {
+void CreateSession(const RouteContext* context, Engine* engine, const v1::CreateSessionRequest& request, Reply reply) {
   absl::StatusOr<Session> session = SessionFromMessage(request.session());
   absl::StatusOr<std::string> id = DecodeNewSessionId(request.session_id(), TenantOf(reply));
   reply.observation().DecodeDone();
@@ -67,7 +68,9 @@ void CreateSession(Engine* engine, const v1::CreateSessionRequest& request, Repl
   reply.observation().record().norm_method = Info(session->spec.method()).name;
   session->id = *std::move(id);
   if (!request.session_id().empty()) reply.stream()->NoteSession(Concat("sessions/", request.session_id()));
-  engine->CreateSession(*std::move(session), ReplyWithSession(engine->durability(), std::move(reply)));
+  LateReservation memory = ReserveLater(context, reply.stream());
+  engine->CreateSession(*std::move(session), std::move(memory.reserve),
+                        ReplyWithSession(engine->durability(), std::move(reply), std::move(memory.held)));
 }
 
 // Reserves memory for a reply with the tensors of `sessions`. SendHeld keeps the reservation until the reply is sent.
@@ -204,14 +207,16 @@ void ResetSession(Engine* engine, const v1::ResetSessionRequest& request, Reply 
                        ReplyWithSession(engine->durability(), std::move(reply)));
 }
 
-void ForkSession(Engine* engine, const v1::ForkSessionRequest& request, Reply reply) {
+void ForkSession(const RouteContext* context, Engine* engine, const v1::ForkSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
   absl::StatusOr<std::string> fork = DecodeNewSessionId(request.session_id(), TenantOf(reply));
   if (!fork.ok()) return reply(fork.status());
   reply.stream()->NoteSession(request.session_id().empty() ? "" : Concat("sessions/", request.session_id()),
                               request.name());
-  engine->ForkSession(*std::move(id), *std::move(fork), ReplyWithSession(engine->durability(), std::move(reply)));
+  LateReservation memory = ReserveLater(context, reply.stream());
+  engine->ForkSession(*std::move(id), *std::move(fork), std::move(memory.reserve),
+                      ReplyWithSession(engine->durability(), std::move(reply), std::move(memory.held)));
 }
 
 void DeleteSession(Engine* engine, const v1::DeleteSessionRequest& request, Reply reply) {
@@ -266,23 +271,22 @@ Route SessionRoute(const RouteContext* context, const char* name, Handler handle
 }  // namespace
 
 std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine) {
-  // Binds the engine to a handler (engine, request, reply).
+  // Bind the engine to a handler (engine, request, reply), and context and engine to (context, engine, request, reply).
   const auto with_engine = [engine](auto handler) {
     return [engine, handler](const auto& request, Reply reply) { handler(engine, request, std::move(reply)); };
   };
+  const auto with_context = [context, engine](auto handler) {
+    return [context, engine, handler](const auto& request, Reply reply) {
+      handler(context, engine, request, std::move(reply));
+    };
+  };
   return {
-      Audited(SessionRoute<v1::CreateSessionRequest>(context, "CreateSession", with_engine(&CreateSession))),
-      SessionRoute<v1::GetSessionRequest>(context, "GetSession",
-                                          [context, engine](const auto& request, Reply reply) {
-                                            GetSession(context, engine, request, std::move(reply));
-                                          }),
-      SessionRoute<v1::ListSessionsRequest>(context, "ListSessions",
-                                            [context, engine](const auto& request, Reply reply) {
-                                              ListSessions(context, engine, request, std::move(reply));
-                                            }),
+      Audited(SessionRoute<v1::CreateSessionRequest>(context, "CreateSession", with_context(&CreateSession))),
+      SessionRoute<v1::GetSessionRequest>(context, "GetSession", with_context(&GetSession)),
+      SessionRoute<v1::ListSessionsRequest>(context, "ListSessions", with_context(&ListSessions)),
       Audited(SessionRoute<v1::UpdateSessionRequest>(context, "UpdateSession", with_engine(&UpdateSession))),
       Audited(SessionRoute<v1::ResetSessionRequest>(context, "ResetSession", with_engine(&ResetSession))),
-      Audited(SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_engine(&ForkSession))),
+      Audited(SessionRoute<v1::ForkSessionRequest>(context, "ForkSession", with_context(&ForkSession))),
       Audited(SessionRoute<v1::DeleteSessionRequest>(context, "DeleteSession", with_engine(&DeleteSession))),
       Unary<v1::CommitMomentsRequest>(context, MethodPath("normd.v1.Sessions", "CommitMoments"),
                                       with_engine(&CommitMoments)),

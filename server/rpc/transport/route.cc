@@ -1,6 +1,7 @@
 #include "server/rpc/transport/route.h"
 
 #include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
@@ -41,6 +42,15 @@ bool IsLoopback(std::string_view peer) {
 }
 
 CallerName NameOf(const Stream& stream) { return {.connection = stream.peer(), .tenant = stream.identity()->tenant}; }
+
+LateReservation ReserveLater(const RouteContext* context, std::shared_ptr<Stream> stream) {
+  auto held = std::make_shared<Reservation>();
+  auto reserve = [context, stream = std::move(stream), held](int64_t bytes) -> absl::Status {
+    NORMD_ASSIGN_OR_RETURN(*held, context->admission->Reserve(bytes, [&stream] { return NameOf(*stream); }));
+    return absl::OkStatus();
+  };
+  return {.held = std::move(held), .reserve = std::move(reserve)};
+}
 
 Observation ObserveRequest(const RouteContext& context, const Stream& stream, std::string_view rpc) {
   Observation observation(context.observer, rpc, stream.origin());

@@ -63,6 +63,14 @@ inline Route Audited(Route route) {
 // What the budgets of bytes count a call by.
 CallerName NameOf(const Stream& stream);
 
+// Memory that a call turns out to need when it is known what it concerns: whoever does the work asks `reserve`, and
+// what is reserved is held as long as a copy of `held` lives. The Route's context must outlive it.
+struct LateReservation {
+  std::shared_ptr<Reservation> held;
+  std::function<absl::Status(int64_t bytes)> reserve;
+};
+LateReservation ReserveLater(const RouteContext* context, std::shared_ptr<Stream> stream);
+
 // Begins the observation of a call whose request has come, or never will. The time since the headers is the time of
 // receiving. `rpc` is the name in records, and must live as long as the stream.
 Observation ObserveRequest(const RouteContext& context, const Stream& stream, std::string_view rpc);

@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/escaping.h"
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
 #include "kernels/base/errors.h"
 #include "server/base/error_reasons.h"
 #include "server/base/errors.h"
+#include "server/base/hidden_text.h"
 
 namespace normd::rpc {
 namespace {
@@ -21,8 +23,10 @@ constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxDetailBytes = 256;
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
 
-// Returns at most `limit` bytes of `text`, cut between UTF-8 characters.
+// Returns at most `limit` bytes of `text`, cut between characters. Fields of messages must be UTF-8, which a path or a
+// header of a stranger need not be: it is written with escapes then.
 std::string Cut(std::string_view text, size_t limit) {
+  if (!IsUtf8(text)) return Cut(absl::CHexEscape({text.data(), text.size()}), limit);
   if (text.size() <= limit) return std::string(text);
   size_t end = limit - 3;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;

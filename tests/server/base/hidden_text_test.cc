@@ -33,5 +33,16 @@ TEST(HiddenText, IsNoOtherText) {
   }
 }
 
+TEST(HiddenText, KnowsUtf8) {
+  for (const char* text : {"", "a", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                           "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "a\xc3\xa4z"}) {
+    EXPECT_TRUE(IsUtf8(text)) << text;
+  }
+  for (const char* text : {"\x80", "\xc1\xbf", "\xc2", "a\xc2z", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xe2\x82",
+                           "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
+    EXPECT_FALSE(IsUtf8(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace normd

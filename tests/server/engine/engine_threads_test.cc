@@ -1,5 +1,6 @@
 // Where the engine does what takes time in proportion to bytes, and what it does for callers who are gone.
 #include <deque>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -153,6 +154,63 @@ TEST_F(EngineThreadsTest, GivenStatisticsHaveTheirRoomBeforeTheyAreMade) {
   call.reserve = [](int64_t) { return absl::ResourceExhaustedError("full"); };
   EXPECT_EQ(Run(std::move(call)).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(backend_.prepared, 0);
+}
+
+// Operations whose messages are short, whatever they copy or make.
+class EngineSessionThreadsTest : public engine_test::EngineFixture {
+ protected:
+  static constexpr int64_t kManyChannels = WorkPool::kLargeBytes / 16;
+
+  template <typename Start>
+  std::thread::id ThreadOf(Start start) {
+    std::promise<std::thread::id> promise;
+    start([&promise](const auto& result) {
+      EXPECT_TRUE(result.ok()) << result.status();
+      promise.set_value(std::this_thread::get_id());
+    });
+    return promise.get_future().get();
+  }
+
+  static Session Large(const std::string& id) {
+    return session_test::NewSession(id, session_test::BatchSpec(), kManyChannels);
+  }
+};
+
+TEST_F(EngineSessionThreadsTest, LargeSessionsAreNotMadeOrCopiedOnTheThreadThatAsks) {
+  const auto elsewhere = [this](auto start) { return ThreadOf(start) != std::this_thread::get_id(); };
+  EXPECT_FALSE(elsewhere([this](auto done) {
+    engine_.CreateSession(session_test::NewSession("small", session_test::BatchSpec(), 4), nullptr, done);
+  }));
+  EXPECT_TRUE(elsewhere([this](auto done) { engine_.CreateSession(Large("s"), nullptr, done); }));
+  EXPECT_TRUE(elsewhere([this](auto done) { engine_.ForkSession("s", "fork", nullptr, done); }));
+  SessionPatch patch;
+  patch.labels.emplace();
+  EXPECT_TRUE(elsewhere([&](auto done) { engine_.UpdateSession("s", patch, done); }));
+  EXPECT_TRUE(elsewhere([this](auto done) { engine_.ResetSession("s", std::nullopt, done); }));
+  EXPECT_TRUE(elsewhere([this](auto done) { engine_.ExportSession("s", nullptr, done); }));
+  const std::string record = *session_test::Export(store_, "s");
+  EXPECT_TRUE(elsewhere([&](auto done) { engine_.ImportSession("imported", record, done); }));
+}
+
+TEST_F(EngineSessionThreadsTest, StatisticsAreReservedBeforeTheyAreMade) {
+  int64_t asked = 0;
+  const auto refuse = [&asked](int64_t bytes) {
+    asked = bytes;
+    return absl::ResourceExhaustedError("no room");
+  };
+  const auto status_of = [](auto start) {
+    std::promise<absl::Status> promise;
+    start([&promise](const auto& result) { promise.set_value(result.status()); });
+    return promise.get_future().get();
+  };
+  EXPECT_EQ(status_of([&](auto done) { engine_.CreateSession(Large("s"), refuse, done); }).message(), "no room");
+  EXPECT_GE(asked, 16 * kManyChannels);
+  EXPECT_FALSE(session_test::Get(store_, "s").ok());
+  ASSERT_TRUE(session_test::Create(store_, Large("s")).ok());
+  asked = 0;
+  EXPECT_EQ(status_of([&](auto done) { engine_.ForkSession("s", "fork", refuse, done); }).message(), "no room");
+  EXPECT_GE(asked, 16 * kManyChannels);
+  EXPECT_FALSE(session_test::Get(store_, "fork").ok());
 }
 
 }  // namespace

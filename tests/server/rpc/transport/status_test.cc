@@ -9,6 +9,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "kernels/base/errors.h"
 #include "server/base/errors.h"
+#include "server/base/hidden_text.h"
 
 namespace normd::rpc {
 namespace {
@@ -63,6 +64,16 @@ TEST(Status, KeepsFieldValueLimitAndReason) {
   EXPECT_EQ(info.metadata().at("field"), "sessions");
   EXPECT_EQ(info.metadata().at("value"), "9");
   EXPECT_EQ(info.metadata().at("limit"), "at most 8");
+}
+
+// A field that is no UTF-8 would be told on the server's standard error, by protobuf, for each call of a stranger.
+TEST(Status, WritesAStrangersBytesAsEscapes) {
+  const google::rpc::Status message = ToMessage(SessionNotFoundError("a\xff"));
+  EXPECT_TRUE(IsUtf8(message.message())) << message.message();
+  google::rpc::ErrorInfo info;
+  ASSERT_TRUE(message.details(0).UnpackTo(&info));
+  EXPECT_EQ(info.metadata().at("value"), "sessions/a\\xff");
+  EXPECT_TRUE(IsUtf8(ToShortMessage(SessionNotFoundError("a\xff"), 100).message()));
 }
 
 }  // namespace
