@@ -52,7 +52,7 @@ LAYERS = {
     "kernels/cuda": ("absl", "cuda", "kernels", "kernels/base"),
     "server/base": ("absl", "kernels/base"),  # the status payloads of kernels/base/errors.h serve the server's errors, too
     "server/obs": ("absl", "prometheus", "json", "server/base"),
-    "server/traces": ("absl", "grpc", "messages", "kernels/base", "server/base"),
+    "server/traces": ("absl", "grpc", "messages", "proto/wire", "kernels/base", "server/base"),
     "server/security": ("absl", "openssl", "toml++", "kernels/base", "server/base"),
     "server/session": ("absl", "kernels", "kernels/base", "server/base"),
     "server/session/record": ("absl", "protobuf", "messages", "proto/wire", "kernels", "kernels/base", "server/session", "server/base"),

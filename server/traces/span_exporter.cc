@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "opentelemetry/trace_service.pb.h"
 #include "server/base/error_reasons.h"
@@ -90,11 +91,28 @@ bool MayPass(absl::StatusCode code) {
   }
 }
 
-std::shared_ptr<grpc::Channel> OpenChannel(const SpanExporterOptions& options) {
-  if (!options.collector.tls) return grpc::CreateChannel(options.collector.target, grpc::InsecureChannelCredentials());
-  grpc::SslCredentialsOptions tls;
-  tls.pem_root_certs = options.roots;
-  return grpc::CreateChannel(options.collector.target, grpc::SslCredentials(tls));
+std::shared_ptr<grpc::Channel> OpenChannel(const SpanExporterOptions& options,
+                                           const std::optional<wire::HttpProxy>& proxy) {
+  grpc::ChannelArguments arguments;
+  if (!proxy.has_value()) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (options.collector.tls) {
+    grpc::SslCredentialsOptions tls;
+    tls.pem_root_certs = options.roots;
+    credentials = grpc::SslCredentials(tls);
+  }
+  return grpc::CreateCustomChannel(options.collector.target, credentials, arguments);
+}
+
+// The status of an export that failed, with the proxy that it went through.
+absl::Status ExportError(const grpc::Status& status, const SpanExporterOptions& options,
+                         const std::optional<wire::HttpProxy>& proxy) {
+  std::string message = status.error_message();
+  if (proxy.has_value()) {
+    absl::StrAppend(&message, "; ", proxy->variable, " sends calls to ", options.collector.target, " through ",
+                    proxy->address, ": unset it, or add ", proxy->host, " to no_proxy, to call it directly");
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
 }
 
 }  // namespace
@@ -121,7 +139,10 @@ absl::StatusOr<CollectorAddress> ParseCollectorAddress(std::string_view option, 
 }
 
 SpanExporter::SpanExporter(SpanExporterOptions options)
-    : options_(std::move(options)), channel_(OpenChannel(options_)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)),
+      proxy_(wire::HttpProxyOf(options_.collector.target)),
+      channel_(OpenChannel(options_, proxy_)),
+      thread_([this] { Run(); }) {}
 
 SpanExporter::~SpanExporter() {
   {
@@ -220,7 +241,7 @@ absl::Status SpanExporter::Send(const std::string& message, absl::Duration timeo
     if (SteadyNow() >= EndBy()) context.TryCancel();
   }
   queue.Shutdown();
-  if (!status.ok()) return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  if (!status.ok()) return ExportError(status, options_, proxy_);
   grpc::Slice bytes;
   opentelemetry::ExportTraceServiceResponse response;
   const bool readable =

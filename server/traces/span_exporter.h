@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/wire/http_proxy.h"
 #include "server/base/mutex.h"
 #include "server/traces/span.h"
 
@@ -84,6 +86,7 @@ class SpanExporter {
   bool Pause(absl::Duration pause);
 
   const SpanExporterOptions options_;
+  const std::optional<wire::HttpProxy> proxy_;  // between here and the collector; never to one on this machine
   const std::shared_ptr<grpc::Channel> channel_;
   bool losing_ = false;  // whether the last batch was lost; used by the exporter's thread
   std::atomic<int64_t> exported_{0}, dropped_{0};

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +142,39 @@ TEST(SpanExporterTest, ACollectorThatIsAwayCostsSpansAndNothingElse) {
   }
   MutexLock lock(mu);
   EXPECT_EQ(losses, 1) << "told once, not for every batch";
+}
+
+// A variable of the environment for one test.
+class ProxyVariable {
+ public:
+  explicit ProxyVariable(const char* value) {
+    setenv("grpc_proxy", value, 1);  // NOLINT(concurrency-mt-unsafe): no other thread reads it yet
+  }
+  ~ProxyVariable() { unsetenv("grpc_proxy"); }  // NOLINT(concurrency-mt-unsafe)
+  ProxyVariable(const ProxyVariable&) = delete;
+  ProxyVariable& operator=(const ProxyVariable&) = delete;
+};
+
+TEST(SpanExporterTest, NoProxyStandsBeforeACollectorOfThisMachine) {
+  const ProxyVariable proxy("http://127.0.0.1:1");
+  FakeCollector collector;
+  SpanExporter exporter(OptionsFor(collector.url()));
+  exporter.Add(ASpan());
+  EXPECT_EQ(collector.WaitForSpans(1).size(), 1u);
+}
+
+TEST(SpanExporterTest, TheProxyOfAnotherCollectorIsNamedWithTheLoss) {
+  const ProxyVariable proxy("http://user:secret@127.0.0.1:1");
+  SpanExporterOptions options = OptionsFor("http://collector.example");
+  options.attempts = 1;
+  std::string why;
+  options.on_lost = [&why](const absl::Status& status, int64_t) { why = std::string(status.message()); };
+  {
+    SpanExporter exporter(std::move(options));
+    exporter.Add(ASpan());
+  }
+  EXPECT_THAT(why, HasSubstr("grpc_proxy sends calls to collector.example:4317 through 127.0.0.1:1: unset it, or add "
+                             "collector.example to no_proxy"));
 }
 
 TEST(SpanExporterTest, ACollectorThatDoesNotAnswerDelaysTheEndByTheFlushTimeoutAlone) {
