@@ -17,6 +17,15 @@ namespace {
 using Json = nlohmann::json;
 using google::protobuf::util::TimeUtil;
 
+constexpr FlagSpec kQuietFlag = {"quiet", 'q', "", "print the session's name alone"};
+
+// The session that a command made or changed, or with --quiet its name, for scripts.
+absl::Status Show(const absl::StatusOr<v1::Session>& session, const ParsedArgs& args, const Terminal& terminal) {
+  if (!session.ok() || !args.Has("quiet") || args.Has("json")) return ShowSession(session, args, terminal);
+  terminal.out << session->name() << "\n";
+  return absl::OkStatus();
+}
+
 absl::Status RunCreate(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   v1::CreateSessionRequest request;
   const std::optional<std::string> method = MethodField(args.operands()[0]);
@@ -36,7 +45,7 @@ absl::Status RunCreate(const CommandSpec&, const ParsedArgs& args, const Termina
   if (absl::Status status = AddParameters(args, session); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return ShowSession((*client)->CreateSession(request), args, terminal);
+  return Show((*client)->CreateSession(request), args, terminal);
 }
 
 absl::Status RunGet(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
@@ -58,12 +67,15 @@ absl::Status RunList(const CommandSpec&, const ParsedArgs& args, const Terminal&
     if (!page.ok()) return page.status();
     for (const v1::Session& session : page->sessions()) {
       if (args.Has("json")) all.push_back(SessionJson(session));
+      if (args.Has("quiet") && !args.Has("json")) terminal.out << session.name() << "\n";
       table.AddRow({session.name(), MethodOf(session.spec()), absl::StrCat(session.num_channels()),
                     absl::StrCat(session.version()), TimeUtil::ToString(session.update_time()), LabelsText(session)});
     }
     request.set_page_token(page->next_page_token());
   } while (!request.page_token().empty());
-  terminal.out << (args.Has("json") ? JsonText({{"sessions", all}}) : table.Render(terminal.width));
+  if (args.Has("json") || !args.Has("quiet")) {
+    terminal.out << (args.Has("json") ? JsonText({{"sessions", all}}) : table.Render(terminal.width));
+  }
   return absl::OkStatus();
 }
 
@@ -86,7 +98,7 @@ absl::Status RunUpdate(const CommandSpec&, const ParsedArgs& args, const Termina
     return UsageError("nothing to update: --weight, --bias, --label, --ttl or --clear-...");
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return ShowSession((*client)->UpdateSession(request), args, terminal);
+  return Show((*client)->UpdateSession(request), args, terminal);
 }
 
 absl::Status RunReset(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
@@ -95,7 +107,7 @@ absl::Status RunReset(const CommandSpec&, const ParsedArgs& args, const Terminal
   if (absl::Status status = AddExpectedVersion(args, request); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return ShowSession((*client)->ResetSession(request), args, terminal);
+  return Show((*client)->ResetSession(request), args, terminal);
 }
 
 absl::Status RunFork(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
@@ -104,7 +116,7 @@ absl::Status RunFork(const CommandSpec&, const ParsedArgs& args, const Terminal&
   request.set_session_id(args.GetOr("id", ""));
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
-  return ShowSession((*client)->ForkSession(request), args, terminal);
+  return Show((*client)->ForkSession(request), args, terminal);
 }
 
 absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
@@ -114,7 +126,8 @@ absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Termina
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   if (absl::Status status = (*client)->DeleteSession(request); !status.ok()) return status;
-  terminal.out << (args.Has("json") ? JsonText({{"deleted", request.name()}}) : "deleted " + request.name() + "\n");
+  const std::string text = args.Has("quiet") ? "" : "deleted " + request.name() + "\n";
+  terminal.out << (args.Has("json") ? JsonText({{"deleted", request.name()}}) : text);
   return absl::OkStatus();
 }
 
@@ -128,10 +141,12 @@ std::vector<Command> SessionCommands() {
                                           {"ttl", '\0', "TIME", "delete the session after so much time"}};
   const std::vector<FlagSpec> create =
       Join(editable, Join({id,
+                           kQuietFlag,
                            {"channels", 'c', "C", "the number of channels; needed by methods with running state"},
                            {"dtype", '\0', "T", "the dtype the session is meant for: f16, bf16, f32 or f64"}},
                           SpecFlags("")));
   const std::vector<FlagSpec> update = Join(editable, {kExpectedVersionFlag,
+                                                       kQuietFlag,
                                                        {"clear-weight", '\0', "", "drop the weight"},
                                                        {"clear-bias", '\0', "", "drop the bias"},
                                                        {"clear-labels", '\0', "", "drop all labels"},
@@ -144,12 +159,16 @@ std::vector<Command> SessionCommands() {
       command("create", "METHOD", 1, "create a session: a configured layer with its state", create, &RunCreate),
       command("get", "NAME", 1, "show a session, its parameters and its running state",
               {{"basic", '\0', "", "without tensors"}}, &RunGet),
-      command("list", "", 0, "list sessions", {{"filter", 'f', "EXPR", "\"key=value AND key=value\" on labels"}},
+      command("list", "", 0, "list sessions",
+              {{"filter", 'f', "EXPR", "\"key=value AND key=value\" on labels"},
+               {"quiet", 'q', "", "print the sessions' names alone"}},
               &RunList),
       command("update", "NAME", 1, "change parameters, labels (all of them are replaced) or ttl", update, &RunUpdate),
-      command("reset", "NAME", 1, "put the running state back to its beginning", {kExpectedVersionFlag}, &RunReset),
-      command("fork", "NAME", 1, "copy a session as it is now", {id}, &RunFork),
-      command("delete", "NAME", 1, "delete a session", {kExpectedVersionFlag}, &RunDelete),
+      command("reset", "NAME", 1, "put the running state back to its beginning", {kExpectedVersionFlag, kQuietFlag},
+              &RunReset),
+      command("fork", "NAME", 1, "copy a session as it is now", {id, kQuietFlag}, &RunFork),
+      command("delete", "NAME", 1, "delete a session", {kExpectedVersionFlag, {"quiet", 'q', "", "print nothing"}},
+              &RunDelete),
   };
 }
 
