@@ -175,15 +175,29 @@ class ProgramsTest(ServerTest):
 
     def test_the_admin_port_is_told_from_the_grpc_port(self):
         self.assertEqual(self.refuse(NORMCTL, "health", f"--server={self.server.admin}"),
-                         f"normctl health: {self.server.admin} answers HTTP/1: that is the admin port; calls go to the "
-                         "gRPC port (8001 by default)\n")
+                         f"normctl health: {self.server.admin} answers HTTP/1: that is the admin port, or another "
+                         "program's; calls go to the gRPC port (8001 by default)\n")
+
+    def test_tls_to_a_server_of_plain_text_is_told(self):
+        for program in (NORMCTL, "health"), (NORMLOAD,):
+            self.assertIn(f"{self.server.address} speaks no TLS and was called by it; leave --tls, --ca and the like out",
+                          self.refuse(*program, f"--server={self.server.address}", "--tls"))
+
+    def test_no_proxy_stands_before_a_server_of_this_machine(self):
+        proxied = {**ENVIRONMENT, "http_proxy": "http://127.0.0.1:1", "https_proxy": "http://127.0.0.1:1"}
+        port = self.server.address.rsplit(":", 1)[1]
+        for server in self.server.address, f"localhost:{port}", f"unix:{self.server.socket}":
+            for command in (NORMCTL, "health"), (NORMLOAD, "--requests=1", "--duration=100ms", "--warmup=0"):
+                ran = subprocess.run([*command, f"--server={server}"], env=proxied, capture_output=True, text=True,
+                                     timeout=PATIENCE)
+                self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_an_answer_that_does_not_come_in_time_is_told_with_the_time(self):
         self.server.process.send_signal(signal.SIGSTOP)
         try:
             self.assertEqual(self.refuse(NORMCTL, "health", self.at, "--deadline=300ms"),
-                             f"normctl health: {self.server.address} did not answer within 300ms; --deadline allows "
-                             "more\n")
+                             f"normctl health: {self.server.address} did not answer within 300ms, and takes "
+                             "connections without a word; is it normd that listens there, and does it run?\n")
         finally:
             self.server.process.send_signal(signal.SIGCONT)
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/spec_flags.h"
+#include "client/cpp/connection_error.h"
 #include "client/cpp/status.h"
 #include "google/protobuf/descriptor.h"
 #include "normd/v1/normalizer.pb.h"
@@ -23,21 +24,7 @@ using google::protobuf::FileDescriptor;
 
 // ---- Errors of gRPC, which never reached normd ----
 
-// The last part of gRPC's "failed to connect to all addresses; last error: UNKNOWN: ...: Connection refused", where the
-// operating system speaks.
-std::string LastCause(absl::string_view message) {
-  const size_t colon = message.rfind(": ");
-  std::string cause(colon == absl::string_view::npos ? message : message.substr(colon + 2));
-  if (!cause.empty()) cause[0] = absl::ascii_tolower(static_cast<unsigned char>(cause[0]));
-  return cause;
-}
-
-bool IsUnreachable(absl::string_view message) {
-  return absl::StartsWith(message, "failed to connect to all addresses") ||
-         absl::StartsWith(message, "DNS resolution failed");
-}
-
-// What to do about a connection that TLS, or the lack of it, kept from being made; empty if that is not the reason.
+// What to do about a connection that was not made, for the reason that was found; empty if none was.
 std::string TlsText(const TlsFinding& finding, const ErrorContext& context) {
   const std::string& server = context.server;
   const std::string ca = context.security.ca_file.empty() ? "the system's root certificates"
@@ -68,29 +55,64 @@ std::string TlsText(const TlsFinding& finding, const ErrorContext& context) {
     case TlsProblem::kCertificateRefused:
       return absl::StrCat(server, " refuses the client certificate ", context.security.certificate_file, reason,
                           "; give one that comes from the server's --tls_client_ca and is in date");
+    case TlsProblem::kHelloRefused:
+      return absl::StrCat(server, " refuses to speak TLS", reason,
+                          "; is it normd that listens there? its gRPC port is ", "8001 by default");
+    case TlsProblem::kServerSpeaksHttp1:
+      return TroubleText({ConnectionTrouble::kHttp1, ""}, server);
+    case TlsProblem::kOtherProgram:
+      return absl::StrCat(
+          server, " answers ", finding.detail.empty() ? "unreadable bytes" : absl::StrCat("\"", finding.detail, "\""),
+          ", which is no HTTP/2: another program listens there; ", "name the port of normd, 8001 by default");
+    case TlsProblem::kToldToGo:
+      return TroubleText({ConnectionTrouble::kToldToGo, finding.detail}, server);
+    case TlsProblem::kClosesConnections:
+      return absl::StrCat(server, " closes every connection without a word; it may be at its limit of them ",
+                          "(--max_connections), or forward to a server that is not there");
+    case TlsProblem::kSilent:
+      return absl::StrCat(server, " takes connections and says nothing; is it normd that listens there, and does it ",
+                          "run? its gRPC port is 8001 by default");
   }
   return "";
 }
 
-// gRPC's error in the words of the tool; nothing where gRPC's own are as good.
+// The error of a call that no server answered, in the words of the tool; nothing where gRPC's own are as good.
 std::optional<std::string> TransportText(const absl::Status& status, const ErrorContext& context) {
-  const absl::string_view message = status.message();
-  if (absl::StrContains(message, "http1.x server")) {
-    return absl::StrCat(context.server, " answers HTTP/1: that is the admin port; calls go to the gRPC port ",
-                        "(8001 by default)");
-  }
-  if (absl::IsUnavailable(status) && IsUnreachable(message)) {
-    if (context.probe != nullptr) {
-      if (std::string text = TlsText(context.probe(), context); !text.empty()) return text;
-    }
-    return absl::StrCat("cannot reach normd at ", context.server, " (", LastCause(message),
-                        "); is it running there? start it, or name the server with -s HOST:PORT or NORMD_SERVER");
-  }
-  if (absl::IsDeadlineExceeded(status) && context.deadline > absl::ZeroDuration()) {
+  const ConnectionFinding finding = FindTrouble(status);
+  const std::optional<wire::HttpProxy> proxy = MakeCallee(context.server, context.security).proxy;
+  const std::string through = proxy.has_value() ? absl::StrCat(":", ProxyText(*proxy, context.server)) : "";
+  const bool is_late = absl::IsDeadlineExceeded(status) && context.deadline > absl::ZeroDuration();
+  const bool may_be_asked =
+      is_late || finding.trouble == ConnectionTrouble::kUnreachable || finding.trouble == ConnectionTrouble::kClosed;
+  // Behind a proxy the probe would ask another than was asked.
+  const bool asks = may_be_asked && !proxy.has_value() && context.probe != nullptr;
+  const TlsFinding found = asks ? context.probe() : TlsFinding{};
+  if (is_late && found.problem == TlsProblem::kSilent) {
     return absl::StrCat(context.server, " did not answer within ", absl::FormatDuration(context.deadline),
-                        "; --deadline allows more");
+                        ", and takes connections without a word; is it normd that listens there, and does it run?");
   }
-  return std::nullopt;
+  if (std::string text = TlsText(found, context); !text.empty()) return text;
+  if (is_late) {
+    return absl::StrCat(context.server, " did not answer within ", absl::FormatDuration(context.deadline),
+                        through.empty() ? "; --deadline allows more" : through);
+  }
+  switch (finding.trouble) {
+    case ConnectionTrouble::kNone:
+      return std::nullopt;
+    case ConnectionTrouble::kUnreachable:
+      if (const std::string access = SocketAccessText(finding.cause); !access.empty()) {
+        return absl::StrCat("cannot reach normd at ", context.server, " (", finding.cause, ")", access);
+      }
+      return absl::StrCat("cannot reach normd at ", context.server, " (", finding.cause, ")",
+                          through.empty() ? "; is it running there? start it, or name the server with -s HOST:PORT or "
+                                            "NORMD_SERVER"
+                                          : through);
+    case ConnectionTrouble::kClosed:
+      return absl::StrCat(context.server, " closed the connection before it answered (", finding.cause,
+                          "); it may have been ended or restarted: try again");
+    default:
+      return TroubleText(finding, context.server);
+  }
 }
 
 // ---- Errors of the server ----

@@ -1,6 +1,7 @@
 // What a person reads when a command fails: one sentence in the words of the tool, made from the status that a server,
 // gRPC or the command itself returned. The server speaks of fields and of the contract's enum values; the sentence also
-// names the flag that sets the field, and the value as the flag takes it. Pure functions, but for the probe.
+// names the flag that sets the field, and the value as the flag takes it. Pure functions, but for the probe and the
+// proxy, which is the environment's.
 #ifndef NORMD_CLIENT_CLI_ERROR_TEXT_H_
 #define NORMD_CLIENT_CLI_ERROR_TEXT_H_
 
@@ -23,7 +24,8 @@ struct ErrorContext {
   absl::Duration deadline;        // of each call; zero if no server was called
   std::vector<FlagSpec> flags;    // of the command
   SecurityOptions security = {};  // with which the server was called
-  // Finds out why no connection was made: ProbeTls of the two above. Called for such errors alone; null: nobody asks.
+  // Finds out why no connection was made: ProbeConnection of the two above. Called for such errors alone; null: nobody
+  // asks.
   std::function<TlsFinding()> probe = nullptr;
 };
 

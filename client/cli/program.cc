@@ -19,6 +19,7 @@
 #include "client/cli/security_flags.h"
 #include "client/cli/tls_probe.h"
 #include "client/cpp/local_server.h"
+#include "client/cpp/target.h"
 
 namespace normd::client {
 namespace {
@@ -121,9 +122,14 @@ std::vector<FlagSpec> ServerFlags() {
               SecurityFlags());
 }
 
-std::string ServerTarget(const ParsedArgs& args) {
-  std::string server = args.GetOr("server", Environment("NORMD_SERVER").value_or(""));
-  if (!server.empty()) return server;
+absl::StatusOr<std::string> ServerTarget(const ParsedArgs& args) {
+  const std::string of_environment = Environment("NORMD_SERVER").value_or("");
+  if (args.Has("server") || !of_environment.empty()) {
+    absl::StatusOr<std::string> target =
+        CompleteTarget(args.Has("server") ? "--server" : "NORMD_SERVER", args.GetOr("server", of_environment));
+    if (!target.ok()) return UsageError(target.status().message());
+    return target;
+  }
   if (AsksForTls(args)) return std::string(kDefaultServer);
   return FindUnixSocket(Environment("XDG_RUNTIME_DIR").value_or("")).value_or(std::string(kDefaultServer));
 }
@@ -133,21 +139,22 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, Client
   if (!deadline.ok()) return deadline.status();
   if (deadline->has_value()) options.deadline = **deadline;
   if (options.deadline == absl::ZeroDuration()) return BadValueError("deadline", *args.Get("deadline"), "above 0");
-  const std::string target = ServerTarget(args);
-  absl::StatusOr<SecurityOptions> security = ReadSecurity(args, target);
+  const absl::StatusOr<std::string> target = ServerTarget(args);
+  if (!target.ok()) return target.status();
+  absl::StatusOr<SecurityOptions> security = ReadSecurity(args, *target);
   if (!security.ok()) return security.status();
   options.security = *std::move(security);
-  return Client::Connect(target, std::move(options));
+  return Client::Connect(*target, std::move(options));
 }
 
 ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args) {
   const absl::StatusOr<std::optional<absl::Duration>> deadline = args.Duration("deadline");
   ErrorContext context;
-  context.server = ServerTarget(args);
+  context.server = ServerTarget(args).value_or("");
   if (deadline.ok()) context.deadline = deadline->value_or(ClientOptions().deadline);
   context.flags = spec.flags;
   context.security = ReadSecurity(args, context.server).value_or(SecurityOptions());
-  context.probe = [target = context.server, security = context.security] { return ProbeTls(target, security); };
+  context.probe = [target = context.server, security = context.security] { return ProbeConnection(target, security); };
   return context;
 }
 

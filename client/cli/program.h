@@ -57,8 +57,8 @@ inline constexpr FlagSpec kVersionFlag = {"version", 'V', "", "print the version
 std::vector<FlagSpec> ServerFlags();
 
 // --server, else $NORMD_SERVER, else the Unix socket of a server of this user, else 127.0.0.1:8001. Without the Unix
-// socket where TLS is asked for.
-std::string ServerTarget(const ParsedArgs& args);
+// socket where TLS is asked for. A target without a port gets 8001; UsageError for what is none.
+absl::StatusOr<std::string> ServerTarget(const ParsedArgs& args);
 // `options` but for the deadline and the security, which are flags.
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 

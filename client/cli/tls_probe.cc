@@ -1,73 +1,29 @@
 #include "client/cli/tls_probe.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
+#include "client/cli/plain_probe.h"
+#include "client/cli/probe_socket.h"
 
 namespace normd::client {
 namespace {
 
-constexpr int kPatienceSeconds = 2;  // of each step of the handshake
-
 struct Free {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
   void operator()(SSL* connection) const { SSL_free(connection); }
-  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
   void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
-
-struct HostPort {
-  std::string host, port;
-};
-
-// An empty host for what is not host:port.
-HostPort Split(absl::string_view target) {
-  for (const absl::string_view scheme : {"dns:///", "dns:", "ipv4:", "ipv6:"}) {
-    if (absl::ConsumePrefix(&target, scheme)) break;
-  }
-  const size_t colon = target.rfind(':');
-  if (colon == absl::string_view::npos) return {std::string(target), "443"};
-  absl::string_view host = target.substr(0, colon);
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return {std::string(host), std::string(target.substr(colon + 1))};
-}
-
-// A TCP connection whose reads and writes are bounded in time; -1 if there is none.
-int Connect(const HostPort& to) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(to.host.c_str(), to.port.c_str(), &hints, &found) != 0) return -1;
-  const Owned<addrinfo> addresses(found);
-  const timeval limit = {.tv_sec = kPatienceSeconds, .tv_usec = 0};
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    const int fd = socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC, address->ai_protocol);
-    if (fd < 0) continue;
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));  // bounds connect(), too
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    if (connect(fd, address->ai_addr, address->ai_addrlen) == 0) return fd;
-    close(fd);
-  }
-  return -1;
-}
 
 // The names that a certificate is for: "DNS localhost, IP 127.0.0.1".
 std::string NamesOf(X509* certificate) {
@@ -88,26 +44,6 @@ std::string NamesOf(X509* certificate) {
   }
   return absl::StrJoin(out, ", ");
 }
-
-// Keeps SIGPIPE from ending the process: OpenSSL writes to sockets without asking for an error instead.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoSigpipe() {
-    const timespec now = {};
-    sigtimedwait(&pipe_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
- private:
-  sigset_t pipe_{}, before_{};
-};
 
 // One handshake. The server's certificate is judged, but a bad one does not end the handshake, so that what else is
 // wrong shows, too.
@@ -136,16 +72,18 @@ class Handshake {
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  // How the server answers. An alert of TLS is an answer of TLS.
-  enum class Answer { kTls, kOther, kNone };
+  // How the server answers. An alert may come from a server of plain text, too, which cannot read a hello.
+  enum class Answer { kTls, kAlert, kNone };
   Answer Run() {
     ERR_clear_error();
     if (SSL_connect(connection_.get()) == 1) return Answer::kTls;
     error_ = ERR_peek_error();
-    if (IsAlert()) return Answer::kTls;
-    const bool got_bytes =
-        ERR_GET_LIB(error_) == ERR_LIB_SSL && ERR_GET_REASON(error_) != SSL_R_UNEXPECTED_EOF_WHILE_READING;
-    return got_bytes ? Answer::kOther : Answer::kNone;
+    if (SSL_get_current_cipher(connection_.get()) != nullptr) return Answer::kTls;  // it said hello
+    return IsAlert() ? Answer::kAlert : Answer::kNone;
+  }
+
+  std::string AlertText() const {
+    return IsAlert() ? SSL_alert_desc_string_long(ERR_GET_REASON(error_) - SSL_AD_REASON_OFFSET) : "";
   }
 
   // What the server's certificate is refused for.
@@ -180,9 +118,7 @@ class Handshake {
     if (is_open || !asked_) return {};
     if (error_ == 0) error_ = ERR_peek_error();
     if (SSL_get_certificate(connection_.get()) == nullptr) return {TlsProblem::kCertificateMissing, ""};
-    const char* const reason =
-        IsAlert() ? SSL_alert_desc_string_long(ERR_GET_REASON(error_) - SSL_AD_REASON_OFFSET) : "";
-    return {TlsProblem::kCertificateRefused, reason};
+    return {TlsProblem::kCertificateRefused, AlertText()};
   }
 
  private:
@@ -209,31 +145,62 @@ class Handshake {
   unsigned long error_ = 0;  // the first one of OpenSSL's
 };
 
-TlsFinding Judge(Handshake& handshake, bool uses_tls) {
-  using Answer = Handshake::Answer;
-  const Answer answer = handshake.Run();
-  if (!uses_tls) return {answer == Answer::kTls ? TlsProblem::kServerSpeaksTls : TlsProblem::kNone, ""};
-  if (answer != Answer::kTls)
-    return {answer == Answer::kOther ? TlsProblem::kServerSpeaksNoTls : TlsProblem::kNone, ""};
+// Why no TLS was spoken: what answers in plain text instead.
+TlsFinding JudgePlain(const PlainAnswer& answer, bool uses_tls) {
+  switch (answer.kind) {
+    case PlainKind::kHttp2:
+      if (!answer.text.empty()) return {TlsProblem::kToldToGo, answer.text};
+      return {uses_tls ? TlsProblem::kServerSpeaksNoTls : TlsProblem::kNone, ""};
+    case PlainKind::kHttp1:
+      return {TlsProblem::kServerSpeaksHttp1, ""};
+    case PlainKind::kOther:
+      return {TlsProblem::kOtherProgram, answer.text};
+    case PlainKind::kClosed:
+      return {TlsProblem::kClosesConnections, ""};
+    case PlainKind::kSilent:
+      return {TlsProblem::kSilent, ""};
+    case PlainKind::kNobody:
+      break;
+  }
+  return {};
+}
+
+// Calls by TLS. nullopt where no TLS is spoken, and what the server's alert said in `alert`.
+std::optional<TlsFinding> ProbeByTls(const std::string& target, const SecurityOptions& security, std::string* alert) {
+  const ProbeSocket socket(target);
+  if (socket.fd() < 0) return std::nullopt;
+  const NoSigpipe no_sigpipe;
+  Handshake handshake(socket.fd(), SplitTarget(target), security);
+  const Handshake::Answer answer = handshake.Run();
+  *alert = handshake.AlertText();
+  if (answer != Handshake::Answer::kTls) return std::nullopt;
   TlsFinding server = handshake.JudgeServer();
   return server.problem == TlsProblem::kNone ? handshake.JudgeClient() : std::move(server);
 }
 
+TlsFinding ProbeInPlainText(const std::string& target, const SecurityOptions& security) {
+  const PlainAnswer answer = AskInPlainText(target);
+  // A server of TLS answers an alert, or closes the connection, or waits for more.
+  const bool may_be_tls =
+      answer.kind == PlainKind::kOther || answer.kind == PlainKind::kClosed || answer.kind == PlainKind::kSilent;
+  std::string alert;
+  if (may_be_tls && !IsUnixSocket(target) && (ProbeByTls(target, security, &alert).has_value() || !alert.empty())) {
+    return {TlsProblem::kServerSpeaksTls, ""};
+  }
+  return JudgePlain(answer, false);
+}
+
 }  // namespace
 
-TlsFinding ProbeTls(const std::string& target, const SecurityOptions& security) {
-  if (IsUnixSocket(target)) return {};
-  const HostPort to = Split(target);
-  const int fd = Connect(to);
-  if (fd < 0) return {};
-  TlsFinding finding;
-  {
-    const NoSigpipe no_sigpipe;
-    Handshake handshake(fd, to, security);
-    finding = Judge(handshake, UsesTls(security));
-  }
-  close(fd);
-  return finding;
+TlsFinding ProbeConnection(const std::string& target, const SecurityOptions& security) {
+  if (!UsesTls(security)) return ProbeInPlainText(target, security);
+  std::string alert;
+  if (std::optional<TlsFinding> finding = ProbeByTls(target, security, &alert); finding.has_value()) return *finding;
+  // A server of plain text may answer a hello of TLS by an alert, or by nothing but the end of the connection.
+  TlsFinding plain = JudgePlain(AskInPlainText(target), true);
+  const bool is_plain =
+      plain.problem == TlsProblem::kServerSpeaksNoTls || plain.problem == TlsProblem::kServerSpeaksHttp1;
+  return alert.empty() || is_plain ? std::move(plain) : TlsFinding{TlsProblem::kHelloRefused, alert};
 }
 
 }  // namespace normd::client

@@ -16,10 +16,12 @@
 #include <utility>
 
 #include "client/cpp/client.h"
+#include "client/cpp/connection_error.h"
 #include "client/cpp/credentials.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
+#include "proto/wire/http_proxy.h"
 #include "proto/wire/metadata.h"
 
 namespace normd {
@@ -76,6 +78,8 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, con
     // While one server is down the others do its work. It must be back in use before the next one is restarted.
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   }
+  // Otherwise gRPC would ask the environment's proxy for a server on this machine, too.
+  if (!wire::HttpProxyOf(target).has_value()) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (!options.security.server_name.empty()) arguments.SetSslTargetNameOverride(options.security.server_name);
   return grpc::CreateCustomChannel(target, credentials.channel(), arguments);
 }
@@ -91,6 +95,7 @@ struct CallTerms {
   const ClientOptions& options;
   const Credentials& credentials;
   RetryBudget& budget;
+  const Callee& callee;
   std::string session;  // its name; empty: the call is for no single session
 };
 
@@ -122,13 +127,14 @@ struct Client::Channels {
 
   Channels(const std::string& target, const ClientOptions& options, std::unique_ptr<client::Credentials> to_be_let_in)
       : credentials(std::move(to_be_let_in)),
+        callee(client::MakeCallee(target, options.security)),
         small(client::MakeChannel(target, options, *credentials, 0)),
         large(client::MakeChannel(target, options, *credentials, 1)),
         budget(options.retry) {}
 
   // What a call with these options goes by, as RunUnary takes it. Borrows `options`.
   client::CallTerms Terms(const ClientOptions& options, std::string session = {}) {
-    return {options, *credentials, budget, std::move(session)};
+    return {options, *credentials, budget, callee, std::move(session)};
   }
 
   Connection& For(const ClientOptions& options, size_t request_bytes) {
@@ -136,6 +142,7 @@ struct Client::Channels {
   }
 
   const std::unique_ptr<client::Credentials> credentials;
+  const client::Callee callee;  // for errors
   Connection small, large;
   client::RetryBudget budget;
 
@@ -161,10 +168,10 @@ absl::StatusOr<Response> RunUnary(const CallTerms& terms, bool safe, Call call) 
       terms.budget.NoteSuccess();
       return response;
     }
-    if (!safe) return status;
+    if (!safe) return ExplainConnection(status, terms.callee);
     const std::optional<absl::Duration> wait =
         NextWait(options.retry, status, attempt, deadline - absl::Now(), DrawUniform());
-    if (!wait.has_value() || !terms.budget.Take()) return status;
+    if (!wait.has_value() || !terms.budget.Take()) return ExplainConnection(status, terms.callee);
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(*wait));
   }
 }

@@ -11,6 +11,7 @@
 #include "client/cpp/local_server.h"
 #include "client/cpp/normalize_stream.h"
 #include "client/cpp/slices.h"
+#include "client/cpp/target.h"
 
 namespace normd {
 namespace {
@@ -37,9 +38,8 @@ absl::Status CheckRetryOptions(const client::RetryOptions& retry) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const std::string& target, const ClientOptions& options) {
+absl::Status CheckOptions(const ClientOptions& options) {
   constexpr int64_t kMaxBytes = std::numeric_limits<int>::max();
-  if (target.empty()) return absl::InvalidArgumentError("target is empty; it must be host:port or unix:/path");
   if (options.deadline <= absl::ZeroDuration()) {
     return OutOfRange("deadline", absl::FormatDuration(options.deadline), "above 0");
   }
@@ -57,9 +57,11 @@ absl::Status CheckOptions(const std::string& target, const ClientOptions& option
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target, ClientOptions options) {
-  if (absl::Status status = CheckOptions(target, options); !status.ok()) return status;
-  std::string to = target;
-  if (options.prefer_unix_socket) to = client::FindUnixSocketOf(target, options).value_or(target);
+  absl::StatusOr<std::string> completed = client::CompleteTarget("target", target);
+  if (!completed.ok()) return completed.status();
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  std::string to = *std::move(completed);
+  if (options.prefer_unix_socket) to = client::FindUnixSocketOf(to, options).value_or(to);
   absl::StatusOr<std::unique_ptr<client::Credentials>> credentials = client::Credentials::Make(to, options.security);
   if (!credentials.ok()) return credentials.status();
   auto channels = std::make_unique<Channels>(to, options, *std::move(credentials));
@@ -206,6 +208,7 @@ absl::StatusOr<v1::DescribeResponse> Client::Describe() {
 
 std::unique_ptr<NormalizeStream> Client::OpenStream(absl::Duration deadline) {
   auto call = std::make_unique<NormalizeStream::Call>();
+  call->callee = channels_->callee;
   client::PrepareContext(absl::Now() + deadline, *channels_->credentials, &call->context);
   call->stream = channels_->large.normalizer->NormalizeStream(&call->context);
   return std::unique_ptr<NormalizeStream>(new NormalizeStream(std::move(call)));

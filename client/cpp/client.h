@@ -13,7 +13,7 @@
 //     const absl::StatusOr<normd::client::Tensor> y =
 //         (*client)->NormalizeTensor(spec, normd::client::Tensor::F32({1, 4}, {1, 2, 3, 4}));
 //     if (!y.ok()) {
-//       std::cerr << y.status() << "\n";
+//       std::cerr << normd::client::ToText(y.status()) << "\n";
 //       return 1;
 //     }
 //     for (float value : y->ToFloats()) std::cout << value << " ";  // -1.34164 -0.447212 0.447212 1.34164
@@ -95,7 +95,9 @@ enum class Health { kUnknown, kServing, kNotServing };
 //   stream->Write(request);
 //   stream->WritesDone();
 //   for (normd::v1::StreamResponse response; stream->Read(&response);) {
-//     if (response.has_error()) std::cerr << normd::client::ToStatus(response.error()) << "\n";
+//     if (response.has_error()) {
+//       std::cerr << normd::client::ToText(normd::client::ToStatus(response.error())) << "\n";
+//     }
 //   }
 //   const absl::Status status = stream->Finish();
 //
@@ -148,9 +150,11 @@ class NormalizeStream {
 // budget is used up, the first failure is returned.
 class Client {
  public:
-  // `target` is "host:port" or "unix:/path" (<normd/local_server.h> finds the socket of a server of this user).
-  // Connects lazily: an unreachable server is UNAVAILABLE on the first call. INVALID_ARGUMENT for an empty target, for
-  // options out of range, for certificate and token files that cannot be used, and for a token that would travel in
+  // `target` is "host:port" or "unix:/path" (<normd/local_server.h> finds the socket of a server of this user); without
+  // a port it is 8001. Calls to this machine never go through the proxy of http_proxy and the like; for other targets
+  // no_proxy counts, and the error of a call that fails names the variable.
+  // Connects lazily: an unreachable server is UNAVAILABLE on the first call. INVALID_ARGUMENT for what is no target,
+  // for options out of range, for certificate and token files that cannot be used, and for a token that would travel in
   // plain text.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target, ClientOptions options = {});
   ~Client();

@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<client::CudaRegion>> Client::RegisterCuda(const c
       client::MakeChannel(target_, options_, *channels_->credentials, kRegionConnection));
   channels_->credentials->AddTo(&call->context);
   absl::StatusOr<std::string> name = call->Register(memory, absl::Now() + options_.deadline);
-  if (!name.ok()) return name.status();
+  if (!name.ok()) return client::ExplainConnection(name.status(), channels_->callee);
   return std::unique_ptr<client::CudaRegion>(
       new client::CudaRegion(*std::move(name), memory.size_bytes, std::move(call)));
 }

@@ -7,10 +7,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/cpp/client.h"
+#include "proto/wire/http_proxy.h"
 
 namespace normd::client {
 namespace {
@@ -20,8 +26,24 @@ bool IsOwn(const std::string& path, mode_t type) {
   return lstat(path.c_str(), &found) == 0 && (found.st_mode & S_IFMT) == type && found.st_uid == geteuid();
 }
 
-// False for the socket of a server that has ended.
+// True if the kernel's list has a socket of this network namespace that listens at `path`.
+bool IsListedAsListening(const std::string& path) {
+  constexpr unsigned kListens = 1U << 16;  // __SO_ACCEPTCON
+  std::ifstream file("/proc/net/unix");
+  for (std::string line; std::getline(file, line);) {
+    // Num: RefCount Protocol Flags Type St Inode Path
+    if (!absl::EndsWith(line, absl::StrCat(" ", path))) continue;
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    unsigned flags = 0;
+    if (fields.size() > 3 && absl::SimpleHexAtoi(fields[3], &flags) && (flags & kListens) != 0) return true;
+  }
+  return false;
+}
+
+// False for the socket of a server that has ended. Connects only where the kernel's list does not have the socket, as
+// that of a container: a server counts a connection that comes to nothing.
 bool Accepts(const std::string& path) {
+  if (IsListedAsListening(path)) return true;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
@@ -45,14 +67,7 @@ absl::StatusOr<v1::DescribeResponse> Ask(const std::string& target, ClientOption
 
 }  // namespace
 
-bool IsLocal(const std::string& target) {
-  if (absl::StartsWith(target, "unix:")) return true;
-  std::string host = target.substr(0, target.rfind(':'));
-  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) host = host.substr(1, host.size() - 2);
-  // "127." alone would also match "127.example.org": only digits and dots make an address.
-  const bool loopback = absl::StartsWith(host, "127.") && host.find_first_not_of("0123456789.") == std::string::npos;
-  return loopback || host == "localhost" || host == "::1";
-}
+bool IsLocal(const std::string& target) { return wire::IsLoopbackTarget(target); }
 
 std::optional<std::string> FindUnixSocket(const std::string& runtime_folder) {
   for (const std::string& folder : {runtime_folder, absl::StrCat("/tmp/normd-", geteuid())}) {
@@ -64,7 +79,7 @@ std::optional<std::string> FindUnixSocket(const std::string& runtime_folder) {
 }
 
 std::optional<std::string> FindUnixSocketOf(const std::string& target, const ClientOptions& options) {
-  if (IsUnixSocket(target) || !IsLocal(target) || UsesTls(options.security)) return std::nullopt;
+  if (IsUnixSocket(target) || !IsLocal(target) || UsesTls(options.security) || options.balance) return std::nullopt;
   const absl::StatusOr<v1::DescribeResponse> server = Ask(target, options);
   if (!server.ok() || server->unix_socket().empty() || server->server_uid().empty()) return std::nullopt;
   // The path may be one of another machine or container, behind a forwarded port.

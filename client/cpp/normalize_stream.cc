@@ -30,7 +30,7 @@ absl::Status NormalizeStream::Finish() {
   for (v1::StreamResponse unread; Read(&unread);) {
   }
   call_->finished = true;
-  return client::FromGrpc(call_->stream->Finish(), call_->context);
+  return client::ExplainConnection(client::FromGrpc(call_->stream->Finish(), call_->context), call_->callee);
 }
 
 void NormalizeStream::Cancel() { call_->context.TryCancel(); }

@@ -10,6 +10,7 @@
 namespace normd {
 
 struct NormalizeStream::Call {
+  client::Callee callee;
   grpc::ClientContext context;  // outlives `stream`
   std::unique_ptr<grpc::ClientReaderWriter<v1::StreamRequest, v1::StreamResponse>> stream;
   bool writes_done = false;  // for the writing thread alone

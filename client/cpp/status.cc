@@ -1,6 +1,10 @@
 #include "client/cpp/status.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/rpc/error_details.pb.h"
 
@@ -37,6 +41,14 @@ absl::Status MakeStatus(int code, absl::string_view message, absl::string_view d
 
 absl::Status ToStatus(const google::rpc::Status& proto) {
   return MakeStatus(proto.code(), proto.message(), proto.details_size() == 0 ? "" : proto.SerializeAsString());
+}
+
+std::string ToText(const absl::Status& status) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  std::string text = status.message().empty() ? code : absl::StrCat(code, ": ", status.message());
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return text;
 }
 
 absl::Status WithRequestId(absl::Status status, absl::string_view id) {

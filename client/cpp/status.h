@@ -6,6 +6,7 @@
 //     if (info->reason == "EPS_OUT_OF_RANGE") std::cerr << info->field << " must be " << info->limit << "\n";
 //   }
 //
+// Print an error with ToText: `std::cerr << status` would add the payload's bytes.
 // Pure functions, safe from any thread.
 #ifndef NORMD_CLIENT_CPP_STATUS_H_
 #define NORMD_CLIENT_CPP_STATUS_H_
@@ -39,6 +40,10 @@ std::optional<ErrorInfo> GetErrorInfo(const absl::Status& status);
 // What the server's logs and traces call the call that failed: who reports an error quotes it. Empty for other
 // statuses, for batch items and stream replies, and where no server answered.
 std::string GetRequestId(const absl::Status& status);
+
+// What a person reads: "INVALID_ARGUMENT: spec.layer_norm.eps is -1; it must be finite and at least 0", in one line and
+// with '?' in place of control characters, which a terminal would obey. "OK" for an OkStatus.
+std::string ToText(const absl::Status& status);
 
 // The status of a batch item, or of a stream reply's `error`. Code 0 is OkStatus.
 absl::Status ToStatus(const google::rpc::Status& proto);

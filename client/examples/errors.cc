@@ -25,7 +25,7 @@ bool Print(const absl::Status& status, absl::StatusCode expected) {
 int main(int argc, char** argv) {
   const auto client = normd::Client::Connect(argc > 1 ? argv[1] : "127.0.0.1:8001");
   if (!client.ok()) {
-    std::cerr << client.status() << "\n";
+    std::cerr << normd::client::ToText(client.status()) << "\n";
     return 1;
   }
   const auto x = normd::client::Tensor::F32({1, 4}, {1, 2, 3, 4});

@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   // Connect sends nothing yet: an unreachable server is an error of the first call.
   const auto client = normd::Client::Connect(argc > 1 ? argv[1] : "127.0.0.1:8001");
   if (!client.ok()) {
-    std::cerr << client.status() << "\n";
+    std::cerr << normd::client::ToText(client.status()) << "\n";
     return 1;
   }
 
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
 
   const absl::StatusOr<normd::client::Tensor> y = (*client)->NormalizeTensor(spec, x);
   if (!y.ok()) {
-    std::cerr << y.status() << "\n";
+    std::cerr << normd::client::ToText(y.status()) << "\n";
     return 1;
   }
   const std::vector<float> values = y->ToFloats();

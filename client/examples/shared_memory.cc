@@ -54,6 +54,6 @@ absl::Status Run(normd::Client& client) {
 int main(int argc, char** argv) {
   const auto client = normd::Client::Connect(argc > 1 ? argv[1] : "127.0.0.1:8001");
   const absl::Status status = client.ok() ? Run(**client) : client.status();
-  if (!status.ok()) std::cerr << status << "\n";
+  if (!status.ok()) std::cerr << normd::client::ToText(status) << "\n";
   return status.ok() ? 0 : 1;
 }

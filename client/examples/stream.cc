@@ -33,7 +33,8 @@ absl::Status Run(normd::Client& client) {
   std::vector<float> last;
   for (normd::v1::StreamResponse response; stream->Read(&response);) {
     if (response.has_error()) {  // concerns this row alone; the stream goes on
-      std::cerr << "row " << response.sequence() << ": " << normd::client::ToStatus(response.error()) << "\n";
+      std::cerr << "row " << response.sequence() << ": "
+                << normd::client::ToText(normd::client::ToStatus(response.error())) << "\n";
       ++refused;
       continue;
     }
@@ -52,6 +53,6 @@ absl::Status Run(normd::Client& client) {
 int main(int argc, char** argv) {
   const auto client = normd::Client::Connect(argc > 1 ? argv[1] : "127.0.0.1:8001");
   const absl::Status status = client.ok() ? Run(**client) : client.status();
-  if (!status.ok()) std::cerr << status << "\n";
+  if (!status.ok()) std::cerr << normd::client::ToText(status) << "\n";
   return status.ok() ? 0 : 1;
 }

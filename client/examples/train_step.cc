@@ -10,7 +10,7 @@ namespace {
 
 void Print(const char* name, const absl::StatusOr<Tensor>& tensor) {
   std::cout << name;
-  if (!tensor.ok()) std::cout << " " << tensor.status();
+  if (!tensor.ok()) std::cout << " " << normd::client::ToText(tensor.status());
   if (tensor.ok()) {
     for (const double value : tensor->ToDoubles()) std::cout << " " << value;
   }
@@ -64,6 +64,6 @@ absl::Status Run(normd::Client& client) {
 int main(int argc, char** argv) {
   const auto client = normd::Client::Connect(argc > 1 ? argv[1] : "127.0.0.1:8001");
   const absl::Status status = client.ok() ? Run(**client) : client.status();
-  if (!status.ok()) std::cerr << status << "\n";
+  if (!status.ok()) std::cerr << normd::client::ToText(status) << "\n";
   return status.ok() ? 0 : 1;
 }

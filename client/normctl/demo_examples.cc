@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/spec_flags.h"
@@ -250,12 +251,17 @@ std::string ComparePrinted(Demo& demo, const Json& example, const std::vector<do
   return differs ? "the text is wrong" : "AGREES WITH A WRONG TEXT";
 }
 
+// The error with the example's id before it. The payloads stay: they say who refused what, or that nobody answered.
+absl::Status InExample(const std::string& id, const absl::Status& error) {
+  absl::Status out(error.code(), absl::StrCat("example ", id, ": ", error.message()));
+  error.ForEachPayload([&out](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
+  return out;
+}
+
 absl::Status RunOne(Demo& demo, const Json& example, Table& table) {
   const std::string id = example["id"].get<std::string>();
   const absl::StatusOr<std::vector<double>> received = Receive(demo.client, example);
-  if (!received.ok()) {
-    return absl::Status(received.status().code(), absl::StrCat("example ", id, ": ", received.status().message()));
-  }
+  if (!received.ok()) return InExample(id, received.status());
   const std::vector<double> expected = ValuesOf(example["recomputed_output"]);
   const int64_t ulps = MaxUlps(*received, expected);
   const bool holds = demo.Check(ulps <= kMaxUlps, absl::StrCat(id, ": received against recomputed"));

@@ -213,7 +213,9 @@ CommandSpec NormloadSpec() {
 
 absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args) {
   NormloadOptions options;
-  options.load.server = ServerTarget(args);
+  const absl::StatusOr<std::string> server = ServerTarget(args);
+  if (!server.ok()) return server.status();
+  options.load.server = *server;
   if (!IsLocal(options.load.server) && !args.Has("allow-remote")) {
     return UsageError(
         absl::StrCat(options.load.server, " is not on this machine; --allow-remote loads it all the same"));

@@ -5,8 +5,10 @@
 
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include "client/cli/program.h"
+#include "client/cpp/connection_error.h"
 #include "client/cpp/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "nlohmann/json.hpp"
@@ -110,6 +112,13 @@ TEST(ErrorText, SaysWhatToDoWhereNoServerIs) {
   EXPECT_EQ(ErrorText(tcp, Context()),
             "cannot reach normd at 127.0.0.1:9 (connection refused); is it running there? start it, or name the server "
             "with -s HOST:PORT or NORMD_SERVER");
+  const absl::Status closed = absl::UnavailableError(
+      "failed to connect to all addresses; last error: UNKNOWN: unix:/n.sock: Failed to connect to remote host: "
+      "Permission denied");
+  EXPECT_EQ(
+      ErrorText(closed, Context()),
+      "cannot reach normd at 127.0.0.1:9 (permission denied); call it as the user that it runs as, or have it let "
+      "others in (--unix_socket_mode, --unix_socket_group)");
   const absl::Status dns = absl::UnavailableError("DNS resolution failed for nohost:1: C-ares: Domain name not found");
   EXPECT_EQ(ErrorText(dns, Context()).find("cannot reach normd at 127.0.0.1:9 (domain name not found); is it"), 0u);
 }
@@ -119,7 +128,50 @@ TEST(ErrorText, KnowsTheAdminPort) {
       "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9: Trying to connect an http1.x "
       "server");
   EXPECT_EQ(ErrorText(http, Context()),
-            "127.0.0.1:9 answers HTTP/1: that is the admin port; calls go to the gRPC port (8001 by default)");
+            "127.0.0.1:9 answers HTTP/1: that is the admin port, or another program's; calls go to the gRPC port (8001 "
+            "by default)");
+}
+
+TEST(ErrorText, SaysTheSameOfAStatusThatTheLibraryHasExplained) {
+  const absl::Status raw = absl::UnavailableError(
+      "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Failed to connect to remote host: "
+      "Connection refused");
+  const absl::Status explained = ExplainConnection(raw, MakeCallee("127.0.0.1:9", {}));
+  EXPECT_NE(explained.message(), raw.message());
+  EXPECT_EQ(ErrorText(explained, Context()), ErrorText(raw, Context()));
+  EXPECT_EQ(ExplainConnection(absl::UnavailableError("draining"), MakeCallee("a:1", {})).message(), "draining");
+}
+
+TEST(ErrorText, KnowsOtherServers) {
+  for (const auto& [code, message, text] : std::vector<std::tuple<absl::StatusCode, std::string, std::string>>{
+           {absl::StatusCode::kUnimplemented, "Method not found!",
+            "127.0.0.1:9 is another gRPC server, which does not know normd's methods (Method not found!); name the "
+            "port of "
+            "normd, 8001 by default"},
+           {absl::StatusCode::kUnimplemented, "",
+            "127.0.0.1:9 is another gRPC server, which does not know normd's methods; name the port of normd, 8001 by "
+            "default"},
+           {absl::StatusCode::kUnavailable, "Received http2 header with status: 502",
+            "127.0.0.1:9 answers HTTP/2, but no gRPC (HTTP status 502): is it another server, or a proxy that does not "
+            "reach "
+            "normd? normd's gRPC port is 8001 by default"},
+           {absl::StatusCode::kUnavailable, "GOAWAY received; Error code: 11; Debug Text: 2 connections are open",
+            "127.0.0.1:9 ended the connection: 2 connections are open"},
+           {absl::StatusCode::kUnavailable, "recvmsg:Connection reset by peer",
+            "127.0.0.1:9 closed the connection before it answered (connection reset by peer); it may have been ended "
+            "or "
+            "restarted: try again"}}) {
+    EXPECT_EQ(ErrorText(absl::Status(code, message), Context()), text);
+  }
+  const absl::Status own = ServerError("method x is not served here", "method", absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ErrorText(own, Context()), "method x is not served here") << "a normd of another version";
+}
+
+TEST(ToText, IsOneLineWithoutThePayload) {
+  const absl::Status status = ServerError("eps is -1\n\x1b[2J", "eps", absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ToText(status), "INVALID_ARGUMENT: eps is -1??[2J");
+  EXPECT_EQ(ToText(absl::InternalError("")), "INTERNAL");
+  EXPECT_EQ(ToText(absl::OkStatus()), "OK");
 }
 
 TEST(ErrorText, SaysHowACallerBecomesKnown) {
@@ -151,7 +203,10 @@ TEST(ErrorText, AsksWhyThereIsNoConnectionOnlyWhereThatMayBeTls) {
       "the server's");
   EXPECT_EQ(probes, 1);
   EXPECT_EQ(ErrorText(absl::UnavailableError("draining"), context), "draining");
+  EXPECT_EQ(ErrorText(ServerError("full", "connections", absl::StatusCode::kUnavailable), context), "full");
   EXPECT_EQ(probes, 1);
+  EXPECT_EQ(ErrorText(absl::DeadlineExceededError("Deadline Exceeded"), context).find("127.0.0.1:9 speaks TLS"), 0u);
+  EXPECT_EQ(probes, 2) << "a server of TLS may wait for more, too";
 }
 
 TEST(ErrorText, SaysHowLongItWaited) {
@@ -163,7 +218,10 @@ TEST(ErrorText, SaysHowLongItWaited) {
 
 TEST(ErrorText, KeepsOtherMessagesAndNamesTheCodeOfNone) {
   EXPECT_EQ(ErrorText(absl::NotFoundError("in.npy: cannot open"), Context()), "in.npy: cannot open");
-  EXPECT_EQ(ErrorText(absl::UnavailableError("Socket closed"), Context()), "Socket closed");
+  EXPECT_EQ(
+      ErrorText(absl::UnavailableError("Socket closed"), Context()),
+      "127.0.0.1:9 closed the connection before it answered (socket closed); it may have been ended or restarted: try "
+      "again");
   EXPECT_EQ(ErrorText(absl::InternalError(""), Context()), "INTERNAL");
 }
 

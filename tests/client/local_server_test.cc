@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -47,6 +48,11 @@ class Listener {
   }
   ~Listener() { close(fd_); }
 
+  bool WasCalled() const {
+    pollfd waiting = {.fd = fd_, .events = POLLIN, .revents = 0};
+    return poll(&waiting, 1, 0) == 1;
+  }
+
  private:
   const int fd_;
 };
@@ -57,6 +63,7 @@ TEST_F(LocalServer, IsFoundAtItsSocketWhileItRuns) {
   {
     const Listener listener(socket_path());
     EXPECT_EQ(FindUnixSocket(folder_), target);
+    EXPECT_FALSE(listener.WasCalled()) << "a server would count a connection that comes to nothing";
   }
   EXPECT_TRUE(std::filesystem::exists(socket_path()));
   EXPECT_NE(FindUnixSocket(folder_), target) << "the server has ended";

@@ -8,7 +8,7 @@
 namespace normd::client {
 namespace {
 
-v1::Session BatchNormSession() {
+v1::Session SessionToShow() {
   v1::Session session;
   session.set_name("sessions/bn");
   session.set_uid("u1");
@@ -28,7 +28,7 @@ std::string Shown(const std::vector<std::string>& arguments) {
   spec.flags = ServerFlags();
   std::ostringstream out, err;
   const absl::StatusOr<ParsedArgs> args = ParseArgs(spec, arguments);
-  EXPECT_TRUE(ShowSession(BatchNormSession(), *args, {out, err, 80, false}).ok());
+  EXPECT_TRUE(ShowSession(SessionToShow(), *args, {out, err, 80, false}).ok());
   return out.str();
 }
 
