@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import resource
 import signal
 import socket
@@ -191,6 +192,25 @@ class ProgramsTest(ServerTest):
                 ran = subprocess.run([*command, f"--server={server}"], env=proxied, capture_output=True, text=True,
                                      timeout=PATIENCE)
                 self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def test_a_signal_ends_a_load_with_its_report(self):
+        sample = re.compile(r'^normd_requests_total\{[^}]*Normalize"[^}]*\} (\d+)', re.MULTILINE)
+
+        def calls():
+            return sum(int(number) for number in sample.findall(self.server.get("/metrics")[1]))
+
+        for number, code in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            before = calls()
+            with subprocess.Popen([NORMLOAD, self.at, "--duration=1h", "--warmup=0"], env=ENVIRONMENT, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as load:
+                deadline = time.monotonic() + PATIENCE
+                while calls() < before + 20 and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                load.send_signal(number)
+                out, err = load.communicate(timeout=PATIENCE)
+            self.assertEqual(load.returncode, code, err)
+            self.assertIn(f"warning: ended early by {number.name}", out)
+            self.assertIn("the report is of what was measured until then", err)
 
     def test_an_answer_that_does_not_come_in_time_is_told_with_the_time(self):
         self.server.process.send_signal(signal.SIGSTOP)

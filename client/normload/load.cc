@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/normload/interrupt.h"
 #include "client/normload/socket_watchdog.h"
 
 namespace normd::client {
@@ -21,7 +22,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
-constexpr absl::Duration kGrace = absl::Seconds(1);  // time after the deadline for a call to return by itself
+// The time for a call to return by itself, after its deadline or after a signal.
+constexpr absl::Duration kGrace = absl::Seconds(1);
 
 Time After(Time time, absl::Duration duration) { return time + absl::ToChronoNanoseconds(duration); }
 int64_t Nanoseconds(Clock::duration duration) {
@@ -47,12 +49,13 @@ class Pace {
 
   bool open() const { return open_; }
   Time measure_from() const { return measure_from_; }
-  Time stop_at() const { return stop_at_; }
+  // When no call is sent any more: as planned, or when a signal came.
+  Time stop_at() const { return std::min(stop_at_, InterruptedAt().value_or(stop_at_)); }
 
   // Returns nullopt when the measurement is over.
   std::optional<Turn> Take() {
     const Time now = Clock::now();
-    if (now >= stop_at_) return std::nullopt;
+    if (now >= stop_at()) return std::nullopt;
     const std::lock_guard<std::mutex> lock(mu_);
     return Draw(now);
   }
@@ -62,7 +65,7 @@ class Pace {
     const std::lock_guard<std::mutex> lock(mu_);
     int64_t count = 0;
     while (open_) {
-      const std::optional<Turn> turn = Draw(stop_at_);
+      const std::optional<Turn> turn = Draw(stop_at());
       if (!turn.has_value()) break;
       if (turn->due >= measure_from_) ++count;
     }
@@ -73,7 +76,7 @@ class Pace {
   // REQUIRES: mu_ is held. A call belongs to the measurement if it is due during the measurement.
   std::optional<Turn> Draw(Time now) {
     const Time due = open_ ? After(start_, arrivals_.Next()) : now;
-    if (open_ && due >= stop_at_) return std::nullopt;
+    if (open_ && due >= stop_at()) return std::nullopt;
     if (due >= measure_from_ && calls_left_-- <= 0) {
       calls_left_ = 0;
       return std::nullopt;
@@ -139,6 +142,12 @@ class Record {
     ++part.result.unsent;
   }
 
+  void AddCutOff(int worker) {
+    Part& part = PartOf(worker);
+    const std::lock_guard<std::mutex> lock(part.mu);
+    ++part.result.cut_off;
+  }
+
   // REQUIRES: all workers have ended. Moves `last_answer` to the last answer that was counted, if that is later.
   LoadResult Take(Time& last_answer) {
     LoadResult out = std::move(parts_[0].result);
@@ -151,6 +160,7 @@ class Record {
       out.lateness.Merge(part.result.lateness);
       out.waited += part.result.waited;
       out.unsent += part.result.unsent;
+      out.cut_off += part.result.cut_off;
       last_answer = std::max(last_answer, part.last_answer);
     }
     return out;
@@ -189,7 +199,8 @@ class Worker {
     while (const std::optional<Turn> turn = pace_.Take()) {
       const Time ready = Clock::now();
       const bool waited = turn->due < ready;
-      if (pace_.open() && !waited) std::this_thread::sleep_until(turn->due);
+      if (pace_.open() && !waited) SleepUntilOrInterrupt(turn->due);
+      if (turn->due >= pace_.stop_at()) return;  // a signal came while the call was not due yet
       const Time sent = Clock::now();
       const bool measured = turn->due >= pace_.measure_from();
       // A worker that was free in time sends its call, even if the worker woke a little late.
@@ -210,7 +221,10 @@ class Worker {
     sample.rows = calls_[entry].entry.rows();
     sample.status = caller_.Call(entry, sample.outcome);
     sample.latency_ns = Nanoseconds(Clock::now() - from);
-    if (measured) record_.Add(index_, sample);
+    const std::optional<Time> interrupted = InterruptedAt();
+    const bool cut_off = !sample.status.ok() && interrupted.has_value() && Clock::now() >= After(*interrupted, kGrace);
+    if (measured && cut_off) record_.AddCutOff(index_);
+    if (measured && !cut_off) record_.Add(index_, sample);
     failures_ = sample.status.ok() ? 0 : failures_ + 1;
     if (failures_ > 0 && !pace_.open()) absl::SleepFor(Backoff(failures_ - 1));
   }
@@ -254,7 +268,7 @@ absl::StatusOr<std::unique_ptr<LoadTarget>> LoadTarget::Connect(const LoadOption
   // A load generator counts failures instead of hiding them, unless it is told otherwise.
   if (!options.retry) client_options.retry.max_attempts = 1;
   client_options.shared_memory = std::any_of(options.entries.begin(), options.entries.end(), IsShared);
-  for (int i = 0; i < options.connections; ++i) {
+  for (int i = 0; i < std::max(options.connections, 1); ++i) {
     absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options.server, client_options);
     if (!client.ok()) return client.status();
     target->clients_.push_back(*std::move(client));
@@ -277,7 +291,10 @@ LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target) {
   const absl::Duration until_stop = options.warmup + options.duration;
   const absl::Duration until_end = until_stop + options.deadline;
   const absl::Time streams_end = absl::Now() + until_end;
-  const SocketWatchdog watchdog(until_end + kGrace);
+  const SocketWatchdog watchdog(until_end + kGrace, [] {
+    const std::optional<Time> interrupted = InterruptedAt();
+    return interrupted.has_value() && Clock::now() >= After(*interrupted, kGrace);
+  });
   Pace pace(options, Clock::now());
   Record record(options.entries.size(), options.slo);
   std::vector<std::thread> workers;
@@ -287,11 +304,13 @@ LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target) {
         [i, &target, streams_end, &pace, &record] { Worker(i, target, streams_end, pace, record).Run(); });
   }
   for (std::thread& worker : workers) worker.join();
-  // A measurement that --requests ended was as long as it took. Any other was as long as planned, or until the last
-  // answer if that came later. A call that was never answered does not stretch the time.
-  Time last = options.requests > 0 ? pace.measure_from() : pace.stop_at();
+  // A measurement that --requests ended was as long as it took. Any other was as long as planned or as a signal let it
+  // be, or until the last answer if that came later. A call that was never answered does not stretch the time.
+  const bool is_counted = options.requests > 0 && !InterruptedAt().has_value();
+  Time last = is_counted ? pace.measure_from() : std::max(pace.measure_from(), pace.stop_at());
   LoadResult out = record.Take(last);
   out.unsent += pace.CountLeft();
+  out.interrupted = InterruptedAt().has_value();
   out.elapsed = absl::Nanoseconds(std::max<int64_t>(1, Nanoseconds(last - pace.measure_from())));
   return out;
 }

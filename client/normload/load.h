@@ -34,7 +34,8 @@ struct LoadOptions {
   ArrivalKind arrivals = ArrivalKind::kPoisson;
   uint64_t seed = 20240607;  // for arrivals and for the mix
   int concurrency = 1;       // the most calls in flight
-  int connections = 1;       // clients; workers are spread over them
+  int connections = 0;       // clients; workers are spread over them. 0: not chosen yet (SetConnections), one
+  int max_streams = 8;       // calls that the server takes on one connection at a time; further ones wait in the client
   absl::Duration warmup = absl::Seconds(1);
   absl::Duration duration = absl::Seconds(10);
   // Also stop after this number of calls, not counting the warm-up; 0: no limit.
@@ -67,6 +68,9 @@ struct LoadResult {
   Histogram lateness;
   int64_t waited = 0;  // calls that were due before a worker was free
   int64_t unsent = 0;  // calls that were due but not sent by the end
+  // Calls in flight when a signal ended the measurement, and not answered soon after: neither answered nor failed.
+  int64_t cut_off = 0;
+  bool interrupted = false;  // a signal ended the measurement
 };
 
 // A connected server and the messages for it, for any number of measurements. Thread-safe, because nothing changes.
@@ -87,7 +91,8 @@ class LoadTarget {
   std::string step_prefix_;
 };
 
-// Warms up, then measures. Ends within warm-up, duration, deadline and about two seconds, whatever the server does.
+// Warms up, then measures. Ends within warm-up, duration, deadline and about two seconds, whatever the server does, and
+// within about two seconds of a signal that an InterruptGuard catches: the result is then of the time until it.
 LoadResult RunLoad(const LoadOptions& options, const LoadTarget& target);
 
 }  // namespace normd::client

@@ -10,8 +10,9 @@
 
 namespace normd::client {
 
-// Returns the process's exit code, which is also 1 if a call failed. In a sweep, the server may reject calls: loads
-// above capacity are meant to make it do so.
+// Returns the process's exit code, which is also 1 if a call failed, and 130 or 143 after SIGINT or SIGTERM, which end
+// the measurement and leave the report of what it has. In a sweep, the server may reject calls: loads above capacity
+// are meant to make it do so.
 int RunNormload(absl::Span<const std::string> arguments, const Terminal& terminal);
 
 }  // namespace normd::client

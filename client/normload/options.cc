@@ -19,6 +19,7 @@ constexpr double kMinRate = 0.01, kMaxRate = 1e6;
 // Due times of one measurement. Drawing the ones left over at its end takes a second or two.
 constexpr double kMaxCalls = 1e8;
 constexpr size_t kMaxLoads = 100;
+constexpr int kMaxConnections = 256;
 constexpr double kMaxLoad = 1000;
 
 absl::StatusOr<int64_t> Whole(const ParsedArgs& args, absl::string_view flag, int64_t fallback, int64_t low,
@@ -46,7 +47,7 @@ absl::Status AddCounts(const ParsedArgs& args, NormloadOptions& options) {
   // A late call must not hold up the calls after it.
   const bool many = options.sweep || args.Has("rate");
   const absl::StatusOr<int64_t> concurrency = Whole(args, "concurrency", many ? 64 : 1, 1, 4096);
-  const absl::StatusOr<int64_t> connections = Whole(args, "connections", 1, 1, 256);
+  const absl::StatusOr<int64_t> connections = Whole(args, "connections", 1, 1, kMaxConnections);
   const absl::StatusOr<int64_t> requests = Whole(args, "requests", 0, 0, std::numeric_limits<int>::max());
   const absl::StatusOr<int64_t> repeats = Whole(args, "repeats", options.sweep ? 3 : 1, 1, 100);
   const absl::StatusOr<int64_t> seed =
@@ -56,7 +57,7 @@ absl::Status AddCounts(const ParsedArgs& args, NormloadOptions& options) {
     if (!value->ok()) return value->status();
   }
   options.load.concurrency = static_cast<int>(*concurrency);
-  options.load.connections = static_cast<int>(*connections);
+  options.load.connections = args.Has("connections") ? static_cast<int>(*connections) : 0;
   options.load.requests = *requests;
   options.load.seed = static_cast<uint64_t>(*seed);
   options.repeats = static_cast<int>(*repeats);
@@ -168,6 +169,13 @@ absl::Status AddHtml(const ParsedArgs& args, NormloadOptions& options) {
 
 }  // namespace
 
+void SetConnections(int max_streams, LoadOptions& load) {
+  load.max_streams = std::max(max_streams, 1);
+  if (load.connections > 0) return;
+  const int needed = (load.concurrency + load.max_streams - 1) / load.max_streams;
+  load.connections = std::min(needed, kMaxConnections);
+}
+
 int64_t NormloadOptions::measurements() const { return (sweep ? static_cast<int64_t>(loads.size()) + 1 : 1) * repeats; }
 
 absl::Duration NormloadOptions::expected_time() const { return measurements() * (load.warmup + load.duration); }
@@ -196,7 +204,8 @@ CommandSpec NormloadSpec() {
                  {"repeats", '\0', "N", "measure so many times, report the medians (default 1; sweep 3)"},
                  {"max-time", '\0', "TIME", "of a sweep (default 30m)"},
                  {"concurrency", 'c', "N", "most calls in flight (default 1; open loop and sweep 64)"},
-                 {"connections", '\0', "N", "clients that the workers are spread over (default 1)"},
+                 {"connections", '\0', "N",
+                  "clients that the workers are spread over (default: so many that the server takes all calls)"},
                  {"duration", 'd', "TIME", "how long to measure (default 10s; each step of a sweep 3s)"},
                  {"warmup", '\0', "TIME", "before measuring (default 1s; sweep 500ms)"},
                  {"requests", 'n', "N", "stop after so many calls, too"},

@@ -21,6 +21,7 @@ struct NormloadOptions {
   absl::Duration max_time;        // of a sweep
   std::optional<int> server_pid;  // absent: found by its socket
   std::string html;               // path of the report, or empty
+  std::string command;            // the command line
 
   int64_t measurements() const;
   // The time of all measurements together, without calls that return late.
@@ -29,6 +30,10 @@ struct NormloadOptions {
 };
 
 CommandSpec NormloadSpec();
+
+// Sets how many calls the server takes on a connection at a time and, unless they are given, as many connections as put
+// all calls in flight into the server.
+void SetConnections(int max_streams, LoadOptions& load);
 
 // UsageError, naming flag, value and limit; also for a server on another machine without --allow-remote.
 absl::StatusOr<NormloadOptions> MakeOptions(const ParsedArgs& args);

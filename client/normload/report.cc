@@ -2,6 +2,8 @@
 #include "client/normload/report.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -12,9 +14,20 @@
 namespace normd::client {
 namespace {
 
-// Without the space, at which a narrow table would break the line.
-std::string Late(double nanoseconds) { return absl::StrReplaceAll(NanosecondsText(nanoseconds), {{" ", ""}}); }
-std::string TimeText(double nanoseconds) { return nanoseconds > 0 ? Late(nanoseconds) : "-"; }
+// A percentile says something if calls lie beyond it: with fewer than this number it is about the slowest call.
+constexpr double kLeastBeyond = 10;
+constexpr absl::string_view kFewCallsMark = "*";
+
+bool RestsOnFew(int64_t calls, double quantile) {
+  return calls > 0 && static_cast<double>(calls) * (1 - quantile) < kLeastBeyond - 1e-6;
+}
+
+std::string Late(double nanoseconds) { return CompactTime(nanoseconds); }
+std::string TimeText(double nanoseconds) { return nanoseconds > 0 ? CompactTime(nanoseconds) : "-"; }
+// A percentile of `calls` calls.
+std::string PercentileText(double nanoseconds, int64_t calls, double quantile) {
+  return absl::StrCat(TimeText(nanoseconds), RestsOnFew(calls, quantile) ? kFewCallsMark : "");
+}
 std::string Rate(double value) { return absl::StrFormat("%.1f", value); }
 
 std::vector<std::string> CallRow(const CallSummary& calls) {
@@ -29,9 +42,11 @@ std::vector<std::string> CallRow(const CallSummary& calls) {
       Rate(calls.sent_mb_per_second),
       Rate(calls.received_mb_per_second),
   };
-  for (int64_t value : {latency.p50, latency.p90, latency.p99, latency.p999, latency.max}) {
-    row.push_back(TimeText(static_cast<double>(value)));
+  for (const auto& [value, quantile] : {std::pair(latency.p50, 0.5), std::pair(latency.p90, 0.9),
+                                        std::pair(latency.p99, 0.99), std::pair(latency.p999, 0.999)}) {
+    row.push_back(PercentileText(static_cast<double>(value), calls.calls, quantile));
   }
+  row.push_back(TimeText(static_cast<double>(latency.max)));
   row.push_back(absl::StrCat(calls.rejected));
   row.push_back(absl::StrCat(calls.failed - calls.rejected));
   return row;
@@ -54,20 +69,29 @@ Grid RunGrid(std::string title, const RunSummary& run) {
   return CallGrid(std::move(title), lines);
 }
 
+std::string RunNote(const RunSummary& run) {
+  std::vector<std::string> notes;
+  if (run.interrupted) notes.emplace_back("cut short");
+  if (run.noisy()) notes.emplace_back("noisy");
+  return absl::StrJoin(notes, ", ");
+}
+
 Grid RepeatsGrid(const std::string& title, const std::vector<RunSummary>& runs, bool open) {
-  Grid grid{title, {{"repeat", "seconds", "calls/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed"}}, 1};
+  Grid grid{
+      title, {{"repeat", "note", "seconds", "calls/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed"}}, 2};
   std::vector<std::string>& header = grid.rows[0];
   if (open) header.insert(header.end(), {"due", "unsent", "waited", "late p50", "late p99", "late max"});
-  header.insert(header.end(), {"background CPU", "note"});
+  header.emplace_back("background CPU");
   for (const RunSummary& run : runs) {
     const Quantiles& latency = run.total.latency;
     std::vector<std::string> row = {absl::StrCat(grid.rows.size()),
+                                    RunNote(run),
                                     absl::StrFormat("%.2f", run.seconds),
                                     Rate(run.total.calls_per_second),
                                     Rate(run.total.good_per_second),
                                     TimeText(static_cast<double>(latency.p50)),
-                                    TimeText(static_cast<double>(latency.p99)),
-                                    TimeText(static_cast<double>(latency.p999)),
+                                    PercentileText(static_cast<double>(latency.p99), run.total.calls, 0.99),
+                                    PercentileText(static_cast<double>(latency.p999), run.total.calls, 0.999),
                                     absl::StrCat(run.total.rejected),
                                     absl::StrCat(run.total.failed - run.total.rejected)};
     if (open) {
@@ -77,7 +101,6 @@ Grid RepeatsGrid(const std::string& title, const std::vector<RunSummary>& runs, 
       }
     }
     row.push_back(ShareText(run.background));
-    row.emplace_back(run.noisy() ? "noisy" : "");
     grid.rows.push_back(std::move(row));
   }
   return grid;
@@ -88,22 +111,30 @@ std::string PointNote(const SweepResult& sweep, size_t index) {
   std::vector<std::string> notes;
   if (sweep.knee == index) notes.emplace_back("knee");
   if (!point.under_slo) notes.emplace_back("over SLO");
+  if (point.interrupted) notes.emplace_back("cut short");
   if (point.noisy) notes.emplace_back("noisy");
   return absl::StrJoin(notes, ", ");
 }
 
+int64_t LeastCalls(const std::vector<RunSummary>& runs) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const RunSummary& run : runs) least = std::min(least, run.total.calls);
+  return least;
+}
+
 Grid PointsGrid(const SweepResult& sweep) {
   Grid grid{"latency over load: medians of the repeats, counts of all",
-            {{"load %", "due/s", "answered/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed", "unsent",
-              "late p99", "background CPU", "note"}},
+            {{"load %", "note", "due/s", "answered/s", "good/s", "p50", "p99", "p99.9", "rejected", "failed", "unsent",
+              "late p99", "background CPU"}},
             0};
   for (size_t i = 0; i < sweep.points.size(); ++i) {
     const SweepPoint& point = sweep.points[i];
-    grid.rows.push_back({absl::StrFormat("%g", point.percent), Rate(point.rate), Rate(point.answered_per_second),
-                         Rate(point.good_per_second), TimeText(point.p50_ns), TimeText(point.p99_ns),
-                         TimeText(point.p999_ns), absl::StrCat(point.rejected),
-                         absl::StrCat(point.failed - point.rejected), absl::StrCat(point.unsent),
-                         Late(point.lateness_p99_ns), ShareText(point.background), PointNote(sweep, i)});
+    const int64_t calls = LeastCalls(point.runs);
+    grid.rows.push_back({absl::StrFormat("%g", point.percent), PointNote(sweep, i), Rate(point.rate),
+                         Rate(point.answered_per_second), Rate(point.good_per_second), TimeText(point.p50_ns),
+                         PercentileText(point.p99_ns, calls, 0.99), PercentileText(point.p999_ns, calls, 0.999),
+                         absl::StrCat(point.rejected), absl::StrCat(point.failed - point.rejected),
+                         absl::StrCat(point.unsent), Late(point.lateness_p99_ns), ShareText(point.background)});
   }
   return grid;
 }
@@ -142,6 +173,25 @@ std::vector<Grid> SweepGrids(const SweepResult& sweep, bool every_entry) {
 
 }  // namespace
 
+std::string TitleOf(const Report& report) {
+  const std::vector<MixEntry>& entries = report.options.load.entries;
+  const std::string calls = entries.size() == 1 ? entries[0].name() : absl::StrCat("a mix of ", entries.size());
+  return absl::StrCat(calls, " at ", report.about.server);
+}
+
+std::string FewCallsText(const Report& report) {
+  const std::vector<const RunSummary*> runs = AllRuns(report);
+  const bool any = std::any_of(runs.begin(), runs.end(), [](const RunSummary* run) {
+    const auto few = [](const CallSummary& calls) { return RestsOnFew(calls.calls, 0.999); };
+    return few(run->total) || std::any_of(run->entries.begin(), run->entries.end(), few);
+  });
+  if (!any) return "";
+  return absl::StrFormat("%s fewer than %g calls lie beyond this percentile: it is about the slowest call",
+                         kFewCallsMark, kLeastBeyond);
+}
+
+std::string CompactTime(double nanoseconds) { return absl::StrReplaceAll(NanosecondsText(nanoseconds), {{" ", ""}}); }
+
 std::string ShareText(std::optional<double> share) {
   return share.has_value() ? absl::StrFormat("%.1f%%", *share * 100) : "unknown";
 }
@@ -160,7 +210,8 @@ std::vector<std::pair<std::string, std::string>> SetupLines(const Report& report
     out.emplace_back("calls", absl::StrCat(entry.name(), load.entries.size() > 1 ? ", weight " : "",
                                            load.entries.size() > 1 ? absl::StrCat(entry.weight) : ""));
   }
-  out.emplace_back("in flight", absl::StrCat("at most ", load.concurrency, " on ", load.connections, " connection(s)"));
+  out.emplace_back("in flight", absl::StrCat("at most ", load.concurrency, " on ", load.connections,
+                                             " connection(s), of which the server takes ", load.max_streams, " each"));
   out.emplace_back("measured",
                    absl::StrCat(absl::FormatDuration(load.duration), " after ", absl::FormatDuration(load.warmup),
                                 " of warm-up, ", report.options.repeats, " repeat(s)"));
@@ -176,6 +227,7 @@ std::vector<std::pair<std::string, std::string>> AboutLines(const Report& report
     if (run->background.has_value()) most = std::max(most.value_or(0), *run->background);
   }
   return {
+      {"command", about.command},
       {"date", about.date},
       {"machine", about.machine},
       {"load average before", absl::StrFormat("%.2f", about.load_average)},
@@ -205,6 +257,22 @@ std::string KneeText(const Report& report) {
 std::vector<std::string> Warnings(const Report& report) {
   std::vector<std::string> out;
   const std::vector<const RunSummary*> runs = AllRuns(report);
+  if (!report.interrupted.empty()) {
+    out.push_back(
+        absl::StrCat("ended early by ", report.interrupted, runs.empty() ? ", before a call was measured" : ""));
+  }
+  int64_t cut_off = 0;
+  for (const RunSummary* run : runs) cut_off += run->cut_off;
+  if (cut_off > 0) {
+    out.push_back(absl::StrCat(cut_off, " calls were in flight then and got no answer: they count as neither"));
+  }
+  const LoadOptions& load = report.options.load;
+  if (const int in_server = load.connections * load.max_streams; load.concurrency > in_server) {
+    out.push_back(absl::StrCat(load.concurrency - in_server, " of ", load.concurrency,
+                               " calls in flight wait in the client: the server takes ", load.max_streams,
+                               " of a connection at a time; give --connections=",
+                               (load.concurrency + load.max_streams - 1) / load.max_streams, " or leave it out"));
+  }
   const auto noisy = std::count_if(runs.begin(), runs.end(), [](const RunSummary* run) { return run->noisy(); });
   if (noisy > 0) {
     out.push_back(absl::StrFormat("noisy: others used more than %.0f %% of the machine's CPU in %d of %d runs",

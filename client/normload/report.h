@@ -21,6 +21,7 @@ struct Report {
   NormloadOptions options;
   std::vector<RunSummary> runs;      // one for each repeat; empty for a sweep
   std::optional<SweepResult> sweep;  // set for a sweep
+  std::string interrupted;           // the signal that ended the measurement, "SIGINT", or empty
 };
 
 // At most `width` characters a line if possible.
@@ -33,6 +34,8 @@ std::string ReportHtml(const Report& report);
 
 // Parts that several forms share.
 
+// "layer-norm 256x768 f32 unary at 127.0.0.1:8001", what a report is about.
+std::string TitleOf(const Report& report);
 // "12.3%", or "unknown".
 std::string ShareText(std::optional<double> share);
 // The setup as pairs of name and value in words: entries, rate, seed, durations, repeats, ...
@@ -41,6 +44,10 @@ std::vector<std::pair<std::string, std::string>> SetupLines(const Report& report
 std::vector<std::pair<std::string, std::string>> AboutLines(const Report& report);
 // "knee: 90 % of capacity, 1234.5 calls/s: the last load whose p99 is within 10ms", or that there is no knee, or why.
 std::string KneeText(const Report& report);
+// "1.24ms": as a flag takes it, and without a space, at which a narrow table would break the line.
+std::string CompactTime(double nanoseconds);
+// What the mark behind a percentile means, or empty if no percentile has it.
+std::string FewCallsText(const Report& report);
 // Reasons to doubt the numbers, one sentence each: noise, an unknown server process, a late generator, a sweep that was
 // cut short.
 std::vector<std::string> Warnings(const Report& report);

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cli/table.h"
+#include "absl/strings/str_replace.h"
 #include "client/normload/chart.h"
 #include "client/normload/report.h"
 
@@ -16,7 +16,7 @@ constexpr absl::string_view kHead = R"(<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>normload report</title>
+<title>normload: @TITLE@</title>
 <style>
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #ffffff; --card: #f6f8fa; --faint: #d9dee6; --soft: #5b6675;
   --alert: #b3261e; --one: #2a78c2; --two: #d97706; --three: #a12c7b; --four: #1a7f47; --five: #6b4fc0; }
@@ -26,7 +26,8 @@ constexpr absl::string_view kHead = R"(<!DOCTYPE html>
 * { box-sizing: border-box; }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+h1 { font-size: 1.5rem; } h1, code { overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin-top: 2rem; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .6rem; margin: 1rem 0; }
 .tile { background: var(--card); border: 1px solid var(--faint); border-radius: .4rem; padding: .5rem .7rem; }
 .tile span { display: block; color: var(--soft); font-size: .85em; } .tile b { font-size: 1.4rem; }
@@ -56,8 +57,18 @@ svg text { fill: var(--soft); font-size: 12px; } .grid { stroke: var(--faint); }
 </style>
 </head>
 <body>
-<h1>normload report</h1>
+<h1>normload: @TITLE@</h1>
+<p class="caption">@MODE@, normd @VERSION@, @DATE@</p>
+<p><code>@COMMAND@</code></p>
 )";
+
+std::string HeadHtml(const Report& report) {
+  return absl::StrReplaceAll(kHead, {{"@TITLE@", EscapeHtml(TitleOf(report))},
+                                     {"@MODE@", report.options.mode()},
+                                     {"@VERSION@", EscapeHtml(report.about.server_version)},
+                                     {"@DATE@", EscapeHtml(report.about.date)},
+                                     {"@COMMAND@", EscapeHtml(report.about.command)}});
+}
 
 std::string WordsHtml(const std::vector<std::pair<std::string, std::string>>& lines) {
   std::string out = "<table class=\"words\">\n";
@@ -69,7 +80,7 @@ std::string WordsHtml(const std::vector<std::pair<std::string, std::string>>& li
 
 // The columns that are looked for first; a narrow page shows the others when it is asked to.
 bool IsEssential(const std::string& header) {
-  constexpr absl::string_view kEssential[] = {"calls",  "calls/s", "p50",   "p99",        "failed",
+  constexpr absl::string_view kEssential[] = {"calls",  "calls/s", "p50",   "p99",        "failed", "unsent",
                                               "repeat", "load %",  "due/s", "answered/s", "note"};
   return std::find(std::begin(kEssential), std::end(kEssential), header) != std::end(kEssential);
 }
@@ -111,7 +122,7 @@ std::string HeadlineHtml(const Report& report) {
   const auto [run, caption] = HeadlineRun(report);
   if (run == nullptr) return "";
   const CallSummary& total = run->total;
-  const auto time = [](int64_t ns) { return ns > 0 ? NanosecondsText(static_cast<double>(ns)) : std::string("-"); };
+  const auto time = [](int64_t ns) { return ns > 0 ? CompactTime(static_cast<double>(ns)) : std::string("-"); };
   const double gigabytes = (total.sent_mb_per_second + total.received_mb_per_second) / 1e3;
   std::string out;
   if (!caption.empty()) absl::StrAppend(&out, "<p class=\"caption\">", EscapeHtml(caption), "</p>\n");
@@ -153,7 +164,7 @@ Chart LatencyChart(const Report& report) {
                   Curve(sweep, "p99.9", "var(--three)", [](const SweepPoint& point) { return point.p999_ns; })};
   chart.horizontal = Guide{absl::ToDoubleNanoseconds(report.options.load.slo),
                            absl::StrCat("SLO: ", absl::FormatDuration(report.options.load.slo))};
-  chart.y_text = [](double nanoseconds) { return NanosecondsText(nanoseconds); };
+  chart.y_text = [](double nanoseconds) { return CompactTime(nanoseconds); };
   return chart;
 }
 
@@ -181,7 +192,7 @@ Chart PercentileChart(const Report& report) {
   }
   chart.horizontal = Guide{absl::ToDoubleNanoseconds(report.options.load.slo),
                            absl::StrCat("SLO: ", absl::FormatDuration(report.options.load.slo))};
-  chart.y_text = [](double nanoseconds) { return NanosecondsText(nanoseconds); };
+  chart.y_text = [](double nanoseconds) { return CompactTime(nanoseconds); };
   chart.x_text = [](double nines) {
     const double whole = std::round(nines);
     return std::abs(nines - whole) > 1e-6 ? "" : absl::StrFormat("%.10g %%", 100 - 100 * std::pow(10.0, -whole));
@@ -201,7 +212,7 @@ std::string FigureHtml(const Chart& chart) {
 }  // namespace
 
 std::string ReportHtml(const Report& report) {
-  std::string out(kHead);
+  std::string out = HeadHtml(report);
   out += HeadlineHtml(report);
   if (report.sweep.has_value()) absl::StrAppend(&out, "<p class=\"knee\">", EscapeHtml(KneeText(report)), "</p>\n");
   for (const std::string& warning : Warnings(report)) {
@@ -214,6 +225,9 @@ std::string ReportHtml(const Report& report) {
   if (!report.runs.empty() && MedianRun(report.runs).total.calls > 0) out += FigureHtml(PercentileChart(report));
   out += "<label class=\"all\"><input type=\"checkbox\"> all columns</label>\n";
   for (const Grid& grid : ReportGrids(report, /*every_entry=*/true)) out += GridHtml(grid);
+  if (const std::string few = FewCallsText(report); !few.empty()) {
+    absl::StrAppend(&out, "<p class=\"caption\">", EscapeHtml(few), "</p>\n");
+  }
   absl::StrAppend(&out, ErrorsHtml(report.runs), "<h2>what was asked for</h2>\n", WordsHtml(SetupLines(report)),
                   "<h2>where and when</h2>\n", WordsHtml(AboutLines(report)), "</body>\n</html>\n");
   return out;

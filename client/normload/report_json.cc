@@ -38,6 +38,8 @@ Json RunJson(const RunSummary& run) {
               {"offered", run.offered},
               {"unsent", run.unsent},
               {"waited", run.waited},
+              {"cut_off", run.cut_off},
+              {"interrupted", run.interrupted},
               {"good_share", run.good_share()},
               {"lateness_ns", QuantilesJson(run.lateness)},
               {"foreign_cpu", Share(run.background)},
@@ -78,6 +80,7 @@ Json LoadJson(const NormloadOptions& options) {
           {"loads_percent", options.loads},
           {"concurrency", load.concurrency},
           {"connections", load.connections},
+          {"max_streams", load.max_streams},
           {"warmup_seconds", absl::ToDoubleSeconds(load.warmup)},
           {"duration_seconds", absl::ToDoubleSeconds(load.duration)},
           {"deadline_seconds", absl::ToDoubleSeconds(load.deadline)},
@@ -86,7 +89,8 @@ Json LoadJson(const NormloadOptions& options) {
 }
 
 Json RunInfoJson(const RunInfo& about) {
-  return {{"date", about.date},
+  return {{"command", about.command},
+          {"date", about.date},
           {"machine", about.machine},
           {"load_average_before", about.load_average},
           {"server", about.server},
@@ -140,6 +144,7 @@ Json ReportJson(const Report& report) {
   out["about"] = RunInfoJson(report.about);
   out["load"] = LoadJson(report.options);
   out["warnings"] = Warnings(report);
+  out["interrupted"] = report.interrupted.empty() ? Json() : Json(report.interrupted);
   return out;
 }
 

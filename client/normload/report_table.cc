@@ -31,6 +31,7 @@ std::string ReportText(const Report& report, int width) {
     for (const auto& [name, value] : lines) absl::StrAppend(&out, name, ": ", value, "\n");
   }
   for (const Grid& grid : ReportGrids(report, /*every_entry=*/false)) absl::StrAppend(&out, GridText(grid, width));
+  if (const std::string few = FewCallsText(report); !few.empty()) absl::StrAppend(&out, few, "\n");
   for (const RunSummary& run : report.runs) absl::StrAppend(&out, ErrorsText(run.total));
   out += "\n";
   if (report.sweep.has_value()) absl::StrAppend(&out, KneeText(report), "\n");

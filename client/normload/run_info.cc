@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cli/program.h"
@@ -23,6 +24,18 @@ std::string CpuModel() {
 }
 
 }  // namespace
+
+std::string CommandText(absl::string_view program, absl::Span<const std::string> arguments) {
+  constexpr absl::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%[]";
+  std::string out(program);
+  for (const std::string& argument : arguments) {
+    const bool is_plain =
+        !argument.empty() && absl::string_view(argument).find_first_not_of(kPlain) == absl::string_view::npos;
+    const std::string quoted = absl::StrCat("'", absl::StrReplaceAll(argument, {{"'", "'\\''"}}), "'");
+    absl::StrAppend(&out, " ", is_plain ? argument : quoted);
+  }
+  return out;
+}
 
 RunInfo MakeRunInfo(const std::string& target, const v1::DescribeResponse& server, std::optional<int> server_pid) {
   utsname system = {};

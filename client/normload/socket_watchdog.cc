@@ -3,10 +3,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
 
 namespace normd::client {
 namespace {
@@ -32,7 +35,8 @@ void ShutDownConnections() {
 
 }  // namespace
 
-SocketWatchdog::SocketWatchdog(absl::Duration after) : thread_([this, after] { Run(after); }) {}
+SocketWatchdog::SocketWatchdog(absl::Duration after, std::function<bool()> now)
+    : thread_([this, after, now = std::move(now)] { Run(after, now); }) {}
 
 SocketWatchdog::~SocketWatchdog() {
   {
@@ -43,14 +47,17 @@ SocketWatchdog::~SocketWatchdog() {
   thread_.join();
 }
 
-void SocketWatchdog::Run(absl::Duration after) {
+void SocketWatchdog::Run(absl::Duration after, const std::function<bool()>& now) {
+  constexpr absl::Duration kLook = absl::Milliseconds(100);
+  const absl::Time start = absl::Now();
   // Repeats, because calls that were waiting for a connection may still make one after the first shutdown.
-  for (absl::Duration wait = after;; wait = absl::Milliseconds(200)) {
+  while (true) {
     {
+      const absl::Duration wait = now == nullptr ? std::max(after - (absl::Now() - start), 2 * kLook) : kLook;
       std::unique_lock<std::mutex> lock(mu_);
       if (ended_.wait_for(lock, absl::ToChronoNanoseconds(wait), [this] { return end_; })) return;
     }
-    ShutDownConnections();
+    if (absl::Now() - start >= after || (now != nullptr && now())) ShutDownConnections();
   }
 }
 

@@ -64,7 +64,9 @@ RunSummary Summarize(const LoadOptions& options, const LoadResult& result, std::
   out.total = SummarizeCalls("total", all, out.seconds);
   out.unsent = result.unsent;
   out.waited = result.waited;
-  out.offered = out.total.calls + out.total.failed + out.unsent;
+  out.cut_off = result.cut_off;
+  out.interrupted = result.interrupted;
+  out.offered = out.total.calls + out.total.failed + out.unsent + out.cut_off;
   out.lateness = QuantilesOf(result.lateness);
   out.background = background;
   return out;

@@ -48,10 +48,14 @@ struct RunSummary {
   double seconds = 0;
   int64_t offered = 0;  // calls that were due: answered, failed and unsent ones
   int64_t unsent = 0, waited = 0;
-  Quantiles lateness;  // of the generator; open loop only
+  int64_t cut_off = 0;       // calls that a signal left without an answer
+  bool interrupted = false;  // a signal ended the run early
+  Quantiles lateness;        // of the generator; open loop only
   // The share of the machine's CPU that other processes used during the run.
   std::optional<double> background;
 
+  // False for a run that a signal ended before its first call was over.
+  bool says_something() const { return !interrupted || total.calls + total.failed > 0; }
   bool noisy() const { return background.value_or(0) > kNoisyShare; }
   // The share of due calls that were answered within the SLO. If it is at least 0.99, their p99 is within the SLO, with
   // failed and unsent calls counted as infinitely slow.

@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/normload/interrupt.h"
 
 namespace normd::client {
 namespace {
 
 constexpr double kWithinSlo = 0.99;
+constexpr char kInterrupted[] = "a signal came";
 constexpr double kLeastRate = 0.01;
 
 double MedianOf(const std::vector<RunSummary>& runs, const std::function<double(const RunSummary&)>& value) {
@@ -31,18 +33,19 @@ class Sweep {
     for (int repeat = 0; repeat < options_.repeats && Goes(); ++repeat) {
       LoadOptions load = options_.load;
       load.seed += static_cast<uint64_t>(repeat);
-      result_.capacity_runs.push_back(Measure(load, "capacity, closed loop"));
+      Keep(Measure(load, "capacity, closed loop"), result_.capacity_runs);
     }
     result_.capacity =
         MedianOf(result_.capacity_runs, [](const RunSummary& run) { return run.total.calls_per_second; });
     std::vector<std::vector<RunSummary>> runs(options_.loads.size());
     for (int round = 0; round < options_.repeats; ++round) {
-      for (size_t i = 0; i < runs.size() && Goes(); ++i) runs[i].push_back(MeasureLoad(i, round));
+      for (size_t i = 0; i < runs.size() && Goes(); ++i) Keep(MeasureLoad(i, round), runs[i]);
     }
     for (size_t i = 0; i < runs.size(); ++i) {
       if (runs[i].empty()) continue;
       result_.points.push_back(MakePoint(options_.loads[i], Rate(i), std::move(runs[i])));
     }
+    if (InterruptedAt().has_value()) result_.cut_short = kInterrupted;
     result_.knee = FindKnee(result_.points);
     return std::move(result_);
   }
@@ -54,6 +57,7 @@ class Sweep {
 
   // True if another measurement should be made.
   bool Goes() {
+    if (InterruptedAt().has_value() && result_.cut_short.empty()) result_.cut_short = kInterrupted;
     if (!result_.cut_short.empty()) return false;
     const absl::Duration spent = absl::FromChrono(Clock::now() - start_);
     if (spent + options_.load.warmup + options_.load.duration > options_.max_time) {
@@ -77,10 +81,14 @@ class Sweep {
     static_cast<void>(background_.Lap());
     const LoadResult result = RunLoad(load, target_);
     RunSummary summary = Summarize(load, result, background_.Lap());
-    if (summary.total.calls == 0 && summary.offered > 0) {
+    if (summary.total.calls == 0 && summary.offered > 0 && !summary.interrupted) {
       result_.cut_short = absl::StrCat("no call was answered at ", what, ": ", summary.total.first_error);
     }
     return summary;
+  }
+
+  static void Keep(RunSummary run, std::vector<RunSummary>& runs) {
+    if (run.says_something()) runs.push_back(std::move(run));
   }
 
   const NormloadOptions& options_;
@@ -109,6 +117,7 @@ SweepPoint MakePoint(double percent, double rate, std::vector<RunSummary> runs) 
     out.failed += run.total.failed;
     out.unsent += run.unsent;
     out.noisy = out.noisy || run.noisy();
+    out.interrupted = out.interrupted || run.interrupted;
     if (run.background.has_value()) out.background = std::max(out.background.value_or(0), *run.background);
   }
   out.under_slo = out.good_share >= kWithinSlo;

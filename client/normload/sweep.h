@@ -27,6 +27,7 @@ struct SweepPoint {
   int64_t rejected = 0, failed = 0, unsent = 0;  // sums; rejected calls are also counted as failed
   std::optional<double> background;              // the largest
   bool noisy = false;
+  bool interrupted = false;  // a signal ended its last run early
   bool under_slo = false;
 };
 

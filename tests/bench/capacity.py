@@ -79,7 +79,7 @@ class Server:
         def round_():
             calls = self.metric("normd_requests_total")
             cpu = self.metric("process_cpu_seconds_total")
-            self.client("normload", "--duration=2s", "--warmup=200ms", *load)
+            self.client("normload", "--duration=2s", "--warmup=200ms", "--connections=1", *load)
             return (self.metric("process_cpu_seconds_total") - cpu) / (self.metric("normd_requests_total") - calls)
         return statistics.median(round_() for _ in range(REPEATS))
 

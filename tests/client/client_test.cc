@@ -3,12 +3,19 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <fstream>
 #include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -19,6 +26,7 @@
 #include "client/normctl/commands.h"
 #include "client/normctl/split.h"
 #include "client/normload/load.h"
+#include "client/normload/normload.h"
 #include "google/rpc/error_details.pb.h"
 #include "normd/v1/normalizer.grpc.pb.h"
 #include "normd/v1/sessions.grpc.pb.h"
@@ -635,6 +643,105 @@ TEST_F(ClientTest, StepsOfEachWorkerRise) {
 }
 
 // The demo must be able to fail: a server that normalises nothing is caught.
+struct Loaded {
+  int code;
+  std::string out, err;
+};
+
+// Runs normload against the server for an hour: only a signal ends it.
+Loaded LoadUntilASignal(const std::string& server, std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"-s", server, "--warmup=0", "--duration=1h"});
+  std::ostringstream out, err;
+  const int code = client::RunNormload(arguments, {out, err, 200, false});
+  return {code, out.str(), err.str()};
+}
+
+TEST_F(ClientTest, ASignalEndsALoadWithTheReportOfWhatItHas) {
+  normalizer_.max_message_bytes = 1 << 20;
+  struct Case {
+    std::vector<std::string> arguments;
+    int signal;
+    std::string output;
+  };
+  const std::string html = testing::TempDir() + "/interrupted.html";
+  for (const Case& one :
+       std::vector<Case>{{{"--shape=2x4"}, SIGINT, "repeats"},
+                         {{"--repeats=3"}, SIGTERM, "repeats"},
+                         {{"--rate=500", "--html=" + html}, SIGINT, "unsent"},
+                         {{"--mix=shape=1x8", "--mix=shape=2x8"}, SIGINT, "repeats"},
+                         {{"--requests=1000000"}, SIGINT, "repeats"},
+                         {{"--sweep", "--loads=50", "--max-time=24h"}, SIGINT, "capacity, closed loop"},
+                         {{"--json"}, SIGTERM, "\"interrupted\": \"SIGTERM\""}}) {
+    normalizer_.calls = 0;
+    normalizer_.on_normalize = [&one](int call, const v1::NormalizeRequest& request, v1::NormalizeResponse* response) {
+      if (call == 50) kill(getpid(), one.signal);
+      return Echo(call, request, response);
+    };
+    const Loaded loaded = LoadUntilASignal(target(), one.arguments);
+    EXPECT_EQ(loaded.code, 128 + one.signal) << loaded.err;
+    EXPECT_NE(loaded.out.find(one.output), std::string::npos) << loaded.out;
+    const std::string name = one.signal == SIGINT ? "SIGINT" : "SIGTERM";
+    EXPECT_NE(loaded.out.find("ended early by " + name), std::string::npos) << loaded.out;
+    EXPECT_NE(loaded.err.find("ended by " + name + ": the report is of what was measured until then"),
+              std::string::npos)
+        << loaded.err;
+    EXPECT_EQ(loaded.out.find("UNAVAILABLE"), std::string::npos) << "no call failed: " << loaded.out;
+    EXPECT_GE(normalizer_.calls, 50);
+  }
+  std::ostringstream page;
+  page << std::ifstream(html).rdbuf();
+  EXPECT_NE(page.str().find("ended early by SIGINT"), std::string::npos);
+}
+
+TEST_F(ClientTest, ASignalDoesNotWaitForAServerThatDoesNotAnswer) {
+  normalizer_.max_message_bytes = 1 << 20;
+  std::promise<void> end;
+  std::shared_future<void> ended = end.get_future().share();
+  normalizer_.on_normalize = [ended](int call, const v1::NormalizeRequest& request, v1::NormalizeResponse* response) {
+    if (call == 20) kill(getpid(), SIGINT);
+    if (call >= 20) ended.wait();  // until the test's end, far beyond the call's
+    return Echo(call, request, response);
+  };
+  const Loaded loaded = LoadUntilASignal(target(), {"--json", "--concurrency=2", "--deadline=1h"});
+  end.set_value();
+  EXPECT_EQ(loaded.code, 130) << loaded.err;
+  const nlohmann::json json = nlohmann::json::parse(loaded.out);
+  EXPECT_EQ(json["cut_off"], 2);
+  EXPECT_EQ(json["failed"], 0) << "they are no failures of the server";
+  EXPECT_GT(json["calls"], 0);
+}
+
+TEST_F(ClientTest, AllCallsInFlightAreInTheServer) {
+  normalizer_.max_message_bytes = 1 << 20;
+  // gRPC's server takes any number of calls on a connection, and one connection is enough.
+  std::ostringstream out, err;
+  ASSERT_EQ(
+      client::RunNormload({"-s", target(), "-c", "20", "-n", "100", "--warmup=0", "--json"}, {out, err, 100, false}), 0)
+      << err.str();
+  EXPECT_EQ(nlohmann::json::parse(out.str())["load"]["connections"], 1);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 4);
+  builder.RegisterService(&normalizer_);
+  const std::unique_ptr<grpc::Server> narrow = builder.BuildAndStart();
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"-s",    absl::StrCat("127.0.0.1:", port), "-c20", "-n200", "--warmup=0",
+                                          "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    std::ostringstream report, problems;
+    EXPECT_EQ(client::RunNormload(arguments, {report, problems, 100, false}), 0) << problems.str();
+    return nlohmann::json::parse(report.str());
+  };
+  const nlohmann::json enough = run({});
+  EXPECT_EQ(enough["load"]["connections"], 5);
+  EXPECT_EQ(enough["load"]["max_streams"], 4);
+  const nlohmann::json few = run({"--connections=2"});
+  EXPECT_EQ(few["load"]["connections"], 2);
+  EXPECT_NE(few["warnings"].dump().find("12 of 20 calls in flight wait in the client"), std::string::npos);
+  narrow->Shutdown();
+}
+
 TEST_F(ClientTest, TheDemoCatchesAServerThatIsWrong) {
   std::ostringstream out, err;
   const int code = client::RunNormctl({"demo", "--only", "residual", "--server", target()}, {out, err, 100, false});

@@ -205,7 +205,7 @@ TEST(Normload, RefusesOtherMachines) {
     EXPECT_TRUE(IsLocal(local)) << local;
   }
   for (const char* remote :
-       {"10.0.0.1:8001", "example.org:80", "127.example.org:80", "[2001:db8::1]:80", "dns:///x:1"}) {
+       {"10.0.0.1:8001", "example.org:80", "127.example.org:80", "[2001:db8::1]:80", "dns:///x:1", "localhost.org:1"}) {
     EXPECT_FALSE(IsLocal(remote)) << remote;
   }
   const Ran ran = Normload({"--server", "192.0.2.1:8001"});
@@ -250,8 +250,25 @@ TEST(Normload, ReadsOneKindOfCall) {
   EXPECT_EQ(options->load.requests, 7);
   EXPECT_EQ(options->load.duration, absl::Seconds(2));
   EXPECT_FALSE(options->load.rate.has_value());
+  EXPECT_EQ(options->load.connections, 0) << "as many as the server makes necessary";
   EXPECT_EQ(Options({})->load.entries[0].spec.layer_norm().normalized_shape(0), 768);
   EXPECT_EQ(Options({"--shape=4,8"})->load.entries[0].shape, (std::vector<int64_t>{4, 8}));
+}
+
+TEST(Normload, MakesAsManyConnectionsAsPutAllCallsIntoTheServer) {
+  const auto connections = [](std::vector<std::string> arguments, int max_streams) {
+    LoadOptions load = Options(std::move(arguments))->load;
+    SetConnections(max_streams, load);
+    return load.connections;
+  };
+  EXPECT_EQ(connections({}, 8), 1);
+  EXPECT_EQ(connections({"-c32"}, 8), 4);
+  EXPECT_EQ(connections({"-c33"}, 8), 5);
+  EXPECT_EQ(connections({"-c32"}, 100), 1);
+  EXPECT_EQ(connections({"--sweep"}, 16), 4);
+  EXPECT_EQ(connections({"-c4096"}, 8), 256) << "the most that --connections takes";
+  EXPECT_EQ(connections({"-c32", "--connections=2"}, 8), 2);
+  EXPECT_EQ(connections({"-c3"}, 0), 3) << "a server that takes none";
 }
 
 TEST(Normload, ReadsOpenLoopsMixesAndSweeps) {

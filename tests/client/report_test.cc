@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -36,21 +37,13 @@ RunSummary MakeRun(double rate, int64_t p50) {
 
 Report MakeSweepReport() {
   Report report;
-  report.about = {"2026-01-02T03:04:05+00:00",
-                  "a CPU, 2 CPUs",
-                  0.5,
-                  "127.0.0.1:1",
-                  "1.2.3",
-                  "n1",
-                  "0.1.0",
-                  "c0ffee",
-                  77,
-                  0.01,
-                  0.02};
+  report.about = {"2026-01-02T03:04:05+00:00", "a CPU, 2 CPUs", 0.5, "127.0.0.1:1", "1.2.3", "n1", "0.1.0",
+                  "normload --sweep",          "c0ffee",        77,  0.01,          0.02};
   report.options.sweep = true;
   report.options.repeats = 3;
   report.options.loads = {50, 100, 150};
   report.options.load.entries.resize(2);
+  report.options.load.connections = 1;
   report.options.load.entries[0].session = kEvil;
   report.options.load.slo = absl::Milliseconds(2);
   SweepResult sweep;
@@ -106,8 +99,8 @@ TEST(Html, BeginsWithTheFiguresThatPeopleLookFor) {
   report.runs[2].total.received_mb_per_second = 500;
   const std::string html = ReportHtml(report);
   const std::string headline = html.substr(0, html.find("<table"));
-  for (const char* part : {"the median run", "<span>calls/s</span><b>110.0<", "<span>p50</span><b>1 us<",
-                           "<span>p99</span><b>3 us<", "<span>errors</span><b class=\"warning\">7<", ">2<"}) {
+  for (const char* part : {"the median run", "<span>calls/s</span><b>110.0<", "<span>p50</span><b>1us<",
+                           "<span>p99</span><b>3us<", "<span>errors</span><b class=\"warning\">7<", ">2<"}) {
     EXPECT_THAT(headline, HasSubstr(part));
   }
   EXPECT_THAT(ReportHtml(MakeSweepReport()), HasSubstr("at the knee"));
@@ -178,6 +171,84 @@ TEST(Text, SaysWhatMakesNumbersDoubtful) {
                           HasSubstr("the server's process is not known"), HasSubstr("never sent in 1 of 3 runs"),
                           HasSubstr("generator itself was late in 1 of 3 runs")));
   EXPECT_THAT(ReportText(report, 200), HasSubstr("warning: noisy"));
+}
+
+TEST(Report, SaysInItsHeadWhatItIsAbout) {
+  Report report = MakeRunReport();
+  report.options.load.entries.resize(1);
+  report.options.load.entries[0].session = "";
+  report.about.command = "normload --mix 'a b'";
+  const std::string html = ReportHtml(report);
+  const std::string head = html.substr(0, html.find("<div"));
+  for (const char* part :
+       {"<title>normload: layer-norm 256x768 f32 unary at 127.0.0.1:1</title>", "<h1>normload: layer-norm 256x768",
+        "open loop, normd 1.2.3, 2026-01-02T03:04:05", "<code>normload --mix &#39;a b&#39;</code>"}) {
+    EXPECT_THAT(head, HasSubstr(part));
+  }
+  EXPECT_THAT(ReportText(report, 200), HasSubstr("command: normload --mix 'a b'\n"));
+  EXPECT_EQ(ReportJson(report)["about"]["command"], "normload --mix 'a b'");
+  EXPECT_THAT(TitleOf(MakeRunReport()), HasSubstr("a mix of 2 at "));
+  const std::vector<std::string> arguments = {"-c", "2", "", "it's", "--slo=5ms"};
+  EXPECT_EQ(CommandText("normload", arguments), "normload -c 2 '' 'it'\\''s' --slo=5ms");
+}
+
+TEST(Report, TheNoteStandsWhereNoPageCutsItOff) {
+  for (const Report& report : {MakeRunReport(), MakeSweepReport()}) {
+    int notes = 0;
+    for (const Grid& grid : ReportGrids(report, true)) {
+      const auto at = std::find(grid.rows[0].begin(), grid.rows[0].end(), "note");
+      if (at == grid.rows[0].end()) continue;
+      ++notes;
+      EXPECT_EQ(at - grid.rows[0].begin(), 1);
+      for (const auto& row : grid.rows) EXPECT_EQ(row.size(), grid.rows[0].size()) << grid.title;
+    }
+    EXPECT_GT(notes, 0);
+  }
+  EXPECT_THAT(ReportHtml(MakeSweepReport()), Not(HasSubstr(" more\">unsent")));
+}
+
+TEST(Report, MarksPercentilesThatRestOnFewCalls) {
+  Report report = MakeRunReport();
+  const std::string marked = ReportText(report, 250);  // of 1,000 calls each
+  EXPECT_THAT(marked, HasSubstr("4us*"));
+  EXPECT_THAT(marked, Not(HasSubstr("3us*")));
+  EXPECT_THAT(marked, HasSubstr("* fewer than 10 calls lie beyond this percentile"));
+  EXPECT_THAT(ReportHtml(report), HasSubstr("* fewer than 10 calls"));
+  for (RunSummary& run : report.runs) {
+    run.total.calls = 999;
+    for (CallSummary& entry : run.entries) entry.calls = 100'000;
+  }
+  EXPECT_THAT(ReportText(report, 250), HasSubstr("3us*"));
+  for (RunSummary& run : report.runs) run.total.calls = 10'000;
+  EXPECT_THAT(ReportText(report, 250), Not(HasSubstr("*")));
+}
+
+TEST(Report, SaysWhichCallsWaitInTheClient) {
+  Report report = MakeRunReport();
+  LoadOptions& load = report.options.load;
+  load.concurrency = 32;
+  load.connections = 1;
+  load.max_streams = 8;
+  EXPECT_THAT(Warnings(report), ElementsAre("24 of 32 calls in flight wait in the client: the server takes 8 of a "
+                                            "connection at a time; give --connections=4 or leave it out"));
+  load.connections = 4;
+  EXPECT_THAT(Warnings(report), testing::IsEmpty());
+  EXPECT_THAT(ReportText(report, 200), HasSubstr("at most 32 on 4 connection(s), of which the server takes 8 each"));
+}
+
+TEST(Report, SaysThatASignalEndedIt) {
+  Report report = MakeRunReport();
+  report.interrupted = "SIGINT";
+  report.runs[2].interrupted = true;
+  report.runs[2].cut_off = 3;
+  EXPECT_THAT(Warnings(report), ElementsAre("ended early by SIGINT", HasSubstr("3 calls were in flight then")));
+  EXPECT_THAT(ReportText(report, 250), HasSubstr("cut short"));
+  EXPECT_THAT(ReportHtml(report), HasSubstr("ended early by SIGINT"));
+  EXPECT_EQ(ReportJson(report)["interrupted"], "SIGINT");
+  report.runs.clear();
+  EXPECT_THAT(ReportText(report, 200), HasSubstr("before a call was measured"));
+  EXPECT_THAT(ReportHtml(report), HasSubstr("before a call was measured"));
+  EXPECT_EQ(ReportJson(MakeRunReport())["interrupted"], nullptr);
 }
 
 TEST(Json, HasTheMedianOnTopAndRepeatsBelow) {
