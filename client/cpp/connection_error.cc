@@ -78,6 +78,18 @@ std::string TextOf(const ConnectionFinding& finding, const Callee& callee) {
   }
 }
 
+// True if gRPC gave a call up whose server had said nothing of its own.
+bool IsLate(const absl::Status& status) {
+  return absl::IsDeadlineExceeded(status) && !GetErrorInfo(status).has_value() &&
+         absl::EqualsIgnoreCase(status.message(), "Deadline Exceeded");
+}
+
+std::string LateText(const Callee& callee) {
+  return absl::StrCat(callee.target, " did not answer before the deadline",
+                      callee.proxy.has_value() ? absl::StrCat(":", ProxyText(*callee.proxy, callee.target))
+                                               : "; ClientOptions::deadline allows more");
+}
+
 }  // namespace
 
 Callee MakeCallee(const std::string& target, const SecurityOptions& security) {
@@ -134,9 +146,9 @@ std::string TroubleText(const ConnectionFinding& finding, absl::string_view targ
 }
 
 absl::Status ExplainConnection(const absl::Status& status, const Callee& callee) {
-  const ConnectionFinding finding = FindTrouble(status);
-  if (finding.trouble == ConnectionTrouble::kNone) return status;
-  absl::Status explained(status.code(), TextOf(finding, callee));
+  const std::string text = IsLate(status) ? LateText(callee) : TextOf(FindTrouble(status), callee);
+  if (text.empty()) return status;
+  absl::Status explained(status.code(), text);
   explained.SetPayload(kGrpcTextUrl, absl::Cord(GrpcText(status)));
   return explained;
 }

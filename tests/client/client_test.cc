@@ -706,8 +706,8 @@ TEST_F(ClientTest, ASignalDoesNotWaitForAServerThatDoesNotAnswer) {
   end.set_value();
   EXPECT_EQ(loaded.code, 130) << loaded.err;
   const nlohmann::json json = nlohmann::json::parse(loaded.out);
-  EXPECT_EQ(json["cut_off"], 2);
-  EXPECT_EQ(json["failed"], 0) << "they are no failures of the server";
+  EXPECT_GE(json["cut_off"], 1) << "the other worker may have been between two calls";
+  EXPECT_EQ(json["failed"], 0) << "what is cut off is no failure of the server";
   EXPECT_GT(json["calls"], 0);
 }
 

@@ -139,6 +139,9 @@ TEST(ErrorText, SaysTheSameOfAStatusThatTheLibraryHasExplained) {
   const absl::Status explained = ExplainConnection(raw, MakeCallee("127.0.0.1:9", {}));
   EXPECT_NE(explained.message(), raw.message());
   EXPECT_EQ(ErrorText(explained, Context()), ErrorText(raw, Context()));
+  const absl::Status late = ExplainConnection(absl::DeadlineExceededError("Deadline Exceeded"), MakeCallee("a:1", {}));
+  EXPECT_EQ(late.message(), "a:1 did not answer before the deadline; ClientOptions::deadline allows more");
+  EXPECT_EQ(ErrorText(late, Context()), "127.0.0.1:9 did not answer within 30s; --deadline allows more");
   EXPECT_EQ(ExplainConnection(absl::UnavailableError("draining"), MakeCallee("a:1", {})).message(), "draining");
 }
 
