@@ -509,6 +509,15 @@ class SessionsTest(ServerTest):
             self.assertEqual(now["running_mean"]["largest_change"], max(abs(b - a) for a, b in means[0]))
             self.assertEqual(now["running_var"]["largest_change"], max(abs(b - a) / abs(a) for a, b in means[1]))
 
+    def test_quiet_prints_names_alone(self):
+        name = self.succeed(NORMCTL, "session", "create", "rms-norm", "-q", self.at)
+        self.assertRegex(name, r"\Asessions/[^\s]+\n\Z")
+        self.assertIn(name, self.succeed(NORMCTL, "session", "list", "--quiet", self.at).splitlines(keepends=True))
+        copy = self.succeed(NORMCTL, "session", "fork", name.strip(), "--id=quiet-copy", "-q", self.at)
+        self.assertEqual(copy, "sessions/quiet-copy\n")
+        for each in name, copy:
+            self.assertEqual(self.succeed(NORMCTL, "session", "delete", each.strip(), "-q", self.at), "")
+
     def test_watch_ends_with_the_session_and_with_ctrl_c(self):
         self.create("brief")
         with self.watch("brief") as process:
