@@ -1,14 +1,14 @@
 #include "client/cli/csv.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/cli/table.h"
@@ -18,119 +18,181 @@ namespace {
 
 // "CSV UTF-8" of Excel starts with the mark.
 constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";
-// How the lines of a tensor of rank 3 and more begin that normctl printed: "# [0]", the indices of a matrix.
-constexpr absl::string_view kMatrixHeading = "# [";
-// How R, SQL, Excel and Python write a missing value.
-constexpr absl::string_view kMissing[] = {"NA", "N/A", "#N/A", "n/a", "NULL", "null", "None", "?", "-"};
 
-absl::Status Bad(size_t line, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", what));
-}
-
-// Splits a line into fields, without quotes and surrounding blanks. Commas inside quotes do not separate, and two
-// quotes inside quotes are one.
-absl::StatusOr<std::vector<std::string>> SplitFields(absl::string_view line, size_t number) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (c == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      fields.back().push_back(c);
-      ++i;
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else {
-      fields.back().push_back(c);
-    }
-  }
-  if (quoted) return Bad(number, "a quote is not closed on its line");
-  for (std::string& field : fields) absl::StripAsciiWhitespace(&field);
-  return fields;
-}
-
-bool IsNumber(const std::string& field) {
-  double value;
-  return absl::SimpleAtod(field, &value);
-}
-
-bool IsText(const std::string& field) {
-  return !field.empty() && !IsNumber(field) &&
-         std::find(std::begin(kMissing), std::end(kMissing), field) == std::end(kMissing);
-}
-
-// "column 2 is empty", "column 2: 'x' is no number".
-std::string NoNumber(const std::vector<std::string>& fields, size_t column) {
-  const std::string& field = fields[column];
-  if (field.empty()) return absl::StrCat("column ", column + 1, " is empty");
-  const bool other_separator = fields.size() == 1 && field.find_first_of("; \t") != std::string::npos;
-  return absl::StrCat("column ", column + 1, ": '", field.substr(0, 40), "' is no number",
-                      other_separator ? " (fields are separated by commas)" : "");
-}
-
-// True if the first line is a header.
-absl::StatusOr<bool> IsHeader(const std::vector<std::string>& fields, CsvHeader header, size_t line) {
-  if (header != CsvHeader::kDetect) return header == CsvHeader::kYes;
-  if (std::all_of(fields.begin(), fields.end(), &IsText)) return true;
-  const auto wrong = std::find_if_not(fields.begin(), fields.end(), &IsNumber);
-  if (wrong == fields.end()) return false;
-  return Bad(line, absl::StrCat(NoNumber(fields, static_cast<size_t>(wrong - fields.begin())),
-                                ", and a header has text in every column: correct the field; for INPUT, --header "
-                                "says that the line is a header, --no-header that it is a row"));
-}
-
-absl::Status AppendRow(const std::vector<std::string>& fields, size_t line, CsvTable& table) {
-  if (static_cast<int64_t>(fields.size()) != table.columns) {
-    return Bad(line, absl::StrCat(fields.size(), " fields where ", table.columns, " are expected"));
-  }
-  for (size_t i = 0; i < fields.size(); ++i) {
-    double value;
-    if (!absl::SimpleAtod(fields[i], &value)) return Bad(line, NoNumber(fields, i));
-    table.values.push_back(value);
-  }
-  ++table.rows;
-  return absl::OkStatus();
-}
-
-// The fields as a line of a file. Those with commas or quotes are quoted.
+// The fields as a line of a file. Those with commas or quotes are quoted, and those that would make it a comment.
 std::string HeaderLine(absl::Span<const std::string> header) {
   return absl::StrJoin(header, ",", [](std::string* out, const std::string& field) {
-    const bool plain = field.find_first_of(",\"") == std::string::npos;
+    const bool plain = field.find_first_of(",\"") == std::string::npos && !absl::StartsWith(field, "#");
     absl::StrAppend(out, plain ? field : absl::StrCat("\"", absl::StrReplaceAll(field, {{"\"", "\"\""}}), "\""));
   });
 }
 
+// True for the line before each matrix of a tensor of rank 3 and more that normctl printed: "# [0, 1]", its indices.
+bool IsMatrixHeading(absl::string_view line) {
+  line = absl::StripAsciiWhitespace(line);
+  return absl::ConsumePrefix(&line, "# [") && absl::ConsumeSuffix(&line, "]") && !line.empty() &&
+         line.find_first_not_of("0123456789, ") == absl::string_view::npos;
+}
+
+// Reads the lines of a table one after the other.
+class TableReader {
+ public:
+  explicit TableReader(const CsvOptions& options) : options_(options) {}
+
+  absl::Status Add(absl::string_view text, size_t number) {
+    const bool is_delimited = options_.delimiter == '\t' && absl::StrContains(text, "\t");
+    if (absl::StripAsciiWhitespace(text).empty() && !is_delimited) {
+      if (blank_line_ == 0) blank_line_ = number;
+      return absl::OkStatus();
+    }
+    if (IsMatrixHeading(text))
+      return BadCsvLine(number, "this is a tensor of rank 3 or more as text; pipe it with -o -");
+    if (IsCsvComment(text)) {
+      if (first_line_ == 0) comment_line_ = number;
+      return absl::OkStatus();
+    }
+    absl::StatusOr<CsvLine> line = SplitCsvLine(text, number, options_);
+    if (!line.ok()) return line.status();
+    if (first_line_ != 0) return AddRow(*line);
+    first_line_ = number;
+    first_is_quoted_ = line->quoted;
+    first_hint_ = CsvSeparatorHint(*line, options_);
+    table_.columns = static_cast<int64_t>(line->fields.size());
+    const absl::StatusOr<bool> is_header = IsHeader(*line);
+    if (!is_header.ok()) return is_header.status();
+    if (!*is_header) return AddRow(*line);
+    blank_line_ = 0;  // blank lines before a header stand for nothing
+    table_.header = std::move(line->fields);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<CsvTable> Take() {
+    if (table_.rows == 0) {
+      const std::string header = HeaderLine(table_.header).substr(0, kShownHeader);
+      return absl::InvalidArgumentError(absl::StrCat("no rows of numbers",
+                                                     table_.header.empty() ? "" : " after the header ", header,
+                                                     table_.header.empty() ? "" : first_hint_));
+    }
+    table_.warning = Warning();
+    return std::move(table_);
+  }
+
+ private:
+  static constexpr size_t kShownHeader = 80;
+
+  // True if the first line is a header.
+  absl::StatusOr<bool> IsHeader(const CsvLine& line) const {
+    if (!line.quoted && absl::StartsWith(absl::StripLeadingAsciiWhitespace(line.text), "sep=")) {
+      return BadCsvLine(line.number, "'sep=' is a word to Excel, no header: delete the line and say it by --delimiter");
+    }
+    const auto is_number = [this](const std::string& field) { return CsvNumber(field, options_).has_value(); };
+    const auto wrong = std::find_if_not(line.fields.begin(), line.fields.end(), is_number);
+    const bool are_numbers = wrong == line.fields.end();
+    if (options_.header == CsvHeader::kYes && are_numbers && comment_line_ != 0) {
+      return BadCsvLine(line.number,
+                        absl::StrCat("these numbers would be the header, because line ", comment_line_,
+                                     " is a comment: leave out --header, or delete the '#' of line ", comment_line_));
+    }
+    if (options_.header != CsvHeader::kDetect) return options_.header == CsvHeader::kYes;
+    if (std::all_of(line.fields.begin(), line.fields.end(), &IsCsvText)) return true;
+    if (are_numbers) return false;
+    const std::string what = CsvNoNumber(line, static_cast<size_t>(wrong - line.fields.begin()), options_);
+    if (!first_hint_.empty()) return BadCsvLine(line.number, what);
+    const bool has_row_names = line.fields.size() > 1 && line.fields[0].empty();
+    return BadCsvLine(line.number,
+                      absl::StrCat(what,
+                                   has_row_names ? " (row names of pandas or R? Write the file with index=False, "
+                                                   "row.names=FALSE)"
+                                                 : "",
+                                   ", and a header has text in every column: correct the field; for INPUT, "
+                                   "--header says that the line is a header, --no-header that it is a row"));
+  }
+
+  absl::Status AddRow(const CsvLine& line) {
+    if (blank_line_ != 0 && table_.columns == 1) {
+      return BadCsvLine(blank_line_, "column 1 is empty (a blank line is a missing value where there is one column)");
+    }
+    blank_line_ = 0;
+    if (static_cast<int64_t>(line.fields.size()) != table_.columns) {
+      return BadCsvLine(line.number, absl::StrCat(line.fields.size(), " fields where ", table_.columns,
+                                                  " are expected, as in line ", first_line_, RowHint(line)));
+    }
+    for (size_t i = 0; i < line.fields.size(); ++i) {
+      const std::optional<double> value = CsvNumber(line.fields[i], options_);
+      if (!value.has_value()) return BadCsvLine(line.number, CsvNoNumber(line, i, options_));
+      table_.values.push_back(*value);
+    }
+    ++table_.rows;
+    if (line.number != first_line_) return Compare(line);
+    first_is_row_ = true;
+    may_be_decimal_ = MayBeDecimalComma(line.text);
+    return absl::OkStatus();
+  }
+
+  // What may be wrong with a row that has another number of fields than the first line.
+  std::string RowHint(const CsvLine& line) const {
+    const std::string hint = CsvSeparatorHint(line, options_);
+    if (!hint.empty() || !first_hint_.empty()) return hint.empty() ? first_hint_ : hint;
+    const bool may_be_decimal = table_.columns == 1 && options_.delimiter == ',' && MayBeDecimalComma(line.text);
+    return may_be_decimal ? " (a decimal comma? --decimal ',' reads it)" : "";
+  }
+
+  // Compares a row with a first line that is a row, too.
+  absl::Status Compare(const CsvLine& line) {
+    const bool differs = table_.rows == 2 && first_is_row_ && first_is_quoted_ && !line.quoted;
+    if (differs && options_.header == CsvHeader::kDetect) {
+      return BadCsvLine(first_line_,
+                        "every number is in quotes, as in a header, and those of the next row are not: for INPUT, "
+                        "--header says that the line is a header, --no-header that it is a row");
+    }
+    may_be_decimal_ = may_be_decimal_ && MayBeDecimalComma(line.text);
+    others_are_fractions_ =
+        others_are_fractions_ && std::all_of(line.fields.begin(), line.fields.end(), [](const std::string& field) {
+          return field.find_first_of(".,eE") != std::string::npos;
+        });
+    return absl::OkStatus();
+  }
+
+  // True if the first row is 0, 1, 2 ...: the header that pandas writes for columns without names.
+  bool StartsWithIndices() const {
+    for (int64_t i = 0; i < table_.columns; ++i) {
+      if (table_.values[static_cast<size_t>(i)] != static_cast<double>(i)) return false;
+    }
+    return table_.rows > 1 && (table_.columns > 1 || others_are_fractions_);
+  }
+
+  std::string Warning() const {
+    if (options_.header == CsvHeader::kDetect && first_is_row_ && StartsWithIndices()) {
+      return absl::StrCat("line ", first_line_,
+                          " counts the columns from 0, as the header of a table without names: "
+                          "it was taken as a row; --header says that it is a header, --no-header that it is not");
+    }
+    if (!options_.is_given && options_.delimiter == ',' && may_be_decimal_) {
+      return "every line is two whole numbers, such as 1,5, which were taken as two columns: --decimal ',' reads them "
+             "as one with a decimal comma, --delimiter ',' says that they are two";
+    }
+    return "";
+  }
+
+  const CsvOptions options_;
+  CsvTable table_;
+  size_t blank_line_ = 0;    // the first of those since the last line with fields
+  size_t comment_line_ = 0;  // the last before the first line with fields
+  size_t first_line_ = 0;    // with fields
+  bool first_is_row_ = false, first_is_quoted_ = false;
+  std::string first_hint_;
+  bool may_be_decimal_ = false, others_are_fractions_ = true;
+};
+
 }  // namespace
 
-absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, CsvHeader header) {
-  CsvTable out;
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, const CsvOptions& options) {
   absl::ConsumePrefix(&text, kByteOrderMark);
-  size_t number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    ++number;
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    absl::StatusOr<std::vector<std::string>> fields = SplitFields(line, number);
-    if (!fields.ok()) return fields.status();
-    if (out.columns == 0) {
-      if (absl::StartsWith(line, kMatrixHeading)) {
-        return Bad(number, "this is a tensor of rank 3 or more as text; pipe it with -o -");
-      }
-      out.columns = static_cast<int64_t>(fields->size());
-      const absl::StatusOr<bool> is_header = IsHeader(*fields, header, number);
-      if (!is_header.ok()) return is_header.status();
-      if (*is_header) {
-        out.header = *std::move(fields);
-        continue;
-      }
-    }
-    if (absl::Status status = AppendRow(*fields, number, out); !status.ok()) return status;
+  TableReader reader(options);
+  for (size_t number = 1; !text.empty(); ++number) {
+    if (absl::Status status = reader.Add(TakeCsvLine(text), number); !status.ok()) return status;
   }
-  if (out.rows == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("no rows of numbers", out.header.empty() ? "" : " after the header ",
-                                                   HeaderLine(out.header).substr(0, 80)));
-  }
-  return out;
+  return reader.Take();
 }
 
 std::string WriteCsv(const Tensor& tensor, absl::Span<const std::string> header) {

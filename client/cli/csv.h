@@ -1,4 +1,5 @@
-// Tables of numbers as comma-separated text: an optional header line, then rows of equal length. Pure functions.
+// Tables of numbers as text with a separator, a comma by default: an optional header line, then rows of equal length.
+// Pure functions.
 #ifndef NORMD_CLIENT_CLI_CSV_H_
 #define NORMD_CLIENT_CLI_CSV_H_
 
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "client/cli/csv_line.h"
 #include "client/cpp/tensor.h"
 
 namespace normd::client {
@@ -18,16 +20,14 @@ struct CsvTable {
   int64_t rows = 0;
   int64_t columns = 0;
   std::vector<double> values;  // row-major
+  // What a person should know of a table that can be read in two ways; empty if there is nothing.
+  std::string warning;
 };
 
-// What the first line is. kDetect takes the line as a header if every field is text: neither empty, nor a number, nor a
-// usual mark of a missing value ("NA"). A first line of numbers and other fields is an error, because the line is as
-// likely a row with a mistake as a header, and a row must never be lost.
-enum class CsvHeader { kDetect, kYes, kNo };
-
-// Parses `text`. Fields may be quoted, a UTF-8 byte order mark and blank lines are skipped, and "nan" and "inf" are
-// numbers. INVALID_ARGUMENT names the line and column of the mistake.
-absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, CsvHeader header = CsvHeader::kDetect);
+// Parses `text`. Fields may be quoted; a UTF-8 byte order mark, lines that start with '#' and blank lines are skipped,
+// but not a blank line between the rows of one column, which is a value that is missing; "nan" and "inf" are numbers.
+// INVALID_ARGUMENT names the line and column of the mistake.
+absl::StatusOr<CsvTable> ParseCsv(absl::string_view text, const CsvOptions& options = {});
 
 // Writes `header`, if there is one, then one line for each run of the last axis, and each value as the shortest text
 // that reads back the same.

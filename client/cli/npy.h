@@ -13,7 +13,8 @@
 
 namespace normd::client {
 
-// An array in C order. `kind` and `item_bytes` are NumPy's: 'f' 4 is float32, 'b' 1 is bool, 'u' 2 is uint16.
+// An array in C order. `kind` and `item_bytes` are NumPy's: 'f' 4 is float32, 'b' 1 is bool, 'u' 2 is uint16. 'V' 2 is
+// bf16, of which NumPy keeps the size alone when it saves the type of ml_dtypes.
 struct NpyArray {
   char kind = 'f';
   int item_bytes = 4;
@@ -27,6 +28,9 @@ bool IsNpy(absl::string_view file);
 // Parses `file` and takes over its bytes. Arrays in Fortran order are transposed. INVALID_ARGUMENT for anything but a
 // whole file of little-endian (or one-byte) booleans, integers or floats of up to 8 bytes.
 absl::StatusOr<NpyArray> ParseNpy(std::string file);
+
+// What the start of a file, of 64 KiB or more, says of its array. The result has no data.
+absl::StatusOr<NpyArray> ParseNpyHeader(absl::string_view start);
 
 // Magic bytes, version 1.0 and header, padded as NumPy does; `array.data` must follow. Does not look at the data.
 std::string NpyHeader(const NpyArray& array);

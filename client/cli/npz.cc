@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<ZipEntry>> ReadDirectory(absl::string_view file) {
 
 absl::StatusOr<absl::string_view> PackedData(absl::string_view file, const ZipEntry& entry) {
   if (std::max({entry.packed_bytes, entry.bytes, entry.header_offset}) >= kIn64BitField) {
-    return BadNpz("is of 4 GiB or more: save the array with np.save");
+    return BadNpz("is of 4 GiB or more, or says so (ZIP64): save the array with np.save");
   }
   if (entry.flags % 2 == 1) return BadNpz("is encrypted");
   if (file.size() < entry.header_offset + kLocalHeaderBytes) return BadNpz("is damaged");
@@ -138,7 +138,8 @@ absl::StatusOr<std::string> NpyInNpz(absl::string_view file) {
   const absl::StatusOr<absl::string_view> packed = PackedData(file, arrays[0]);
   if (!packed.ok()) return packed.status();
   if (arrays[0].method == kStored) return UnpackStored(*packed, arrays[0]);
-  if (arrays[0].method != kDeflated) return BadNpz(absl::StrCat("uses compression ", arrays[0].method));
+  if (arrays[0].method != kDeflated)
+    return BadNpz(absl::StrCat("uses compression ", arrays[0].method, ", and NumPy deflates: save it with np.savez"));
   return Inflate(*packed, arrays[0]);
 }
 

@@ -70,6 +70,7 @@ int Report(const absl::Status& status, absl::string_view program, bool json, boo
     if (!OutputReaderHasLeft()) PrintError(program, "standard output: cannot write", terminal);
     return kExitError;
   }
+  if (status.message().empty() && status.GetPayload(kReportedUrl).has_value()) return kExitError;
   const std::string text = ErrorText(status, context());
   if (json && !status.GetPayload(kReportedUrl).has_value()) {
     terminal.out << JsonText(ErrorJson(status, text)) << std::flush;
@@ -156,6 +157,12 @@ ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args) {
   context.security = ReadSecurity(args, context.server).value_or(SecurityOptions());
   context.probe = [target = context.server, security = context.security] { return ProbeConnection(target, security); };
   return context;
+}
+
+void PrintWarnings(const std::vector<std::string>& warnings, const Terminal& terminal) {
+  for (const std::string& warning : warnings) {
+    terminal.err << Painted(Paint::kBold, "warning:", terminal.err_color) << " " << Printable(warning) << "\n";
+  }
 }
 
 absl::Status ReportedError(absl::string_view message) { return Reported(absl::AbortedError(message)); }

@@ -63,9 +63,12 @@ absl::StatusOr<std::string> ServerTarget(const ParsedArgs& args);
 absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const ParsedArgs& args, ClientOptions options = {});
 
 // Marks an error whose command has already printed its own report, JSON included: exit code 1, and the message goes to
-// `err` alone.
+// `err` alone. An empty message is not printed.
 absl::Status ReportedError(absl::string_view message);
 absl::Status Reported(absl::Status status);
+
+// Prints a line to `err` for each warning, --quiet or not: a warning says that a result may not be what was meant.
+void PrintWarnings(const std::vector<std::string>& warnings, const Terminal& terminal);
 
 // What the text of an error needs to know of the command. The values of the flags may be wrong.
 ErrorContext ContextOf(const CommandSpec& spec, const ParsedArgs& args);

@@ -20,20 +20,22 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kLengthBytes = 8;
 constexpr absl::string_view kMetadata = "__metadata__";
 
-// All dtypes of whole bytes: the other tensors of a model are checked, too, even if nothing here reads their values.
+// All dtypes of the format: the other tensors of a model are checked, too, even if nothing here reads their values.
 struct DTypeInfo {
   absl::string_view name;
-  int64_t bytes;
+  int64_t bits;
 };
-constexpr DTypeInfo kDTypes[] = {{"F64", 8},     {"F32", 4},     {"F16", 2}, {"BF16", 2}, {"I64", 8},    {"I32", 4},
-                                 {"I16", 2},     {"I8", 1},      {"U64", 8}, {"U32", 4},  {"U16", 2},    {"U8", 1},
-                                 {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"C64", 8}, {"BOOL", 1}, {"F8_E8M0", 1}};
+constexpr DTypeInfo kDTypes[] = {{"F64", 64},    {"F32", 32},    {"F16", 16},        {"BF16", 16},       {"I64", 64},
+                                 {"I32", 32},    {"I16", 16},    {"I8", 8},          {"U64", 64},        {"U32", 32},
+                                 {"U16", 16},    {"U8", 8},      {"F8_E4M3", 8},     {"F8_E5M2", 8},     {"C64", 64},
+                                 {"BOOL", 8},    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+                                 {"F6_E3M2", 6}, {"F4", 4}};
 
-std::optional<int64_t> BytesOf(absl::string_view dtype) {
+std::optional<int64_t> BitsOf(absl::string_view dtype) {
   const auto* found = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                    [dtype](const DTypeInfo& info) { return info.name == dtype; });
   if (found == std::end(kDTypes)) return std::nullopt;
-  return found->bytes;
+  return found->bits;
 }
 
 // Text from a file, made safe to print.
@@ -56,17 +58,22 @@ struct Entry {
 // part of another form ends the reading. nlohmann::json decides the names of the members.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
-  bool null() override { return Fail("null"); }
-  bool boolean(bool value) override { return Fail(value ? "true" : "false"); }
-  bool number_integer(number_integer_t value) override { return Fail(absl::StrCat(value)); }
-  bool number_float(number_float_t, const string_t& text) override { return Fail(Shown(text)); }
+  bool null() override {
+    const bool is_metadata = depth_ == 1 && in_metadata_;  // as good as none
+    return is_metadata || Skip() || Fail("null");
+  }
+  bool boolean(bool value) override { return Skip() || Fail(value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override { return Skip() || Fail(absl::StrCat(value)); }
+  bool number_float(number_float_t, const string_t& text) override { return Skip() || Fail(Shown(text)); }
   bool binary(binary_t&) override { return Fail("binary"); }
   bool number_unsigned(number_unsigned_t value) override {
+    if (Skip()) return true;
     if (numbers_ == nullptr || value > static_cast<uint64_t>(INT64_MAX)) return Fail(absl::StrCat(value));
     numbers_->push_back(static_cast<int64_t>(value));
     return true;
   }
   bool string(string_t& value) override {
+    if (Skip()) return true;
     if (depth_ == 2 && in_metadata_) {
       metadata.emplace(key_, std::move(value));
       return true;
@@ -76,22 +83,31 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool start_object(size_t) override {
+    if (is_skipped_) return SkipDeeper();
     if (depth_ > 1) return Fail("an object");
     ++depth_;
     return true;
   }
-  bool end_object() override { return --depth_ == 1 ? EndEntry() : true; }
+  bool end_object() override {
+    if (is_skipped_) return SkipEnd();
+    return --depth_ == 1 ? EndEntry() : true;
+  }
   bool start_array(size_t) override {
+    if (is_skipped_) return SkipDeeper();
     const bool wanted = depth_ == 2 && !in_metadata_ && numbers_ == nullptr && key_ != "dtype";
     if (!wanted) return Fail("an array");
     numbers_ = key_ == "shape" ? &entries.back().shape : &entries.back().offsets;
     return true;
   }
   bool end_array() override {
+    if (is_skipped_) return SkipEnd();
     numbers_ = nullptr;
     return true;
   }
-  bool key(string_t& key) override { return depth_ == 1 ? StartEntry(key) : StartMember(key); }
+  bool key(string_t& key) override {
+    if (is_skipped_) return true;
+    return depth_ == 1 ? StartEntry(key) : StartMember(key);
+  }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) override {
     status = Bad("the header", absl::StrCat("no JSON at byte ", position), "a JSON object");
     return false;
@@ -103,6 +119,20 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   absl::Status status;
 
  private:
+  // True for a value, or a part of one, of a member that the format does not know: it may have any form.
+  bool Skip() {
+    if (!is_skipped_) return false;
+    is_skipped_ = skipped_depth_ > 0;
+    return true;
+  }
+  bool SkipDeeper() {
+    ++skipped_depth_;
+    return true;
+  }
+  bool SkipEnd() {
+    --skipped_depth_;
+    return Skip();
+  }
   std::string Place() const {
     if (depth_ == 0) return "the header";
     return depth_ == 1 ? Shown(name_) : absl::StrCat(Shown(name_), ".", Shown(key_));
@@ -129,15 +159,16 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool StartMember(const std::string& key) {
     key_ = key;
     const bool known = in_metadata_ || key == "dtype" || key == "shape" || key == "data_offsets";
-    const bool first = in_metadata_ ? metadata.count(key) == 0 : entries.back().given.insert(key).second;
-    if (known && first) return true;
-    status = known ? Bad(Place(), "named twice", "named once")
-                   : Bad(Place(), "not known", "one of dtype, shape and data_offsets");
+    const bool first = in_metadata_ ? metadata.count(key) == 0 : known && entries.back().given.insert(key).second;
+    is_skipped_ = !known;
+    if (first || !known) return true;
+    status = Bad(Place(), "named twice", "named once");
     return false;
   }
   bool EndEntry() {
     if (in_metadata_ || entries.back().given.size() == 3) return true;
-    status = Bad(Shown(name_), absl::StrCat("given ", absl::StrJoin(entries.back().given, " and "), " alone"),
+    const std::string given = absl::StrJoin(entries.back().given, " and ");
+    status = Bad(Shown(name_), given.empty() ? "given none of them" : absl::StrCat("given ", given, " alone"),
                  "given dtype, shape and data_offsets");
     return false;
   }
@@ -145,6 +176,8 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   int depth_ = 0;  // of objects: 1 in the header, 2 in an entry
   std::string name_, key_;
   bool in_metadata_ = false;
+  bool is_skipped_ = false;
+  int skipped_depth_ = 0;  // of objects and arrays inside the value that is skipped
   std::set<std::string> names_;
   std::vector<int64_t>* numbers_ = nullptr;  // receives the array that is being read
 };
@@ -177,24 +210,27 @@ absl::StatusOr<absl::string_view> FindHeader(absl::string_view file) {
 // The number of bytes that dtype and shape need.
 absl::StatusOr<int64_t> NeededBytes(absl::string_view name, absl::string_view dtype,
                                     const std::vector<int64_t>& shape) {
-  const std::optional<int64_t> item_bytes = BytesOf(dtype);
-  if (!item_bytes.has_value()) {
+  const std::optional<int64_t> item_bits = BitsOf(dtype);
+  if (!item_bits.has_value()) {
     return Bad(absl::StrCat(Shown(name), ".dtype"), Shown(dtype),
                absl::StrCat("one of ", absl::StrJoin(kDTypes, " ", [](std::string* out, const DTypeInfo& info) {
                               out->append(info.name.data(), info.name.size());
                             })));
   }
-  int64_t bytes = *item_bytes;
+  int64_t bits = *item_bits;
   bool empty = false;
   for (const int64_t extent : shape) {
     empty = empty || extent == 0;
     // An extent of 0 must not hide an overflow of the others.
-    if (extent < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(extent, 1), &bytes)) {
+    if (extent < 0 || __builtin_mul_overflow(bits, std::max<int64_t>(extent, 1), &bits)) {
       return Bad(absl::StrCat(Shown(name), ".shape"), absl::StrCat("[", Shown(absl::StrJoin(shape, ", ")), "]"),
                  "extents whose product fits 64 bits");
     }
   }
-  return empty ? 0 : bytes;
+  if (empty) return 0;
+  if (bits % 8 == 0) return bits / 8;
+  return Bad(absl::StrCat(Shown(name), ".shape"), absl::StrCat("[", Shown(absl::StrJoin(shape, ", ")), "]"),
+             absl::StrCat("of whole bytes, of ", dtype, " as well"));
 }
 
 absl::Status CheckEntry(const Entry& entry, size_t data_bytes) {
@@ -252,8 +288,8 @@ absl::Status CheckWritable(const Safetensors& file) {
 }  // namespace
 
 int64_t SafetensorsTensor::elements() const {
-  const std::optional<int64_t> bytes = BytesOf(dtype);
-  return bytes.has_value() ? static_cast<int64_t>(data.size()) / *bytes : 0;
+  const std::optional<int64_t> bits = BitsOf(dtype);
+  return bits.has_value() ? static_cast<int64_t>(data.size()) * 8 / *bits : 0;
 }
 
 absl::StatusOr<Safetensors> ParseSafetensors(absl::string_view file) {
@@ -281,7 +317,7 @@ absl::StatusOr<std::string> WriteSafetensors(const Safetensors& file) {
   std::vector<std::pair<absl::string_view, const SafetensorsTensor*>> order;
   for (const auto& [name, tensor] : file.tensors) order.emplace_back(name, &tensor);
   std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return BytesOf(a.second->dtype) > BytesOf(b.second->dtype); });
+                   [](const auto& a, const auto& b) { return BitsOf(a.second->dtype) > BitsOf(b.second->dtype); });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!file.metadata.empty()) header[std::string(kMetadata)] = file.metadata;
   size_t end = 0;

@@ -33,8 +33,8 @@ struct Safetensors {
 
 // Parses `file`, which must outlive the result. INVALID_ARGUMENT, naming field, value and limit, for a header that is
 // longer than 100 MB or than the file, is not JSON of the form above, or names something twice; for a dtype that the
-// format does not know; and for tensors whose bytes do not match dtype and shape, overlap, leave gaps, or end elsewhere
-// than the file.
+// format does not know (members of an entry that it does not know are skipped); and for tensors whose bytes do not
+// match dtype and shape, overlap, leave gaps, or end elsewhere than the file.
 absl::StatusOr<Safetensors> ParseSafetensors(absl::string_view file);
 
 // The bytes of a whole file. Tensors are ordered by element size, widest first, then by name, so that every tensor is

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -14,11 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/cli/npz.h"
+#include "client/cli/other_file.h"
 
 namespace normd::client {
 namespace {
 
 constexpr absl::string_view kStandardInput = "-";
+constexpr uintmax_t kMostReservedBytes = uintmax_t{1} << 36;
 constexpr size_t kMaxTensorRank = 8;  // of normd's contract
 
 // Does not close standard input.
@@ -83,34 +86,26 @@ std::string NumpyName(const NpyArray& array) {
   return absl::StrCat(array.kind == 'i' ? "int" : array.kind == 'u' ? "uint" : "float", 8 * array.item_bytes);
 }
 
-// True if the beginning of `file` has no byte that text never has.
-bool LooksLikeText(absl::string_view file) {
-  constexpr size_t kLookedAt = 4096;
-  const absl::string_view start = file.substr(0, kLookedAt);
-  return std::all_of(start.begin(), start.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte >= ' ' || (byte >= '\t' && byte <= '\r');
-  });
-}
-
 // What a file holds: a table from text, an array from everything else.
 struct FileContent {
   std::optional<CsvTable> table;
   NpyArray array;
 };
 
-absl::StatusOr<FileContent> ParseContent(std::string file, bool is_named_npy, CsvHeader header) {
+absl::StatusOr<FileContent> ParseContent(std::string file, bool is_named_npy, const CsvOptions& csv) {
   FileContent out;
   if (file.empty()) return absl::InvalidArgumentError("is empty");
+  if (const std::optional<std::string> kind = OtherFileKind(file)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        *kind, "; what is read is .npy, .npz of one array and .csv, and np.save(FILE, array) writes .npy"));
+  }
   if (IsZip(file)) {
     absl::StatusOr<std::string> npy = NpyInNpz(file);
     if (!npy.ok()) return npy.status();
     file = *std::move(npy);
   } else if (!IsNpy(file) && !is_named_npy) {
-    if (!LooksLikeText(file)) {
-      return absl::InvalidArgumentError("is neither .npy nor .npz nor .csv: save it with np.save(FILE, array)");
-    }
-    absl::StatusOr<CsvTable> table = ParseCsv(file, header);
+    if (absl::Status status = CheckText(file); !status.ok()) return status;
+    absl::StatusOr<CsvTable> table = ParseCsv(file, csv);
     if (!table.ok()) return table.status();
     out.table = *std::move(table);
     return out;
@@ -121,11 +116,10 @@ absl::StatusOr<FileContent> ParseContent(std::string file, bool is_named_npy, Cs
   return out;
 }
 
-absl::StatusOr<FileContent> LoadContent(const std::string& path, CsvHeader header) {
+absl::StatusOr<FileContent> LoadContent(const std::string& path, const CsvOptions& csv) {
   absl::StatusOr<std::string> file = ReadFile(path);
   if (!file.ok()) return file.status();
-  absl::StatusOr<FileContent> content =
-      ParseContent(*std::move(file), FormatOfEnding(path) == FileFormat::kNpy, header);
+  absl::StatusOr<FileContent> content = ParseContent(*std::move(file), FormatOfEnding(path) == FileFormat::kNpy, csv);
   if (!content.ok()) return WithPath(path, content.status());
   return content;
 }
@@ -149,20 +143,44 @@ absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args) {
   return std::optional<DType>(*dtype);
 }
 
-std::vector<FlagSpec> HeaderFlags() {
-  return {{"header", '\0', "", "the first line of a .csv INPUT is a header, whatever it holds"},
-          {"no-header", '\0', "", "the first line of a .csv INPUT is a row, whatever it holds"}};
+namespace {
+
+// True if `array` is, or may be, the bits of bf16.
+bool MayBeBf16Bits(const NpyArray& array) { return array.item_bytes == 2 && (array.kind == 'u' || array.kind == 'V'); }
+
+absl::Status UnknownTwoBytes() {
+  return absl::InvalidArgumentError(
+      "holds bf16, or other values of 2 bytes without a type (V2, as NumPy saves ml_dtypes.bfloat16): --dtype bf16 "
+      "reads them as bf16");
 }
 
-absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args) {
-  if (args.Has("header") && args.Has("no-header")) return UsageError("--header and --no-header exclude each other");
-  return args.Has("header") ? CsvHeader::kYes : args.Has("no-header") ? CsvHeader::kNo : CsvHeader::kDetect;
+absl::StatusOr<LoadedTensor> FromTable(CsvTable table, std::optional<DType> dtype) {
+  LoadedTensor out{Tensor::Rounded(dtype.value_or(v1::DTYPE_F32), {table.rows, table.columns}, table.values),
+                   {.format = FileFormat::kCsv, .header = std::move(table.header)},
+                   std::move(table.warning)};
+  if (dtype.has_value()) return out;
+  // Nobody asked for f32: a number that it does not hold must not become an infinity.
+  const auto is_lost = [](double value) { return std::isfinite(value) && std::isinf(static_cast<float>(value)); };
+  const auto lost = std::find_if(table.values.begin(), table.values.end(), is_lost);
+  if (lost == table.values.end()) return out;
+  const auto index = static_cast<int64_t>(lost - table.values.begin());
+  return absl::InvalidArgumentError(absl::StrCat("row ", index / table.columns + 1, ", column ",
+                                                 index % table.columns + 1, " is ", *lost,
+                                                 ", beyond the range of f32: --dtype f64 keeps it"));
 }
+
+absl::StatusOr<LoadedTensor> FromContent(FileContent content, std::optional<DType> dtype) {
+  if (content.table.has_value()) return FromTable(*std::move(content.table), dtype);
+  return ToTensor(std::move(content.array), dtype);
+}
+
+}  // namespace
 
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype) {
-  if (array.kind == 'u' && array.item_bytes == 2 && dtype == v1::DTYPE_BF16) {
+  if (MayBeBf16Bits(array) && dtype == v1::DTYPE_BF16) {
     return LoadedTensor{{v1::DTYPE_BF16, std::move(array.shape), std::move(array.data)}, {.raw_bf16 = true}};
   }
+  if (array.kind == 'V') return UnknownTwoBytes();
   if (array.kind == 'f' && (!dtype.has_value() || *dtype == FloatType(array.item_bytes))) {
     return LoadedTensor{{FloatType(array.item_bytes), std::move(array.shape), std::move(array.data)}};
   }
@@ -176,16 +194,23 @@ absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype
   return LoadedTensor{Tensor::Rounded(*dtype, array.shape, AllElements(array))};
 }
 
-absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype, CsvHeader header) {
-  absl::StatusOr<FileContent> content = LoadContent(path, header);
+absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype, const CsvOptions& csv) {
+  absl::StatusOr<FileContent> content = LoadContent(path, csv);
   if (!content.ok()) return content.status();
-  if (content->table.has_value()) {
-    CsvTable& table = *content->table;
-    return LoadedTensor{Tensor::Rounded(dtype.value_or(v1::DTYPE_F32), {table.rows, table.columns}, table.values),
-                        {.format = FileFormat::kCsv, .header = std::move(table.header)}};
-  }
-  absl::StatusOr<LoadedTensor> tensor = ToTensor(std::move(content->array), dtype);
+  absl::StatusOr<LoadedTensor> tensor = FromContent(*std::move(content), dtype);
   if (!tensor.ok()) return WithPath(path, tensor.status());
+  if (!tensor->warning.empty()) tensor->warning = absl::StrCat(NameOf(path), ": ", tensor->warning);
+  return tensor;
+}
+
+absl::StatusOr<LoadedTensor> LoadAsItIs(const std::string& path, std::optional<DType> dtype_of_x,
+                                        const CsvOptions& csv) {
+  absl::StatusOr<FileContent> content = LoadContent(path, csv);
+  if (!content.ok()) return content.status();
+  const bool is_bits = dtype_of_x == v1::DTYPE_BF16 && !content->table.has_value() && MayBeBf16Bits(content->array);
+  absl::StatusOr<LoadedTensor> tensor = FromContent(*std::move(content), is_bits ? dtype_of_x : std::nullopt);
+  if (!tensor.ok()) return WithPath(path, tensor.status());
+  if (!tensor->warning.empty()) tensor->warning = absl::StrCat(NameOf(path), ": ", tensor->warning);
   return tensor;
 }
 
@@ -195,8 +220,8 @@ absl::Status CheckRank(absl::string_view what, size_t rank) {
                                                  kMaxTensorRank, " are possible"));
 }
 
-absl::StatusOr<Tensor> LoadParameter(const std::string& path) {
-  absl::StatusOr<LoadedTensor> loaded = LoadTensor(path, std::nullopt);
+absl::StatusOr<Tensor> LoadParameter(const std::string& path, std::optional<DType> dtype_of_x, const CsvOptions& csv) {
+  absl::StatusOr<LoadedTensor> loaded = LoadAsItIs(path, dtype_of_x, csv);
   if (!loaded.ok()) return loaded.status();
   std::vector<int64_t>& shape = loaded->tensor.shape;
   const bool is_table = loaded->format.format == FileFormat::kCsv;
@@ -204,9 +229,10 @@ absl::StatusOr<Tensor> LoadParameter(const std::string& path) {
   return std::move(loaded->tensor);
 }
 
-absl::StatusOr<Tensor> LoadMask(const std::string& path) {
-  absl::StatusOr<FileContent> content = LoadContent(path, CsvHeader::kDetect);
+absl::StatusOr<Tensor> LoadMask(const std::string& path, const CsvOptions& csv) {
+  absl::StatusOr<FileContent> content = LoadContent(path, csv);
   if (!content.ok()) return content.status();
+  if (content->array.kind == 'V') return WithPath(path, UnknownTwoBytes());
   Tensor out;
   std::vector<double> values;
   if (content->table.has_value()) {
@@ -279,6 +305,11 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (file == nullptr) return FileError(path, "cannot open");
   std::string out;
   constexpr size_t kStep = 1 << 20;
+  std::error_code error;
+  const uintmax_t bytes = is_input ? 0 : std::filesystem::file_size(path, error);
+  // One byte more than there are, so that the last read finds the end; a file of no size that is known grows as it
+  // goes.
+  if (!error && bytes > 0 && bytes < kMostReservedBytes) out.reserve(static_cast<size_t>(bytes) + kStep);
   for (size_t got = kStep; got == kStep;) {
     const size_t before = out.size();
     if (out.capacity() - before < kStep) out.reserve(2 * out.capacity() + kStep);

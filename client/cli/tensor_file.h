@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "client/cli/args.h"
 #include "client/cli/csv.h"
+#include "client/cli/csv_flags.h"
 #include "client/cli/npy.h"
 #include "client/cpp/tensor.h"
 
@@ -31,6 +32,7 @@ struct TensorFormat {
 struct LoadedTensor {
   Tensor tensor;
   TensorFormat format = {};
+  std::string warning = {};  // what a person should know of the file, with its path; empty if there is nothing
 };
 
 // What messages say of a dtype.
@@ -41,26 +43,27 @@ absl::StatusOr<DType> ParseDType(absl::string_view text);
 // The value of --dtype. UsageError for unknown names.
 absl::StatusOr<std::optional<DType>> DTypeFlag(const ParsedArgs& args);
 
-// The flags that say what the first line of a .csv INPUT is, and what they say. UsageError if both are given.
-std::vector<FlagSpec> HeaderFlags();
-absl::StatusOr<CsvHeader> HeaderFlags(const ParsedArgs& args);
-
 // Converts an array. Floats keep their dtype unless `dtype` is given, which rounds them to nearest even. A .csv is f32
 // without `dtype`. Integers and booleans need `dtype`. With `dtype` bf16, uint16 values are taken as bf16 bits, because
-// NumPy has no bf16.
+// NumPy has no bf16, and so are values of 2 bytes without a type, as which it saves that of ml_dtypes.
 absl::StatusOr<LoadedTensor> ToTensor(NpyArray array, std::optional<DType> dtype);
 absl::StatusOr<LoadedTensor> LoadTensor(const std::string& path, std::optional<DType> dtype,
-                                        CsvHeader header = CsvHeader::kDetect);
+                                        const CsvOptions& csv = {});
+// Loads a tensor that goes with x, with the values and the dtype of its file. What may be the bits of bf16 are these if
+// the dtype that was asked for x is bf16.
+absl::StatusOr<LoadedTensor> LoadAsItIs(const std::string& path, std::optional<DType> dtype_of_x,
+                                        const CsvOptions& csv = {});
 
 // OK if rank `rank` may be normalised. `what` names the tensor.
 absl::Status CheckRank(absl::string_view what, size_t rank);
 
 // Loads a weight or a bias with the dtype of the file. A .csv of one row or one column is a vector.
-absl::StatusOr<Tensor> LoadParameter(const std::string& path);
+absl::StatusOr<Tensor> LoadParameter(const std::string& path, std::optional<DType> dtype_of_x = std::nullopt,
+                                     const CsvOptions& csv = {});
 
 // Loads a mask: one byte for each element, 1 where the file's value is not 0. Its dtype is unspecified, as the contract
 // asks.
-absl::StatusOr<Tensor> LoadMask(const std::string& path);
+absl::StatusOr<Tensor> LoadMask(const std::string& path, const CsvOptions& csv = {});
 
 // Converts to an array. bf16 is widened to float32, exactly, or kept as uint16 bits if `raw_bf16`.
 NpyArray ToNpy(Tensor tensor, bool raw_bf16);

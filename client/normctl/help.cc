@@ -46,6 +46,8 @@ constexpr FlagNote kFlagNotes[] = {
     {"dtype", kTensors, "f16|bf16|f32|f64"},
     {"header", kTensors, ""},
     {"no-header", kTensors, ""},
+    {"delimiter", kTensors, ""},
+    {"decimal", kTensors, ""},
     {"session", kSession, ""},
     {"expected-version", kSession, ""},
     {"max-staleness", kSession, ""},

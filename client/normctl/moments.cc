@@ -13,22 +13,23 @@ namespace {
 
 constexpr size_t kShownGroups = 40;
 
-absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args) {
+absl::StatusOr<v1::ComputeMomentsRequest> BuildRequest(const ParsedArgs& args, const Terminal& terminal) {
   v1::ComputeMomentsRequest request;
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
   const std::optional<std::string> method = MethodField(args.operands()[0]);
   if (!method.has_value()) return UnknownMethodError(args.operands()[0]);
-  const absl::StatusOr<CsvHeader> header = HeaderFlags(args);
-  if (!header.ok()) return header.status();
-  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[1], *dtype, *header);
+  const absl::StatusOr<CsvOptions> csv = CsvFlags(args);
+  if (!csv.ok()) return csv.status();
+  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[1], *dtype, *csv);
   if (!x.ok()) return x.status();
+  if (!x->warning.empty()) PrintWarnings({x->warning}, terminal);
   if (absl::Status status = CheckRank("x", x->tensor.shape.size()); !status.ok()) return status;
   const absl::StatusOr<v1::NormSpec> spec = BuildSpec(*method, args, x->tensor.shape);
   if (!spec.ok()) return spec.status();
   *request.mutable_spec() = *spec;
   if (args.Has("mask")) {
-    absl::StatusOr<Tensor> mask = LoadMask(*args.Get("mask"));
+    absl::StatusOr<Tensor> mask = LoadMask(*args.Get("mask"), {.delimiter = csv->delimiter, .decimal = csv->decimal});
     if (!mask.ok()) return mask.status();
     *request.mutable_mask() = (*std::move(mask)).ToProto();
   }
@@ -64,7 +65,7 @@ absl::Status PrintText(const v1::ComputeMomentsResponse& response, const Termina
 }
 
 absl::Status RunMoments(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
-  const absl::StatusOr<v1::ComputeMomentsRequest> request = BuildRequest(args);
+  const absl::StatusOr<v1::ComputeMomentsRequest> request = BuildRequest(args, terminal);
   if (!request.ok()) return request.status();
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
@@ -93,7 +94,7 @@ std::vector<Command> MomentsCommands() {
                   2,
                   "count, mean and M2 of each statistics group, mergeable",
                   "For methods that do not subtract the mean, mean is 0 and M2 is the sum of squares.",
-                  Join(Join(SpecFlags(""), HeaderFlags()),
+                  Join(Join(SpecFlags(""), Join(HeaderFlags(), SeparatorFlags())),
                        {{"output", 'o', "FILE", "where they go, as JSON, for session commit; - for standard output"},
                         {"dtype", '\0', "T", "convert the input after loading"},
                         {"mask", '\0', "FILE", "positions that count: non-zero ones"}})};

@@ -120,6 +120,7 @@ absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const
   const std::string method = spec.name == "normalize" ? "" : *MethodField(spec.name);
   absl::StatusOr<NormalizeInput> input = BuildNormalizeInput(args);
   if (!input.ok()) return input.status();
+  PrintWarnings(input->warnings, terminal);
   if (absl::Status status = CheckTerminal(*input, terminal); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectFor(args, input->request);
   if (!client.ok()) return client.status();
@@ -145,11 +146,13 @@ absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const
 
 constexpr absl::string_view kNormalizeDetails =
     "INPUT is .npy (little-endian floats; Fortran order is transposed), .npz of one array, or .csv (numbers; a first\n"
-    "line with text in every field is a header), recognised by its content; - is standard input. Results are .npy\n"
+    "line with text in every field is a header, lines that start with # are comments, --delimiter and --decimal say\n"
+    "what separates), recognised by its content; - is standard input. Results are .npy\n"
     "or .csv, by the name of the file; - is standard output, in the format of INPUT or --format. Without any file y\n"
     "is printed: a summary of it on a terminal, all of it elsewhere. The report of the call goes to standard error.\n"
     "NumPy has no bf16: --dtype bf16 rounds the input to bf16 and writes results widened to float32, exactly; an\n"
-    "input of uint16 is taken as bf16 bits, and results are then written as uint16 bits, too. Inputs over the\n"
+    "input of uint16, or of V2 as np.save makes of ml_dtypes' bfloat16, is taken as bf16 bits, and results are then "
+    "written as uint16 bits, too. Inputs over the\n"
     "server's message limit are sent in pieces where the method never looks across rows, and in chunks on a stream\n"
     "where it does. A server of this machine gets large tensors through shared memory, if it has a Unix socket.";
 

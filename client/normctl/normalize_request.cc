@@ -49,10 +49,16 @@ std::vector<FlagSpec> ParameterFlags(absl::string_view method) {
   return out;
 }
 
-absl::Status AddParameters(const ParsedArgs& args, v1::NormalizeRequest& request) {
+// How the files beside x are read.
+struct FileOptions {
+  std::optional<DType> dtype;  // of x, if it was asked for
+  CsvOptions csv;
+};
+
+absl::Status AddParameters(const ParsedArgs& args, const FileOptions& files, v1::NormalizeRequest& request) {
   for (absl::string_view flag : {"weight", "bias", "running-mean", "running-var"}) {
     if (!args.Has(flag)) continue;
-    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag));
+    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag), files.dtype, files.csv);
     if (!tensor.ok()) return tensor.status();
     v1::Parameters& parameters = *request.mutable_parameters();
     v1::Tensor* to = flag == "weight"         ? parameters.mutable_weight()
@@ -64,10 +70,12 @@ absl::Status AddParameters(const ParsedArgs& args, v1::NormalizeRequest& request
   return absl::OkStatus();
 }
 
-absl::Status AddTensors(const ParsedArgs& args, v1::NormalizeRequest& request) {
+absl::Status AddTensors(const ParsedArgs& args, const FileOptions& files, NormalizeInput& input) {
+  v1::NormalizeRequest& request = input.request;
   if (args.Has("residual")) {
-    absl::StatusOr<LoadedTensor> residual = LoadTensor(*args.Get("residual"), std::nullopt);
+    absl::StatusOr<LoadedTensor> residual = LoadAsItIs(*args.Get("residual"), files.dtype, files.csv);
     if (!residual.ok()) return residual.status();
+    if (!residual->warning.empty()) input.warnings.push_back(std::move(residual->warning));
     *request.mutable_residual()->mutable_tensor() = std::move(residual->tensor).ToProto();
     const absl::StatusOr<std::optional<double>> scale = args.Double("residual-scale");
     if (!scale.ok()) return scale.status();
@@ -76,7 +84,7 @@ absl::Status AddTensors(const ParsedArgs& args, v1::NormalizeRequest& request) {
     return UsageError("--residual-scale, --residual-rounding and --output-h need --residual");
   }
   if (args.Has("mask")) {
-    absl::StatusOr<Tensor> mask = LoadMask(*args.Get("mask"));
+    absl::StatusOr<Tensor> mask = LoadMask(*args.Get("mask"), files.csv);
     if (!mask.ok()) return mask.status();
     *request.mutable_mask() = (*std::move(mask)).ToProto();
   }
@@ -198,7 +206,7 @@ std::vector<FlagSpec> NormalizeFlags(absl::string_view method) {
   // LpNorm has no parameters, and a session has its own.
   const bool parameters = !method.empty() && method != "lp_norm";
   return Join(parameters ? ParameterFlags(method) : std::vector<FlagSpec>(),
-              Join(Join(PlaceFlags(), HeaderFlags()), Join(ChoiceFlags(), StepFlags())));
+              Join(Join(PlaceFlags(), Join(HeaderFlags(), SeparatorFlags())), Join(ChoiceFlags(), StepFlags())));
 }
 
 absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
@@ -206,13 +214,16 @@ absl::StatusOr<NormalizeInput> BuildNormalizeInput(const ParsedArgs& args) {
   v1::NormalizeRequest& request = input.request;
   const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
   if (!dtype.ok()) return dtype.status();
-  const absl::StatusOr<CsvHeader> header = HeaderFlags(args);
-  if (!header.ok()) return header.status();
+  const absl::StatusOr<CsvOptions> csv = CsvFlags(args);
+  if (!csv.ok()) return csv.status();
+  FileOptions beside{.dtype = *dtype, .csv = *csv};
+  beside.csv.header = CsvHeader::kDetect;  // the flags of the header are for INPUT
   if (absl::Status status = AddFlags(args, request); !status.ok()) return status;
-  if (absl::Status status = AddParameters(args, request); !status.ok()) return status;
-  if (absl::Status status = AddTensors(args, request); !status.ok()) return status;
-  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[0], *dtype, *header);
+  if (absl::Status status = AddParameters(args, beside, request); !status.ok()) return status;
+  if (absl::Status status = AddTensors(args, beside, input); !status.ok()) return status;
+  absl::StatusOr<LoadedTensor> x = LoadTensor(args.operands()[0], *dtype, *csv);
   if (!x.ok()) return x.status();
+  if (!x->warning.empty()) input.warnings.push_back(std::move(x->warning));
   if (absl::Status status = CheckRank("x", x->tensor.shape.size()); !status.ok()) return status;
   absl::StatusOr<std::vector<OutputPlace>> places = Places(args, x->format.format);
   if (!places.ok()) return places.status();

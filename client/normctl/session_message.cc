@@ -152,9 +152,13 @@ absl::Status AddTtl(const ParsedArgs& args, v1::Session& session) {
 }
 
 absl::Status AddParameters(const ParsedArgs& args, v1::Session& session) {
+  const absl::StatusOr<std::optional<DType>> dtype = DTypeFlag(args);
+  if (!dtype.ok()) return dtype.status();
+  const absl::StatusOr<CsvOptions> csv = CsvFlags(args);
+  if (!csv.ok()) return csv.status();
   for (absl::string_view flag : {"weight", "bias"}) {
     if (!args.Has(flag)) continue;
-    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag));
+    absl::StatusOr<Tensor> tensor = LoadParameter(*args.Get(flag), *dtype, *csv);
     if (!tensor.ok()) return tensor.status();
     v1::Parameters& parameters = *session.mutable_parameters();
     *(flag == "weight" ? parameters.mutable_weight() : parameters.mutable_bias()) = (*std::move(tensor)).ToProto();

@@ -1,11 +1,16 @@
 // normctl session export and import: a session as a file, which is either the server's record or a state_dict.
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "client/cli/npy.h"
+#include "client/cli/npz.h"
+#include "client/cli/other_file.h"
 #include "client/cli/safetensors.h"
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
@@ -31,14 +36,16 @@ constexpr absl::string_view kImportDetails =
     "\nA .safetensors file that normctl wrote says what the layer is; for one of PyTorch say it:\n"
     "--method batch-norm --layout channels-first. --method replaces what the file says. Running\n"
     "statistics of any float dtype become f64, exactly; without them the session starts from the\n"
-    "initial ones, and without num_batches_tracked at 0 batches.";
+    "initial ones, and without num_batches_tracked at 0 batches. The names of Keras (gamma, beta,\n"
+    "moving_mean, moving_variance), Flax (scale, bias, mean, var), MXNet, Haiku and Paddle are understood\n"
+    "as well. Flax keeps parameters and statistics apart: --prefix params.bn. --prefix batch_stats.bn.";
 
 const FlagSpec kFormat = {
     "format", '\0', "FORMAT", "record or safetensors, whatever the file's name ends in", "", "record|safetensors"};
 
 absl::StatusOr<bool> IsSafetensors(const ParsedArgs& args, absl::string_view path) {
   const std::optional<std::string> format = args.Get("format");
-  if (!format.has_value()) return absl::EndsWith(path, ".safetensors");
+  if (!format.has_value()) return absl::EndsWithIgnoreCase(path, ".safetensors");
   if (*format == "safetensors" || *format == "record") return *format == "safetensors";
   return BadValueError("format", *format, "record or safetensors");
 }
@@ -51,13 +58,28 @@ absl::Status RefuseFlags(const ParsedArgs& args, const std::vector<FlagSpec>& fl
   return UsageError(absl::StrCat("--", it->name, " is for .safetensors files (--format safetensors)"));
 }
 
+// Refuses a name that promises another program's format, which a record does not have.
+absl::Status CheckRecordName(const ParsedArgs& args, absl::string_view path) {
+  if (args.Has("format")) return absl::OkStatus();
+  constexpr absl::string_view kOthers[] = {".npz",    ".npy", ".csv",  ".pt",    ".pth",    ".ckpt", ".pkl",
+                                           ".pickle", ".h5",  ".hdf5", ".keras", ".onnx",   ".gguf", ".json",
+                                           ".mat",    ".txt", ".zip",  ".gz",    ".msgpack"};
+  const auto* other = std::find_if(std::begin(kOthers), std::end(kOthers),
+                                   [path](absl::string_view ending) { return absl::EndsWithIgnoreCase(path, ending); });
+  if (other == std::end(kOthers)) return absl::OkStatus();
+  return UsageError(absl::StrCat(path, ": a session is written as .safetensors or as a record, and neither is ", *other,
+                                 ": name it ", absl::StripSuffix(path, path.substr(path.size() - other->size())),
+                                 ".safetensors, or say --format record"));
+}
+
 std::vector<FlagSpec> ExportFlags() {
   return {{"prefix", '\0', "TEXT", "put before the tensors' names: \"layer1.bn1.\""},
           {"f32", '\0', "", "running statistics as F32, rounded, for tools that need it"}};
 }
 
 std::vector<FlagSpec> ImportFlags() {
-  return Join({{"prefix", '\0', "TEXT", "the tensors are those whose names begin so: \"layer1.bn1.\""},
+  return Join({{"prefix", '\0', "TEXT",
+                "the tensors are those whose names begin so: \"layer1.bn1.\"; may be given several times"},
                {"method", '\0', "METHOD", "the layer's method; needed where the file does not say it"},
                {"dtype", '\0', "T", "the dtype the session is meant for"}},
               SpecFlags(""));
@@ -82,6 +104,7 @@ absl::Status RunExport(const CommandSpec&, const ParsedArgs& args, const Termina
   if (is_standard_output && terminal.out_is_tty) return UsageError("a session on a terminal: redirect standard output");
   const absl::StatusOr<bool> safetensors = IsSafetensors(args, *path);
   if (!safetensors.ok()) return safetensors.status();
+  if (absl::Status status = *safetensors ? absl::OkStatus() : CheckRecordName(args, *path); !status.ok()) return status;
   if (absl::Status status = *safetensors ? absl::OkStatus() : RefuseFlags(args, ExportFlags()); !status.ok()) {
     return status;
   }
@@ -125,10 +148,48 @@ absl::Status AddSpec(const ParsedArgs& args, v1::Session& session) {
   return UsageError("the file does not say what the layer is: --method batch-norm --layout channels-first, ...");
 }
 
+std::vector<std::string> Prefixes(const ParsedArgs& args) {
+  std::vector<std::string> out = args.GetAll("prefix");
+  if (out.empty()) out.emplace_back();
+  return out;
+}
+
+// " (bn.weight is in model-00001-of-00002.safetensors)": what the index of a sharded checkpoint says of the layer;
+// empty for other files.
+std::string ShardOf(absl::string_view bytes, const std::vector<std::string>& prefixes) {
+  const nlohmann::json index = nlohmann::json::parse(bytes.begin(), bytes.end(), nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return "";
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const auto starts = [&name = name](const std::string& prefix) { return absl::StartsWith(name, prefix); };
+    if (file.is_string() && std::any_of(prefixes.begin(), prefixes.end(), starts)) {
+      return absl::StrCat(" (", name, " is in ", file.get<std::string>(), ")");
+    }
+  }
+  return "";
+}
+
+// Refuses a file of another program by the name of what it is.
+absl::Status CheckKind(const std::string& path, absl::string_view bytes, bool safetensors,
+                       const std::vector<std::string>& prefixes) {
+  if (safetensors && IsSafetensorsFile(bytes)) return absl::OkStatus();
+  if (!safetensors && IsSafetensorsFile(bytes)) {
+    return UsageError(absl::StrCat(path, ": looks like a .safetensors file: --format safetensors reads it"));
+  }
+  std::optional<std::string> kind = OtherFileKind(bytes);
+  if (!kind.has_value() && IsNpy(bytes)) kind = "is a .npy tensor";
+  if (!kind.has_value() && IsZip(bytes)) kind = "is a zip archive, perhaps an .npz of NumPy";
+  if (!kind.has_value()) return absl::OkStatus();
+  // Some kinds say themselves what to do.
+  const bool has_advice = absl::StrContains(*kind, ": ");
+  return UsageError(
+      absl::StrCat(path, ": ", *kind, ShardOf(bytes, prefixes),
+                   has_advice ? "" : ": session import reads what session export wrote, or a .safetensors file"));
+}
+
 absl::StatusOr<v1::CreateSessionRequest> ReadStateDict(const std::string& bytes, const ParsedArgs& args) {
   const absl::StatusOr<Safetensors> file = ParseSafetensors(bytes);
   if (!file.ok()) return file.status();
-  absl::StatusOr<v1::Session> session = FromStateDict(*file, args.GetOr("prefix", ""));
+  absl::StatusOr<v1::Session> session = FromStateDict(*file, Prefixes(args));
   if (!session.ok()) return session.status();
   if (absl::Status status = AddSpec(args, *session); !status.ok()) return status;
   if (absl::Status status = ResolveChannels(*session); !status.ok()) return status;
@@ -142,24 +203,21 @@ absl::StatusOr<v1::CreateSessionRequest> ReadStateDict(const std::string& bytes,
 // number: field 1, a varint.
 absl::Status CheckRecord(const std::string& path, absl::string_view bytes) {
   constexpr char kSchemaTag = 0x08;
-  constexpr size_t kSafetensorsJson = 8;  // after the length of the header
   if (!bytes.empty() && bytes[0] == kSchemaTag) return absl::OkStatus();
-  if (bytes.size() > kSafetensorsJson && bytes[kSafetensorsJson] == '{') {
-    return UsageError(absl::StrCat(path, ": looks like a .safetensors file: --format safetensors reads it"));
-  }
-  return UsageError(absl::StrCat(path, absl::StartsWith(bytes, "\x93NUMPY") ? ": is a .npy tensor" : ": is no record",
-                                 ": session import reads what session export wrote, or a .safetensors file"));
+  return UsageError(
+      absl::StrCat(path, ": is no record: session import reads what session export wrote, or a .safetensors file"));
 }
 
 absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Terminal& terminal) {
   const std::string& path = args.operands()[0];
   const absl::StatusOr<bool> safetensors = IsSafetensors(args, path);
   if (!safetensors.ok()) return safetensors.status();
-  if (absl::Status status = *safetensors ? absl::OkStatus() : RefuseFlags(args, ImportFlags()); !status.ok()) {
-    return status;
-  }
+  const absl::Status flags = *safetensors ? absl::OkStatus() : RefuseFlags(args, ImportFlags());
   const absl::StatusOr<std::string> bytes = ReadFile(path);
-  if (!bytes.ok()) return bytes.status();
+  if (!bytes.ok()) return flags.ok() ? bytes.status() : flags;
+  // What the file is explains more than a flag that does not go with it.
+  if (absl::Status status = CheckKind(path, *bytes, *safetensors, Prefixes(args)); !status.ok()) return status;
+  if (!flags.ok()) return flags;
   if (absl::Status status = *safetensors ? absl::OkStatus() : CheckRecord(path, *bytes); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();

@@ -135,10 +135,11 @@ absl::Status RunDelete(const CommandSpec&, const ParsedArgs& args, const Termina
 
 std::vector<Command> SessionCommands() {
   const FlagSpec id = {"id", '\0', "ID", "of the new session; the server chooses one where absent"};
-  const std::vector<FlagSpec> editable = {{"weight", 'w', "FILE", "the scale, .npy or .csv"},
-                                          {"bias", 'b', "FILE", "the shift, .npy or .csv"},
-                                          {"label", 'l', "KEY=VALUE", "may be given several times"},
-                                          {"ttl", '\0', "TIME", "delete the session after so much time"}};
+  const std::vector<FlagSpec> editable = Join({{"weight", 'w', "FILE", "the scale, .npy or .csv"},
+                                               {"bias", 'b', "FILE", "the shift, .npy or .csv"},
+                                               {"label", 'l', "KEY=VALUE", "may be given several times"},
+                                               {"ttl", '\0', "TIME", "delete the session after so much time"}},
+                                              SeparatorFlags());
   const std::vector<FlagSpec> create =
       Join(editable, Join({id,
                            kQuietFlag,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client/cli/program.h"
 #include "client/cli/table.h"
 #include "client/cli/tensor_file.h"
@@ -38,22 +41,39 @@ absl::Status BadMetadata(absl::string_view key, absl::string_view text, absl::st
 
 // The place of a state_dict's tensor in a session.
 struct Place {
-  absl::string_view name;
+  absl::string_view name;  // PyTorch's
+  // What others call it: Keras and TensorFlow, Flax, MXNet, Haiku, Paddle. Empty where there are fewer.
+  absl::string_view others[4];
   bool is_statistic;
   v1::Tensor* (*mutable_tensor)(v1::Session&);
   const v1::Tensor* (*tensor)(const v1::Session&);  // returns nullptr if absent
 };
 
 constexpr Place kPlaces[] = {
-    {"weight", false, [](v1::Session& s) { return s.mutable_parameters()->mutable_weight(); },
+    {"weight",
+     {"gamma", "scale"},
+     false,
+     [](v1::Session& s) { return s.mutable_parameters()->mutable_weight(); },
      [](const v1::Session& s) { return s.parameters().has_weight() ? &s.parameters().weight() : nullptr; }},
-    {"bias", false, [](v1::Session& s) { return s.mutable_parameters()->mutable_bias(); },
+    {"bias",
+     {"beta", "offset"},
+     false,
+     [](v1::Session& s) { return s.mutable_parameters()->mutable_bias(); },
      [](const v1::Session& s) { return s.parameters().has_bias() ? &s.parameters().bias() : nullptr; }},
-    {"running_mean", true, [](v1::Session& s) { return s.mutable_state()->mutable_mean(); },
+    {"running_mean",
+     {"moving_mean", "mean", "_mean"},
+     true,
+     [](v1::Session& s) { return s.mutable_state()->mutable_mean(); },
      [](const v1::Session& s) { return s.state().has_mean() ? &s.state().mean() : nullptr; }},
-    {"running_var", true, [](v1::Session& s) { return s.mutable_state()->mutable_var(); },
+    {"running_var",
+     {"moving_variance", "moving_var", "var", "_variance"},
+     true,
+     [](v1::Session& s) { return s.mutable_state()->mutable_var(); },
      [](const v1::Session& s) { return s.state().has_var() ? &s.state().var() : nullptr; }},
-    {"running_phi", true, [](v1::Session& s) { return s.mutable_state()->mutable_phi(); },
+    {"running_phi",
+     {},
+     true,
+     [](v1::Session& s) { return s.mutable_state()->mutable_phi(); },
      [](const v1::Session& s) { return s.state().has_phi() ? &s.state().phi() : nullptr; }},
 };
 
@@ -155,19 +175,54 @@ absl::Status MetadataFrom(const std::map<std::string, std::string>& metadata, v1
   return labels == metadata.end() ? absl::OkStatus() : LabelsFrom(labels->second, session);
 }
 
-absl::Status NothingFound(const Safetensors& file, absl::string_view prefix) {
+absl::Status NothingFound(const Safetensors& file, absl::Span<const std::string> prefixes) {
+  if (file.tensors.empty()) {
+    return absl::InvalidArgumentError("no weight, running_mean or the like: the file has no tensors");
+  }
   constexpr size_t kShown = 8;
   std::vector<std::string> names;
   for (const auto& entry : file.tensors) {
-    if (names.size() < kShown) names.push_back(entry.first);
+    if (names.size() < kShown) names.push_back(absl::Utf8SafeCHexEscape(entry.first));
   }
+  const std::string prefix = prefixes.empty() ? "" : prefixes[0];
   return absl::InvalidArgumentError(absl::StrCat("no ", prefix, "weight, ", prefix, "running_mean or the like; it has ",
                                                  absl::StrJoin(names, ", "),
                                                  file.tensors.size() > kShown ? ", ..." : "", ": --prefix chooses"));
 }
 
+using NamedTensor = std::pair<const std::string, SafetensorsTensor>;
+
+// The tensor of one of `names` behind one of the prefixes, nullptr if there is none. A variable of TensorFlow ends in
+// ":0". INVALID_ARGUMENT if several tensors claim the place.
+absl::StatusOr<const NamedTensor*> FindTensor(const Safetensors& file, absl::Span<const std::string> prefixes,
+                                              absl::Span<const absl::string_view> names) {
+  const NamedTensor* found = nullptr;
+  for (const std::string& prefix : prefixes) {
+    for (const absl::string_view name : names) {
+      for (const absl::string_view end : {"", ":0"}) {
+        const auto it = name.empty() ? file.tensors.end() : file.tensors.find(absl::StrCat(prefix, name, end));
+        if (it == file.tensors.end() || &*it == found) continue;
+        if (found != nullptr) {
+          return BadStateDict(found->first, absl::StrCat("and ", it->first, " are both the layer's ", names[0],
+                                                         "; it must have one: give the file one of them"));
+        }
+        found = &*it;
+      }
+    }
+  }
+  return found;
+}
+
+std::string WithoutPrefix(absl::string_view name, absl::Span<const std::string> prefixes) {
+  for (const std::string& prefix : prefixes) {
+    if (absl::ConsumePrefix(&name, prefix)) break;
+  }
+  return std::string(name);
+}
+
 // An error unless all tensors have as many values as the first: one a channel (or a group, or an element).
-absl::Status CheckLengths(const v1::Session& session) {
+// `names` has what the file calls the tensor of each place, behind its prefix.
+absl::Status CheckLengths(const v1::Session& session, const std::map<absl::string_view, std::string>& names) {
   const Place* first = nullptr;
   for (const Place& place : kPlaces) {
     const v1::Tensor* tensor = place.tensor(session);
@@ -175,12 +230,13 @@ absl::Status CheckLengths(const v1::Session& session) {
     if (first == nullptr) first = &place;
     const int64_t want = Elements(*first->tensor(session));
     if (Elements(*tensor) == want) continue;
-    return BadStateDict(place.name,
-                        absl::StrCat("has ", Elements(*tensor), " values, but ", first->name, " has ", want));
+    return BadStateDict(names.at(place.name),
+                        absl::StrCat("has ", Elements(*tensor), " values, but ", names.at(first->name), " has ", want));
   }
   if (session.state().has_mean() == session.state().has_var()) return absl::OkStatus();
-  return session.state().has_mean() ? BadStateDict("running_var", "is missing, but there is a running_mean")
-                                    : BadStateDict("running_mean", "is missing, but there is a running_var");
+  return session.state().has_mean()
+             ? BadStateDict("running_var", absl::StrCat("is missing, but there is ", names.at("running_mean")))
+             : BadStateDict("running_mean", absl::StrCat("is missing, but there is ", names.at("running_var")));
 }
 
 bool HasChannels(const v1::NormSpec& spec) {
@@ -221,27 +277,32 @@ absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string
   return WriteSafetensors(file);
 }
 
-absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_view prefix) {
+absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::Span<const std::string> prefixes) {
   v1::Session session;
   if (absl::Status status = MetadataFrom(file.metadata, session); !status.ok()) return status;
-  bool found = false;
+  std::map<absl::string_view, std::string> names;
   for (const Place& place : kPlaces) {
-    const auto it = file.tensors.find(absl::StrCat(prefix, place.name));
-    if (it == file.tensors.end()) continue;
-    found = true;
-    absl::StatusOr<v1::Tensor> tensor = FloatsFrom(it->first, it->second, place.is_statistic);
+    std::vector<absl::string_view> called = {place.name};
+    called.insert(called.end(), std::begin(place.others), std::end(place.others));
+    const absl::StatusOr<const NamedTensor*> found = FindTensor(file, prefixes, called);
+    if (!found.ok()) return found.status();
+    if (*found == nullptr) continue;
+    names[place.name] = WithoutPrefix((*found)->first, prefixes);
+    absl::StatusOr<v1::Tensor> tensor = FloatsFrom((*found)->first, (*found)->second, place.is_statistic);
     if (!tensor.ok()) return tensor.status();
     *place.mutable_tensor(session) = *std::move(tensor);
   }
-  if (const auto it = file.tensors.find(absl::StrCat(prefix, kNumBatches)); it != file.tensors.end()) {
-    const absl::StatusOr<uint64_t> batches = BatchesFrom(it->first, it->second);
+  const absl::StatusOr<const NamedTensor*> count = FindTensor(file, prefixes, {kNumBatches});
+  if (!count.ok()) return count.status();
+  if (*count != nullptr) {
+    const absl::StatusOr<uint64_t> batches = BatchesFrom((*count)->first, (*count)->second);
     if (!batches.ok()) return batches.status();
-    if (!session.has_state()) return BadStateDict(it->first, "has no running statistics beside it");
+    if (!session.has_state()) return BadStateDict((*count)->first, "has no running statistics beside it");
     session.mutable_state()->set_num_batches(*batches);
   }
   // A layer without parameters and state is a file with metadata alone.
-  if (!found && !(file.tensors.empty() && session.has_spec())) return NothingFound(file, prefix);
-  if (absl::Status status = CheckLengths(session); !status.ok()) return status;
+  if (names.empty() && !(file.tensors.empty() && session.has_spec())) return NothingFound(file, prefixes);
+  if (absl::Status status = CheckLengths(session, names); !status.ok()) return status;
   return session;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client/cli/safetensors.h"
 #include "normd/v1/sessions.pb.h"
 
@@ -21,10 +22,12 @@ namespace normd::client {
 absl::StatusOr<std::string> ToStateDict(const v1::Session& session, absl::string_view prefix, bool f32_statistics);
 
 // A session for CreateSession: parameters and state, and spec, num_channels, dtype and labels if the file's metadata
-// has them. Names without the prefix are ignored, and so are unknown names with the prefix. INVALID_ARGUMENT, naming
-// the tensor, if nothing is found, if only one of running_mean and running_var is there, if lengths differ, or if a
-// dtype or the metadata is of another kind.
-absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::string_view prefix);
+// has them. The tensors may have PyTorch's names or those of Keras (gamma, beta, moving_mean, moving_variance), Flax
+// (scale, bias, mean, var) and others, behind any of the prefixes. Names without a prefix are ignored, and so are
+// unknown names with one. INVALID_ARGUMENT, naming the tensor, if nothing is found, if two tensors are the same by two
+// names, if only one of running_mean and running_var is there, if lengths differ, or if a dtype or the metadata is of
+// another kind.
+absl::StatusOr<v1::Session> FromStateDict(const Safetensors& file, absl::Span<const std::string> prefixes);
 
 // Sets num_channels from the tensors if the method has channels and num_channels is not set. REQUIRES: the spec is set.
 // INVALID_ARGUMENT if spec and tensors disagree.

@@ -103,7 +103,8 @@ UlpReport CompareUlps(DType dtype, absl::Span<const double> candidate, absl::Spa
   measured.reserve(exact.size());
   long double sum = 0;
   for (size_t i = 0; i < exact.size(); ++i) {
-    const double ulps = Ulps(dtype, candidate[i], exact[i], options.floor);
+    const double least = options.least.empty() ? 0 : options.least[i];
+    const double ulps = std::max(Ulps(dtype, candidate[i], exact[i], options.floor), least);
     AddWorst({static_cast<int64_t>(i), ulps}, options.worst, out.worst);
     if (std::isinf(ulps)) {
       ++out.mismatches;

@@ -49,9 +49,11 @@ inline constexpr double kUlpBuckets[] = {0.5, 1, 2, 4, 8, 16, 64, 256, 4096, 655
 struct UlpOptions {
   double floor = 0;
   size_t worst = 5;  // how many to list
+  // What the errors are at least, one each: those of an earlier step. Empty: 0.
+  absl::Span<const double> least = {};
 };
 
-// REQUIRES: equal lengths.
+// REQUIRES: equal lengths, that of `options.least` as well if it is not empty.
 UlpReport CompareUlps(DType dtype, absl::Span<const double> candidate, absl::Span<const double> exact,
                       const UlpOptions& options);
 

@@ -68,6 +68,27 @@ TEST_F(NormalizeRequest, KeepsTheHeaderOfATable) {
   EXPECT_TRUE(IsUsageError(BuildAll({Path("years.csv"), "--header", "--no-header"}).status()));
 }
 
+TEST_F(NormalizeRequest, ReadsEveryTableAsTheFlagsSay) {
+  ASSERT_TRUE(WriteFile(Path("x.csv"), "A;B\n1,5;2,5\n").ok());
+  ASSERT_TRUE(WriteFile(Path("r.csv"), "0,5;0,25\n").ok());
+  EXPECT_FALSE(BuildAll({Path("x.csv")}).ok());
+  const auto input = BuildAll({Path("x.csv"), "--residual", Path("r.csv"), "--mask", Path("r.csv"), "--decimal", ","});
+  ASSERT_TRUE(input.ok()) << input.status();
+  EXPECT_EQ(Tensor::FromProto(input->request.x())->ToDoubles(), (std::vector<double>{1.5, 2.5}));
+  EXPECT_EQ(Tensor::FromProto(input->request.residual().tensor())->ToDoubles(), (std::vector<double>{0.5, 0.25}));
+  EXPECT_TRUE(input->warnings.empty());
+}
+
+TEST_F(NormalizeRequest, WarnsOfATableThatCanBeReadInTwoWays) {
+  ASSERT_TRUE(WriteFile(Path("x.csv"), "1,5\n2,5\n").ok());
+  const auto input = BuildAll({Path("x.csv")});
+  ASSERT_TRUE(input.ok()) << input.status();
+  ASSERT_EQ(input->warnings.size(), 1u);
+  EXPECT_NE(input->warnings[0].find("x.csv: every line is two whole numbers"), std::string::npos) << input->warnings[0];
+  EXPECT_TRUE(BuildAll({Path("x.csv"), "--delimiter", ","})->warnings.empty());
+  EXPECT_EQ(BuildAll({Path("x.csv"), "--decimal", ","})->request.x().shape(1), 1);
+}
+
 TEST_F(NormalizeRequest, RefusesATableOfATensorThatIsNone) {
   ASSERT_TRUE(SaveTensor(Path("cube.npy"), Tensor::F32({1, 1, 2}, {3, 4}), {}).ok());
   const absl::Status status = BuildAll({Path("cube.npy"), "-o", "y.csv"}).status();

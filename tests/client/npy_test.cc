@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 
@@ -130,6 +131,57 @@ TEST(Npy, RefusesForeignElements) {
   ExpectNpyRefused(Header("{'fortran_order': False, 'shape': (1,), }") + "abcd", "'descr'");
   ExpectNpyRefused(Header("{'descr': '<f4', 'fortran_order': False}") + "abcd", "'shape'");
   ExpectNpyRefused(Header("{'descr': '<f4', 'shape': (1,), }") + "abcd", "'fortran_order'");
+}
+
+TEST(Npy, ReadsTheNamesAndOrdersThatNumPyReads) {
+  for (const auto& [descr, kind, bytes] : {std::tuple{"f4", 'f', 4},
+                                           {"float32", 'f', 4},
+                                           {"=f8", 'f', 8},
+                                           {"d", 'f', 8},
+                                           {"<e", 'f', 2},
+                                           {"?", 'b', 1},
+                                           {"bool", 'b', 1},
+                                           {"|i1", 'i', 1},
+                                           {"uint16", 'u', 2},
+                                           {"<q", 'i', 8},
+                                           {">u1", 'u', 1}}) {
+    const absl::StatusOr<NpyArray> array = ParseNpy(FileOf(descr, "False", "(1,)", static_cast<size_t>(bytes)));
+    ASSERT_TRUE(array.ok()) << descr << array.status();
+    EXPECT_EQ(array->kind, kind) << descr;
+    EXPECT_EQ(array->item_bytes, bytes) << descr;
+  }
+  EXPECT_EQ(ParseNpy(FileOf("<f4", "False", "(1L, 2L)", 8))->shape, (std::vector<int64_t>{1, 2}));  // Python 2
+  ExpectNpyRefused(FileOf("<f4", "False", "(1,,2)", 8), "extents");
+}
+
+// numpy.save writes ml_dtypes.bfloat16 as 2 bytes without a type; other programs write its name.
+TEST(Npy, KnowsBf16) {
+  for (const char* descr : {"<V2", "|V2", "V2", "bfloat16"}) {
+    const absl::StatusOr<NpyArray> array = ParseNpy(FileOf(descr, "False", "(4,)", 8));
+    ASSERT_TRUE(array.ok()) << descr << array.status();
+    EXPECT_EQ(array->kind, 'V');
+    EXPECT_EQ(array->item_bytes, 2);
+  }
+}
+
+TEST(Npy, NamesWhatItDoesNotRead) {
+  ExpectNpyRefused(FileOf("<V1", "False", "(1,)", 1),
+                   "values of 1 byte without a type (V1), which is how NumPy saves "
+                   "the 8-bit and 4-bit types of ml_dtypes");
+  ExpectNpyRefused(FileOf("|V16", "False", "(1,)", 16), "values of 16 bytes without a type (V16)");
+  ExpectNpyRefused(FileOf("<f1", "False", "(1,)", 1),
+                   "floats of type 'f1'; those of 2, 4 and 8 bytes are read: save "
+                   "a.astype('float32')");
+  ExpectNpyRefused(FileOf("float8_e4m3fn", "False", "(1,)", 1), "floats of type 'float8_e4m3fn'");
+  ExpectNpyRefused(FileOf("longdouble", "False", "(1,)", 16), "astype('float64')");
+  ExpectNpyRefused(FileOf(">f8", "False", "(1,)", 8), "big-endian numbers: save a.astype('<f8')");
+  ExpectNpyRefused(FileOf(">i4", "False", "(1,)", 4), "save a.astype('<i4')");
+  ExpectNpyRefused(FileOf("|S3", "False", "(1,)", 3), "holds text");
+  ExpectNpyRefused(FileOf("F", "False", "(1,)", 8), "holds complex numbers");
+  ExpectNpyRefused(FileOf("i3", "False", "(1,)", 3), "dtype 'i3' is not understood");
+  ExpectNpyRefused(FileOf("", "False", "(1,)", 3), "dtype '' is not understood");
+  const std::string one = FileOf("<f4", "False", "(1,)", 4);
+  ExpectNpyRefused(one + one, "and another array follows: save each array in a file of its own");
 }
 
 // Bytes changed, cut and doubled at random: no crash, and what is accepted is consistent.

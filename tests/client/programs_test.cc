@@ -163,6 +163,49 @@ TEST(Normctl, RefusesToImportWhatNoExportWrote) {
             std::string::npos);
 }
 
+TEST(Normctl, SaysWhatIsImportedInPlaceOfASession) {
+  const std::string folder = testing::TempDir();
+  const auto refused = [&](const std::string& name, const std::string& bytes, std::vector<std::string> flags = {}) {
+    std::ofstream(folder + "/" + name) << bytes;
+    std::vector<std::string> words = {"session", "import", folder + "/" + name, "--server", "unix:/nonexistent/n.sock"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Ran ran = Normctl(words);
+    EXPECT_EQ(ran.code, kExitUsage) << ran.err;
+    return ran.err;
+  };
+  const std::vector<std::string> layer = {"--prefix", "bn.", "--method", "batch-norm"};
+  EXPECT_NE(refused("m.index.json", R"({"weight_map":{}})", layer).find("the index of a sharded checkpoint"),
+            std::string::npos);
+  EXPECT_NE(refused("m.index.json", R"({"weight_map":{"a.w":"1.safetensors","bn.weight":"2.safetensors"}})", layer)
+                .find("(bn.weight is in 2.safetensors)"),
+            std::string::npos);
+  EXPECT_NE(refused("m.pt", "PK\x03\x04 m/data.pkl", layer).find("a checkpoint of PyTorch (torch.save)"),
+            std::string::npos);
+  EXPECT_NE(refused("m.safetensors", "PK\x03\x04 m/data.pkl", layer).find("a checkpoint of PyTorch"),
+            std::string::npos);
+  EXPECT_NE(refused("m.safetensors", "version https://git-lfs.github.com/spec/v1\n", layer).find("Git LFS"),
+            std::string::npos);
+  EXPECT_NE(refused("m.h5", "\x89HDF\r\n\x1a\n").find("HDF5"), std::string::npos);
+  EXPECT_NE(refused("m.npz", "PK\x03\x04 a.npy").find("perhaps an .npz of NumPy"), std::string::npos);
+  EXPECT_NE(refused("m.gguf", std::string("GGUF\3\0\0\0", 8)).find("GGUF"), std::string::npos);
+}
+
+TEST(Normctl, WritesNoRecordUnderTheNameOfAnotherFormat) {
+  const auto err = [](const std::string& path, std::vector<std::string> flags = {}) {
+    std::vector<std::string> words = {"session", "export", "bn", "-o", path, "--server", "unix:/nonexistent/n.sock"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return Normctl(words).err;
+  };
+  for (const char* name : {"bn.npz", "bn.pt", "bn.NPY", "bn.csv", "bn.h5", "bn.json", "bn.pth", "bn.onnx"}) {
+    EXPECT_NE(err(name).find("a session is written as .safetensors or as a record"), std::string::npos) << err(name);
+  }
+  EXPECT_NE(err("bn.npz").find("name it bn.safetensors, or say --format record"), std::string::npos) << err("bn.npz");
+  for (const char* name : {"bn.record", "bn", "bn.SAFETENSORS", "bn.pb"}) {
+    EXPECT_EQ(err(name).find("a session is written as"), std::string::npos) << err(name);
+  }
+  EXPECT_EQ(err("bn.npz", {"--format", "record"}).find("a session is written as"), std::string::npos);
+}
+
 TEST(Normctl, ManAndCompletionKnowWhatTheyAreAskedFor) {
   EXPECT_NE(Normctl({"man", "layr-norm"}).err.find("did you mean layer-norm?"), std::string::npos);
   EXPECT_NE(Normctl({"completion", "tcsh"}).err.find("must be bash, zsh or fish"), std::string::npos);

@@ -98,7 +98,7 @@ TEST(Safetensors, RefusesWhatIsNoJsonOfItsForm) {
   ExpectRefused(FileOf(R"({"a":[]})", 0), "a is an array; it must be an object");
   ExpectRefused(FileOf(R"({"a":null})", 0), "a is null");
   ExpectRefused(FileOf(R"({"a":"text"})", 0), "a is \"text\"");
-  ExpectRefused(FileOf(R"({"a":{"b":{}}})", 0), "a.b is not known");
+  ExpectRefused(FileOf(R"({"a":{"b":{}}})", 0), "a is given none of them; it must be given dtype, shape and data_off");
   ExpectRefused(FileOf(R"({"__metadata__":{"b":{}}})", 0), "__metadata__.b is an object; it must be a string");
   ExpectRefused(FileOf(R"({"__metadata__":{"b":1}})", 0), "__metadata__.b is 1; it must be a string");
   ExpectRefused(FileOf(R"({"__metadata__":"b"})", 0), "must be an object");
@@ -118,6 +118,47 @@ TEST(Safetensors, RefusesTensorsOfAnotherForm) {
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])", 8), "a.shape is -2");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])", 8), "to 2^63 - 1");
   ExpectRefused(OneTensor(R"("dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,8])", 8), "to 2^63 - 1");
+}
+
+// As safetensors 0.8 does.
+TEST(Safetensors, SkipsMembersItDoesNotKnow) {
+  const std::string known = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
+  for (const char* other : {"1", "-1", "1.5", "null", "true", "\"text\"", "[]", "{}", "[[1,{\"dtype\":4}],\"shape\"]",
+                            "{\"dtype\":{\"shape\":[]},\"x\":null}"}) {
+    const std::string note = absl::StrCat("\"note\":", other);
+    for (const std::string& members : {absl::StrCat(note, ",", known), absl::StrCat(known, ",", note, ",", note)}) {
+      const absl::StatusOr<Safetensors> parsed = ParseSafetensors(OneTensor(members, 4));
+      ASSERT_TRUE(parsed.ok()) << members << parsed.status();
+      EXPECT_EQ(parsed->tensors.at("a").elements(), 1);
+    }
+  }
+  ExpectRefused(OneTensor(R"("note":[1,"dtype":"F32","shape":[1],"data_offsets":[0,4])", 4), "no JSON at byte");
+  ExpectRefused(OneTensor(R"("note":1,"shape":[1],"data_offsets":[0,4])", 4), "given data_offsets and shape alone");
+}
+
+TEST(Safetensors, NullIsNoMetadata) {
+  EXPECT_TRUE(
+      ParseSafetensors(FileOf(R"({"__metadata__":null,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1)).ok());
+  ExpectRefused(FileOf(R"({"__metadata__":{"a":null}})", 0), "__metadata__.a is null; it must be a string");
+  ExpectRefused(FileOf(R"({"__metadata__":null,"__metadata__":{}})", 0), "__metadata__ is named twice");
+}
+
+TEST(Safetensors, KnowsEveryDTypeOfTheFormat) {
+  for (const auto& [dtype, bits] :
+       {std::pair("F4", 4), {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8},
+        {"F8_E4M3", 8},     {"F8_E5M2", 8}, {"BOOL", 8},    {"U8", 8},          {"I8", 8},          {"U16", 16},
+        {"I16", 16},        {"F16", 16},    {"BF16", 16},   {"U32", 32},        {"I32", 32},        {"F32", 32},
+        {"C64", 64},        {"F64", 64},    {"I64", 64},    {"U64", 64}}) {
+    const int bytes = 16 * bits / 8;
+    const absl::StatusOr<Safetensors> parsed = ParseSafetensors(
+        OneTensor(absl::StrCat("\"dtype\":\"", dtype, "\",\"shape\":[2,8],\"data_offsets\":[0,", bytes, "]"),
+                  static_cast<size_t>(bytes)));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->tensors.at("a").elements(), 16);
+    EXPECT_TRUE(WriteSafetensors(*parsed).ok()) << dtype;
+  }
+  ExpectRefused(OneTensor(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])", 2),
+                "a.shape is [3]; it must be of whole bytes, of F4 as well");
 }
 
 TEST(Safetensors, RefusesNamesGivenTwice) {

@@ -17,7 +17,7 @@ using google::protobuf::util::MessageDifferencer;
 const std::vector<double> kOdd = {0.1, -0.0, 5e-324, 1.7976931348623157e308, 1.0 / 3};
 const std::vector<double> kPositive = {1e-300, 0, 2.2250738585072014e-308, 3.0000000000000004, 1e300};
 
-v1::Session BatchNormSession() {
+v1::Session StateDictSession() {
   v1::Session session;
   session.set_name("sessions/bn");
   session.set_version(7);
@@ -40,7 +40,7 @@ v1::Session BatchNormSession() {
 
 absl::StatusOr<v1::Session> Read(const std::string& bytes, absl::string_view prefix = "") {
   const absl::StatusOr<Safetensors> file = ParseSafetensors(bytes);
-  return file.ok() ? FromStateDict(*file, prefix) : file.status();
+  return file.ok() ? FromStateDict(*file, {std::string(prefix)}) : file.status();
 }
 
 // What a state_dict keeps of a session.
@@ -53,17 +53,17 @@ v1::Session Kept(v1::Session session) {
 
 TEST(StateDict, ComesBackBitForBit) {
   for (const char* prefix : {"", "layer1.bn1."}) {
-    const absl::StatusOr<std::string> bytes = ToStateDict(BatchNormSession(), prefix, false);
+    const absl::StatusOr<std::string> bytes = ToStateDict(StateDictSession(), prefix, false);
     ASSERT_TRUE(bytes.ok()) << bytes.status();
     const absl::StatusOr<v1::Session> back = Read(*bytes, prefix);
     ASSERT_TRUE(back.ok()) << back.status();
-    EXPECT_TRUE(MessageDifferencer::Equals(*back, Kept(BatchNormSession()))) << back->DebugString();
-    EXPECT_EQ(back->state().mean().data(), BatchNormSession().state().mean().data());  // -0.0 equals 0.0, its bits not
+    EXPECT_TRUE(MessageDifferencer::Equals(*back, Kept(StateDictSession()))) << back->DebugString();
+    EXPECT_EQ(back->state().mean().data(), StateDictSession().state().mean().data());  // -0.0 equals 0.0, its bits not
   }
 }
 
 TEST(StateDict, HasTheNamesDTypesAndShapesOfTorch) {
-  const std::string bytes = *ToStateDict(BatchNormSession(), "m.", false);
+  const std::string bytes = *ToStateDict(StateDictSession(), "m.", false);
   const absl::StatusOr<Safetensors> file = ParseSafetensors(bytes);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->tensors.size(), 5u);
@@ -80,7 +80,7 @@ TEST(StateDict, HasTheNamesDTypesAndShapesOfTorch) {
 }
 
 TEST(StateDict, RoundsStatisticsWhenAskedTo) {
-  const std::string bytes = *ToStateDict(BatchNormSession(), "", true);
+  const std::string bytes = *ToStateDict(StateDictSession(), "", true);
   const absl::StatusOr<Safetensors> file = ParseSafetensors(bytes);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors.at("running_mean").dtype, "F32");
@@ -112,11 +112,11 @@ TEST(StateDict, ALayerWithoutTensorsIsItsMetadata) {
 }
 
 TEST(StateDict, MoreBatchesThanI64HoldsAreRefused) {
-  v1::Session session = BatchNormSession();
+  v1::Session session = StateDictSession();
   session.mutable_state()->set_num_batches(uint64_t{1} << 63);
   const absl::Status status = ToStateDict(session, "", false).status();
   EXPECT_NE(status.message().find("num_batches_tracked is 9223372036854775808"), absl::string_view::npos) << status;
-  EXPECT_FALSE(ToStateDict(BatchNormSession(), "\xff.", false).ok());
+  EXPECT_FALSE(ToStateDict(StateDictSession(), "\xff.", false).ok());
 }
 
 // A file of another program: tensors by name, each with its bytes.
@@ -189,8 +189,55 @@ TEST(StateDict, RefusesTensorsThatDisagree) {
                          "num_batches_tracked has 2 values");
   ExpectStateDictRefused({{"weight", "F32", {1}, F32({1})}, {"num_batches_tracked", "I64", {}, I64(1)}},
                          "has no running statistics");
-  ExpectStateDictRefused({}, "no weight, running_mean or the like");
+  ExpectStateDictRefused({}, "no weight, running_mean or the like: the file has no tensors");
   ExpectStateDictRefused({{"bn.weight", "F32", {1}, F32({1})}}, "it has bn.weight");
+}
+
+TEST(StateDict, ReadsTheNamesOfOtherPrograms) {
+  const std::vector<std::vector<std::string>> programs = {
+      {"gamma", "beta", "moving_mean", "moving_variance"},          // Keras, TensorFlow, MindSpore
+      {"gamma:0", "beta:0", "moving_mean:0", "moving_variance:0"},  // variables of TensorFlow
+      {"gamma", "beta", "moving_mean", "moving_var"},               // MXNet
+      {"scale", "bias", "mean", "var"},                             // Flax
+      {"weight", "bias", "_mean", "_variance"}};                    // Paddle
+  for (const std::vector<std::string>& names : programs) {
+    const absl::StatusOr<v1::Session> session = Read(FileOf({{"bn/" + names[0], "F32", {2}, F32({1, 2})},
+                                                             {"bn/" + names[1], "F32", {2}, F32({3, 4})},
+                                                             {"bn/" + names[2], "F32", {2}, F32({5, 6})},
+                                                             {"bn/" + names[3], "F32", {2}, F32({7, 8})}}),
+                                                     "bn/");
+    ASSERT_TRUE(session.ok()) << names[0] << session.status();
+    EXPECT_EQ(Tensor::FromProto(session->parameters().weight())->ToDoubles(), (std::vector<double>{1, 2}));
+    EXPECT_EQ(Tensor::FromProto(session->parameters().bias())->ToDoubles(), (std::vector<double>{3, 4}));
+    EXPECT_EQ(Tensor::FromProto(session->state().mean())->ToDoubles(), (std::vector<double>{5, 6}));
+    EXPECT_EQ(Tensor::FromProto(session->state().var())->ToDoubles(), (std::vector<double>{7, 8}));
+  }
+}
+
+TEST(StateDict, ATensorByTwoNamesIsRefused) {
+  const Part mean = {"running_mean", "F32", {1}, F32({1})}, var = {"running_var", "F32", {1}, F32({1})};
+  const Part weight = {"weight", "F32", {1}, F32({1})}, bias = {"bias", "F32", {1}, F32({1})};
+  const auto named = [](const char* name) { return Part{name, "F32", {1}, F32({2})}; };
+  ExpectStateDictRefused({weight, named("gamma")}, "weight and gamma are both the layer's weight");
+  ExpectStateDictRefused({weight, named("scale")}, "weight and scale are both the layer's weight");
+  ExpectStateDictRefused({bias, named("beta")}, "bias and beta are both the layer's bias");
+  ExpectStateDictRefused({mean, var, named("moving_mean")}, "running_mean and moving_mean are both");
+  ExpectStateDictRefused({mean, var, named("moving_variance")}, "running_var and moving_variance are both");
+  ExpectStateDictRefused({named("gamma"), named("gamma:0")}, "gamma and gamma:0 are both");
+  ExpectStateDictRefused({named("moving_mean")}, "running_var is missing, but there is moving_mean");
+  ExpectStateDictRefused({named("gamma"), {"beta", "F32", {2}, F32({1, 2})}}, "beta has 2 values, but gamma has 1");
+}
+
+// Flax keeps parameters and running statistics in two collections.
+TEST(StateDict, ALayerMayBeBehindTwoPrefixes) {
+  const std::string bytes = FileOf({{"params.bn.scale", "F32", {1}, F32({2})},
+                                    {"batch_stats.bn.mean", "F32", {1}, F32({3})},
+                                    {"batch_stats.bn.var", "F32", {1}, F32({4})}});
+  const absl::StatusOr<v1::Session> session =
+      FromStateDict(*ParseSafetensors(bytes), {"params.bn.", "batch_stats.bn."});
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_TRUE(session->parameters().has_weight());
+  EXPECT_EQ(Tensor::FromProto(session->state().var())->ToDoubles(), (std::vector<double>{4}));
 }
 
 TEST(StateDict, RefusesMetadataOfAnotherForm) {
@@ -206,7 +253,7 @@ TEST(StateDict, RefusesMetadataOfAnotherForm) {
 }
 
 TEST(StateDict, ChannelsComeFromTheTensorsAndMustAgree) {
-  v1::Session session = BatchNormSession();
+  v1::Session session = StateDictSession();
   session.set_num_channels(4);
   EXPECT_EQ(ResolveChannels(session).message(), "weight has 5 values, but __metadata__.normd.num_channels is 4");
   session.mutable_spec()->mutable_group_norm()->set_affine_per_group(true);  // one value a group

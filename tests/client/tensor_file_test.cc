@@ -164,8 +164,65 @@ TEST_F(TensorFile, SaysWhatAFileIsNot) {
   };
   EXPECT_THAT(error("empty.csv", ""), testing::EndsWith("empty.csv: is empty"));
   EXPECT_THAT(error("x.npy", "1,2\n"), testing::HasSubstr("x.npy: the magic bytes are missing"));
-  EXPECT_THAT(error("x.csv", "\x89PNG\r\n\x1a\n"), testing::HasSubstr("is neither .npy nor .npz nor .csv"));
-  EXPECT_THAT(error("x.csv", absl::string_view("1\0,\0", 4)), testing::HasSubstr("is neither"));  // UTF-16
+  EXPECT_THAT(error("x.csv", "\x01\x02\x03"), testing::HasSubstr("is neither .npy nor .npz nor .csv"));
+  EXPECT_THAT(error("x.csv", absl::string_view("1\0,\0", 4)),
+              testing::HasSubstr("is text in UTF-16: save it as UTF-8"));
+  EXPECT_THAT(error("x.csv", absl::string_view("1,2\n3,\0\n", 8)), testing::HasSubstr("line 2 has the byte \"\\x00\""));
+  EXPECT_THAT(error("x.csv", "\x89HDF\r\n\x1a\n..."),
+              testing::HasSubstr("x.csv: is a file of HDF5 (Keras' .h5, netCDF)"));
+}
+
+// Bits of bf16 as numpy.save writes those of ml_dtypes, beside x and as x.
+TEST_F(TensorFile, ReadsBf16WithoutAType) {
+  const Tensor tensor = Tensor::Rounded(v1::DTYPE_BF16, {2}, {1.5, -3.140625});
+  for (const char* descr : {"<V2", "bfloat16"}) {
+    std::string file = NpyHeader({.kind = 'u', .item_bytes = 2, .shape = {2}, .data = ""});
+    const std::string wanted = absl::StrCat("'", descr, "'");
+    file.replace(file.find("'<u2'"), 5, wanted);
+    file.erase(file.size() - 1 - (wanted.size() - 5), wanted.size() - 5);
+    ASSERT_TRUE(WriteFile(Path("x.npy"), file, tensor.data).ok());
+    const absl::StatusOr<LoadedTensor> x = LoadTensor(Path("x.npy"), v1::DTYPE_BF16);
+    ASSERT_TRUE(x.ok()) << x.status();
+    EXPECT_EQ(x->tensor.data, tensor.data);
+    EXPECT_TRUE(x->format.raw_bf16);
+    EXPECT_EQ(LoadParameter(Path("x.npy"), v1::DTYPE_BF16)->data, tensor.data);
+    for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(v1::DTYPE_F32)}) {
+      EXPECT_THAT(std::string(LoadTensor(Path("x.npy"), dtype).status().message()),
+                  testing::HasSubstr("holds bf16, or other values of 2 bytes without a type (V2, as NumPy saves "
+                                     "ml_dtypes.bfloat16): --dtype bf16 reads them as bf16"));
+    }
+    EXPECT_FALSE(LoadMask(Path("x.npy")).ok());
+  }
+  // A weight in f32 stays as it is beside an x of bf16.
+  ASSERT_TRUE(SaveTensor(Path("w.npy"), Tensor::F32({1}, {1.0009765625f}), {}).ok());
+  EXPECT_EQ(LoadParameter(Path("w.npy"), v1::DTYPE_BF16)->dtype, v1::DTYPE_F32);
+}
+
+TEST_F(TensorFile, ANumberOfATableDoesNotBecomeInfiniteUnasked) {
+  ASSERT_TRUE(WriteFile(Path("x.csv"), "1,2\n3,1e39\n").ok());
+  EXPECT_THAT(std::string(LoadTensor(Path("x.csv"), std::nullopt).status().message()),
+              testing::HasSubstr("row 2, column 2 is 1e+39, beyond the range of f32: --dtype f64 keeps it"));
+  EXPECT_TRUE(LoadTensor(Path("x.csv"), v1::DTYPE_F64).ok());
+  EXPECT_TRUE(LoadTensor(Path("x.csv"), v1::DTYPE_F32).ok());  // asked for
+}
+
+TEST(CsvFlagsOf, SayWhatSeparates) {
+  const auto flags = [](const std::vector<std::string>& words) {
+    CommandSpec spec;
+    spec.flags = Join(HeaderFlags(), SeparatorFlags());
+    return CsvFlags(*ParseArgs(spec, words));
+  };
+  EXPECT_EQ(flags({})->delimiter, ',');
+  EXPECT_FALSE(flags({})->is_given);
+  EXPECT_EQ(flags({"--decimal", ","})->delimiter, ';');
+  EXPECT_EQ(flags({"--delimiter=tab"})->delimiter, '\t');
+  EXPECT_EQ(flags({"--delimiter", "\\t"})->delimiter, '\t');
+  EXPECT_EQ(flags({"--delimiter", "space"})->delimiter, ' ');
+  EXPECT_TRUE(flags({"--delimiter", ";"})->is_given);
+  EXPECT_THAT(std::string(flags({"--delimiter", "ab"}).status().message()), testing::HasSubstr("--delimiter is ab"));
+  EXPECT_THAT(std::string(flags({"--decimal", ";"}).status().message()), testing::HasSubstr("--decimal is ;"));
+  EXPECT_THAT(std::string(flags({"--decimal", ",", "--delimiter", ","}).status().message()),
+              testing::HasSubstr("one of them must differ"));
 }
 
 TEST(TensorFormat, IsTheOneOfTheNameOrTheChosenOneOrTheInputs) {

@@ -19,16 +19,26 @@ namespace {
 
 using oracle::Wide;
 
-// RMSNorm over the last axis, eps 0.
-std::vector<double> RmsNorm(const std::vector<double>& x, size_t columns) {
+// RMSNorm over the last axis. Rows of zeros stay zeros.
+std::vector<double> RmsNorm(const std::vector<double>& x, size_t columns, double eps = 0) {
   std::vector<double> y(x.size());
   for (size_t row = 0; row < x.size(); row += columns) {
     Wide squares = 0;
     for (size_t i = row; i < row + columns; ++i) squares += Wide(x[i]) * x[i];
-    const Wide root = oracle::Sqrt(squares / Wide(columns));
+    if (squares == 0) continue;
+    const Wide root = oracle::Sqrt(squares / Wide(columns) + Wide(eps));
     for (size_t i = row; i < row + columns; ++i) y[i] = static_cast<double>(x[i] / root);
   }
   return y;
+}
+
+// y * w + b in f64, as without a rounding between the steps.
+void ApplyAffine(const v1::Parameters& parameters, size_t columns, std::vector<double>& values) {
+  const auto of = [](const v1::Tensor& tensor) { return Tensor::FromProto(tensor)->ToDoubles(); };
+  const std::vector<double> weight =
+      parameters.has_weight() ? of(parameters.weight()) : std::vector<double>(columns, 1);
+  const std::vector<double> bias = parameters.has_bias() ? of(parameters.bias()) : std::vector<double>(columns);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] * weight[i % columns] + bias[i % columns];
 }
 
 class ExactServer : public v1::Normalizer::Service {
@@ -51,7 +61,11 @@ class ExactServer : public v1::Normalizer::Service {
       const std::vector<double> residual = Tensor::FromProto(request->residual().tensor())->ToDoubles();
       for (size_t i = 0; i < values.size(); ++i) values[i] += residual[i];
     }
-    if (output.kind() == v1::OUTPUT_KIND_Y) values = RmsNorm(values, static_cast<size_t>(x.shape.back()));
+    if (output.kind() == v1::OUTPUT_KIND_Y) {
+      const auto columns = static_cast<size_t>(x.shape.back());
+      values = RmsNorm(values, columns, request->spec().rms_norm().eps());
+      ApplyAffine(request->parameters(), columns, values);
+    }
     *output.mutable_tensor() = Tensor::Rounded(x.dtype, x.shape, values).ToProto();
     response->mutable_applied()->set_method("rms_norm");
     return grpc::Status::OK;
@@ -153,7 +167,8 @@ TEST_F(VerifyTest, PrintsLinesForPeople) {
       << ran.out;
   EXPECT_NE(ran.out.find("[0,5]"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("FAILED: the largest error, 300"), std::string::npos) << ran.out;
-  EXPECT_NE(ran.err.find("is above 1"), std::string::npos) << ran.err;
+  EXPECT_EQ(ran.err, "");  // it is said once
+  EXPECT_NE(Verify({"--json"}).err.find("is above 1"), std::string::npos);
 }
 
 TEST_F(VerifyTest, ANanWhereThereIsNoneFailsWhateverTheLimit) {
@@ -201,6 +216,45 @@ TEST_F(VerifyTest, TheFirstLineOfACsvIsWhatTheFlagSays) {
   EXPECT_EQ(ran.code, kExitOk) << ran.err;
   EXPECT_EQ(nlohmann::json::parse(ran.out, nullptr, false)["shape"], (std::vector<int64_t>{1, 8})) << ran.out;
   EXPECT_EQ(Verify({}, "y.npy", "x.csv").code, kExitError);  // two rows
+}
+
+// The example of LLaMA's order in f16, with what each order gives.
+TEST_F(VerifyTest, TheCastOrderIsAPartOfTheAnswer) {
+  const std::vector<double> x = {-2.02, -0.23, -0.87, 3.32, 0.23, -0.35}, weight = {1.3, 0.7, 1.1, 2.9, 0.3, 1.7};
+  const std::vector<double> cast_first = {-1.603515625, -0.098388671875,   -0.583984375,
+                                          5.87890625,   0.042144775390625, -0.363525390625};
+  const std::vector<double> affine_first = {-1.603515625, -0.09832763671875, -0.58447265625,
+                                            5.8828125,    0.042144775390625, -0.363525390625};
+  const auto save = [&](const char* name, std::vector<int64_t> shape, const std::vector<double>& values) {
+    ASSERT_TRUE(SaveTensor(Path(name), Tensor::Rounded(v1::DTYPE_F16, std::move(shape), values), {}).ok());
+  };
+  save("x.npy", {1, 6}, x);
+  save("w.npy", {6}, weight);
+  save("cast.npy", {1, 6}, cast_first);
+  save("affine.npy", {1, 6}, affine_first);
+  const std::vector<std::string> flags = {"--eps=1e-5", "--weight", Path("w.npy"), "--max-ulp=0.5"};
+  std::vector<std::string> llama = flags;
+  llama.emplace_back("--cast-order=cast-then-affine");
+  EXPECT_EQ(Verify(flags, "affine.npy").code, kExitOk);
+  EXPECT_EQ(Verify(flags, "cast.npy").code, kExitError);
+  const Ran own = Verify(llama, "cast.npy");
+  EXPECT_EQ(own.code, kExitOk) << own.out;
+  EXPECT_NE(own.out.find("exact answer in f64, cast then affine"), std::string::npos) << own.out;
+  EXPECT_EQ(Verify(llama, "affine.npy").code, kExitError);
+}
+
+TEST_F(VerifyTest, TheCastOrderKeepsBiasAndOffset) {
+  // 1 and -1 are normalised to themselves; then 1 * (1 + 2^-10 + 1) is rounded to f16, a tie that goes to 2.
+  const auto save = [&](const char* name, std::vector<int64_t> shape, DType dtype, const std::vector<double>& values) {
+    ASSERT_TRUE(SaveTensor(Path(name), Tensor::Rounded(dtype, std::move(shape), values), {}).ok());
+  };
+  save("x.npy", {1, 2}, v1::DTYPE_F16, {1, -1});
+  save("w.npy", {2}, v1::DTYPE_F32, {1 + 0x1p-10, 1 + 0x1p-10});
+  save("b.npy", {2}, v1::DTYPE_F16, {-2, 2});
+  save("y.npy", {1, 2}, v1::DTYPE_F16, {0, 0});
+  const Ran ran = Verify({"--weight", Path("w.npy"), "--bias", Path("b.npy"), "--weight-offset=1", "--max-ulp=0",
+                          "--cast-order=cast-then-affine"});
+  EXPECT_EQ(ran.code, kExitOk) << ran.out << ran.err;
 }
 
 TEST_F(VerifyTest, NothingToCompareIsNoSuccess) {
