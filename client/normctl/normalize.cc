@@ -9,6 +9,7 @@
 #include "client/cli/spec_flags.h"
 #include "client/cli/table.h"
 #include "client/normctl/commands.h"
+#include "client/normctl/large_input.h"
 #include "client/normctl/normalize_output.h"
 #include "client/normctl/normalize_request.h"
 #include "client/normctl/session_message.h"
@@ -118,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectFor(const ParsedArgs& args, const
 
 absl::Status RunNormalize(const CommandSpec& spec, const ParsedArgs& args, const Terminal& terminal) {
   const std::string method = spec.name == "normalize" ? "" : *MethodField(spec.name);
+  if (absl::Status status = CheckLargeInput(method, args); !status.ok()) return status;
   absl::StatusOr<NormalizeInput> input = BuildNormalizeInput(args);
   if (!input.ok()) return input.status();
   PrintWarnings(input->warnings, terminal);

@@ -88,21 +88,11 @@ bool IsTooLarge(const ErrorInfo& error, int64_t x_bytes) {
   return over_budget && absl::SimpleAtoi(error.value, &bytes) && bytes <= kBytesHeldPerByteOfX * x_bytes;
 }
 
-// What a user can do about a tensor that is too large for the server.
 absl::Status WithRemedy(const absl::Status& status, const v1::NormalizeRequest& request, const v1::NormSpec& spec) {
   const auto x_bytes = static_cast<int64_t>(request.x().data().size());
   const std::optional<ErrorInfo> info = GetErrorInfo(status);
   if (!info.has_value() || !IsTooLarge(*info, x_bytes)) return status;
-  // One caller may hold 15/16 of --max_in_flight_bytes.
-  const int64_t needed_mib = kBytesHeldPerByteOfX * x_bytes / 15 * 16 / (1 << 20) + 1;
-  std::string message = absl::StrCat(
-      status.message(), ". The tensor cannot be sent in parts, because the method looks across all of it. On the ",
-      "server's host, share it: --server=unix:/path of the server. Or start normd with --max_in_flight_bytes=",
-      needed_mib, "MiB or more, and a --max_tensor_bytes that is not below the tensor.");
-  if (request.mode() == v1::MODE_TRAINING && !request.session().empty() && spec.has_batch_norm()) {
-    absl::StrAppend(&message,
-                    " Or train from parts of x: normctl moments for each part, normctl session commit for all.");
-  }
+  const std::string message = absl::StrCat(status.message(), ".", TooLargeRemedy(x_bytes, request, spec));
   absl::Status out(status.code(), message);
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { out.SetPayload(url, payload); });
   return out;
@@ -117,6 +107,19 @@ void AddTimings(const v1::Timings& from, v1::Timings& to) {
 }
 
 }  // namespace
+
+std::string TooLargeRemedy(int64_t x_bytes, const v1::NormalizeRequest& request, const v1::NormSpec& spec) {
+  // One caller may hold 15/16 of --max_in_flight_bytes.
+  const int64_t needed_mib = kBytesHeldPerByteOfX * x_bytes / 15 * 16 / (1 << 20) + 1;
+  std::string out = absl::StrCat(
+      " The tensor cannot be sent in parts, because the method looks across all of it. On the ",
+      "server's host, share it: --server=unix:/path of the server. Or start normd with --max_in_flight_bytes=",
+      needed_mib, "MiB or more, and a --max_tensor_bytes that is not below the tensor.");
+  if (request.mode() == v1::MODE_TRAINING && !request.session().empty() && spec.has_batch_norm()) {
+    absl::StrAppend(&out, " Or train from parts of x: normctl moments for each part, normctl session commit for all.");
+  }
+  return out;
+}
 
 std::vector<int> IndependentAxes(const v1::NormSpec& spec, v1::Mode mode, int rank) {
   std::vector<int> out;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -57,6 +58,10 @@ class PieceJoiner {
   bool is_empty_ = true;
   v1::NormalizeResponse whole_;
 };
+
+// What a user can do about an x of `x_bytes` that is too large for the server and cannot be cut. `request` and `spec`
+// say how it was to be normalised. Starts with a blank.
+std::string TooLargeRemedy(int64_t x_bytes, const v1::NormalizeRequest& request, const v1::NormSpec& spec);
 
 // Sends `request`: whole if it has at most `max_bytes`, else in pieces of at most `max_bytes`, or as Client::Normalize
 // sends large requests if it may not be cut. Calls `progress(done, all)` after each piece. The error for a tensor that
