@@ -66,6 +66,15 @@ def _open(source: Path) -> Any:
             value=os.fspath(source),
             limit=".npy",
         )
+    if x.dtype == np.dtype("V2"):  # as numpy.save writes the type of ml_dtypes
+        raise InvalidArgument(
+            f"{os.fspath(source)} has dtype V2: if these are bfloat16, which .npy files do not name, pass "
+            "numpy.load(...).view(ml_dtypes.bfloat16) to Client.normalize, which takes arrays and no files, or save the "
+            "file as float32",
+            field="source",
+            value="V2",
+            limit="float32, float16 or float64",
+        )
     return x
 
 
