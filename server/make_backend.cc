@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +12,7 @@
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cuda/probe.h"
+#include "server/base/cgroup.h"
 #include "server/schedule/cost_model.h"
 #include "server/telemetry.h"
 
@@ -70,13 +70,11 @@ std::vector<DeviceInfo> ListDevices(const Config& config, const Verdicts& verdic
 
 }  // namespace
 
-int64_t BackendThreads(const Config& config) {
-  return config.threads != 0 ? config.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
-}
+int64_t BackendThreads(const Config& config) { return config.threads != 0 ? config.threads : AllowedCpus(); }
 
 OpenedBackend OpenBackend(const Config& config, Metrics* metrics, Log* log, Clock* clock, const GpuFactory& make_gpu) {
   OpenedBackend opened;
-  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(config.threads)});
+  opened.cpu = MakeCpuBackend({.threads = static_cast<int>(BackendThreads(config))});
   Verdicts verdicts;
   std::vector<ScheduledDevice> scheduled;
   for (const int number : config.cuda == "off" ? std::vector<int>() : config.CudaDevices()) {

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <initializer_list>
 #include <limits>
 
@@ -118,7 +117,7 @@ absl::Status CheckFloatingPoint() {
 }
 
 void SetUpSignalsAndFiles() {
-  signal(SIGPIPE, SIG_IGN);
+  for (const int number : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
   const sigset_t set = SetOf({SIGTERM, SIGINT, SIGHUP, RequestSignal()});
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   umask(0077);
@@ -135,15 +134,13 @@ int WaitForStopSignal(OnHangup on_hangup) {
   return WaitFor(SetOf({SIGTERM, SIGINT, SIGHUP}), on_hangup, absl::InfiniteDuration());
 }
 
-std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file) {
-  std::optional<int64_t> least;
+std::optional<int64_t> MemoryLimitBytes(std::string_view proc) {
+  std::optional<int64_t> least = CgroupMemoryLimit(proc);
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    least = static_cast<int64_t>(limit.rlim_cur);
+    const auto bytes = static_cast<int64_t>(limit.rlim_cur);
+    least = std::min(least.value_or(bytes), bytes);
   }
-  std::ifstream file(cgroup_file);
-  // Without a limit the file says "max", which does not parse as a number.
-  if (int64_t bytes = 0; file >> bytes) least = std::min(least.value_or(bytes), bytes);
   return least;
 }
 

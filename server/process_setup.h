@@ -6,11 +6,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/base/cgroup.h"
 
 namespace normd {
 
@@ -36,8 +37,10 @@ void TuneTransport();
 // -ffast-math can switch on: results would not be those that kernels/README.md promises.
 absl::Status CheckFloatingPoint();
 
-// Ignores SIGPIPE; blocks SIGTERM, SIGINT and SIGHUP in this thread and in the threads that it starts, so that the
-// functions below can wait for them; makes new files private to the user.
+// Ignores SIGPIPE; SIGXFSZ, so that a write beyond a file-size limit (ulimit -f) fails as one to a full disk does; and
+// SIGUSR1 and SIGUSR2, which other servers reopen logs at and which would end this one. Blocks SIGTERM, SIGINT and
+// SIGHUP in this thread and in the threads that it starts, so that the functions below can wait for them; makes new
+// files private to the user.
 void SetUpSignalsAndFiles();
 
 // Waits until the process is asked to stop. Returns SIGTERM or SIGINT, or 0 after RequestStop. SIGHUP does not end the
@@ -54,8 +57,8 @@ void RequestStop();
 // WaitForStop does.
 int WaitForStopSignal(OnHangup on_hangup);
 
-// The smaller of RLIMIT_AS and the memory limit of this container (cgroup v2); nullopt where neither is set.
-std::optional<int64_t> MemoryLimitBytes(const std::string& cgroup_file = "/sys/fs/cgroup/memory.max");
+// The smallest of RLIMIT_AS and the memory limits of this process's control groups; nullopt where none is set.
+std::optional<int64_t> MemoryLimitBytes(std::string_view proc = kOwnProc);
 
 // The limits of open file descriptors.
 struct DescriptorLimits {

@@ -1,5 +1,6 @@
 // normload, the load generator of normd. All of it is behind normload.h, where tests link it.
 #include <malloc.h>
+#include <signal.h>
 
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   // NOLINTEND(concurrency-mt-unsafe)
+  // Beyond a limit of file sizes (ulimit -f) a write fails, which is told, instead of ending the process.
+  signal(SIGXFSZ, SIG_IGN);
   normd::client::SilenceGrpc();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return normd::client::RunNormload(arguments, normd::client::ProcessTerminal());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/base/cgroup.h"
+
 namespace normd {
 namespace {
 
@@ -57,6 +59,6 @@ void WorkPool::Serve() {
   while (Work work = Take()) work();
 }
 
-int WorkPool::DefaultThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 8); }
+int WorkPool::DefaultThreads() { return std::clamp(AllowedCpus() / 2, 2, 8); }
 
 }  // namespace normd

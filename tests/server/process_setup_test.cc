@@ -6,8 +6,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
-#include <fstream>
+#include <cstdio>
 #include <functional>
 #include <optional>
 #include <string>
@@ -66,7 +67,7 @@ TEST_F(StopTest, ReturnsTheSignalThatCame) {
   EXPECT_EQ(WaitForStop(count_hangups_), SIGTERM);
   raise(SIGINT);
   EXPECT_EQ(WaitForStopSignal(count_hangups_), SIGINT);
-  raise(SIGPIPE);  // ignored: this process goes on
+  for (const int ignored : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) raise(ignored);  // this process goes on
   EXPECT_EQ(hangups_, 0);
 }
 
@@ -116,16 +117,30 @@ TEST_F(StopTest, ARequestIsNoSecondSignal) {
   EXPECT_EXIT(stop_while_stopping(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(ProcessSetup, KnowsHowMuchMemoryTheContainerAllows) {
-  const std::string path = ::testing::TempDir() + "/memory.max";
-  const auto limit_of = [&path](const char* text) {
-    std::ofstream(path, std::ios::trunc) << text << "\n";
-    return MemoryLimitBytes(path);
+// As `ulimit -f` has it: the write fails, and the process goes on.
+TEST_F(StopTest, AWriteBeyondTheLimitOfFileSizesFails) {
+  const auto write_too_much = [] {
+    const rlimit limit = {.rlim_cur = 1000, .rlim_max = 1000};
+    bool right = setrlimit(RLIMIT_FSIZE, &limit) == 0;
+    std::FILE* const file = std::tmpfile();
+    const std::string text(2000, 'x');
+    right = right && write(fileno(file), text.data(), text.size()) == 1000;
+    right = right && write(fileno(file), text.data(), text.size()) == -1 && errno == EFBIG;
+    _exit(right ? 0 : 1);
   };
-  const std::optional<int64_t> without = limit_of("max");
-  if (without.has_value()) GTEST_SKIP() << "RLIMIT_AS is set here";
-  EXPECT_EQ(limit_of("1073741824"), 1 << 30);
-  EXPECT_EQ(MemoryLimitBytes("/nonexistent/memory.max"), std::nullopt);
+  EXPECT_EXIT(write_too_much(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ProcessSetup, TheLimitOfTheAddressSpaceCounts) {
+  const auto ask = [] {
+    const rlimit limit = {.rlim_cur = 123 << 20, .rlim_max = RLIM_INFINITY};
+    const bool set = setrlimit(RLIMIT_AS, &limit) == 0;
+    _exit(set && MemoryLimitBytes("/nonexistent") == int64_t{123} << 20 ? 0 : 1);
+  };
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
+  GTEST_SKIP() << "the sanitizers need the address space";
+#endif
+  EXPECT_EXIT(ask(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ProcessSetup, RaisesTheLimitOfDescriptorsToTheHardOne) {
