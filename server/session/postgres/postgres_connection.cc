@@ -13,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "server/base/errors.h"
+#include "server/session/postgres/pooler.h"
 
 namespace normd {
 namespace {
@@ -74,6 +75,8 @@ absl::Status PostgresError(std::string_view sqlstate) {
   if (IsUnavailable(sqlstate)) {
     return StoreUnavailableError(Concat("PostgreSQL cannot do it now (SQLSTATE ", sqlstate, ")"));
   }
+  // A statement that this connection has prepared is not there, or one is there before it is prepared.
+  if (sqlstate == "26000" || sqlstate == "42P05") return TransactionPoolingError();
   return absl::InternalError(Concat("session store: PostgreSQL refused a statement (SQLSTATE ", sqlstate, ")"));
 }
 
@@ -162,7 +165,26 @@ absl::Status PostgresConnection::Connect() {
   return status;
 }
 
-void PostgresConnection::Close() { PQfinish(std::exchange(conn_, nullptr)); }
+void PostgresConnection::Close() {
+  if (std::exchange(has_session_, false) && pooled_) ForgetSession();
+  PQfinish(std::exchange(conn_, nullptr));
+}
+
+// A pool may be told not to do this itself when a session ends (PgBouncer: server_reset_query).
+void PostgresConnection::ForgetSession() {
+  if (PQstatus(conn_) != CONNECTION_OK || PQtransactionStatus(conn_) != PQTRANS_IDLE) return;
+  if (PQsendQuery(conn_, "DISCARD ALL") == 0) return;
+  constexpr int kPatienceMs = 1000;
+  pollfd poller = {.fd = PQsocket(conn_), .events = POLLIN, .revents = 0};
+  while (PQflush(conn_) >= 0 && PQisBusy(conn_) == 1 && poll(&poller, 1, kPatienceMs) > 0) {
+    if (PQconsumeInput(conn_) == 0) return;
+  }
+}
+
+absl::StatusOr<int64_t> PostgresConnection::BackendPid() {
+  NORMD_ASSIGN_OR_RETURN(const PostgresResult result, Execute("SELECT pg_backend_pid()"));
+  return result.Int64(0, 0);
+}
 
 // A server that went away while the connection was idle has said so, or closed the socket: learning this now, before
 // anything is sent, saves the caller an update of unknown outcome.
@@ -175,7 +197,7 @@ bool PostgresConnection::IsAlive() {
   return PQtransactionStatus(conn_) == PQTRANS_IDLE;
 }
 
-absl::Status PostgresConnection::ConnectNow() {
+absl::Status PostgresConnection::ConnectSocket() {
   char* mistake = nullptr;
   PQconninfoOption* const parsed = PQconninfoParse(options_.url.c_str(), &mistake);
   if (parsed == nullptr) {
@@ -193,6 +215,20 @@ absl::Status PostgresConnection::ConnectNow() {
   conn_ = PQconnectdbParams(kKeywords.data(), values.data(), /*expand_dbname=*/1);
   if (PQstatus(conn_) != CONNECTION_OK || PQsetnonblocking(conn_, 1) != 0) return Lost("cannot connect to PostgreSQL");
   PQsetNoticeReceiver(conn_, &PostgresConnection::OnNotice, this);
+  return absl::OkStatus();
+}
+
+// Sets up the session, which a pooler must lend to this connection alone.
+absl::Status PostgresConnection::ConnectNow() {
+  NORMD_RETURN_IF_ERROR(ConnectSocket());
+  NORMD_ASSIGN_OR_RETURN(const int64_t pid, BackendPid());
+  pooled_ = pid > 0 && pid != PQbackendPID(conn_);
+  if (pooled_) {
+    PostgresConnection other(options_);
+    NORMD_RETURN_IF_ERROR(other.ConnectSocket());
+    NORMD_RETURN_IF_ERROR(CheckPooling([this] { return BackendPid(); }, [&other] { return other.BackendPid(); }));
+  }
+  has_session_ = true;
   NORMD_RETURN_IF_ERROR(Execute(kReadOnlyByDefault + options_.setup).status());
   NORMD_RETURN_IF_ERROR(PrepareAll(kTransactionStatements));
   return PrepareAll(statements_);

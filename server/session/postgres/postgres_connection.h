@@ -29,8 +29,8 @@
 namespace normd {
 
 // The status for an error of PostgreSQL: RESOURCE_EXHAUSTED for a full disk, DATA_LOSS for damage that PostgreSQL
-// found, UNAVAILABLE for what may work later (locks, cancels, shutdowns, lost connections), INTERNAL for everything
-// else.
+// found, FAILED_PRECONDITION for a pooler that does not lend sessions, UNAVAILABLE for what may work later (locks,
+// cancels, shutdowns, lost connections), INTERNAL for everything else.
 absl::Status PostgresError(std::string_view sqlstate);
 
 // The values of $1, $2, ... in order.
@@ -100,9 +100,10 @@ class PostgresConnection {
   PostgresConnection& operator=(const PostgresConnection&) = delete;
 
   // Connects, runs the setup and prepares the statements, unless there is a connection. INVALID_ARGUMENT if the URL is
-  // no URL of PostgreSQL. UNAVAILABLE if the server cannot be reached; at once and without a try shortly after a failed
-  // try. The calls below never connect, so a transaction in several calls is lost with its connection and never goes on
-  // in another.
+  // no URL of PostgreSQL. FAILED_PRECONDITION if it leads to a pooler that lends connections for one transaction, which
+  // then has nothing of this connection's left. UNAVAILABLE if the server cannot be reached; at once and without a try
+  // shortly after a failed try. The calls below never connect, so a transaction in several calls is lost with its
+  // connection and never goes on in another.
   absl::Status Connect();
   void Close();
   // Number of connections opened so far, including the current one.
@@ -128,6 +129,9 @@ class PostgresConnection {
  private:
   bool IsAlive();
   absl::Status ConnectNow();
+  absl::Status ConnectSocket();
+  void ForgetSession();
+  absl::StatusOr<int64_t> BackendPid();
   absl::Status PrepareAll(absl::Span<const PostgresStatement> statements);
   absl::Status SendPrepared(const PostgresCall& call);
   absl::Status SendInPipeline(const PostgresCall& call);
@@ -144,7 +148,9 @@ class PostgresConnection {
 
   PostgresConnectionOptions options_;
   absl::Span<const PostgresStatement> statements_;
-  PGconn* conn_ = nullptr;  // null: none, or lost
+  PGconn* conn_ = nullptr;    // null: none, or lost
+  bool pooled_ = false;       // whether a pooler stands between
+  bool has_session_ = false;  // whether settings and statements of this connection are in its session
   int64_t connections_ = 0;
   int warnings_ = 0;  // since the transaction began
   std::optional<std::chrono::steady_clock::time_point> last_failure_;
