@@ -59,6 +59,6 @@ EXPOSE 8001 8002
 STOPSIGNAL SIGTERM
 # All interfaces of the container, so normd does not start before it is told how it is protected: --tls_certificate and
 # --tls_key, or NORMD_PLAINTEXT=true. The Unix socket is plain whatever TCP is: for the health check and for docker exec.
-ENV NORMD_LISTEN=0.0.0.0:8001,unix:/run/normd/normd.sock NORMD_SERVER=unix:/run/normd/normd.sock NORMD_DATA_DIR=/data
+ENV NORMD_LISTEN=[::]:8001,unix:/run/normd/normd.sock NORMD_SERVER=unix:/run/normd/normd.sock NORMD_DATA_DIR=/data
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["/usr/bin/normctl", "health"]
 ENTRYPOINT ["/usr/bin/normd"]

@@ -268,7 +268,7 @@ step "TLS"
 port=$(free_port)
 ./deploy/make-certificates.sh "$work/tls" >/dev/null
 chown -R 10001:10001 "$work/tls"
-start "$name-tls" normd --volume "$work/tls:/etc/normd/tls:ro" --env "NORMD_LISTEN=0.0.0.0:$port,$socket" \
+start "$name-tls" normd --volume "$work/tls:/etc/normd/tls:ro" --env "NORMD_LISTEN=[::]:$port,$socket" \
   --env NORMD_TLS_CERTIFICATE=/etc/normd/tls/server.crt --env NORMD_TLS_KEY=/etc/normd/tls/server.key \
   --env NORMD_TLS_CLIENT_CA=/etc/normd/tls/ca.crt --env NORMD_ADMIN_LISTEN=
 credentials=("--ca=$work/tls/ca.crt" "--certificate=$work/tls/client.crt" "--key=$work/tls/client.key")

@@ -1,8 +1,6 @@
 #include "server/admin/http_server.h"
 
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/admin/host_header.h"
+#include "server/base/listen_tcp.h"
 
 namespace normd {
 namespace {
@@ -31,39 +30,6 @@ constexpr milliseconds kDeadline(2000);
 constexpr milliseconds kAcceptPause(50);
 
 UniqueFd SpareDescriptor() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
-UniqueFd Listen(const addrinfo& address) {
-  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
-  if (!fd.valid()) return fd;
-  // SO_REUSEADDR lets a restarted server bind its port again. SO_REUSEPORT would let two servers silently share a port.
-  const int on = 1;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) fd.Close();
-  return fd;
-}
-
-// A socket that listens on the first possible address of `host`; invalid when there is none.
-UniqueFd ListenOn(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return UniqueFd();
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    if (UniqueFd fd = Listen(*address); fd.valid()) return fd;
-  }
-  return UniqueFd();
-}
-
-int BoundPort(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof(address);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
 
 // Whether a failed call on a non-blocking socket is worth repeating.
 bool TryLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -89,22 +55,23 @@ void Wake(int fd) {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port,
                                                               std::vector<HttpPage> pages,
                                                               std::vector<std::string> names) {
-  UniqueFd listener = ListenOn(host, port);
-  if (!listener.valid()) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", port,
-                                               ": the port is in use or the address is not this machine's"));
+  absl::StatusOr<std::vector<UniqueFd>> listeners = ListenTcp(host, port);
+  if (!listeners.ok()) {
+    const bool v6 = host.find(':') != std::string::npos;
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", v6 ? "[" : "", host, v6 ? "]:" : ":", port, ": ",
+                                               listeners.status().message()));
   }
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!wake.valid()) return absl::UnavailableError("no descriptor is left for an eventfd");
-  const int bound = BoundPort(listener.get());
+  const int bound = BoundPort(listeners->front().get());
   names.push_back(absl::AsciiStrToLower(host));
   return std::unique_ptr<HttpServer>(
-      new HttpServer(std::move(listener), bound, std::move(wake), std::move(pages), std::move(names)));
+      new HttpServer(*std::move(listeners), bound, std::move(wake), std::move(pages), std::move(names)));
 }
 
-HttpServer::HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages,
+HttpServer::HttpServer(std::vector<UniqueFd> listeners, int port, UniqueFd wake, std::vector<HttpPage> pages,
                        std::vector<std::string> names)
-    : listener_(std::move(listener)),
+    : listeners_(std::move(listeners)),
       port_(port),
       wake_(std::move(wake)),
       pages_(std::move(pages)),
@@ -130,7 +97,10 @@ HttpServer::~HttpServer() {
 void HttpServer::Poll() {
   const Time before = std::chrono::steady_clock::now();
   std::vector<pollfd> polled = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
-  polled.push_back({.fd = before < accept_after_ ? -1 : listener_.get(), .events = POLLIN, .revents = 0});
+  for (const UniqueFd& listener : listeners_) {
+    polled.push_back({.fd = before < accept_after_ ? -1 : listener.get(), .events = POLLIN, .revents = 0});
+  }
+  const size_t fixed = polled.size();
   for (const Connection& connection : connections_) {
     short events = POLLIN;
     // With no events, poll still reports that the connection broke; bytes that the caller sends meanwhile are ignored.
@@ -143,16 +113,18 @@ void HttpServer::Poll() {
   std::vector<Connection> kept;
   for (size_t i = 0; i < connections_.size(); ++i) {
     Connection& connection = connections_[i];
-    const bool keep = polled[i + 2].revents == 0 || Advance(connection);
+    const bool keep = polled[i + fixed].revents == 0 || Advance(connection);
     if (keep && now < connection.deadline) kept.push_back(std::move(connection));
   }
   connections_ = std::move(kept);
   if (polled[0].revents != 0) TakeSlowPages();
-  if (polled[1].revents != 0) {
-    AcceptOne(now);
-  } else if (!spare_.valid()) {
-    spare_ = SpareDescriptor();
+  bool accepted = false;
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    if (polled[i + 1].revents == 0) continue;
+    AcceptOne(listeners_[i].get(), now);
+    accepted = true;
   }
+  if (!accepted && !spare_.valid()) spare_ = SpareDescriptor();
 }
 
 int HttpServer::TimeoutMilliseconds(Time now) const {
@@ -179,10 +151,10 @@ void HttpServer::TakeSlowPages() {
   }
 }
 
-// Accepts one connection per poll. With no descriptor left, accept4 fails before it checks whether a connection waits,
-// so asking for a second connection could close the first to make room for nobody.
-void HttpServer::AcceptOne(Time now) {
-  UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+// Accepts one connection of a listener per poll. With no descriptor left, accept4 fails before it checks whether a
+// connection waits, so asking for a second connection could close the first to make room for nobody.
+void HttpServer::AcceptOne(int listener, Time now) {
+  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.valid() && IsOutOfDescriptors(errno)) {
     if (!MakeRoomForDescriptor()) accept_after_ = now + kAcceptPause;
     return;

@@ -38,9 +38,9 @@ struct HttpPage {
 
 class HttpServer {
  public:
-  // Binds the address and serves until destruction. Port 0 means any free port. Requests whose Host is not one of
-  // ours (IsOwnHost) get 421; `names` are those beside `host`. Returns UNAVAILABLE, naming the address, when it cannot
-  // be bound, or when no descriptor is left.
+  // Binds every address of `host` and serves until destruction. Port 0 means any free port. Requests whose Host is not
+  // one of ours (IsOwnHost) get 421; `names` are those beside `host`. Returns UNAVAILABLE, naming the address, when it
+  // cannot be bound, or when no descriptor is left.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port,
                                                            std::vector<HttpPage> pages,
                                                            std::vector<std::string> names = {});
@@ -75,12 +75,13 @@ class HttpServer {
     const HttpPage* page = nullptr;
   };
 
-  HttpServer(UniqueFd listener, int port, UniqueFd wake, std::vector<HttpPage> pages, std::vector<std::string> names);
+  HttpServer(std::vector<UniqueFd> listeners, int port, UniqueFd wake, std::vector<HttpPage> pages,
+             std::vector<std::string> names);
 
   void Poll();
   int TimeoutMilliseconds(Time now) const;
   void TakeSlowPages();
-  void AcceptOne(Time now);
+  void AcceptOne(int listener, Time now);
   bool MakeRoomForDescriptor();
   // Each of these returns whether to keep the connection.
   bool Advance(Connection& connection);
@@ -93,7 +94,7 @@ class HttpServer {
   void MakeSlowPages();
 
   // Constant after construction.
-  const UniqueFd listener_;
+  const std::vector<UniqueFd> listeners_;
   const int port_;
   const UniqueFd wake_;  // an eventfd that wakes the polling thread: a slow page is ready, or the server ends
   const std::vector<HttpPage> pages_;

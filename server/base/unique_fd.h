@@ -22,6 +22,8 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // Gives up the descriptor without closing it.
+  int Release() { return std::exchange(fd_, -1); }
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }

@@ -180,6 +180,8 @@ def server_problems(programs, pod, container):
     for name, option in (("grpc", "NORMD_LISTEN"), ("admin", "NORMD_ADMIN_LISTEN")):
         if not environment[option].endswith(f":{ports[name]}"):
             yield f"the port {name} is {ports[name]}, but {option} is {environment[option]}"
+        if environment[option].startswith("0.0.0.0"):
+            yield f"{option} is {environment[option]}, which an IPv6 pod cannot be reached at: [::] serves both families"
     yield from probe_problems(programs, environment, container)
 
 

@@ -110,6 +110,12 @@ bool ListenerProbe::Ask(const std::string& listener, int port) {
   }
   std::string host = listener.substr(0, listener.rfind(':'));
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  if (AskHost(host, port, end)) return true;
+  // Where IPv6 is off, this is IPv4's wildcard.
+  return host == "::" && AskHost("0.0.0.0", port, end);
+}
+
+bool ListenerProbe::AskHost(const std::string& host, int port, absl::Time end) {
   // Connecting to a wildcard address reaches this host.
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -117,19 +123,27 @@ bool ListenerProbe::Ask(const std::string& listener, int port) {
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), Concat(port).c_str(), &hints, &found) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> infos(found, freeaddrinfo);
-  const Socket socket{::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  // A name may have an address that this machine does not have, and that is not listened on.
+  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
+    if (AskAddress(*info, end)) return true;
+  }
+  return false;
+}
+
+bool ListenerProbe::AskAddress(const addrinfo& info, absl::Time end) {
+  const Socket socket{::socket(info.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (socket.fd < 0) return false;
   // The socket is bound before it connects, so that the accept loop knows the source port in advance.
   sockaddr_storage own{};
-  own.ss_family = static_cast<sa_family_t>(found->ai_family);
+  own.ss_family = static_cast<sa_family_t>(info.ai_family);
   socklen_t size = sizeof(own);
-  if (bind(socket.fd, reinterpret_cast<const sockaddr*>(&own), found->ai_addrlen) != 0 ||
+  if (bind(socket.fd, reinterpret_cast<const sockaddr*>(&own), info.ai_addrlen) != 0 ||
       getsockname(socket.fd, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
     return false;
   }
   announce_(ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
                                             : reinterpret_cast<const sockaddr_in&>(own).sin_port));
-  const bool served = Connect(socket.fd, found->ai_addr, found->ai_addrlen, end) &&
+  const bool served = Connect(socket.fd, info.ai_addr, info.ai_addrlen, end) &&
                       (tls_ ? ServesTls(socket.fd, end) : ServesHttp2(socket.fd, end));
   announce_(0);
   return served;

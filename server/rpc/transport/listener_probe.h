@@ -6,6 +6,8 @@
 #ifndef NORMD_SERVER_RPC_TRANSPORT_LISTENER_PROBE_H_
 #define NORMD_SERVER_RPC_TRANSPORT_LISTENER_PROBE_H_
 
+#include <netdb.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "server/base/periodic_thread.h"
 
 namespace normd::rpc {
@@ -34,6 +37,8 @@ class ListenerProbe {
  private:
   void AskAll();
   bool Ask(const std::string& listener, int port);
+  bool AskHost(const std::string& host, int port, absl::Time end);
+  bool AskAddress(const addrinfo& info, absl::Time end);
 
   const std::function<void(uint16_t port)> announce_;
   const bool tls_;

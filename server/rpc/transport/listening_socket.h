@@ -33,8 +33,8 @@ class ListeningSocket {
 };
 
 // Listens on an address such as "127.0.0.1:8001", "[::1]:0", "localhost:8001" or "unix:/run/normd.sock". The sockets
-// are non-blocking. A host name with several addresses gets a socket for each, all on one port; addresses that fail are
-// skipped while one works. Returns UNAVAILABLE naming the address and the system's reason.
+// are non-blocking. A host name with several addresses gets a socket for each, as ListenTcp says. Returns UNAVAILABLE
+// naming the address and the system's reason.
 absl::StatusOr<std::vector<ListeningSocket>> Listen(const std::string& address);
 
 }  // namespace normd::rpc
