@@ -139,6 +139,7 @@ class GrpcServer::State {
                            .max_message_bytes = options_.max_message_bytes,
                            .max_concurrent_streams = rpc::ConcurrentStreams(options_),
                            .max_metadata_bytes = options_.max_metadata_bytes,
+                           .max_cancels_per_second = options_.max_cancels_per_second,
                            .setup_timeout = options_.setup_timeout,
                            .max_connection_age = options_.max_connection_age,
                            .max_connection_idle = options_.max_connection_idle,
@@ -183,10 +184,11 @@ class GrpcServer::State {
   const std::unique_ptr<rpc::RpcTransport> transport_;
   rpc::TransferWatch transfers_{rpc::TransferOptions(options_), &dispatcher_.live(), &admission_, &read_limiter_,
                                 &dispatcher_.places()};
-  rpc::AcceptLoop accept_loop_{
-      {.setup_timeout = rpc::HandOverTimeout(options_), .tls = options_.certificates != nullptr},
-      &connections_,
-      transport_.get()};
+  rpc::AcceptLoop accept_loop_{{.setup_timeout = rpc::HandOverTimeout(options_),
+                                .tls = options_.certificates != nullptr,
+                                .on_full = options_.observer.on_connection_limit},
+                               &connections_,
+                               transport_.get()};
   rpc::ListenerProbe probe_{[this](uint16_t port) { accept_loop_.ExemptPort(port); },
                             /*tls=*/options_.certificates != nullptr};
   Engine* const engine_;

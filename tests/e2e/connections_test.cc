@@ -40,7 +40,7 @@ bool AnswersWithin(TestServer& server, seconds limit) {
 }
 
 TEST(ConnectionsE2eTest, BoundsTheConnectionsOfOnePeerAndServesAgainWhenTheyHaveGone) {
-  TestServer server({.max_connections = 8, .max_connections_per_peer = 4});
+  TestServer server({.max_connections = 8, .max_connections_per_peer = 4, .setup_timeout = absl::Milliseconds(100)});
   {
     std::vector<std::unique_ptr<RawHttp2>> many;
     for (int i = 0; i < 20; ++i) {
@@ -53,6 +53,42 @@ TEST(ConnectionsE2eTest, BoundsTheConnectionsOfOnePeerAndServesAgainWhenTheyHave
     EXPECT_EQ(Closed(server, RefusedFor::kAddress), 16);
   }
   EXPECT_TRUE(AnswersWithin(server, seconds(20)));
+}
+
+// A peer that is not served learns why, in words that gRPC's clients show.
+TEST(ConnectionsE2eTest, SaysWhichLimitIsFull) {
+  std::string told;
+  std::atomic<int> times{0};
+  TestServer server({.max_connections = 8,
+                     .max_connections_per_peer = 1,
+                     .observer = {.on_connection_limit = [&](std::string_view limit, const std::string& peer) {
+                       told = std::string(limit) + " of " + peer;
+                       ++times;
+                     }}});
+  server.ExpectAlive();  // holds its channel
+  for (int i = 0; i < 3; ++i) {
+    const auto stub = v1::Normalizer::NewStub(server.NewChannel());
+    grpc::ClientContext context;
+    v1::NormalizeResponse response;
+    const grpc::Status status = stub->Normalize(&context, LayerNormRequest(), &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_NE(status.error_message().find("--max_connections_per_peer, 1"), std::string::npos)
+        << status.error_message();
+  }
+  EXPECT_EQ(times, 1) << "once a minute";
+  EXPECT_EQ(told, "--max_connections_per_peer, 1 of 127.0.0.1");
+}
+
+// The first bytes of an answer to a ClientHello, which a client of TLS finds to be none.
+TEST(ConnectionsE2eTest, AnswersTlsWithHttp2) {
+  TestServer server;
+  RawHttp2 peer(server.target());
+  peer.SendBytes(std::string("\x16\x03\x01\x02\x00\x01\x00", 7));
+  const auto frame = peer.Receive(milliseconds(5000));
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(frame->type, RawHttp2::kSettings);
+  EXPECT_TRUE(peer.WaitForClose(seconds(5)));
+  EXPECT_EQ(Closed(server, RefusedFor::kTls), 1);
 }
 
 // Running out of descriptors must not end the listener: gRPC's own never accepts again.
@@ -174,7 +210,7 @@ TEST(ConnectionsE2eTest, NeverRefusesAClientThatKeepsToTheLimit) {
 }
 
 TEST(ConnectionsE2eTest, ClosesAConnectionThatOpensAndTakesBackCallsInAFlood) {
-  TestServer server;
+  TestServer server({.max_cancels_per_second = 1000});
   RawHttp2 peer(server.target());
   ASSERT_TRUE(peer.SendPreface());
   uint32_t stream = 1;

@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "kernels/base/strings.h"
 #include "server/base/steady_time.h"
+#include "server/rpc/transport/http2.h"
 
 namespace normd::rpc {
 namespace {
@@ -27,6 +29,11 @@ constexpr int kMaxAcceptsAtOnce = 64;
 // How often the table is swept of ended connections.
 constexpr int kSweepMilliseconds = 1000;
 constexpr std::chrono::milliseconds kPauseWithoutMemory{10};
+// How long a connection that was sent an answer instead of being served stays open, and how many may: each has one of
+// the descriptors that are kept free of connections.
+constexpr absl::Duration kPartingTime = absl::Seconds(1);
+constexpr size_t kMostParting = 16;
+constexpr absl::Duration kWarningInterval = absl::Minutes(1);
 
 // Names a TCP peer as gRPC does: the brackets of IPv6 are percent-encoded, and IPv4 mapped to IPv6 is written as IPv4.
 void NameTcp(const sockaddr_storage& storage, Connection::Facts* facts) {
@@ -108,6 +115,7 @@ void AcceptLoop::Stop() {
     close(fd);
   }
   pending_.clear();
+  EndParting(absl::InfiniteFuture(), 0);
   listeners_.clear();
   for (int* fd : {&epoll_fd_, &stop_fd_, &spare_fd_}) {
     if (*fd >= 0) close(std::exchange(*fd, -1));
@@ -118,7 +126,8 @@ void AcceptLoop::Run() {
   epoll_event events[kMaxEvents];
   absl::Time sweep = SteadyNow();
   while (true) {
-    const int count = epoll_wait(epoll_fd_, events, kMaxEvents, pending_.empty() ? kSweepMilliseconds : 100);
+    const int count =
+        epoll_wait(epoll_fd_, events, kMaxEvents, pending_.empty() && parting_.empty() ? kSweepMilliseconds : 100);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_fd_) return;
@@ -184,12 +193,10 @@ void AcceptLoop::TakeIn(int fd, const sockaddr_storage& address, const Listening
   const uint16_t exempt = exempt_port_.load(std::memory_order_relaxed);
   if (exempt == 0 || PortOf(address) != exempt) {
     Refusal refusal = Refusal::kNone;
+    const std::string address_text = facts.address;
+    const bool is_tls = facts.is_tls;
     pending.connection = table_->Add(std::move(facts), &refusal);
-    if (pending.connection == nullptr) {
-      table_->Count(refusal == Refusal::kTotal ? RefusedFor::kTotal : RefusedFor::kAddress);
-      close(fd);
-      return;
-    }
+    if (pending.connection == nullptr) return RefuseForLimit(fd, refusal, address_text, is_tls);
   }
   deadlines_.emplace_back(pending.deadline, fd);
   pending_[fd] = std::move(pending);
@@ -199,7 +206,7 @@ void AcceptLoop::TakeIn(int fd, const sockaddr_storage& address, const Listening
 
 void AcceptLoop::LookAt(int fd, bool ended) {
   const auto found = pending_.find(fd);
-  if (found == pending_.end()) return;
+  if (found == pending_.end()) return AnswerParting(fd);
   char head[kPrefaceWindowBytes];
   const ssize_t got = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -221,20 +228,74 @@ void AcceptLoop::LookAt(int fd, bool ended) {
 }
 
 void AcceptLoop::TurnAway(int fd, Preface spoken, bool tls) {
-  if (spoken == Preface::kHttp1) {
-    const std::string_view answer = Http1Answer(tls);
-    send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    // Unread bytes would turn the close into a reset, which could destroy the answer.
-    char unread[kPrefaceWindowBytes];
-    while (recv(fd, unread, sizeof(unread), MSG_DONTWAIT) > 0) {
-    }
-  }
+  std::string answer;
+  if (spoken == Preface::kHttp1) answer = Http1Answer(tls);
+  // Whoever speaks TLS finds that this is none, as with every server without TLS.
+  if (spoken == Preface::kTls) answer = http2::kEmptySettings;
   const bool plaintext = tls && (spoken == Preface::kHttp1 || spoken == Preface::kHttp2);
-  if (plaintext) return Drop(fd, RefusedFor::kPlaintext);
-  Drop(fd, spoken == Preface::kTls ? RefusedFor::kTls : RefusedFor::kForeign);
+  const RefusedFor reason = plaintext                 ? RefusedFor::kPlaintext
+                            : spoken == Preface::kTls ? RefusedFor::kTls
+                                                      : RefusedFor::kForeign;
+  if (answer.empty()) return Drop(fd, reason);
+  Forget(fd, reason);
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  Part(fd, answer, "");
 }
 
-void AcceptLoop::Drop(int fd, RefusedFor reason) {
+void AcceptLoop::RefuseForLimit(int fd, Refusal limit, const std::string& address, bool tls) {
+  const bool total = limit == Refusal::kTotal;
+  table_->Count(total ? RefusedFor::kTotal : RefusedFor::kAddress);
+  const ConnectionLimits& limits = table_->limits();
+  const std::string text = total ? Concat("--max_connections, ", limits.max_connections)
+                                 : Concat("--max_connections_per_peer, ", limits.max_per_address);
+  absl::Time& next = next_warning_[static_cast<size_t>(limit)];
+  if (options_.on_full != nullptr && SteadyNow() >= next) {
+    next = SteadyNow() + kWarningInterval;
+    options_.on_full(text, address);
+  }
+  // TLS has no words for it.
+  if (tls) {
+    close(fd);
+    return;
+  }
+  Part(fd, http2::kEmptySettings, Concat("normd has as many connections as its limit allows: ", text));
+}
+
+void AcceptLoop::Part(int fd, std::string_view answer, std::string why) {
+  send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (why.empty()) {
+    shutdown(fd, SHUT_WR);
+  } else {
+    Watch(epoll_fd_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+  }
+  parting_.push_back(
+      {.end = SteadyNow() + std::min(kPartingTime, options_.setup_timeout), .fd = fd, .why = std::move(why)});
+  EndParting(SteadyNow(), kMostParting);
+}
+
+void AcceptLoop::AnswerParting(int fd) {
+  const auto parting =
+      std::find_if(parting_.begin(), parting_.end(), [fd](const Parting& one) { return one.fd == fd; });
+  if (parting == parting_.end() || parting->why.empty()) return;
+  char head[kPrefaceWindowBytes];
+  const ssize_t got = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+  if (got <= 0) return;
+  const std::optional<uint32_t> call = FirstCall({head, static_cast<size_t>(got)});
+  if (!call.has_value()) return;
+  const std::string answer = RefusedCall(*call, parting->why);
+  send(fd, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  shutdown(fd, SHUT_WR);
+  parting->why.clear();
+}
+
+void AcceptLoop::EndParting(absl::Time until, size_t most) {
+  while (!parting_.empty() && (parting_.size() > most || parting_.front().end <= until)) {
+    close(parting_.front().fd);
+    parting_.pop_front();
+  }
+}
+
+void AcceptLoop::Forget(int fd, RefusedFor reason) {
   const auto found = pending_.find(fd);
   if (found == pending_.end()) return;
   if (found->second.connection != nullptr) {
@@ -242,11 +303,17 @@ void AcceptLoop::Drop(int fd, RefusedFor reason) {
     table_->Remove(*found->second.connection);
   }
   pending_.erase(found);
+}
+
+void AcceptLoop::Drop(int fd, RefusedFor reason) {
+  if (!pending_.contains(fd)) return;
+  Forget(fd, reason);
   close(fd);
 }
 
 void AcceptLoop::DropOverdue() {
   const absl::Time now = SteadyNow();
+  EndParting(now, kMostParting);
   while (!deadlines_.empty() && deadlines_.front().first <= now) {
     const auto [deadline, fd] = deadlines_.front();
     deadlines_.pop_front();

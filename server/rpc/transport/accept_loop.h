@@ -11,10 +11,13 @@
 
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +36,9 @@ class AcceptLoop {
   struct Options {
     absl::Duration setup_timeout;  // from accept to the hand-over
     bool tls = false;              // whether TLS is spoken over TCP; it never is over a Unix socket
+    // A connection was closed because of a limit: the limit in words, and the peer's address. At most once a minute for
+    // each limit. May be null.
+    std::function<void(std::string_view limit, const std::string& address)> on_full = {};
   };
 
   AcceptLoop(const Options& options, ConnectionTable* table, RpcTransport* transport)
@@ -59,6 +65,13 @@ class AcceptLoop {
     ConnectionPtr connection;  // null: an exempt connection
   };
 
+  // A connection that is not served.
+  struct Parting {
+    absl::Time end;
+    int fd = -1;
+    std::string why;  // what its first call is answered with; empty: nothing more is sent
+  };
+
   void Run();
   void AcceptFrom(const ListeningSocket& listener);
   void TakeIn(int fd, const sockaddr_storage& address, const ListeningSocket& listener);
@@ -71,6 +84,17 @@ class AcceptLoop {
   // Drops a pending connection that speaks something else than is spoken here.
   void TurnAway(int fd, Preface spoken, bool tls);
   void Drop(int fd, RefusedFor reason);
+  // Counts the end of a pending connection, whose descriptor stays open.
+  void Forget(int fd, RefusedFor reason);
+  // Closes a connection of which `limit` is full, and says so.
+  void RefuseForLimit(int fd, Refusal limit, const std::string& address, bool tls);
+  // Keeps a connection that is not served for a moment, so that its peer reads the answer: bytes of the peer that
+  // nobody has read turn a close into a reset, which could destroy it. With `why`, its first call is answered with
+  // that.
+  void Part(int fd, std::string_view answer, std::string why);
+  // Answers the first call of such a connection, if it has come.
+  void AnswerParting(int fd);
+  void EndParting(absl::Time until, size_t most);
   void DropOverdue();
 
   // Constant after Start.
@@ -83,6 +107,8 @@ class AcceptLoop {
 
   // Used by the loop's thread only.
   int spare_fd_ = -1;
+  std::deque<Parting> parting_;                           // the oldest first
+  std::array<absl::Time, kRefusalCount> next_warning_{};  // by Refusal
   std::unordered_map<int, Pending> pending_;
   std::deque<std::pair<absl::Time, int>> deadlines_;  // in order of time, because every set-up has the same timeout
 

@@ -32,7 +32,8 @@ Connection::Connection(Facts facts, std::shared_ptr<PeerCalls> peer_calls)
     : facts_(std::move(facts)),
       key_(std::hash<std::string>()(facts_.peer)),
       peer_calls_(std::move(peer_calls)),
-      last_call_(absl::ToUnixNanos(SteadyNow())) {}
+      last_call_(absl::ToUnixNanos(SteadyNow())),
+      resets_(RateGuard::OfResets(facts_.resets_per_second)) {}
 
 std::optional<int64_t> Connection::ReceivedBytes() const {
   if (facts_.is_unix || !IsOpen()) return std::nullopt;
@@ -125,6 +126,7 @@ ConnectionPtr ConnectionTable::Add(Connection::Facts facts, Refusal* refusal) {
   }
   if (*refusal == Refusal::kTotal && MakeRoom(facts.address)) *refusal = Refusal::kNone;
   if (*refusal != Refusal::kNone) return nullptr;
+  facts.resets_per_second = limits_.resets_per_second;
   Peer& peer = by_address_[facts.address];
   ++peer.open;
   auto connection = std::make_shared<Connection>(std::move(facts), peer.calls);

@@ -33,6 +33,7 @@ uint64_t SocketCookie(int fd);
 
 // Why the table refuses a connection.
 enum class Refusal : uint8_t { kNone, kTotal, kAddress };
+inline constexpr size_t kRefusalCount = 3;
 
 // The calls of one peer, which is an address as in Connection::address, that hold a place of CallPlaces. Shared by the
 // peer's connections.
@@ -45,7 +46,8 @@ class Connection {
   struct Facts {
     int fd = -1;  // owned by gRPC, which may close it at any time; used only while its cookie is `cookie`
     uint64_t cookie = 0;
-    std::string peer;     // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
+    double resets_per_second = kResetsPerSecond;  // that the peer may cause
+    std::string peer;                             // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
     std::string address;  // the key of per-peer limits: "127.0.0.1", or "uid 1000" for a Unix socket
     bool is_unix = false;
     std::optional<uint32_t> uid;  // the user at the other end of a Unix socket, as the kernel says
@@ -137,7 +139,7 @@ class Connection {
   TlsPeerMemory tls_peer_;
 
   Mutex mu_;
-  RateGuard resets_ ABSL_GUARDED_BY(mu_){kResetBurst, kResetsPerSecond};
+  RateGuard resets_ ABSL_GUARDED_BY(mu_);
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -148,6 +150,7 @@ struct ConnectionLimits {
   // Of max_connections, those that only the Unix socket and peers which have none open may take, and half of them only
   // the Unix socket. What fills the rest locks out neither the operator nor a new client.
   int kept = 0;
+  double resets_per_second = kResetsPerSecond;  // of each
 };
 
 // The connections by gRPC's names of their peers, in parts with a lock each: every call looks its connection up.
@@ -197,6 +200,7 @@ class ConnectionTable {
     if (connection.MarkEnded()) Count(reason);
   }
   ConnectionStats stats() const;
+  const ConnectionLimits& limits() const { return limits_; }
   int size() const { return size_.load(std::memory_order_relaxed); }
 
  private:

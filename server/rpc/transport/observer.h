@@ -91,6 +91,9 @@ struct RpcObserver {
   // A TLS handshake failed: the peer's address, and the reason as a clause. On the native transport alone: gRPC's
   // library has a log of its own.
   std::function<void(const std::string& peer, const std::string& why)> on_handshake_failed;
+  // A connection was closed because of a limit: the limit in words, and the peer's address. At most once a minute for
+  // each limit.
+  std::function<void(std::string_view limit, const std::string& peer)> on_connection_limit;
   // HTTP/2's rules were broken, for which a request was refused or a connection ended: the peer's address, and what was
   // wrong, without values of header fields. On the native transport alone, as above.
   std::function<void(const std::string& peer, const std::string& why)> on_protocol_error;

@@ -25,6 +25,32 @@ bool LooksLikeHttp1(std::string_view head) {
          std::all_of(method.begin(), method.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
+// What fits a length of one byte in HPACK.
+constexpr size_t kMostFieldBytes = 126;
+
+// Adds a literal field that is not indexed (RFC 7541, 6.2.2).
+void AddField(std::string_view name, std::string_view value, std::string* block) {
+  block->push_back('\0');
+  for (const std::string_view text : {name, value}) {
+    block->push_back(static_cast<char>(text.size()));
+    block->append(text);
+  }
+}
+
+void AddBigEndian(uint32_t value, std::string* out) {
+  for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift & 0xFF));
+}
+
+void AddFrame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload, std::string* out) {
+  std::string length;
+  AddBigEndian(static_cast<uint32_t>(payload.size()), &length);
+  out->append(length, 1, 3);
+  out->push_back(static_cast<char>(type));
+  out->push_back(static_cast<char>(flags));
+  AddBigEndian(stream, out);
+  out->append(payload);
+}
+
 }  // namespace
 
 Preface JudgePreface(std::string_view head) {
@@ -56,6 +82,35 @@ Preface JudgeClientHello(std::string_view head, size_t received) {
   const size_t length = Byte(head, 3) << 8 | Byte(head, 4);
   if (head[kRecordHeaderBytes] != kClientHelloMessage || length > kMaxRecordBytes) return Preface::kForeign;
   return received >= kRecordHeaderBytes + length ? Preface::kComplete : Preface::kIncomplete;
+}
+
+std::optional<uint32_t> FirstCall(std::string_view head) {
+  size_t at = http2::kMagic.size();
+  while (head.size() >= at + http2::kFrameHeaderBytes) {
+    const std::string_view frame = head.substr(at);
+    if (Byte(frame, 3) == http2::kHeadersType) {
+      return (Byte(frame, 5) & 0x7F) << 24 | Byte(frame, 6) << 16 | Byte(frame, 7) << 8 | Byte(frame, 8);
+    }
+    at += http2::kFrameHeaderBytes + (Byte(frame, 0) << 16 | Byte(frame, 1) << 8 | Byte(frame, 2));
+  }
+  return std::nullopt;
+}
+
+std::string RefusedCall(uint32_t stream, std::string_view why) {
+  constexpr char kIndexedStatus200 = static_cast<char>(0x88);  // RFC 7541, appendix A
+  constexpr char kUnavailable[] = "14";
+  std::string block(1, kIndexedStatus200);
+  AddField("content-type", "application/grpc", &block);
+  AddField("grpc-status", kUnavailable, &block);
+  AddField("grpc-message", why.substr(0, kMostFieldBytes), &block);
+  constexpr uint8_t kEndOfStreamAndHeaders = 0x5;
+  std::string frames;
+  AddFrame(http2::kHeadersType, kEndOfStreamAndHeaders, stream, block, &frames);
+  std::string goaway;
+  AddBigEndian(stream, &goaway);  // the last that was answered
+  AddBigEndian(0, &goaway);       // NO_ERROR
+  AddFrame(http2::kGoAwayType, 0, 0, goaway + std::string(why), &frames);
+  return frames;
 }
 
 std::string_view Http1Answer(bool tls) {

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 namespace normd::rpc {
@@ -30,6 +32,13 @@ Preface JudgePreface(std::string_view head);
 // Judges the bytes received so far where TLS is spoken: `head` is the first of `received` bytes, up to the window. A
 // connection is complete with the first record (RFC 8446, 5.1), which must begin with a ClientHello.
 Preface JudgeClientHello(std::string_view head, size_t received);
+
+// The stream of the first call in the bytes received so far, which are peeked at; nothing if there is none yet.
+std::optional<uint32_t> FirstCall(std::string_view head);
+
+// The answer to that call, with which the connection ends: UNAVAILABLE and the sentence `why`, and a GOAWAY. A GOAWAY
+// alone would have gRPC's clients connect anew, without a pause and without a word, until their deadline.
+std::string RefusedCall(uint32_t stream, std::string_view why);
 
 // The response that a client of an older HTTP gets before its connection is closed; `tls`: where TLS is spoken.
 std::string_view Http1Answer(bool tls);

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "server/rpc/transport/observer.h"
+#include "server/rpc/transport/rate_guard.h"
 #include "server/security/identity.h"
 
 namespace normd {
@@ -55,6 +56,7 @@ struct GrpcServerOptions {
   // limit, and half of that.
   int max_connections = 0;
   int max_connections_per_peer = 0;
+  double max_cancels_per_second = rpc::kResetsPerSecond;          // of one connection; beyond it the connection ends
   absl::Duration setup_timeout = absl::Seconds(10);               // for the peer's half of HTTP/2's set-up, and TLS's
   absl::Duration max_connection_age = absl::InfiniteDuration();   // then the peer is asked to reconnect; calls go on
   absl::Duration max_connection_idle = absl::InfiniteDuration();  // without a call; then the same

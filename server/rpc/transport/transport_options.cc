@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <thread>
+
+#include "server/base/cgroup.h"
 
 namespace normd {
 
-int DefaultQueues() {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / 2, 1, 8);
-}
+int DefaultQueues() { return std::clamp(AllowedCpus() / 2, 1, 8); }
 
 }  // namespace normd
 
@@ -49,6 +47,7 @@ ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
   limits.max_per_address = options.max_connections_per_peer > 0
                                ? std::min(options.max_connections_per_peer, limits.max_connections)
                                : std::max(limits.max_connections / 2, 1);
+  limits.resets_per_second = options.max_cancels_per_second;
   return limits;
 }
 

@@ -43,12 +43,12 @@ Http2Connection::Http2Connection(const Host& host, std::unique_ptr<ByteStream> b
       age_end_(last_heard_ + Spread(options().max_connection_age)),
       idle_since_(last_heard_),
       control_frames_(kControlFrameBurst, kControlFramesPerSecond),
-      resets_(kResetBurst, kResetsPerSecond) {}
+      resets_(RateGuard::OfResets(options().max_cancels_per_second)) {}
 
 Http2Connection::~Http2Connection() = default;
 
 void Http2Connection::Open() {
-  session_ = MakeSession(this, options().max_concurrent_streams, options().max_metadata_bytes);
+  session_ = MakeSession(this, options());
   events_ = EPOLLIN;
   if (session_ == nullptr || !loop().Add(shared_from_this(), bytes_->fd(), events_)) {
     session_.reset();

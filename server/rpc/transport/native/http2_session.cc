@@ -25,10 +25,6 @@ constexpr size_t kMaxSentFrameBytes = 64 << 10;
 constexpr size_t kDeflateTableBytes = 4096;
 // Acknowledgements of SETTINGS and PING that wait for a peer which does not read.
 constexpr size_t kMaxWaitingAcks = 256;
-// RST_STREAM frames of the peer: a burst and a rate, above those at which the connection ends the session itself, and
-// counts why.
-constexpr auto kSessionResetBurst = static_cast<uint64_t>(2 * kResetBurst);
-constexpr auto kSessionResetsPerSecond = static_cast<uint64_t>(2 * kResetsPerSecond);
 constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxContinuations = 8;
 
@@ -86,10 +82,12 @@ int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* 
   ConnectionOf(user_data).OnFrameReceived(*frame);
   Http2Stream* const stream = frame->hd.stream_id == 0 ? nullptr : StreamOf(session, frame->hd.stream_id);
   if (stream == nullptr) return 0;
+  const bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
+  const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
   if (IsRequest(*frame)) stream->OnHeadersComplete();
+  if (is_headers && !IsRequest(*frame) && !ends) stream->BreakOff("trailers are not the end of their request");
   if (frame->hd.type == NGHTTP2_DATA) stream->OnDataFrame(frame->data.padlen);
-  const bool may_end = frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA;
-  if (may_end && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) stream->OnHalfClose();
+  if ((is_headers || frame->hd.type == NGHTTP2_DATA) && ends) stream->OnHalfClose();
   return 0;
 }
 
@@ -97,16 +95,7 @@ int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* 
 int OnInvalidFrame(nghttp2_session*, const nghttp2_frame* frame, int error, void* user_data) {
   if (!IsRequest(*frame)) return 0;
   ConnectionOf(user_data).loop().load().CountRefusal(TransportRefusal::kHttp);
-  // OnError has told of fields.
-  if (error != NGHTTP2_ERR_HTTP_HEADER) ConnectionOf(user_data).OnProtocolError(nghttp2_strerror(error));
-  return 0;
-}
-
-int OnError(nghttp2_session*, int error, const char* text, size_t size, void* user_data) {
-  if (error != NGHTTP2_ERR_HTTP_HEADER) return 0;
-  // The value may be a secret.
-  const std::string_view why(text, size);
-  ConnectionOf(user_data).OnProtocolError(why.substr(0, why.find(", value:")));
+  ConnectionOf(user_data).OnProtocolError(nghttp2_strerror(error));
   return 0;
 }
 
@@ -144,15 +133,16 @@ void SetCallbacks(nghttp2_session_callbacks* callbacks) {
   nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, OnFrameSent);
   nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, OnStreamClosed);
   nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, OnInvalidFrame);
-  nghttp2_session_callbacks_set_error_callback2(callbacks, OnError);
 }
 
-void SetLimits(nghttp2_option* option) {
+void SetLimits(const NativeOptions& options, nghttp2_option* option) {
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
-  // gRPC's clients may send "Bearer " with a space at its end: its caller is told what is wrong with it.
-  nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
-  nghttp2_option_set_stream_reset_rate_limit(option, kSessionResetBurst, kSessionResetsPerSecond);
+  // Http2Stream keeps HTTP's rules: see http_rules.h.
+  nghttp2_option_set_no_http_messaging(option, 1);
+  // Above the rate at which the connection ends the session itself, and counts why.
+  const auto resets = static_cast<uint64_t>(2 * std::max(kResetBurst, options.max_cancels_per_second));
+  nghttp2_option_set_stream_reset_rate_limit(option, resets, resets);
   nghttp2_option_set_max_outbound_ack(option, kMaxWaitingAcks);
   nghttp2_option_set_max_settings(option, kMaxSettings);
   nghttp2_option_set_max_continuations(option, kMaxContinuations);
@@ -161,13 +151,13 @@ void SetLimits(nghttp2_option* option) {
 
 }  // namespace
 
-SessionPtr MakeSession(Http2Connection* connection, int max_concurrent_streams, int64_t max_metadata_bytes) {
+SessionPtr MakeSession(Http2Connection* connection, const NativeOptions& options) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* option = nullptr;
   nghttp2_session* made = nullptr;
   if (nghttp2_session_callbacks_new(&callbacks) == 0 && nghttp2_option_new(&option) == 0) {
     SetCallbacks(callbacks);
-    SetLimits(option);
+    SetLimits(options, option);
     nghttp2_session_server_new2(&made, callbacks, connection, option);
   }
   nghttp2_option_del(option);
@@ -175,10 +165,10 @@ SessionPtr MakeSession(Http2Connection* connection, int max_concurrent_streams, 
   SessionPtr session(made);
   if (session == nullptr) return nullptr;
   const nghttp2_settings_entry settings[] = {
-      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, static_cast<uint32_t>(max_concurrent_streams)},
+      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, static_cast<uint32_t>(options.max_concurrent_streams)},
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, static_cast<uint32_t>(kInitialWindowBytes)},
       {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kMaxFrameBytes},
-      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(max_metadata_bytes)},
+      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(options.max_metadata_bytes)},
       // Replies are sent by the server's own priorities (RFC 9218).
       {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
   };

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "server/rpc/transport/native/native_options.h"
+
 namespace normd::rpc::native {
 
 class Http2Connection;
@@ -23,7 +25,7 @@ struct SessionDeleter {
 using SessionPtr = std::unique_ptr<nghttp2_session, SessionDeleter>;
 
 // Makes a server's session, which has queued its SETTINGS. Its events go to `connection`. Null without memory.
-SessionPtr MakeSession(Http2Connection* connection, int max_concurrent_streams, int64_t max_metadata_bytes);
+SessionPtr MakeSession(Http2Connection* connection, const NativeOptions& options);
 
 // nghttp2's read callback of a reply, whose source is an Http2Stream.
 ssize_t OfferBody(nghttp2_session* session, int32_t stream_id, uint8_t* buffer, size_t most, uint32_t* flags,

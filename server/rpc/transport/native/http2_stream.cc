@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/base/strings.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/native/event_loop.h"
@@ -25,6 +26,9 @@ constexpr nghttp2_extpri kLargeReplyPriority = {.urgency = 4, .inc = 0};
 
 // What a usual call holds is counted with the call; counting it here would cost every call two atomic additions.
 constexpr int64_t kCountedWaitingBytes = 2 << 10;
+
+// The most of a field's name that is told of.
+constexpr size_t kMaxShownBytes = 64;
 
 // How long the rest of a request may come after it was answered with a status of HTTP.
 constexpr absl::Duration kRestTime = absl::Seconds(1);
@@ -57,19 +61,44 @@ void Http2Stream::Wake() {
 // ---- What nghttp2 tells of the stream ----
 
 bool Http2Stream::AddField(std::string_view name, std::string_view value) {
+  if (broken_ || !Follows(rules_.AddHeader(name, value), name)) return true;
   if (headers_.Add(name, value)) return true;
   connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
   return false;
 }
 
 bool Http2Stream::AllowTrailer(std::string_view name, std::string_view value) {
+  if (broken_) return true;
   if (over() || end_.has_value()) return false;  // nobody waits for the rest of a request that was answered
+  if (!Follows(rules_.AddTrailer(name, value), name)) return true;
   if (headers_.CountTrailer(name, value)) return true;
   connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
   return false;
 }
 
+bool Http2Stream::Follows(HttpRules::Verdict verdict, std::string_view name) {
+  // The value may be a secret.
+  if (verdict == HttpRules::Verdict::kBroken) {
+    BreakOff(Concat("the header field ", name.substr(0, kMaxShownBytes), " is not one that HTTP/2 allows there"));
+  }
+  return verdict == HttpRules::Verdict::kGood;
+}
+
+void Http2Stream::BreakOff(std::string_view why) {
+  if (std::exchange(broken_, true)) return;
+  connection_->loop().load().CountRefusal(TransportRefusal::kHttp);
+  connection_->OnProtocolError(why);
+  if (!complete_) headers_.Drop();  // later the services may be reading them
+  nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_PROTOCOL_ERROR);
+  connection_->Activate();
+  DropBody();
+  EndCall(CallerGoneError());
+}
+
 void Http2Stream::OnHeadersComplete() {
+  if (broken_) return;
+  if (!rules_.IsComplete()) return BreakOff("a request without the fields that HTTP/2 asks for");
+  complete_ = true;
   if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
     connection_->loop().load().CountRefusal(refusal->reason);
     headers_.Drop();
@@ -91,6 +120,7 @@ void Http2Stream::OnHeadersComplete() {
 
 void Http2Stream::OnData(std::string_view bytes) {
   if (discarding_) return;
+  if (!rules_.AddBody(bytes.size())) return BreakOff("a body longer than its content-length");
   const bool had_prefix = reader_.front_bytes().has_value();
   reader_.Append(bytes);
   if (reader_.fault() != MessageReader::Fault::kNone) return EndForFault();
@@ -108,6 +138,7 @@ void Http2Stream::OnDataFrame(size_t padding_bytes) {
 }
 
 void Http2Stream::OnHalfClose() {
+  if (!discarding_ && !rules_.IsWhole()) return BreakOff("a body shorter than its content-length");
   half_closed_ = true;
   if (on_read_ || on_size_) Wake();
 }

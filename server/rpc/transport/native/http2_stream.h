@@ -18,6 +18,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/rpc/transport/native/http_rules.h"
 #include "server/rpc/transport/native/message_reader.h"
 #include "server/rpc/transport/native/output_queue.h"
 #include "server/rpc/transport/native/reply_body.h"
@@ -48,10 +49,13 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   bool over() const { return over_.load(std::memory_order_acquire); }
 
   // ---- What nghttp2 tells of the stream ----
-  // Returns false when the stream should be reset.
+  // Returns false when the stream should be reset, as HTTP/2's layer does then. A request that breaks HTTP's rules is
+  // broken off here, and true returned.
   bool AddField(std::string_view name, std::string_view value);
   // The same for a field of the request's trailers.
   bool AllowTrailer(std::string_view name, std::string_view value);
+  // Resets a request that breaks HTTP's rules.
+  void BreakOff(std::string_view why);
   void OnHeadersComplete();
   void OnData(std::string_view bytes);
   void OnDataFrame(size_t padding_bytes);
@@ -91,6 +95,8 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   nghttp2_session* session() const;
   // Has Deliver run soon.
   void Wake();
+  // Breaks the request off where a field breaks the rules. Returns whether the field is to be kept.
+  bool Follows(HttpRules::Verdict verdict, std::string_view name);
   // Ends the call, with all that waits for it, as OnOver is to tell.
   void EndCall(absl::Status end);
   // Answers in the place of the services, and ends the call.
@@ -117,6 +123,9 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   const std::shared_ptr<Http2Connection> connection_;
   const int32_t id_;
   RequestHeaders headers_;
+  HttpRules rules_;
+  bool broken_ = false;    // whether BreakOff ran
+  bool complete_ = false;  // whether the headers have come, and are those of a request
   absl::Time deadline_ = absl::InfiniteFuture();
 
   std::atomic<bool> over_{false};

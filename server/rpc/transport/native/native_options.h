@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "server/base/buffer.h"
 #include "server/rpc/transport/connection_stats.h"
+#include "server/rpc/transport/rate_guard.h"
 
 namespace normd {
 
@@ -23,6 +24,7 @@ struct NativeOptions {
   int64_t max_message_bytes = int64_t{64} << 20;
   int max_concurrent_streams = 16;  // of one connection
   int64_t max_metadata_bytes = 16 << 10;
+  double max_cancels_per_second = kResetsPerSecond;  // of one connection
   // With TLS, for the handshake and the client's SETTINGS, each of which has half of it.
   absl::Duration setup_timeout = absl::Seconds(10);
   absl::Duration max_connection_age = absl::InfiniteDuration();   // then the peer is asked to reconnect

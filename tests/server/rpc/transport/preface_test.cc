@@ -1,8 +1,10 @@
 #include "server/rpc/transport/preface.h"
 
+#include <optional>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "server/rpc/transport/http2.h"
 
 namespace normd::rpc {
 namespace {
@@ -80,6 +82,18 @@ TEST(PrefaceTest, PlainTextIsToldFromJunkWhereTlsIsSpoken) {
   EXPECT_EQ(Judge(std::string("\x16\x03\x01\x00\x05\x02", 6)), Preface::kForeign) << "no ClientHello";
   EXPECT_EQ(Judge(std::string("\x16\x03\x01\x40\x01\x01", 6)), Preface::kForeign) << "more than a record holds";
   EXPECT_EQ(Judge(std::string("\x80\x2e\x01\x03\x01", 5)), Preface::kForeign) << "the hello of SSL 2";
+}
+
+// What a peer over a limit is answered; gRPC's clients show it in tests/e2e/connections_test.cc.
+TEST(RefusedCallTest, AnswersTheFirstCall) {
+  const std::string head = std::string(http2::kMagic) + std::string(http2::kEmptySettings);
+  EXPECT_EQ(FirstCall(head), std::nullopt);
+  EXPECT_EQ(FirstCall(head.substr(0, 10)), std::nullopt);
+  const std::string call("\0\0\4\1\4\x80\0\0\7", 9);
+  EXPECT_EQ(FirstCall(head + call), 7u) << "its head will do, and the reserved bit does not count";
+  const std::string answer = RefusedCall(7, "full");
+  EXPECT_NE(answer.find(std::string("grpc-message\4full")), std::string::npos);
+  EXPECT_EQ(answer.substr(answer.size() - 12), std::string("\0\0\0\7\0\0\0\0full", 12)) << "GOAWAY";
 }
 
 }  // namespace

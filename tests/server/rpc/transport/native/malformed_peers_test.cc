@@ -198,6 +198,63 @@ TEST_F(MalformedPeersTest, RequestsAgainstTheRulesEndAlone) {
   ExpectServed();
 }
 
+// gRPC's clients name the path of a Unix socket, or nothing, where HTTP wants a host, and gRPC's server takes that.
+TEST_F(MalformedPeersTest, AnyAuthorityIsServed) {
+  RawHttp2 peer(server_.target());
+  peer.SendPreface();
+  uint32_t stream = 1;
+  const auto call = [&](const std::vector<std::pair<std::string, std::string>>& fields) {
+    std::string block;
+    AddLiteral(":method", "POST", &block);
+    AddLiteral(":scheme", "http", &block);
+    AddLiteral(":path", "/echo.Echo/Unary", &block);
+    for (const auto& [name, value] : fields) AddLiteral(name, value, &block);
+    AddLiteral("content-type", "application/grpc", &block);
+    peer.SendFrame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, stream, block);
+    peer.SendData(stream, WithPrefix("served"), milliseconds(5000), /*end_stream=*/true);
+    EXPECT_TRUE(peer.WaitForEnd(stream, milliseconds(5000)));
+    const bool served = peer.LastHeadersContain(stream, "grpc-status: 0");
+    stream += 2;
+    return served;
+  };
+  for (const char* authority : {"", "/var/run/x.sock", "%2Fvar%2Frun%2Fx.sock", "unix:///n.sock", "unix:n.sock",
+                                "my_service:8001", "[::1]:8001", "a b", "user@host", "\xC3\xA9", "{x}|^`"}) {
+    EXPECT_TRUE(call({{":authority", authority}})) << authority;
+    EXPECT_TRUE(call({{"host", authority}})) << authority;
+  }
+  EXPECT_TRUE(call({{":authority", "a"}, {"host", "b"}}));
+  EXPECT_FALSE(call({})) << "as with gRPC's own server";
+  EXPECT_FALSE(call({{":authority", ""}, {":authority", ""}}));
+  EXPECT_FALSE(call({{"host", "a"}, {"host", "a"}}));
+  EXPECT_FALSE(call({{":authority", "a\r\nb"}}));
+  ExpectServed();
+}
+
+// What breaks the rules is counted, in headers and behind them.
+TEST_F(MalformedPeersTest, EachRefusalIsCounted) {
+  const auto refused = [this] {
+    return server_.transport().TakeStats().refused[static_cast<size_t>(TransportRefusal::kHttp)];
+  };
+  const auto block = [](std::string_view name, std::string_view value) {
+    std::string headers = CallHeaders("/echo.Echo/Unary");
+    AddLiteral(name, value, &headers);
+    return Frame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, headers);
+  };
+  int expected = 0;
+  for (const std::string& frames :
+       {block("connection", "keep-alive"), block("te", "trailers, deflate"), block(":late", "x"), block("Upper", "x"),
+        block("content-length", "x"), block("content-length", "2") + Frame(RawHttp2::kData, 0, 1, "xyz"),
+        block("content-length", "2") + Frame(RawHttp2::kData, RawHttp2::kEndStream, 1, "x"),
+        block("x", "y") + block("x", "trailers that are not the end")}) {
+    EXPECT_EQ(AnswerTo(server_.target(), frames), "RST 1 1") << expected;
+    EXPECT_EQ(refused(), ++expected);
+  }
+  EXPECT_EQ(AnswerTo(server_.target(), block("te", "Trailers") + Frame(RawHttp2::kReset, 0, 1, BigEndian(8)) +
+                                           Frame(RawHttp2::kData, 0, 0, "x")),
+            "GOAWAY 1");
+  EXPECT_EQ(refused(), expected);
+}
+
 // The call is one by its headers; what follows is not of HTTP/2.
 TEST_F(MalformedPeersTest, TrailersAndLengthsAgainstTheRulesEndTheCall) {
   const std::string open = Frame(RawHttp2::kHeaders, RawHttp2::kEndHeaders, 1, CallHeaders("/echo.Echo/Unary"));
