@@ -58,6 +58,9 @@ absl::Status CheckStore(const Config& config) {
   if (!config.backup.empty() && kind != "sqlite") {
     return NotAllowedError("--backup", "it copies only the sqlite store (PostgreSQL has pg_dump)");
   }
+  if (!config.restore.empty() && kind != "sqlite") {
+    return NotAllowedError("--restore", "it restores only the sqlite store (PostgreSQL has pg_restore)");
+  }
   return absl::OkStatus();
 }
 
@@ -100,6 +103,11 @@ absl::Status CheckListeners(const Config& config) {
                                    "a loopback address, or given together with --admin_plaintext or --plaintext"));
   if (!config.admin_listen.starts_with("unix:")) return absl::OkStatus();
   return FormError("--admin_listen", config.admin_listen, "host:port", ServerReason("BAD_ADDRESS"));
+}
+
+absl::Status CheckUnixSockets(const Config& config) {
+  if (config.unix_socket_group.empty() || config.unix_socket_mode == "0660") return absl::OkStatus();
+  return NotAllowedError("--unix_socket_group", "a group matters with --unix_socket_mode=0660 alone");
 }
 
 absl::Status CheckAdminHosts(const Config& config) {
@@ -155,6 +163,7 @@ absl::Status CheckCudaDevices(const Config& config) {
 // The checks that concern several options or need more than an option's own limits.
 absl::Status CheckConfig(const Config& config) {
   NORMD_RETURN_IF_ERROR(CheckListeners(config));
+  NORMD_RETURN_IF_ERROR(CheckUnixSockets(config));
   NORMD_RETURN_IF_ERROR(CheckTls(config));
   NORMD_RETURN_IF_ERROR(CheckAdminHosts(config));
   NORMD_RETURN_IF_ERROR(CheckStore(config));

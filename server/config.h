@@ -33,6 +33,8 @@ struct Config {
   std::string admin_listen;     // empty: no admin listener
   bool admin_plaintext = false;
   std::vector<std::string> admin_hosts;  // in lower case
+  std::string unix_socket_mode;          // "0600", "0660", "0666"
+  std::string unix_socket_group;         // a name or a number; empty: this process's
   std::string port_file;                 // empty: no port file
   int64_t max_message_bytes = 0;
   int64_t max_in_flight_bytes = 0;
@@ -41,6 +43,7 @@ struct Config {
   std::string data_dir;
   std::string durability;  // "memory", "process", "power"
   std::string backup;      // empty: serve; otherwise copy the store into this file and exit
+  std::string restore;     // empty: serve; otherwise make this backup the store and exit
   absl::Duration session_idle;
   int64_t max_resident_bytes = 0;
   int64_t max_sessions = 0;
@@ -67,6 +70,7 @@ struct Config {
   int64_t max_concurrent_streams = 0;
   int64_t max_connections = 0;           // 0: what the descriptor limit allows
   int64_t max_connections_per_peer = 0;  // 0: half of all connections
+  int64_t max_cancels_per_second = 0;
   absl::Duration setup_timeout;
   absl::Duration max_connection_age;   // 0: unlimited
   absl::Duration max_connection_idle;  // 0: unlimited

@@ -1,6 +1,7 @@
 #include "server/listen.h"
 
 #include <arpa/inet.h>
+#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,12 +10,14 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/rpc/transport/listening_socket.h"
 
@@ -44,10 +47,24 @@ bool SomebodyListens(const std::string& path) {
   return listens;
 }
 
-// Makes the folder, private to the user. A folder that exists must be a real one that other users cannot write to,
+// Gives `path` a mode and the group of `access`.
+absl::Status SetAccess(const std::string& path, mode_t mode, const UnixSocketAccess& access, std::string_view what) {
+  // The group first, because a change of it takes away bits of the mode.
+  if (access.group.has_value() && chown(path.c_str(), static_cast<uid_t>(-1), *access.group) != 0) {
+    return SystemError(absl::StatusCode::kFailedPrecondition, Concat("cannot give --unix_socket_group to ", what),
+                       path);
+  }
+  if (chmod(path.c_str(), mode) == 0) return absl::OkStatus();
+  return SystemError(absl::StatusCode::kFailedPrecondition, Concat("cannot set the mode of ", what), path);
+}
+
+// Makes the folder, for those who may connect. A folder that exists must be a real one that others cannot write to,
 // because they could swap the socket.
-absl::Status PrepareFolder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+absl::Status PrepareFolder(const std::string& folder, const UnixSocketAccess& access) {
+  if (mkdir(folder.c_str(), 0700) == 0) {
+    const mode_t enter = ((access.mode & S_IWGRP) != 0 ? S_IXGRP : 0) | ((access.mode & S_IWOTH) != 0 ? S_IXOTH : 0);
+    if (enter != 0) return SetAccess(folder, 0700 | enter, access, "the folder of the Unix socket");
+  } else if (errno != EEXIST) {
     return SystemError(absl::StatusCode::kFailedPrecondition, "cannot make the folder of the Unix socket", folder);
   }
   struct stat info {};
@@ -55,13 +72,17 @@ absl::Status PrepareFolder(const std::string& folder) {
     return SystemError(absl::StatusCode::kFailedPrecondition, "cannot look at the folder of the Unix socket", folder);
   }
   const bool sticky = (info.st_mode & S_ISVTX) != 0;
-  const bool shared = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky;
+  const bool shared = (info.st_mode & (S_IWGRP | S_IWOTH) & ~access.mode) != 0 && !sticky;
   const bool ours = info.st_uid == geteuid() || info.st_uid == 0;
-  if (!S_ISDIR(info.st_mode) || !ours || shared) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder, " is not safe for the Unix socket: it must be a folder of this user that others cannot write to"));
+  if (!S_ISDIR(info.st_mode) || !ours) {
+    return absl::FailedPreconditionError(
+        Concat(folder, " is not safe for the Unix socket: it must be a folder of this user or of root"));
   }
-  return absl::OkStatus();
+  if (!shared) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      Concat(folder, " is not safe for the Unix socket: others can write to it; name a folder below, as unix:", folder,
+             "/normd/normd.sock, which normd makes, or give --unix_socket_mode=",
+             (info.st_mode & S_IWOTH) != 0 ? "0666" : "0660", " where all of them are trusted"));
 }
 
 }  // namespace
@@ -96,8 +117,29 @@ absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::s
   return address;
 }
 
-absl::Status PrepareUnixSocket(const std::string& path) {
-  NORMD_RETURN_IF_ERROR(PrepareFolder(path.substr(0, std::max<size_t>(path.rfind('/'), 1))));
+absl::StatusOr<UnixSocketAccess> ParseUnixSocketAccess(const std::string& mode, const std::string& group) {
+  UnixSocketAccess access;
+  access.mode = mode == "0666" ? 0666 : mode == "0660" ? 0660 : 0600;
+  if (group.empty()) return access;
+  if (gid_t number = 0; absl::SimpleAtoi(group, &number)) {
+    access.group = number;
+    return access;
+  }
+  constexpr size_t kMostBytes = size_t{1} << 20;
+  std::vector<char> buffer(kMostBytes);
+  struct group entry {};
+  struct group* found = nullptr;
+  getgrnam_r(group.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  if (found == nullptr) {
+    return absl::FailedPreconditionError(
+        Concat("--unix_socket_group is ", group, "; it must be a group of this system, by name or number"));
+  }
+  access.group = found->gr_gid;
+  return access;
+}
+
+absl::Status PrepareUnixSocket(const std::string& path, const UnixSocketAccess& access) {
+  NORMD_RETURN_IF_ERROR(PrepareFolder(path.substr(0, std::max<size_t>(path.rfind('/'), 1)), access));
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return absl::OkStatus();
@@ -115,9 +157,8 @@ absl::Status PrepareUnixSocket(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status RestrictUnixSocket(const std::string& path) {
-  if (chmod(path.c_str(), 0600) == 0) return absl::OkStatus();
-  return SystemError(absl::StatusCode::kFailedPrecondition, "cannot make the Unix socket private", path);
+absl::Status RestrictUnixSocket(const std::string& path, const UnixSocketAccess& access) {
+  return SetAccess(path, access.mode, access, "the Unix socket");
 }
 
 void RemoveUnixSocket(const std::string& path) { unlink(path.c_str()); }

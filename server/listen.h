@@ -5,6 +5,9 @@
 #ifndef NORMD_SERVER_LISTEN_H_
 #define NORMD_SERVER_LISTEN_H_
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,13 +29,23 @@ struct ListenAddress {
 // Parses "host:port", "[v6]:port" or "unix:/absolute/path". Errors are INVALID_ARGUMENT and name `option`.
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::string_view text);
 
-// Makes the folder of the socket (mode 0700) if it is missing, and removes a socket file on which nobody listens.
-// Returns UNAVAILABLE when a live server listens on `path`, and FAILED_PRECONDITION when the folder belongs to another
-// user or others can write to it, or when `path` is not a socket.
-absl::Status PrepareUnixSocket(const std::string& path);
+// Who may connect to a Unix socket.
+struct UnixSocketAccess {
+  mode_t mode = 0600;
+  std::optional<gid_t> group;  // nullopt: as the system makes it
+};
 
-// Sets the socket's mode to 0600. Call this after the bind, which creates the file.
-absl::Status RestrictUnixSocket(const std::string& path);
+// The access that --unix_socket_mode and --unix_socket_group name. FAILED_PRECONDITION: there is no such group.
+absl::StatusOr<UnixSocketAccess> ParseUnixSocketAccess(const std::string& mode, const std::string& group);
+
+// Makes the folder of the socket if it is missing, which then can be entered by those who may connect and by nobody
+// else, and removes a socket file on which nobody listens. Returns UNAVAILABLE when a live server listens on `path`,
+// and FAILED_PRECONDITION when the folder belongs to another user or can be written by others than may connect, or when
+// `path` is not a socket.
+absl::Status PrepareUnixSocket(const std::string& path, const UnixSocketAccess& access = {});
+
+// Gives the socket its mode and group. Call this after the bind, which creates the file.
+absl::Status RestrictUnixSocket(const std::string& path, const UnixSocketAccess& access = {});
 
 // Removes the socket file. A missing file is fine, because gRPC may have removed it.
 void RemoveUnixSocket(const std::string& path);

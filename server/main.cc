@@ -1,7 +1,7 @@
 // The program normd: reads the options, sets up the process, and runs one Server until a signal ends it. Exit codes: 0
-// after a drain, --help, --version, --check_config or --backup; 1 when normd cannot serve, the drain does not end in
-// time, or the session store or the backup failed; 2 for a wrong option; 128 + signal when a second signal cuts the
-// drain short.
+// after a drain, --help, --version, --check_config, --backup or --restore; 1 when normd cannot serve, the drain does
+// not end in time, or the session store or the backup failed; 2 for a wrong option; 128 + signal when a second signal
+// cuts the drain short.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +24,6 @@
 #include "server/base/version.h"
 #include "server/config.h"
 #include "server/config_reload.h"
-#include "server/make_store.h"
 #include "server/make_token.h"
 #include "server/metrics.h"
 #include "server/obs/log.h"
@@ -34,6 +33,7 @@
 #include "server/security_files.h"
 #include "server/server.h"
 #include "server/service_manager.h"
+#include "server/store_copies.h"
 
 namespace normd {
 namespace {
@@ -191,7 +191,12 @@ int Serve(const Config& config, const Sources& sources, Logs& logs) {
 }
 
 // Answers --check_config, for which every option was read and checked, but not the files that they name.
-int CheckAndPrintValues(const Config& config) {
+int CheckAndPrintValues(const Config& config, const std::map<std::string, std::string>& environment) {
+  for (const UnknownVariable& variable : UnknownVariables(environment)) {
+    std::cerr << "normd: warning: " << variable.name << " is no option's variable, and nothing reads it";
+    if (!variable.nearest.empty()) std::cerr << "; did you mean " << variable.nearest << "?";
+    std::cerr << "\n";
+  }
   SystemClock clock;
   if (const absl::Status status = CheckSecurityFiles(config, &clock); !status.ok()) {
     std::cerr << "normd: " << status.message() << "\n";
@@ -208,6 +213,19 @@ int Backup(const Config& config) {
     return kExitFailure;
   }
   std::cout << "normd: " << *records << " sessions copied to " << config.backup << ", every record checked\n";
+  return 0;
+}
+
+int Restore(const Config& config) {
+  SystemClock clock;
+  const absl::StatusOr<RestoredStore> restored = RestoreSessionStore(config, clock.Now());
+  if (!restored.ok()) {
+    std::cerr << "normd: --restore: " << restored.status().message() << "\n";
+    return kExitFailure;
+  }
+  std::cout << "normd: " << restored->records << " sessions of " << config.restore << " are the store in "
+            << config.data_dir << ", every record checked\n";
+  if (!restored->before.empty()) std::cout << "normd: the store before is " << restored->before << "\n";
   return 0;
 }
 
@@ -240,8 +258,9 @@ int Main(int argc, char** argv) {
     std::cerr << "normd: --" << status.message() << "\n";
     return kExitUsage;
   }
-  if (config->check_config) return CheckAndPrintValues(*config);
+  if (config->check_config) return CheckAndPrintValues(*config, sources.environment);
   if (!config->backup.empty()) return Backup(*config);
+  if (!config->restore.empty()) return Restore(*config);
   if (!config->make_token.empty()) return PrintNewToken(*config);
   SystemClock clock;
   Logs logs = {.server = {LogOptionsOf(*config), &clock}, .libraries = {LogOptionsOf(*config), &clock}};

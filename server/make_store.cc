@@ -1,28 +1,42 @@
 #include "server/make_store.h"
 
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "kernels/base/status_macros.h"
 #include "server/base/errors.h"
 #include "server/session/memory/memory_store.h"
 #include "server/session/postgres/database_clock.h"
 #include "server/session/postgres/postgres_table.h"
-#include "server/session/record/record.h"
 #include "server/session/sqlite/sqlite_table.h"
+#include "server/store_copies.h"
 
 namespace normd {
 namespace {
 
+// Whether the folder's files are in memory, and gone with the machine's power.
+bool IsInMemory(const std::string& folder) {
+  struct statfs info = {};
+  return statfs(folder.c_str(), &info) == 0 && (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
+}
+
+// The durability that the store has. REQUIRES: the folder of the sqlite store exists.
 Durability DurabilityOf(const Config& config) {
-  return config.durability == "process" ? Durability::kProcess : Durability::kPower;
+  const bool in_memory = config.StoreKind() == "sqlite" && IsInMemory(config.data_dir);
+  return config.durability == "process" || in_memory ? Durability::kProcess : Durability::kPower;
 }
 
 std::string SqlitePath(const Config& config) { return absl::StrCat(config.data_dir, "/", kSqliteFileName); }
@@ -35,17 +49,44 @@ absl::Status MakeDataDir(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat("--data_dir: cannot make ", path, ": ", error.message()));
 }
 
-// Adds the file, the free space of its disk and a remedy to the error, because the operator of a server that does not
-// start has only its log.
-absl::Status ExplainSqlite(const std::string& path, const absl::Status& status) {
-  if (status.ok() || absl::IsFailedPrecondition(status)) return status;
-  struct statvfs disk = {};
-  std::string text = absl::StrCat("session store ", path, ": ", status.message());
-  if (statvfs(std::filesystem::path(path).parent_path().c_str(), &disk) == 0) {
-    absl::StrAppend(&text, "; its disk has ", disk.f_bavail * disk.f_frsize, " bytes left");
+absl::Status StoreFileError(const std::string& path, const std::string& what) {
+  return absl::FailedPreconditionError(absl::StrCat("session store ", path, ": ", what));
+}
+
+// Says what is wrong with the files of the store that SQLite only has numbers for. Files that are not there are made.
+absl::Status CheckSqliteFiles(const std::string& path) {
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    const std::string file = path + suffix;
+    struct stat info = {};
+    if (stat(file.c_str(), &info) != 0) {
+      if (errno == ENOENT) continue;
+      return StoreFileError(file, absl::StrCat("cannot be looked at: ", std::system_category().message(errno)));
+    }
+    if (S_ISDIR(info.st_mode)) return StoreFileError(file, "is a folder; it must be a file, or not be there");
+    if (!S_ISREG(info.st_mode)) return StoreFileError(file, "is no regular file; it must be one, or not be there");
+    if (access(file.c_str(), R_OK | W_OK) != 0) {
+      return StoreFileError(file, absl::StrCat("cannot be read and written by uid ", static_cast<int64_t>(geteuid()),
+                                               ": ", std::system_category().message(errno)));
+    }
   }
-  absl::StrAppend(&text, absl::IsDataLoss(status) ? "; the file is damaged: put a backup in its place"
-                                                  : "; SQLite needs some room to start");
+  return absl::OkStatus();
+}
+
+// Adds the file and a remedy to the error, because the operator of a server that does not start has only its log.
+absl::Status ExplainSqlite(const std::string& path, const absl::Status& status) {
+  // SQLite needs about this much to start: a log, its index and a page or two.
+  constexpr uint64_t kRoomToStartBytes = uint64_t{1} << 20;
+  if (status.ok() || absl::IsFailedPrecondition(status)) return status;
+  std::string text = absl::StrCat("session store ", path, ": ", status.message());
+  struct statvfs disk = {};
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const bool known = statvfs(folder.c_str(), &disk) == 0;
+  const uint64_t left = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (absl::IsDataLoss(status)) {
+    absl::StrAppend(&text, "; the file is damaged or none of normd's: put a backup in its place (--restore)");
+  } else if (known && left < kRoomToStartBytes) {
+    absl::StrAppend(&text, "; the disk of ", folder, " has ", left, " bytes left, and SQLite needs some to start");
+  }
   return absl::Status(status.code(), text);
 }
 
@@ -66,6 +107,13 @@ absl::StatusOr<StoreTables> OpenSqliteTables(const Config& config, const StoreOb
 
 absl::StatusOr<StoreTables> OpenSqlite(const Config& config, const StoreObserver& observer) {
   NORMD_RETURN_IF_ERROR(MakeDataDir(config.data_dir));
+  NORMD_RETURN_IF_ERROR(CheckRestored(SqlitePath(config)));
+  NORMD_RETURN_IF_ERROR(CheckSqliteFiles(SqlitePath(config)));
+  if (config.durability == "power" && IsInMemory(config.data_dir) && observer.on_warning != nullptr) {
+    observer.on_warning(absl::StrCat(config.data_dir,
+                                     " is in memory (tmpfs): sessions survive a crash of normd there, "
+                                     "but no power loss and no restart of the machine"));
+  }
   absl::StatusOr<StoreTables> tables = OpenSqliteTables(config, observer);
   if (!tables.ok()) return ExplainSqlite(SqlitePath(config), tables.status());
   return tables;
@@ -75,57 +123,24 @@ absl::StatusOr<StoreTables> OpenPostgres(const Config& config, const StoreObserv
   PostgresOptions options;
   options.url = config.session_store;
   options.durability = DurabilityOf(config);
-  options.log = observer.on_message;
+  // What PostgreSQL said last is the cause where the server does not start.
+  const auto cause = std::make_shared<std::string>();
+  options.log = [cause, log = observer.on_message](std::string_view text) {
+    *cause = text;
+    if (log != nullptr) log(text);
+  };
   options.on_time = [clock](absl::Time now) { clock->Set(now); };
   StoreTables tables;
-  NORMD_ASSIGN_OR_RETURN(tables.writer, PostgresTable::Open(options));
+  absl::StatusOr<std::unique_ptr<PostgresTable>> writer = PostgresTable::Open(options);
+  if (absl::IsUnavailable(writer.status()) && !cause->empty()) {
+    return absl::Status(writer.status().code(),
+                        absl::StrCat(writer.status().message(), ": ", absl::StrReplaceAll(*cause, {{"\n", " "}})));
+  }
+  NORMD_ASSIGN_OR_RETURN(tables.writer, std::move(writer));
+  options.log = observer.on_message;
   NORMD_ASSIGN_OR_RETURN(tables.reader, PostgresTable::Open(options));
   NORMD_ASSIGN_OR_RETURN(tables.lister, PostgresTable::Open(options));
   return tables;
-}
-
-// Limit on the bytes of records that are loaded for checking at one time.
-constexpr int64_t kMaxCheckedBytes = int64_t{64} << 20;
-
-struct CheckedRecords {
-  int64_t records = 0;
-  int64_t damaged = 0;
-};
-
-// Loads and checks the rows of `ids`, at most kMaxCheckedBytes at a time.
-absl::Status CheckRows(SessionTable* table, std::vector<RowRequest> ids, CheckedRecords* checked) {
-  while (!ids.empty()) {
-    NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, table->Load(ids, kMaxCheckedBytes));
-    ids.clear();
-    for (const SessionRow& row : rows) {
-      if (row.left_out) {
-        ids.push_back({row.id, {}});
-        continue;
-      }
-      ++checked->records;
-      const absl::StatusOr<StoredSession> stored = ParseParts(row.head, row.state, row.clients);
-      if (!stored.ok() || stored->published->id != row.id) ++checked->damaged;
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Checks every record of a table, page by page, and returns their number.
-absl::StatusOr<int64_t> CheckRecords(SessionTable* table) {
-  CheckedRecords checked;
-  ListQuery query = {.page_size = 1000, .after_id = {}, .labels = {}, .all_tenants = true};
-  while (true) {
-    // The epoch as the time of the query lets expired sessions that are still stored be checked, too.
-    NORMD_ASSIGN_OR_RETURN(const std::vector<SessionRow> rows, table->Page(query, absl::UnixEpoch()));
-    if (rows.empty()) break;
-    std::vector<RowRequest> ids;
-    ids.reserve(rows.size());
-    for (const SessionRow& row : rows) ids.push_back({row.id, {}});
-    NORMD_RETURN_IF_ERROR(CheckRows(table, std::move(ids), &checked));
-    query.after_id = rows.back().id;
-  }
-  if (checked.damaged > 0) return DataLossError(absl::StrCat(checked.damaged, " of ", checked.records, " records"));
-  return checked.records;
 }
 
 }  // namespace
@@ -164,15 +179,6 @@ absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& con
   options.residency = ResidencyOf(config);
   options.observer = std::move(observer);
   return DurableStore::Open(std::move(options), std::move(tables), clock);
-}
-
-absl::StatusOr<int64_t> BackupSessionStore(const Config& config) {
-  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteTable> table,
-                         SqliteTable::Open({.path = SqlitePath(config), .read_only = true}));
-  NORMD_RETURN_IF_ERROR(table->BackupTo(config.backup));
-  NORMD_ASSIGN_OR_RETURN(const std::unique_ptr<SqliteTable> copy,
-                         SqliteTable::Open({.path = config.backup, .read_only = true}));
-  return CheckRecords(copy.get());
 }
 
 }  // namespace normd

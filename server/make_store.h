@@ -1,10 +1,9 @@
 // Makes the session store that the options ask for. No other code knows which stores exist.
-// In the path: around it; server.cc opens the store at the start, and main runs --backup.
+// In the path: around it; server.cc opens the store at the start.
 // Threads: called from one thread.
 #ifndef NORMD_SERVER_MAKE_STORE_H_
 #define NORMD_SERVER_MAKE_STORE_H_
 
-#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -25,10 +24,6 @@ ResidencyLimits ResidencyOf(const Config& config);
 // say what is wrong with the store, and none names a password.
 absl::StatusOr<std::unique_ptr<SessionStore>> OpenSessionStore(const Config& config, StoreObserver observer,
                                                                Clock* clock, TenantQuotaTable* quotas = nullptr);
-
-// Copies the sqlite store of `config` into the new file config.backup and checks every record of the copy. Returns the
-// number of records, or DATA_LOSS naming the number of damaged ones; the copy is kept in either case.
-absl::StatusOr<int64_t> BackupSessionStore(const Config& config);
 
 }  // namespace normd
 

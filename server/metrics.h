@@ -156,11 +156,12 @@ class Metrics {
       &set_,
       "normd_request_duration_seconds",
       {method_, {"phase", kPhaseNames}},
-      "Time of requests by phase: receive (from the headers until the message is complete; not of a stream's "
+      "Time of requests that were answered with OK, by phase: receive (from the headers until the message is complete; "
+      "not of a stream's "
       "messages), decode, queue (waits for a CUDA event, a thread, a session's record and a turn to compute), compute, "
       "commit, encode (not of replies whose beginning is known), write (until the last byte is written), and total, "
-      "from "
-      "the headers or a stream's message to the last byte written. A phase that a request does not have is left out.",
+      "from the headers or a stream's message to the last byte written. A phase that a request does not have is left "
+      "out.",
       DurationBuckets()};
   Counters request_bytes_{&set_, "normd_request_bytes_total", {}, "Bytes of request messages received."};
   Counters response_bytes_{&set_, "normd_response_bytes_total", {}, "Bytes of response messages sent."};

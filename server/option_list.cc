@@ -42,6 +42,15 @@ constexpr Option kOptions[] = {
      "Names by which callers may ask the admin listener, separated by commas or repeated, such as a service's. "
      "Addresses, "
      "localhost and the name that it listens on always will do; others are refused, so that no web page reads it."},
+    {.name = "unix_socket_mode",
+     .field = &Config::unix_socket_mode,
+     .default_value = "0600",
+     .help = "Who may call over the Unix sockets of listen: this user alone, its group, too, or everybody who reaches "
+             "the folder. The folder, where normd makes it, is opened to the same, and may be one that they can write "
+             "to. Memory is shared with this user alone.",
+     .choices = "0600|0660|0666"},
+    {"unix_socket_group", &Config::unix_socket_group, "",
+     "The group of these sockets, by name or number, with mode 0660: one that this user is in. Empty: this process's."},
     {"port_file", &Config::port_file, "",
      "A file that gets one line for each bound listener, as `grpc=127.0.0.1:8001`, once all of them serve."},
     {.name = "max_message_bytes",
@@ -88,6 +97,12 @@ constexpr Option kOptions[] = {
      .help =
          "Copy the sqlite store of data_dir into this new file, check every record in it, and exit. A server may be "
          "running on it.",
+     .is_command = true},
+    {.name = "restore",
+     .field = &Config::restore,
+     .default_value = "",
+     .help = "Make this file of --backup the sqlite store of data_dir, check every record in it, and exit. The store "
+             "before is kept beside it. No server may be running on it.",
      .is_command = true},
     {.name = "session_idle",
      .field = &Config::session_idle,
@@ -220,6 +235,13 @@ constexpr Option kOptions[] = {
      .help = "Those of one peer: an IPv4 address, a /64 of IPv6, or a user of the Unix socket. 0: half of all.",
      .min = 0,
      .max = 1 << 20},
+    {.name = "max_cancels_per_second",
+     .field = &Config::max_cancels_per_second,
+     .default_value = "5000",
+     .help = "Calls that one connection may cancel in a second, those whose deadline passes among them; beyond it the "
+             "connection ends with ENHANCE_YOUR_CALM. Each costs the server about 12 us.",
+     .min = 100,
+     .max = kMillion},
     {.name = "setup_timeout",
      .field = &Config::setup_timeout,
      .default_value = "10s",

@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -89,8 +91,18 @@ Server::~Server() {
 
 absl::Status Server::OpenStore(std::function<void()> on_store_failed) {
   StoreObserver observer = MakeStoreObserver(&metrics_, log_);
-  observer.on_failed = [log = log_, on_store_failed = std::move(on_store_failed)] {
-    log->Error("a flush of the session store failed: no more changes are taken, the server ends");
+  observer.on_error = [this](const absl::Status& status) {
+    store_trouble_.Note(status, clock_.Now());
+    LogFields fields = {{"error", std::string(status.message())}};
+    if (std::string place = StorePlace(); !place.empty()) fields.emplace_back("place", std::move(place));
+    log_->Error("session store", fields);
+  };
+  observer.on_group = [this, on_group = std::move(observer.on_group)](int64_t changes, absl::Duration duration) {
+    store_trouble_.Clear();
+    on_group(changes, duration);
+  };
+  observer.on_failed = [log = log_, on_store_failed = std::move(on_store_failed)](std::string_view why) {
+    log->Error(absl::StrCat(std::string(why), ": no more changes are taken, the server ends"));
     if (on_store_failed != nullptr) on_store_failed();
   };
   NORMD_ASSIGN_OR_RETURN(sessions_, OpenSessionStore(config_, std::move(observer), &clock_, &quotas_));
@@ -179,10 +191,11 @@ absl::Status Server::ServeAdmin() {
 
 absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
   std::vector<ListenAddress> addresses;
+  NORMD_ASSIGN_OR_RETURN(socket_access_, ParseUnixSocketAccess(config_.unix_socket_mode, config_.unix_socket_group));
   for (const std::string& text : config_.listen) {
     NORMD_ASSIGN_OR_RETURN(ListenAddress address, ParseListenAddress("--listen", text));
     if (!address.unix_path.empty()) {
-      NORMD_RETURN_IF_ERROR(PrepareUnixSocket(address.unix_path));
+      NORMD_RETURN_IF_ERROR(PrepareUnixSocket(address.unix_path, socket_access_));
       unix_paths_.push_back(address.unix_path);
     }
     addresses.push_back(std::move(address));
@@ -209,6 +222,7 @@ absl::Status Server::ServeGrpc() {
   options.max_concurrent_streams = static_cast<int>(config_.max_concurrent_streams);
   options.max_connections = static_cast<int>(config_.max_connections);
   options.max_connections_per_peer = static_cast<int>(config_.max_connections_per_peer);
+  options.max_cancels_per_second = static_cast<double>(config_.max_cancels_per_second);
   options.setup_timeout = config_.setup_timeout;
   if (config_.max_connection_idle > absl::ZeroDuration()) options.max_connection_idle = config_.max_connection_idle;
   if (config_.max_connection_age > absl::ZeroDuration()) options.max_connection_age = config_.max_connection_age;
@@ -230,7 +244,7 @@ absl::Status Server::ServeGrpc() {
   absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get(), &resources_);
   if (!grpc.ok()) return ListenError(grpc.status());
   grpc_ = *std::move(grpc);
-  for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path));
+  for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path, socket_access_));
   for (size_t i = 0; i < addresses.size(); ++i) {
     const ListenAddress& address = addresses[i];
     listeners_.push_back(
@@ -263,6 +277,7 @@ void Server::LogStart() const {
   log_->Info("device scheduler", {{"calibration", backend_.scheduler->Calibration()}});
   const StoreStats stats = sessions_->stats();
   log_->Info("session store", {{"kind", config_.StoreKind()},
+                               {"place", StorePlace()},
                                {"durability", DurabilityText(sessions_->durability())},
                                {"sessions", stats.sessions}});
 }
@@ -381,6 +396,30 @@ ServingState Server::State() const {
   return state == ServingState::kServing && !grpc_->Answers() ? ServingState::kUnreachable : state;
 }
 
+std::string Server::StorePlace() const {
+  if (config_.StoreKind() != "sqlite") return "";
+  struct statvfs disk = {};
+  if (statvfs(config_.data_dir.c_str(), &disk) != 0) return config_.data_dir;
+  const uint64_t left = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+  return absl::StrCat(config_.data_dir, ", ", left >> 20, " MiB left");
+}
+
+std::vector<std::string> Server::Problems() const {
+  std::vector<std::string> problems;
+  if (const std::optional<std::string> trouble = store_trouble_.Text(); trouble.has_value()) {
+    problems.push_back(absl::StrCat(*trouble, " (", StorePlace(), ")"));
+  }
+  if (sessions_->stats().file_damaged) problems.emplace_back("the session store's file is damaged: restore a backup");
+  if (certificates_ != nullptr && certificates_->stats().expiry <= absl::Now()) {
+    problems.push_back(
+        absl::StrCat("the certificate has expired, on ",
+                     absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", certificates_->stats().expiry, absl::UTCTimeZone())));
+  }
+  MutexLock lock(reload_mu_);
+  if (reloads_.stale != 0) problems.emplace_back("the options could not be read again: the log says why");
+  return problems;
+}
+
 StatusFacts Server::Status() const {
   const ServingState state = State();
   // While the state is kStarting, Start is still writing the list.
@@ -393,6 +432,8 @@ StatusFacts Server::Status() const {
                   {"instruction set", std::string(ActiveCpuTargetName())},
                   {"listeners", started ? absl::StrJoin(listeners_, ", ") : ""},
                   {"session store", std::string(DurabilityText(sessions_->durability()))}};
+  if (std::string place = StorePlace(); !place.empty()) status.facts.emplace_back("store's place", std::move(place));
+  if (started) status.problems = Problems();
   for (const DeviceInfo& device : backend_.devices) {
     status.devices.emplace_back(device.name, absl::StrCat(device.usable ? "" : "not used: ", device.detail));
   }

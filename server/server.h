@@ -36,6 +36,7 @@
 #include "server/session/session_store.h"
 #include "server/shared_memory.h"
 #include "server/stats.h"
+#include "server/store_trouble.h"
 #include "server/tracing.h"
 
 namespace normd {
@@ -86,6 +87,10 @@ class Server {
   void LogSharedMemory() const;
   ServingState State() const;
   StatusFacts Status() const;
+  // Where the sessions are, with the room that is left there; "" for PostgreSQL and memory.
+  std::string StorePlace() const;
+  // What an operator has to see to.
+  std::vector<std::string> Problems() const;
   // `scrape`: what counts since the last scrape begins anew.
   std::string MetricsText(bool scrape);
   TenantStats StatsOfTenants() const;
@@ -103,6 +108,7 @@ class Server {
   Mutex set_quotas_mu_;  // held while the quotas of the policy in force are set, so that those of the newest stay
   TenantQuotaTable quotas_;
   const OpenedBackend backend_;
+  StoreTrouble store_trouble_;
   std::unique_ptr<SessionStore> sessions_;
   Resources resources_;  // outlives the engine, which has answered every call by the time that the work pool ends
   std::unique_ptr<Engine> engine_;
@@ -110,6 +116,7 @@ class Server {
   std::unique_ptr<AccessControl> access_;
   std::unique_ptr<Tracing> tracing_;
   std::vector<std::string> listeners_;
+  UnixSocketAccess socket_access_;                    // of unix_paths_
   std::vector<std::string> unix_paths_;               // socket files, removed by the destructor
   std::unique_ptr<SharedMemory> shared_memory_;       // null when shared memory is off
   std::unique_ptr<ServerCertificates> certificates_;  // null without TLS

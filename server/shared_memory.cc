@@ -55,7 +55,9 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Start(const Config& 
     options.socket_path = RegistrarPath(grpc_path);
     options.max_connections = static_cast<int>(config.max_regions);  // each useful connection has a region
     options.hooks = rules.hooks;
-    NORMD_RETURN_IF_ERROR(PrepareUnixSocket(options.socket_path));
+    NORMD_ASSIGN_OR_RETURN(const UnixSocketAccess access,
+                           ParseUnixSocketAccess(config.unix_socket_mode, config.unix_socket_group));
+    NORMD_RETURN_IF_ERROR(PrepareUnixSocket(options.socket_path, access));
     NORMD_ASSIGN_OR_RETURN(std::unique_ptr<Registrar> registrar, Registrar::Start(options, &memory->table_));
     memory->registrars_.push_back(std::move(registrar));
   }

@@ -68,6 +68,10 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log, AuditLog* audit, Tracing* t
   observer.on_handshake_failed = [log](const std::string& peer, const std::string& why) {
     log->Warn("TLS handshake failed", {{"peer", peer}, {"why", why}});
   };
+  observer.on_connection_limit = [log](std::string_view limit, const std::string& peer) {
+    log->Warn("connections are closed, because there are as many as a limit allows",
+              {{"limit", std::string(limit)}, {"peer", peer}});
+  };
   // At debug, because any stranger can have it written.
   observer.on_protocol_error = [log](const std::string& peer, const std::string& why) {
     log->Debug("HTTP/2 rules were broken", {{"peer", peer}, {"why", why}});
@@ -77,7 +81,8 @@ RpcObserver MakeObserver(Metrics* metrics, Log* log, AuditLog* audit, Tracing* t
   if (tracing != nullptr && tracing->exports()) observer.sample_trace = [tracing] { return tracing->Sample(); };
   observer.explain = ExplainRequest;
   observer.on_request_written = [metrics, tracing](const RequestRecord& record) {
-    CountPhases(*metrics, record);
+    // A call that is refused at once would make the server look the faster the more it refuses.
+    if (record.code == absl::StatusCode::kOk) CountPhases(*metrics, record);
     if (tracing != nullptr) tracing->Written(record);
   };
   return observer;
@@ -131,6 +136,9 @@ ServerCertificates::Observer MakeCertificateObserver(Log* log) {
   observer.on_loaded = [log, fields](const Certificates& loaded) { log->Info("certificate", fields(loaded)); };
   observer.on_expiring = [log, fields](const Certificates& expiring) {
     log->Warn("the certificate expires soon: renew it", fields(expiring));
+  };
+  observer.on_expired = [log, fields](const Certificates& expired) {
+    log->Error("the certificate has expired: clients refuse it until it is renewed", fields(expired));
   };
   observer.on_failed = [log](const absl::Status& why) {
     log->Warn("new certificates cannot be used: those before stay", {{"error", std::string(why.message())}});

@@ -134,9 +134,9 @@ class Server:
         return status
 
 
-def run(program, *arguments):
-    return subprocess.run([program, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=PATIENCE * 5,
-                          check=False)
+def run(program, *arguments, environment=None):
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE * 5, check=False,
+                          env={**ENVIRONMENT, **(environment or {})})
 
 
 class ServerTest(unittest.TestCase):
@@ -698,6 +698,14 @@ class DurabilityTest(unittest.TestCase):
         server.stop()
         server = self.start(f"--data_dir={restored}")
         self.assertEqual(self.get(server), before)
+        restore = (NORMD, f"--restore={restored}/normd.db", f"--data_dir={self.folder}/data")
+        server.stop()
+        result = run(*restore)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("2 sessions", result.stdout)
+        self.assertRegex(result.stdout, "the store before is .*/data/normd.db.before-")
+        server = self.start()
+        self.assertEqual(self.get(server), before)
 
     def test_a_failed_flush_is_never_acknowledged_and_ends_the_server(self):
         trigger = os.path.join(self.folder, "broken")
@@ -861,6 +869,33 @@ class LifecycleTest(unittest.TestCase):
                           text)
             self.assertNotIn("NORMD_SERVICE_HOST", text)
             self.assertEqual(server.stop(), 0)
+
+    def test_check_config_warns_of_a_misspelled_variable_too(self):
+        result = run(NORMD, "--check_config", environment={"NORMD_LOG_LVEL": "debug"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("NORMD_LOG_LVEL is no option's variable, and nothing reads it; did you mean NORMD_LOG_LEVEL?",
+                      result.stderr)
+
+    def test_a_limit_of_file_sizes_refuses_updates_and_ends_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(folder)
+            try:
+                resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (400 * 1024, 400 * 1024))
+                server.process.send_signal(signal.SIGUSR1)
+                weight = os.path.join(folder, "w.npy")
+                write_npy(weight, (8192,), [1.0] * 8192)
+                results = [run(NORMCTL, "session", "create", "layer-norm", "--normalized-shape=8192",
+                               f"--weight={weight}", f"--id=w{i}", f"--server={server.address}") for i in range(20)]
+                self.assertEqual(results[0].returncode, 0, results[0].stderr)
+                self.assertEqual(results[-1].returncode, 1)
+                self.assertIn("session store", results[-1].stderr)
+                self.assertEqual(run(NORMCTL, "health", f"--server={server.address}").returncode, 0, server.text())
+                limited = run("/bin/bash", "-c", f"ulimit -f 1; exec {NORMCTL} lp-norm {weight} -o {folder}/y.npy "
+                              f"--server={server.address}")
+                self.assertEqual(limited.returncode, 1, "normctl's own file is too large")
+                self.assertIn("y.npy", limited.stderr)
+            finally:
+                server.stop()
 
     def test_the_limit_of_descriptors_is_raised_to_the_hard_one(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -38,6 +38,12 @@ StatusTable WordsTable(std::string title, const std::vector<std::pair<std::strin
   return table;
 }
 
+StatusTable ProblemsTable(const std::vector<std::string>& problems) {
+  StatusTable table{.title = "Problems", .headers = {}, .rows = {}, .words = true, .alert = true};
+  for (const std::string& problem : problems) table.rows.push_back({problem});
+  return table;
+}
+
 StatusTable RequestsTable(const Exposition& metrics) {
   StatusTable table{.title = "Requests since the start", .headers = {"method", "calls", "errors", "p50", "p99"}};
   for (const std::string& method : metrics.LabelValues(kRequests, "method")) {
@@ -54,8 +60,8 @@ StatusTable RequestsTable(const Exposition& metrics) {
 
 // The counts of a metric by one of its labels, without those that are 0 and the one of `without`.
 StatusTable CountsTable(const Exposition& metrics, std::string title, std::string_view name, std::string_view label,
-                        std::string_view without = "") {
-  StatusTable table{.title = std::move(title), .headers = {std::string(label), "requests"}};
+                        std::string_view without = "", std::string counted = "requests") {
+  StatusTable table{.title = std::move(title), .headers = {std::string(label), std::move(counted)}};
   for (const std::string& value : metrics.LabelValues(name, label)) {
     const double count = metrics.Sum(name, {{label, value}}).value_or(0);
     if (count > 0 && value != without) table.rows.push_back({value, CountText(count)});
@@ -93,8 +99,6 @@ StatusTable TotalsTable(const Exposition& metrics) {
                            {"statistics groups normalised", "normd_rows_total", false},
                            {"calls with NaN or Inf", "normd_not_finite_total", false},
                            {"connections accepted", "normd_connections_accepted_total", false},
-                           {"connections closed by the server", "normd_connections_closed_total", false},
-                           {"calls refused by the transport", "normd_transport_refusals_total", false},
                            {"session rows written", "normd_store_rows_total", false},
                            {"resident memory", "process_resident_memory_bytes", true},
                            {"threads", "process_threads", false}};
@@ -132,8 +136,9 @@ std::string RowHtml(const std::vector<std::string>& cells, const char* tag) {
 }
 
 std::string TableHtml(const StatusTable& table) {
-  std::string out = absl::StrCat("<section><h2>", EscapeHtml(table.title), "</h2>\n<div class=\"scroll\"><table",
-                                 table.words ? " class=\"words\"" : "", ">\n");
+  std::string out =
+      absl::StrCat(table.alert ? "<section class=\"alert\"><h2>" : "<section><h2>", EscapeHtml(table.title),
+                   "</h2>\n<div class=\"scroll\"><table", table.words ? " class=\"words\"" : "", ">\n");
   if (!table.headers.empty()) out += RowHtml(table.headers, "th");
   for (const std::vector<std::string>& row : table.rows) out += RowHtml(row, "td");
   return out + "</table></div></section>\n";
@@ -143,15 +148,20 @@ std::string TableHtml(const StatusTable& table) {
 
 std::vector<StatusTable> StatusTables(const StatusFacts& facts, std::string_view metrics_text) {
   const Exposition metrics(metrics_text);
-  std::vector<StatusTable> tables = {WordsTable("Server", facts.facts),
-                                     RequestsTable(metrics),
-                                     CountsTable(metrics, "Errors by code", kRequests, "code", "OK"),
-                                     CountsTable(metrics, "Refusals by reason", "normd_refusals_total", "reason"),
-                                     WaitingTable(metrics),
-                                     LimitsTable(facts.limits, metrics),
-                                     DriftTable(metrics),
-                                     TotalsTable(metrics),
-                                     WordsTable("Devices", facts.devices)};
+  std::vector<StatusTable> tables = {
+      ProblemsTable(facts.problems),
+      WordsTable("Server", facts.facts),
+      RequestsTable(metrics),
+      CountsTable(metrics, "Errors by code", kRequests, "code", "OK"),
+      CountsTable(metrics, "Refusals by reason", "normd_refusals_total", "reason"),
+      CountsTable(metrics, "Connections closed by the server", "normd_connections_closed_total", "reason", "",
+                  "connections"),
+      CountsTable(metrics, "Calls refused by the transport", "normd_transport_refusals_total", "reason"),
+      WaitingTable(metrics),
+      LimitsTable(facts.limits, metrics),
+      DriftTable(metrics),
+      TotalsTable(metrics),
+      WordsTable("Devices", facts.devices)};
   tables.erase(
       std::remove_if(tables.begin(), tables.end(), [](const StatusTable& table) { return table.rows.empty(); }),
       tables.end());

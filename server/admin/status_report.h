@@ -24,6 +24,7 @@ struct StatusFacts {
   std::vector<std::pair<std::string, std::string>> facts;    // by name
   std::vector<std::pair<std::string, std::string>> devices;  // name; what it is, or why it is not used
   std::vector<StatusLimit> limits;
+  std::vector<std::string> problems = {};  // what an operator has to see to
 };
 
 // A table: a title, the headers, and rows of cells. The first column is text, the others are numbers unless `words`.
@@ -32,6 +33,7 @@ struct StatusTable {
   std::vector<std::string> headers;
   std::vector<std::vector<std::string>> rows;
   bool words = false;
+  bool alert = false;  // of problems
 };
 
 // `metrics` is the text of /metrics. Tables without rows are left out.

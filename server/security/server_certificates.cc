@@ -120,13 +120,15 @@ void ServerCertificates::Report(const absl::Status& failure, const std::string& 
 }
 
 void ServerCertificates::WarnOfExpiry() {
-  std::shared_ptr<const Certificates> expiring;
+  std::shared_ptr<const Certificates> expiring, expired;
   {
     MutexLock lock(mu_);
-    if (warned_ == current_ || current_->expiry - clock_->Now() > kWarnBefore) return;
-    warned_ = expiring = current_;
+    const absl::Duration left = current_->expiry - clock_->Now();
+    if (left <= absl::ZeroDuration() && expired_ != current_) expired = expired_ = warned_ = current_;
+    if (left <= kWarnBefore && warned_ != current_) expiring = warned_ = current_;
   }
-  if (observer_.on_expiring != nullptr) observer_.on_expiring(*expiring);
+  if (expiring != nullptr && observer_.on_expiring != nullptr) observer_.on_expiring(*expiring);
+  if (expired != nullptr && observer_.on_expired != nullptr) observer_.on_expired(*expired);
 }
 
 }  // namespace normd

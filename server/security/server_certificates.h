@@ -39,6 +39,7 @@ class ServerCertificates {
   struct Observer {
     std::function<void(const Certificates&)> on_loaded;    // the first time, too
     std::function<void(const Certificates&)> on_expiring;  // once for each, when less than kWarnBefore is left
+    std::function<void(const Certificates&)> on_expired;   // once for each, when nothing is left
     std::function<void(const absl::Status&)> on_failed;    // once for each content that cannot be used
   };
   static constexpr absl::Duration kWarnBefore = absl::Hours(24 * 14);
@@ -83,9 +84,10 @@ class ServerCertificates {
 
   mutable Mutex mu_;
   std::shared_ptr<const Certificates> current_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);  // those of which on_expiring was told
-  std::string good_ ABSL_GUARDED_BY(mu_);                            // the fingerprint of `current_`
-  ContentMemory memory_ ABSL_GUARDED_BY(mu_);                        // notes fingerprints
+  std::shared_ptr<const Certificates> warned_ ABSL_GUARDED_BY(mu_);   // those of which on_expiring was told
+  std::shared_ptr<const Certificates> expired_ ABSL_GUARDED_BY(mu_);  // those of which on_expired was told
+  std::string good_ ABSL_GUARDED_BY(mu_);                             // the fingerprint of `current_`
+  ContentMemory memory_ ABSL_GUARDED_BY(mu_);                         // notes fingerprints
   int64_t reloads_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t failed_reloads_ ABSL_GUARDED_BY(mu_) = 0;
 

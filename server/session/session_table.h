@@ -149,6 +149,8 @@ class SessionTable {
   // True after a flush failed: what reached the disk is unknown and must never be acknowledged. Writes are refused
   // then.
   virtual bool failed() const = 0;
+  // Why, in words. REQUIRES: failed().
+  virtual std::string_view failure() const { return "a flush of the session store failed"; }
 };
 
 // The connections of one store: one to write, one to read sessions and one for lists, so that nothing else waits for a

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,44 @@ TEST_F(UnixSocket, GetsAPrivateFolderAndAPrivateFile) {
   EXPECT_EQ(Mode(path_), 0600);
   RemoveUnixSocket(path_);
   EXPECT_FALSE(Exists());
+}
+
+TEST_F(UnixSocket, CanBeOpenedToItsGroupOrToAll) {
+  ASSERT_TRUE(PrepareUnixSocket(path_, {.mode = 0660, .group = getegid()}).ok());
+  EXPECT_EQ(Mode(folder_ + "/run"), 0710);
+  Bind(true);
+  ASSERT_TRUE(RestrictUnixSocket(path_, {.mode = 0660, .group = getegid()}).ok());
+  EXPECT_EQ(Mode(path_), 0660);
+  const std::string all = folder_ + "/all/normd.sock";
+  ASSERT_TRUE(PrepareUnixSocket(all, {.mode = 0666}).ok());
+  EXPECT_EQ(Mode(folder_ + "/all"), 0711);
+  rmdir((folder_ + "/all").c_str());
+}
+
+TEST_F(UnixSocket, AFolderIsOpenToThoseWhoMayConnectAtMost) {
+  const std::string folder = folder_ + "/run";
+  const auto prepare = [&](mode_t folder_mode, mode_t socket_mode) {
+    mkdir(folder.c_str(), 0700);
+    EXPECT_EQ(chmod(folder.c_str(), folder_mode), 0);
+    return PrepareUnixSocket(path_, {.mode = socket_mode});
+  };
+  EXPECT_TRUE(prepare(0770, 0660).ok());
+  EXPECT_TRUE(prepare(0777, 0666).ok());
+  EXPECT_TRUE(prepare(02777, 0666).ok());  // a Kubernetes emptyDir with an fsGroup
+  for (const mode_t socket_mode : {0600, 0660}) {
+    const absl::Status status = prepare(0777, socket_mode);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("unix:" + folder + "/normd/normd.sock, which normd makes"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--unix_socket_mode=0666"));
+  }
+}
+
+TEST_F(UnixSocket, TheGroupIsANameOrANumber) {
+  EXPECT_EQ(ParseUnixSocketAccess("0660", "root")->group, gid_t{0});
+  EXPECT_EQ(ParseUnixSocketAccess("0660", "12345")->group, gid_t{12345});
+  EXPECT_EQ(ParseUnixSocketAccess("0600", "")->group, std::nullopt);
+  EXPECT_THAT(std::string(ParseUnixSocketAccess("0660", "no such group").status().message()),
+              HasSubstr("--unix_socket_group is no such group"));
 }
 
 TEST_F(UnixSocket, OfADeadServerIsRemoved) {

@@ -1,6 +1,9 @@
 #include "server/make_store.h"
 
+#include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +18,9 @@
 namespace normd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class OpenStoreTest : public ::testing::Test {
  protected:
@@ -42,8 +47,8 @@ TEST_F(OpenStoreTest, ADamagedFileIsNamedAndTheWayOutIsABackup) {
   const std::string message(status.message());
   EXPECT_THAT(message, HasSubstr(File()));
   EXPECT_THAT(message, HasSubstr("SQLite error 26"));
-  EXPECT_THAT(message, HasSubstr("backup"));
-  EXPECT_THAT(message, HasSubstr("bytes left"));
+  EXPECT_THAT(message, HasSubstr("put a backup in its place (--restore)"));
+  EXPECT_THAT(message, Not(HasSubstr("bytes left")));
 }
 
 TEST_F(OpenStoreTest, ALogThatBreaksOffIsAWarning) {
@@ -70,23 +75,55 @@ TEST_F(OpenStoreTest, ALogThatBreaksOffIsAWarning) {
   EXPECT_THAT(warning, HasSubstr(File()));
 }
 
-TEST_F(OpenStoreTest, ABackupIsCheckedRecordByRecord) {
+// What SQLite only has a number for.
+TEST_F(OpenStoreTest, AFileThatCanBeNoStoreIsNamedWithItsFault) {
+  const auto error = [this] {
+    const absl::Status status = OpenSessionStore(config_, {}, &clock_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("bytes left")));
+    return std::string(status.message());
+  };
+  ASSERT_TRUE(std::filesystem::create_directory(File()));
+  EXPECT_THAT(error(), HasSubstr(File() + ": is a folder"));
+  std::filesystem::remove(File());
+  ASSERT_EQ(mkfifo(File().c_str(), 0600), 0);
+  EXPECT_THAT(error(), HasSubstr(File() + ": is no regular file"));
+  std::filesystem::remove(File());
+  ASSERT_TRUE(std::filesystem::create_directory(File() + "-wal"));
+  EXPECT_THAT(error(), HasSubstr(File() + "-wal: is a folder"));
+  std::filesystem::remove(File() + "-wal");
+  std::filesystem::create_symlink(File(), File());
+  EXPECT_THAT(error(), HasSubstr("Too many levels of symbolic links"));
+  std::filesystem::remove(File());
+  std::ofstream(File() + ".restored") << "x";
+  EXPECT_THAT(error(), HasSubstr("run normd --restore=FILE again"));
+}
+
+// Memory keeps nothing without power, whatever is flushed to it.
+TEST_F(OpenStoreTest, AStoreInMemoryPromisesNoPowerSafety) {
+  struct statfs info = {};
+  if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC) GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  char name[] = "/dev/shm/normd-open-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  config_.data_dir = folder;
+  config_.durability = "power";
+  std::string warning;
+  StoreObserver observer;
+  observer.on_warning = [&warning](std::string_view text) { warning = text; };
   {
-    const auto store = *OpenSessionStore(config_, {}, &clock_);
-    for (int i = 0; i < 30; ++i) {
-      const std::string id = "s" + std::to_string(i);
-      ASSERT_TRUE(session_test::Create(*store, session_test::NewSession(id, session_test::BatchSpec(), 100)).ok());
-    }
+    const auto store = OpenSessionStore(config_, std::move(observer), &clock_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->durability(), Durability::kProcess);
   }
-  config_.backup = config_.data_dir + "/copy.db";
-  EXPECT_EQ(*BackupSessionStore(config_), 30);
-  ASSERT_TRUE((*SqliteConnection::Open(File(), /*read_only=*/false, ""))
-                  ->Execute("UPDATE states SET state = x'00' WHERE key = 7")
-                  .ok());
-  config_.backup += "2";
-  const absl::Status damaged = BackupSessionStore(config_).status();
-  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(damaged.message()), HasSubstr("1 of 30"));
+  EXPECT_THAT(warning, AllOf(HasSubstr(folder), HasSubstr("tmpfs"), HasSubstr("no power loss")));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(OpenStoreTest, APostgresqlThatIsAwayIsNamedWithTheCause) {
+  config_.session_store = "postgres://nobody:secret@127.0.0.1:9/none";
+  const absl::Status status = OpenSessionStore(config_, {}, &clock_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("refused"), Not(HasSubstr("secret"))));
 }
 
 // All of it stays in memory, so that what is promised of the process's memory holds for it, too.

@@ -77,6 +77,25 @@ TEST_F(ObserverTest, TurnsARecordIntoMetrics) {
   EXPECT_EQ(out_.str(), "") << "requests are logged at debug only";
 }
 
+// A server that refuses most calls at once must not look fast.
+TEST_F(ObserverTest, MeasuresCallsThatSucceedAlone) {
+  const RpcObserver observer = Observer(LogLevel::kInfo);
+  RequestRecord refused = Record();
+  refused.code = absl::StatusCode::kResourceExhausted;
+  observer.on_request_written(refused);
+  const std::string total = R"(normd_request_duration_seconds_count{method="Normalizer/Normalize",phase="total"})";
+  EXPECT_LE(Value(metrics_.Text(), total), 0);
+  observer.on_request_written(Record());
+  EXPECT_EQ(Value(metrics_.Text(), total), 1);
+}
+
+// Said by the log as well as by the caller's error.
+TEST_F(ObserverTest, WarnsOfConnectionsOverALimit) {
+  Observer(LogLevel::kWarn).on_connection_limit("--max_connections, 2", "10.0.0.1");
+  EXPECT_THAT(out_.str(), AllOf(HasSubstr("WARN connections are closed"), HasSubstr("--max_connections, 2"),
+                                HasSubstr("10.0.0.1")));
+}
+
 TEST_F(ObserverTest, CountsRefusalsByTheirReason) {
   const RpcObserver observer = Observer(LogLevel::kInfo);
   observer.on_request_done(Record());

@@ -60,8 +60,9 @@ struct StoreObserver {
   std::function<void(const absl::Status& status)> on_error;  // a transaction or a read that failed
   std::function<void(std::string_view text)> on_warning;     // for operators
   std::function<void(std::string_view text)> on_message;     // messages of a database, for its operators
-  // A flush failed: the store takes no more changes. Called once; the server drains and ends.
-  std::function<void()> on_failed;
+  // A flush failed, or another server has the store: it takes no more changes. Called once, with the reason; the server
+  // drains and ends.
+  std::function<void(std::string_view why)> on_failed;
 };
 
 struct DurableStoreOptions {

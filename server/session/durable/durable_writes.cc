@@ -469,7 +469,7 @@ void DurableStore::NoteFailure() {
     if (failed_) return;
     failed_ = true;
   }
-  if (options_.observer.on_failed != nullptr) options_.observer.on_failed();
+  if (options_.observer.on_failed != nullptr) options_.observer.on_failed(write_table_->failure());
 }
 
 void DurableStore::Sweep() {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +48,8 @@ constexpr const char* kMigrations[] = {
 };
 constexpr int64_t kSchemaVersion = std::size(kMigrations);
 
+constexpr std::string_view kTakenOver = "another server has taken over the session store, whose lock file was removed";
+
 // Microseconds since 1970. A time beyond 64 bits means never.
 std::optional<int64_t> ToColumn(std::optional<absl::Time> time) {
   if (!time.has_value()) return std::nullopt;
@@ -86,25 +87,6 @@ absl::Status Migrate(SqliteConnection* connection) {
 
 int64_t SqliteSchemaVersion() { return kSchemaVersion; }
 
-class SqliteTable::FileLock {
- public:
-  static absl::StatusOr<std::unique_ptr<FileLock>> Take(const std::string& path) {
-    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0) {
-      return absl::FailedPreconditionError(absl::StrCat("the session store's folder cannot be written: ", path));
-    }
-    auto lock = std::unique_ptr<FileLock>(new FileLock(file));
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) return lock;
-    return absl::FailedPreconditionError(
-        absl::StrCat("another server uses this session store: ", path, " is locked; several servers share PostgreSQL"));
-  }
-  ~FileLock() { close(file_); }
-
- private:
-  explicit FileLock(int file) : file_(file) {}
-  const int file_;
-};
-
 struct SqliteTable::Statements {
   SqliteStatement begin, end;  // around several reads that must see one moment
   SqliteStatement load, load_clients, expired;
@@ -128,7 +110,7 @@ SqliteTable::~SqliteTable() {
 absl::StatusOr<std::unique_ptr<SqliteTable>> SqliteTable::Open(const SqliteOptions& options) {
   std::unique_ptr<FileLock> lock;
   if (!options.read_only) {
-    NORMD_ASSIGN_OR_RETURN(lock, FileLock::Take(options.path + ".lock"));
+    NORMD_ASSIGN_OR_RETURN(lock, FileLock::Take(options.path));
   }
   // Before SQLite takes over the log.
   if (!options.read_only && options.warn != nullptr) {
@@ -326,6 +308,7 @@ absl::StatusOr<TableTotals> SqliteTable::Totals() {
 }
 
 absl::StatusOr<SessionTable::Versions> SqliteTable::Write(NextPart next) {
+  if (!HoldsLock()) return StoreUnavailableError(kTakenOver);
   if (failed()) return StoreFailedError();
   Versions versions;
   NORMD_RETURN_IF_ERROR(connection_->Transaction([&]() -> absl::Status {
@@ -342,8 +325,12 @@ absl::StatusOr<SessionTable::Versions> SqliteTable::Write(NextPart next) {
   return versions;
 }
 
+bool SqliteTable::HoldsLock() const { return lock_ == nullptr || lock_->Holds(); }
+
+std::string_view SqliteTable::failure() const { return HoldsLock() ? SessionTable::failure() : kTakenOver; }
+
 bool SqliteTable::failed() const {
-  return connection_->flush_failed() || (checkpointer_ != nullptr && checkpointer_->flush_failed());
+  return !HoldsLock() || connection_->flush_failed() || (checkpointer_ != nullptr && checkpointer_->flush_failed());
 }
 
 int64_t SqliteTable::LogBytes() const {

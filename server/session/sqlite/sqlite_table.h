@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/session/session_table.h"
+#include "server/session/sqlite/file_lock.h"
 #include "server/session/sqlite/sqlite.h"
 #include "server/session/sqlite/sqlite_checkpointer.h"
 
@@ -64,6 +65,7 @@ class SqliteTable : public SessionTable {
   using SessionTable::Write;
   absl::StatusOr<Versions> Write(NextPart next) override;
   bool failed() const override;
+  std::string_view failure() const override;
   absl::Status CheckIntegrity() override;
   int64_t SizeBytes() const override;
   int64_t LogBytes() const override;
@@ -73,13 +75,12 @@ class SqliteTable : public SessionTable {
   absl::Status BackupTo(const std::string& path);
 
  private:
-  // Excludes other processes as long as it lives.
-  class FileLock;
   struct Statements;
 
   SqliteTable(SqliteOptions options, std::unique_ptr<FileLock> lock, std::unique_ptr<SqliteConnection> connection);
 
   absl::Status Prepare();
+  bool HoldsLock() const;
   // Checkpoints if the log is long.
   absl::Status ShortenLog();
   absl::Status Checkpoint();

@@ -115,7 +115,7 @@ def floods_counted(trial):
     return trial.server.metrics().get('normd_connections_closed_total{reason="flood"}', 0)
 
 
-@attack(options=("--queues=1",))
+@attack(options=("--queues=1", "--max_cancels_per_second=100"))
 def resets_of_streams(trial):
     """Calls that are begun and taken back, in each way to do so: whoever goes on with it loses the connection."""
     ended, counted = 0, floods_counted(trial)

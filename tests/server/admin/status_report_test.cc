@@ -12,6 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr char kMetrics[] =
     "normd_requests_total{method=\"N/Normalize\",norm=\"rms_norm\",code=\"OK\"} 90\n"
@@ -45,6 +46,22 @@ TEST(StatusReport, CountsRequestsWithTheirErrorsAndPercentiles) {
 
 TEST(StatusReport, ComparesLimitsWithWhatIsUsed) {
   EXPECT_THAT(RowsOf("Limits"), ElementsAre(ElementsAre("bytes in flight", "1 MiB", "4 MiB", "25.0 %")));
+}
+
+TEST(StatusReport, BeginsWithProblemsInRed) {
+  const std::vector<StatusTable> tables =
+      StatusTables({.facts = {{"version", "1.2.3"}}, .problems = {"the certificate has expired <now>"}}, kMetrics);
+  EXPECT_THAT(StatusText(tables), StartsWith("Problems\n  the certificate has expired <now>\n\nServer\n"));
+  EXPECT_THAT(StatusTablesHtml(tables), StartsWith("<section class=\"alert\"><h2>Problems</h2>"));
+  EXPECT_THAT(StatusTablesHtml(tables), HasSubstr("expired &lt;now&gt;"));
+}
+
+TEST(StatusReport, SaysWhyConnectionsWereClosed) {
+  const std::vector<StatusTable> tables = StatusTables(
+      {}, "normd_connections_closed_total{reason=\"peer\"} 8\nnormd_connections_closed_total{reason=\"tls\"} 0\n");
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].title, "Connections closed by the server");
+  EXPECT_THAT(tables[0].rows, ElementsAre(ElementsAre("peer", "8")));
 }
 
 TEST(StatusReport, LeavesOutTablesOfWhatIsNotMeasured) {

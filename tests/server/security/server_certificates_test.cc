@@ -165,5 +165,24 @@ TEST_F(ServerCertificatesTest, WarnsOnceOfACertificateThatExpiresWithinTwoWeeks)
   EXPECT_THAT(Read(expiring_), SizeIs(1));
 }
 
+// The warning of two weeks ago may have been read by nobody.
+TEST_F(ServerCertificatesTest, TellsOnceWhenACertificateHasExpired) {
+  struct LateClock : Clock {
+    absl::Time Now() override { return absl::Now() + ahead; }
+    absl::Duration ahead;
+  } clock;
+  Write(ca_.Issue({.common_name = "soon", .valid_until_seconds = 86'400}));
+  ServerCertificates::Observer observer;
+  std::vector<std::string> expired;
+  observer.on_expired = [&expired](const Certificates& those) { expired.push_back(those.subject); };
+  auto opened = ServerCertificates::Open(paths_, kNever, &clock, observer);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_THAT(expired, IsEmpty());
+  clock.ahead = absl::Hours(25);
+  EXPECT_TRUE((*opened)->Reload().ok());
+  EXPECT_TRUE((*opened)->Reload().ok());
+  EXPECT_THAT(expired, ::testing::ElementsAre("CN=soon"));
+}
+
 }  // namespace
 }  // namespace normd

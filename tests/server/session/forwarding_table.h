@@ -16,6 +16,7 @@ class ForwardingTable : public SessionTable {
   explicit ForwardingTable(std::unique_ptr<SessionTable> table) : table_(std::move(table)) {}
   bool shared() const override { return table_->shared(); }
   bool failed() const override { return table_->failed(); }
+  std::string_view failure() const override { return table_->failure(); }
   absl::StatusOr<int64_t> Connect() override { return table_->Connect(); }
   absl::StatusOr<TableTotals> Totals() override { return table_->Totals(); }
   absl::StatusOr<std::vector<SessionRow>> Load(absl::Span<const RowRequest> requests, int64_t max_bytes) override {

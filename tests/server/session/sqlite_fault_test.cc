@@ -74,7 +74,7 @@ class SqliteFaultTest : public ::testing::TestWithParam<Case> {
   void Work() {
     bool told = false;
     DurableStoreOptions options;
-    options.observer.on_failed = [&told] { told = true; };
+    options.observer.on_failed = [&told](std::string_view) { told = true; };
     const absl::StatusOr<std::unique_ptr<DurableStore>> opened = Open(std::move(options));
     if (!opened.ok()) {
       ++refused_;
