@@ -77,7 +77,7 @@ COVERED = {
                                               "RunHealth({\"-s\", server.target(), \"--ca\""),
     "ninja -C build/asan": (".ci/run", "./tests/run.sh --sanitize=address"),
     "ninja -C build/release": (".ci/run", "step tests ./tests/run.sh"),
-    "normd '--listen=[::]:8001'": ("tests/programs.py", "f\"--tls_client_ca={certificate}\""),
+    "normd --listen=[::]:8001": ("tests/programs.py", "f\"--tls_client_ca={certificate}\""),
     "pip install ./client/python": ("tests/client/python/run.sh", "\"./client/python[test]\""),
     "normd --session_store=postgres://normd@db/normd": ("tests/e2e/rolling_restart.py", "--session_store={store}"),
     "normd --trace_endpoint=http://127.0.0.1:4317": ("tests/programs.py", "f\"--trace_endpoint=http://127.0.0.1:"),
