@@ -225,7 +225,8 @@ constexpr Option kOptions[] = {
     {.name = "max_connections",
      .field = &Config::max_connections,
      .default_value = "0",
-     .help = "Connections at one time; further ones are closed. 0: 8192, or what the limit of descriptors leaves when "
+     .help = "Connections at one time; a further one has its first call answered with UNAVAILABLE, and is closed. 0: "
+             "8192, or what the limit of descriptors leaves when "
              "64 of them are kept for other things.",
      .min = 0,
      .max = 1 << 20},

@@ -122,7 +122,10 @@ absl::StatusOr<int64_t> CopyIn(const std::string& backup, const std::string& par
   if (error) return FileError(backup, absl::StrCat("cannot be copied to ", part, ": ", error.message()));
   chmod(part.c_str(), 0600);
   NORMD_RETURN_IF_ERROR(Flush(part, 0));
-  return CheckFile(part);
+  absl::StatusOr<int64_t> records = CheckFile(part);
+  if (records.ok()) return records;
+  return absl::Status(records.status().code(),
+                      absl::StrCat(backup, " is no whole copy that --backup has made: ", records.status().message()));
 }
 
 // The log goes first: without its file it is nothing, but a file with the log of another is damaged.

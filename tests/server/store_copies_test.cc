@@ -130,6 +130,7 @@ TEST_F(StoreCopiesTest, WhatIsNoBackupChangesNothing) {
   config_.restore = folder_ + "/text.db";
   std::ofstream(config_.restore) << std::string(10'000, 'x');
   EXPECT_EQ(Restore().status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(RestoreError(), HasSubstr("text.db is no whole copy that --backup has made"));
   std::ofstream(config_.restore + "-wal") << "x";
   EXPECT_THAT(RestoreError(), HasSubstr("text.db-wal"));
   EXPECT_EQ(Open()->stats().sessions, 2);
