@@ -23,12 +23,17 @@ def test_layer_norm_is_the_formula_in_every_dtype(client, random, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rms_norm_without_eps_takes_the_machine_epsilon_of_x_as_torch_does(client, random, dtype):
+def test_rms_norm_without_eps_takes_that_of_the_type_torch_computes_in(client, random, dtype):
     x = (random.standard_normal((4, 16)) * 1e-3).astype(dtype)
-    eps = float(ml_dtypes.finfo(dtype).eps)
+    eps = 2.0**-52 if dtype is np.float64 else 2.0**-23
     exact = reference.rms_norm(x, 1, eps=eps)
     assert reference.ulp_distance(client.rms_norm(x, 16), exact) <= (16 if dtype is np.float64 else BOUND)
     assert client.normalize(normd.RMSNorm(16), x).applied.eps == eps
+
+
+def test_rms_norm_without_eps_has_the_numbers_that_torch_prints_for_bfloat16(client):
+    y = client.rms_norm(np.array([0.01, 0.02], ml_dtypes.bfloat16), 2)
+    assert y.astype(float).tolist() == [0.6328125, 1.265625]
 
 
 def test_group_norm_and_instance_norm_take_channels_first(client, random):

@@ -16,7 +16,7 @@ from normd._arrays import Operand
 from normd._options import Step, seconds
 from normd._proto import normalizer_pb2
 from normd.errors import InvalidArgument
-from normd.specs import RMSNorm, Spec, encode, enum_number
+from normd.specs import RMSNorm, Spec, encode, enum_number, rms_norm_eps
 
 OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
 Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
@@ -77,13 +77,10 @@ class Target:
 
 
 def resolve_eps(spec: Spec, dtype: int) -> Spec:
-    """RMSNorm's eps None is the machine epsilon of x's dtype, as in torch."""
+    """The spec with RMSNorm's eps of None replaced by what torch takes for it."""
     if isinstance(spec, RMSNorm) and spec.eps is None:
-        return dataclasses.replace(spec, eps=_EPSILON[dtype])
+        return dataclasses.replace(spec, eps=rms_norm_eps(_arrays.DTYPE_NAMES[dtype]))
     return spec
-
-
-_EPSILON = {_arrays.F32: 2.0**-23, _arrays.F16: 2.0**-10, _arrays.BF16: 2.0**-7, _arrays.F64: 2.0**-52}
 
 
 @functools.lru_cache(maxsize=1024)

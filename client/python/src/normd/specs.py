@@ -114,11 +114,20 @@ class LayerNorm(Spec):
         return out
 
 
+def rms_norm_eps(dtype: Any) -> float:
+    """The eps that RMSNorm's None stands for: torch's, the machine epsilon of the type that torch computes in.
+
+    That is float64 for float64, and float32 for the others, float16 and bfloat16 included (torch 2.7 and later). dtype:
+    a dtype of numpy or torch, or its name.
+    """
+    return 2.0**-52 if str(dtype).endswith("float64") else 2.0**-23
+
+
 @dataclasses.dataclass(frozen=True)
 class RMSNorm(Spec):
     """y = x / sqrt(mean(x^2) + eps) * weight over the trailing axes, the listed `axes`, or the last axis.
 
-    eps None is torch's default, the machine epsilon of x's dtype; in a session it is float32's.
+    eps None is torch's default: 2^-23, the machine epsilon of float32, and 2^-52 for a float64 x outside of sessions.
     """
 
     normalized_shape: Optional[Shape] = None
