@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, AsyncGenerator, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 import grpc
 import grpc.aio
@@ -61,7 +61,7 @@ class AioTransport:
         except grpc.aio.UsageError as error:  # the channel was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
-    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
+    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncGenerator[bytes, None]:
         call = self._channel(True).stream_stream(method, None, None)(
             iter(requests), timeout=timeout, metadata=metadata_for(b"", self._access.token())
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import threading
 import time
-from typing import Any, AsyncIterator, Callable, Dict, Iterable, Optional, Sequence, Tuple, TypeVar
+import weakref
+from typing import Any, AsyncGenerator, Callable, Dict, Iterable, Optional, Sequence, Tuple, TypeVar
 
 import grpc
 
@@ -31,10 +34,6 @@ def metadata_for(request: bytes, token: str) -> Optional[Tuple[Tuple[str, str], 
     return tuple(entries) or None
 
 
-def _ignore_state(state: grpc.ChannelConnectivity) -> None:
-    """Watches a connection for the watching's sake."""
-
-
 class BlockingTransport:
     """Two connections to one server: one for small and one for large messages. Safe from any thread."""
 
@@ -51,7 +50,8 @@ class BlockingTransport:
         self._options = [*access.channel_options(), *_channel.channel_options(options)]
         self._lock = threading.Lock()
         self._channels: Dict[bool, grpc.Channel] = {}
-        self._methods: Dict[Tuple[str, bool], Any] = {}
+        self._made: "weakref.WeakSet[grpc.Channel]" = weakref.WeakSet()  # those with calls under way among them
+        self._methods: Dict[Tuple[str, bool], Tuple[grpc.Channel, Any]] = {}
         self._closed = False
 
     def _channel(self, large: bool) -> grpc.Channel:
@@ -64,59 +64,65 @@ class BlockingTransport:
                 self._channels[large] = grpc.insecure_channel(self.target, self._options)
             else:
                 self._channels[large] = grpc.secure_channel(self.target, credentials, self._options)
+            self._made.add(self._channels[large])
         return self._channels[large]
 
-    def _method(self, path: str, large: bool) -> Any:
+    def _method(self, path: str, large: bool) -> Tuple[grpc.Channel, Any]:
         with self._lock:
+            channel = self._channel(large)
             # No serialisers: messages are bytes already (see _wire.py).
-            made = self._methods[path, large] = self._channel(large).unary_unary(path, None, None)
+            made = self._methods[path, large] = (channel, channel.unary_unary(path, None, None))
         return made
 
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
         large = len(request) >= LARGE_BYTES
-        call = self._methods.get((method, large)) or self._method(method, large)
+        channel, call = self._methods.get((method, large)) or self._method(method, large)
         try:
             reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._access.token()))
             return reply
         except grpc.RpcError as error:
-            raise self._failed(error) from None
+            raise self._failed(error, channel, large) from None
         except ValueError as error:  # gRPC's word for a channel that was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
-    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
+    async def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncGenerator[bytes, None]:
         with self._lock:
-            call = self._channel(True).stream_stream(method, None, None)(
+            channel = self._channel(True)
+            call = channel.stream_stream(method, None, None)(
                 iter(requests), timeout=timeout, metadata=metadata_for(b"", self._access.token())
             )
         try:
             for reply in call:
                 yield reply
         except grpc.RpcError as error:
-            raise self._failed(error) from None
+            raise self._failed(error, channel, True) from None
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
+            # Until gRPC's thread has seen the call's end: an interpreter that ends before it would wait for ever.
+            with contextlib.suppress(grpc.RpcError):
+                collections.deque(call, 0)
 
-    def _failed(self, error: Any) -> Error:
+    def _failed(self, error: Any, channel: grpc.Channel, large: bool) -> Error:
         failure = from_rpc(error, self.target, self._access.explain)
-        if isinstance(failure, Unavailable) and self._access.renew():
-            with self._lock:  # calls on the old connections go on
-                self._channels.clear()
-                self._methods.clear()
+        if isinstance(failure, Unavailable) and not failure.has_details:
+            # The next call connects anew, and waits for that; on this channel it would fail while gRPC waits before it
+            # connects again. Calls that are under way here go on. (A watcher of the channel would make gRPC hurry, too,
+            # but one that is not gone when the interpreter ends keeps it from ending.)
+            everything = self._access.renew()
+            with self._lock:
+                for size in (large, not large) if everything else (large,):
+                    if everything or self._channels.get(size) is channel:
+                        self._forget(size)
         return failure
 
+    def _forget(self, large: bool) -> None:
+        """Leaves a channel to the calls that are under way there. Call with the lock held."""
+        self._channels.pop(large, None)
+        for key in [one for one in self._methods if one[1] == large]:
+            del self._methods[key]
+
     async def sleep(self, seconds: float) -> None:
-        # A watcher of the connections keeps gRPC's events going. Without a call under way nobody else would, and a
-        # handshake with a restarted server would wait for the next call, and time out (seen with grpcio 1.76). In a
-        # short wait there is no time for that, nor for the watcher to start before the channel may be closed.
-        with self._lock:
-            channels = list(self._channels.values()) if seconds >= 0.05 else []
-        for channel in channels:
-            channel.subscribe(_ignore_state, try_to_connect=True)
-        try:
-            time.sleep(seconds)
-        finally:
-            for channel in channels:
-                channel.unsubscribe(_ignore_state)
+        time.sleep(seconds)
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
@@ -131,13 +137,13 @@ class BlockingTransport:
         """In a forked child: channels of the parent are neither used nor destroyed here."""
         self._lock = threading.Lock()
         self._access.separate()
-        self._inherited = (self._channels, self._methods)
-        self._channels, self._methods = {}, {}
+        self._inherited = (self._channels, self._methods, list(self._made))
+        self._channels, self._methods, self._made = {}, {}, weakref.WeakSet()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            channels = list(self._channels.values())
+            channels = list(self._made)
             self._channels.clear()
             self._methods.clear()
         for channel in channels:

@@ -245,8 +245,12 @@ class Core:
         async def attempt(timeout: float) -> Result:
             joiner = _chunks.Joiner(call)
             requests = _chunks.messages(call, size)
-            async for message in self.transport.stream(NORMALIZER + "NormalizeStream", requests, timeout):
-                joiner.take(message)
+            replies = self.transport.stream(NORMALIZER + "NormalizeStream", requests, timeout)
+            try:
+                async for message in replies:
+                    joiner.take(message)
+            finally:
+                await replies.aclose()  # now, not when the collector finds it
             if not joiner.complete or joiner.reply is None:
                 raise DataLoss("reply in chunks: the stream ended before the last one")
             return make_result(call, joiner.reply, joiner.outputs, LIKE_X)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Callable, Coroutine, Iterable, Protocol, TypeVar
+from typing import Any, AsyncGenerator, Callable, Coroutine, Iterable, Protocol, TypeVar
 
 # Requests of at least this size use the connection for large messages, and say how large they are.
 LARGE_BYTES = 256 << 10
@@ -19,7 +19,7 @@ class Transport(Protocol):
     async def unary(self, method: str, request: bytes, timeout: float) -> bytes:
         """Raises normd.Error."""
 
-    def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncIterator[bytes]:
+    def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncGenerator[bytes, None]:
         """Sends `requests` while the replies are read. Raises normd.Error."""
 
     async def sleep(self, seconds: float) -> None: ...
