@@ -168,8 +168,7 @@ def test_a_long_deadline_is_no_short_one(server):
 
 
 def test_every_status_code_has_a_class_or_is_a_plain_error():
-    from google.rpc import status_pb2
-
+    from normd._proto import status_pb2
     from normd.errors import from_status
 
     for number, kind in ((3, normd.InvalidArgument), (4, normd.DeadlineExceeded), (5, normd.NotFound),

@@ -8,9 +8,12 @@ Operators have the names, arguments and defaults of torch.nn.functional. `connec
 backward pass. `import normd.torch` has modules of torch.nn whose gradients PyTorch computes locally.
 """
 
+from typing import Any
+
 from normd import aio
 from normd._core import Moments
 from normd._options import CallOptions, Options, ResultOptions, SessionOptions, SpecOptions, Step
+from normd._path import OpenPath
 from normd._request import NormalizeCall
 from normd._results import Applied, Result, StateResult
 from normd._retry import RetryOptions
@@ -61,6 +64,8 @@ from normd.specs import (
     ScaleNorm,
     Spec,
 )
+
+__path__ = OpenPath(__path__, __name__)
 
 __all__ = [
     "Aborted",
@@ -119,3 +124,11 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        import importlib.metadata
+
+        return importlib.metadata.version("normd")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

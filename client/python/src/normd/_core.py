@@ -28,10 +28,9 @@ from typing import (
 )
 
 import numpy as np
-from google.rpc import status_pb2
 
 from normd import _arrays, _chunks, _wire
-from normd._proto import normalizer_pb2, tensor_pb2
+from normd._proto import normalizer_pb2, status_pb2, tensor_pb2
 from normd._channel import is_loopback, unix_path
 from normd._options import seconds
 from normd._request import LIKE_X, NormalizeCall, Target

@@ -15,7 +15,8 @@ from typing import Any, Callable, Iterable, Optional, Tuple, Type
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+
+from normd._proto import error_details_pb2, status_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"

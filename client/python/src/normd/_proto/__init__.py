@@ -1,1 +1,1 @@
-"""The messages of normd.v1, generated from proto/normd/v1 when the package is built."""
+"""The messages of normd.v1 and google.rpc: descriptors of proto/, of which _pool.py makes classes."""
