@@ -89,7 +89,7 @@ def test_a_server_is_called_whose_certificate_comes_from_the_ca(files, server):
 
 def test_a_server_is_called_whose_certificate_has_its_name(files, server):
     call(server.target, ca=files / "ca.crt", server_name="localhost")
-    with pytest.raises(normd.Unavailable, match="is for other names"):
+    with pytest.raises(normd.Unavailable, match="has a certificate for other names"):
         call(server.target, ca=files / "ca.crt", server_name="normd.example")
 
 
@@ -116,7 +116,7 @@ def test_a_certificate_that_was_renewed_is_used_for_the_next_connection(files, t
 
 
 def test_plain_text_and_tls_do_not_mix(files, server):
-    with pytest.raises(normd.Unavailable, match="may speak TLS"):
+    with pytest.raises(normd.Unavailable, match="speaks TLS and was called in plain text"):
         call(server.target)
     with Served() as plain, pytest.raises(normd.Unavailable, match="speaks no TLS"):
         call(plain.target, tls=True)
@@ -142,7 +142,7 @@ def test_the_asyncio_client_does_the_same(files, server):
         async with normd.aio.connect(server.target, ca=files / "ca.crt", token="s3cret") as client:
             await client.describe()
         async with normd.aio.connect(server.target, ca=files / "ca.crt", server_name="normd.example") as client:
-            with pytest.raises(normd.Unavailable, match="is for other names"):
+            with pytest.raises(normd.Unavailable, match="has a certificate for other names"):
                 await client.describe()
 
     asyncio.run(use())

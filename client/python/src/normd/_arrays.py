@@ -124,8 +124,8 @@ def _from_torch(x: Any, field: str, torch: Any) -> Operand:
     if x.requires_grad:
         if torch.is_grad_enabled():
             raise InvalidArgument(
-                f"{field} requires a gradient, and normd computes none: call it under torch.no_grad(), or pass "
-                f"{field}.detach()",
+                f"{field} requires a gradient, and normd computes none: call normd.torch.functional (or a module of "
+                f"normd.torch), through which gradients flow, or call this under torch.no_grad() or pass {field}.detach()",
                 field=field,
                 value="requires_grad=True",
                 limit="requires_grad=False",

@@ -13,7 +13,7 @@ from normd._blocking import metadata_for
 from normd._retry import CLOSED
 from normd._transport import LARGE_BYTES
 from normd._security import PLAIN, Access
-from normd.errors import Error, Unavailable, from_rpc
+from normd.errors import WRONG_PEER, Error, Unavailable, from_rpc
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class AioTransport:
         self.is_secure = access.is_secure
         self._access = access
         self._extra = options
-        self._options = [*access.channel_options(), *_channel.channel_options(options)]
+        self._options = [*access.channel_options(), *_channel.channel_options(target, options)]
         self._channels: Dict[bool, grpc.aio.Channel] = {}
         self._methods: Dict[Tuple[str, bool], Any] = {}
         self._closing: List["asyncio.Future[None]"] = []
@@ -57,7 +57,7 @@ class AioTransport:
             reply: bytes = await call(request, timeout=timeout, metadata=metadata_for(request, self._access.token()))
             return reply
         except grpc.RpcError as error:
-            raise self._failed(error) from None
+            raise self._failed(error, method) from None
         except grpc.aio.UsageError as error:  # the channel was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
@@ -69,16 +69,21 @@ class AioTransport:
             async for reply in call:
                 yield reply
         except grpc.RpcError as error:
-            raise self._failed(error) from None
+            raise self._failed(error, method) from None
         finally:
             call.cancel()
 
-    def _failed(self, error: Any) -> Error:
-        failure = from_rpc(error, self.target, self._access.explain)
+    def _failed(self, error: Any, method: str) -> Error:
+        failure = from_rpc(error, self.target, method, self._access.explain, _channel.proxy_variable(self.target))
         if isinstance(failure, Unavailable) and self._access.renew():
             self._channels.clear()  # calls on the old connections go on
             self._methods.clear()
+            if failure.reason == WRONG_PEER:
+                failure.reason = ""  # another try may find the two agreed
         return failure
+
+    def diagnose(self, timeout: float) -> Optional[str]:
+        return self._access.diagnose(timeout)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

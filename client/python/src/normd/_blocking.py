@@ -15,7 +15,7 @@ from normd import _channel
 from normd._retry import CLOSED
 from normd._transport import LARGE_BYTES
 from normd._security import PLAIN, Access
-from normd.errors import Error, Unavailable, from_rpc
+from normd.errors import WRONG_PEER, Error, Unavailable, from_rpc
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class BlockingTransport:
         self.is_secure = access.is_secure
         self._access = access
         self._extra = options
-        self._options = [*access.channel_options(), *_channel.channel_options(options)]
+        self._options = [*access.channel_options(), *_channel.channel_options(target, options)]
         self._lock = threading.Lock()
         self._channels: Dict[bool, grpc.Channel] = {}
         self._made: "weakref.WeakSet[grpc.Channel]" = weakref.WeakSet()  # those with calls under way among them
@@ -81,7 +81,7 @@ class BlockingTransport:
             reply: bytes = call(request, timeout=timeout, metadata=metadata_for(request, self._access.token()))
             return reply
         except grpc.RpcError as error:
-            raise self._failed(error, channel, large) from None
+            raise self._failed(error, method, channel, large) from None
         except ValueError as error:  # gRPC's word for a channel that was closed under the call
             raise Unavailable(f"the client of {self.target} is closed: {error}", reason=CLOSED) from None
 
@@ -95,20 +95,22 @@ class BlockingTransport:
             for reply in call:
                 yield reply
         except grpc.RpcError as error:
-            raise self._failed(error, channel, True) from None
+            raise self._failed(error, method, channel, True) from None
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
             # Until gRPC's thread has seen the call's end: an interpreter that ends before it would wait for ever.
             with contextlib.suppress(grpc.RpcError):
                 collections.deque(call, 0)
 
-    def _failed(self, error: Any, channel: grpc.Channel, large: bool) -> Error:
-        failure = from_rpc(error, self.target, self._access.explain)
+    def _failed(self, error: Any, method: str, channel: grpc.Channel, large: bool) -> Error:
+        failure = from_rpc(error, self.target, method, self._access.explain, _channel.proxy_variable(self.target))
         if isinstance(failure, Unavailable) and not failure.has_details:
             # The next call connects anew, and waits for that; on this channel it would fail while gRPC waits before it
             # connects again. Calls that are under way here go on. (A watcher of the channel would make gRPC hurry, too,
             # but one that is not gone when the interpreter ends keeps it from ending.)
             everything = self._access.renew()
+            if everything and failure.reason == WRONG_PEER:
+                failure.reason = ""  # another try may find the two agreed
             with self._lock:
                 for size in (large, not large) if everything else (large,):
                     if everything or self._channels.get(size) is channel:
@@ -120,6 +122,9 @@ class BlockingTransport:
         self._channels.pop(large, None)
         for key in [one for one in self._methods if one[1] == large]:
             del self._methods[key]
+
+    def diagnose(self, timeout: float) -> Optional[str]:
+        return self._access.diagnose(timeout)
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

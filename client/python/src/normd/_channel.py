@@ -1,78 +1,23 @@
-"""Which server to call, and with which options of gRPC."""
+"""With which options of gRPC a server is called, and by way of which proxy."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
-import socket
-import stat
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
-from normd.errors import InvalidArgument
-
-DEFAULT_TARGET = "127.0.0.1:8001"
+from normd._target import host_of, is_loopback, is_unix
 
 ChannelOption = Tuple[str, Any]
 
-
-def resolve_target(target: Optional[str], by_tcp: bool) -> str:
-    """`target`, else $NORMD_SERVER, else this user's local socket if a server answers there, else 127.0.0.1:8001.
-
-    by_tcp: no socket is looked for.
-    """
-    if target is not None and not isinstance(target, str):
-        raise InvalidArgument(
-            f"target is {target!r}; it must be a string: host:port, unix:/path or /path",
-            field="target",
-            value=str(target),
-            limit="host:port, unix:/path or /path",
-        )
-    target = target or os.environ.get("NORMD_SERVER", "")
-    if target:
-        return f"unix:{target}" if target.startswith("/") else target
-    if by_tcp or not hasattr(os, "getuid"):  # without it this is no Unix
-        return DEFAULT_TARGET
-    path = local_socket()
-    return f"unix:{path}" if answers(path) else DEFAULT_TARGET
+# In the order in which gRPC looks at them. It knows no others: not HTTP_PROXY, and not all_proxy.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_NO_PROXIES = ("no_grpc_proxy", "no_proxy")
+_ENABLE_PROXY = "grpc.enable_http_proxy"
 
 
-def local_socket() -> str:
-    """Where a server of this user listens by default."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/normd-{os.getuid()}"
-    return os.path.join(folder, "normd.sock")
-
-
-def answers(path: str) -> bool:
-    """True if `path` is a socket that belongs to this user, and a program accepts connections there.
-
-    /tmp is everybody's: a socket of another user is not trusted with this user's tensors.
-    """
-    try:
-        found = os.lstat(path)
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1)
-            probe.connect(path)
-        return True
-    except OSError:
-        return False
-
-
-def unix_path(target: str) -> str:
-    """The path of a "unix:" target; "" for other targets."""
-    if not target.startswith("unix:"):
-        return ""
-    path = target[len("unix:") :]
-    return path[2:] if path.startswith("///") else path
-
-
-def is_loopback(target: str) -> bool:
-    host = target.rsplit(":", 1)[0].strip("[]")
-    return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
-def channel_options(extra: Sequence[ChannelOption]) -> List[ChannelOption]:
-    return [
+def channel_options(target: str, extra: Sequence[ChannelOption]) -> List[ChannelOption]:
+    options = [
         # The server's limit applies; gRPC's own would refuse replies over 4 MiB.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
@@ -86,3 +31,33 @@ def channel_options(extra: Sequence[ChannelOption]) -> List[ChannelOption]:
         ("grpc.max_reconnect_backoff_ms", 500),
         *extra,
     ]
+    if is_direct(target) and _ENABLE_PROXY not in dict(extra):
+        options.append((_ENABLE_PROXY, 0))
+    return options
+
+
+def is_direct(target: str) -> bool:
+    """True for a server of this host: no proxy has a way there, whatever the environment says."""
+    return is_unix(target) or is_loopback(target)
+
+
+def proxy_variable(target: str) -> str:
+    """The environment variable whose proxy gRPC calls instead of the target; "" if it calls the target itself."""
+    if is_direct(target):
+        return ""
+    found = next((name for name in _PROXIES if os.environ.get(name)), "")
+    exceptions = next((os.environ[name] for name in _NO_PROXIES if os.environ.get(name)), "")
+    host = host_of(target)
+    return "" if any(_covers(one.strip(), host) for one in exceptions.split(",")) else found
+
+
+def _covers(exception: str, host: str) -> bool:
+    """As gRPC reads an entry of no_proxy: the end of a name, or a network."""
+    if not exception:
+        return False
+    if host.endswith(exception.lower()):
+        return True
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(exception, strict=False)
+    except (ValueError, TypeError):
+        return False

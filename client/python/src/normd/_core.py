@@ -28,18 +28,20 @@ from typing import (
 )
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from normd import _arrays, _chunks, _wire
 from normd._proto import normalizer_pb2, status_pb2, tensor_pb2
-from normd._channel import is_loopback, unix_path
+from normd._target import is_loopback, unix_path
 from normd._options import seconds
-from normd._request import LIKE_X, NormalizeCall, Target
+from normd._request import LIKE_X, MOMENTS, OUTPUTS, NormalizeCall, Target
 from normd._results import Result
 from normd._retry import CLOSED, RetryBudget, RetryOptions, next_wait
 from normd._sharing import SHARED_BYTES, SharedCall, Sharing, is_supported
 from normd._templates import Template, Templates
 from normd._transport import Transport
 from normd.errors import (
+    NOT_CONNECTED,
     DataLoss,
     Error,
     FailedPrecondition,
@@ -63,6 +65,17 @@ UNASKED_BYTES = 4 << 20
 # blocks a connection for long.
 PIECES_BYTES = 64 << 20
 PIECE_BYTES = 16 << 20
+
+
+
+class NotGiven(float):
+    """A deadline, or what is left of one, that the caller did not choose."""
+
+
+DEADLINE = NotGiven(30.0)
+
+# Seconds for finding out why there is no connection, though a call's deadline be over.
+SHORTEST_DIAGNOSIS, LONGEST_DIAGNOSIS = 0.3, 2.0
 
 T = TypeVar("T")
 MakeCall = Callable[[Any, Tuple[Any, ...], Any, Mapping[str, Any]], NormalizeCall]
@@ -128,6 +141,8 @@ class Core:
         self._closed = False
         self._templates = Templates()
         self.deadline = seconds(deadline, "deadline")
+        self._has_deadline = not isinstance(deadline, NotGiven)
+        self._answered = False  # by the server, at any time
         self.retry = retry
         self.budget = RetryBudget(retry)
         self._describe: Optional[normalizer_pb2.DescribeResponse] = None
@@ -137,30 +152,57 @@ class Core:
         return await self._retry(lambda left: self.transport.unary(method, request, left), safe, timeout)
 
     async def _retry(self, send: Callable[[float], Awaitable[T]], safe: bool, timeout: Optional[float]) -> T:
+        given = self._has_deadline or (timeout is not None and not isinstance(timeout, NotGiven))
         end = time.monotonic() + (self.deadline if timeout is None else timeout)
         attempt = 1
         while True:
             try:
                 reply = await send(end - time.monotonic())
             except Error as error:
-                if not safe:
-                    raise
-                wait = next_wait(self.retry, error, attempt, end - time.monotonic(), random.random())
-                if wait is None or not self.budget.take():
-                    raise
+                wait = None
+                patient = error.reason == NOT_CONNECTED and (given or self._answered)
+                if safe:
+                    wait = next_wait(self.retry, error, attempt, end - time.monotonic(), random.random(), patient)
+                # The budget is for servers that are there.
+                if wait is None or not (patient or self.budget.take()):
+                    raise await self._diagnosed(error, end - time.monotonic()) from None
                 await self.transport.sleep(wait)
                 attempt += 1
             else:
+                self._answered = True
                 self.budget.note_success()
                 return reply
+
+    async def _diagnosed(self, error: Error, left: float) -> Error:
+        """An error without a server's word, with what is wrong if that can be found out."""
+        if isinstance(error, Unavailable) and error.grpc_text and not error.has_details:
+            seconds = min(max(left, SHORTEST_DIAGNOSIS), LONGEST_DIAGNOSIS)
+            said = await self.transport.run(lambda: self.transport.diagnose(seconds))
+            if said is not None:
+                error.message = f"{said} ({error.grpc_text})"
+                error.args = (error.message,)
+        return error
 
     async def message(
         self, method: str, request: Any, reply: Type[T], safe: bool, timeout: Optional[float] = None
     ) -> T:
         """A call whose messages are small."""
         data = await self.call(method, request.SerializeToString(), safe, timeout)
-        parsed: T = reply.FromString(data)  # type: ignore[attr-defined]
+        parsed: T = self._read(lambda: reply.FromString(data))  # type: ignore[attr-defined]
         return parsed
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """What `read` makes of a reply."""
+        try:
+            return read()
+        except (DecodeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, Error):
+                raise
+            raise DataLoss(
+                f"the reply of {self.transport.target} is none of normd's ({type(error).__name__}: {error}): another "
+                "program answers there, or the reply is damaged",
+                reason="BAD_REPLY",
+            ) from None
 
     async def describe(self, timeout: Optional[float] = None) -> normalizer_pb2.DescribeResponse:
         found = await self.message(
@@ -221,7 +263,7 @@ class Core:
         return Result(result.reply, dict(call.returned), None)
 
     async def _normalize_whole(self, call: NormalizeCall, given_end: Optional[float]) -> Result:
-        end = time.monotonic() + self.deadline if given_end is None else given_end
+        end = NotGiven(time.monotonic() + self.deadline) if given_end is None else given_end
         if call.x.size >= SHARED_BYTES:
             result = await self._normalize_shared(call, end)
             if result is not None:
@@ -235,7 +277,7 @@ class Core:
                 return await self._normalize_in_chunks(call, limits, end)
         request = _wire.join(call.encode())
         data = await self.call(NORMALIZE, request, call.safe, _left(end))
-        return make_result(call, _wire.read_reply(data))
+        return self._read(lambda: make_result(call, _wire.read_reply(data)))
 
     async def _normalize_in_chunks(self, call: NormalizeCall, limits: normalizer_pb2.Limits, end: float) -> Result:
         """One call on a stream of its own."""
@@ -247,12 +289,13 @@ class Core:
             replies = self.transport.stream(NORMALIZER + "NormalizeStream", requests, timeout)
             try:
                 async for message in replies:
-                    joiner.take(message)
+                    self._read(lambda: joiner.take(message))
             finally:
                 await replies.aclose()  # now, not when the collector finds it
             if not joiner.complete or joiner.reply is None:
                 raise DataLoss("reply in chunks: the stream ended before the last one")
-            return make_result(call, joiner.reply, joiner.outputs, LIKE_X)
+            reply = joiner.reply
+            return self._read(lambda: make_result(call, reply, joiner.outputs, LIKE_X))
 
         return await self._retry(attempt, call.safe, _left(end))
 
@@ -275,7 +318,7 @@ class Core:
         finally:
             local.sharing.end(shared)
         self.budget.note_success()
-        return make_result(call, _wire.read_reply(data), shared.outputs, shared.kept)
+        return self._read(lambda: make_result(call, _wire.read_reply(data), shared.outputs, shared.kept))
 
     def _may_be_sent(self, call: NormalizeCall, shared: SharedCall, local: Local, error: Error) -> bool:
         """After a failure: whether the tensors may be sent instead. x may be gone where y replaces it."""
@@ -293,7 +336,7 @@ class Core:
         if self.shared_memory == "off" or self._is_remote or not is_supported():
             return None
         if self._local is None:
-            found = await self._find_local(self.deadline if timeout is None else timeout)
+            found = await self._find_local(NotGiven(self.deadline) if timeout is None else timeout)
             with self._lock:
                 if self._local is None:
                     self._local = found
@@ -324,7 +367,7 @@ class Core:
             reply = await transport.unary(NORMALIZER + "Describe", b"", timeout)
         except Error:
             return False
-        return normalizer_pb2.DescribeResponse.FromString(reply).server_uid == uid
+        return self._read(lambda: normalizer_pb2.DescribeResponse.FromString(reply)).server_uid == uid
 
     def _forget(self, local: Local) -> None:
         with self._lock:
@@ -375,10 +418,11 @@ class Core:
         items = [_wire.wrap(1, _wire.concatenate(call.encode())) for call in calls]
         safe = all(call.safe for call in calls)
         data = await self.call(NORMALIZER + "BatchNormalize", _wire.join(items), safe, timeout)
-        answers = _wire.read_batch(data)
+        answers = self._read(lambda: _wire.read_batch(data))
         if len(answers) != len(calls):
             raise Internal(f"the server answered {len(answers)} of {len(calls)} items")
-        return [_batch_item(call, data, status, where) for call, (status, where) in zip(calls, answers)]
+        found = zip(calls, answers)
+        return [self._read(lambda: _batch_item(call, data, *answer)) for call, answer in found]
 
     async def moments(self, target: Target, x: Any, mask: Any, timeout: Optional[float]) -> Moments:
         if timeout is not None:
@@ -390,12 +434,14 @@ class Core:
             pieces.append(_wire.wrap(6, _arrays.mask_operand(mask).inline()))
         pieces.append(_wire.wrap(15, operand.inline()))
         data = await self.call(NORMALIZER + "ComputeMoments", _wire.join(pieces), True, timeout)
-        return Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments)
+        return self._read(
+            lambda: Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments)
+        )
 
 
 def _left(end: float) -> float:
     """Seconds until then."""
-    return max(end - time.monotonic(), 0.0)
+    return type(end)(max(end - time.monotonic(), 0.0))
 
 
 def _batch_item(call: NormalizeCall, data: bytes, status: bytes, where: Any) -> Any:
@@ -434,5 +480,17 @@ def make_result(
             arrays[output.kind] = call.x.restore(words)
         else:
             arrays[output.kind] = call.x.restore_plain(words)
+    if not call.validate_only:
+        _check_outputs(call, reply)
     moments = None if reply.moments is None else Moments.from_proto(reply.moments)
     return Result(reply, arrays, moments)
+
+
+def _check_outputs(call: NormalizeCall, reply: _wire.Reply) -> None:
+    """ValueError unless the reply has what was asked for."""
+    shapes = {output.kind: (output.dtype, output.shape) for output in reply.outputs}
+    for kind in call.outputs:
+        if kind != MOMENTS and kind not in shapes or kind == MOMENTS and reply.moments is None:
+            raise ValueError(f"it has no {next(name for name, number in OUTPUTS.items() if number == kind)}")
+        if kind in LIKE_X and shapes[kind] != (call.x.dtype, call.x.shape):
+            raise ValueError("its array is not as x is")

@@ -16,6 +16,8 @@ from typing import Any, Dict, List, NoReturn, Optional, Set, Tuple, TypedDict, U
 
 import grpc
 
+from normd._diagnosis import diagnose
+from normd._target import host_of, is_unix
 from normd.errors import InvalidArgument
 
 ChannelOption = Tuple[str, Any]
@@ -80,10 +82,6 @@ class _Settings:
 
 # The caller is nobody, whatever the environment says.
 PLAIN: SecurityOptions = {"tls": False, "token": ""}
-
-
-def is_unix(target: str) -> bool:
-    return target.startswith(("unix:", "unix-abstract:"))
 
 
 def asks_for_tls(options: SecurityOptions) -> bool:
@@ -204,17 +202,27 @@ def _check_token(text: str, field: str, where: str) -> str:
 
 def _load_credentials(settings: _Settings) -> grpc.ChannelCredentials:
     """Reads the files. InvalidArgument names the one that is wrong: gRPC would say only that a handshake failed."""
+    _load_context(settings)
+    roots = _read("ca", "CA", settings.ca) if settings.ca else None
+    certificate = _read("certificate", "certificate", settings.certificate) if settings.certificate else None
+    key = _read("key", "key", settings.key) if settings.certificate else None
+    return grpc.ssl_channel_credentials(roots, key, certificate)
+
+
+def _load_context(settings: _Settings) -> ssl.SSLContext:
+    """The settings as Python's own TLS takes them."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    roots = certificate = key = None
     if settings.ca:
-        roots = _read("ca", "CA", settings.ca)
+        _read("ca", "CA", settings.ca)
         try:
             context.load_verify_locations(settings.ca)
         except ssl.SSLError:
             _refuse("ca", f"the CA file {settings.ca} holds no certificate in PEM form", settings.ca)
+    else:
+        context.load_default_certs()
     if settings.certificate:
-        certificate = _read("certificate", "certificate", settings.certificate)
-        key = _read("key", "key", settings.key)
+        _read("certificate", "certificate", settings.certificate)
+        _read("key", "key", settings.key)
         try:
             context.load_cert_chain(settings.certificate, settings.key, password=_no_passphrase)
         except ssl.SSLError as error:
@@ -226,7 +234,7 @@ def _load_credentials(settings: _Settings) -> grpc.ChannelCredentials:
             )
         except _PassphraseAsked:
             _refuse("key", f"the key file {settings.key} has a passphrase; it must have none", settings.key)
-    return grpc.ssl_channel_credentials(roots, key, certificate)
+    return context
 
 
 class _PassphraseAsked(Exception):
@@ -299,18 +307,23 @@ class Access:
             return self._token
 
     def explain(self, text: str) -> Optional[str]:
-        """What to do about a connection that TLS, or the lack of it, prevented; None if the reason may be another."""
+        """What gRPC's words for a TLS handshake that failed mean; None if they mean no mistake of the caller's."""
         for sign, advice in _SIGNS if self.is_secure else ():
             if sign in text:
                 return f"{advice} ({self._target})"
-        if not text.endswith("Socket closed"):
+        return None
+
+    def diagnose(self, timeout: float) -> Optional[str]:
+        """Asks the server what keeps the two apart: see _diagnosis.py. May block for `timeout`."""
+
+        def context() -> Optional[ssl.SSLContext]:
+            return _load_context(self._settings) if self._settings.credentials is None else None
+
+        try:
+            name = self._settings.server_name or host_of(self._target)
+            return diagnose(self._target, self.is_secure, context, name, timeout)
+        except InvalidArgument:  # files that are gone by now
             return None
-        if self.is_secure:
-            return (
-                f"{self._target} closed the connection: it may ask for a client certificate (certificate= and key=), or "
-                "refuse the one that is given"
-            )
-        return f"{self._target} closed the connection: it may speak TLS (tls=True, or ca= with its root certificate)"
 
     def separate(self) -> None:
         """In a forked child, where a thread of the parent may have held the lock."""
@@ -329,6 +342,11 @@ class Access:
 # Parts of what gRPC says of a handshake that failed, and what that means.
 _SIGNS = (
     ("WRONG_VERSION_NUMBER", "the server speaks no TLS and was called by it: leave tls, ca and the like out"),
+    (
+        "TSI_DATA_CORRUPTED",
+        "the server ended the connection after the handshake: it may ask for a client certificate (certificate= and "
+        "key=), or refuse the one that is given",
+    ),
     ("certificate has expired", "the certificate of the server has expired"),
     ("CERTIFICATE_VERIFY_FAILED", "the certificate of the server does not come from the root certificates of ca"),
     (

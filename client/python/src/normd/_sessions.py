@@ -49,6 +49,28 @@ class SessionInfo:
     weight: Optional[Array] = None
     bias: Optional[Array] = None
 
+    @property
+    def has_state(self) -> bool:
+        """Whether training moves it: of BatchNorm, PowerNorm, and InstanceNorm that tracks running statistics."""
+        if self.method == "instance_norm":
+            return bool(self.spec.instance_norm.track_running_statistics)
+        return self.method in ("batch_norm", "power_norm")
+
+    def __str__(self) -> str:
+        """A line for each attribute."""
+        lines = [f"session {self.name}: {self.method}, version {self.version}, {self.num_batches} batches"]
+        spec = _flat(getattr(self.spec, self.method)) if self.method else {}
+        lines.append("  " + ", ".join(f"{name} {value}" for name, value in spec.items()))
+        for name in ("num_channels", "running_mean", "running_var", "running_phi", "weight", "bias", "labels"):
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                value = np.array2string(value, threshold=8, edgeitems=2, precision=5, max_line_width=10**6)
+            if value:
+                lines.append(f"  {name}: {value}")
+        expires = "" if self.expire_time is None else f", expires {self.expire_time:%Y-%m-%d %H:%M:%S} UTC"
+        lines.append(f"  created {self.create_time:%Y-%m-%d %H:%M:%S} UTC{expires}, durability {self.durability}")
+        return "\n".join(lines)
+
 
 def resource_name(name: str) -> str:
     """ "bn1" and "sessions/bn1" are the same session."""
@@ -262,6 +284,7 @@ class SessionService:
 
     async def load(self, name: str, info: SessionInfo, state: Mapping[str, Any]) -> SessionInfo:
         """Replaces the session by one with this state_dict: the contract has no change of a running state."""
+        state = _in_torchs_names(state)
         _check_state(info, state)
         kept = {"weight": info.weight, "bias": info.bias, "num_batches_tracked": info.num_batches}
         message = sessions_pb2.Session(spec=info.spec, num_channels=info.num_channels, labels=dict(info.labels))
@@ -282,6 +305,42 @@ class SessionService:
 RUNNING_KEYS = ("running_mean", "running_var", "running_phi")
 STATE_KEYS = ("weight", "bias", *RUNNING_KEYS, "num_batches_tracked")
 TRIAL_SECONDS = 60  # after which a trial that was not deleted, because the process ended, is gone
+
+
+# What other programs call the entries of a state_dict.
+OTHER_NAMES = {
+    "gamma": "weight",
+    "scale": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+    "moving_var": "running_var",
+    "mean": "running_mean",
+    "var": "running_var",
+    "variance": "running_var",
+    "_mean": "running_mean",
+    "_variance": "running_var",
+}
+
+
+def _in_torchs_names(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """The state_dict with torch's names, and without the gradients of its tensors."""
+    out: Dict[str, Any] = {}
+    for name, value in state.items():
+        key = OTHER_NAMES.get(name, name)
+        if key in out:
+            raise InvalidArgument(
+                f"the state_dict has {key!r} twice, as {name!r} and by another name; leave one of them out",
+                field="state_dict",
+                value=str(name),
+                limit="one of them",
+            )
+        if getattr(value, "requires_grad", False):
+            value = value.detach()
+        if isinstance(value, (list, tuple, int)) and not isinstance(value, bool) and key != "num_batches_tracked":
+            value = np.asarray(value, np.float64)
+        out[key] = value
+    return out
 
 
 def _check_state(info: SessionInfo, state: Mapping[str, Any]) -> None:
@@ -310,7 +369,8 @@ def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
             getattr(message.parameters, key).CopyFrom(to_tensor(state[key], key))
     for key, field in (("running_mean", "mean"), ("running_var", "var"), ("running_phi", "phi")):
         if state.get(key) is not None:
-            getattr(message.state, field).CopyFrom(to_tensor(np.asarray(state[key], np.float64), key))
+            values = from_tensor(to_tensor(state[key], key))  # bfloat16, too, which numpy does not know
+            getattr(message.state, field).CopyFrom(to_tensor(values.astype(np.float64), key))
     if message.HasField("state"):
         message.state.num_batches = int(state["num_batches_tracked"])
 

@@ -101,13 +101,15 @@ class Templates:
             if not one.flags.c_contiguous:
                 return None
             key.append((one.dtype, one.shape))
-        return tuple(key)
+        made = tuple(key)
+        try:
+            hash(made)
+        except TypeError:
+            return None  # a list as normalized_shape: the spec makes a tuple of it
+        return made
 
     def get(self, key: Hashable) -> Optional[Template]:
-        try:
-            return self._by_key.get(key)
-        except TypeError:
-            return None  # a list as normalized_shape
+        return self._by_key.get(key)
 
     def add(self, key: Hashable, template: Template) -> None:
         if len(self._by_key) >= MAX_TEMPLATES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, AsyncGenerator, Callable, Coroutine, Iterable, Protocol, TypeVar
+from typing import Any, AsyncGenerator, Callable, Coroutine, Iterable, Optional, Protocol, TypeVar
 
 # Requests of at least this size use the connection for large messages, and say how large they are.
 LARGE_BYTES = 256 << 10
@@ -21,6 +21,9 @@ class Transport(Protocol):
 
     def stream(self, method: str, requests: Iterable[bytes], timeout: float) -> AsyncGenerator[bytes, None]:
         """Sends `requests` while the replies are read. Raises normd.Error."""
+
+    def diagnose(self, timeout: float) -> Optional[str]:
+        """What keeps this process and the server apart, in one sentence; None if that is not known. Blocks."""
 
     async def sleep(self, seconds: float) -> None: ...
 

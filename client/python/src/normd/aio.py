@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, List, Mapping, Optio
 
 import numpy as np
 
-from normd import _calls, _channel, client as blocking, session as blocking_session
+from normd import _calls, client as blocking, session as blocking_session
 from normd._arrays import A
 from normd._awaiting import AioTransport
-from normd._core import Core, Moments
+from normd._core import DEADLINE, Core, Moments
 from normd._files import Path, Progress, normalize_file
 from normd._proto import normalizer_pb2
 from normd._options import CallOptions, Options, SessionOptions, SpecOptions, Step
@@ -28,6 +28,7 @@ from normd._results import Result, StateResult
 from normd._retry import RetryOptions
 from normd._security import Access, SecurityOptions, asks_for_tls
 from normd._sessions import SessionInfo, SessionService, state_dict
+from normd._target import resolve_target
 from normd.errors import Error
 from normd.session import SessionBase
 from normd.specs import Shape, Spec
@@ -42,13 +43,13 @@ class Client:
         self,
         target: Optional[str] = None,
         *,
-        deadline: float = 30.0,
+        deadline: float = DEADLINE,
         shared_memory: str = "auto",
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
         **security: Unpack[SecurityOptions],
     ) -> None:
-        resolved = _channel.resolve_target(target, asks_for_tls(security))
+        resolved = resolve_target(target, asks_for_tls(security))
         self._transport = AioTransport(resolved, Access(resolved, security), options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
@@ -319,7 +320,7 @@ class Session(SessionBase):
 def connect(
     target: Optional[str] = None,
     *,
-    deadline: float = 30.0,
+    deadline: float = DEADLINE,
     shared_memory: str = "auto",
     options: Sequence[Tuple[str, Any]] = (),
     retry: RetryOptions = RetryOptions(),

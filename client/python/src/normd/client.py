@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequen
 
 import numpy as np
 
-from normd import _calls, _channel
+from normd import _calls
 from normd._arrays import A
 from normd._blocking import BlockingTransport
-from normd._core import Core, Moments
+from normd._core import DEADLINE, Core, Moments
 from normd._files import Path, Progress, normalize_file
 from normd._options import Options, SpecOptions
 from normd._proto import normalizer_pb2
@@ -30,6 +30,7 @@ from normd._results import Result
 from normd._retry import RetryOptions
 from normd._security import Access, SecurityOptions, asks_for_tls
 from normd._sessions import SessionInfo, SessionService
+from normd._target import resolve_target
 from normd._transport import run
 from normd.errors import Error
 from normd.session import Session
@@ -49,13 +50,13 @@ class Client:
         self,
         target: Optional[str] = None,
         *,
-        deadline: float = 30.0,
+        deadline: float = DEADLINE,
         shared_memory: str = "auto",
         options: Sequence[Tuple[str, Any]] = (),
         retry: RetryOptions = RetryOptions(),
         **security: Unpack[SecurityOptions],
     ) -> None:
-        resolved = _channel.resolve_target(target, asks_for_tls(security))
+        resolved = resolve_target(target, asks_for_tls(security))
         self._transport = BlockingTransport(resolved, Access(resolved, security), options)
         self._core = Core(self._transport, deadline, retry, shared_memory)
         self._sessions = SessionService(self._core)
@@ -367,7 +368,7 @@ if hasattr(os, "register_at_fork"):
 def connect(
     target: Optional[str] = None,
     *,
-    deadline: float = 30.0,
+    deadline: float = DEADLINE,
     shared_memory: str = "auto",
     options: Sequence[Tuple[str, Any]] = (),
     retry: RetryOptions = RetryOptions(),
@@ -375,9 +376,9 @@ def connect(
 ) -> Client:
     """A client of the server at `target`.
 
-    target: "host:port", "unix:/path" or "/path". None: $NORMD_SERVER, else the local Unix socket of this user's server
+    target: "host:port", "host" for port 8001, "unix:/path" or "/path". None: $NORMD_SERVER, else the local Unix socket of this user's server
         ($XDG_RUNTIME_DIR/normd.sock or /tmp/normd-<uid>/normd.sock) if one answers there, else 127.0.0.1:8001.
-    deadline: seconds for each call, its retries included.
+    deadline: seconds for each call, its retries included. If you give one, a server that is not there is waited for.
     shared_memory: "auto" passes large tensors through memory shared with a server on this host: one that is called by
         its Unix socket, or one on the loopback interface that says where its socket is. "off" sends all tensors; "on"
         is "auto", but `Client.empty` raises where memory cannot be shared.

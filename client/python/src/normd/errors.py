@@ -11,12 +11,20 @@ Every class derives from `Error` and, where Python has a fitting class, from tha
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Iterable, Optional, Tuple, Type
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from normd._proto import error_details_pb2, status_pb2
+
+# The reasons of an Unavailable that no server wrote. Nobody answers at the address, perhaps not yet:
+NOT_CONNECTED = "NOT_CONNECTED"
+# Somebody does, who speaks another protocol, or has or wants another certificate:
+WRONG_PEER = "WRONG_PEER"
+# gRPC's words for the first.
+_ABSENT = re.compile(r"refused|no such file|timeout|timed out|unreachable|no route", re.IGNORECASE)
 
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
@@ -57,6 +65,8 @@ class Error(Exception):
         self.request_id = request_id
         #: True if the server itself wrote the error: it was done with the request then.
         self.has_details = has_details
+        #: What gRPC said; "" if the error did not come by gRPC.
+        self.grpc_text = ""
 
     def __str__(self) -> str:
         return self.message
@@ -185,10 +195,13 @@ def _read_detail(detail: Any) -> dict[str, Any]:
     return {}
 
 
-def from_rpc(error: Any, target: str, explain: Callable[[str], Optional[str]] = lambda text: None) -> Error:
+def from_rpc(
+    error: Any, target: str, method: str, explain: Callable[[str], Optional[str]], proxy: str = ""
+) -> Error:
     """The error of a call that gRPC ended: `error` is a grpc.RpcError with code(), details() and trailing metadata.
 
-    explain: says why there is no connection, from gRPC's words; None if it does not know either.
+    explain: says why there is no connection, from gRPC's words; None if it does not know either. proxy: the environment
+    variable that names the proxy on the way to the target.
     """
     number, text = error.code().value[0], error.details() or ""
     status, request_id = status_pb2.Status(code=number, message=text), ""
@@ -200,21 +213,43 @@ def from_rpc(error: Any, target: str, explain: Callable[[str], Optional[str]] = 
                 pass  # the plain message stays
         elif key == REQUEST_ID_KEY:
             request_id = value
-    if status.code == grpc.StatusCode.UNAVAILABLE.value[0] and not status.details:
-        why = explain(text)
-        status.message = _explain_unavailable(text, target) if why is None else f"{why} ({text})"
-    elif number == grpc.StatusCode.DEADLINE_EXCEEDED.value[0] and not status.details:
-        status.message = f"{target} did not answer before the deadline: {text}"
+    reason = ""
+    if not status.details and not request_id:  # normd gives both
+        status.message, reason = _in_other_words(error.code(), text, target, method, explain, proxy)
     failure = from_status(status)
-    failure.request_id = request_id
+    failure.request_id, failure.reason = request_id, failure.reason or reason
+    failure.grpc_text = text
     return failure
 
 
-def _explain_unavailable(text: str, target: str) -> str:
+def _in_other_words(
+    code: grpc.StatusCode, text: str, target: str, method: str, explain: Callable[[str], Optional[str]], proxy: str
+) -> Tuple[str, str]:
+    """The message and the reason of an error that gRPC wrote, or another server."""
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{target} did not answer before the deadline: {text}", ""
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return f"{target} has no {method[1:]}: it is another gRPC server than normd, or an older normd ({text})", ""
+    if code == grpc.StatusCode.UNKNOWN:
+        return f"{target} failed, which may be another server than normd: {text}", ""
+    if code != grpc.StatusCode.UNAVAILABLE:
+        return text, ""
     # What gRPC says when HTTP/1.1 answers a connection of HTTP/2.
     if "http1.x server" in text:
-        return f"{target} speaks HTTP/1.1: that is normd's admin port, or another program ({text})"
-    return (
-        f"no answer from {target}: is normd running there? Start it, or name another server by target= or "
-        f"NORMD_SERVER ({text})"
-    )
+        return f"{target} speaks HTTP/1.1: that is normd's admin port, or another program ({text})", WRONG_PEER
+    why = explain(text)
+    if why is not None:
+        return f"{why} ({text})", WRONG_PEER
+    if "resol" in text:
+        said = f"the name of {target} is not known here, or no name server answers: see how it is written ({text})"
+    elif proxy:
+        said = (
+            f"no answer from {target} by way of the proxy that {proxy} names: put its host into no_proxy to call it directly, or "
+            f"see whether the proxy lets the port through ({text})"
+        )
+    else:
+        said = (
+            f"no answer from {target}: is normd running there? Start it, or name another server by target= or "
+            f"NORMD_SERVER ({text})"
+        )
+    return said, NOT_CONNECTED if _ABSENT.search(text) else ""

@@ -66,7 +66,9 @@ class SessionBase:
 
     def _make_call(self, x: Any, options: Mapping[str, Any]) -> NormalizeCall:
         check_keywords("Session.normalize", options, SessionOptions.__annotations__)
-        return make_call(self._as_target(), x, training=self.training, **options)
+        # A method without a running state is the same in training.
+        training = self.training and self._info.has_state
+        return make_call(self._as_target(), x, training=training, **options)
 
     def _note(self, call: NormalizeCall, result: Result) -> Result:
         if call.step is not None:
@@ -93,7 +95,8 @@ class Session(SessionBase):
     def __call__(self, x: A, **options: Unpack[CallOptions]) -> A:
         """y of x, [N, C, *] for a session with channels first.
 
-        In training the batch's statistics are used and the session moves by one step; if they hold NaN or Inf, y does,
+        A method without running statistics (LayerNorm, ...) has one result. Of the others, in training the batch's
+        statistics are used and the session moves by one step; if they hold NaN or Inf, y does,
         too, and the state stays (`last_state.reason`). Otherwise the running statistics are used.
         """
         y: A = self.normalize(x, **options).y

@@ -45,8 +45,9 @@ def is_channels_last(layout: str) -> bool:
 
 
 def _extents(shape: Shape, field: str) -> Tuple[int, ...]:
+    is_one = not isinstance(shape, Iterable) or getattr(shape, "ndim", None) == 0  # numpy's integers and 0-d arrays
     try:
-        return tuple(operator.index(one) for one in (shape if isinstance(shape, Iterable) else (shape,)))
+        return tuple(_integer(one) for one in ((shape,) if is_one else shape))  # type: ignore[union-attr]
     except TypeError:
         raise InvalidArgument(
             f"{field} is {shape!r}; it must be an integer or a sequence of integers",
@@ -54,6 +55,13 @@ def _extents(shape: Shape, field: str) -> Tuple[int, ...]:
             value=str(shape),
             limit="integers",
         ) from None
+
+
+def _integer(value: Any) -> int:
+    """The value of an integer of any kind; TypeError for others, and for booleans, which are none here."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        raise TypeError
+    return operator.index(value)
 
 
 @dataclasses.dataclass(frozen=True)
