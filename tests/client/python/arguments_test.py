@@ -80,3 +80,30 @@ def test_a_session_prints_as_lines_that_a_person_reads(client):
     assert text.startswith("session t-print: batch_norm, version 1, 1 batches\n")
     assert "running_mean: [0.35 0.35 0.35]" in text and "{" not in text
     session.delete()
+
+
+@pytest.mark.parametrize("name, value", [
+    ("eps", "1e-5"), ("eps", True), ("eps", [1e-5]), ("weight_offset", "1"), ("residual_scale", "2"), ("eps", 1j)])
+def test_a_number_that_is_none_is_named(client, name, value):
+    for _ in range(2):
+        with pytest.raises(normd.InvalidArgument, match=f"{name} is .*; it must be a number") as caught:
+            client.layer_norm(X, 4, residual=X, **{name: value})
+        assert caught.value.field == name
+
+
+@pytest.mark.parametrize("make, name", [
+    (lambda: normd.GroupNorm(2.0), "num_groups"), (lambda: normd.GroupNorm("2"), "num_groups"),
+    (lambda: normd.GroupNorm(True), "num_groups"), (lambda: normd.BatchNorm(4.0), "num_features"),
+    (lambda: normd.BatchNorm(4, affine="yes"), "affine"), (lambda: normd.BatchNorm(4, momentum="0.1"), "momentum"),
+    (lambda: normd.PRMSNorm(k=2.5), "k"), (lambda: normd.LayerNorm([True]), "normalized_shape"),
+    (lambda: normd.LpNorm(p="2"), "p"), (lambda: normd.PowerNorm(4, warmup_iters=1.5), "warmup_iters")])
+def test_an_attribute_of_another_type_is_named(make, name):
+    with pytest.raises(normd.InvalidArgument, match=f"{name} is ") as caught:
+        make()
+    assert caught.value.field == name
+
+
+def test_numbers_of_numpy_are_numbers(client):
+    expected = client.group_norm(X[..., None], 2, eps=0.5)
+    for eps in (np.float32(0.5), np.float64(0.5), np.array(0.5)):
+        np.testing.assert_array_equal(client.group_norm(X[..., None], np.int32(2), eps=eps), expected)

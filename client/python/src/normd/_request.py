@@ -16,7 +16,7 @@ from normd._arrays import Operand
 from normd._options import Step, seconds
 from normd._proto import normalizer_pb2
 from normd.errors import InvalidArgument
-from normd.specs import RMSNorm, Spec, encode, enum_number, rms_norm_eps
+from normd.specs import RMSNorm, Spec, encode, enum_number, flag, number, rms_norm_eps
 
 OUTPUTS = {"y": 1, "h": 2, "mean": 3, "inv_std": 4, "moments": 5}
 Y, H, MOMENTS = OUTPUTS["y"], OUTPUTS["h"], OUTPUTS["moments"]
@@ -210,13 +210,15 @@ def make_call(
     _arrays.check_rank(operand, "x")
     if timeout is not None:
         timeout = seconds(timeout, "timeout")
+    training = flag(training, "training")
+    device = getattr(device, "type", device)  # a torch.device
     call = NormalizeCall(target, operand, training, timeout=timeout, precision=precision, device=device, **rest)
     names = ("weight", "bias", "running_mean", "running_var")
     if any(one is not None for one in parameters):
         call.parameters = tuple(_arrays.parameter(one, name) for one, name in zip(parameters, names))
     if residual is not None:
         call.residual = _arrays.operand(residual, "residual")
-        call.residual_scale, call.residual_rounding = residual_scale, residual_rounding
+        call.residual_scale, call.residual_rounding = number(residual_scale, "residual_scale"), residual_rounding
     if mask is not None:
         call.mask = _arrays.mask_operand(mask)
     _choose_outputs(call, (outputs,) if isinstance(outputs, str) else outputs, out, residual_out)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 import operator
-from typing import Any, Iterable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence, Tuple, Union
 
 from normd._proto import norm_pb2
 from normd.errors import InvalidArgument
@@ -64,9 +65,53 @@ def _integer(value: Any) -> int:
     return operator.index(value)
 
 
+def number(value: Any, field: str) -> float:
+    """A number of the caller's; neither text nor a boolean, which Python would take for one."""
+    is_scalar = isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0  # those of numpy and torch, too
+    if not is_scalar or isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+        raise InvalidArgument(
+            f"{field} is {value!r}; it must be a number", field=field, value=str(value), limit="a number"
+        )
+    return float(value)
+
+
+def integer(value: Any, field: str) -> int:
+    """An integer of the caller's, of any kind."""
+    try:
+        return _integer(value)
+    except TypeError:
+        raise InvalidArgument(
+            f"{field} is {value!r}; it must be an integer", field=field, value=str(value), limit="an integer"
+        ) from None
+
+
+def flag(value: Any, field: str) -> bool:
+    """True or False, numpy's among them."""
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool", "bool_"):
+        raise InvalidArgument(
+            f"{field} is {value!r}; it must be True or False", field=field, value=str(value), limit="True or False"
+        )
+    return bool(value)
+
+
+# The kinds of attributes, whichever spec they belong to.
+_CHECKS: Dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(("eps", "weight_offset", "momentum", "p", "alpha_fwd"), number),
+    **dict.fromkeys(("num_groups", "num_features", "k", "warmup_iters"), integer),
+    **dict.fromkeys(("affine", "track_running_stats", "accept_non_finite", "affine_per_group"), flag),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """Base of all specs."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check = _CHECKS.get(field.name)
+            value = getattr(self, field.name)
+            if check is not None and value is not None:
+                object.__setattr__(self, field.name, check(value, field.name))
 
     def to_proto(self) -> norm_pb2.NormSpec:
         """The message normd.v1.NormSpec."""
@@ -113,6 +158,7 @@ class LayerNorm(Spec):
     weight_offset: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _freeze(self, "normalized_shape", "axes")
 
     def to_proto(self) -> norm_pb2.NormSpec:
@@ -146,6 +192,7 @@ class RMSNorm(Spec):
     weight_offset: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _freeze(self, "normalized_shape", "axes")
 
     def to_proto(self) -> norm_pb2.NormSpec:
@@ -316,6 +363,7 @@ class LpNorm(Spec):
     eps_mode: Optional[str] = "clamp_root"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.dim is not None and not isinstance(self.dim, int):
             _freeze(self, "dim")
 
