@@ -1,6 +1,7 @@
 """Arguments as torch takes them, sessions of methods without a state, and state_dicts of other programs."""
 
 import asyncio
+import inspect
 
 import ml_dtypes
 import numpy as np
@@ -107,3 +108,24 @@ def test_numbers_of_numpy_are_numbers(client):
     expected = client.group_norm(X[..., None], 2, eps=0.5)
     for eps in (np.float32(0.5), np.float64(0.5), np.array(0.5)):
         np.testing.assert_array_equal(client.group_norm(X[..., None], np.int32(2), eps=eps), expected)
+
+
+def test_a_file_of_bfloat16_is_normalised_when_its_type_is_given(client, tmp_path):
+    x = np.arange(8).reshape(2, 4).astype(ml_dtypes.bfloat16)
+    source, target = tmp_path / "in.npy", tmp_path / "out.npy"
+    np.save(source, x.view("V2"))  # what ml_dtypes' arrays are saved as
+    client.normalize_file(source, target, normd.LayerNorm(4), dtype="bfloat16")
+    np.testing.assert_array_equal(np.load(target).view(ml_dtypes.bfloat16), client.layer_norm(x, 4))
+    with pytest.raises(normd.InvalidArgument, match="give dtype='bfloat16'"):
+        client.normalize_file(source, target, normd.LayerNorm(4))
+    for content in (b"", b"PK", b"\x93NUMPY\x01\x00v\x00{'descr': 'float99', 'fortran_order': False, 'shape': (2,), }"):
+        source.write_bytes(content)
+        with pytest.raises(normd.InvalidArgument, match="in.npy is no .npy file that numpy can read"):
+            client.normalize_file(source, target, normd.LayerNorm(4))
+
+
+def test_the_help_of_an_operator_lists_its_keywords():
+    for function in (normd.layer_norm, normd.Client.batch_norm, normd.aio.Client.lp_norm):
+        text = inspect.getdoc(function)
+        for name in normd.Options.__annotations__:
+            assert f"\n{name}: " in text, name

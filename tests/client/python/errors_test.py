@@ -120,8 +120,9 @@ def test_an_unknown_session_is_a_key_error_in_plain_words(client):
 def test_a_cuda_device_that_is_not_there_is_a_failed_precondition(client):
     if any(device.name.startswith("cuda") and device.usable for device in client.describe().devices):
         pytest.skip("this server has a CUDA device")
-    with pytest.raises(normd.FailedPrecondition):
+    with pytest.raises(normd.FailedPrecondition, match="device is cuda") as caught:
         client.layer_norm(X, 8, device="cuda")
+    assert "DEVICE_" not in str(caught.value) + caught.value.value + caught.value.limit
 
 
 def test_a_closed_client_says_so(server):

@@ -21,9 +21,18 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 async def normalize_file(
-    core: Core, source: Path, target: Path, spec: Spec, weight: Any, bias: Any, progress: Progress, options: Any
+    core: Core,
+    source: Path,
+    target: Path,
+    spec: Spec,
+    weight: Any,
+    bias: Any,
+    progress: Progress,
+    dtype: Optional[str],
+    options: Any,
 ) -> Result:
-    x = _open(source)
+    stored = _open(source)
+    x = _named(stored, dtype, os.fspath(source))
     if os.path.exists(target) and os.path.samefile(source, target):
         raise InvalidArgument(
             f"{os.fspath(target)} is the input, too; name another file", field="target", value=os.fspath(target)
@@ -32,7 +41,7 @@ async def normalize_file(
     folder = os.path.dirname(os.path.abspath(target))
     scratch = os.path.join(folder, f".normd-{uuid.uuid4().hex}.npy")
     try:
-        out = np.lib.format.open_memmap(scratch, mode="w+", dtype=x.dtype.newbyteorder("="), shape=x.shape)
+        out = np.lib.format.open_memmap(scratch, mode="w+", dtype=stored.dtype.newbyteorder("="), shape=x.shape)
         if hasattr(os, "posix_fallocate"):  # a full disk is an error here; under a memory map it would end the process
             with open(scratch, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
@@ -44,7 +53,7 @@ async def normalize_file(
                 if report is not None:
                     report(done, total)
 
-            call = _calls.normalize(spec, x, weight, bias, out=out, progress=note if report else None, **options)
+            call = _calls.normalize(spec, x, weight, bias, out=out.view(x.dtype.newbyteorder("=")), progress=note if report else None, **options)
             result = await core.normalize(call)
             if report is not None and not reported:
                 report(len(x), len(x))  # what is small enough goes in one piece
@@ -58,7 +67,16 @@ async def normalize_file(
 
 
 def _open(source: Path) -> Any:
-    x = np.load(source, mmap_mode="r", allow_pickle=False)
+    try:
+        x = np.load(source, mmap_mode="r", allow_pickle=False)
+    except (EOFError, TypeError, ValueError) as error:
+        hint = ": import ml_dtypes, which knows bfloat16" if "bfloat16" in str(error) else ""
+        raise InvalidArgument(
+            f"{os.fspath(source)} is no .npy file that numpy can read ({error}){hint}",
+            field="source",
+            value=os.fspath(source),
+            limit=".npy",
+        ) from None
     if not isinstance(x, np.ndarray):
         raise InvalidArgument(
             f"{os.fspath(source)} is an archive of {', '.join(x.files)}: save one array with numpy.save",
@@ -66,16 +84,32 @@ def _open(source: Path) -> Any:
             value=os.fspath(source),
             limit=".npy",
         )
-    if x.dtype == np.dtype("V2"):  # as numpy.save writes the type of ml_dtypes
-        raise InvalidArgument(
-            f"{os.fspath(source)} has dtype V2: if these are bfloat16, which .npy files do not name, pass "
-            "numpy.load(...).view(ml_dtypes.bfloat16) to Client.normalize, which takes arrays and no files, or save the "
-            "file as float32",
-            field="source",
-            value="V2",
-            limit="float32, float16 or float64",
-        )
     return x
+
+
+def _named(x: Any, dtype: Optional[str], source: str) -> Any:
+    """The array with its true type: ml_dtypes' bfloat16 is saved as two bytes without a name."""
+    if dtype is not None and str(dtype) != "bfloat16":
+        raise InvalidArgument(
+            f"dtype is {dtype!r}; bfloat16 is possible: other types have their names in .npy files",
+            field="dtype",
+            value=str(dtype),
+            limit="bfloat16",
+        )
+    if dtype is None and x.dtype != np.dtype("V2"):
+        return x
+    if dtype is None or x.dtype.itemsize != 2:
+        said = "if they are bfloat16, give dtype='bfloat16'" if dtype is None else "bfloat16 has two bytes"
+        raise InvalidArgument(
+            f"{source} has elements of type {x.dtype}; {said}", field="dtype", value=str(x.dtype), limit="bfloat16"
+        )
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise InvalidArgument(
+            "dtype is 'bfloat16', for which ml_dtypes is needed: pip install ml_dtypes", field="dtype", value="bfloat16"
+        ) from None
+    return x.view(ml_dtypes.bfloat16)
 
 
 @contextlib.contextmanager

@@ -98,6 +98,13 @@ class SessionOptions(ResultOptions, total=False):
     max_staleness: Optional[float]
 
 
+def add_keywords(function: Any) -> None:
+    """Lists the keywords of every operator in the help of one."""
+    lines = [*(CallOptions.__doc__ or "").splitlines()[2:], *(Options.__doc__ or "").splitlines()[2:]]
+    text = "\n".join(f"    {line}".rstrip() for line in lines if line.strip())
+    function.__doc__ = f"{function.__doc__.rstrip()}\n\n        Keywords of every operator:\n\n{text}\n        "
+
+
 class Options(CallOptions, total=False):
     """Keywords of every operator: those of a call, and the attributes that torch.nn.functional does not have.
 

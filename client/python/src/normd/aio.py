@@ -215,9 +215,10 @@ class Client:
         bias: Any = None,
         *,
         progress: Progress = False,
+        dtype: Optional[str] = None,
         **options: Unpack[SpecOptions],
     ) -> Result:
-        return await normalize_file(self._core, source, target, spec, weight, bias, progress, options)
+        return await normalize_file(self._core, source, target, spec, weight, bias, progress, dtype, options)
 
     async def describe(self) -> normalizer_pb2.DescribeResponse:
         return await self._core.describe()

@@ -23,7 +23,7 @@ from normd._arrays import A
 from normd._blocking import BlockingTransport
 from normd._core import DEADLINE, Core, Moments
 from normd._files import Path, Progress, normalize_file
-from normd._options import Options, SpecOptions
+from normd._options import Options, SpecOptions, add_keywords
 from normd._proto import normalizer_pb2
 from normd._request import NormalizeCall, Target
 from normd._results import Result
@@ -94,7 +94,7 @@ class Client:
     ) -> A:
         """y = (x - mean) / sqrt(variance + eps) * weight + bias over the trailing axes `normalized_shape`.
 
-        x, y: [*, *normalized_shape]; weight, bias: normalized_shape. `Options` has the other keywords.
+        x, y: [*, *normalized_shape]; weight, bias: normalized_shape.
         InvalidArgument where x does not end in normalized_shape, or a parameter has another shape.
         """
         return run(self._core.operate(_calls.layer_norm, x, (weight, bias), (normalized_shape, eps), options))
@@ -285,18 +285,20 @@ class Client:
         bias: Any = None,
         *,
         progress: Progress = False,
+        dtype: Optional[str] = None,
         **options: Unpack[SpecOptions],
     ) -> Result:
         """Normalises the array of the .npy file `source` into the .npy file `target`, by memory map.
 
         Methods whose rows (axis 0) are independent go a few rows at a time, and so take files of any size; others up to
         the server's max_tensor_bytes. A file in Fortran order or in the other byte order is read into memory as a
-        whole; bfloat16, which .npy files do not name, is refused (InvalidArgument): use `normalize`.
+        whole.
 
-        progress: True shows a bar (of tqdm, where that is installed); a function is called with the rows that are done
+        dtype: "bfloat16" for a file of elements of two bytes without a name, as ml_dtypes' are saved; the result is such a
+        file, too. progress: True shows a bar (of tqdm, where that is installed); a function is called with the rows that are done
         and their number. `target` appears when it is whole. Options of `normalize`.
         """
-        return run(normalize_file(self._core, source, target, spec, weight, bias, progress, options))
+        return run(normalize_file(self._core, source, target, spec, weight, bias, progress, dtype, options))
 
     def describe(self) -> normalizer_pb2.DescribeResponse:
         """The methods, devices, limits and numerics of the server."""
@@ -349,6 +351,12 @@ class Client:
             if not token:
                 return
 
+
+for _operator in (
+    Client.layer_norm, Client.rms_norm, Client.group_norm, Client.instance_norm, Client.batch_norm, Client.p_rms_norm,
+    Client.scale_norm, Client.lp_norm, Client.power_norm
+):  # fmt: skip
+    add_keywords(_operator)
 
 _clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
 

@@ -179,9 +179,20 @@ def from_status(status: status_pb2.Status) -> Error:
     found: dict[str, Any] = {"has_details": bool(status.details)}
     for detail in status.details:
         found.update(_read_detail(detail))
-    error = kind(status.message or name, **found)
+    for key in ("value", "limit"):
+        if key in found:
+            found[key] = _in_our_words(found[key])
+    error = kind(_in_our_words(status.message) or name, **found)
     error.code = name
     return error
+
+
+# Names of the contract that callers of this package write in lower case and without the prefix.
+_ENUM_VALUES = re.compile(r"\b(?:DEVICE|PRECISION|EPS_MODE|CAST_ORDER|LAYOUT|RESIDUAL_ROUNDING|K_ROUNDING)_([A-Z0-9_]+)\b")
+
+
+def _in_our_words(text: str) -> str:
+    return _ENUM_VALUES.sub(lambda found: found.group(1).lower(), text)
 
 
 def _read_detail(detail: Any) -> dict[str, Any]:
