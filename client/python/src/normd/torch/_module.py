@@ -29,8 +29,9 @@ class Served:
         super().__init__(*args, **kwargs)
         self.client = client
 
+    @outside_of_graphs
     def forward(self, input: Tensor) -> Tensor:
-        return outside_of_graphs(self._serve, input)
+        return self._serve(input)
 
     def _serve(self, input: Tensor) -> Tensor:
         """y, by calls of the service."""

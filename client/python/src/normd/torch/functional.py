@@ -25,6 +25,7 @@ from torch import Tensor
 
 import normd
 from normd._core import Moments
+from normd.specs import rms_norm_eps
 from normd.torch import _autograd
 from normd.torch._autograd import Operand
 
@@ -32,6 +33,7 @@ from normd.torch._autograd import Operand
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
+@_autograd.outside_of_graphs
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -54,6 +56,7 @@ def layer_norm(
     return _autograd.apply(_stateless(client, spec), local, input, weight, bias)
 
 
+@_autograd.outside_of_graphs
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -64,11 +67,12 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the trailing axes `normalized_shape`.
 
-    weight has the shape normalized_shape. eps None is torch.finfo(x.dtype).eps. There is no need for a PyTorch that has
-    torch.nn.functional.rms_norm.
+    weight has the shape normalized_shape. eps None is 2^-23, for float64 2^-52, as in PyTorch from 2.7 on. There is no
+    need for a PyTorch that has torch.nn.functional.rms_norm.
     """
+    _autograd.check(input)
     shape = tuple(normalized_shape)
-    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    eps = rms_norm_eps(input.dtype) if eps is None else eps
     spec = normd.RMSNorm(shape, eps=eps)
 
     def local(x: Tensor, w: Operand, b: Operand) -> Tensor:
@@ -80,10 +84,12 @@ def rms_norm(
 def local_rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Operand, eps: Optional[float]) -> Tensor:
     """`rms_norm`, computed by PyTorch's elementwise operators."""
     axes = tuple(range(-len(normalized_shape), 0))
-    y = x * torch.rsqrt(x.square().mean(axes, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps))
-    return y if weight is None else y * weight
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    y = wide * torch.rsqrt(wide.square().mean(axes, keepdim=True) + (rms_norm_eps(x.dtype) if eps is None else eps))
+    return (y if weight is None else y * weight).to(x.dtype)
 
 
+@_autograd.outside_of_graphs
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -97,6 +103,9 @@ def group_norm(
 
     input is [N, C, *], weight and bias are [C].
     """
+    _autograd.check(input)
+    if input.dim() > 1 and input.shape[1] == num_groups and math.prod(input.shape[:1] + input.shape[2:]) == 1:
+        raise ValueError(f"Expected more than 1 value per group, got input size {tuple(input.shape)}")
 
     def spec(layout: str) -> Any:
         return normd.GroupNorm(num_groups, eps=eps, layout=layout)
@@ -107,6 +116,7 @@ def group_norm(
     return _autograd.apply(_by_layout(client, spec), local, input, weight, bias)
 
 
+@_autograd.outside_of_graphs
 def instance_norm(
     input: Tensor,
     running_mean: Operand = None,
@@ -127,6 +137,7 @@ def instance_norm(
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps, client=client)
+    check_channels(input, running_mean, running_var, weight, bias)
     if math.prod(input.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, got input size {tuple(input.shape)}")
 
@@ -147,6 +158,7 @@ def instance_norm(
     return y
 
 
+@_autograd.outside_of_graphs
 def batch_norm(
     input: Tensor,
     running_mean: Operand,
@@ -165,6 +177,7 @@ def batch_norm(
     the channels', and running_mean and running_var, where given, move in place by `momentum`, the variance unbiased.
     Otherwise the two are needed, and are used.
     """
+    check_channels(input, running_mean, running_var, weight, bias)
     if not training:
         if running_mean is None or running_var is None:
             raise ValueError("Expected running_mean and running_var to be defined when training=False")
@@ -174,6 +187,22 @@ def batch_norm(
     if running_mean is not None and running_var is not None:
         move_running(running_mean, running_var, moments[0], momentum)
     return y
+
+
+def check_channels(
+    input: Tensor, running_mean: Operand = None, running_var: Operand = None, weight: Operand = None, bias: Operand = None
+) -> None:
+    """Raises TypeError, ValueError or RuntimeError unless these are tensors that can be served, [C] for a C of x."""
+    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    _autograd.check(input, **given)
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
+    if input.dim() < 2:
+        raise ValueError(f"x has {input.dim()} dimensions; it must have at least 2, [N, C, *]")
+    for name, one in given.items():
+        if one is not None and tuple(one.shape) != (input.shape[1],):
+            has = one.shape[0] if one.dim() == 1 else f"shape {tuple(one.shape)}"
+            raise ValueError(f"x has {input.shape[1]} channels; {name} has {has}, and must have [C]")
 
 
 def train_batch_norm(

@@ -5,6 +5,7 @@ In the path: functional.py does the calls, _module.py is the common base.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Optional, Sequence, Union
 
 import torch
@@ -69,8 +70,8 @@ LocalRMSNorm: Any = getattr(torch.nn, "RMSNorm", _RMSNorm)
 class RMSNorm(Served, LocalRMSNorm):  # type: ignore[misc]
     """torch.nn.RMSNorm, computed by the service, for any PyTorch from 1.13 on.
 
-    x: [*, *normalized_shape]; weight: normalized_shape; eps None: the machine epsilon of x's dtype. Errors: see
-    normd.torch.functional.
+    x: [*, *normalized_shape]; weight: normalized_shape; eps None: 2^-23, for float64 2^-52, as in PyTorch from 2.7 on.
+    Errors: see normd.torch.functional.
 
         norm = normd.torch.RMSNorm(4096, eps=1e-6)
         y = norm(torch.randn(8, 4096, dtype=torch.bfloat16))
@@ -95,15 +96,19 @@ class GroupNorm(Served, torch.nn.GroupNorm):
 
 class _InstanceNorm(Served):
     def _serve(self, input: Tensor) -> Tensor:
-        self._check_input_dim(input)  # type: ignore[attr-defined]
-        if input.dim() == self._get_no_batch_dim():  # type: ignore[attr-defined]
-            return self._apply_instance_norm(input.unsqueeze(0)).squeeze(0)
-        return self._apply_instance_norm(input)
-
-    def _apply_instance_norm(self, input: Tensor) -> Tensor:
         module: Any = self
-        if input.size(1) != module.num_features and module.affine:
-            raise ValueError(f"x has {input.size(1)} channels; the module has num_features={module.num_features}")
+        module._check_input_dim(input)
+        is_sample = input.dim() == module._get_no_batch_dim()
+        channels = input.size(0 if is_sample else 1)
+        if channels != module.num_features:
+            said = f"x has {channels} channels; the module has num_features={module.num_features}"
+            if module.affine:
+                raise ValueError(said)
+            warnings.warn(f"{said}, which is not used without affine=True", stacklevel=4)
+        return self._normalize(input.unsqueeze(0)).squeeze(0) if is_sample else self._normalize(input)
+
+    def _normalize(self, input: Tensor) -> Tensor:
+        module: Any = self
         momentum = 0.0 if module.momentum is None else module.momentum  # as torch.nn has it, which passes None on
         return functional.instance_norm(
             input,

@@ -7,7 +7,7 @@ by the statistics of all of them. The backward pass exchanges two sums per chann
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 import normd
 from normd._core import Moments
 from normd.torch import functional
-from normd.torch._autograd import Operand
+from normd.torch._autograd import Operand, as_function, is_transformed
 
 
 def train_batch_norm(
@@ -29,6 +29,10 @@ def train_batch_norm(
     All processes must call it, in the same order of modules. A process may have an empty batch. ValueError if all
     batches together have one value per channel.
     """
+    check_group(group)
+    functional.check_channels(input, weight=weight, bias=bias)
+    if any(one is not None and is_transformed(one) for one in (input, weight, bias)):
+        raise RuntimeError("torch.func cannot go through the exchange of a process_group: leave process_group out")
     own = functional.moments_of_channels(input, eps, client)
     moments.extend(_gather(own, group))
     merged = functional.merge(moments)
@@ -42,6 +46,24 @@ def train_batch_norm(
     return y
 
 
+def check_group(group: Any) -> None:
+    """Raises ValueError unless `group` is None or can exchange tensors that are on the CPU."""
+    if group is None:
+        return
+    if not isinstance(group, dist.ProcessGroup):
+        raise ValueError(f"process_group is {group!r}; it must be a group that this process is a member of")
+    # PyTorch before 2.1 has no list by device, and one backend for all devices.
+    by_device = getattr(dist, "get_backend_config", dist.get_backend)(group)
+    if by_device in _WITHOUT_CPU or (":" in by_device and "cpu:" not in by_device):
+        raise ValueError(
+            f"process_group exchanges tensors by {by_device}, which has no backend for the CPU, where normd.torch works: "
+            'pass process_group=torch.distributed.new_group(backend="gloo"), made in all processes'
+        )
+
+
+_WITHOUT_CPU = ("nccl", "xccl", "hccl")
+
+
 def _gather(own: Moments, group: Any) -> List[Moments]:
     packed = torch.stack([torch.from_numpy(one) for one in (own.count, own.mean, own.m2)])
     parts = [torch.empty_like(packed) for _ in range(dist.get_world_size(group))]
@@ -49,10 +71,10 @@ def _gather(own: Moments, group: Any) -> List[Moments]:
     return [Moments(*(row.numpy() for row in part)) for part in parts]
 
 
+@as_function
 class _Pooled(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
+    def forward(  # type: ignore[override]
         x: Tensor,
         weight: Operand,
         bias: Operand,
@@ -63,9 +85,12 @@ class _Pooled(torch.autograd.Function):
         client: Any,
         group: Any,
     ) -> Tensor:
-        ctx.save_for_backward(x, weight, bias, mean, var)
-        ctx.count, ctx.eps, ctx.group = count, eps, group
         return functional.batch_norm(x, mean, var, weight, bias, False, 0.0, eps, client=client)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs[:5])
+        ctx.count, ctx.eps, _, ctx.group = inputs[5:]
 
     @staticmethod
     @once_differentiable

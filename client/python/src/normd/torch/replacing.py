@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Type, Union
 import torch
 from torch.nn import Module
 
-from normd.torch import batch_norm, layers
+from normd.torch import batch_norm, layers, pooled
 
 # torch.nn's class, and the one that serves it.
 _SERVED: Dict[Type[Module], Type[Any]] = {
@@ -68,6 +68,7 @@ def replace(
         optimizer.step(); ...
         restore(model)
     """
+    pooled.check_group(process_group)
     patterns = None if names is None else [names] if isinstance(names, str) else list(names)
     chosen = {
         name: module
@@ -83,7 +84,7 @@ def replace(
         module.__class__ = _SERVED[type(module)]
         module.client = client
         if isinstance(module, batch_norm.SessionBatchNorm):
-            module.session = session_of.get(name)
+            module._attach(session_of.get(name))
             module.process_group = process_group
     for module in model.modules():
         _leave_fast_path(module)
