@@ -126,7 +126,7 @@ TAKEN = set()
 if not NEW:  # PyTorch 1 moves the other one; its InstanceNorm takes any num_features, and no momentum of None
     REFUSED |= {(kind, change) for kind in CLASSES for change in ("no running_mean", "no running_var")}
     REFUSED |= {("InstanceNorm1d", "other num_features")}
-    TAKEN |= {("InstanceNorm1d", change) for change in ("cumulative", "no count, cumulative", "a count set, cumulative")}
+    TAKEN |= {("InstanceNorm1d", f"{count}cumulative") for count in ("", "no count, ", "a count set, ")}
 # A session keeps what the buffers of a bfloat16 module round away.
 COARSE = {("BatchNorm1d, session", "half and back"): 1e-2}
 

@@ -14,8 +14,8 @@ The server is that of `client=`, by default normd.default_client(). `normd.torch
 
 Gradients. The service has no backward pass. A forward pass that needs gradients calls the service for y, and PyTorch
 computes the gradients locally from the saved x, as for its own norm: training works, and its backward costs what a
-local forward and backward of the norm cost. Second derivatives and torch.func.grad work; torch.func.vmap and forward-mode
-derivatives raise RuntimeError.
+local forward and backward of the norm cost. Second derivatives and torch.func.grad work; torch.func.vmap and
+forward-mode derivatives raise RuntimeError.
 
 Running statistics of BatchNorm are in the module's buffers, or, with session=, in a session of the server, where every
 training step counts once, even if the server is killed on the way. With process_group= several processes train on

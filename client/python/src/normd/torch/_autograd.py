@@ -12,7 +12,7 @@ import sys
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, overrides
 from torch.autograd import forward_ad
 
 T = TypeVar("T")
@@ -35,6 +35,9 @@ def apply(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -
     """
     check(x=x, weight=weight, bias=bias)
     given = [one for one in (x, weight, bias) if one is not None]
+    if overrides.has_torch_function(given):  # a subclass of Tensor: y is to be one, too
+        of_kind: Tensor = overrides.handle_torch_function(apply, given, serve, local, x, weight, bias)
+        return of_kind
     needs_grad = torch.is_grad_enabled() and any(one.requires_grad for one in given)
     if needs_grad or any(is_transformed(one) for one in given):
         y: Tensor = _Served.apply(serve, local, x, weight, bias)
@@ -42,13 +45,15 @@ def apply(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -
     return serve(x, weight, bias)
 
 
-def _call(function: Callable[..., T], *args: Any, **options: Any) -> T:
+# torch.compile(fullgraph=True) raises an error that has this name, and nothing else of ours.
+def _service_call_which_needs_fullgraph_False(function: Callable[..., T], *args: Any, **options: Any) -> T:
     return function(*args, **options)
 
 
 # torch.compiler.disable would import the compiler here, two seconds for everybody; this imports it when it is called,
 # and then it is there already. PyTorch before 2.0 has no compiler.
-_call_uncompiled: Callable[..., Any] = getattr(torch, "_disable_dynamo", lambda function: function)(_call)
+_disable: Callable[..., Any] = getattr(torch, "_disable_dynamo", lambda function: function)
+_call_uncompiled = _disable(_service_call_which_needs_fullgraph_False)
 _is_tracing: Callable[[], bool] = getattr(torch.jit, "is_tracing")  # not among the names that torch.jit declares
 _compiler = getattr(torch, "compiler", None)
 _is_compiling: Callable[[], bool] = getattr(_compiler, "is_compiling", lambda: False)
@@ -73,8 +78,8 @@ _is_batched: Callable[[Tensor], bool] = getattr(_functorch, "is_batchedtensor", 
 _is_differentiated: Callable[[Tensor], bool] = getattr(_functorch, "is_gradtrackingtensor", lambda tensor: False)
 
 VMAP = (
-    "torch.func.vmap cannot go through a call of a service, which has no batching rule: pass the whole batch, or use it "
-    "after normd.torch.restore(model)"
+    "torch.func.vmap cannot go through a call of a service, which has no batching rule: pass the whole batch, or use "
+    "vmap after normd.torch.restore(model)"
 )
 
 
@@ -149,7 +154,9 @@ def as_function(kind: Type[T]) -> Type[T]:
 @as_function
 class _Served(torch.autograd.Function):
     @staticmethod
-    def forward(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand
+    ) -> Tensor:
         return serve(x, weight, bias)
 
     @staticmethod
@@ -190,5 +197,7 @@ def _gradients(local: Norm, saved: Sequence[Operand], needs: Sequence[bool], dy:
         with torch.enable_grad():
             y = y_of(*at_hand)
         found = torch.autograd.grad(y, at_hand, dy.to(wide))
-    gradients = dict(zip(needed, found))
-    return [gradients[at].to(saved[at].dtype) if at in gradients else None for at in range(3)]  # type: ignore[union-attr]
+    gradients: List[Operand] = [None, None, None]
+    for at, gradient in zip(needed, found):
+        gradients[at] = gradient.to(saved[at].dtype)  # type: ignore[union-attr]
+    return gradients

@@ -189,13 +189,11 @@ def batch_norm(
     return y
 
 
-def check_channels(
-    input: Tensor, running_mean: Operand = None, running_var: Operand = None, weight: Operand = None, bias: Operand = None
-) -> None:
+def check_channels(input: Tensor, mean: Operand, var: Operand, weight: Operand, bias: Operand) -> None:
     """Raises TypeError, ValueError or RuntimeError unless these are tensors that can be served, [C] for a C of x."""
-    given = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
+    given = {"running_mean": mean, "running_var": var, "weight": weight, "bias": bias}
     _autograd.check(input, **given)
-    if (running_mean is None) != (running_var is None):
+    if (mean is None) != (var is None):
         raise ValueError("running_mean and running_var must either both be None or neither be None")
     if input.dim() < 2:
         raise ValueError(f"x has {input.dim()} dimensions; it must have at least 2, [N, C, *]")
@@ -309,7 +307,7 @@ def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, weig
     """
     if not batch.count.any():
         return
-    count, mean, m2 = (torch.as_tensor(one) for one in (batch.count, batch.mean, batch.m2))
+    count, mean, m2 = (torch.from_numpy(np.asarray(one)) for one in (batch.count, batch.mean, batch.m2))
     with torch.no_grad():
         for running, new in ((running_mean, mean), (running_var, m2 / (count - 1))):
             running.copy_(running.double() + (new - running.double()) * weight)

@@ -30,7 +30,7 @@ def train_batch_norm(
     batches together have one value per channel.
     """
     check_group(group)
-    functional.check_channels(input, weight=weight, bias=bias)
+    functional.check_channels(input, None, None, weight, bias)
     if any(one is not None and is_transformed(one) for one in (input, weight, bias)):
         raise RuntimeError("torch.func cannot go through the exchange of a process_group: leave process_group out")
     own = functional.moments_of_channels(input, eps, client)
@@ -56,7 +56,7 @@ def check_group(group: Any) -> None:
     by_device = getattr(dist, "get_backend_config", dist.get_backend)(group)
     if by_device in _WITHOUT_CPU or (":" in by_device and "cpu:" not in by_device):
         raise ValueError(
-            f"process_group exchanges tensors by {by_device}, which has no backend for the CPU, where normd.torch works: "
+            f"process_group exchanges tensors by {by_device}, which cannot do it on the CPU, where normd.torch works; "
             'pass process_group=torch.distributed.new_group(backend="gloo"), made in all processes'
         )
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Type, Union
 import torch
 from torch.nn import Module
 
-from normd.torch import batch_norm, layers, pooled
+from normd.torch import batch_norm, layers, pooled, running
 
 # torch.nn's class, and the one that serves it.
 _SERVED: Dict[Type[Module], Type[Any]] = {
@@ -36,6 +36,9 @@ _FAST_PATHS = (
     (torch.nn.TransformerEncoder, "use_nested_tensor"),
 )
 _SAVED = "_normd_saved_fast_path"
+# What DistributedDataParallel leaves alone: otherwise it writes the first process's buffers into those of the others
+# before each forward, and what is written into buffers goes to their session.
+_NOT_BROADCAST = "_ddp_params_and_buffers_to_ignore"
 
 
 def replace(
@@ -86,6 +89,7 @@ def replace(
         if isinstance(module, batch_norm.SessionBatchNorm):
             module._attach(session_of.get(name))
             module.process_group = process_group
+    _keep_from_broadcast(model, session_of)
     for module in model.modules():
         _leave_fast_path(module)
     return list(chosen)
@@ -107,9 +111,25 @@ def restore(model: Module) -> List[str]:
             module.__dict__.pop(attribute, None)
         module.__class__ = _LOCAL[type(module)]
         restored.append(name)
+    _broadcast_again(model, restored)
     for module in model.modules():
         _take_fast_path(module)
     return restored
+
+
+def _keep_from_broadcast(model: Module, names: Iterable[str]) -> None:
+    buffers = [f"{name}.{buffer}".lstrip(".") for name in names for buffer in running.STATISTICS]
+    if buffers:
+        setattr(model, _NOT_BROADCAST, [*getattr(model, _NOT_BROADCAST, []), *buffers])
+
+
+def _broadcast_again(model: Module, names: List[str]) -> None:
+    buffers = {f"{name}.{buffer}".lstrip(".") for name in names for buffer in running.STATISTICS}
+    ignored = [one for one in getattr(model, _NOT_BROADCAST, []) if one not in buffers]
+    if ignored:
+        setattr(model, _NOT_BROADCAST, ignored)
+    else:
+        model.__dict__.pop(_NOT_BROADCAST, None)
 
 
 def _leave_fast_path(module: Module) -> None:

@@ -22,7 +22,7 @@ from normd.session import Session
 from normd.torch import functional
 from normd.torch._module import Served
 
-_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class RunningStatistics(Served):
@@ -81,7 +81,7 @@ class RunningStatistics(Served):
 
     def _move_buffers(self, moments: List[Moments]) -> None:
         """As torch.nn does it. With a session, too: references to the buffers that somebody holds stay up to date."""
-        mean, var, count = (self.__dict__["_buffers"].get(name) for name in _STATISTICS)
+        mean, var, count = (self.__dict__["_buffers"].get(name) for name in STATISTICS)
         module: Any = self
         weight = 0.0 if module.momentum is None else module.momentum
         if count is not None:
@@ -152,7 +152,7 @@ class RunningStatistics(Served):
         there = {
             "running_mean": torch.from_numpy(info.running_mean),
             "running_var": torch.from_numpy(info.running_var),
-            "num_batches_tracked": torch.tensor(info.num_batches),
+            "num_batches_tracked": torch.from_numpy(np.asarray(info.num_batches)),
         }
         with torch.no_grad():
             for name, value in there.items():
@@ -174,7 +174,7 @@ class RunningStatistics(Served):
     def _values(self) -> Dict[str, Any]:
         """The buffers as float64 and integer arrays of their own. ValueError if there is none to keep in a session."""
         found: Dict[str, Any] = {}
-        for name in _STATISTICS:
+        for name in STATISTICS:
             buffer = self.__dict__["_buffers"].get(name)
             if buffer is None or buffer.device.type == "meta":
                 what = "None" if buffer is None else "on meta, without values"
@@ -192,13 +192,13 @@ class RunningStatistics(Served):
             self._seen = values or (self._values() if self._has_values() else None)
 
     def _has_values(self) -> bool:
-        buffers = (self.__dict__["_buffers"].get(name) for name in _STATISTICS)
+        buffers = (self.__dict__["_buffers"].get(name) for name in STATISTICS)
         return all(one is not None and one.device.type != "meta" for one in buffers)
 
     def _find_written(self) -> Set[str]:
         """The buffers that somebody has given a value since `_see`."""
         values, seen = self._values(), self._seen
-        changed = {name for name in _STATISTICS if seen and not _is_same(values[name], seen[name])}
+        changed = {name for name in STATISTICS if seen and not _is_same(values[name], seen[name])}
         return changed | (self._written or set())
 
     # ---- torch.nn.Module
@@ -217,13 +217,13 @@ class RunningStatistics(Served):
 
     def __getattr__(self, name: str) -> Any:
         # nn.Module looks buffers up here. `session` is a class attribute, so this cannot recur.
-        if name in _STATISTICS:
+        if name in STATISTICS:
             self._fetch_if_needed()
         return super().__getattr__(name)  # type: ignore[misc]
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in _STATISTICS and self.session is not None:
+        if name in STATISTICS and self.session is not None:
             self._written = (self._written or set()) | {name}
 
     def _apply(self, function: Any, *rest: Any, **options: Any) -> Any:
@@ -248,7 +248,7 @@ class RunningStatistics(Served):
                 seen[name] = now[name]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        given = {name for name in _STATISTICS if prefix + name in state_dict}
+        given = {name for name in STATISTICS if prefix + name in state_dict}
         if given:
             self._fetch_if_needed()  # what the state_dict does not have stays as it is now
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
@@ -264,7 +264,7 @@ class RunningStatistics(Served):
     def reset_running_stats(self) -> None:
         super().reset_running_stats()  # type: ignore[misc]
         if self.session is not None:
-            self._written = set(_STATISTICS)
+            self._written = set(STATISTICS)
             self._open()
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
@@ -272,7 +272,8 @@ class RunningStatistics(Served):
         self._see()
 
     def _without_service(self) -> Dict[str, Any]:
-        self._fetch_if_needed()
+        if self._has_values():
+            self.fetch()  # and gives the session what was written
         return super()._without_service()
 
     def __getstate__(self) -> Dict[str, Any]:
