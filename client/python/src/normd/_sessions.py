@@ -366,13 +366,27 @@ def _check_state(info: SessionInfo, state: Mapping[str, Any]) -> None:
 def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
     for key in ("weight", "bias"):
         if state.get(key) is not None:
-            getattr(message.parameters, key).CopyFrom(to_tensor(state[key], key))
+            getattr(message.parameters, key).CopyFrom(to_tensor(_values_of(state[key], key), key))
     for key, field in (("running_mean", "mean"), ("running_var", "var"), ("running_phi", "phi")):
         if state.get(key) is not None:
-            values = from_tensor(to_tensor(state[key], key))  # bfloat16, too, which numpy does not know
+            values = from_tensor(to_tensor(_values_of(state[key], key), key))  # bfloat16, too, which numpy does not know
             getattr(message.state, field).CopyFrom(to_tensor(values.astype(np.float64), key))
     if message.HasField("state"):
         message.state.num_batches = int(state["num_batches_tracked"])
+
+
+def _values_of(value: Any, field: str) -> Any:
+    """An array of a state_dict. A tensor of torch may be on any device, and may be a Parameter."""
+    if not hasattr(value, "detach"):
+        return value
+    if value.device.type == "meta":
+        raise InvalidArgument(
+            f"{field} is on the meta device, without values; load them first, or pass a state_dict that has them",
+            field=field,
+            value="meta",
+            limit="a device with values",
+        )
+    return value.detach().cpu()
 
 
 def new_session(

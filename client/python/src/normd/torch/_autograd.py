@@ -75,6 +75,7 @@ def outside_of_graphs(function: F) -> F:
 # What torch.func wraps tensors in. PyTorch before 2.0 has it in a package of its own, which takes no such functions.
 _functorch = getattr(torch._C, "_functorch", None)
 _is_batched: Callable[[Tensor], bool] = getattr(_functorch, "is_batchedtensor", lambda tensor: False)
+_unpack_dual: Callable[[Tensor], Any] = getattr(forward_ad, "unpack_dual")
 _is_differentiated: Callable[[Tensor], bool] = getattr(_functorch, "is_gradtrackingtensor", lambda tensor: False)
 
 VMAP = (
@@ -117,7 +118,7 @@ def _check_one(name: str, one: Tensor) -> None:
         raise ValueError(f"{name} is on {one.device}; normd.torch serves tensors on the CPU: pass {name}.cpu()")
     if _is_batched(one):
         raise RuntimeError(VMAP)
-    if getattr(forward_ad, "_current_level", -1) >= 0 and forward_ad.unpack_dual(one).tangent is not None:
+    if getattr(forward_ad, "_current_level", -1) >= 0 and _unpack_dual(one).tangent is not None:
         raise RuntimeError(
             f"{name} has a tangent; normd.torch has gradients in reverse mode alone: use torch.func.grad or vjp, or "
             "normd.torch.restore(model) first"
@@ -154,9 +155,7 @@ def as_function(kind: Type[T]) -> Type[T]:
 @as_function
 class _Served(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand
-    ) -> Tensor:
+    def forward(serve: Norm, local: Norm, x: Tensor, weight: Operand, bias: Operand) -> Tensor:
         return serve(x, weight, bias)
 
     @staticmethod

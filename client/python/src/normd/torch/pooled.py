@@ -74,7 +74,7 @@ def _gather(own: Moments, group: Any) -> List[Moments]:
 @as_function
 class _Pooled(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         x: Tensor,
         weight: Operand,
         bias: Operand,

@@ -121,7 +121,8 @@ class RunningStatistics(Served):
             self._see(values)
         except normd.AlreadyExists:
             self._fetch_needed = True
-        return client.session(name, spec)
+        session: Session = client.session(name, spec)
+        return session
 
     def _replace(self, client: Any, session: Session, written: Set[str]) -> None:
         """Makes the session anew, with this module's eps and momentum, and with the buffers that are newer."""
@@ -226,13 +227,13 @@ class RunningStatistics(Served):
         if name in STATISTICS and self.session is not None:
             self._written = (self._written or set()) | {name}
 
-    def _apply(self, function: Any, *rest: Any, **options: Any) -> Any:
+    def _apply(self, fn: Any, *rest: Any, **options: Any) -> Any:
         """to(), half(), share_memory() and their like: other types and places of the same values write nothing."""
         if self._opened is not None:
             self._fetch_if_needed()
         session, self.session = self.session, None  # a model is moved without its server
         try:
-            super()._apply(function, *rest, **options)  # type: ignore[misc]
+            super()._apply(fn, *rest, **options)  # type: ignore[misc]
         finally:
             self.session = session
         if not self._has_values():
