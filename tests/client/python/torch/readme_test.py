@@ -13,7 +13,7 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_has_programs():
-    assert len(PROGRAMS) == 4
+    assert len(PROGRAMS) == 5
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -9,8 +9,9 @@
     y = model(x)
     normd.torch.restore(model)                        # torch.nn's own again, with the current values
 
-Modules are those of torch.nn in everything but forward: constructor, parameters, buffers, state_dict, repr, isinstance.
-The server is that of `client=`, by default normd.default_client(). `normd.torch.functional` has the functions.
+Modules are those of torch.nn in everything but forward: constructor, parameters, buffers, state_dict, isinstance; their
+repr says `served`. The server is that of `client=`, by default normd.default_client(). `normd.torch.functional` has the
+functions.
 
 Gradients. The service has no backward pass. A forward pass that needs gradients calls the service for y, and PyTorch
 computes the gradients locally from the saved x, as for its own norm: training works, and its backward costs what a

@@ -17,7 +17,8 @@ class Served:
     """Base, beside a class of torch.nn, of a module whose forward calls the service.
 
     The module is that class of torch.nn in everything but forward: constructor, parameters, buffers, keys of the
-    state_dict, repr and isinstance. `client` is the normd.Client that is called; None is the default one.
+    state_dict and isinstance; its repr says `served`. `client` is the normd.Client that is called; None is the default
+    one.
     """
 
     #: Attributes that the class of torch.nn does not have; class attributes are their defaults.
@@ -36,6 +37,10 @@ class Served:
     def _serve(self, input: Tensor) -> Tensor:
         """y, by calls of the service."""
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        # The one sign, where a model is printed, that this norm is not computed here.
+        return f"{super().extra_repr()}, served"  # type: ignore[misc]
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
         clone = type(self).__new__(type(self))

@@ -53,7 +53,7 @@ def layer_norm(
     def local(x: Tensor, w: Operand, b: Operand) -> Tensor:
         return torch.nn.functional.layer_norm(x, shape, w, b, eps)
 
-    return _autograd.apply(_stateless(client, spec), local, input, weight, bias)
+    return _autograd.apply(stateless(client, spec), local, input, weight, bias)
 
 
 @_autograd.outside_of_graphs
@@ -78,7 +78,7 @@ def rms_norm(
     def local(x: Tensor, w: Operand, b: Operand) -> Tensor:
         return local_rms_norm(x, shape, w, eps)
 
-    return _autograd.apply(_stateless(client, spec), local, input, weight, None)
+    return _autograd.apply(stateless(client, spec), local, input, weight, None)
 
 
 def local_rms_norm(x: Tensor, normalized_shape: Sequence[int], weight: Operand, eps: Optional[float]) -> Tensor:
@@ -231,7 +231,9 @@ def _infer_batch_norm(
     return _autograd.apply(_by_layout(client, spec, statistics=(mean, var)), local, input, weight, bias)
 
 
-def _stateless(client: Any, spec: Any) -> _autograd.Norm:
+def stateless(client: Any, spec: Any) -> _autograd.Norm:
+    """Serves a spec that does not depend on the layout of x."""
+
     def serve(x: Tensor, w: Operand, b: Operand) -> Tensor:
         y: Tensor = resolve(client).normalize(spec, x, w, b).y
         return y

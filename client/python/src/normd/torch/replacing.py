@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import Any, Callable, Dict, Iterable, List, Optional, Type, Union
+import warnings
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Type, Union
 
 import torch
 from torch.nn import Module
 
-from normd.torch import batch_norm, layers, pooled, running
+from normd.torch import batch_norm, foreign, layers, pooled, running
+from normd.torch._module import Served
 
 # torch.nn's class, and the one that serves it.
 _SERVED: Dict[Type[Module], Type[Any]] = {
@@ -49,11 +51,13 @@ def replace(
     filter: Optional[Callable[[str, Module], bool]] = None,
     sessions: Union[None, str, Callable[[str], str]] = None,
     process_group: Any = None,
+    classes: Optional[Mapping[Type[Module], Type[Any]]] = None,
 ) -> List[str]:
     """Serves the norms of `model`, in place; returns their names, in the order of model.named_modules().
 
     Modules whose class is exactly LayerNorm, RMSNorm, GroupNorm, InstanceNorm1d to 3d or BatchNorm1d to 3d of torch.nn
-    are served; subclasses are not, because their forward may differ. TransformerEncoders of served norms leave
+    are served; subclasses are not, because their forward may differ. Other classes are with classes=. If the model has
+    no served norm afterwards, a warning says what it has instead. TransformerEncoders of served norms leave
     PyTorch's fast path, which would compute the norms itself.
 
     Args:
@@ -64,35 +68,61 @@ def replace(
         a function of the module's name: in sessions of the server, called "<prefix>.<name>", or what the function
         returns. A session that does not exist is created with the buffers' values; one that exists keeps its own.
       process_group: of torch.distributed; BatchNorm modules in training pool the statistics of all its processes.
+      classes: which classes of the model's own are served, and as what: {LlamaRMSNorm: normd.torch.RMSNorm}, or a
+        LayerNorm. Each of their modules computes an example first, and must agree with the service; its rounding, and
+        whether it adds 1 to its weight, are found out by it.
 
-    Raises ValueError if a session's name would be invalid or that of two modules; nothing is replaced then.
+    Raises ValueError, and replaces nothing, if a session's name would be invalid or that of two modules, if the group
+    has no backend for the CPU, or if a module of `classes` computes something else.
 
         replace(model, sessions="resnet")
         optimizer.step(); ...
         restore(model)
     """
     pooled.check_group(process_group)
+    classes = {} if classes is None else classes
     patterns = None if names is None else [names] if isinstance(names, str) else list(names)
     chosen = {
         name: module
         for name, module in model.named_modules()
-        if type(module) in _SERVED
+        if (type(module) in _SERVED or type(module) in classes)
         and (patterns is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
         and (filter is None or filter(name, module))
     }
     tracked = [name for name, module in chosen.items() if getattr(module, "track_running_stats", False)]
-    tracked = [name for name in tracked if issubclass(_SERVED[type(chosen[name])], batch_norm.SessionBatchNorm)]
+    kinds = {name: _SERVED.get(type(module)) for name, module in chosen.items()}
+    tracked = [name for name in tracked if issubclass(kinds[name] or Module, batch_norm.SessionBatchNorm)]
     session_of = {} if sessions is None else _session_names(tracked, sessions)
+    ways = {
+        name: foreign.find_way(name, module, classes[type(module)], client)
+        for name, module in chosen.items()
+        if kinds[name] is None
+    }
     for name, module in chosen.items():
-        module.__class__ = _SERVED[type(module)]
+        module.__class__ = kinds[name] or foreign.served_class(type(module))
         module.client = client
+        if name in ways:
+            module._way = ways[name]
         if isinstance(module, batch_norm.SessionBatchNorm):
             module._attach(session_of.get(name))
             module.process_group = process_group
     _keep_from_broadcast(model, session_of)
     for module in model.modules():
         _leave_fast_path(module)
+    if not _has_served_norm(model):
+        warnings.warn(_nothing_served(model, chosen_by=names is not None or filter is not None), stacklevel=2)
     return list(chosen)
+
+
+def _nothing_served(model: Module, chosen_by: bool) -> str:
+    said = "normd.torch.replace: the model has no norm that is served now"
+    if chosen_by:
+        return f"{said}; names= and filter= choose none"
+    others = sorted({type(module).__name__ for module in model.modules() if "Norm" in type(module).__name__})
+    if others:
+        said += f"; its {', '.join(others)} are classes of their own: if they are RMSNorms or LayerNorms, name them in "
+        said += "classes={...: normd.torch.RMSNorm}"
+    return said
 
 
 def restore(model: Module) -> List[str]:
@@ -103,13 +133,18 @@ def restore(model: Module) -> List[str]:
     """
     restored = []
     for name, module in model.named_modules():
-        if type(module) not in _LOCAL:
+        local = _local_class(module)
+        if local is None:
             continue
+        if hasattr(module, "parametrizations"):
+            raise TypeError(
+                f"{name!r} has parametrizations: restore it after torch.nn.utils.parametrize.remove_parametrizations"
+            )
         if isinstance(module, batch_norm.SessionBatchNorm):
             module.fetch()
         for attribute in module.SERVED:
             module.__dict__.pop(attribute, None)
-        module.__class__ = _LOCAL[type(module)]
+        module.__class__ = local
         restored.append(name)
     _broadcast_again(model, restored)
     for module in model.modules():
@@ -148,7 +183,15 @@ def _take_fast_path(module: Module) -> None:
 
 
 def _has_served_norm(module: Module) -> bool:
-    return any(type(inside) in _LOCAL for inside in module.modules())
+    return any(isinstance(inside, Served) for inside in module.modules())
+
+
+def _local_class(module: Module) -> Optional[Type[Module]]:
+    """What a served module becomes; None for others, and for subclasses of served ones, which are somebody's own."""
+    kind = type(module)
+    if hasattr(module, "parametrizations"):  # PyTorch makes a subclass for it
+        kind = kind.__bases__[0]
+    return _LOCAL.get(kind) or kind.__dict__.get("LOCAL")
 
 
 def _session_names(names: List[str], sessions: Union[str, Callable[[str], str]]) -> Dict[str, str]:

@@ -222,6 +222,9 @@ class RunningStatistics(Served):
             self._fetch_if_needed()
         return super().__getattr__(name)  # type: ignore[misc]
 
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.session is None else f" by session={self.session!r}")
+
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in STATISTICS and self.session is not None:
