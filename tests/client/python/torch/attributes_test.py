@@ -98,6 +98,7 @@ RUNNING = {
     "statistics reset": lambda module: module.reset_running_stats(),
     "all reset": lambda module: module.reset_parameters(),
     "a mean of another size": put("running_mean", lambda: torch.zeros(3)),
+    "a mean with a gradient": put("running_mean", lambda: torch.ones(2, requires_grad=True)),
     "half and back": lambda module: module.bfloat16().float(),
     "shared memory": lambda module: module.share_memory() and None,
     "other num_features": put("num_features", 5),

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import threading
 
 import pytest
 import torch
@@ -231,6 +232,28 @@ def test_a_model_in_distributed_data_parallel_keeps_its_buffers_to_itself(name):
     assert set(model._ddp_params_and_buffers_to_ignore) == {"0.bias", *ignored}
     normd.torch.restore(model)
     assert list(model._ddp_params_and_buffers_to_ignore) == ["0.bias"]
+
+
+def test_threads_that_train_and_read_write_nothing(client, name):  # noqa: F811
+    norm, _ = both(name)
+    train([norm])
+    uid, failed = client.session(name).info().uid, []
+
+    def work(use):
+        try:
+            for _ in range(15):
+                use()
+        except Exception as error:
+            failed.append(error)
+
+    uses = [lambda: norm(batches(1)[0]), lambda: norm(batches(1)[0]), lambda: norm.running_mean.sum(), norm.state_dict]
+    threads = [threading.Thread(target=work, args=[use]) for use in uses]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    info = client.session(name).info()
+    assert not failed and info.uid == uid and info.num_batches == 32
 
 
 @pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch.compile came with PyTorch 2.0")

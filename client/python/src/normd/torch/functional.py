@@ -197,6 +197,8 @@ def check_channels(input: Tensor, mean: Operand, var: Operand, weight: Operand, 
         raise ValueError("running_mean and running_var must either both be None or neither be None")
     if input.dim() < 2:
         raise ValueError(f"x has {input.dim()} dimensions; it must have at least 2, [N, C, *]")
+    if any(one is not None and one.requires_grad for one in (mean, var)):
+        raise RuntimeError("a running statistic requires a gradient, and has none, as in PyTorch: detach it")
     for name, one in given.items():
         if one is not None and tuple(one.shape) != (input.shape[1],):
             has = one.shape[0] if one.dim() == 1 else f"shape {tuple(one.shape)}"

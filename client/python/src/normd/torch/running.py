@@ -8,6 +8,7 @@ with what this module put there, because a tensor can be written in ways that le
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any, Dict, List, Mapping, Optional, Set
 
 import numpy as np
@@ -37,6 +38,7 @@ class RunningStatistics(Served):
         "_seen": None,
         "_written": None,
         "_fetch_needed": False,
+        "_lock": None,
     }
 
     session: Optional[str] = None
@@ -66,14 +68,19 @@ class RunningStatistics(Served):
     # ---- A step
 
     def _step(self, moments: List[Moments]) -> None:
-        applied = True
-        if self.session is not None:
-            if self._is_first():
-                applied = self._open().commit(moments).applied
-            self._fetch_needed = True
-        if applied:
+        if self.session is None:
             self._move_buffers(moments)
-            self._see()
+            return
+        with self._alone():
+            applied = not self._is_first() or self._open().commit(moments).applied
+            self._fetch_needed = True
+            if applied:
+                self._move_buffers(moments)
+                self._see()
+
+    def _alone(self) -> Any:
+        """A lock: what another thread is about to note as seen must not look as if somebody had written it."""
+        return self.__dict__.setdefault("_lock", threading.RLock())
 
     def _is_first(self) -> bool:
         """True in the process that writes the session."""
@@ -94,6 +101,10 @@ class RunningStatistics(Served):
 
     def _open(self) -> Session:
         """The session, with this module's eps and momentum, and with the buffers' values where they are newer."""
+        with self._alone():
+            return self._open_alone()
+
+    def _open_alone(self) -> Session:
         assert self.session is not None
         client = functional.resolve(self.client)
         if self._opened is None or self._opened_with != (client, self.session):
@@ -147,8 +158,11 @@ class RunningStatistics(Served):
 
     def fetch(self) -> None:
         """Copies the session's running statistics into the buffers; does nothing without a session."""
-        if self.session is None:
-            return
+        if self.session is not None:
+            with self._alone():
+                self._fetch()
+
+    def _fetch(self) -> None:
         info = self._open().info()
         there = {
             "running_mean": torch.from_numpy(info.running_mean),
