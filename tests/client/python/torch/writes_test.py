@@ -147,6 +147,17 @@ def test_a_refused_value_costs_nothing(client, name):  # noqa: F811
     assert client.session(name).info().uid == before.uid
 
 
+def test_a_state_dict_of_another_size_costs_nothing(client, name):  # noqa: F811
+    norm, plain = both(name)
+    train([norm, plain])
+    uid = client.session(name).info().uid
+    for one in (norm, plain):
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            one.load_state_dict(torch.nn.BatchNorm2d(4).state_dict())  # the count fits, and is loaded
+    assert client.session(name).info().uid == uid
+    assert_same([norm, plain])
+
+
 def test_other_types_and_places_of_the_same_values_leave_the_session_alone(client, name):  # noqa: F811
     norm, plain = both(name)
     train([norm, plain])

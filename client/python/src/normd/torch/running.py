@@ -47,7 +47,7 @@ class RunningStatistics(Served):
     # eps and momentum of the session, where this module has set or compared them.
     _spec_there: Any = None
     # The values that this module has put into the buffers or found there at the beginning: others are somebody's.
-    _seen: Optional[Dict[str, Any]] = None
+    _seen: Optional[Dict[str, Tensor]] = None
     # Buffers that are newer than the session, whatever their values are.
     _written: Optional[Set[str]] = None
     # The session has moved since the buffers were read.
@@ -110,11 +110,15 @@ class RunningStatistics(Served):
         if self._opened is None or self._opened_with != (client, self.session):
             self._opened = self._create_or_open(client, self.session)
             self._opened_with = (client, self.session)
-            self._spec_there = self._spec()
+            self._spec_there = self._attributes()
         written = self._find_written()
-        if self._is_first() and (written or self._spec_there != self._spec()):
+        if self._is_first() and (written or self._spec_there != self._attributes()):
             self._replace(client, self._opened, written)
         return self._opened
+
+    def _attributes(self) -> Any:
+        module: Any = self
+        return module.eps, module.momentum
 
     def _spec(self) -> normd.BatchNorm:
         module: Any = self
@@ -123,13 +127,13 @@ class RunningStatistics(Served):
     def _create_or_open(self, client: Any, name: str) -> Session:
         spec = self._spec()
         message = new_session(spec, None, None, None, None)
-        values = self._values()
+        values = _plain(self._values())
         message.state.mean.CopyFrom(to_tensor(values["running_mean"], "running_mean"))
         message.state.var.CopyFrom(to_tensor(values["running_var"], "running_var"))
-        message.state.num_batches = int(values["num_batches_tracked"])
+        message.state.num_batches = values["num_batches_tracked"]
         try:
             run(client._sessions.create(name, message))
-            self._see(values)
+            self._see()
         except normd.AlreadyExists:
             self._fetch_needed = True
         session: Session = client.session(name, spec)
@@ -138,14 +142,14 @@ class RunningStatistics(Served):
     def _replace(self, client: Any, session: Session, written: Set[str]) -> None:
         """Makes the session anew, with this module's eps and momentum, and with the buffers that are newer."""
         spec = self._spec()
-        values = self._values()
+        values = _plain(self._values())
         there = session.info()
         kept = {"running_mean": there.running_mean, "running_var": there.running_var}
         state = {**kept, **{name: values[name] for name in written}}
         named = dataclasses.replace(there, spec=new_session(spec, None, None, None, None).spec)
         run(client._sessions.load(self.session, named, state))
-        self._spec_there = spec
-        self._see(values)
+        self._spec_there = self._attributes()
+        self._see()
         self._fetch_needed = True
 
     @property
@@ -164,16 +168,13 @@ class RunningStatistics(Served):
 
     def _fetch(self) -> None:
         info = self._open().info()
-        there = {
-            "running_mean": torch.from_numpy(info.running_mean),
-            "running_var": torch.from_numpy(info.running_var),
-            "num_batches_tracked": torch.from_numpy(np.asarray(info.num_batches)),
-        }
+        there = (info.running_mean, info.running_var, np.asarray(info.num_batches))
         with torch.no_grad():
-            for name, value in there.items():
+            for name, value in zip(STATISTICS, there):
                 buffer = self.__dict__["_buffers"][name]
-                if not torch.equal(buffer, value.to(buffer.dtype)):  # an unchanged one is left as autograd saw it
-                    buffer.copy_(value)
+                new = torch.from_numpy(value).to(device=buffer.device, dtype=buffer.dtype)
+                if not torch.equal(buffer, new):  # an unchanged one is left as autograd saw it
+                    buffer.copy_(new)
         self._see()
         self._fetch_needed = False
 
@@ -186,9 +187,9 @@ class RunningStatistics(Served):
 
     # ---- The buffers
 
-    def _values(self) -> Dict[str, Any]:
-        """The buffers as float64 and integer arrays of their own. ValueError if there is none to keep in a session."""
-        found: Dict[str, Any] = {}
+    def _values(self) -> Dict[str, Tensor]:
+        """The buffers, on the CPU. ValueError if there is one to keep in a session and it has no values."""
+        found: Dict[str, Tensor] = {}
         for name in STATISTICS:
             buffer = self.__dict__["_buffers"].get(name)
             if buffer is None or buffer.device.type == "meta":
@@ -196,15 +197,15 @@ class RunningStatistics(Served):
                 raise ValueError(
                     f"{name} is {what}, and session={self.session!r} keeps it: set the module's session to None first"
                 )
-            wide = buffer.detach().cpu()
-            found[name] = (wide.double() if name != "num_batches_tracked" else wide).numpy().copy()
+            found[name] = buffer.detach().cpu()
         return found
 
-    def _see(self, values: Optional[Dict[str, Any]] = None) -> None:
+    def _see(self) -> None:
         """From now on the buffers count as not written."""
         self._written = None
         if self.session is not None:
-            self._seen = values or (self._values() if self._has_values() else None)
+            has = self._has_values()
+            self._seen = {name: value.clone() for name, value in self._values().items()} if has else None
 
     def _has_values(self) -> bool:
         buffers = (self.__dict__["_buffers"].get(name) for name in STATISTICS)
@@ -256,22 +257,23 @@ class RunningStatistics(Served):
         if not self._has_values():
             self._seen = None  # on the meta device: what comes from there is nobody's value
         elif self._seen is not None and session is not None:
-            self._see_casts(self._seen, self._values())
+            for name, now in self._values().items():
+                cast = self._seen[name].to(now.dtype)
+                if _is_same(cast, now):
+                    self._seen[name] = cast
         return self
-
-    def _see_casts(self, seen: Dict[str, Any], now: Dict[str, Any]) -> None:
-        for name in ("running_mean", "running_var"):
-            cast = torch.from_numpy(seen[name]).to(self.__dict__["_buffers"][name].dtype).double().numpy()
-            if _is_same(cast, now[name]):
-                seen[name] = now[name]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         given = {name for name in STATISTICS if prefix + name in state_dict}
+        messages: List[str] = rest[-1]
+        errors = len(messages)
         if given:
             self._fetch_if_needed()  # what the state_dict does not have stays as it is now
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
         if self.session is None:
             return
+        if len(messages) > errors:
+            return  # what was loaded all the same is found as every other change is
         if given:
             self._written = (self._written or set()) | given
             self._open()
@@ -298,5 +300,12 @@ class RunningStatistics(Served):
         return {**super().__getstate__(), "session": self.session}
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(np.array_equal(one, other, equal_nan=True))
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _plain(values: Dict[str, Tensor]) -> Dict[str, Any]:
+    """As the client takes them: a session's statistics are float64, whatever type the buffers have."""
+    return {name: int(one) if name == STATISTICS[2] else one.double().numpy() for name, one in values.items()}
