@@ -225,6 +225,16 @@ def test_files_and_copies_have_what_was_written(name):  # noqa: F811
     assert_same([norm, plain])
 
 
+def test_a_shallow_copy_shares_everything_but_a_session(client, name):  # noqa: F811
+    norm = normd.torch.BatchNorm2d(3, client=client)
+    other = copy.copy(norm)
+    assert other.client is client and other.running_mean is norm.running_mean and other.weight is norm.weight
+    other(batches(1)[0])
+    assert int(norm.num_batches_tracked) == 1
+    with pytest.raises(TypeError, match="deepcopy"):
+        copy.copy(normd.torch.BatchNorm2d(3, session=name))
+
+
 def test_a_batch_with_a_nan_leaves_the_buffers_as_they_were(name):  # noqa: F811
     norm, plain = both(name)
     train([norm, plain])

@@ -49,6 +49,11 @@ class Served:
         clone.client = self.client  # shared: a client is a connection
         return clone
 
+    def __copy__(self) -> Any:
+        clone = type(self).__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        return clone
+
     def __getstate__(self) -> Dict[str, Any]:
         # A connection means nothing in another process: an unpickled module calls the default client.
         return self._without_service()

@@ -287,6 +287,14 @@ class RunningStatistics(Served):
             self._written = set(STATISTICS)
             self._open()
 
+    def __copy__(self) -> Any:
+        if self.session is not None:
+            raise TypeError(
+                f"copy.copy would make two modules write session={self.session!r} from the same buffers: copy.deepcopy "
+                "makes one with buffers of its own and no session"
+            )
+        return super().__copy__()
+
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[misc]
         self._see()
