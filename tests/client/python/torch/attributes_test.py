@@ -102,6 +102,7 @@ RUNNING = {
     "half and back": lambda module: module.bfloat16().float(),
     "shared memory": lambda module: module.share_memory() and None,
     "other num_features": put("num_features", 5),
+    "eval without a count": both(put("training", False), lambda module: delattr(module, "num_batches_tracked")),
     "a deleted mean": lambda module: delattr(module, "running_mean"),
 }
 CLASSES = {

@@ -132,6 +132,18 @@ def test_whoever_opens_the_session_later_sees_what_was_written(client, name):  #
     assert_same([normd.torch.BatchNorm2d(3, session=name), plain])  # with its momentum of 0.1
 
 
+def test_what_one_module_writes_another_one_reads(name):  # noqa: F811
+    writer, reader = (normd.torch.BatchNorm2d(3, session=name) for _ in range(2))
+    train([writer, reader])
+    writer.running_mean.fill_(9)
+    writer.fetch()  # or any other use
+    assert reader.running_mean.tolist() == [9.0] * 3 and int(reader.num_batches_tracked) == 4
+    writer(batches(1)[0])
+    for read in (lambda: reader.running_mean, lambda: reader.state_dict()["running_mean"]):
+        assert torch.equal(read(), writer.running_mean)
+    assert torch.equal(dict(reader.named_buffers())["running_var"], writer.running_var)
+
+
 def test_a_refused_value_costs_nothing(client, name):  # noqa: F811
     norm = normd.torch.BatchNorm2d(3, session=name)
     train([norm])

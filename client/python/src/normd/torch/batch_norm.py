@@ -34,8 +34,8 @@ class SessionBatchNorm(RunningStatistics):
         whose statistics hold NaN or Inf moves nothing (torch.nn's would hold NaN from then on): see last_state.
       - A forward in eval fetches the session's newest statistics, whoever trained them, and uses this module's weight
         and bias, which are never given to the session.
-      - running_mean, running_var, num_batches_tracked, buffers() and state_dict() fetch the session's values if this
-        module has trained since; fetch() always does.
+      - running_mean, running_var, num_batches_tracked, buffers() and state_dict() fetch the session's values: each is a
+        call, as fetch() is. A tensor that was got so follows this module's own steps, but not those of others.
       - What is written into the buffers, by assignment, in place, by load_state_dict() or by reset_running_stats(), and
         other values of momentum and eps, replace the session by one with the new values: load_state_dict() and
         reset_running_stats() at once, the others at the module's next use. Do not do it while others train. With a
@@ -65,7 +65,7 @@ class SessionBatchNorm(RunningStatistics):
         if module.training:
             return self._train(input)
         self.fetch()
-        mean, var = module.running_mean, module.running_var
+        mean, var = self._statistic("running_mean"), self._statistic("running_var")
         by_batch = mean is None and var is None
         return functional.batch_norm(
             input, mean, var, module.weight, module.bias, by_batch, 0.0, module.eps, client=self.client
@@ -74,8 +74,7 @@ class SessionBatchNorm(RunningStatistics):
     def _train(self, input: Tensor) -> Tensor:
         module: Any = self
         tracked = module.track_running_stats
-        buffers = self.__dict__["_buffers"] if tracked else {}
-        mean, var = buffers.get("running_mean"), buffers.get("running_var")
+        mean, var = (self._statistic(name) if tracked else None for name in ("running_mean", "running_var"))
         functional.check_channels(input, mean, var, module.weight, module.bias)
         moments: List[Moments] = []
         if self.process_group is None:

@@ -7,9 +7,10 @@ with what this module put there, because a tensor can be written in ways that le
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set
 
 import numpy as np
 import torch
@@ -37,7 +38,6 @@ class RunningStatistics(Served):
         "_spec_there": None,
         "_seen": None,
         "_written": None,
-        "_fetch_needed": False,
         "_lock": None,
     }
 
@@ -50,8 +50,6 @@ class RunningStatistics(Served):
     _seen: Optional[Dict[str, Tensor]] = None
     # Buffers that are newer than the session, whatever their values are.
     _written: Optional[Set[str]] = None
-    # The session has moved since the buffers were read.
-    _fetch_needed = False
 
     def __init__(self, *args: Any, client: Any = None, session: Optional[str] = None, **kwargs: Any) -> None:
         super().__init__(*args, client=client, **kwargs)
@@ -72,9 +70,7 @@ class RunningStatistics(Served):
             self._move_buffers(moments)
             return
         with self._alone():
-            applied = not self._is_first() or self._open().commit(moments).applied
-            self._fetch_needed = True
-            if applied:
+            if not self._is_first() or self._open().commit(moments).applied:
                 self._move_buffers(moments)
                 self._see()
 
@@ -88,14 +84,19 @@ class RunningStatistics(Served):
 
     def _move_buffers(self, moments: List[Moments]) -> None:
         """As torch.nn does it. With a session, too: references to the buffers that somebody holds stay up to date."""
-        mean, var, count = (self.__dict__["_buffers"].get(name) for name in STATISTICS)
         module: Any = self
+        mean, var, count = (self._statistic(name) for name in STATISTICS)
         weight = 0.0 if module.momentum is None else module.momentum
         if count is not None:
             count.add_(1)
             weight = 1.0 / int(count) if module.momentum is None else module.momentum
         if mean is not None and var is not None:
             functional.move_running(mean, var, functional.merge(moments), weight)
+
+    def _statistic(self, name: str) -> Optional[Tensor]:
+        """A running statistic as it is here now."""
+        one: Optional[Tensor] = getattr(self, name) if self.session is None else self.__dict__["_buffers"].get(name)
+        return one
 
     # ---- The session
 
@@ -135,7 +136,7 @@ class RunningStatistics(Served):
             run(client._sessions.create(name, message))
             self._see()
         except normd.AlreadyExists:
-            self._fetch_needed = True
+            pass
         session: Session = client.session(name, spec)
         return session
 
@@ -150,7 +151,6 @@ class RunningStatistics(Served):
         run(client._sessions.load(self.session, named, state))
         self._spec_there = self._attributes()
         self._see()
-        self._fetch_needed = True
 
     @property
     def last_state(self) -> Optional[normd.StateResult]:
@@ -176,14 +176,20 @@ class RunningStatistics(Served):
                 if not torch.equal(buffer, new):  # an unchanged one is left as autograd saw it
                     buffer.copy_(new)
         self._see()
-        self._fetch_needed = False
 
-    def _fetch_if_needed(self) -> None:
-        if self.session is not None and (self._fetch_needed or not self._is_open()) and self._has_values():
+    def _refresh(self) -> None:
+        """Before the buffers are read, whoever has moved the session; what has no values has none to be replaced."""
+        if self.session is not None and self._has_values():
             self.fetch()
 
-    def _is_open(self) -> bool:
-        return self._opened is not None and self._opened_with[1] == self.session
+    @contextlib.contextmanager
+    def _by_itself(self) -> Iterator[Optional[str]]:
+        """Leaves the session out for a while, and says its name."""
+        session, self.session = self.session, None
+        try:
+            yield session
+        finally:
+            self.session = session
 
     # ---- The buffers
 
@@ -223,7 +229,7 @@ class RunningStatistics(Served):
     def _buffers(self) -> Dict[str, Optional[Tensor]]:
         # What buffers(), state_dict() and to() of a model go through. nn.Module's own methods find the dict, which is
         # never exchanged, in __dict__.
-        self._fetch_if_needed()
+        self._refresh()
         found: Dict[str, Optional[Tensor]] = self.__dict__["_buffers"]
         return found
 
@@ -234,7 +240,7 @@ class RunningStatistics(Served):
     def __getattr__(self, name: str) -> Any:
         # nn.Module looks buffers up here. `session` is a class attribute, so this cannot recur.
         if name in STATISTICS:
-            self._fetch_if_needed()
+            self._refresh()
         return super().__getattr__(name)  # type: ignore[misc]
 
     def extra_repr(self) -> str:
@@ -247,13 +253,8 @@ class RunningStatistics(Served):
 
     def _apply(self, fn: Any, *rest: Any, **options: Any) -> Any:
         """to(), half(), share_memory() and their like: other types and places of the same values write nothing."""
-        if self._opened is not None:
-            self._fetch_if_needed()
-        session, self.session = self.session, None  # a model is moved without its server
-        try:
+        with self._by_itself() as session:
             super()._apply(fn, *rest, **options)  # type: ignore[misc]
-        finally:
-            self.session = session
         if not self._has_values():
             self._seen = None  # on the meta device: what comes from there is nobody's value
         elif self._seen is not None and session is not None:
@@ -268,21 +269,20 @@ class RunningStatistics(Served):
         messages: List[str] = rest[-1]
         errors = len(messages)
         if given:
-            self._fetch_if_needed()  # what the state_dict does not have stays as it is now
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
-        if self.session is None:
-            return
-        if len(messages) > errors:
-            return  # what was loaded all the same is found as every other change is
+            self._refresh()  # what the state_dict does not have stays as it is now
+        with self._by_itself():
+            super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[misc]
+        if self.session is None or len(messages) > errors:
+            return  # what was loaded in spite of an error is found as every other change is
         if given:
             self._written = (self._written or set()) | given
             self._open()
         else:
             self._see()  # torch.nn has set num_batches_tracked to 0, perhaps
-            self._fetch_needed = True
 
     def reset_running_stats(self) -> None:
-        super().reset_running_stats()  # type: ignore[misc]
+        with self._by_itself():
+            super().reset_running_stats()  # type: ignore[misc]
         if self.session is not None:
             self._written = set(STATISTICS)
             self._open()
@@ -300,8 +300,7 @@ class RunningStatistics(Served):
         self._see()
 
     def _without_service(self) -> Dict[str, Any]:
-        if self._has_values():
-            self.fetch()  # and gives the session what was written
+        self._refresh()  # and gives the session what was written
         return super()._without_service()
 
     def __getstate__(self) -> Dict[str, Any]:
