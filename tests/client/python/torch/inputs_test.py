@@ -200,3 +200,11 @@ def test_the_default_device_is_that_of_new_tensors_alone(kind):
     with torch.device("meta"):
         compare(modules, x)
         compare(modules, x.clone().requires_grad_())
+
+
+@pytest.mark.skipif(not NEW, reason="checkpoint(use_reentrant=False) stops early since PyTorch 2.1")
+def test_a_step_at_the_end_of_what_is_checkpointed_counts_once():
+    """README.md says so: torch.nn's counts twice."""
+    norm = normd.torch.BatchNorm1d(4)
+    checkpoint(norm, torch.randn(5, 4).requires_grad_(), use_reentrant=False).sum().backward()
+    assert int(norm.num_batches_tracked) == 1
