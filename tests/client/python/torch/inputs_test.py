@@ -202,7 +202,9 @@ def test_the_default_device_is_that_of_new_tensors_alone(kind):
         compare(modules, x.clone().requires_grad_())
 
 
-@pytest.mark.skipif(not NEW, reason="checkpoint(use_reentrant=False) stops early since PyTorch 2.1")
+@pytest.mark.skipif(
+    not hasattr(torch.utils.checkpoint, "set_checkpoint_early_stop"), reason="checkpoints stop early since PyTorch 2.1"
+)
 def test_a_step_at_the_end_of_what_is_checkpointed_counts_once():
     """README.md says so: torch.nn's counts twice."""
     norm = normd.torch.BatchNorm1d(4)
