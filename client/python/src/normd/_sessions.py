@@ -369,7 +369,8 @@ def _set_state(message: sessions_pb2.Session, state: Mapping[str, Any]) -> None:
             getattr(message.parameters, key).CopyFrom(to_tensor(_values_of(state[key], key), key))
     for key, field in (("running_mean", "mean"), ("running_var", "var"), ("running_phi", "phi")):
         if state.get(key) is not None:
-            values = from_tensor(to_tensor(_values_of(state[key], key), key))  # bfloat16, too, which numpy does not know
+            # bfloat16, too, which numpy does not know
+            values = from_tensor(to_tensor(_values_of(state[key], key), key))
             getattr(message.state, field).CopyFrom(to_tensor(values.astype(np.float64), key))
     if message.HasField("state"):
         message.state.num_batches = int(state["num_batches_tracked"])
