@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import numbers
 from typing import Any, Optional, Sequence, TypedDict, Union
 
@@ -100,9 +101,9 @@ class SessionOptions(ResultOptions, total=False):
 
 def add_keywords(function: Any) -> None:
     """Lists the keywords of every operator in the help of one."""
-    lines = [*(CallOptions.__doc__ or "").splitlines()[2:], *(Options.__doc__ or "").splitlines()[2:]]
-    text = "\n".join(f"    {line}".rstrip() for line in lines if line.strip())
-    function.__doc__ = f"{function.__doc__.rstrip()}\n\n        Keywords of every operator:\n\n{text}\n        "
+    lists = [inspect.cleandoc(one.__doc__ or "").partition("\n\n")[2] for one in (CallOptions, Options)]
+    text = inspect.cleandoc(function.__doc__)
+    function.__doc__ = "\n".join([text, "", "Keywords of every operator:", "", *lists])
 
 
 class Options(CallOptions, total=False):
