@@ -44,7 +44,7 @@ CLIENT = (
     ":(glob)tests/client/*", "tests/e2e/end_of_grpc.cc", "tests/support/wide.*", "tests/run.sh",
     "tests/sanitizers.cmake", "deploy/make-certificates.sh")
 BENCH = (":(glob)tests/bench/*.cc", ":(glob)tests/bench/*.h", "tests/bench/CMakeLists.txt", "tests/bench/run.sh",
-         "tests/bench/reached.json", "server/process_setup.*", "deploy/packages/ci.txt", ":(exclude)*.md")
+         "tests/bench/reached.json", "server/process_setup.*", "server/base/cgroup.*", "deploy/packages/ci.txt", ":(exclude)*.md")
 
 # Step -> pathspecs of git, each of which matches something.
 STEPS = {

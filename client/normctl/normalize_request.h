@@ -33,8 +33,8 @@ struct OutputPlace {
 
 // The input of one call.
 struct NormalizeInput {
-  v1::NormalizeRequest request;  // everything but the target
-  TensorFormat format;           // how x was written
+  v1::NormalizeRequest request;            // everything but the target
+  TensorFormat format;                     // how x was written
   std::vector<std::string> warnings = {};  // what a person should know of the files
   // In the order of request.outputs(). Empty if no place was named: y is to be shown, unless the request only
   // validates.
