@@ -52,8 +52,6 @@ from normd.errors import (
     from_status,
 )
 
-
-
 NORMALIZER = "/normd.v1.Normalizer/"
 NORMALIZE = NORMALIZER + "Normalize"
 SESSIONS = "/normd.v1.Sessions/"
@@ -65,7 +63,6 @@ UNASKED_BYTES = 4 << 20
 # blocks a connection for long.
 PIECES_BYTES = 64 << 20
 PIECE_BYTES = 16 << 20
-
 
 
 class NotGiven(float):
@@ -434,9 +431,7 @@ class Core:
             pieces.append(_wire.wrap(6, _arrays.mask_operand(mask).inline()))
         pieces.append(_wire.wrap(15, operand.inline()))
         data = await self.call(NORMALIZER + "ComputeMoments", _wire.join(pieces), True, timeout)
-        return self._read(
-            lambda: Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments)
-        )
+        return self._read(lambda: Moments.from_proto(normalizer_pb2.ComputeMomentsResponse.FromString(data).moments))
 
 
 def _left(end: float) -> float:

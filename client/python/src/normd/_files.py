@@ -53,7 +53,15 @@ async def normalize_file(
                 if report is not None:
                     report(done, total)
 
-            call = _calls.normalize(spec, x, weight, bias, out=out.view(x.dtype.newbyteorder("=")), progress=note if report else None, **options)
+            call = _calls.normalize(
+                spec,
+                x,
+                weight,
+                bias,
+                out=out.view(x.dtype.newbyteorder("=")),
+                progress=note if report else None,
+                **options,
+            )
             result = await core.normalize(call)
             if report is not None and not reported:
                 report(len(x), len(x))  # what is small enough goes in one piece

@@ -11,7 +11,6 @@ from typing import Optional
 
 from normd.errors import WRONG_PEER, Error, ResourceExhausted, Unavailable
 
-
 # The reason of errors about a client that was closed, which no retry opens.
 CLOSED = "CLIENT_CLOSED"
 
@@ -78,9 +77,16 @@ def next_wait(
         attempts = attempt + 1
     if has_room_later and attempts > 1:
         attempts = max(attempts, options.max_attempts_for_room)
-    if error.reason in (CLOSED, WRONG_PEER) or attempt >= attempts or not (has_room_later or isinstance(error, Unavailable)):
+    if (
+        error.reason in (CLOSED, WRONG_PEER)
+        or attempt >= attempts
+        or not (has_room_later or isinstance(error, Unavailable))
+    ):
         return None
-    backoff = min(options.initial_backoff * options.multiplier ** (attempt - 1), min(options.max_backoff, PATIENT_BACKOFF if patient else options.max_backoff))
+    backoff = min(
+        options.initial_backoff * options.multiplier ** (attempt - 1),
+        min(options.max_backoff, PATIENT_BACKOFF if patient else options.max_backoff),
+    )
     wait = backoff * (1 - options.jitter + 2 * options.jitter * uniform)
     if error.retry_after is not None:
         wait = max(wait, error.retry_after)

@@ -41,9 +41,7 @@ def resolve_target(target: Optional[str], by_tcp: bool) -> str:
 
 
 def _refuse(source: str, value: object, said: str) -> NoReturn:
-    raise InvalidArgument(
-        f"{source} is {value!r}; {said}: {FORMS}", field="target", value=str(value), limit=FORMS
-    )
+    raise InvalidArgument(f"{source} is {value!r}; {said}: {FORMS}", field="target", value=str(value), limit=FORMS)
 
 
 def parse(text: str, source: str = "target") -> str:
@@ -75,7 +73,9 @@ def _with_port(place: str, source: str, whole: str) -> str:
             _refuse(source, whole, "an IPv6 address stands in brackets, as in '[::1]:8001'; write")
         host = f"[{host}]"
     if not host or host.isdigit():
-        _refuse(source, whole, f"it names no host; write '127.0.0.1:{host if host.isdigit() else port or DEFAULT_PORT}' or")
+        _refuse(
+            source, whole, f"it names no host; write '127.0.0.1:{host if host.isdigit() else port or DEFAULT_PORT}' or"
+        )
     if port is None:
         return f"{host}:{DEFAULT_PORT}"
     if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65535):

@@ -188,7 +188,9 @@ def from_status(status: status_pb2.Status) -> Error:
 
 
 # Names of the contract that callers of this package write in lower case and without the prefix.
-_ENUM_VALUES = re.compile(r"\b(?:DEVICE|PRECISION|EPS_MODE|CAST_ORDER|LAYOUT|RESIDUAL_ROUNDING|K_ROUNDING)_([A-Z0-9_]+)\b")
+_ENUM_VALUES = re.compile(
+    r"\b(?:DEVICE|PRECISION|EPS_MODE|CAST_ORDER|LAYOUT|RESIDUAL_ROUNDING|K_ROUNDING)_([A-Z0-9_]+)\b"
+)
 
 
 def _in_our_words(text: str) -> str:
@@ -206,9 +208,7 @@ def _read_detail(detail: Any) -> dict[str, Any]:
     return {}
 
 
-def from_rpc(
-    error: Any, target: str, method: str, explain: Callable[[str], Optional[str]], proxy: str = ""
-) -> Error:
+def from_rpc(error: Any, target: str, method: str, explain: Callable[[str], Optional[str]], proxy: str = "") -> Error:
     """The error of a call that gRPC ended: `error` is a grpc.RpcError with code(), details() and trailing metadata.
 
     explain: says why there is no connection, from gRPC's words; None if it does not know either. proxy: the environment
