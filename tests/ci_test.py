@@ -22,8 +22,7 @@ INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 BUILT = "builds normd where there is none; in CI there is"
 OTHER_SUITE = "of another suite, or in a comment"
 # What tests/run.sh does beside building and running these tests.
-AROUND = dict.fromkeys(("deploy/install-packages.sh", "tests/support/cost.sh", "tests/support/pgbouncer.sh",
-                        "tests/support/postgres.sh"),
+AROUND = dict.fromkeys(("deploy/install-packages.sh", "tests/support/cost.sh", "tests/support/postgres.sh"),
                        "finds packages, measures, starts a database")
 NAMED_ONLY = {
     "real-models": {"deploy/quickstart.sh": BUILT},

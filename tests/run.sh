@@ -87,18 +87,16 @@ measure configure cmake -S . -B "$build" -DCMAKE_RUNTIME_OUTPUT_DIRECTORY="$(rea
 if [[ -n $configure_only ]]; then exit; fi
 measure build cmake --build "$build" --parallel "$jobs"
 
-# The shared session store, on a private socket, and a pooler before it, as a user without rights.
+# The shared session store, on a private socket, as a user without rights.
 postgres=$(mktemp -d "${TMPDIR:-/tmp}/normd-postgres.XXXXXX")
 chmod 711 "$postgres"
 stop_postgres() {
-  ./tests/support/pgbouncer.sh stop "$postgres/bouncer" >/dev/null 2>&1 || true
   ./tests/support/postgres.sh stop "$postgres/cluster" >/dev/null 2>&1 || true
   rm -rf "$postgres"
 }
 trap stop_postgres EXIT
 NORMD_TEST_POSTGRES=$(./tests/support/postgres.sh start "$postgres/cluster")
-NORMD_TEST_PGBOUNCER=$(./tests/support/pgbouncer.sh start "$postgres/bouncer" "$postgres/cluster")
-export NORMD_TEST_POSTGRES NORMD_TEST_PGBOUNCER
+export NORMD_TEST_POSTGRES
 
 selection=()
 left_out=$(sed -n 's/^NORMD_LEFT_OUT_LABELS:INTERNAL=//p' "$build/CMakeCache.txt")

@@ -1,7 +1,12 @@
 // Poolers between the store and PostgreSQL. The tests that need a real one: tests/support/pgbouncer.sh.
 #include "server/session/postgres/pooler.h"
 
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -42,12 +47,38 @@ struct Found {
   bool operator==(const Found&) const = default;
 };
 
+// A PgBouncer before the cluster of tests/support/postgres.sh, for one test.
 class PgBouncerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* const url = std::getenv("NORMD_TEST_PGBOUNCER");
-    if (url == nullptr) GTEST_SKIP() << "NORMD_TEST_PGBOUNCER is not set: see tests/support/pgbouncer.sh";
-    url_ = url;
+    const char* const postgres = std::getenv("NORMD_TEST_POSTGRES");
+    if (postgres == nullptr) {
+      GTEST_SKIP() << "NORMD_TEST_POSTGRES is not set: start one with tests/support/postgres.sh";
+    }
+    const std::string url = postgres;
+    const size_t host = url.find("host=") + 5, end = url.find("/socket", host);
+    ASSERT_NE(end, std::string::npos) << url << " is none of tests/support/postgres.sh";
+    char folder[] = "/tmp/normd-pooler-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    ASSERT_EQ(chmod(folder, 0711), 0);  // the pooler runs as a user without rights
+    folder_ = folder;
+    url_ = Run("start " + folder_ + "/pool " + url.substr(host, end - host));
+    ASSERT_TRUE(url_.starts_with("postgresql://")) << "tests/support/pgbouncer.sh printed: " << url_;
+  }
+
+  void TearDown() override {
+    if (folder_.empty()) return;
+    Run("stop " + folder_ + "/pool");
+    std::filesystem::remove_all(folder_);
+  }
+
+  // What tests/support/pgbouncer.sh prints, without the end of the line.
+  static std::string Run(const std::string& arguments) {
+    FILE* const output = popen((NORMD_SOURCE_DIR "/tests/support/pgbouncer.sh " + arguments).c_str(), "r");
+    std::string text;
+    for (int c = 0; (c = std::fgetc(output)) != EOF && c != '\n';) text.push_back(static_cast<char>(c));
+    pclose(output);
+    return text;
   }
 
   std::string UrlOf(const std::string& pool) const {
@@ -68,7 +99,8 @@ class PgBouncerTest : public ::testing::Test {
     return found;
   }
 
-  std::string url_;
+  std::string folder_;
+  std::string url_;  // without a database
 };
 
 TEST_F(PgBouncerTest, APoolOfTransactionsIsRefusedAndLeftAsItWas) {
