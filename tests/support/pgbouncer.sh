@@ -35,6 +35,11 @@ start() {
   chmod 644 "$dir/pgbouncer.ini"
   "${run_as[@]}" /usr/sbin/pgbouncer -q -d "$dir/pgbouncer.ini" < /dev/null > "$dir/start.log" 2>&1 ||
     { cat "$dir/start.log" >&2 && return 1; }
+  # It goes to the background before it listens.
+  for _ in {1..100}; do
+    [[ -S $dir/.s.PGSQL.6432 ]] && break
+    sleep 0.05
+  done
   echo "postgresql:///?host=$dir&port=6432&user=postgres"
 }
 
