@@ -25,6 +25,7 @@ import urllib.request
 NORMD, NORMCTL, NORMLOAD, FAILING_FLUSH = (os.path.abspath(path) for path in sys.argv[1:5])
 PATIENCE = 60  # seconds; sanitizer builds on a busy machine are slow
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("NORMD_")}
+ENVIRONMENT["LSAN_OPTIONS"] = f"suppressions={os.path.dirname(os.path.abspath(__file__))}/support/lsan.txt:print_suppressions=0"
 
 
 def write_npy(path, shape, values):

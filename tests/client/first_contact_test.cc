@@ -148,8 +148,8 @@ TEST_F(FirstContact, WhatAServerSaysWhenItEndsAConnectionIsShown) {
   // gRPC connects again and again until the deadline, and says no more than that it has passed.
   const ScriptedServer server(kSettingsOf8Streams + GoAway("2 of --max_connections=2 are open"), ThenIt::kCloses);
   const std::string told = server.target() + " ended the connection: 2 of --max_connections=2 are open";
-  EXPECT_THAT(HealthError({"-s", server.target(), "--deadline=100ms"}), HasSubstr(told));
-  EXPECT_THAT(Speak(&client::RunNormload, {"-s", server.target(), "--deadline=100ms"}).err, HasSubstr(told));
+  EXPECT_THAT(HealthError({"-s", server.target(), "--deadline=1s"}), HasSubstr(told));
+  EXPECT_THAT(Speak(&client::RunNormload, {"-s", server.target(), "--deadline=1s"}).err, HasSubstr(told));
 }
 
 TEST_F(FirstContact, AnotherServerOfGrpcIsNamed) {

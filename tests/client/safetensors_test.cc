@@ -150,9 +150,10 @@ TEST(Safetensors, KnowsEveryDTypeOfTheFormat) {
         {"I16", 16},        {"F16", 16},    {"BF16", 16},   {"U32", 32},        {"I32", 32},        {"F32", 32},
         {"C64", 64},        {"F64", 64},    {"I64", 64},    {"U64", 64}}) {
     const int bytes = 16 * bits / 8;
-    const absl::StatusOr<Safetensors> parsed = ParseSafetensors(
+    const std::string file =
         OneTensor(absl::StrCat("\"dtype\":\"", dtype, "\",\"shape\":[2,8],\"data_offsets\":[0,", bytes, "]"),
-                  static_cast<size_t>(bytes)));
+                  static_cast<size_t>(bytes));
+    const absl::StatusOr<Safetensors> parsed = ParseSafetensors(file);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(parsed->tensors.at("a").elements(), 16);
     EXPECT_TRUE(WriteSafetensors(*parsed).ok()) << dtype;

@@ -82,6 +82,11 @@ PROGRAMS = {
            "threading.Thread(target=client.layer_norm, args=(X, 4), daemon=True).start()\nfail(normd.connect(NOBODY))"),
     "a fork": (0, "client = normd.connect(NOBODY)\nfail(client)\npid = os.fork()\nfail(client)\n"
                   "if pid: assert os.waitpid(pid, 0)[1] == 0"),
+    # gRPC still works on the call that failed when the program forks.
+    "forks one after the other": (
+        0, "client = normd.connect(NOBODY, retry=normd.RetryOptions(max_attempts=2))\nfor _ in range(5):\n"
+           "    fail(client)\n    pid = os.fork()\n    if not pid:\n        fail(client)\n        sys.exit()\n"
+           "    assert os.waitpid(pid, 0)[1] == 0"),
     "a process of multiprocessing": (
         0, "client = normd.connect(NOBODY)\nchild = multiprocessing.get_context('fork').Process(target=fail, "
            "args=(client,))\nchild.start()\nchild.join()\nassert child.exitcode == 0\nfail(client)"),

@@ -8,7 +8,12 @@ Operators have the names, arguments and defaults of torch.nn.functional. `connec
 backward pass. `import normd.torch` has modules of torch.nn whose gradients PyTorch computes locally.
 """
 
+import os
 from typing import Any
+
+# gRPC's threads may hold locks when a program forks, and its child would then wait for ever to make a connection. With
+# this, which gRPC reads when it is imported, they rest while the program forks.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 from normd import aio
 from normd._core import Moments

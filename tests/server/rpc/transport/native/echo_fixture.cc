@@ -139,7 +139,7 @@ void Serve(const std::shared_ptr<EchoCall>& echo) {
 
 EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>()) {
   options.buffers = pool_.get();
-  options.max_cancels_per_second = 1000;  // so that floods are short
+  options.max_cancels_per_second = 100;  // so that floods are short
   options.count_closed = [this](RefusedFor reason) {
     if (reason == RefusedFor::kFlood) ++counts_.closed_for_flood;
     if (reason == RefusedFor::kSetup) ++counts_.closed_in_setup;
