@@ -188,7 +188,7 @@ step "without settings"
 if podman run --rm --name "$name-bare" "${run[@]}" localhost/normd >"$work/bare.log" 2>&1; then
   fail "started in plain text on every interface"
 fi
-grep -q -e "^normd: .*0\.0\.0\.0:8001.*--plaintext" "$work/bare.log" ||
+grep -q -e "^normd: .*\[::\]:8001.*--plaintext" "$work/bare.log" ||
   { cat "$work/bare.log" && fail "an unclear error"; }
 cat "$work/bare.log"
 
