@@ -226,8 +226,11 @@ client() {
   if [[ -x $normctl ]]; then
     "$normctl" "$@"
   else
-    podman run --rm --name "$name-client" "${run[@]}" --volume "$work:$work:ro" --entrypoint /usr/bin/normctl \
-      localhost/normd "$@"
+    # Not where they are here: the image's own folders there may be closed to its user.
+    local certificates=()
+    [[ ! -d $work/tls ]] || certificates=(--volume "$work/tls:/tls:ro")
+    podman run --rm --name "$name-client" "${run[@]}" "${certificates[@]}" --entrypoint /usr/bin/normctl \
+      localhost/normd "${@//"$work/tls"//tls}"
   fi
 }
 [[ -x $normctl ]] || { echo "no $normctl here: a second container is the client" && started+=("$name-client"); }
