@@ -212,7 +212,7 @@ absl::Status RunImport(const CommandSpec&, const ParsedArgs& args, const Termina
   const std::string& path = args.operands()[0];
   const absl::StatusOr<bool> safetensors = IsSafetensors(args, path);
   if (!safetensors.ok()) return safetensors.status();
-  const absl::Status flags = *safetensors ? absl::OkStatus() : RefuseFlags(args, ImportFlags());
+  absl::Status flags = *safetensors ? absl::OkStatus() : RefuseFlags(args, ImportFlags());
   const absl::StatusOr<std::string> bytes = ReadFile(path);
   if (!bytes.ok()) return flags.ok() ? bytes.status() : flags;
   // What the file is explains more than a flag that does not go with it.
