@@ -31,7 +31,7 @@ absl::Status RunDemo(const CommandSpec&, const ParsedArgs& args, const Terminal&
   const absl::StatusOr<std::unique_ptr<Client>> client = ConnectTo(args);
   if (!client.ok()) return client.status();
   // Whether a server is there shows before anything is printed.
-  if (const absl::Status status = (*client)->Describe().status(); absl::IsUnavailable(status)) return status;
+  if (absl::Status status = (*client)->Describe().status(); absl::IsUnavailable(status)) return status;
   const bool json = args.Has("json");
   Demo demo{**client, terminal.width, {}, nlohmann::json::object(), 0, {}};
   for (const Part& part : kParts) {
