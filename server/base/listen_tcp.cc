@@ -53,12 +53,15 @@ absl::Status SystemError(int error) { return absl::UnavailableError(std::system_
 
 }  // namespace
 
+uint16_t PortOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return address.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port) : 0;
+}
+
 int BoundPort(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
-  if (bound.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
-  return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port) : 0;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0 ? PortOf(bound) : 0;
 }
 
 absl::StatusOr<std::vector<UniqueFd>> ListenTcp(const std::string& host, int port) {

@@ -3,6 +3,9 @@
 #ifndef NORMD_SERVER_BASE_LISTEN_TCP_H_
 #define NORMD_SERVER_BASE_LISTEN_TCP_H_
 
+#include <sys/socket.h>
+
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,9 @@ namespace normd {
 // machine does not have is passed over while there is another; one whose port is in use never is, because callers of a
 // name would reach two servers. UNAVAILABLE with the system's reason.
 absl::StatusOr<std::vector<UniqueFd>> ListenTcp(const std::string& host, int port);
+
+// The port of an address; 0 if it is none of TCP.
+uint16_t PortOf(const sockaddr_storage& address);
 
 // The port of a TCP socket; 0 if it has none.
 int BoundPort(int fd);

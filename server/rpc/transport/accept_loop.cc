@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernels/base/strings.h"
+#include "server/base/listen_tcp.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/http2.h"
 
@@ -69,12 +70,6 @@ void NameUnix(Connection::Facts* facts) {
   facts->peer = Concat("fd:", facts->fd);
   facts->address = known ? Concat("uid ", static_cast<int64_t>(credentials.uid)) : "unix";
   if (known) facts->uid = credentials.uid;
-}
-
-uint16_t PortOf(const sockaddr_storage& storage) {
-  if (storage.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
-  if (storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(storage).sin6_port);
-  return 0;
 }
 
 // The number of bytes that can be read from a socket.

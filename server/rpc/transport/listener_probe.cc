@@ -14,6 +14,7 @@
 
 #include "absl/time/time.h"
 #include "kernels/base/strings.h"
+#include "server/base/listen_tcp.h"
 #include "server/base/steady_time.h"
 #include "server/rpc/transport/http2.h"
 #include "server/rpc/transport/listening_socket.h"
@@ -141,8 +142,7 @@ bool ListenerProbe::AskAddress(const addrinfo& info, absl::Time end) {
       getsockname(socket.fd, reinterpret_cast<sockaddr*>(&own), &size) != 0) {
     return false;
   }
-  announce_(ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                            : reinterpret_cast<const sockaddr_in&>(own).sin_port));
+  announce_(PortOf(own));
   const bool served = Connect(socket.fd, info.ai_addr, info.ai_addrlen, end) &&
                       (tls_ ? ServesTls(socket.fd, end) : ServesHttp2(socket.fd, end));
   announce_(0);

@@ -63,8 +63,8 @@ inline Route Audited(Route route) {
 // What the budgets of bytes count a call by.
 CallerName NameOf(const Stream& stream);
 
-// Memory that a call turns out to need when it is known what it concerns: whoever does the work asks `reserve`, and
-// what is reserved is held as long as a copy of `held` lives. The Route's context must outlive it.
+// Memory whose size is known only after the request has been read. The work calls `reserve` before it allocates; the
+// reservation lasts as long as a copy of `held`. The context must outlive both.
 struct LateReservation {
   std::shared_ptr<Reservation> held;
   std::function<absl::Status(int64_t bytes)> reserve;

@@ -324,7 +324,7 @@ OTHER_NAMES = {
 
 
 def _in_torchs_names(state: Mapping[str, Any]) -> Dict[str, Any]:
-    """The state_dict with torch's names, and without the gradients of its tensors."""
+    """The state_dict with torch's names."""
     out: Dict[str, Any] = {}
     for name, value in state.items():
         key = OTHER_NAMES.get(name, name)
@@ -335,8 +335,6 @@ def _in_torchs_names(state: Mapping[str, Any]) -> Dict[str, Any]:
                 value=str(name),
                 limit="one of them",
             )
-        if getattr(value, "requires_grad", False):
-            value = value.detach()
         if isinstance(value, (list, tuple, int)) and not isinstance(value, bool) and key != "num_batches_tracked":
             value = np.asarray(value, np.float64)
         out[key] = value
