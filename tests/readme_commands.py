@@ -43,6 +43,7 @@ COVERED = {
     "./deploy/make-certificates.sh": ("tests/CMakeLists.txt", "make_certificates_test.py"),
     "./deploy/quickstart.sh": (".ci/run", "step_when_changed quickstart "),
     "./run.sh": ("tests/device/CMakeLists.txt", "run_self_test.sh"),  # of a packed tree: tests/device/run.sh
+    "./turns.py": ("tests/device/CMakeLists.txt", "turns_self_test.py"),  # of a packed tree: tests/device/turns.py
     "./tests/accuracy/run.sh": ("tests/accuracy/CMakeLists.txt", "add_test(NAME accuracy_report "),
     "./tests/bench/run.sh datapath": (".ci/run", "./tests/bench/run.sh datapath "),
     "./tests/bench/run.sh kernels": (".ci/run", "./tests/bench/run.sh kernels "),

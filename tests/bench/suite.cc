@@ -44,6 +44,8 @@ void AddOptions(const std::vector<std::string>& more, CLI::App* app, std::string
     if (name == "--max_isa") app->add_option(name, flags->max_isa, "the instruction set, such as avx2");
     if (name == "--list") app->add_flag(name, flags->list, "prints the shapes as JSON");
     if (name == "--probe") app->add_flag(name, flags->probe, "prints what the device is");
+    if (name == "--more") app->add_flag(name, flags->more_shapes, "shapes that the standard table has not, too");
+    if (name == "--turns") app->add_flag(name, flags->turns, "times what standard input asks for");
   }
 }
 

@@ -22,10 +22,11 @@ struct Flags {
   double check = 0;     // the exit status is 1 below so much of a floor, or above a ceiling divided by it
   std::string reached;  // a record (reached.h): checks against what was reached where that is less than the floor
   std::string commit = "unknown";
-  std::string peers;                 // kernels: the Python that has torch; cuda: the file of PyTorch's times
-  std::string before;                // datapath: the program of an earlier build
-  std::string max_isa = "auto";      // kernels: the instruction set, as normd --max_isa takes it
-  bool list = false, probe = false;  // cuda
+  std::string peers;                        // kernels: the Python that has torch; cuda: the file of PyTorch's times
+  std::string before;                       // datapath: the program of an earlier build
+  std::string max_isa = "auto";             // kernels: the instruction set, as normd --max_isa takes it
+  bool list = false, probe = false;         // cuda
+  bool more_shapes = false, turns = false;  // cuda
 
   bool Chosen(const std::string& name) const { return std::regex_search(name, only); }
 

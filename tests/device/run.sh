@@ -2,7 +2,7 @@
 # Runs the tests and the bench of the CUDA backend on the GPU of this machine, from what tests/device/pack.sh gathered:
 # a driver is all that the machine needs.
 #   tests/device/run.sh [first|test|sanitize|bench|all] [--pack=DIR] [--save=DIR] [--call=N] [--json=FILE] [--full]
-#                       [--only=REGEX] [--check=R]
+#                       [--only=REGEX] [--check=R] [--more]
 # first      a new kind of GPU's first half hour: three calls of under ten minutes, one after the other, or the one that
 #            --call names. 1: hazards, that is clusters of blocks and large shared memory, then memcheck and racecheck
 #            over them; 2: test; 3: bench. A step that fails or runs out of its time stops no other one.
@@ -16,13 +16,13 @@
 #            has (result.json, or call-N.json); `first` saves in device-results unless told otherwise.
 # --json     the summary and the bench's figures, for programs.
 # --full     the long tests, too (18 GiB of memory).
-# --only, --check  of the bench: shapes by name; fails below R times a floor.
+# --only, --check, --more  of the bench: shapes by name; fails below R times a floor; shapes beyond the standard table.
 # A summary comes last. What cannot be run is "NOT RUN: why". Exit status: 0 all that ran has passed, 1 something failed,
 # 3 there is no usable device.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-part=all json="" pack="" save="" call="" bench_arguments=()
+part=all json="" pack="" save="" call="" bench_arguments=() more=()
 while [[ $# -gt 0 ]]; do
   case $1 in
     first | test | sanitize | bench | all | emulated) part=$1 ;;
@@ -32,6 +32,7 @@ while [[ $# -gt 0 ]]; do
     --json=*) json=$(realpath -m "${1#*=}") ;;
     --full) export NORMD_TEST_FULL=1 ;;
     --only=* | --check=*) bench_arguments+=("$1") ;;
+    --more) more=(--more) ;;
     *)
       sed -n '2,/^[^#]/s/^# \?//p' "$0" >&2
       exit 2
@@ -158,7 +159,7 @@ run_sanitizer() {  # memcheck | racecheck
 run_bench() {
   local status=0 peers=()
   rm -f "$work/peers.json" "$work/bench.json"
-  with_libraries bench_cuda --list >"$work/shapes.json" 2>&1 || true
+  with_libraries bench_cuda --list "${more[@]}" >"$work/shapes.json" 2>&1 || true
   timeout --kill-after=10 "$peers_limit" "${NORMD_PEERS_PYTHON:-python3}" "$pack/peers.py" "$work/shapes.json" \
     "$work/peers.json" >"$work/peers.log" 2>&1 || status=$?
   # Each shape that was measured is in the file, even if there was no time for all of them.
@@ -172,7 +173,7 @@ run_bench() {
   fi
   status=0
   with_libraries timeout "--kill-after=10" "$bench_limit" -- bench_cuda "--commit=$(cat "$pack/commit")" "--json=$work/bench.json" "${peers[@]}" \
-    "${bench_arguments[@]}" >"$work/bench.log" 2>&1 || status=$?
+    "${bench_arguments[@]}" "${more[@]}" >"$work/bench.log" 2>&1 || status=$?
   cat "$work/bench.log"
   if [[ $status -ne 0 ]]; then failed=1; fi
   verdict bench "$([[ $status -eq 0 ]] && echo measured || echo "FAILED with status $status"): $(tail -n 1 "$work/bench.log")"

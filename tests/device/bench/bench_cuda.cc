@@ -2,6 +2,8 @@
 // that of suite.h and
 // --list    prints the shapes as JSON and measures nothing.
 // --probe   prints what the device is and measures nothing.
+// --more    adds shapes that the standard table has not, here and to --list.
+// --turns   times what standard input asks for, see sections.h.
 // --peers   PyTorch's times on this machine, a file that tests/device/peers.py has written.
 // --only takes shapes by name, and "requests" for whole requests. Without a device the program says why and exits with
 // status 3.
@@ -33,7 +35,7 @@ absl::Status Measure(const GpuFacts& gpu, const Flags& flags, Report* report) {
 
 int Run(const Flags& flags) {
   if (flags.list) {
-    std::printf("%s\n", GpuShapesJson().c_str());
+    std::printf("%s\n", GpuShapesJson(flags.more_shapes).c_str());
     return 0;
   }
   const absl::StatusOr<GpuFacts> gpu = FindGpu();
@@ -45,6 +47,10 @@ int Run(const Flags& flags) {
     std::printf("%s\n", gpu->text.c_str());
     return 0;
   }
+  if (flags.turns) {
+    ServeTurns(*gpu);
+    return 0;
+  }
   return RunSuite("cuda", flags, [&](Report* report) { return Measure(*gpu, flags, report); });
 }
 
@@ -54,6 +60,6 @@ int Run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   const std::optional<normd::bench::Flags> flags =
-      normd::bench::ParseFlags(argc, argv, {"--list", "--probe", "--peers"});
+      normd::bench::ParseFlags(argc, argv, {"--list", "--probe", "--peers", "--more", "--turns"});
   return flags.has_value() ? normd::bench::Run(*flags) : 2;
 }

@@ -35,10 +35,7 @@ absl::StatusOr<GpuFacts> FindGpu() {
   facts.limits = {.multiprocessors = properties.multiProcessorCount,
                   .shared_bytes = static_cast<int64_t>(properties.sharedMemPerBlockOptin)};
   facts.limits.has_clusters = cuda::HasClusters(facts.limits, 0);
-  size_t free_bytes = 0;
-  size_t all_bytes = 0;
-  OrDieCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
-  facts.free_bytes = static_cast<int64_t>(free_bytes);
+  facts.free_bytes = FreeBytes();
   facts.l2_bytes = properties.l2CacheSize;
   // Two transfers a clock; kHz and bits.
   facts.peak_bytes_per_second =
@@ -50,6 +47,13 @@ absl::StatusOr<GpuFacts> FindGpu() {
                       properties.name, properties.major, properties.minor, properties.multiProcessorCount,
                       facts.l2_bytes >> 20, facts.peak_bytes_per_second / 1e12, driver / 1000, driver % 1000 / 10);
   return facts;
+}
+
+int64_t FreeBytes() {
+  size_t free_bytes = 0;
+  size_t all_bytes = 0;
+  OrDieCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  return static_cast<int64_t>(free_bytes);
 }
 
 GpuMemory::GpuMemory(int64_t bytes) : bytes_(bytes) {
@@ -88,7 +92,8 @@ GpuGraph::~GpuGraph() {
   cudaGraphExecDestroy(graph_);
 }
 
-double GpuGraph::Run() {
+double GpuGraph::Run(bool warm_up) {
+  if (warm_up) OrDieCuda(cudaGraphLaunch(graph_, stream_), "cudaGraphLaunch");
   OrDieCuda(cudaEventRecord(begin_, stream_), "cudaEventRecord");
   OrDieCuda(cudaGraphLaunch(graph_, stream_), "cudaGraphLaunch");
   OrDieCuda(cudaEventRecord(end_, stream_), "cudaEventRecord");

@@ -29,6 +29,9 @@ absl::StatusOr<GpuFacts> FindGpu();
 
 void OrDieCuda(cudaError_t error, const char* what);
 
+// Of the device's memory, now.
+int64_t FreeBytes();
+
 class GpuMemory {
  public:
   explicit GpuMemory(int64_t bytes);
@@ -54,8 +57,9 @@ class GpuGraph {
   GpuGraph(const GpuGraph&) = delete;
   GpuGraph& operator=(const GpuGraph&) = delete;
 
-  // Runs all of them; the seconds of one, by events before and behind.
-  double Run();
+  // Runs all of them; the seconds of one, by events before and behind. With `warm_up`, after a run that is not timed,
+  // which the timed one follows without a gap: for a device that has just run another process.
+  double Run(bool warm_up = false);
 
  private:
   const cudaStream_t stream_;

@@ -12,6 +12,15 @@ namespace normd::bench {
 // flags.peers names a file that tests/device/peers.py wrote on this machine, PyTorch's times.
 void MeasureGpuKernels(const GpuFacts& gpu, const Flags& flags, Report* report);
 
+// Answers what standard input asks, a line for a line, until it ends, so that tests/device/turns.py can time several
+// programs in the same rounds. NAME is that of any shape, FORM one of fast, exact, runtime_copy and own_copy:
+//   shape NAME  takes the memory of a shape in place of the one before: "ok"
+//   run FORM    the seconds of one launch, of a graph that is captured when its form is first asked for
+//   warm FORM   the same on one set of tensors, which stays in the L2 cache; "none" where the shape does not fit in it
+//   done        gives all memory back: "ok"
+// What cannot be answered is "error WHY".
+void ServeTurns(const GpuFacts& gpu);
+
 // Whole requests through the CUDA backend, as the engine submits them: tensors in host memory, which cross the bus
 // twice, and in CUDA memory, beside the bare kernel; small requests together and one by one.
 void MeasureRequests(const GpuFacts& gpu, Report* report);

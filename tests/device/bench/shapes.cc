@@ -38,6 +38,9 @@ class List {
     if (op == Op::kGroup || layout == Layout::kChannelsFirst) shape.eager_floor = 2;
     Add(shape);
   }
+  void AddWithoutFloors(const Workload& workload, bool residual = false) {
+    shapes_.push_back({.workload = workload, .residual = residual, .compile_floor = 0});
+  }
   std::vector<GpuShape> Take() { return std::move(shapes_); }
 
  private:
@@ -51,6 +54,46 @@ class List {
   std::vector<GpuShape> shapes_;
 };
 
+constexpr int64_t kMostRowElements = 1 << 24;  // of a tensor of the further list
+
+void AddServing(List* list) {
+  for (const int64_t row : {4096, 5120, 7168, 8192}) {
+    for (const int64_t rows : {1, 8, 32, 64, 256}) {
+      if (rows == 1 && row == 7168) continue;  // is in the standard table
+      list->AddWithoutFloors({.op = Op::kRms, .outer = rows, .row = row, .dtype = DType::kBF16});
+    }
+    list->AddWithoutFloors({.op = Op::kRms, .outer = 64, .row = row, .dtype = DType::kBF16}, true);
+  }
+}
+
+void AddNarrowAndOdd(List* list) {
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    const auto add = [&](Op op, int64_t row) {
+      list->AddWithoutFloors({.op = op, .outer = kMostRowElements / row, .row = row, .dtype = dtype});
+    };
+    for (const int64_t row : {64, 256, 512, 1024, 2048}) {
+      add(Op::kRms, row);
+      add(Op::kLayer, row);
+    }
+    for (const int64_t row : {769, 1128, 3073}) add(Op::kLayer, row);
+  }
+}
+
+void AddF16(List* list) {
+  constexpr DType kF16 = DType::kF16;
+  list->AddWithoutFloors({.op = Op::kRms, .outer = 16384, .row = 4096, .dtype = kF16});
+  list->AddWithoutFloors({.op = Op::kRms, .outer = 16384, .row = 4096, .dtype = kF16}, true);
+  list->AddWithoutFloors({.op = Op::kRms, .outer = 64, .row = 8192, .dtype = kF16});
+  list->AddWithoutFloors({.op = Op::kLayer, .outer = 32768, .row = 768, .dtype = kF16});
+  for (const Layout layout : {Layout::kChannelsFirst, Layout::kChannelsLast}) {
+    for (const Op op : {Op::kBatchTraining, Op::kBatchInference}) {
+      list->AddWithoutFloors({.op = op, .layout = layout, .outer = 50, .channels = 256, .side = 56, .dtype = kF16});
+    }
+    list->AddWithoutFloors(
+        {.op = Op::kGroup, .layout = layout, .outer = 2, .channels = 320, .side = 64, .dtype = kF16});
+  }
+}
+
 }  // namespace
 
 int64_t GpuShape::GroupElements() const {
@@ -60,7 +103,7 @@ int64_t GpuShape::GroupElements() const {
 }
 
 // Transformers, ResNet-50 in batches of 50, Stable Diffusion and its decoder's last layer.
-std::vector<GpuShape> GpuShapes() {
+std::vector<GpuShape> GpuShapes(bool more) {
   List list;
   for (const auto& [rows, row] : std::vector<std::pair<int64_t, int64_t>>{{16384, 4096},
                                                                           {8192, 8192},
@@ -87,12 +130,17 @@ std::vector<GpuShape> GpuShapes() {
     }
     for (const ImageShape& c : kDiffusion) list.AddImages(Op::kGroup, layout, c);
   }
+  if (more) {
+    AddServing(&list);
+    AddNarrowAndOdd(&list);
+    AddF16(&list);
+  }
   return list.Take();
 }
 
-std::string GpuShapesJson() {
+std::string GpuShapesJson(bool more) {
   nlohmann::json all = nlohmann::json::array();
-  for (const GpuShape& shape : GpuShapes()) {
+  for (const GpuShape& shape : GpuShapes(more)) {
     const Workload& workload = shape.workload;
     const std::string kind = workload.Kind();
     all.push_back({{"name", shape.Name()},

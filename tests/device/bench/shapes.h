@@ -18,7 +18,7 @@ struct GpuShape {
   double floor_fits = 0;       // the same where a statistics group fits on chip; 0: no other
   double eager_floor = 0;      // least speed as a multiple of PyTorch eager's; 0: none
   double exact_floor = 0;      // least speed of EXACT as a share of FAST's
-  double compile_floor = 1.0;  // least speed as a multiple of torch.compile's
+  double compile_floor = 1.0;  // least speed as a multiple of torch.compile's; 0: none
 
   std::string Name() const { return workload.Name() + (residual ? " +residual" : ""); }
   // Elements of x that one statistics group reads where it is a row of memory.
@@ -27,10 +27,12 @@ struct GpuShape {
   int64_t BytesRead() const { return (residual ? 2 : 1) * workload.Bytes() / 2; }
 };
 
-std::vector<GpuShape> GpuShapes();
+// With `more`, a further list behind it, for which no floors are stated: what serving normalises, rows that are narrow
+// or no whole number of vectors, and f16.
+std::vector<GpuShape> GpuShapes(bool more);
 
 // The list as JSON, for programs.
-std::string GpuShapesJson();
+std::string GpuShapesJson(bool more);
 
 }  // namespace normd::bench
 
