@@ -2,9 +2,11 @@
 // contiguous piece of memory (the channel of an image) has one group and one pair of parameters. f64 elements,
 // PowerNorm, CAST_THEN_AFFINE and parameters along the positions take the general kernel, one element at a time.
 // Columns of narrow elements are left to column_apply.cu.
+#include "kernels/cuda/channel_numbers.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/partial_sums.h"
@@ -16,6 +18,7 @@ namespace normd::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kFewThreads = 64;  // where more would leave multiprocessors idle
 
 // The place of one element in the plan's geometry.
 struct ElementPlace {
@@ -90,6 +93,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+int64_t Elements(const GroupWork& work) { return work.StatisticsGroups() * work.reduce0 * work.reduce1; }
+
 // ---- Pieces: runs of adjacent elements with one group and one pair of parameters ----
 
 // How a flat index gives the piece, the group and the parameters of an element. For tensors of under 2^31 elements.
@@ -101,7 +106,8 @@ struct Pieces {
 };
 
 struct PiecePlace {
-  int64_t group = 0, parameter = 0;
+  int64_t group = 0, k1 = 0, parameter = 0;
+  bool is_first = false;  // of its group
 };
 
 __device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const Pieces& pieces, uint32_t piece) {
@@ -109,103 +115,139 @@ __device__ __forceinline__ PiecePlace PlaceOfPiece(const GroupWork& work, const 
   const uint32_t channel = piece - segment * pieces.of_segment.divisor();
   const uint32_t row = pieces.keep1.Quotient(segment);
   const uint32_t k1 = segment - row * pieces.keep1.divisor();
-  return {static_cast<int64_t>(pieces.reduce0.Quotient(row)) * work.keep1 + k1,
-          static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel};
+  const uint32_t k0 = pieces.reduce0.Quotient(row);
+  return {static_cast<int64_t>(k0) * work.keep1 + k1, k1,
+          static_cast<int64_t>(k1) * pieces.channels_per_keep1 + channel,
+          channel == 0 && row == k0 * pieces.reduce0.divisor()};
 }
 
-// The statistics and parameters of one piece in f32. The weight is the factor, and 1 / D is 1, if `scaled`. If the
-// piece must be calculated in f64, a number is NaN, so that all its elements come out as NaN.
-struct PieceNumbers {
-  Statistics32 s;
-  Affine<float> affine;
-};
-
-__device__ __forceinline__ PieceNumbers NumbersOf(const GroupWork& work, const ApplyWork& apply,
-                                                  const PiecePlace& place, bool scaled) {
-  const GroupResult32 group = work.results32[place.group];
-  const int64_t parameter = apply.parameters.absent() ? 0 : place.parameter;
-  if (scaled) {
-    return {{group.shift, group.delta, 1}, ScaledAffineAt<float>(apply.parameters, parameter, group.inverse)};
+// y of the elements [begin, end), one by one: of those that must be calculated in f64, or that are not finite. Few need
+// it: inlined, it would take registers from what all need.
+template <typename T, bool kInF64>
+__device__ __noinline__ void ApplySingly(const GroupWork& work, const ApplyWork& apply, const Pieces& pieces,
+                                         uint32_t begin, uint32_t end) {
+  using S = typename T::Storage;
+  const auto* const x = static_cast<const S*>(work.x.data);
+  auto* const y = static_cast<S*>(apply.y);
+  const bool scaled = ScalesChannels(work.statistic, apply.parameters, apply.index);
+#pragma unroll 1
+  for (uint32_t i = begin; i < end; ++i) {
+    const PiecePlace place = PlaceOfPiece(work, pieces, pieces.length.Quotient(i));
+    y[i] = NarrowElements<T, kInF64>(ResultAt(work, place.group, place.k1), apply.parameters, scaled)
+               .One(x[i], apply.parameters.absent() ? 0 : place.parameter);
   }
-  return {{group.shift, group.delta, static_cast<float>(group.inverse)}, AffineAt<float>(apply.parameters, parameter)};
 }
 
-// Calculates in f32. A vector with an element that must be calculated in f64, or that is not finite, is left to
-// `singly`. A thread has several vectors, a block of threads apart.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
+// The number of vectors of a thread of ApplyPiecesKernel, a block of threads apart. All are under way together.
+constexpr int kPieceVectors = 4;
+// The threads of ApplyPiecesKernel that a multiprocessor has room for: numbers in f64 take twice the registers.
+template <ChannelWay kWay>
+constexpr int kResident = kWay == ChannelWay::kScaledInF64 ? 768 : 1024;
+
+// A block has one run of vectors, and the numbers of its pieces in shared memory. The first block has the last run:
+// what the launch before read or wrote last is still in the L2 cache. kCrosses: a vector may lie in two pieces, never
+// in more.
+template <typename T, ChannelWay kWay, bool kCrosses, int kBlock>
+__global__ void __launch_bounds__(kBlock, kResident<kWay> / kBlock)
     ApplyPiecesKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
                       const __grid_constant__ Pieces pieces, uint32_t elements) {
   WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
+  auto* const numbers = reinterpret_cast<ChannelNumbers<RealOf<kWay>>*>(shared);
+  constexpr bool kInF64 = kWay == ChannelWay::kScaledInF64;
   using S = typename T::Storage;
   constexpr int kOwn = kVector<T>;
-  constexpr uint32_t kUnrolled = 4;
-  const auto* const x = static_cast<const S*>(work.x.data);
-  auto* const y = static_cast<S*>(apply.y);
-  const uint32_t length = pieces.length.divisor();
+  constexpr uint32_t kRun = kBlock * kPieceVectors;
   const uint32_t whole = elements / kOwn;
-  const bool scaled = ScalesChannels(work.statistic, apply.parameters, apply.index);
-  const auto singly = [&](uint32_t begin, uint32_t end) {
-#pragma unroll 1
-    for (uint32_t i = begin; i < end; ++i) {
-      const PiecePlace place = PlaceOfPiece(work, pieces, pieces.length.Quotient(i));
-      y[i] = NarrowElements<T, false>(work.results[place.group], apply.parameters, scaled)
-                 .One(x[i], apply.parameters.absent() ? 0 : place.parameter);
-    }
-  };
-  for (uint32_t first = blockIdx.x * (kThreads * kUnrolled) + threadIdx.x; first < whole;
-       first += gridDim.x * (kThreads * kUnrolled)) {
-    uint4 words[kUnrolled] = {};
+  const uint32_t begin = (gridDim.x - 1 - blockIdx.x) * kRun;
+  const uint32_t first = begin + threadIdx.x;
+  const bool full = begin + kRun <= whole;
+  const auto* const x = static_cast<const S*>(work.x.data);
+  const S* const own_x = x + int64_t{first} * kOwn;
+  S* const own_y = static_cast<S*>(apply.y) + int64_t{first} * kOwn;
+  uint4 words[kPieceVectors];
+  if (full) {
 #pragma unroll
-    for (uint32_t i = 0; i < kUnrolled; ++i) {
-      if (first + i * kThreads < whole) words[i] = LoadStreaming(x + int64_t{first + i * kThreads} * kOwn);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kUnrolled; ++i) {
-      if (first + i * kThreads >= whole) continue;
-      const uint32_t at = (first + i * kThreads) * kOwn;
-      const uint32_t piece = pieces.length.Quotient(at);
-      const uint32_t left = (piece + 1) * length - at;  // elements until the next piece
-      const PieceNumbers numbers = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece), scaled);
-      float out[kOwn];
-      UnpackVector<T>(words[i], out);
-      float zero = 0;      // NaN if an element is not finite
-      bool in_two = true;  // pieces at most
-      if (left >= kOwn) {
-#pragma unroll
-        for (int k = 0; k < kOwn; ++k) {
-          out[k] = FastElement(out[k], numbers.s, numbers.affine.weight, numbers.affine.bias);
-          zero = std::fma(out[k], 0.0f, zero);
-        }
-      } else {
-        const PieceNumbers next = NumbersOf(work, apply, PlaceOfPiece(work, pieces, piece + 1), scaled);
-        in_two = left + length >= kOwn;
-#pragma unroll
-        for (int k = 0; k < kOwn; ++k) {
-          const bool is_next = k >= static_cast<int>(left);
-          const Statistics32 s = {is_next ? next.s.shift : numbers.s.shift, is_next ? next.s.delta : numbers.s.delta,
-                                  is_next ? next.s.inverse : numbers.s.inverse};
-          out[k] = FastElement(out[k], s, is_next ? next.affine.weight : numbers.affine.weight,
-                               is_next ? next.affine.bias : numbers.affine.bias);
-          zero = std::fma(out[k], 0.0f, zero);
-        }
-      }
-      if (in_two && zero == 0) {
-        *reinterpret_cast<uint4*>(y + at) = PackVector<T>(out);
-      } else {
-        singly(at, at + kOwn);
-      }
-    }
+    for (int i = 0; i < kPieceVectors; ++i) words[i] = LoadStreaming(own_x + i * kBlock * kOwn);
   }
-  if (blockIdx.x == 0 && threadIdx.x == 0) singly(whole * kOwn, elements);
+  const uint32_t first_piece = pieces.length.Quotient(begin * kOwn);
+  const uint32_t last_piece = pieces.length.Quotient((full ? begin + kRun : whole) * kOwn - 1);
+  for (uint32_t piece = first_piece + threadIdx.x; piece <= last_piece; piece += kBlock) {
+    const PiecePlace place = PlaceOfPiece(work, pieces, piece);
+    const bool begins = piece * pieces.length.divisor() >= begin * kOwn;
+    numbers[piece - first_piece] =
+        NumbersOf<kWay>(work, apply.parameters, place.group, place.k1, apply.parameters.absent() ? 0 : place.parameter,
+                        place.is_first && begins);
+  }
+  __syncthreads();
+  const auto calculate = [&](const uint4& vector, uint32_t at) {
+    const uint32_t piece = pieces.length.Quotient(at);
+    const ChannelNumbers<RealOf<kWay>> own = numbers[piece - first_piece];
+    float in[kOwn], out[kOwn];
+    UnpackVector<T>(vector, in);
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) out[k] = ChannelElement<kWay>(in[k], own);
+    if constexpr (kCrosses) {
+      const uint32_t left = (piece + 1) * pieces.length.divisor() - at;  // elements until the next piece
+      const ChannelNumbers<RealOf<kWay>> next = numbers[(left < kOwn ? piece + 1 : piece) - first_piece];
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        const float of_next = ChannelElement<kWay>(in[k], next);
+        out[k] = static_cast<uint32_t>(k) < left ? out[k] : of_next;
+      }
+    }
+    return PackVector<T>(out);
+  };
+  unsigned singly = 0;  // a bit for each vector that is left to ApplySingly
+  if (full) {
+    unsigned non_finite = 0;
+#pragma unroll
+    for (int i = 0; i < kPieceVectors; ++i) {
+      words[i] = calculate(words[i], (first + i * kBlock) * kOwn);
+      non_finite |= NonFinite<T, kWay>(words[i]);
+    }
+    if (non_finite == 0) {
+#pragma unroll
+      for (int i = 0; i < kPieceVectors; ++i) StoreStreaming(own_y + i * kBlock * kOwn, words[i]);
+    } else {
+      singly = (1u << kPieceVectors) - 1;
+    }
+  } else {
+#pragma unroll 1
+    for (uint32_t i = 0; first + i * kBlock < whole; ++i) {
+      const uint32_t at = (first + i * kBlock) * kOwn;
+      const uint4 out = calculate(LoadStreaming(x + at), at);
+      if (NonFinite<T, kWay>(out) == 0) {
+        StoreStreaming(own_y + i * kBlock * kOwn, out);
+      } else {
+        singly |= 1u << i;
+      }
+    }
+    const uint32_t last = whole * kOwn + threadIdx.x;
+    if (last < elements) ApplySingly<T, kInF64>(work, apply, pieces, last, last + 1);
+  }
+#pragma unroll 1
+  for (; singly != 0; singly &= singly - 1) {
+    const uint32_t at = (first + (__ffs(static_cast<int>(singly)) - 1) * kBlock) * kOwn;
+    ApplySingly<T, kInF64>(work, apply, pieces, at, at + kOwn);
+  }
 }
 
+// True if elements are calculated in f64 throughout: EXACT f32.
+bool AreInF64(const GroupWork& work) { return work.x.dtype == DType::kF32 && work.precision == Precision::kExact; }
+
 // True if the elements lie in pieces that ApplyPiecesKernel can take; PiecesOf describes the pieces.
-bool AreInPieces(const GroupWork& work, const ApplyWork& apply, int64_t elements) {
+bool AreInPieces(const GroupWork& work, const ApplyWork& apply) {
   const bool has_parameters = !apply.parameters.absent();
-  return elements <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) && IsVectorAligned(apply.y) &&
-         (!has_parameters ||
-          (apply.index.kind != AffineIndex::kElement && work.reduce1 % apply.index.channel_run == 0));
+  if (has_parameters && (apply.index.kind == AffineIndex::kElement || work.reduce1 % apply.index.channel_run != 0)) {
+    return false;
+  }
+  // Elements in f64 have faster ways than that of channels, where they can: see kernels/group_statistics.h.
+  if (AreInF64(work) && !ScalesChannels(work.statistic, apply.parameters, apply.index)) return false;
+  const int64_t vector = kVectorBytes / SizeOf(work.x.dtype);
+  const int64_t length = has_parameters ? apply.index.channel_run : work.reduce1;
+  return length >= vector && Elements(work) <= std::numeric_limits<int32_t>::max() && IsVectorAligned(work.x.data) &&
+         IsVectorAligned(apply.y);
 }
 Pieces PiecesOf(const GroupWork& work, const ApplyWork& apply) {
   const int64_t length = apply.parameters.absent() ? work.reduce1 : apply.index.channel_run;
@@ -234,28 +276,54 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-int64_t Elements(const GroupWork& work) { return work.StatisticsGroups() * work.reduce0 * work.reduce1; }
+template <typename T, ChannelWay kWay, bool kCrosses, int kBlock>
+cudaError_t LaunchPiecesOf(const GroupWork& work, const ApplyWork& apply, const Pieces& pieces, cudaStream_t stream) {
+  const int64_t run = int64_t{kBlock} * kPieceVectors * kVector<T>;  // elements
+  const int64_t most_pieces = run / pieces.length.divisor() + 2;
+  const LaunchShape shape = {.blocks = order::CeilDiv(Elements(work), run),
+                             .threads = kBlock,
+                             .shared_bytes = most_pieces * static_cast<int64_t>(sizeof(ChannelNumbers<RealOf<kWay>>))};
+  return Launch(shape, stream, ApplyPiecesKernel<T, kWay, kCrosses, kBlock>, work, apply, pieces,
+                static_cast<uint32_t>(Elements(work)));
+}
+
+template <typename T, ChannelWay kWay, bool kCrosses>
+cudaError_t LaunchPieces(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                         const Pieces& pieces, cudaStream_t stream) {
+  // Small blocks where there are too few large ones to keep all multiprocessors busy.
+  const int64_t least = int64_t{4} * limits.multiprocessors * kThreads * kPieceVectors * kVector<T>;
+  return Elements(work) >= least ? LaunchPiecesOf<T, kWay, kCrosses, kThreads>(work, apply, pieces, stream)
+                                 : LaunchPiecesOf<T, kWay, kCrosses, kFewThreads>(work, apply, pieces, stream);
+}
+
+template <typename T, bool kInF64>
+cudaError_t ApplyPieces(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                        cudaStream_t stream) {
+  const Pieces pieces = PiecesOf(work, apply);
+  const bool scaled = apply.parameters.absent() || ScalesChannels(work.statistic, apply.parameters, apply.index);
+  const bool crosses = pieces.length.divisor() % kVector<T> != 0;
+  const auto launch = [&]<ChannelWay kWay>() {
+    return crosses ? LaunchPieces<T, kWay, true>(limits, work, apply, pieces, stream)
+                   : LaunchPieces<T, kWay, false>(limits, work, apply, pieces, stream);
+  };
+  if constexpr (kInF64) {
+    return launch.template operator()<ChannelWay::kScaledInF64>();
+  } else {
+    return scaled ? launch.template operator()<ChannelWay::kScaled>()
+                  : launch.template operator()<ChannelWay::kAboutZero>();
+  }
+}
 
 template <typename T, bool kInF64>
 cudaError_t LaunchRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  if constexpr (!kInF64) {
-    if (AreInPieces(work, apply, Elements(work))) {
-      const LaunchShape shape = {.blocks = EnoughBlocks(limits, Elements(work), kThreads * 4 * kVector<T>),
-                                 .threads = kThreads};
-      return Launch(shape, stream, ApplyPiecesKernel<T>, work, apply, PiecesOf(work, apply),
-                    static_cast<uint32_t>(Elements(work)));
-    }
-  }
+  if (AreInPieces(work, apply)) return ApplyPieces<T, kInF64>(limits, work, apply, stream);
   const int64_t vectors = order::CeilDiv(Elements(work), kVector<T>);
   const LaunchShape shape = {.blocks = EnoughBlocks(limits, vectors, kThreads), .threads = kThreads};
   return Launch(shape, stream, ApplyRowsKernel<T, kInF64>, work, apply, Elements(work));
 }
 
 cudaError_t ApplyRows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream) {
-  // EXACT f32 alone is calculated in f64.
-  if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
-    return LaunchRows<F32, true>(limits, work, apply, stream);
-  }
+  if (AreInF64(work)) return LaunchRows<F32, true>(limits, work, apply, stream);
   return VisitNarrowDType(work.x.dtype,
                           [&]<typename T>() { return LaunchRows<T, false>(limits, work, apply, stream); });
 }
@@ -277,14 +345,23 @@ cudaError_t ApplyGeneral(const DeviceLimits& limits, const GroupWork& work, cons
                     [&]<typename TOut>() { return LaunchGeneral<F64, TOut>(limits, work, apply, stream); });
 }
 
+// True if ApplyGeneralKernel takes the elements.
+bool AreGeneral(const GroupWork& work, const ApplyWork& apply) {
+  const bool along_positions = work.columns && apply.index.kind == AffineIndex::kElement && !apply.parameters.absent();
+  return work.wide() || work.pre != nullptr || along_positions || apply.cast_order != CastOrder::kAffineThenCast;
+}
+
 }  // namespace
+
+bool TakesGivenStatistics(const GroupWork& work, const ApplyWork& apply) {
+  // Parameters that do not fit f32 leave every element to the slow way, which would make the results for each of them.
+  if (AreGeneral(work, apply) || (!AreInF64(work) && !work.fit_f32)) return false;
+  return work.columns ? AreInWindows(work, apply) : AreInPieces(work, apply);
+}
 
 cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                         cudaStream_t stream) {
-  const bool along_positions = work.columns && apply.index.kind == AffineIndex::kElement && !apply.parameters.absent();
-  const bool general =
-      work.wide() || work.pre != nullptr || along_positions || apply.cast_order != CastOrder::kAffineThenCast;
-  if (general) return ApplyGeneral(limits, work, apply, stream);
+  if (AreGeneral(work, apply)) return ApplyGeneral(limits, work, apply, stream);
   return work.columns ? ApplyColumns(limits, work, apply, stream) : ApplyRows(limits, work, apply, stream);
 }
 

@@ -1,9 +1,15 @@
 // The apply pass of Pattern::kColumns (the innermost extent is kept), from finished groups: a thread loads the
-// statistics and parameters of a few adjacent columns, and walks down some positions.
+// statistics and parameters of a few adjacent columns, and walks down some positions. Where rows of columns are whole
+// 16-byte vectors, a thread has one vector of columns, and a block makes their numbers once.
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/channel_numbers.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/finish.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/parameters.cuh"
 #include "kernels/cuda/partial_sums.h"
@@ -141,6 +147,190 @@ __global__ void __launch_bounds__(kColumnThreads, 5)
   });
 }
 
+// ---- Windows: whole vectors of columns ----
+
+constexpr int kTurn = 4;         // vectors of a thread that are under way together
+constexpr int kMostTurns = 32;   // of a block: a thread has a bit for each turn that it leaves
+constexpr int kMostAcross = 64;  // vectors: a kilobyte of each position
+constexpr int kWindowThreads = 256;
+constexpr int kWindowBlocks = 3;  // of a multiprocessor at one time
+
+// How the blocks of threads of a launch share columns and positions: a block has one window of columns of one keep0,
+// `across` threads beside each other with a vector of columns each, and `down` threads below each other. It takes every
+// parts-th turn, in which a thread has kTurn positions, `down` apart. All go backwards: what the launch before read or
+// wrote last is still in the L2 cache.
+struct Windows {
+  Divisor across, count, parts;  // count: windows of each keep0
+  Divisor reduce1, channel_run;
+  int columns, positions;  // of each keep0
+  int down, turns;
+  int64_t row_bytes, turn_bytes;  // from a thread's vector to the next one, and from turn to turn of a block
+};
+
+// The place of a thread in its window, and of the window among all.
+template <typename T>
+struct WindowPlace {
+  int vector, row;  // of the window and of a turn
+  int k0, part;
+  int first_turn;
+  int window_column, column;  // the first ones of the window and of the thread
+
+  static __device__ __forceinline__ WindowPlace This(const Windows& windows) {
+    const uint32_t block = gridDim.x - 1 - blockIdx.x;
+    const uint32_t of_window = windows.parts.Quotient(block);
+    const uint32_t k0 = windows.count.Quotient(of_window);
+    const uint32_t row = windows.across.Quotient(threadIdx.x);
+    WindowPlace place;
+    place.k0 = static_cast<int>(k0);
+    place.part = static_cast<int>(block - of_window * windows.parts.divisor());
+    place.first_turn = windows.turns - static_cast<int>(windows.parts.divisor()) + place.part;
+    place.row = static_cast<int>(row);
+    place.vector = static_cast<int>(threadIdx.x - row * windows.across.divisor());
+    const uint32_t window = of_window - k0 * windows.count.divisor();
+    place.window_column = static_cast<int>(window * windows.across.divisor()) * kVector<T>;
+    place.column = place.window_column + place.vector * kVector<T>;
+    return place;
+  }
+  // The thread's first position in turn `turn`, and the number of its positions there.
+  __device__ __forceinline__ int PositionOf(const Windows& windows, int turn) const {
+    return turn * (windows.down * kTurn) + row;
+  }
+  __device__ __forceinline__ int CountOf(const Windows& windows, int turn) const {
+    const int left = windows.positions - PositionOf(windows, turn);
+    int count = 0;
+    for (int i = 0; i < kTurn; ++i) count += i * windows.down < left ? 1 : 0;
+    return count;
+  }
+};
+
+// The group of a column, and the index of its parameters.
+struct ColumnIndex {
+  int64_t group, k1, parameter;
+  bool is_first;  // of its group
+
+  static __device__ __forceinline__ ColumnIndex Of(const GroupWork& work, const ApplyWork& apply,
+                                                   const Windows& windows, int k0, int column) {
+    const uint32_t k1 = windows.reduce1.Quotient(column);
+    const uint32_t r1 = column - k1 * windows.reduce1.divisor();
+    const int64_t parameter = k1 * apply.index.channels_per_keep1 + windows.channel_run.Quotient(r1);
+    return {k0 * work.keep1 + k1, k1, apply.parameters.absent() ? 0 : parameter, r1 == 0};
+  }
+};
+
+// y, element by element, of a thread in those of its turns whose bits are set: where an element must be calculated in
+// f64 or is not finite. Few need it: inlined, it would take registers from what all need.
+template <typename T>
+__device__ __noinline__ void ApplySingly(const GroupWork& work, const ApplyWork& apply, const Windows& windows,
+                                         unsigned turns) {
+  using S = typename T::Storage;
+  const auto place = WindowPlace<T>::This(windows);
+#pragma unroll 1
+  for (; turns != 0; turns &= turns - 1) {
+    const int turn =
+        place.first_turn - (__ffs(static_cast<int>(turns)) - 1) * static_cast<int>(windows.parts.divisor());
+    const int count = place.CountOf(windows, turn);
+#pragma unroll 1
+    for (int i = 0; i < count * kVector<T>; ++i) {
+      const int column = place.column + i % kVector<T>;
+      const ColumnIndex index = ColumnIndex::Of(work, apply, windows, place.k0, column);
+      const int64_t position = place.PositionOf(windows, turn) + i / kVector<T> * windows.down;
+      const int64_t at = IndexOf(work, place.k0, position, column);
+      static_cast<S*>(apply.y)[at] =
+          NarrowElements<T, false>(ResultAt(work, index.group, index.k1), apply.parameters, true)
+              .One(static_cast<const S*>(work.x.data)[at], index.parameter);
+    }
+  }
+}
+
+// The numbers of a window's columns, to shared memory: [column of a vector][vector].
+template <typename T, ChannelWay kWay>
+__device__ __forceinline__ void MakeNumbers(const GroupWork& work, const ApplyWork& apply, const Windows& windows,
+                                            const WindowPlace<T>& place, ChannelNumbers<RealOf<kWay>>* numbers) {
+  const int across = static_cast<int>(windows.across.divisor());
+  const int left = windows.columns - place.window_column;
+  const int count = left < across * kVector<T> ? left : across * kVector<T>;
+  for (int c = static_cast<int>(threadIdx.x); c < count; c += static_cast<int>(blockDim.x)) {
+    const ColumnIndex index = ColumnIndex::Of(work, apply, windows, place.k0, place.window_column + c);
+    numbers[c % kVector<T> * across + c / kVector<T>] = NumbersOf<kWay>(
+        work, apply.parameters, index.group, index.k1, index.parameter, index.is_first && place.part == 0);
+  }
+}
+
+// y of the first `count` vectors of a turn. Returns false, without having written any, if an element is not finite.
+template <typename T, ChannelWay kWay, bool kAll>
+__device__ __forceinline__ bool StoreTurn(const ChannelNumbers<RealOf<kWay>> (&numbers)[kVector<T>], int count,
+                                          int64_t row_bytes, uint4 (&words)[kTurn], char* y) {
+  unsigned non_finite = 0;
+#pragma unroll
+  for (int i = 0; i < kTurn; ++i) {
+    if (!kAll && i >= count) continue;
+    float values[kVector<T>];
+    UnpackVector<T>(words[i], values);
+#pragma unroll
+    for (int c = 0; c < kVector<T>; ++c) values[c] = ChannelElement<kWay>(values[c], numbers[c]);
+    words[i] = PackVector<T>(values);
+    non_finite |= NonFinite<T, kWay>(words[i]);
+  }
+  if (non_finite != 0) return false;
+#pragma unroll
+  for (int i = 0; i < kTurn; ++i) {
+    if (kAll || i < count) StoreStreaming(y + i * row_bytes, words[i]);
+  }
+  return true;
+}
+
+template <typename T, ChannelWay kWay>
+__global__ void __launch_bounds__(kWindowThreads, kWindowBlocks)
+    ApplyWindowsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
+                       const __grid_constant__ Windows windows) {
+  WaitForLaunchBefore();
+  NORMD_DYNAMIC_SHARED(shared);
+  auto* const of_window = reinterpret_cast<ChannelNumbers<RealOf<kWay>>*>(shared);
+  const auto place = WindowPlace<T>::This(windows);
+  const bool idle = place.column >= windows.columns;
+  int turn = place.first_turn;
+  const int64_t first = IndexOf(work, place.k0, place.PositionOf(windows, turn), place.column);
+  const auto* x = reinterpret_cast<const char*>(static_cast<const typename T::Storage*>(work.x.data) + first);
+  auto* y = reinterpret_cast<char*>(static_cast<typename T::Storage*>(apply.y) + first);
+  uint4 words[kTurn];
+  int count = 0;
+  const auto load = [&] {
+    if ((turn + 1) * (windows.down * kTurn) <= windows.positions) {
+      count = kTurn;
+#pragma unroll
+      for (int i = 0; i < kTurn; ++i) words[i] = LoadStreaming(x + i * windows.row_bytes);
+      return;
+    }
+    count = place.CountOf(windows, turn);
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) {
+      if (i < count) words[i] = LoadStreaming(x + i * windows.row_bytes);
+    }
+  };
+  if (!idle) load();
+  MakeNumbers<T, kWay>(work, apply, windows, place, of_window);
+  __syncthreads();
+  if (idle) return;
+  ChannelNumbers<RealOf<kWay>> numbers[kVector<T>];
+#pragma unroll
+  for (int c = 0; c < kVector<T>; ++c) numbers[c] = of_window[c * windows.across.divisor() + place.vector];
+  unsigned singly = 0;  // a bit for each turn that is left to ApplySingly
+#pragma unroll 1
+  for (unsigned bit = 1;; bit *= 2) {
+    const bool done = count == kTurn ? StoreTurn<T, kWay, true>(numbers, count, windows.row_bytes, words, y)
+                                     : StoreTurn<T, kWay, false>(numbers, count, windows.row_bytes, words, y);
+    if (!done) singly |= bit;
+    turn -= static_cast<int>(windows.parts.divisor());
+    if (turn < 0) break;
+    x -= windows.turn_bytes;
+    y -= windows.turn_bytes;
+    load();
+  }
+  if (singly != 0) ApplySingly<T>(work, apply, windows, singly);
+}
+
+// ---- EXACT f32 ----
+
 // Calculates f32 elements in f64 (EXACT).
 __global__ void __launch_bounds__(kColumnThreads)
     ApplyColumnsExactKernel(const __grid_constant__ GroupWork work, const __grid_constant__ ApplyWork apply,
@@ -184,6 +374,47 @@ __global__ void __launch_bounds__(kColumnThreads)
   });
 }
 
+// ---- Launches ----
+
+template <typename T, ChannelWay kWay>
+cudaError_t LaunchWindows(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                          cudaStream_t stream) {
+  constexpr int kLeastThreads = 128;
+  const int64_t vectors = Tiles<kVector<T>>(work);
+  const int64_t count = order::CeilDiv(vectors, kMostAcross);
+  const auto across = static_cast<int>(order::CeilDiv(vectors, count));
+  const int64_t all = work.keep0 * count;
+  int down = kWindowThreads / across;
+  if (down > work.reduce0) down = static_cast<int>(work.reduce0);
+  const auto turns_of = [&](int rows) { return order::CeilDiv(work.reduce0, int64_t{rows} * kTurn); };
+  // Smaller blocks where there are too few large ones to keep all multiprocessors busy.
+  while (down > 1 && across * down >= kLeastThreads && all * turns_of(down) < int64_t{2} * limits.multiprocessors) {
+    down /= 2;
+  }
+  const int64_t turns = turns_of(down);
+  // As many blocks as run at one time, if that is few enough turns for each.
+  const int64_t running = int64_t{kWindowBlocks} * limits.multiprocessors * (kWindowThreads / (across * down));
+  const int64_t wanted = std::max(running / all, order::CeilDiv(turns, kMostTurns));
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, turns);
+  const int64_t row_bytes = down * work.Columns() * SizeOf(work.x.dtype);
+  const Windows windows = {.across = Divisor(across),
+                           .count = Divisor(count),
+                           .parts = Divisor(parts),
+                           .reduce1 = Divisor(work.reduce1),
+                           .channel_run = Divisor(apply.index.channel_run),
+                           .columns = static_cast<int>(work.Columns()),
+                           .positions = static_cast<int>(work.reduce0),
+                           .down = down,
+                           .turns = static_cast<int>(turns),
+                           .row_bytes = row_bytes,
+                           .turn_bytes = parts * kTurn * row_bytes};
+  const LaunchShape shape = {
+      .blocks = all * parts,
+      .threads = across * down,
+      .shared_bytes = int64_t{across} * kVector<T> * static_cast<int64_t>(sizeof(ChannelNumbers<RealOf<kWay>>))};
+  return Launch(shape, stream, ApplyWindowsKernel<T, kWay>, work, apply, windows);
+}
+
 template <int kColumns, typename Kernel>
 cudaError_t LaunchApply(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream,
                         Kernel kernel) {
@@ -194,13 +425,25 @@ cudaError_t LaunchApply(const DeviceLimits& limits, const GroupWork& work, const
 
 }  // namespace
 
+bool AreInWindows(const GroupWork& work, const ApplyWork& apply) {
+  constexpr int64_t kMost = 1 << 30;
+  const int64_t of_vector = kVectorBytes / SizeOf(work.x.dtype);
+  return work.Columns() % of_vector == 0 && work.Columns() <= kMost && work.reduce0 <= kMost &&
+         IsVectorAligned(work.x.data) && IsVectorAligned(apply.y) &&
+         (work.keep0 == 1 || work.reduce0 * work.Columns() / of_vector >= kWindowThreads);
+}
+
 cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                          cudaStream_t stream) {
   // EXACT f32 alone is calculated in f64.
   if (work.x.dtype == DType::kF32 && work.precision == Precision::kExact) {
+    if (AreInWindows(work, apply)) {
+      return LaunchWindows<F32, ChannelWay::kScaledInF64>(limits, work, apply, stream);
+    }
     return LaunchApply<2>(limits, work, apply, stream, ApplyColumnsExactKernel);
   }
   return VisitNarrowDType(work.x.dtype, [&]<typename T>() {
+    if (AreInWindows(work, apply)) return LaunchWindows<T, ChannelWay::kScaled>(limits, work, apply, stream);
     return LaunchApply<kApplyColumns>(limits, work, apply, stream, ApplyColumnsKernel<T>);
   });
 }

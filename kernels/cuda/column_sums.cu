@@ -2,6 +2,8 @@
 // the positions of summation_order.h's blocks, FAST run by run and EXACT block by block, and fold their sums as far as
 // they can; statistics.cu folds the rest. For f64 elements, PowerNorm, and FAST with a mask, a thread has one column of
 // a few blocks.
+#include <algorithm>
+
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -21,23 +23,23 @@ namespace {
 
 constexpr int kBlock = static_cast<int>(order::kColumnBlock);
 
-// Loads kColumns elements of one position; elements after the last column are 0. One access where the rows are aligned.
-template <typename T, int kColumns>
-__device__ __forceinline__ void LoadColumns(const typename T::Storage* from, bool aligned, int count,
-                                            typename T::Storage (&to)[kColumns]) {
-  if (aligned) {
-    const auto vector = LoadVector(from);
+// Loads the elements of a vector one by one; those after the first `count` are 0.
+template <typename T>
+__device__ __forceinline__ void LoadColumns(const typename T::Storage* from, int count,
+                                            typename T::Storage (&to)[kVector<T>]) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) to[c] = vector.lanes[c];
-    return;
-  }
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) to[c] = c < count ? from[c] : typename T::Storage{};
+  for (int c = 0; c < kVector<T>; ++c) to[c] = c < count ? from[c] : typename T::Storage{};
+}
+
+// A whole vector, in one access: a copy of it as elements would make the compiler load byte by byte.
+template <typename S>
+__device__ __forceinline__ uint4 LoadWords(const S* from) {
+  return *reinterpret_cast<const uint4*>(from);
 }
 
 // True if every position of every tile can be read in one access.
 template <typename T>
-__device__ __forceinline__ bool IsAligned(const GroupWork& work, const void* p) {
+bool IsAligned(const GroupWork& work, const void* p) {
   return reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0 && work.Columns() % kVector<T> == 0;
 }
 
@@ -54,27 +56,31 @@ struct FoldPlace {
   int blocks = 0;
   int64_t column = 0;
 
-  static __device__ __forceinline__ FoldPlace This(const GroupWork& work, int columns) {
+  // The first place of a block of threads, where `sharers` of them share the parts of the same columns.
+  static __device__ __forceinline__ FoldPlace This(const GroupWork& work, int columns, int64_t sharers) {
     const int64_t groups = Divide(work.Columns() + columns - 1, columns).quotient;
-    const int64_t blocks = order::ColumnBlocks(work.reduce0);
     const Division group = Divide(blockIdx.x, groups);
-    const Division part = Divide(group.quotient, Parts(work));
+    const Division share = Divide(group.quotient, sharers);
     FoldPlace place;
     place.column = group.remainder * columns;
-    place.part = part.remainder;
-    place.k0 = part.quotient;
-    place.first_block = place.part * work.fold;
-    const int64_t left = blocks - place.first_block;
-    place.blocks = static_cast<int>(left < work.fold ? left : work.fold);
+    place.k0 = share.quotient;
+    place.GoTo(work, share.remainder);
     return place;
+  }
+  // The place in another part.
+  __device__ __forceinline__ void GoTo(const GroupWork& work, int64_t to) {
+    part = to;
+    first_block = part * work.fold;
+    const int64_t left = order::ColumnBlocks(work.reduce0) - first_block;
+    blocks = static_cast<int>(left < work.fold ? left : work.fold);
   }
   __device__ __forceinline__ NarrowPart* PartOf(const GroupWork& work, int64_t of_column) const {
     return static_cast<NarrowPart*>(work.parts) + (k0 * Parts(work) + part) * work.Columns() + of_column;
   }
 };
 
-LaunchShape FoldShape(const GroupWork& work, int columns, int threads, int64_t shared_bytes) {
-  return {.blocks = work.keep0 * FoldPlace::Parts(work) * order::CeilDiv(work.Columns(), columns),
+LaunchShape FoldShape(const GroupWork& work, int columns, int threads, int64_t shared_bytes, int64_t sharers) {
+  return {.blocks = work.keep0 * sharers * order::CeilDiv(work.Columns(), columns),
           .threads = threads,
           .shared_bytes = shared_bytes};
 }
@@ -85,8 +91,9 @@ __device__ __forceinline__ int64_t GroupOfColumn(const GroupWork& work, int64_t 
 }
 
 // FAST without a mask: a thread sums one run of eight positions, for the columns of a 16-byte access. The threads of a
-// block have the runs of four adjacent blocks of positions at a time. One thread then adds the runs of each of the four
-// blocks of a column in their order, and folds the blocks.
+// block have the runs of four adjacent blocks of positions at a time, which is a turn. One thread then adds the runs of
+// each of the four blocks of a column in their order, and folds the blocks, while the elements of the next turn are
+// under way. A block of threads has one part after the other of the same columns, and samples these once.
 constexpr int kBlockRuns = static_cast<int>(order::kColumnBlock / order::kFastColumnRun);
 constexpr int kRunBlocks = 4;
 constexpr int kRuns = kRunBlocks * kBlockRuns;
@@ -95,6 +102,8 @@ constexpr int kRunThreads = kRuns * kRunTiles;
 static_assert(order::kFastColumnRun % 2 == 0);
 // The most turns of kRunBlocks blocks that make one part, as a power of two.
 constexpr int kFoldLevels = 5;
+// The blocks of threads that a multiprocessor has at a time.
+constexpr int kRunOccupancy = 4;
 
 template <typename T>
 inline constexpr int kRunColumns = kRunTiles* kVector<T>;
@@ -153,20 +162,47 @@ __device__ __forceinline__ void SampleColumns(const GroupWork& work, const FoldP
   __syncthreads();
 }
 
-template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kRunThreads, 4) SumColumnRunsKernel(const __grid_constant__ GroupWork work) {
+// `sharers` blocks of threads share the parts of the same columns. kAligned: see IsAligned.
+template <typename T, bool kCentred, bool kAligned>
+__global__ void __launch_bounds__(kRunThreads, kRunOccupancy)
+    SumColumnRunsKernel(const __grid_constant__ GroupWork work, int64_t sharers) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   constexpr int kColumns = kVector<T>;
   constexpr int kRun = static_cast<int>(order::kFastColumnRun);
-  const FoldPlace place = FoldPlace::This(work, kRunColumns<T>);
+  FoldPlace place = FoldPlace::This(work, kRunColumns<T>, sharers);
+  const int64_t parts = FoldPlace::Parts(work);
   const int tile = static_cast<int>(threadIdx.x) % kRunTiles;
   const int run = static_cast<int>(threadIdx.x) / kRunTiles;
   const int64_t column = place.column + tile * kColumns;
   const int64_t left = work.Columns() - column;
   const int count = static_cast<int>(left < 0 ? 0 : left < kColumns ? left : kColumns);
-  const bool aligned = IsAligned<T>(work, work.x.data) && count == kColumns;
   const bool is_abs = work.statistic == Statistic::kAbsSum;
+  // The elements of this thread in a turn, and how many of its positions there are.
+  uint4 words[kRun];
+  int64_t positions = 0;
+  const auto load = [&](int block) {
+    const int64_t begin = (place.first_block + block) * kBlock + run * kRun;
+    const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, column);
+    positions = count == 0 ? 0 : work.reduce0 - begin;
+    if (kAligned && positions >= kRun) {
+#pragma unroll
+      for (int p = 0; p < kRun; ++p) words[p] = LoadWords(x + p * work.Columns());
+      return;
+    }
+#pragma unroll
+    for (int p = 0; p < kRun; ++p) {
+      words[p] = make_uint4(0, 0, 0, 0);
+      if (p >= positions) continue;
+      if constexpr (kAligned) {
+        words[p] = LoadWords(x + p * work.Columns());
+      } else {
+        VectorOf<typename T::Storage> some;
+        LoadColumns<T>(x + p * work.Columns(), count, some.lanes);
+        words[p] = AsWords(some);
+      }
+    }
+  };
   float shift[kColumns] = {};
   if constexpr (kCentred) {
     auto* const shifts = reinterpret_cast<ColumnShifts<T>*>(shared);
@@ -175,65 +211,71 @@ __global__ void __launch_bounds__(kRunThreads, 4) SumColumnRunsKernel(const __gr
     for (int c = 0; c < kColumns; ++c) shift[c] = c < count ? shifts->shifts[tile * kColumns + c] : 0.0f;
     __syncthreads();  // the sums take the place of the shifts
   }
+  load(0);
   // The column, and the sum of that column (first or second), that this thread adds up.
   const int own_column = static_cast<int>(threadIdx.x) / 2;
   const int own_number = static_cast<int>(threadIdx.x) % 2;
+  const bool has_column = own_column < kRunColumns<T> && place.column + own_column < work.Columns();
   PairwiseStack<kFoldLevels> stack;
-  int turn = 0;
+  int block = 0, turn = 0;
+  bool is_last = false;
 #pragma unroll 1
-  for (int b = 0; b < place.blocks; b += kRunBlocks, ++turn) {
-    float* const sums = reinterpret_cast<float*>(shared) + turn % 2 * (kRuns * kRunStride<T>);
-    const int64_t begin = (place.first_block + b) * kBlock + run * kRun;
-    const int64_t positions = work.reduce0 - begin;
-    const auto* const x = static_cast<const typename T::Storage*>(work.x.data) + IndexOf(work, place.k0, begin, column);
+  for (int buffer = 0; !is_last; buffer ^= 1) {
     NarrowSums<float> even[kColumns], odd[kColumns];
-    const auto take = [&](int p, const uint4& words) {
-      float values[kColumns];
-      UnpackVector<T>(words, values);
+    const auto take_all = [&](auto is_there) {
+      const auto take = [&](int p, NarrowSums<float>(&sums)[kColumns]) {
+        float values[kColumns];
+        UnpackVector<T>(words[p], values);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        (p % 2 == 0 ? even : odd)[c].template Take<kCentred>(kCentred ? values[c] - shift[c] : values[c], is_abs);
-      }
+        for (int c = 0; c < kColumns; ++c) {
+          const float value = kCentred ? values[c] - shift[c] : values[c];
+          sums[c].template Take<kCentred>(is_there(p) ? value : 0.0f, is_abs);
+        }
+      };
+#pragma unroll
+      for (int p = 0; p < kRun; p += 2) take(p, even);
+#pragma unroll
+      for (int p = 1; p < kRun; p += 2) take(p, odd);
     };
-    if (aligned && positions >= kRun) {
-      uint4 words[kRun];
-#pragma unroll
-      for (int p = 0; p < kRun; ++p) words[p] = LoadStreaming(x + p * work.Columns());
-#pragma unroll
-      for (int p = 0; p < kRun; ++p) take(p, words[p]);
+    if (positions >= kRun) {
+      take_all([](int /*p*/) { return true; });
     } else {
-#pragma unroll
-      for (int p = 0; p < kRun; ++p) {
-        if (p >= positions) continue;
-        VectorOf<typename T::Storage> some;
-        LoadColumns<T, kColumns>(x + p * work.Columns(), aligned, count, some.lanes);
-        take(p, AsWords(some));
-      }
+      // A difference of 0 changes no sum that began with +0.
+      take_all([&](int p) { return p < positions; });
     }
+    NarrowPart* part = nullptr;  // to write after this turn
+    block += kRunBlocks;
+    if (block >= place.blocks) {
+      part = place.PartOf(work, place.column + own_column);
+      block = 0;
+      is_last = place.part + sharers >= parts;
+      if (!is_last) place.GoTo(work, place.part + sharers);
+    }
+    float* const sums = reinterpret_cast<float*>(shared) + buffer * (kRuns * kRunStride<T>);
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       float* const of_column = sums + run * kRunStride<T> + tile * kColumns + c;
       if constexpr (kCentred) of_column[0] = even[c].first + odd[c].first;
       of_column[kRunColumns<T> + 16] = even[c].second + odd[c].second;
     }
+    if (!is_last) load(block);
     __syncthreads();
-    if (own_column < kRunColumns<T>) {
-      // Blocks after the last one have sums of 0, which change no sum that began with +0.
-      double of_block[kRunBlocks] = {};
+    if (!has_column) continue;
+    // Blocks after the last one have sums of 0, which change no sum that began with +0.
+    double of_block[kRunBlocks] = {};
 #pragma unroll
-      for (int r = 0; r < kRuns; ++r) {
-        const float* const of_column = sums + r * kRunStride<T> + own_column;
-        if (kCentred || own_number == 1) {
-          of_block[r / kBlockRuns] += static_cast<double>(of_column[own_number * (kRunColumns<T> + 16)]);
-        }
+    for (int r = 0; r < kRuns; ++r) {
+      const float* const of_column = sums + r * kRunStride<T> + own_column;
+      if (kCentred || own_number == 1) {
+        of_block[r / kBlockRuns] += static_cast<double>(of_column[own_number * (kRunColumns<T> + 16)]);
       }
-      static_assert(kRunBlocks == 4);
-      stack.Push(turn, (of_block[0] + of_block[1]) + (of_block[2] + of_block[3]));
     }
-  }
-  if (own_column < kRunColumns<T> && place.column + own_column < work.Columns()) {
-    NarrowPart* const part = place.PartOf(work, place.column + own_column);
+    static_assert(kRunBlocks == 4);
+    stack.Push(turn, (of_block[0] + of_block[1]) + (of_block[2] + of_block[3]));
+    ++turn;
+    if (part == nullptr) continue;
     (own_number == 0 ? part->first : part->second) = stack.Total(turn);
+    turn = 0;
   }
 }
 
@@ -247,7 +289,7 @@ __global__ void __launch_bounds__(kExactThreads) SumColumnBlocksKernel(const __g
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   auto* const folded = reinterpret_cast<NarrowPart*>(shared);  // [warp][column]
-  const FoldPlace place = FoldPlace::This(work, kExactColumns);
+  const FoldPlace place = FoldPlace::This(work, kExactColumns, FoldPlace::Parts(work));
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int of_warp = static_cast<int>(work.fold) / kExactWarps;  // blocks: 1, 2 or 4
@@ -411,11 +453,38 @@ __global__ void __launch_bounds__(kColumnThreads) MeasureColumnsKernel(const __g
   });
 }
 
+// How the blocks of threads of SumColumnRunsKernel share the parts of `fold` blocks of positions.
+struct RunShares {
+  int64_t sharers = 1;  // of the parts of the same columns
+  int64_t turns = 0;    // for which the launch lasts, the sample counted as one
+  int64_t bytes = 0;    // of x that are read at a time
+
+  static RunShares Of(const DeviceLimits& limits, const GroupWork& work, int64_t fold) {
+    const int64_t columns = int64_t{kRunTiles} * (kVectorBytes / SizeOf(work.x.dtype));
+    const int64_t tiles = std::max<int64_t>(1, work.keep0 * order::CeilDiv(work.Columns(), columns));
+    const int64_t filled = int64_t{kRunOccupancy} * limits.multiprocessors;
+    const int64_t blocks = order::ColumnBlocks(work.reduce0);
+    const int64_t parts = std::max<int64_t>(1, order::CeilDiv(blocks, fold));
+    RunShares best;
+    for (int64_t waves = 1; waves <= 4; ++waves) {
+      const int64_t sharers = std::clamp<int64_t>(waves * filled / tiles, 1, parts);
+      const int64_t of_block =
+          std::min(order::CeilDiv(parts, sharers) * fold / kRunBlocks, order::CeilDiv(blocks, kRunBlocks));
+      const int64_t turns = order::CeilDiv(tiles * sharers, filled) * (of_block + 1);
+      if (best.turns != 0 && turns >= best.turns) continue;
+      best = {sharers, turns, work.keep0 * sharers * fold * kBlock * work.Columns() * SizeOf(work.x.dtype)};
+    }
+    return best;
+  }
+};
+// What surely stays in the L2 cache of a GPU for data centres until it is read again.
+constexpr int64_t kBytesInL2 = int64_t{32} << 20;
+
 template <typename T, bool kCentred>
 cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Round round, cudaStream_t stream) {
   if (PrecisionOf(round) == Precision::kExact) {
     const int64_t shared_bytes = kExactWarps * kExactColumns * static_cast<int64_t>(sizeof(NarrowPart));
-    return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes), stream,
+    return Launch(FoldShape(work, kExactColumns, kExactThreads, shared_bytes, FoldPlace::Parts(work)), stream,
                   SumColumnBlocksKernel<T, kCentred>, work);
   }
   if (work.mask != nullptr) {
@@ -423,8 +492,11 @@ cudaError_t LaunchNarrow(const DeviceLimits& limits, const GroupWork& work, Roun
   }
   const int64_t shared_bytes = 2 * kRuns * kRunStride<T> * static_cast<int64_t>(sizeof(float));
   static_assert(2 * kRuns * kRunStride<T> * sizeof(float) >= sizeof(ColumnShifts<T>));
-  return Launch(FoldShape(work, kRunColumns<T>, kRunThreads, shared_bytes), stream, SumColumnRunsKernel<T, kCentred>,
-                work);
+  const int64_t sharers = RunShares::Of(limits, work, work.fold).sharers;
+  const LaunchShape shape = FoldShape(work, kRunColumns<T>, kRunThreads, shared_bytes, sharers);
+  return IsAligned<T>(work, work.x.data)
+             ? Launch(shape, stream, SumColumnRunsKernel<T, kCentred, true>, work, sharers)
+             : Launch(shape, stream, SumColumnRunsKernel<T, kCentred, false>, work, sharers);
 }
 
 }  // namespace
@@ -471,10 +543,12 @@ int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work) {
     return fold;
   }
   if (work.mask != nullptr) return work.fold;
-  // Folds more only while enough blocks of threads remain to fill the device.
-  const int64_t columns = int64_t{kRunTiles} * (kVectorBytes / SizeOf(work.x.dtype));
+  // Folds more only while the launch lasts no longer, and while its end leaves adjacent elements in the L2 cache.
   int64_t fold = kRunBlocks;
-  while (fold < kRunBlocks << kFoldLevels && thread_blocks(columns, 2 * fold) >= int64_t{8} * limits.multiprocessors) {
+  const int64_t turns = RunShares::Of(limits, work, fold).turns;
+  while (fold < kRunBlocks << kFoldLevels) {
+    const RunShares next = RunShares::Of(limits, work, 2 * fold);
+    if (next.turns > turns || next.bytes > kBytesInL2) break;
     fold *= 2;
   }
   return fold;

@@ -30,16 +30,29 @@ __device__ __forceinline__ unsigned AsWord(const Pair& pair) {
   std::memcpy(&word, &pair, sizeof(word));
   return word;
 }
+template <typename Pair>
+__device__ __forceinline__ Pair AsPair(unsigned word) {
+  static_assert(sizeof(Pair) == sizeof(unsigned));
+  Pair pair;
+  std::memcpy(&pair, &word, sizeof(pair));
+  return pair;
+}
 
 // Element types as tags. Storage is the type of an element in memory. Narrow() takes an f32; if it is a NaN, it must be
-// the canonical one. Split() and Join() convert a word of two 16-bit elements; for Join() neither element may be NaN.
+// the canonical one. Split() and Join() convert a word of two 16-bit elements; of a NaN, Join() does not make the
+// canonical one. TimesZero() multiplies the elements of a word by 0; kMagnitudes are the bits of a word without signs.
 struct F32 {
   using Storage = float;
+  static constexpr unsigned kMagnitudes = 0x7FFFFFFF;
   static __device__ __forceinline__ float Widen(float x) { return x; }
   static __device__ __forceinline__ float Narrow(float x) { return x; }
+  static __device__ __forceinline__ unsigned TimesZero(unsigned word) {
+    return __float_as_uint(__uint_as_float(word) * 0.0f);
+  }
 };
 struct F16 {
   using Storage = uint16_t;
+  static constexpr unsigned kMagnitudes = 0x7FFF7FFF;
   static __device__ __forceinline__ float Widen(uint16_t x) { return __half2float(__ushort_as_half(x)); }
   static __device__ __forceinline__ uint16_t Narrow(float x) {
     return x == x ? __half_as_ushort(__float2half_rn(x)) : uint16_t{0x7E00};
@@ -51,9 +64,13 @@ struct F16 {
   static __device__ __forceinline__ unsigned Join(float low, float high) {
     return AsWord(__floats2half2_rn(low, high));
   }
+  static __device__ __forceinline__ unsigned TimesZero(unsigned word) {
+    return AsWord(__hmul2(AsPair<__half2>(word), __floats2half2_rn(0, 0)));
+  }
 };
 struct BF16 {
   using Storage = uint16_t;
+  static constexpr unsigned kMagnitudes = 0x7FFF7FFF;
   static __device__ __forceinline__ float Widen(uint16_t x) { return __uint_as_float(static_cast<unsigned>(x) << 16); }
   static __device__ __forceinline__ uint16_t Narrow(float x) {
     return x == x ? __bfloat16_as_ushort(__float2bfloat16_rn(x)) : uint16_t{0x7FC0};
@@ -64,6 +81,9 @@ struct BF16 {
   }
   static __device__ __forceinline__ unsigned Join(float low, float high) {
     return AsWord(__floats2bfloat162_rn(low, high));
+  }
+  static __device__ __forceinline__ unsigned TimesZero(unsigned word) {
+    return AsWord(__hmul2(AsPair<__nv_bfloat162>(word), __floats2bfloat162_rn(0, 0)));
   }
 };
 struct F64 {

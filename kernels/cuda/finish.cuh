@@ -1,11 +1,12 @@
 // From the sums of a group's parts to its statistics: folding the parts, finishing the sums, the decision whether to
 // sum again. See kernels.h for GroupWork and GroupState.
-// In the path: statistics.cu finishes groups with it, and column_groups.cu those that it also sums and applies. Device
-// functions.
+// In the path: statistics.cu finishes groups with it, column_groups.cu those that it also sums and applies, and the
+// apply pass (apply.cu, column_apply.cu) those that were given statistics. Device functions.
 #ifndef NORMD_KERNELS_CUDA_FINISH_CUH_
 #define NORMD_KERNELS_CUDA_FINISH_CUH_
 
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -55,13 +56,34 @@ __device__ __forceinline__ void FoldInPlace(Part* parts, int64_t count, int64_t 
 __device__ __forceinline__ PairSums AsSums(const NarrowPart& part) { return {{part.first, 0}, {part.second, 0}}; }
 __device__ __forceinline__ PairSums AsSums(const PairSums& part) { return part; }
 
-// Writes the outputs of a finished group. Returns its result as the apply pass uses it. One thread calls it.
-__device__ inline GroupResult StoreFinished(const GroupWork& work, int64_t group, FinishedStatistics finished) {
-  StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
+// The result of a finished group as the apply pass uses it.
+__device__ inline GroupResult FinishedResult(const GroupWork& work, FinishedStatistics finished) {
   if (work.is_16bit) Calculate16BitInF32(&finished);
   const bool all_counted = work.mask == nullptr && (work.columns || work.statistic_reduce1 == work.reduce1);
   const bool centred = work.statistic == Statistic::kMeanVariance;
   return ResultOf(finished, centred, work.fit_f32, all_counted);
+}
+// The same in f32.
+__device__ __forceinline__ GroupResult32 ResultIn32(const GroupResult& result) {
+  const GroupStatistics& s = result.statistics;
+  return {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
+          result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
+}
+// Writes the outputs of a finished group. Returns its result. One thread calls it.
+__device__ inline GroupResult StoreFinished(const GroupWork& work, int64_t group, const FinishedStatistics& finished) {
+  StoreOutputs(work.outputs, group, static_cast<double>(work.counted), finished);
+  return FinishedResult(work, finished);
+}
+
+// The statistics of a group of narrow elements that was given this mean, unless no mean is given, and variance.
+__device__ inline FinishedStatistics GivenTo(const GroupWork& work, double mean, double variance) {
+  return GivenStatistics(work.rule, work.given_mean == nullptr ? nullptr : &mean, variance, false, work.precision);
+}
+// The result of a group of narrow elements with this k1, given or not.
+__device__ inline GroupResult ResultAt(const GroupWork& work, int64_t group, int64_t k1) {
+  if (work.given_variance == nullptr) return work.results[group];
+  const double mean = work.given_mean == nullptr ? 0 : work.given_mean[k1];
+  return FinishedResult(work, GivenTo(work, mean, work.given_variance[k1]));
 }
 
 __device__ inline FinishedStatistics Finish(const GroupWork& work, const PairSums& sums, double shift, double scale,

@@ -11,6 +11,7 @@
 #include "kernels/cuda/partial_sums.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_ranges.cuh"
+#include "kernels/cuda/staged_rows.h"
 #include "kernels/cuda/visit.cuh"
 #include "kernels/group_statistics.h"
 #include "kernels/summation_order.h"
@@ -505,6 +506,7 @@ bool FitsOnChip(const DeviceLimits& limits, DType dtype, int64_t n) {
 }
 
 cudaError_t NormaliseRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
+  if (FitsStaged(launch)) return NormaliseStagedRows(limits, launch, stream);
   const KernelParameters parameters = {launch, ShapeOf(limits, launch.dtype, launch.n)};
   const LaunchShape grid = GridOf(launch, parameters.shape);
   return VisitNarrowRows(launch.dtype, launch.precision, launch.statistic, parameters.shape.lanes,

@@ -92,9 +92,11 @@ struct RowLaunch {
   int64_t n = 0;                            // elements per row
   int64_t counted = 0;                      // the first `counted` elements enter the statistic; at least 1
   int64_t rows = 0;                         // rows of all ranges
-  RowRange one;                             // the range, if `ranges` is null
-  const RowRange* ranges = nullptr;         // null, or `range_count` ranges in order of first_row
   int range_count = 1;
+  // In order of first_row. They are parameters of the kernel: memory would have to be filled first, and read by one
+  // load after the other.
+  static constexpr int kMaxRanges = 16;
+  RowRange ranges[kMaxRanges];
 };
 
 // True if the rows of a range, whose sums are those of FAST, stay in registers: see register_rows.cu.
@@ -172,6 +174,10 @@ struct GroupWork {
   GroupState* states = nullptr;          // one per group
   GroupMagnitude* magnitudes = nullptr;  // one per group, zeroed
   unsigned* pending = nullptr;           // kRounds flags, zeroed: whether any group is in a round
+  // Statistics that were given, one for each keep1, and of which ApplyGroups makes the results: see
+  // TakesGivenStatistics. The mean may be null: nothing is subtracted. Null variance: results and results32 are there.
+  const double* given_mean = nullptr;
+  const double* given_variance = nullptr;
 
   NORMD_HOST_DEVICE int64_t StatisticsGroups() const { return keep0 * keep1; }
   NORMD_HOST_DEVICE int64_t Columns() const { return keep1 * reduce1; }
@@ -197,7 +203,10 @@ struct ApplyWork {
   ParameterIndex index;
   CastOrder cast_order = CastOrder::kAffineThenCast;
 };
-// Runs the apply pass over all groups. REQUIRES: ReduceGroups or TakeGivenStatistics was started before in the stream.
+// True if ApplyGroups can make the results, and the outputs, of work.given_variance itself, without a launch before it.
+bool TakesGivenStatistics(const GroupWork& work, const ApplyWork& apply);
+// Runs the apply pass over all groups. REQUIRES: work.given_variance is set and TakesGivenStatistics; or ReduceGroups
+// or TakeGivenStatistics was started before in the stream.
 cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
 
 // ---- The same in one launch, for narrow groups of several columns that are small and few ----
@@ -206,7 +215,16 @@ cudaError_t ApplyGroups(const DeviceLimits& limits, const GroupWork& work, const
 // column_groups.cu.
 bool FitsInBlocks(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply);
 // Does what ReduceGroups and ApplyGroups do, without work.results and work.parts. REQUIRES: FitsInBlocks.
-cudaError_t NormaliseGroups(const GroupWork& work, const ApplyWork& apply, cudaStream_t stream);
+cudaError_t NormaliseGroups(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                            cudaStream_t stream);
+
+// ---- The same in one launch, for narrow groups of several segments that fit on chip ----
+
+// True if a block of threads, or a cluster of blocks, can hold whole groups: see group_tiles.cu.
+bool FitsInTiles(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply);
+// Does what ReduceGroups and ApplyGroups do, without work.results and work.parts. REQUIRES: FitsInTiles.
+cudaError_t NormaliseTiles(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
+                           cudaStream_t stream);
 
 // ---- Elementwise ----
 

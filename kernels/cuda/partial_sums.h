@@ -22,6 +22,9 @@ int64_t FoldOf(const DeviceLimits& limits, const GroupWork& work);
 cudaError_t MeasureRows(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 cudaError_t MeasureColumns(const DeviceLimits& limits, const GroupWork& work, cudaStream_t stream);
 
+// True if the apply pass over columns takes whole vectors of them, and work.given_variance, too: if rows of columns are
+// such vectors, and if the blocks of threads have enough to do.
+bool AreInWindows(const GroupWork& work, const ApplyWork& apply);
 // The apply pass over narrow elements in Pattern::kColumns.
 cudaError_t ApplyColumns(const DeviceLimits& limits, const GroupWork& work, const ApplyWork& apply,
                          cudaStream_t stream);

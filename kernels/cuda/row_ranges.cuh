@@ -1,6 +1,6 @@
 // Finds the job that a row of a launch belongs to.
-// In the path: included by the kernels that take rows of several jobs (fused_rows.cu, register_rows.cu). Pure
-// functions.
+// In the path: included by the kernels that take rows of several jobs (fused_rows.cu, register_rows.cu,
+// staged_rows.cu). Pure functions.
 #ifndef NORMD_KERNELS_CUDA_ROW_RANGES_CUH_
 #define NORMD_KERNELS_CUDA_ROW_RANGES_CUH_
 
@@ -13,7 +13,6 @@ namespace normd::cuda {
 
 // The range that row `row` of the launch lies in.
 __device__ __forceinline__ const RowRange& RangeOf(const RowLaunch& launch, int64_t row) {
-  if (launch.ranges == nullptr) return launch.one;
   int low = 0;
   int high = launch.range_count - 1;
   while (low < high) {

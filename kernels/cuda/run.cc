@@ -69,44 +69,48 @@ bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
   return FitsInRegisters(limits, LaunchOf(job), RangeOf(job, 0));
 }
 
-// Runs all rows of `jobs` in one launch. REQUIRES: the jobs have the same RowKey.
-absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, Arena* arena,
-                          cudaStream_t stream) {
-  RowLaunch launch = LaunchOf(*jobs.front());
-  const auto table_on_host = std::make_shared<std::vector<RowRange>>();
-  std::vector<RowRange>& ranges = *table_on_host;
-  ranges.reserve(jobs.size());
-  for (const DeviceJob* job : jobs) {
-    ranges.push_back(RangeOf(*job, launch.rows));
-    launch.rows += job->plan->StatisticsGroups();
-  }
-  launch.one = ranges.front();
-  launch.range_count = static_cast<int>(ranges.size());
-  if (ranges.size() > 1) {
-    RowRange* table = nullptr;
-    NORMD_RETURN_IF_FAILED(Take(arena, launch.range_count, &table));
-    // The driver decides whether the call has read the table when it returns.
-    arena->Keep(table_on_host);
-    NORMD_CUDA_RETURN_STATUS(
-        cudaMemcpyAsync(table, ranges.data(), ranges.size() * sizeof(RowRange), cudaMemcpyHostToDevice, stream),
-        "cudaMemcpy");
-    launch.ranges = table;
-  }
+// Runs all rows of `jobs`, those of several jobs in one launch. REQUIRES: the jobs have the same RowKey.
+absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, cudaStream_t stream) {
   const bool in_registers = RunsInRegisters(limits, *jobs.front());
-  return StatusOf(in_registers ? NormaliseRegisterRows(limits, launch, stream) : NormaliseRows(limits, launch, stream),
-                  "rows");
+  while (!jobs.empty()) {
+    const auto together = jobs.subspan(0, RowLaunch::kMaxRanges);
+    jobs.remove_prefix(together.size());
+    RowLaunch launch = LaunchOf(*together.front());
+    launch.range_count = static_cast<int>(together.size());
+    for (size_t i = 0; i < together.size(); ++i) {
+      launch.ranges[i] = RangeOf(*together[i], launch.rows);
+      launch.rows += together[i]->plan->StatisticsGroups();
+    }
+    NORMD_CUDA_RETURN_STATUS(
+        in_registers ? NormaliseRegisterRows(limits, launch, stream) : NormaliseRows(limits, launch, stream), "rows");
+  }
+  return absl::OkStatus();
 }
 
 // Runs one job with a launch for each step: residual, permutation, sums, elements. Where rows fit on chip, the last two
 // are one launch.
 class JobRun {
  public:
-  JobRun(const DeviceLimits& limits, const DeviceJob& job, Arena* arena, cudaStream_t stream)
-      : limits_(limits), job_(job), plan_(*job.plan), arena_(arena), stream_(stream) {}
+  // `alone`: no other job could share a launch.
+  JobRun(const DeviceLimits& limits, const DeviceJob& job, bool alone, Arena* arena, cudaStream_t stream)
+      : limits_(limits),
+        job_(job),
+        plan_(*job.plan),
+        alone_(alone),
+        arena_(arena),
+        stream_(stream),
+        x_{.dtype = plan_.dtype, .data = job.x},
+        y_(job.y) {}
+
+  // True if tiles are the faster way for rows that fit on chip: GroupNorm of few groups, measured on an H100.
+  bool PrefersTiles() const {
+    constexpr int64_t kLeastElements = 2048, kMostElements = 16384;
+    return alone_ && plan_.affine_index == AffineIndex::kChannel && y_ != nullptr && job_.residual.data == nullptr &&
+           plan_.StatisticsGroups() <= limits_.multiprocessors && plan_.reduce1 >= kLeastElements &&
+           plan_.reduce1 <= kMostElements && FitsInTiles(limits_, PlanGroups(), PlanElements());
+  }
 
   absl::Status Run() {
-    x_ = {.dtype = plan_.dtype, .data = job_.x};
-    y_ = job_.y;
     if (job_.residual.data != nullptr) NORMD_RETURN_IF_FAILED(AddResidual());
     if (SumsPowers(plan_.statistic) && x_.dtype != DType::kF64) NORMD_RETURN_IF_FAILED(WidenX());
     if (plan_.permutation.empty()) return RunPattern();
@@ -209,6 +213,14 @@ class JobRun {
     return work;
   }
 
+  ApplyWork PlanElements() const {
+    return {.y_dtype = plan_.dtype,
+            .y = y_,
+            .parameters = job_.parameters,
+            .index = IndexOf(plan_),
+            .cast_order = plan_.cast_order};
+  }
+
   // PowerNorm: the groups of channels of each position, as adjacent rows.
   GroupWork PositionGroups() const {
     GroupWork work;
@@ -236,20 +248,16 @@ class JobRun {
   }
 
   absl::Status RunPattern() {
-    if (x_.dtype == plan_.dtype && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_)) {
+    if (x_.dtype == plan_.dtype && job_.mask == nullptr && RunsAsWholeRows(limits_, plan_) && !PrefersTiles()) {
       DeviceJob rows = job_;
       rows.x = x_.data;
       rows.y = y_;
       rows.residual = {};
       rows.h = nullptr;
-      return RunWholeRows(limits_, {&rows}, arena_, stream_);
+      return RunWholeRows(limits_, {&rows}, stream_);
     }
     GroupWork work = PlanGroups();
-    const ApplyWork apply = {.y_dtype = plan_.dtype,
-                             .y = y_,
-                             .parameters = job_.parameters,
-                             .index = IndexOf(plan_),
-                             .cast_order = plan_.cast_order};
+    const ApplyWork apply = PlanElements();
     const bool has_elements = y_ != nullptr && plan_.elements > 0;
     if (plan_.power_groups > 0 && plan_.elements > 0) {
       GroupWork groups = PositionGroups();
@@ -259,11 +267,22 @@ class JobRun {
       work.groups = plan_.power_groups;
     }
     if (has_elements && !plan_.given_statistics && FitsInBlocks(limits_, work, apply)) {
-      return StatusOf(NormaliseGroups(work, apply, stream_), "groups");
+      return StatusOf(NormaliseGroups(limits_, work, apply, stream_), "groups");
+    }
+    if (has_elements && !plan_.given_statistics && FitsInTiles(limits_, work, apply)) {
+      return StatusOf(NormaliseTiles(limits_, work, apply, stream_), "groups");
+    }
+    if (plan_.given_statistics) {
+      work.outputs.moments = nullptr;
+      GroupWork given = work;
+      given.given_mean = job_.given_mean;
+      given.given_variance = job_.given_variance;
+      if (has_elements && TakesGivenStatistics(given, apply)) {
+        return StatusOf(ApplyGroups(limits_, given, apply, stream_), "elements");
+      }
     }
     NORMD_RETURN_IF_FAILED(TakeMemory(&work, !plan_.given_statistics));
     if (plan_.given_statistics) {
-      work.outputs.moments = nullptr;
       NORMD_CUDA_RETURN_STATUS(TakeGivenStatistics(work, job_.given_mean, job_.given_variance, stream_), "statistics");
     } else {
       NORMD_CUDA_RETURN_STATUS(ReduceGroups(limits_, work, stream_), "sums");
@@ -275,10 +294,11 @@ class JobRun {
   const DeviceLimits& limits_;
   const DeviceJob& job_;
   const NormPlan& plan_;
+  const bool alone_;
   Arena* const arena_;
   const cudaStream_t stream_;
   Elements x_;
-  void* y_ = nullptr;
+  void* y_;
 };
 
 // The properties that jobs must have in common to share a launch.
@@ -319,14 +339,15 @@ absl::Status RunTogether(const DeviceLimits& limits, absl::Span<const DeviceJob>
   for (const DeviceJob& job : jobs) {
     const NormPlan& plan = *job.plan;
     const bool is_there = plan.permutation.empty() && FusesResidual(job);
-    if (is_there && job.mask == nullptr && RunsAsWholeRows(limits, plan)) {
+    JobRun run(limits, job, jobs.size() == 1, arena, stream);
+    if (is_there && job.mask == nullptr && RunsAsWholeRows(limits, plan) && !run.PrefersTiles()) {
       rows[KeyOf(limits, job)].push_back(&job);
     } else {
-      NORMD_RETURN_IF_FAILED(JobRun(limits, job, arena, stream).Run());
+      NORMD_RETURN_IF_FAILED(run.Run());
     }
   }
   for (const auto& [key, jobs_of_key] : rows) {
-    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, jobs_of_key, arena, stream));
+    NORMD_RETURN_IF_FAILED(RunWholeRows(limits, jobs_of_key, stream));
   }
   return absl::OkStatus();
 }

@@ -21,8 +21,10 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kGroups = kThreads / kWarp;  // groups of a block
-// Threads of a block that has one group, of many parts: enough to sum such a group again.
+// Threads of a block that has one group, of many parts: enough to sum such a group again. Of fewer parts, a block of
+// the second size can fold all in one turn, and a multiprocessor has several of them at a time.
 constexpr int kLargeThreads = 512;
+constexpr int kMiddleThreads = 128;
 
 __device__ __forceinline__ int64_t GroupOfWarp() {
   return static_cast<int64_t>(blockIdx.x) * kGroups + static_cast<int>(threadIdx.x) / kWarp;
@@ -36,10 +38,7 @@ LaunchShape GroupsShape(const GroupWork& work) {
 __device__ inline void Publish(const GroupWork& work, int64_t group, const FinishedStatistics& finished) {
   const GroupResult result = StoreFinished(work, group, finished);
   work.results[group] = result;
-  if (work.wide()) return;
-  const GroupStatistics& s = result.statistics;
-  work.results32[group] = {static_cast<float>(s.shift), static_cast<float>(s.delta.hi),
-                           result.in_f32 ? s.inverse.hi : std::numeric_limits<double>::quiet_NaN()};
+  if (!work.wide()) work.results32[group] = ResultIn32(result);
 }
 
 // The parts of a group: `inner` adjacent columns of `count` parts each, `stride` apart.
@@ -98,24 +97,44 @@ __device__ inline ColumnSample SampleGroup(const GroupWork& work, int64_t k0, in
   return sample;
 }
 
+// The first shift of EXACT for a group. Few groups need it after FAST: inlined, it would take registers from what all
+// need.
+template <typename T>
+__device__ __noinline__ double FirstExactShift(const GroupWork& work, int64_t group) {
+  const auto [k0, k1] = Divide(group, work.keep1);
+  const int64_t first = FirstOf(work, k0, k1);
+  // EXACT takes elements that are far apart, and no sum of several lanes.
+  return work.columns ? FirstCounted(work, first)
+                      : RowShift<T>(LaneGroup<kWarp>::This(), work, Precision::kExact, first);
+}
+
 // The state in which the parts of a group were summed. A warp calls it.
 template <typename T, bool kCentred>
 __device__ inline GroupState FirstState(const GroupWork& work, int64_t group) {
   GroupState state;
   state.round = FirstRound(work.precision);
   if constexpr (kCentred) {
-    const auto lanes = LaneGroup<kWarp>::This();
-    const auto [k0, k1] = Divide(group, work.keep1);
-    const int64_t first = FirstOf(work, k0, k1);
-    state.exact_shift = work.columns ? FirstCounted(work, first) : RowShift<T>(lanes, work, Precision::kExact, first);
     if (work.precision != Precision::kFast) {
-      state.shift = state.exact_shift;
+      state.shift = FirstExactShift<T>(work, group);
     } else {
+      const auto [k0, k1] = Divide(group, work.keep1);
+      const int64_t first = FirstOf(work, k0, k1);
       state.shift = work.columns ? SampleGroup<T>(work, k0, k1).Shift(work, first)
-                                 : RowShift<T>(lanes, work, Precision::kFast, first);
+                                 : RowShift<T>(LaneGroup<kWarp>::This(), work, Precision::kFast, first);
     }
   }
   return state;
+}
+
+// FinishGroup for narrow elements, which begin with FAST. One thread calls it.
+template <typename T, bool kCentred>
+__device__ inline GroupState FinishNarrowState(const GroupWork& work, int64_t group, const GroupState& state,
+                                               const PairSums& sums) {
+  GroupState next = FinishGroup(work, group, state, sums);
+  if (kCentred && next.round != Round::kDone && IsFirstOfPrecision(next.round)) {
+    next.shift = FirstExactShift<T>(work, group);
+  }
+  return next;
 }
 
 // Sums all parts of a group about state.shift. A block of kBlock threads calls it. Few groups need it: inlined, it
@@ -163,10 +182,34 @@ __device__ inline void RedoGroup(const GroupWork& work, int64_t group, GroupStat
     __syncthreads();
     if (threadIdx.x < kWarp) {
       const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(work, group);
-      if (threadIdx.x == 0) *state = FinishGroup(work, group, *state, sums);
+      if (threadIdx.x == 0) *state = FinishNarrowState<T, kCentred>(work, group, *state, sums);
     }
     __syncthreads();
   }
+}
+
+// The lanes of a warp fold the parts of one column, eight each, if there are no more.
+constexpr int kLaneLevels = 3;
+__device__ __forceinline__ bool FitsLanes(const PartPlace& place) {
+  return place.inner == 1 && place.count <= int64_t{kWarp} << kLaneLevels;
+}
+// The fold of this lane's parts; 0 if it has none, which changes no sum that began with +0.
+__device__ __forceinline__ NarrowPart FoldOfLane(const GroupWork& work, const PartPlace& place) {
+  const int64_t begin = static_cast<int64_t>(threadIdx.x % kWarp) << kLaneLevels;
+  const int64_t end = begin + (1 << kLaneLevels);
+  const NarrowPart* const parts = static_cast<const NarrowPart*>(work.parts) + place.first;
+  if (begin >= place.count) return {};
+  return FoldTree<kLaneLevels, NarrowPart>(
+      begin, end < place.count ? end : place.count, [&](int64_t i) { return parts[i * place.stride]; }, AddNarrow());
+}
+// The fold of what the lanes have. The first lane has the result.
+__device__ __forceinline__ PairSums FoldLanes(NarrowPart own) {
+  const auto lanes = LaneGroup<kWarp>::This();
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    AddNarrow()(own, {lanes.Down(own.first, step), lanes.Down(own.second, step)});
+  }
+  return AsSums(own);
 }
 
 // True if no element enters the statistics.
@@ -187,9 +230,14 @@ __global__ void __launch_bounds__(kThreads, 6)
     if (IsEmpty(first)) {
       if (threadIdx.x % kWarp == 0) Publish(first, group, Finish(first, {}, 0, 1, Precision::kExact));
     } else {
+      const PartPlace place = PartsOfGroup(first, group);
+      const bool fits = FitsLanes(place);
+      // The parts are under way while the elements of the sample are.
+      NarrowPart own;
+      if (fits) own = FoldOfLane(first, place);
       state = FirstState<T, kCentred>(first, group);
-      const PairSums sums = FoldGroup<NarrowPart, AddNarrow>(first, group);
-      if (threadIdx.x % kWarp == 0) state = FinishGroup(first, group, state, sums);
+      const PairSums sums = fits ? FoldLanes(own) : FoldGroup<NarrowPart, AddNarrow>(first, group);
+      if (threadIdx.x % kWarp == 0) state = FinishNarrowState<T, kCentred>(first, group, state, sums);
     }
   }
   if (threadIdx.x % kWarp == 0) states[threadIdx.x / kWarp] = state;
@@ -200,9 +248,10 @@ __global__ void __launch_bounds__(kThreads, 6)
 }
 
 // A block folds the parts of a group instead of a warp if there are at least kManyParts. A thread then folds at most
-// 2^kLargeLevels times eight parts.
+// 2^kLargeLevels times 2^kTurnLevels parts.
 constexpr int64_t kManyParts = 256;
 constexpr int kLargeLevels = 8;
+constexpr int kTurnLevels = 3;
 
 // Folds the values of `width` threads, `stride` apart, pairwise by index into that of the first. Both are powers of
 // two. Missing values count as 0, which changes no sum that began with +0.
@@ -214,35 +263,40 @@ __device__ __forceinline__ void FoldThreads(NarrowPart* of_threads, int stride, 
   }
 }
 
-// The number of threads that share the parts of a column; 0 if there are more columns than threads.
+// The number of threads, of kBlock, that share the parts of a column; 0 if there are more columns than threads.
+template <int kBlock>
 __host__ __device__ inline int Sharers(const PartPlace& place) {
   int columns = 1;
-  while (columns < place.inner && columns <= kLargeThreads) columns *= 2;
-  return kLargeThreads / columns;
+  while (columns < place.inner && columns <= kBlock) columns *= 2;
+  return kBlock / columns;
 }
 bool FitsLarge(const PartPlace& place) {
-  return place.count * place.inner >= kManyParts && place.count <= int64_t{Sharers(place)} << (kLargeLevels + 3);
+  return place.count * place.inner >= kManyParts && place.count <= int64_t{Sharers<kLargeThreads>(place)}
+                                                                       << (kLargeLevels + kTurnLevels);
+}
+bool FitsMiddle(const PartPlace& place) {
+  return place.count <= int64_t{Sharers<kMiddleThreads>(place)} << kTurnLevels;
 }
 
 // FinishGroupsKernel with a block for each group: the threads share the group's columns, and the parts of each column
 // in runs that are powers of two. REQUIRES: FitsLarge.
-template <typename T, bool kCentred>
-__global__ void __launch_bounds__(kLargeThreads, 1)
+template <typename T, bool kCentred, int kBlock>
+__global__ void __launch_bounds__(kBlock, kLargeThreads / kBlock)
     FinishLargeGroupsKernel(const __grid_constant__ GroupWork work, const __grid_constant__ GroupWork again) {
   WaitForLaunchBefore();
   NORMD_DYNAMIC_SHARED(shared);
   auto* const of_threads = reinterpret_cast<NarrowPart*>(shared);
-  auto* const state = reinterpret_cast<GroupState*>(of_threads + kLargeThreads);
+  auto* const state = reinterpret_cast<GroupState*>(of_threads + kBlock);
   const int64_t group = blockIdx.x;
-  if (threadIdx.x < kWarp) {
+  // The last warp has the fewest parts.
+  if (threadIdx.x >= kBlock - kWarp) {
     const GroupState first = FirstState<T, kCentred>(work, group);
-    if (threadIdx.x == 0) *state = first;
+    if (threadIdx.x == kBlock - kWarp) *state = first;
   }
   const PartPlace place = PartsOfGroup(work, group);
-  const int sharers = Sharers(place);
-  const int columns = kLargeThreads / sharers;
-  constexpr int kLevels = 3;
-  constexpr int64_t kUnrolled = int64_t{1} << kLevels;
+  const int sharers = Sharers<kBlock>(place);
+  const int columns = kBlock / sharers;
+  constexpr int64_t kUnrolled = int64_t{1} << kTurnLevels;
   int64_t run = kUnrolled;
   while (run * sharers < place.count) run *= 2;
   const int column = static_cast<int>(threadIdx.x) % columns;
@@ -253,7 +307,7 @@ __global__ void __launch_bounds__(kLargeThreads, 1)
   int64_t pushed = 0;
   if (column < place.inner) {
     for (int64_t from = begin; from < end; from += kUnrolled, ++pushed) {
-      const NarrowPart part = FoldTree<kLevels, NarrowPart>(
+      const NarrowPart part = FoldTree<kTurnLevels, NarrowPart>(
           from, from + kUnrolled < end ? from + kUnrolled : end, [&](int64_t i) { return parts[i * place.stride]; },
           AddNarrow());
       first.Push(pushed, part.first);
@@ -263,20 +317,27 @@ __global__ void __launch_bounds__(kLargeThreads, 1)
   of_threads[threadIdx.x] = {first.Total(pushed), second.Total(pushed)};
   FoldThreads(of_threads, columns, sharers);
   FoldThreads(of_threads, 1, columns);
-  if (threadIdx.x == 0) *state = FinishGroup(work, group, *state, AsSums(of_threads[0]));
+  if (threadIdx.x == 0) *state = FinishNarrowState<T, kCentred>(work, group, *state, AsSums(of_threads[0]));
   __syncthreads();
-  RedoGroup<T, kCentred, kLargeThreads>(again, group, state);
+  RedoGroup<T, kCentred, kBlock>(again, group, state);
+}
+
+template <typename T, bool kCentred, int kBlock>
+cudaError_t FinishLargeGroups(const GroupWork& first, const GroupWork& again, cudaStream_t stream) {
+  const LaunchShape shape = {
+      .blocks = first.StatisticsGroups(),
+      .threads = kBlock,
+      .shared_bytes = kBlock * static_cast<int64_t>(sizeof(NarrowPart)) + static_cast<int64_t>(sizeof(GroupState))};
+  return Launch(shape, stream, FinishLargeGroupsKernel<T, kCentred, kBlock>, first, again);
 }
 
 cudaError_t FinishNarrowGroups(const GroupWork& first, const GroupWork& again, cudaStream_t stream) {
   return VisitNarrowDType(first.x.dtype, [&]<typename T>() {
     return VisitCentred(first.statistic, [&]<bool kCentred>() {
-      if (!IsEmpty(first) && FitsLarge(PartsOfGroup(first, 0))) {
-        const LaunchShape shape = {.blocks = first.StatisticsGroups(),
-                                   .threads = kLargeThreads,
-                                   .shared_bytes = kLargeThreads * static_cast<int64_t>(sizeof(NarrowPart)) +
-                                                   static_cast<int64_t>(sizeof(GroupState))};
-        return Launch(shape, stream, FinishLargeGroupsKernel<T, kCentred>, first, again);
+      const PartPlace parts = PartsOfGroup(first, 0);
+      if (!IsEmpty(first) && FitsLarge(parts)) {
+        return FitsMiddle(parts) ? FinishLargeGroups<T, kCentred, kMiddleThreads>(first, again, stream)
+                                 : FinishLargeGroups<T, kCentred, kLargeThreads>(first, again, stream);
       }
       LaunchShape shape = GroupsShape(first);
       shape.shared_bytes = kGroups * static_cast<int64_t>(sizeof(GroupState));

@@ -71,6 +71,23 @@ TEST_P(DeviceShapesTest, LongRowsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(sha
 TEST_P(DeviceShapesTest, ImagesHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Images()); }
 TEST_P(DeviceShapesTest, ChannelsLastGroupsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ChannelsLastGroups()); }
 TEST_P(DeviceShapesTest, ShortSegmentsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::ShortSegments()); }
+TEST_P(DeviceShapesTest, TilesHaveTheBytesOfTheCpu) {
+  // Few multiprocessors have a tile in one block, many in as many blocks as have something to do.
+  for (const int sms : {1, 12, 100}) {
+    cuda_on_cpu::Device device = GetParam();
+    device.sms = sms;
+    cuda_on_cpu::SetDevice(device);
+    ExpectBytesOfTheCpu(shapes::Tiles());
+  }
+}
+TEST_P(DeviceShapesTest, LargeGroupsHaveTheBytesOfTheCpu) {
+  for (const int sms : {2, 100}) {
+    cuda_on_cpu::Device device = GetParam();
+    device.sms = sms;
+    cuda_on_cpu::SetDevice(device);
+    ExpectBytesOfTheCpu(shapes::LargeGroups());
+  }
+}
 TEST_P(DeviceShapesTest, ElementsHaveTheBytesOfTheCpu) { ExpectBytesOfTheCpu(shapes::Elements()); }
 TEST_P(DeviceShapesTest, SumsInF32HaveTheBytesOfTheCpu) {
   std::vector<Case> all;

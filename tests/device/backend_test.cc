@@ -7,10 +7,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "kernels/cuda/kernels.h"
 #include "tests/device/device_runs.h"
 #include "tests/kernels/cases.h"
 
@@ -78,7 +80,7 @@ TEST_F(DeviceBackendTest, BytesDoNotDependOnTheJobsThatTravelTogether) {
   }
 }
 
-TEST_F(DeviceBackendTest, RowsOfOneLengthShareALaunch) {
+TEST_F(DeviceBackendTest, RowsOfOneLengthShareLaunches) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
   std::vector<std::unique_ptr<Prepared>> together;
   std::vector<Job> jobs;
@@ -88,7 +90,7 @@ TEST_F(DeviceBackendTest, RowsOfOneLengthShareALaunch) {
   }
   const int64_t before = cuda_on_cpu::Launches();
   ASSERT_TRUE(RunJobs(*cuda, jobs).ok());
-  EXPECT_EQ(cuda_on_cpu::Launches() - before, 1);
+  EXPECT_EQ(cuda_on_cpu::Launches() - before, 64 / cuda::RowLaunch::kMaxRanges);
 }
 
 TEST_F(DeviceBackendTest, SaysWhatItIsAndWhatRuns) {
@@ -156,13 +158,18 @@ TEST_F(DeviceBackendTest, TensorsInDeviceMemoryAreUsedWhereTheyLie) {
 // In one warp that a row has alone or shares, in several, in a cluster, and where f32 sums do not do.
 TEST_F(DeviceBackendTest, AResidualStreamMayReplaceItsInput) {
   const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  uint64_t seed = 0;  // threads run in another order each time
   for (const auto& [rows, n] :
        std::vector<std::pair<int64_t, int64_t>>{{2, 128}, {2, 1024}, {2, 2048}, {900, 1536}, {2, 16384}, {2, 65536}}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      for (const Data data : {Data::kNormal, Data::kOutliers}) {
+      for (const auto& [data, precision] : std::vector<std::pair<Data, Precision>>{{Data::kNormal, Precision::kFast},
+                                                                                   {Data::kOutliers, Precision::kFast},
+                                                                                   {Data::kNormal, Precision::kExact},
+                                                                                   {Data::kFarMean, Precision::kExact},
+                                                                                   {Data::kHuge, Precision::kExact}}) {
         for (const bool replaces_x : {true, false}) {
           Case c = With(Rows(rows, n, dtype), dtype, data);
-          c.options.precision = Precision::kFast;
+          c.options.precision = precision;
           c.residual = ResidualCase{.dtype = dtype};
           Prepared one(*cuda, c);
           Job job = one.run.MakeJob();
@@ -173,6 +180,7 @@ TEST_F(DeviceBackendTest, AResidualStreamMayReplaceItsInput) {
           job.y = y.data();
           job.h = replaces_x ? x.data() : residual.data();
           SayThatAllLieOnTheDevice(&job);
+          cuda_on_cpu::SetSeed(seed++);
           ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
           const Outputs want = Execute(*cpu_, c, one.data);
           Outputs got = one.run.TakeOutputs();
@@ -183,6 +191,46 @@ TEST_F(DeviceBackendTest, AResidualStreamMayReplaceItsInput) {
       }
     }
   }
+  cuda_on_cpu::SetSeed(0);
+}
+
+// Rows of odd lengths and at odd places, whose first and last elements no memory may surround, in a warp, in several
+// and in a cluster, over themselves and at another distance from alignment, and where f32 sums do not do.
+TEST_F(DeviceBackendTest, OddRowsMayBeReplacedAndLieAnywhere) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  uint64_t seed = 0;  // threads run in another order each time
+  for (const auto& [rows, n] : std::vector<std::pair<int64_t, int64_t>>{
+           {7, 131}, {9, 769}, {2, 1024}, {5, 1128}, {3, 3073}, {3, 4005}, {2, 9219}, {2, 35001}}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kHuge}) {
+        for (const auto& [x_off, y_off] :
+             std::vector<std::pair<size_t, size_t>>{{0, 0}, {1, 1}, {3, 3}, {1, 2}, {0, 3}}) {
+          if (n > 9000 && x_off != 3) continue;
+          for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+            Case c = With(Rows(rows, n, dtype), dtype, data);
+            if (x_off == y_off) c = Affine(With(On(Of(Method::kRmsNorm), {rows, n}), dtype, data));
+            if (x_off == 0) c = With(On(Over({n}), {rows, n}), dtype, data);
+            c.options.precision = precision;
+            Prepared one(*cuda, c);
+            Job job = one.run.MakeJob();
+            const size_t size = one.data.x.size();
+            const auto bytes = static_cast<size_t>(SizeOf(dtype));
+            const DeviceBytes x(job.x, size, x_off * bytes), y(nullptr, size, y_off * bytes);
+            char* const written = x_off == 3 ? x.data() : y.data();
+            job.x = x.data();
+            job.y = written;
+            job.x_space = job.y_space = CudaSpace(0);
+            cuda_on_cpu::SetSeed(seed++);
+            ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+            Outputs got = one.run.TakeOutputs();
+            got.y = std::string(written, size);
+            EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << " at " << x_off << y_off;
+          }
+        }
+      }
+    }
+  }
+  cuda_on_cpu::SetSeed(0);
 }
 
 // The moments of 16-bit rows about zero have sums of their own, over an x that y or h then replaces.
@@ -238,6 +286,37 @@ TEST_F(DeviceBackendTest, SmallGroupsMayBeReplacedAndLieAnywhere) {
         Outputs got = one.run.TakeOutputs();
         got.y = x.Content();
         EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << misaligned;
+      }
+    }
+  }
+}
+
+// Groups that a tile has on chip may be replaced by y, in one block and in several; where vectors are not aligned, they
+// take the way of other groups.
+TEST_F(DeviceBackendTest, TilesMayBeReplacedAndLieAnywhere) {
+  const std::unique_ptr<Backend> cuda = EmulatedCudaBackend();
+  for (const auto& [n, channels, side] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{6, 16, 14}, {8, 2, 32}}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Data data : {Data::kNormal, Data::kOutliers}) {
+        for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+          for (const size_t misaligned : {0, 1}) {
+            Case c = Affine(
+                With(On(Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, channels, side, side}), dtype, data));
+            c.options.precision = precision;
+            Prepared one(*cuda, c);
+            Job job = one.run.MakeJob();
+            const DeviceBytes x(job.x, one.data.x.size(), misaligned * static_cast<size_t>(SizeOf(dtype)));
+            job.x = x.data();
+            job.y = x.data();
+            job.x_space = job.y_space = CudaSpace(0);
+            const int64_t before = cuda_on_cpu::Launches();
+            ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
+            EXPECT_EQ(cuda_on_cpu::Launches() - before, misaligned == 0 ? 1 : 3);
+            Outputs got = one.run.TakeOutputs();
+            got.y = x.Content();
+            EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << misaligned;
+          }
+        }
       }
     }
   }

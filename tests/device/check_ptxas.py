@@ -22,14 +22,18 @@ MAX_STACK_BYTES = 96
 DEFAULT_REGISTERS = 64
 MAX_REGISTERS = {
     "RegisterRowsKernel": 128,  # half of them are elements
-    "NormaliseGroupsKernel": 128,  # a block of 512 threads has a multiprocessor to itself
-    "NormaliseRowsKernel": 104,  # shared memory bounds the occupancy of longer rows
+    "NormaliseStagedRowsKernel": 80,  # 64 where it sums in f32
+    "NormaliseRowsKernel": 112,  # shared memory bounds the occupancy of longer rows
     "SumNarrowRowsKernel": 80,
+    "SumVectorRowsKernel": 96,  # eight vectors under way
+    "SumShortSegmentsKernel": 128,  # nine vectors under way
     "SumColumnRunsKernel": 128,  # eight vectors under way
     "SumMaskedColumnsKernel": 80,
     "SumOneColumnKernel": 96,
     "SumWideRowsKernel": 80,
     "ApplyColumnsKernel": 96,
+    "ApplyPiecesKernel": 80,  # 64 where it calculates in f32
+    "ApplyWindowsKernel": 80,  # three blocks of 256 threads, half of whose registers are elements and numbers
     "FinishGroupsKernel": 80,
     "FinishLargeGroupsKernel": 128,
     "FinishWideGroupsKernel": 80,
@@ -38,11 +42,14 @@ MAX_REGISTERS = {
 # whose rare ways need more registers than the usual one. All others spill nothing.
 MAX_SPILLED_BYTES = {
     "NormaliseRowsKernel": 360,
-    "RegisterRowsKernel": 208,
+    "RegisterRowsKernel": 432,  # f32 rows about a mean that warps share: w and b are loaded before the row is summed
+    "NormaliseStagedRowsKernel": 248,  # those of rows in an unusual state, all but 44
     "FinishGroupsKernel": 312,
     "ApplyColumnsKernel": 48,
     "SumOneColumnKernel": 24,
     "ApplyRowsKernel": 16,
+    "NormaliseTilesKernel": 288,
+    "NormaliseGroupsKernel": 104,
 }
 RELEASED = ("80-real", "89-real", "90")
 

@@ -42,9 +42,11 @@ Case WithResidual(Case c, ResidualRounding rounding) {
   return c;
 }
 
-// Rows that fit on chip are one launch, and so are few small groups of several columns. Other groups are three: sums of
+// Rows that fit on chip are one launch, and so are groups of several segments that do, and few small groups of several
+// columns. Other groups are three: sums of
 // parts; statistics, with sums of the few groups that are summed again; elements. Where statistics are given there are
-// no sums. f64 elements are measured first, and have a launch for each step.
+// no sums, and the blocks that write elements finish the groups. f64 elements are measured first, and have a launch for
+// each step.
 std::vector<Row> Table() {
   const NormSpec layer = Over({64});
   const NormSpec rms = Of(Method::kRmsNorm);
@@ -52,7 +54,8 @@ std::vector<Row> Table() {
       {"rows of 64", RowsOf(layer, 64), 1, 1, 1, 1},
       {"rows of 4,096", RowsOf(Over({4096}), 4096), 1, 1, 1, 1},
       {"rows of 16,384 f32", RowsOf(Over({16384}), 16384, DType::kF32), 1, 1, 1, 1},
-      {"rows that do not fit on chip", RowsOf(Over({300000}), 300000), 3, 3, 3, 3},
+      {"rows that fit in a cluster alone", RowsOf(Over({300000}), 300000), 1, 1, 1, 1},
+      {"rows that do not fit on chip", RowsOf(Over({300001}), 300001), 3, 3, 3, 3},
       // Moments have sums of their own: see NormPlan::SumsMomentsApart.
       {"16-bit rows about zero", RowsOf(rms, 4096), 1, 2, 1, 1},
       {"16-bit rows about zero that do not fit on chip", RowsOf(rms, 300000), 3, 5, 3, 3},
@@ -65,9 +68,18 @@ std::vector<Row> Table() {
   for (const Layout layout : cases::kLayouts) {
     const std::string name = layout == Layout::kChannelsFirst ? ", NCHW" : ", NHWC";
     const NormSpec batch = Of(Method::kBatchNorm, layout);
-    table.push_back({"BatchNorm training" + name, Image(batch, layout, 2, 16, 14), 3, 3, 3, 3});
+    // Those with channels first fit on chip, unless a piece of memory is no whole number of vectors.
+    const int64_t training = layout == Layout::kChannelsFirst ? 1 : 3;
+    table.push_back(
+        {"BatchNorm training" + name, Image(batch, layout, 2, 16, 14), training, training, training, training});
+    table.push_back({"BatchNorm training, odd" + name, Image(batch, layout, 2, 15, 13), 3, 3, 3, 3});
+    table.push_back({"BatchNorm training, too large" + name, Image(batch, layout, 2, 1, 1024), 3, 3, 3, 3});
     table.push_back({"BatchNorm training, masked" + name, Masked(Image(batch, layout, 2, 16, 14)), 3, 3, 3, 3});
-    table.push_back({"BatchNorm inference" + name, Image(batch, layout, 2, 16, 14, true), 2, 2, 2, 2});
+    table.push_back({"BatchNorm inference" + name, Image(batch, layout, 2, 16, 14, true), 1, 1, 1, 1});
+    table.push_back(
+        {"BatchNorm inference f32" + name, With(Image(batch, layout, 2, 16, 14, true), DType::kF32), 1, 1, 1, 1});
+    table.push_back({"BatchNorm inference, a few channels of a few elements" + name,
+                     Image(batch, layout, 2, 3, 2, true), 2, 2, 2, 2});
     // Groups with channels first are rows. Those with channels last are one launch, too, if they are small and few.
     table.push_back({"GroupNorm" + name, Image(cases::Group(4, layout), layout, 1, 32, 14), 1, 1, 1, 1});
     const int64_t many = layout == Layout::kChannelsFirst ? 1 : 3;

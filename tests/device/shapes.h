@@ -67,9 +67,9 @@ inline std::vector<Case> Images() {
   return all;
 }
 
-// GroupNorm with channels last: groups that a block of threads can have alone, up to its bounds, and groups of an odd
-// number of channels, of too many elements, of too many columns, of too few, and too many groups (on a device of four
-// multiprocessors).
+// GroupNorm with channels last: groups that a block of threads can have alone, or a cluster of them, up to the bounds,
+// and groups of an odd number of channels, of too many elements, of too many columns, of too few, and too many groups
+// (on a device of four multiprocessors).
 inline std::vector<Case> ChannelsLastGroups() {
   std::vector<Case> all;
   const Layout last = Layout::kChannelsLast;
@@ -80,9 +80,14 @@ inline std::vector<Case> ChannelsLastGroups() {
            {1, 80, 2, 64},      // threads without columns
            {1, 80, 1, 400},     // nearly as many elements as a block has
            {2, 8, 1, 3000},     // many blocks of positions
+           {1, 10, 1, 4096},    // clusters of eight, and pieces of 4 or 8 bytes
+           {2, 20, 2, 300},     // clusters of two, the last block with fewer blocks of positions
+           {2, 28, 1, 520},     // clusters of two or four, of which one block has nothing
+           {1, 132, 1, 70},     // as many columns as one fold of a warp has, and more
            {1, 1024, 1, 32},    // as many columns as a block has, and as many elements
            {1, 1026, 1, 3},     // more columns
            {1, 80, 1, 410},     // more elements
+           {1, 48, 1, 2060},    // more than a cluster has
            {2, 8, 4, 100},      // too few columns
            {5, 24, 1, 9},       // too many groups
            {2, 26, 2, 100}}) {  // an odd number of channels
@@ -113,7 +118,7 @@ inline std::vector<Case> ChannelsLastGroups() {
 }
 
 // Groups of several segments of which a chunk has several, or parts of one: one segment less than a chunk has, as many,
-// and more.
+// and more. Segments that are aligned to vectors, and others.
 inline std::vector<Case> ShortSegments() {
   std::vector<Case> all;
   const auto add = [&](const Case& base) {
@@ -128,29 +133,109 @@ inline std::vector<Case> ShortSegments() {
       }
     }
   };
-  for (const auto& [n, height, width] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 7, 7},
-                                                                                           {19, 7, 7},
-                                                                                           {20, 7, 7},
-                                                                                           {21, 7, 7},
-                                                                                           {45, 7, 7},
-                                                                                           {300, 2, 2},
-                                                                                           {115, 3, 3},
-                                                                                           {65, 4, 4},
-                                                                                           {5, 15, 17},
-                                                                                           {5, 16, 16},
-                                                                                           {7, 18, 18},
-                                                                                           {3, 16, 32},
-                                                                                           {3, 19, 27}}) {
+  for (const auto& [n, height, width] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {1, 7, 7},   {19, 7, 7},  {20, 7, 7},  {21, 7, 7},  {45, 7, 7},  {300, 2, 2}, {115, 3, 3},
+           {65, 4, 4},  {5, 15, 17}, {21, 8, 8},  {11, 8, 16}, {9, 12, 12}, {9, 14, 14}, {5, 16, 16},
+           {7, 18, 18}, {3, 16, 32}, {3, 19, 27}, {3, 28, 28}, {2, 33, 32}, {2, 56, 56}}) {
     Case c = cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, 3, height, width});
     add(c);
     c.mask = Mask::kSome;
     add(c);
   }
-  for (const auto& [n, length] : std::vector<std::pair<int64_t, int64_t>>{{21, 49}, {45, 49}, {3, 300}, {3, 1027}}) {
+  // Adjacent groups whose segments are summed together: less than a block has, as many, and more.
+  for (const auto& [n, channels, side] :
+       std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 8, 7}, {19, 16, 7}, {45, 40, 7}, {18, 24, 6}}) {
+    add(cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, channels, side, side}));
+    add(cases::On(cases::LpOver(1, {0, 2}), {n, channels, side * side}));
+  }
+  for (const auto& [n, length] :
+       std::vector<std::pair<int64_t, int64_t>>{{21, 49}, {45, 49}, {3, 300}, {3, 1027}, {3, 2056}}) {
     for (const Method method : {Method::kLayerNorm, Method::kRmsNorm}) {
       add(cases::On(cases::Axes(method, {0, 2}), {n, 2, length}));
     }
     for (const double p : {1.0, 2.0, 3.0}) add(cases::On(cases::LpOver(p, {0, 2}), {n, 2, length}));
+  }
+  return all;
+}
+
+// Groups of several segments that a block of threads or a cluster of 2, 4 or 8 has on chip: one channel or several,
+// chunks of several segments and segments of several chunks, few chunks and many, with elements in every way that they
+// are calculated.
+inline std::vector<Case> Tiles() {
+  std::vector<Case> all;
+  for (const auto& [n, channels, height, width] : std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>{
+           {2, 16, 14, 14},       // few segments
+           {50, 8, 7, 7},         // channels of which every other one is at an odd place
+           {13, 64, 2, 4},        // short pieces
+           {9, 16, 2, 2},         // several channels in a vector
+           {5, 8, 15, 17},        // odd segments of several steps
+           {50, 2, 28, 28},       // so many chunks that they are folded twice
+           {17, 2, 40, 40},       // segments of several chunks
+           {5, 3, 56, 56},        // a short last chunk
+           {70, 2, 14, 14},       // several channels in several blocks
+           {300, 2, 14, 14},      // and many chunks
+           {16, 2, 160, 160}}) {  // as much as eight blocks have
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kHuge, Data::kTiny, Data::kInf,
+                                Data::kNan, Data::kZeros}) {
+          const bool large = n * channels * height * width > 50000;
+          if (large && data != Data::kNormal && data != Data::kOutliers) continue;
+          Case c = cases::With(
+              cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, channels, height, width}), dtype,
+              data);
+          c.options.precision = precision;
+          all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
+          if (large || (data != Data::kNormal && data != Data::kFarMean)) continue;
+          all.push_back(c);
+          all.push_back(cases::Affine(c, DType::kF64, DType::kF64));
+          c.weight = DType::kF32;
+          all.push_back(c);
+          std::swap(c.weight, c.bias);
+          all.push_back(c);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// GroupNorm with channels first of few large groups, which blocks of threads share: one channel or many to a group,
+// whole chunks and others, groups that end where a block or a channel does and that do not.
+inline std::vector<Case> LargeGroups() {
+  std::vector<Case> all;
+  for (const auto& [n, channels, groups, height, width] :
+       std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>{
+           {1, 80, 2, 8, 8},        // one block
+           {2, 20, 2, 16, 16},      // short last chunk
+           {1, 12, 1, 24, 40},      // channels that are no whole chunks
+           {1, 20, 2, 64, 64},      // as many blocks as multiprocessors ask for
+           {1, 2, 2, 96, 112},      // a channel to a group
+           {1, 3, 1, 200, 296}}) {  // as much as eight blocks have
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        for (const Data data : {Data::kNormal, Data::kOutliers, Data::kFarMean, Data::kHuge, Data::kTiny, Data::kInf,
+                                Data::kNan, Data::kZeros}) {
+          const bool large = channels * height * width > 30000;
+          if (large && data != Data::kNormal && data != Data::kOutliers) continue;
+          Case c = cases::With(cases::On(cases::Group(groups, Layout::kChannelsFirst), {n, channels, height, width}),
+                               dtype, data);
+          c.options.precision = precision;
+          all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
+          if (large || (data != Data::kNormal && data != Data::kFarMean)) continue;
+          all.push_back(c);
+          all.push_back(cases::Affine(c, DType::kF64, DType::kF64));
+          c.weight = DType::kF32;
+          all.push_back(c);
+          std::swap(c.weight, c.bias);
+          all.push_back(c);
+          Case per_group = cases::With(
+              cases::On(cases::Group(groups, Layout::kChannelsFirst, true), {n, channels, height, width}), dtype, data);
+          per_group.options.precision = precision;
+          all.push_back(cases::Affine(per_group, DType::kF32, DType::kF32));
+        }
+      }
+    }
   }
   return all;
 }
@@ -262,6 +347,18 @@ inline std::vector<Case> FoldedColumns() {
       }
     }
   }
+  // Given statistics: several windows of columns, of which the last has threads without columns, and several turns of a
+  // block, some of them with elements that are not finite.
+  for (const Data data : {Data::kFarMean, Data::kNan}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const Precision precision : {Precision::kExact, Precision::kFast}) {
+        const Case given = cases::On(cases::Of(Method::kBatchNorm, Layout::kChannelsLast), {1050, 520}, true);
+        Case c = cases::Affine(cases::With(given, dtype, data), DType::kF32, DType::kF32);
+        c.options.precision = precision;
+        all.push_back(c);
+      }
+    }
+  }
   return all;
 }
 
@@ -269,8 +366,8 @@ inline std::vector<Case> FoldedColumns() {
 inline std::vector<Case> HardImages() {
   std::vector<Case> all;
   for (const Layout layout : cases::kLayouts) {
-    for (const auto& [n, c, side] :
-         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{2, 6, 37}, {1, 3, 130}, {3, 10, 7}, {2, 4, 14}}) {
+    for (const auto& [n, c, side] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+             {2, 6, 37}, {1, 3, 130}, {3, 10, 7}, {2, 4, 14}, {2, 16, 9}}) {
       const cases::Dims shape = cases::Nchw(layout, n, c, {side, side});
       for (const Data data : {Data::kFarMean, Data::kOutliers, Data::kTiny, Data::kNan}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {

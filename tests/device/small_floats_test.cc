@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -91,6 +92,23 @@ TYPED_TEST(SmallFloats, TheEndsAreInfinityZeroAndOneNan) {
   EXPECT_EQ(TypeParam::Narrow(-0.0f), 0x8000);
   EXPECT_EQ(TypeParam::Narrow(std::numeric_limits<float>::quiet_NaN()), 0x7fff);
   EXPECT_EQ(TypeParam::Narrow(-std::numeric_limits<float>::signaling_NaN()), 0x7fff);
+}
+
+TEST(SmallFloatPairs, ProductsAreRoundedOnceAndNonFiniteOnesShow) {
+  const auto halves = [](float low, float high) {
+    const __half2 product = __hmul2(__floats2half2_rn(low, high), __floats2half2_rn(3, 0));
+    return std::pair(__half_as_ushort(product.x), __half_as_ushort(product.y));
+  };
+  EXPECT_EQ(halves(0x1.554p-2f, -2), std::pair(uint16_t{0x3c00}, uint16_t{0x8000}));  // 0x1.ffep-1 is halfway
+  EXPECT_EQ(halves(kInfinity, kInfinity), std::pair(uint16_t{0x7c00}, uint16_t{0x7fff}));
+  const auto bfloats = [](float low, float high) {
+    const __nv_bfloat162 product = __hmul2(__floats2bfloat162_rn(low, high), __floats2bfloat162_rn(0x1.8p-66f, 0));
+    return std::pair(__bfloat16_as_ushort(product.x), __bfloat16_as_ushort(product.y));
+  };
+  // 0x1.82p-66 * 0x1.8p-66 = 4.52... times the least subnormal, 2^-133.
+  EXPECT_EQ(bfloats(0x1.82p-66f, -1), std::pair(uint16_t{5}, uint16_t{0x8000}));
+  EXPECT_EQ(bfloats(1, std::numeric_limits<float>::quiet_NaN()),
+            std::pair(__bfloat16_as_ushort(__float2bfloat16_rn(0x1.8p-66f)), uint16_t{0x7fff}));
 }
 
 }  // namespace

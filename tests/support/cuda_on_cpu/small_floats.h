@@ -1,10 +1,12 @@
 // CUDA's 16-bit floats and their conversions, in integer code: to nearest, ties to even, with subnormals, overflow to
 // infinity and every NaN to 0x7FFF, which is what cvt.rn.f16.f32 and cvt.rn.bf16.f32 give. Read by kernels through
-// <cuda_fp16.h> and <cuda_bf16.h>. Threads: values and pure functions. No arithmetic: kernels calculate in float.
+// <cuda_fp16.h> and <cuda_bf16.h>. Threads: values and pure functions. Kernels calculate in float; of arithmetic there
+// are products of pairs.
 #ifndef NORMD_TESTS_SUPPORT_CUDA_ON_CPU_SMALL_FLOATS_H_
 #define NORMD_TESTS_SUPPORT_CUDA_ON_CPU_SMALL_FLOATS_H_
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 // The names are CUDA's.
@@ -79,6 +81,26 @@ constexpr float __bfloat162float(__nv_bfloat16 value) { return std::bit_cast<flo
 constexpr __half2 __floats2half2_rn(float low, float high) { return {__float2half_rn(low), __float2half_rn(high)}; }
 constexpr __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
   return {__float2bfloat16_rn(low), __float2bfloat16_rn(high)};
+}
+
+namespace cuda_on_cpu {
+
+// Products have at most 22 bits: exact in float, in whose range those of halves stay.
+constexpr __half Product(__half a, __half b) { return __float2half_rn(__half2float(a) * __half2float(b)); }
+// Those of bfloat16 may be below the range of float, but not below that of double.
+inline __nv_bfloat16 Product(__nv_bfloat16 a, __nv_bfloat16 b) {
+  const double product = double{__bfloat162float(a)} * double{__bfloat162float(b)};
+  if (!(std::fabs(product) < 0x1p-126)) return __float2bfloat16_rn(static_cast<float>(product));
+  return __float2bfloat16_rn(static_cast<float>(std::nearbyint(product * 0x1p+133) * 0x1p-133));
+}
+
+}  // namespace cuda_on_cpu
+
+constexpr __half2 __hmul2(__half2 a, __half2 b) {
+  return {cuda_on_cpu::Product(a.x, b.x), cuda_on_cpu::Product(a.y, b.y)};
+}
+inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
+  return {cuda_on_cpu::Product(a.x, b.x), cuda_on_cpu::Product(a.y, b.y)};
 }
 
 // NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
