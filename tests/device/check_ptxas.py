@@ -45,6 +45,7 @@ MAX_SPILLED_BYTES = {
     "RegisterRowsKernel": 432,  # f32 rows about a mean that warps share: w and b are loaded before the row is summed
     "NormaliseStagedRowsKernel": 248,  # those of rows in an unusual state, all but 44
     "FinishGroupsKernel": 312,
+    "SumVectorRowsKernel": 8,
     "ApplyColumnsKernel": 48,
     "SumOneColumnKernel": 24,
     "ApplyRowsKernel": 16,
