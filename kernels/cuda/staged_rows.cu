@@ -171,8 +171,10 @@ class StagedRow {
     ForChunks([&](int chunk) {
       const S* const from = x_ + chunk * kChunk;
       const int n = ChunkLength(chunk);
-      // Beside the first and the last element of a range there may be no memory.
-      if ((begins_ && chunk == 0) || (ends_ && chunk == chunks_ - 1)) return Stage(lanes_, from, n, Slot(chunk));
+      // Beside the first and the last element of a range there may be no memory. A window may end behind its chunk, and
+      // behind the row, too, where the last chunk is shorter than a vector.
+      const bool may_overrun = chunk * kChunk + n + kVector<T> > n_;
+      if ((begins_ && chunk == 0) || (ends_ && may_overrun)) return Stage(lanes_, from, n, Slot(chunk));
       const int misaligned = MisalignedElements(from);
       const int vectors = (misaligned + n + kVector<T> - 1) / kVector<T>;
       const S* const window = from - misaligned + lanes_.lane * kVector<T>;
