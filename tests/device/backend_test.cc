@@ -265,6 +265,22 @@ TEST_F(DeviceBackendTest, MomentsAreThoseOfXWhereAnOutputReplacesIt) {
   }
 }
 
+// y replaces x, which lies `misaligned` elements from alignment. Aligned groups have one launch.
+void ExpectReplaced(Backend& cuda, Backend& cpu, const Case& c, size_t misaligned) {
+  Prepared one(cuda, c);
+  Job job = one.run.MakeJob();
+  const DeviceBytes x(job.x, one.data.x.size(), misaligned * static_cast<size_t>(SizeOf(c.dtype)));
+  job.x = x.data();
+  job.y = x.data();
+  job.x_space = job.y_space = CudaSpace(0);
+  const int64_t before = cuda_on_cpu::Launches();
+  ASSERT_TRUE(RunJobs(cuda, {job}).ok());
+  EXPECT_EQ(cuda_on_cpu::Launches() - before, misaligned == 0 ? 1 : 3);
+  Outputs got = one.run.TakeOutputs();
+  got.y = x.Content();
+  EXPECT_EQ(DifferenceOf(got, Execute(cpu, c, one.data)), "") << c.Name() << misaligned;
+}
+
 // A group that a block of threads has alone may be replaced by y; where pairs of elements are not aligned, it takes the
 // way of other groups.
 TEST_F(DeviceBackendTest, SmallGroupsMayBeReplacedAndLieAnywhere) {
@@ -274,18 +290,7 @@ TEST_F(DeviceBackendTest, SmallGroupsMayBeReplacedAndLieAnywhere) {
       for (const size_t misaligned : {0, 1}) {
         Case c = Affine(With(On(cases::Group(2, Layout::kChannelsLast), {2, 40, 32}), dtype));
         c.options.precision = precision;
-        Prepared one(*cuda, c);
-        Job job = one.run.MakeJob();
-        const DeviceBytes x(job.x, one.data.x.size(), misaligned * static_cast<size_t>(SizeOf(dtype)));
-        job.x = x.data();
-        job.y = x.data();
-        job.x_space = job.y_space = CudaSpace(0);
-        const int64_t before = cuda_on_cpu::Launches();
-        ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
-        EXPECT_EQ(cuda_on_cpu::Launches() - before, misaligned == 0 ? 1 : 3);
-        Outputs got = one.run.TakeOutputs();
-        got.y = x.Content();
-        EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << misaligned;
+        ExpectReplaced(*cuda, *cpu_, c, misaligned);
       }
     }
   }
@@ -303,18 +308,7 @@ TEST_F(DeviceBackendTest, TilesMayBeReplacedAndLieAnywhere) {
             Case c = Affine(
                 With(On(Of(Method::kBatchNorm, Layout::kChannelsFirst), {n, channels, side, side}), dtype, data));
             c.options.precision = precision;
-            Prepared one(*cuda, c);
-            Job job = one.run.MakeJob();
-            const DeviceBytes x(job.x, one.data.x.size(), misaligned * static_cast<size_t>(SizeOf(dtype)));
-            job.x = x.data();
-            job.y = x.data();
-            job.x_space = job.y_space = CudaSpace(0);
-            const int64_t before = cuda_on_cpu::Launches();
-            ASSERT_TRUE(RunJobs(*cuda, {job}).ok());
-            EXPECT_EQ(cuda_on_cpu::Launches() - before, misaligned == 0 ? 1 : 3);
-            Outputs got = one.run.TakeOutputs();
-            got.y = x.Content();
-            EXPECT_EQ(DifferenceOf(got, Execute(*cpu_, c, one.data)), "") << c.Name() << misaligned;
+            ExpectReplaced(*cuda, *cpu_, c, misaligned);
           }
         }
       }

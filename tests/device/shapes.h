@@ -158,6 +158,16 @@ inline std::vector<Case> ShortSegments() {
   return all;
 }
 
+// Adds `c` with no w and b, with both in f64, and with either.
+inline void AddParameters(Case c, std::vector<Case>* all) {
+  all->push_back(c);
+  all->push_back(cases::Affine(c, DType::kF64, DType::kF64));
+  c.weight = DType::kF32;
+  all->push_back(c);
+  std::swap(c.weight, c.bias);
+  all->push_back(c);
+}
+
 // Groups of several segments that a block of threads or a cluster of 2, 4 or 8 has on chip: one channel or several,
 // chunks of several segments and segments of several chunks, few chunks and many, with elements in every way that they
 // are calculated.
@@ -187,12 +197,7 @@ inline std::vector<Case> Tiles() {
           c.options.precision = precision;
           all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
           if (large || (data != Data::kNormal && data != Data::kFarMean)) continue;
-          all.push_back(c);
-          all.push_back(cases::Affine(c, DType::kF64, DType::kF64));
-          c.weight = DType::kF32;
-          all.push_back(c);
-          std::swap(c.weight, c.bias);
-          all.push_back(c);
+          AddParameters(c, &all);
         }
       }
     }
@@ -223,12 +228,7 @@ inline std::vector<Case> LargeGroups() {
           c.options.precision = precision;
           all.push_back(cases::Affine(c, DType::kF32, DType::kF32));
           if (large || (data != Data::kNormal && data != Data::kFarMean)) continue;
-          all.push_back(c);
-          all.push_back(cases::Affine(c, DType::kF64, DType::kF64));
-          c.weight = DType::kF32;
-          all.push_back(c);
-          std::swap(c.weight, c.bias);
-          all.push_back(c);
+          AddParameters(c, &all);
           Case per_group = cases::With(
               cases::On(cases::Group(groups, Layout::kChannelsFirst, true), {n, channels, height, width}), dtype, data);
           per_group.options.precision = precision;
