@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
@@ -209,13 +210,14 @@ class ColumnGroup {
     }
     __syncthreads();
     if (shared_->turn != 0) SumAgain(work_, apply_, cut_, reinterpret_cast<unsigned char*>(shared_));
-    Arrive();
+    // What this block has read of others it has used, and nothing that it wrote is read after.
+    ArriveToLeave<false>(cut_.cluster);
     if (shared_->slow != 0) {
       ApplySlowly(work_, apply_, cut_, reinterpret_cast<unsigned char*>(shared_));
     } else {
       Apply<kBytes>();
     }
-    WaitForArrivals();
+    WaitToLeave(cut_.cluster);
   }
 
  private:
@@ -406,7 +408,7 @@ class ColumnGroup {
       }
       return NarrowPart{first.Total(cut_.lane_blocks), second.Total(cut_.lane_blocks)};
     });
-    Meet();
+    MeetBlocks(cut_.cluster);
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (cut_.cluster == 1) return;
     FoldEach(cut_.cluster_log2, Total(turn), [&](int column, int rank) {
@@ -508,28 +510,6 @@ class ColumnGroup {
       if (thread_ == 0) Finish(work_, shared_, sums, rank_ == 0, group_, turn + 1);
     }
     __syncthreads();
-  }
-
-  // Synchronises all threads that work on the group.
-  __device__ __forceinline__ void Meet() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
-  }
-  // The same in two parts, for a block must not end while other blocks may read its shared memory. What this block has
-  // read of theirs it has used, and nothing that it wrote is read after.
-  __device__ __forceinline__ void Arrive() const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-#endif
-  }
-  __device__ __forceinline__ void WaitForArrivals() const {
-#if !defined(__CUDA_ARCH__)
-    if (cut_.cluster > 1) cooperative_groups::this_cluster().sync();
-#elif __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
   }
 
   // Writes y of the block's elements, in the usual case.

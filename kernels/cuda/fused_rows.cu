@@ -4,6 +4,7 @@
 // its length and dtype alone, so that results depend on neither the batch nor the device.
 #include <cooperative_groups.h>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -160,7 +161,7 @@ class Row {
 
   __device__ __forceinline__ double FirstShift(Precision precision) {
     if constexpr (!kCentred) return 0;
-    if (shape_.warps > 1) Meet();  // all chunks are staged then
+    if (shape_.warps > 1) MeetBlocks(shape_.cluster);  // all chunks are staged then
     if (precision == Precision::kFast) return FastShiftOf(T(), lanes_, StagedAnywhere(0), launch_.counted);
     return ExactShiftOf(launch_.counted, [&](int64_t i) {
       const int chunk = static_cast<int>(i / kChunk);
@@ -184,14 +185,14 @@ class Row {
       const PairSums sum = SumOf<R>(chunk, shift);
       if (lanes_.lane == 0) sums_[chunk - first_chunk_] = {sum.first.hi, sum.second.hi};
     });
-    Meet();
+    MeetBlocks(shape_.cluster);
     // One warp of each block finishes for all: divisions and roots of f64 are slow.
     auto* const finished = reinterpret_cast<FinishedStatistics*>(sums_ + shape_.block_chunks);
     if (warp_ == 0) {
       const FinishedStatistics own = finish(FoldChunks());
       if (lanes_.lane == 0) *finished = own;
     }
-    Meet();  // also before the sums are written again
+    MeetBlocks(shape_.cluster);  // also before the sums are written again
     return *finished;
   }
 
@@ -250,12 +251,6 @@ class Row {
     return p;
   }
   // Synchronises all threads that work on the row.
-  __device__ __forceinline__ void Meet() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (shape_.cluster > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
-  }
   static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
 
   // True if ApplyPlainly can write y: all elements are finite, can be calculated with f32 parameters in one of the ways

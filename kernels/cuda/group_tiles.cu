@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/divisor.h"
 #include "kernels/cuda/elements.cuh"
@@ -232,18 +233,18 @@ class Tile {
       if constexpr (kRow) LoadTable();
       Sum([&](int items_left) { WaitForGroups(items_left); }, [&](int /*c*/) { return shift; }, items);
     }
-    Meet();
+    MeetBlocks(cut_.cluster);
     FinishFirst();
     __syncthreads();
     if (flags_->again != 0) SumAgain(work_, apply_, cut_, reinterpret_cast<unsigned char*>(flags_));
-    Arrive();
+    ArriveToLeave<true>(cut_.cluster);
     if constexpr (kRow) FinishTable();
     if (flags_->slow != 0) {
       ApplySlowly(work_, apply_, cut_, reinterpret_cast<unsigned char*>(flags_));
     } else {
       Apply();
     }
-    WaitForArrivals();
+    WaitToLeave(cut_.cluster);
   }
 
  private:
@@ -469,27 +470,6 @@ class Tile {
   __device__ __forceinline__ NarrowPart* Parts(int turn) const {
     return parts_ + turn % 2 * Channels() * cut_.block_chunks;
   }
-  // Synchronises all threads that work on the tile.
-  __device__ __forceinline__ void Meet() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
-  }
-
-  // The same in two parts: a block must not end while other blocks may read its shared memory.
-  __device__ __forceinline__ void Arrive() const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-#endif
-  }
-  __device__ __forceinline__ void WaitForArrivals() const {
-#if !defined(__CUDA_ARCH__)
-    if (cut_.cluster > 1) cooperative_groups::this_cluster().sync();
-#elif __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
-#endif
-  }
 
   // The sums of chunk `chunk` of the group; those after the last one are 0, which changes no sum that began with +0.
   __device__ __forceinline__ NarrowPart SumsOf(NarrowPart* parts, int c, int chunk) const {
@@ -612,7 +592,7 @@ class Tile {
         if (lane_ == 0) Parts(turn)[item.channel * cut_.block_chunks + chunk] = {sums.first.hi, sums.second.hi};
       });
     });
-    Meet();
+    MeetBlocks(cut_.cluster);
     FoldGroups(turn, [&](int c, const PairSums& sums) {
       const Round round = groups_[c].round;
       __syncwarp();

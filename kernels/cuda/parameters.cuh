@@ -426,9 +426,6 @@ __device__ __forceinline__ PositionScale PreOf(const GroupWork& work, int64_t r0
   return {s.scale, s.inverse.hi, s.inverse.lo};
 }
 
-__device__ __forceinline__ bool HasOutputs(const GroupOutputs& outputs) {
-  return outputs.mean != nullptr || outputs.inverse_std != nullptr || outputs.moments != nullptr;
-}
 // Writes those of mean, inverse_std and moments of a group that are wanted.
 __device__ inline void StoreOutputs(const GroupOutputs& outputs, int64_t group, double counted,
                                     const FinishedStatistics& result) {

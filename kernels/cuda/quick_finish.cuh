@@ -140,7 +140,6 @@ __device__ __forceinline__ QuickFinish FinishQuickly(Statistic statistic, const 
 // Writes the outputs of a group that has been finished quickly.
 __device__ __forceinline__ void StoreQuickly(const GroupOutputs& outputs, int64_t group, const Count& count,
                                              const QuickFinish& finish) {
-  if (outputs.mean == nullptr && outputs.inverse_std == nullptr && outputs.moments == nullptr) return;
   FinishedStatistics finished;
   finished.mean = finish.mean;
   finished.m2 = finish.m2;

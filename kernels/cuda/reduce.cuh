@@ -133,6 +133,38 @@ __device__ __forceinline__ typename Sums::Value FoldPartials(LaneGroup<kLanes> l
   return sum;
 }
 
+// The same for adjacent partial sums: lane l has kOwn * l and the following. The kLanes lanes are those of `mask`, and
+// this lane is number `lane` of them. All lanes have the result. While a lane has several values, it gives half of them
+// away and receives half of another lane's; the values of one lane are then folded by halves among the lanes that have
+// them. kRotated: the number of a lane in the fold is its place in the warp, rotated left by so many bits.
+template <int kOwn, int kLanes, int kRotated = 0, typename V>
+__device__ __forceinline__ V FoldAdjacent(int lane, unsigned mask, const V (&own)[kOwn]) {
+  // From a distance in the fold to one in the warp.
+  constexpr auto distance = [](int step) { return step >> kRotated | (step * (kLanes >> kRotated) & (kLanes - 1)); };
+  V half[kOwn];
+#pragma unroll
+  for (int k = 0; k < kOwn; ++k) half[k] = own[k];
+  int step = kLanes / 2;
+#pragma unroll
+  for (int keep = kOwn / 2; keep > 0; keep /= 2, step /= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int k = 0; k < keep; ++k) {
+      const V given = upper ? half[k] : half[k + keep];
+      const V kept = upper ? half[k + keep] : half[k];
+      half[k] = kept + __shfl_xor_sync(mask, given, distance(step));
+    }
+  }
+  V sum = half[0];
+#pragma unroll
+  for (; step > 0; step /= 2) sum += __shfl_xor_sync(mask, sum, distance(step));
+#pragma unroll
+  for (int keep = kOwn / 2, bit = kLanes / 2; keep > 0; keep /= 2, bit /= 2) {
+    sum += __shfl_xor_sync(mask, sum, distance(bit));
+  }
+  return sum;
+}
+
 // Folds the partial sums of both numbers. The first lane has the result.
 template <bool kCentred, typename Sums, int kLanes>
 __device__ __forceinline__ PairSums FoldSums(LaneGroup<kLanes> lanes, const Sums (&sums)[Sums::kPartials / kLanes]) {

@@ -11,6 +11,7 @@
 #include <bit>
 #include <utility>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -65,39 +66,6 @@ struct KernelParameters {
   Count count;  // of a row's elements
 };
 
-// Folds partial sums by halves in the order of FoldPartials, where lane l has partial sums kOwn * l and the following.
-// The kLanes lanes are those of `mask`, and this lane is number `lane` of them. All lanes have the result. While a lane
-// has several values, it gives half of them away and receives half of another lane's; the values of one lane are then
-// folded by halves among the lanes that have them.
-// kRotation: the lanes are not adjacent: lane l of the fold is thread (l >> kRotation) + (l << (log2(kLanes) -
-// kRotation)) % kLanes of the warp.
-template <int kOwn, int kLanes, int kRotation = 0>
-__device__ __forceinline__ float FoldOwn(int lane, unsigned mask, const float (&own)[kOwn]) {
-  constexpr auto thread = [](int step) { return step >> kRotation | (step * (kLanes >> kRotation) & (kLanes - 1)); };
-  float half[kOwn];
-#pragma unroll
-  for (int k = 0; k < kOwn; ++k) half[k] = own[k];
-  int step = kLanes / 2;
-#pragma unroll
-  for (int keep = kOwn / 2; keep > 0; keep /= 2, step /= 2) {
-    const bool upper = (lane & step) != 0;
-#pragma unroll
-    for (int k = 0; k < keep; ++k) {
-      const float given = upper ? half[k] : half[k + keep];
-      const float kept = upper ? half[k + keep] : half[k];
-      half[k] = kept + __shfl_xor_sync(mask, given, thread(step));
-    }
-  }
-  float sum = half[0];
-#pragma unroll
-  for (; step > 0; step /= 2) sum += __shfl_xor_sync(mask, sum, thread(step));
-#pragma unroll
-  for (int keep = kOwn / 2, bit = kLanes / 2; keep > 0; keep /= 2, bit /= 2) {
-    sum += __shfl_xor_sync(mask, sum, thread(bit));
-  }
-  return sum;
-}
-
 // The sums that the warps of a row exchange.
 struct WarpSums {
   double first[kMaxWarps], second[kMaxWarps];
@@ -147,7 +115,7 @@ class RegisterRow {
     // h may overwrite the elements that other lanes sample.
     if constexpr (kCentred) {
       if (InSeveralWarps()) {
-        Meet();
+        MeetBlocks(cut_.cluster);
       } else {
         __syncwarp(mask_);
       }
@@ -192,12 +160,6 @@ class RegisterRow {
     } else if (count_ > 0) {
       Apply<false>(s, inverse);
     }
-  }
-  __device__ __forceinline__ void Leave() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    // A block must not end while other blocks may read its shared memory.
-    if (cut_.cluster > 1) cooperative_groups::this_cluster().sync();
-#endif
   }
 
   __device__ __forceinline__ bool InSeveralWarps() const { return cut_.warps > 1 || cut_.cluster > 1; }
@@ -321,7 +283,7 @@ class RegisterRow {
   }
 
   __device__ __forceinline__ float Fold(const float (&own)[kOwn]) const {
-    return FoldOwn<kOwn, kLanes>(lane_, mask_, own);
+    return FoldAdjacent<kOwn, kLanes>(lane_, mask_, own);
   }
 
   // Keeps the compiler from holding unpacked elements, which take twice the registers.
@@ -413,8 +375,8 @@ class RegisterRow {
 #pragma unroll
       for (int k = 0; k < 2; ++k) two[k] = ((one[k] + other[k]) + third[k]) + fourth[k];
     }
-    constexpr int kRotation = kFellows == 4 ? 2 : 1;
-    return FoldOwn<2, kWarp, kRotation>(lane_ * kFellows + fellow, mask_, two);
+    constexpr int kRotated = kFellows == 4 ? 2 : 1;
+    return FoldAdjacent<2, kWarp, kRotated>(lane_ * kFellows + fellow, mask_, two);
   }
   // Gives one half of `own` to the lane `distance` away and takes the other half of that lane's, an upper lane the
   // upper half. `lower` and `upper` are then the values of the lower and of the upper lane.
@@ -443,7 +405,7 @@ class RegisterRow {
       mine->first[threadIdx.x / kWarp] = sum.first.hi;
       mine->second[threadIdx.x / kWarp] = sum.second.hi;
     }
-    Meet();
+    MeetBlocks(cut_.cluster);
     const int warps = cut_.warps * cut_.cluster;
     const int of_lane = warps <= kWarp ? 1 : warps <= 2 * kWarp ? 2 : 4;
     const int first = static_cast<int>(threadIdx.x) % kWarp * of_lane;
@@ -471,12 +433,6 @@ class RegisterRow {
     }
 #endif
     return {{kCentred ? from->first[warp % cut_.warps] : 0, 0}, {from->second[warp % cut_.warps], 0}};
-  }
-  __device__ __forceinline__ void Meet() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (cut_.cluster > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
   }
 
   __device__ __forceinline__ int64_t ChannelOf(int i) const {
@@ -506,7 +462,7 @@ class RegisterRow {
 };
 
 // 128 registers for a thread, or 96 where that is enough.
-template <bool kCentred, int kVectors, bool kSplit>
+template <int kVectors, bool kSplit>
 struct LaunchBounds {
   static constexpr bool kWhole = kVectors == kRunVectors;
   static constexpr int kThreads = (kSplit || kWhole ? kMaxWarps : kShortRowWarps) * kWarp;
@@ -562,13 +518,24 @@ __device__ __forceinline__ void NormaliseApart(const KernelParameters& p, WarpSu
   if (!is_usual && row.rank() == 0) {
     NormaliseSlowly<T, kCentred>(p.launch, range, row.row(), reinterpret_cast<NarrowPart*>(sums + 1));
   }
-  row.Leave();
+  LeaveBlocks(p.cut.cluster);
 }
 
-// Normalises rows that have been brought: lane i of a row's lanes finishes number i. `first` is the index of number 0.
-template <typename T, bool kCentred, int kRows, typename Row>
-__device__ __forceinline__ void NormaliseBatch(const KernelParameters& p, int64_t first, int step, int lane,
-                                               Row (&rows)[kRows]) {
+// Short rows, kRows of them at a time in the same lanes, so that each of these lanes finishes one of them.
+template <typename T, bool kCentred, int kVectors, int... kIndices>
+__device__ __forceinline__ void NormaliseTogether(const KernelParameters& p,
+                                                  std::integer_sequence<int, kIndices...> /*indices*/) {
+  constexpr int kRows = sizeof...(kIndices);
+  using Row = RegisterRow<T, kCentred, kVectors, false>;
+  const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = in_warp & ((1 << p.cut.width_shift) - 1);
+  const int step = kWarp >> p.cut.width_shift;  // rows of a warp at one time
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.cut.block_rows +
+                        static_cast<int>(threadIdx.x) / kWarp * kRows * step + (in_warp >> p.cut.width_shift);
+  Row rows[] = {RowAt<Row>(p, first + kIndices * step, nullptr)...};
+  WaitForLaunchBefore();
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) rows[i].Bring();
   const int own = lane % kRows;
   PairSums sums;
   float shift = 0;
@@ -599,27 +566,8 @@ __device__ __forceinline__ void NormaliseBatch(const KernelParameters& p, int64_
   NormaliseRest<T, kCentred>(p.launch, is_first && !is_usual, index);
 }
 
-// Short rows, kRows of them at a time in the same lanes, so that each of these lanes finishes one of them.
-template <typename T, bool kCentred, int kVectors, int... kIndices>
-__device__ __forceinline__ void NormaliseTogether(const KernelParameters& p,
-                                                  std::integer_sequence<int, kIndices...> /*indices*/) {
-  constexpr int kRows = sizeof...(kIndices);
-  using Row = RegisterRow<T, kCentred, kVectors, false>;
-  const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
-  const int lane = in_warp & ((1 << p.cut.width_shift) - 1);
-  const int step = kWarp >> p.cut.width_shift;  // rows of a warp at one time
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * p.cut.block_rows +
-                        static_cast<int>(threadIdx.x) / kWarp * kRows * step + (in_warp >> p.cut.width_shift);
-  Row rows[] = {RowAt<Row>(p, first + kIndices * step, nullptr)...};
-  WaitForLaunchBefore();
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) rows[i].Bring();
-  NormaliseBatch<T, kCentred, kRows>(p, first, step, lane, rows);
-}
-
 template <typename T, bool kCentred, int kVectors, bool kSplit>
-__global__ void __launch_bounds__(LaunchBounds<kCentred, kVectors, kSplit>::kThreads,
-                                  LaunchBounds<kCentred, kVectors, kSplit>::kBlocks)
+__global__ void __launch_bounds__(LaunchBounds<kVectors, kSplit>::kThreads, LaunchBounds<kVectors, kSplit>::kBlocks)
     RegisterRowsKernel(const __grid_constant__ KernelParameters p) {
   constexpr int kRows = kTogether<kVectors, kSplit>;
   NORMD_DYNAMIC_SHARED(shared);

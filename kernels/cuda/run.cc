@@ -69,7 +69,7 @@ bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
   return FitsInRegisters(limits, LaunchOf(job), RangeOf(job, 0));
 }
 
-// Runs all rows of `jobs`, those of several jobs in one launch. REQUIRES: the jobs have the same RowKey.
+// Runs all rows of `jobs`, those of up to kMaxRanges jobs in one launch. REQUIRES: the jobs have the same RowKey.
 absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob* const> jobs, cudaStream_t stream) {
   const bool in_registers = RunsInRegisters(limits, *jobs.front());
   while (!jobs.empty()) {

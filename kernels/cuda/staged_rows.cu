@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/kernels.h"
@@ -100,10 +101,7 @@ class StagedRow {
         NormaliseSlowly<T, kCentred, Real>(p_.launch, range_, row_, reinterpret_cast<NarrowPart*>(slots_));
       }
     }
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    // A block must not end while other blocks may read its shared memory.
-    if (p_.cut.cluster > 1) cooperative_groups::this_cluster().sync();
-#endif
+    LeaveBlocks(p_.cut.cluster);
   }
 
  private:
@@ -210,7 +208,7 @@ class StagedRow {
     constexpr int kUnrolled = 4;
     S* const h = range_.h == nullptr ? nullptr : static_cast<S*>(range_.h) + row_ * p_.launch.n;
     // h may overwrite the elements that others sample.
-    if (h != nullptr && kCentred && InSeveralWarps()) Meet();
+    if (h != nullptr && kCentred && InSeveralWarps()) MeetBlocks(p_.cut.cluster);
     WaitForCopies();
     if (!InSeveralWarps()) lanes_.Sync();
     ForChunks([&](int chunk) {
@@ -284,7 +282,7 @@ class StagedRow {
       const PairSums sum = SumOf(chunk, shift);
       if (lanes_.lane == 0) parts_[chunk - first_chunk_] = {sum.first.hi, sum.second.hi};
     });
-    Meet();
+    MeetBlocks(p_.cut.cluster);
     // Each lane folds up to eight adjacent chunks, then the lanes are folded. Missing chunks count as 0, which changes
     // no sum that began with +0.
     int of_lane = 1;
@@ -313,12 +311,6 @@ class StagedRow {
     }
 #endif
     return parts_[chunk];
-  }
-  __device__ __forceinline__ void Meet() const {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if (p_.cut.cluster > 1) return cooperative_groups::this_cluster().sync();
-#endif
-    __syncthreads();
   }
 
   // Writes the elements of y, calculated in f32.

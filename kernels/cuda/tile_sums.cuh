@@ -32,17 +32,6 @@ __device__ __forceinline__ float2 LoadPair(const typename T::Storage* from) {
   }
 }
 
-// The sum of the values of two adjacent partial sums of each lane, folded by halves. The first lane has the result.
-// Each lane gives one of its values away and receives another lane's, so that the first exchange is of one value alone.
-__device__ __forceinline__ float FoldPairs(int lane, float even, float odd) {
-  const bool upper = lane >= kWarp / 2;
-  const float given = upper ? even : odd;
-  float sum = (upper ? odd : even) + __shfl_xor_sync(~0u, given, kWarp / 2);
-#pragma unroll
-  for (int step = kWarp / 4; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  return sum + __shfl_xor_sync(~0u, sum, kWarp / 2);
-}
-
 // The partial sums of one lane.
 struct LanePair {
   float first[2] = {}, second[2] = {};
@@ -143,8 +132,8 @@ __device__ __forceinline__ PairSums SumPairs(const typename T::Storage* x, int s
     }
     if (in_step > 0) sums.MoveTo(&totals);
   }
-  return {{static_cast<double>(FoldPairs(lane, totals.first[0], totals.first[1])), 0},
-          {static_cast<double>(FoldPairs(lane, totals.second[0], totals.second[1])), 0}};
+  return {{static_cast<double>(FoldAdjacent<2, kWarp>(lane, ~0u, totals.first)), 0},
+          {static_cast<double>(FoldAdjacent<2, kWarp>(lane, ~0u, totals.second)), 0}};
 }
 
 // The same in f64 (EXACT), for chunks of several segments. A lane has one partial sum.

@@ -48,35 +48,6 @@ struct Packed {
   }
 };
 
-// Folds partial sums by halves in the order of FoldPartials, where lane l has partial sums kOwn * l and the following.
-// All lanes have the result. While a lane has several values, it gives half of them away and receives half of another
-// lane's; the values of one lane are then folded by halves among the lanes that have them.
-template <int kOwn, int kLanes, typename V>
-__device__ __forceinline__ V FoldAdjacent(LaneGroup<kLanes> lanes, const V (&own)[kOwn]) {
-  V half[kOwn];
-#pragma unroll
-  for (int k = 0; k < kOwn; ++k) half[k] = own[k];
-  int step = kLanes / 2;
-#pragma unroll
-  for (int keep = kOwn / 2; keep > 0; keep /= 2, step /= 2) {
-    const bool upper = (lanes.lane & step) != 0;
-#pragma unroll
-    for (int k = 0; k < keep; ++k) {
-      const V given = upper ? half[k] : half[k + keep];
-      const V kept = upper ? half[k + keep] : half[k];
-      half[k] = kept + __shfl_xor_sync(lanes.mask, given, step);
-    }
-  }
-  V sum = half[0];
-#pragma unroll
-  for (; step > 0; step /= 2) sum += __shfl_xor_sync(lanes.mask, sum, step);
-#pragma unroll
-  for (int keep = kOwn / 2, bit = kLanes / 2; keep > 0; keep /= 2, bit /= 2) {
-    sum += __shfl_xor_sync(lanes.mask, sum, bit);
-  }
-  return sum;
-}
-
 // The sums of one chunk, which kLanes lanes share. All of them call each function together.
 template <typename T, typename Real, bool kCentred, int kWidth>
 class VectorSums {
@@ -191,7 +162,7 @@ class VectorSums {
     if constexpr (kInSteps<Sums>) {
       float own[kWidth];
       sample_.Unpack(own);
-      const float sum = FoldAdjacent<kWidth>(lanes_, own);
+      const float sum = FoldAdjacent<kWidth, kLanes>(lanes_.lane, lanes_.mask, own);
       const auto shift = static_cast<float>(static_cast<double>(sum) / kPartials);
       shift_ = std::isfinite(shift) ? shift : 0;
     } else {
@@ -221,8 +192,9 @@ class VectorSums {
       second[k] = all[k].second;
     }
     NarrowPart part;
-    if constexpr (kCentred) part.first = static_cast<double>(FoldAdjacent<kWidth>(lanes_, first));
-    part.second = static_cast<double>(FoldAdjacent<kWidth>(lanes_, second));
+    if constexpr (kCentred)
+      part.first = static_cast<double>(FoldAdjacent<kWidth, kLanes>(lanes_.lane, lanes_.mask, first));
+    part.second = static_cast<double>(FoldAdjacent<kWidth, kLanes>(lanes_.lane, lanes_.mask, second));
     return part;
   }
 
