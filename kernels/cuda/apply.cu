@@ -142,7 +142,7 @@ __device__ __noinline__ void ApplySingly(const GroupWork& work, const ApplyWork&
 constexpr int kPieceVectors = 4;
 // The threads of ApplyPiecesKernel that a multiprocessor has room for: numbers in f64 take twice the registers.
 template <ChannelWay kWay>
-constexpr int kResident = kWay == ChannelWay::kScaledInF64 ? 768 : 1024;
+[[maybe_unused]] constexpr int kResident = kWay == ChannelWay::kScaledInF64 ? 768 : 1024;
 
 // A block has one run of vectors, and the numbers of its pieces in shared memory. The first block has the last run:
 // what the launch before read or wrote last is still in the L2 cache. kCrosses: a vector may lie in two pieces, never

@@ -83,15 +83,17 @@ struct RowRange {
   GroupOutputs outputs;
 };
 
-// Rows of one or several jobs that share a launch: they have the same dtype, statistic, precision of the sums, n and
-// counted.
-struct RowLaunch {
+// What rows of several jobs that share a launch have in common.
+struct RowKind {
   DType dtype = DType::kF32;  // narrow
   Statistic statistic = Statistic::kMeanVariance;
   Precision precision = Precision::kExact;  // of the sums: see NormPlan::SumPrecision
   int64_t n = 0;                            // elements per row
   int64_t counted = 0;                      // the first `counted` elements enter the statistic; at least 1
-  int64_t rows = 0;                         // rows of all ranges
+};
+// The rows of one or several jobs.
+struct RowLaunch : RowKind {
+  int64_t rows = 0;  // rows of all ranges
   int range_count = 1;
   // In order of first_row. They are parameters of the kernel: memory would have to be filled first, and read by one
   // load after the other.
@@ -100,7 +102,7 @@ struct RowLaunch {
 };
 
 // True if the rows of a range, whose sums are those of FAST, stay in registers: see register_rows.cu.
-bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range);
+bool FitsInRegisters(const DeviceLimits& limits, const RowKind& kind, const RowRange& range);
 // Normalises rows that stay in registers. REQUIRES: FitsInRegisters, for all ranges.
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream);
 

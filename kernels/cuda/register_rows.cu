@@ -587,20 +587,20 @@ int64_t NextPowerOfTwo(int64_t x) {
 // The number of runs in a warp.
 int RunsOfWarp(DType dtype) { return kWarp * kVectorBytes / static_cast<int>(SizeOf(dtype)) / kPartials; }
 
-// Chooses how to divide rows of n elements. Returns false if they do not fit in registers.
-bool CutRow(const DeviceLimits& limits, const RowLaunch& launch, int64_t rows, Cut* cut) {
-  const int64_t runs = order::CeilDiv(launch.n, kRun);
-  const int in_warp = RunsOfWarp(launch.dtype);
-  const bool is_16bit = SizeOf(launch.dtype) == 2;
+// Chooses how to divide rows. Returns false if they do not fit in registers.
+bool CutRow(const DeviceLimits& limits, const RowKind& kind, bool has_residual, int64_t rows, Cut* cut) {
+  const int64_t runs = order::CeilDiv(kind.n, kRun);
+  const int in_warp = RunsOfWarp(kind.dtype);
+  const bool is_16bit = SizeOf(kind.dtype) == 2;
   const int max_cluster = limits.has_clusters ? kMaxCluster : 1;
   cut->vectors = kRunVectors;
   for (const int vectors : {12, 8, 4, 2}) {
-    if (launch.n <= vectors * kPartials) cut->vectors = vectors;
+    if (kind.n <= vectors * kPartials) cut->vectors = vectors;
   }
   const bool is_short = cut->vectors < 12;
   const bool are_few = rows * order::CeilDiv(runs, in_warp) < int64_t{kSplitWarps} * limits.multiprocessors;
   // A lane has room for all of the residual then, next to x: both are under way together.
-  const bool adds_residual = launch.ranges[0].residual != nullptr && is_16bit && runs > 1 && runs <= kBlockWarps;
+  const bool adds_residual = has_residual && is_16bit && runs > 1 && runs <= kBlockWarps;
   cut->split = !is_short && (are_few || adds_residual) && runs <= int64_t{kMaxWarps} * max_cluster;
   if (cut->split) cut->vectors = kRunVectors / in_warp;
   if (runs <= (cut->split ? 1 : in_warp)) {
@@ -657,9 +657,9 @@ cudaError_t LaunchCut(const RowLaunch& launch, Cut cut, cudaStream_t stream) {
 
 }  // namespace
 
-bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const RowRange& range) {
-  if (launch.precision != Precision::kFast || launch.counted != launch.n || launch.n % kPartials != 0) return false;
-  if (range.y == nullptr || launch.statistic == Statistic::kAbsSum) return false;
+bool FitsInRegisters(const DeviceLimits& limits, const RowKind& kind, const RowRange& range) {
+  if (kind.precision != Precision::kFast || kind.counted != kind.n || kind.n % kPartials != 0) return false;
+  if (range.y == nullptr || kind.statistic == Statistic::kAbsSum) return false;
   if (!IsVectorAligned(range.x) || !IsVectorAligned(range.residual) || !IsVectorAligned(range.y) ||
       !IsVectorAligned(range.h))
     return false;
@@ -667,15 +667,15 @@ bool FitsInRegisters(const DeviceLimits& limits, const RowLaunch& launch, const 
   const Parameters& parameters = range.parameters;
   const bool each_its_own = range.index.kind == AffineIndex::kElement;
   if (each_its_own && (!IsVectorAligned(parameters.weight32) || !IsVectorAligned(parameters.bias32))) return false;
-  if (!each_its_own && !parameters.absent() && range.index.channel_run % (kVectorBytes / SizeOf(launch.dtype)) != 0)
+  if (!each_its_own && !parameters.absent() && range.index.channel_run % (kVectorBytes / SizeOf(kind.dtype)) != 0)
     return false;
   Cut cut;
-  return CutRow(limits, launch, 1, &cut);
+  return CutRow(limits, kind, range.residual != nullptr, 1, &cut);
 }
 
 cudaError_t NormaliseRegisterRows(const DeviceLimits& limits, const RowLaunch& launch, cudaStream_t stream) {
   Cut cut;
-  if (!CutRow(limits, launch, launch.rows, &cut)) return cudaErrorInvalidValue;
+  if (!CutRow(limits, launch, launch.ranges[0].residual != nullptr, launch.rows, &cut)) return cudaErrorInvalidValue;
   return VisitNarrowDType(launch.dtype, [&]<typename T>() {
     return VisitCentred(launch.statistic, [&]<bool kCentred>() { return LaunchCut<T, kCentred>(launch, cut, stream); });
   });

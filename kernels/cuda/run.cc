@@ -55,8 +55,7 @@ RowRange RangeOf(const DeviceJob& job, int64_t first_row) {
 
 Precision SumPrecisionOf(const DeviceJob& job) { return job.plan->SumPrecision(job.outputs.moments != nullptr); }
 
-// The launch for rows of `job`, still without ranges.
-RowLaunch LaunchOf(const DeviceJob& job) {
+RowKind KindOf(const DeviceJob& job) {
   const NormPlan& plan = *job.plan;
   return {.dtype = plan.dtype,
           .statistic = plan.statistic,
@@ -66,7 +65,7 @@ RowLaunch LaunchOf(const DeviceJob& job) {
 }
 
 bool RunsInRegisters(const DeviceLimits& limits, const DeviceJob& job) {
-  return FitsInRegisters(limits, LaunchOf(job), RangeOf(job, 0));
+  return FitsInRegisters(limits, KindOf(job), RangeOf(job, 0));
 }
 
 // Runs all rows of `jobs`, those of up to kMaxRanges jobs in one launch. REQUIRES: the jobs have the same RowKey.
@@ -75,7 +74,7 @@ absl::Status RunWholeRows(const DeviceLimits& limits, absl::Span<const DeviceJob
   while (!jobs.empty()) {
     const auto together = jobs.subspan(0, RowLaunch::kMaxRanges);
     jobs.remove_prefix(together.size());
-    RowLaunch launch = LaunchOf(*together.front());
+    RowLaunch launch{KindOf(*together.front())};
     launch.range_count = static_cast<int>(together.size());
     for (size_t i = 0; i < together.size(); ++i) {
       launch.ranges[i] = RangeOf(*together[i], launch.rows);
