@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 
 namespace normd {
 
@@ -50,7 +51,7 @@ class ScriptedServer {
 
  private:
   int Listen() {
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -62,21 +63,35 @@ class ScriptedServer {
     return fd;
   }
 
+  // Serves all connections at once: gRPC opens one after the other, and when a call is over it leaves the last one
+  // without a byte.
   void Run() {
+    std::vector<pollfd> polled = {{.fd = listener_, .events = POLLIN, .revents = 0}};
     while (!ended_) {
-      const int fd = accept(listener_, nullptr, nullptr);
-      if (fd < 0) continue;
-      ++connections_;
-      Answer(fd);
+      if (poll(polled.data(), polled.size(), -1) < 0) continue;
+      std::vector<pollfd> waiting = {polled.front()};
+      for (const pollfd& connection : absl::MakeConstSpan(polled).subspan(1)) {
+        if (connection.revents == 0) {
+          waiting.push_back(connection);
+        } else {
+          Answer(connection.fd);
+        }
+      }
+      if (polled.front().revents != 0) {
+        const int fd = accept(listener_, nullptr, nullptr);
+        if (fd >= 0) ++connections_;
+        if (fd >= 0 && speaks_first_) Answer(fd);
+        if (fd >= 0 && !speaks_first_) waiting.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+      }
+      polled = std::move(waiting);
     }
+    for (const pollfd& connection : absl::MakeConstSpan(polled).subspan(1)) close(connection.fd);
   }
 
   void Answer(int fd) {
     char bytes[4096];
-    pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
-    bool is_hello = false;
-    if (!speaks_first_ && poll(&readable, 1, 5000) == 1) {
-      is_hello = recv(fd, bytes, 1, MSG_PEEK) == 1 && bytes[0] == '\x16';
+    const bool is_hello = recv(fd, bytes, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && bytes[0] == '\x16';
+    if (!speaks_first_) {
       while (recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) {
       }
     }
