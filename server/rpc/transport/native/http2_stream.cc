@@ -30,7 +30,8 @@ constexpr int64_t kCountedWaitingBytes = 2 << 10;
 // The most of a field's name that is told of.
 constexpr size_t kMaxShownBytes = 64;
 
-// How long the rest of a request may come after it was answered with a status of HTTP.
+// How long the answer to a request that is not one of gRPC's waits for the end of the request, and then the end of the
+// answer for what is left of it.
 constexpr absl::Duration kRestTime = absl::Seconds(1);
 
 nghttp2_data_provider BodyOf(Http2Stream* stream) {
@@ -103,10 +104,10 @@ void Http2Stream::OnHeadersComplete() {
     connection_->loop().load().CountRefusal(refusal->reason);
     headers_.Drop();
     if (refusal->http_status == 200) return EndWith(refusal->status);
-    begun_ = true;
-    is_http_refusal_ = true;
-    SubmitHttpStatus(session(), id_, refusal->http_status);
-    return EndCall(CallerGoneError());
+    // curl 7.88 waits for ever if it has the answer before it has sent its body.
+    http_status_ = refusal->http_status;
+    EndCall(CallerGoneError());
+    return connection_->loop().timers().Set(&deadline_timer_, connection_->loop().now() + kRestTime);
   }
   if (headers_.timeout().has_value()) {
     // The loop's own time may be older than these headers.
@@ -140,7 +141,14 @@ void Http2Stream::OnDataFrame(size_t padding_bytes) {
 void Http2Stream::OnHalfClose() {
   if (!discarding_ && !rules_.IsWhole()) return BreakOff("a body shorter than its content-length");
   half_closed_ = true;
+  if (http_status_ != 0) AnswerInHttp();
   if (on_read_ || on_size_) Wake();
+}
+
+void Http2Stream::AnswerInHttp() {
+  if (std::exchange(begun_, true)) return;
+  SubmitHttpStatus(session(), id_, http_status_);
+  connection_->Activate();
 }
 
 void Http2Stream::OnClosed() {
@@ -166,7 +174,7 @@ void Http2Stream::OnEndMoved() {
   if (half_closed_) return;
   // A client that does not speak gRPC gets time to finish its request: curl 7.88 reports an error of the stream instead
   // of the answer if it is reset before it has sent its body. The window, which stays closed, bounds what it can send.
-  if (is_http_refusal_)
+  if (http_status_ != 0)
     return connection_->loop().timers().Set(&deadline_timer_, connection_->loop().now() + kRestTime);
   RefuseRest();
 }
@@ -335,7 +343,7 @@ void Http2Stream::EndForFault() {
 }
 
 void Http2Stream::OnDeadline() {
-  if (is_http_refusal_) return RefuseRest();
+  if (http_status_ != 0) return end_moved_ ? RefuseRest() : AnswerInHttp();
   if (over() || end_moved_) return;
   // A reply that the peer does not take is cut short; its peer, whose deadline it is, knows why.
   if (end_.has_value() || !body_.empty()) return Cancel();

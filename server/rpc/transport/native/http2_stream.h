@@ -102,6 +102,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // Answers in the place of the services, and ends the call.
   void EndWith(const absl::Status& status);
   void EndForFault();
+  void AnswerInHttp();
   void OnDeadline();
   void RefuseRest();
   // Has OnTaken run when the socket has taken what is in the output.
@@ -146,10 +147,10 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // The reply.
   ReplyBody body_;
   std::optional<ReplyEnd> end_;
-  bool begun_ = false;            // whether headers were submitted
-  bool is_http_refusal_ = false;  // whether they are a status of HTTP, because the request is not one of gRPC
-  bool deferred_ = false;         // whether nghttp2 waits for more of the body
-  bool end_moved_ = false;        // whether the end is in the output
+  bool begun_ = false;      // whether headers were submitted
+  int http_status_ = 0;     // the answer in HTTP's terms to a request that is not one of gRPC's; 0: it is one
+  bool deferred_ = false;   // whether nghttp2 waits for more of the body
+  bool end_moved_ = false;  // whether the end is in the output
   bool body_taken_ = false;
   bool body_dropped_ = false;
   bool in_output_ = false;    // whether the socket has yet to take some of the message

@@ -41,6 +41,17 @@ class HttpRefusalTest : public testing::Test {
   RawHttp2 peer_;
 };
 
+TEST_F(HttpRefusalTest, WaitsForTheEndOfTheRequest) {
+  EXPECT_FALSE(Next(milliseconds(200)).has_value())
+      << "curl waits for ever if it has the answer before it has sent all";
+  peer_.SendFrame(RawHttp2::kData, RawHttp2::kEndStream, 1, "hello");
+  const std::optional<Http2Frame> answer = Next(milliseconds(10000));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, RawHttp2::kHeaders);
+  EXPECT_TRUE(peer_.LastHeadersContain(1, ":status: 415"));
+  EXPECT_FALSE(Next(milliseconds(1500)).has_value());
+}
+
 TEST_F(HttpRefusalTest, IsNotOvertakenByAResetWhileTheBodyComes) {
   const std::optional<Http2Frame> answer = Next(milliseconds(10000));
   ASSERT_TRUE(answer.has_value());
