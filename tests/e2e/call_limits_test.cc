@@ -51,9 +51,11 @@ TEST_F(CallLimitsTest, IdleStreamsOfOnePeerKeepNobodyOut) {
   RawHttp2 idler(server_.target());
   ASSERT_TRUE(idler.SendPreface());
   for (uint32_t i = 0; i < kCalls + 100; ++i) ASSERT_TRUE(idler.SendHeaders(2 * i + 1, kStreamPath));
-  // The first stream has waited longest.
-  EXPECT_TRUE(idler.WaitForEnd(1, seconds(20)));
-  EXPECT_TRUE(idler.LastHeadersContain(1, "calls_of_peer")) << "the error says which limit";
+  // The first stream has waited longest, where calls are handed out in their order.
+  if (TestedTransport() == TransportKind::kNative) {
+    EXPECT_TRUE(idler.WaitForEnd(1, seconds(20)));
+    EXPECT_TRUE(idler.LastHeadersContain(1, "calls_of_peer")) << "the error says which limit";
+  }
   // Behind all of its headers, so that no more of its calls come.
   constexpr uint8_t kPing = 6;
   ASSERT_TRUE(idler.SendFrame(kPing, 0, 0, "12345678"));
@@ -64,7 +66,7 @@ TEST_F(CallLimitsTest, IdleStreamsOfOnePeerKeepNobodyOut) {
     answered = frame->type == kPing;
   }
   EXPECT_TRUE(Eventually([this] { return Calls() <= kCalls / 2 * 3 / 4; }));
-  EXPECT_GE(server_.server().TakeQueueStats().idle_streams_ended, 100);
+  EXPECT_TRUE(Eventually([this] { return server_.server().TakeQueueStats().idle_streams_ended >= 100; }));
   EXPECT_TRUE(Check(server_.channel()).ok());
   EXPECT_TRUE(Check(Local()).ok());
   for (int i = 0; i < 10; ++i) {
