@@ -157,6 +157,8 @@ void Http2Stream::OnClosed() {
   DropBody();
   // Once its end is in the output, a call ends when the socket has taken that.
   if (!end_moved_) EndCall(CallerGoneError());
+  // A call that was over before may still wait for its reply to be taken.
+  if (written_) Wake();
 }
 
 void Http2Stream::OnConnectionLost() {

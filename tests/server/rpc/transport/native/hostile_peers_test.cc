@@ -278,6 +278,25 @@ TEST_F(HostilePeersTest, AMessageThatEndsEarlyIsRefused) {
   ExpectServed();
 }
 
+// Whatever is reserved for such a reply would be lost, and the server would wait for the call at its end.
+TEST_F(HostilePeersTest, AReplyThatWaitsForAWindowIsDroppedWithItsBrokenCall) {
+  const int before = server_.counts().destroyed.load();
+  RawHttp2 peer(server_.target());
+  peer.SendPreface(/*initial_window=*/0);
+  peer.SendHeaders(1, "/echo.Echo/Unary");
+  peer.SendFrame(RawHttp2::kData, 0, 1, std::string("\0\0\0\0\5hello", 10));
+  std::optional<Http2Frame> frame;
+  do {
+    frame = peer.Receive(milliseconds(10000));
+    ASSERT_TRUE(frame.has_value());
+  } while (frame->type != RawHttp2::kHeaders);
+  // A second message, which is compressed: the call is over, and its reply still waits.
+  peer.SendFrame(RawHttp2::kData, 0, 1, std::string("\1\0\0\0\5hello", 10));
+  peer.SendReset(1);
+  EXPECT_TRUE(EchoServer::WaitFor(server_.counts().destroyed, before + 1));
+  ExpectServed();
+}
+
 TEST_F(HostilePeersTest, PaddedMessagesArrive) {
   RawHttp2 peer(server_.target());
   peer.SendPreface(1 << 20);
