@@ -198,23 +198,21 @@ class RegisterRow {
         }
       });
     }
-    const float* const w = parameters.weight32 + offset_;
-    const float* const b = parameters.bias32 + offset_;
     if (parameters.weight32 != nullptr && parameters.bias32 == nullptr) {
       ApplyVectors<kFull>(s, [&](int v, float(&weight)[kOwn], float(&bias)[kOwn]) {
         FillWith(-0.0f, bias);
-        LoadAligned(w + v * kPartials, weight);
+        LoadAligned(parameters.weight32 + (offset_ + v * kPartials), weight);
       });
     } else if (parameters.weight32 != nullptr) {
       ApplyVectors<kFull>(s, [&](int v, float(&weight)[kOwn], float(&bias)[kOwn]) {
-        LoadAligned(w + v * kPartials, weight);
-        LoadAligned(b + v * kPartials, bias);
+        LoadAligned(parameters.weight32 + (offset_ + v * kPartials), weight);
+        LoadAligned(parameters.bias32 + (offset_ + v * kPartials), bias);
       });
     } else {
       ApplyVectors<kFull>(s, [&](int v, float(&weight)[kOwn], float(&bias)[kOwn]) {
         FillWith(1.0f, weight);
         FillWith(-0.0f, bias);
-        if (parameters.bias32 != nullptr) LoadAligned(b + v * kPartials, bias);
+        if (parameters.bias32 != nullptr) LoadAligned(parameters.bias32 + (offset_ + v * kPartials), bias);
       });
     }
   }
