@@ -30,8 +30,8 @@ constexpr int64_t kCountedWaitingBytes = 2 << 10;
 // The most of a field's name that is told of.
 constexpr size_t kMaxShownBytes = 64;
 
-// How long the answer to a request that is not one of gRPC's waits for the end of the request, and then the end of the
-// answer for what is left of it.
+// For a request that is not one of gRPC's: how long its answer waits for the end of the request, and how long an
+// answered request may still come before it is reset.
 constexpr absl::Duration kRestTime = absl::Seconds(1);
 
 nghttp2_data_provider BodyOf(Http2Stream* stream) {
@@ -157,15 +157,12 @@ void Http2Stream::OnClosed() {
   DropBody();
   // Once its end is in the output, a call ends when the socket has taken that.
   if (!end_moved_) EndCall(CallerGoneError());
-  // A call that was over before may still wait for its reply to be taken.
-  if (written_) Wake();
 }
 
 void Http2Stream::OnConnectionLost() {
   connection_->loop().timers().Cancel(&deadline_timer_);
   in_output_ = false;
   DropBody();
-  Wake();
   EndCall(CallerGoneError());
 }
 
@@ -217,6 +214,8 @@ void Http2Stream::DropBody() {
   body_.Clear();
   body_dropped_ = true;
   if (in_output_ && !moved_noted_) NoteMoved(/*end=*/false);
+  // Whoever wrote the message may still wait for it, also where the call was over before.
+  if (written_) Wake();
 }
 
 void Http2Stream::OnTaken(bool end) {
@@ -283,7 +282,6 @@ void Http2Stream::Cancel() {
   if (!closed_) nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_CANCEL);
   connection_->Activate();
   DropBody();
-  Wake();
   EndCall(CallerGoneError());
 }
 
