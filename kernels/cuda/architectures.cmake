@@ -38,8 +38,8 @@ foreach(architecture ${NORMD_CUDA_ARCHITECTURES})
   endif()
 endforeach()
 list(LENGTH NORMD_CUDA_ARCHITECTURES count)
-# Measured with CUDA 13.0 on two cores of an EPYC: 1,600 s of them for 8.0, 8.9 and 9.0, half of it in fused_rows.cu and
-# register_rows.cu.
+# Measured with CUDA 13.0 on two busy cores of an EPYC: 1,600 s of CPU for 8.0, 8.9 and 9.0, half of it in fused_rows.cu
+# and register_rows.cu.
 math(EXPR minutes "${count} * 9")
 set(names ${NORMD_CUDA_ARCHITECTURES})
 list(TRANSFORM names REPLACE "([0-9])(-real)?$" ".\\1")

@@ -26,8 +26,8 @@ __device__ __forceinline__ void LeaveBlocks([[maybe_unused]] int blocks) {
 #endif
 }
 
-// LeaveBlocks in two parts, with work between them. kReleases: what this thread has written before is to be seen by the
-// others after.
+// LeaveBlocks in two parts, with work between them. kReleases: the other threads see after WaitToLeave what this thread
+// wrote before ArriveToLeave.
 template <bool kReleases>
 __device__ __forceinline__ void ArriveToLeave([[maybe_unused]] int blocks) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -250,7 +250,6 @@ class Row {
 #endif
     return p;
   }
-  // Synchronises all threads that work on the row.
   static constexpr bool kInF64 = std::is_same_v<T, F32> && std::is_same_v<Real, double>;
 
   // True if ApplyPlainly can write y: all elements are finite, can be calculated with f32 parameters in one of the ways

@@ -77,11 +77,13 @@ class ScriptedServer {
           Answer(connection.fd);
         }
       }
-      if (polled.front().revents != 0) {
-        const int fd = accept(listener_, nullptr, nullptr);
-        if (fd >= 0) ++connections_;
-        if (fd >= 0 && speaks_first_) Answer(fd);
-        if (fd >= 0 && !speaks_first_) waiting.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+      if (const int fd = accept(listener_, nullptr, nullptr); fd >= 0) {
+        ++connections_;
+        if (speaks_first_) {
+          Answer(fd);
+        } else {
+          waiting.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        }
       }
       polled = std::move(waiting);
     }
