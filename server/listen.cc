@@ -19,7 +19,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
-#include "server/rpc/transport/listening_socket.h"
+#include "server/net/listening_socket.h"
 
 namespace normd {
 namespace {
@@ -98,8 +98,8 @@ bool ListenAddress::IsLocal() const {
 absl::StatusOr<ListenAddress> ParseListenAddress(std::string_view option, std::string_view text) {
   ListenAddress address;
   address.text = std::string(text);
-  if (address.text.starts_with(rpc::kUnixPrefix)) {
-    address.unix_path = address.text.substr(rpc::kUnixPrefix.size());
+  if (address.text.starts_with(net::kUnixPrefix)) {
+    address.unix_path = address.text.substr(net::kUnixPrefix.size());
     if (address.unix_path.size() < 2 || address.unix_path[0] != '/') return AddressError(option, text);
     if (address.unix_path.size() >= sizeof(sockaddr_un::sun_path)) {
       return OutOfRangeError(option, text, "a path of at most 107 bytes", ServerReason("PATH_TOO_LONG"));

@@ -16,7 +16,7 @@
 #include "server/config.h"
 #include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/rpc/grpc_server.h"
+#include "server/rpc/rpc_server.h"
 #include "server/schedule/device_scheduler.h"
 
 namespace normd {

@@ -211,7 +211,7 @@ absl::StatusOr<std::vector<ListenAddress>> Server::PrepareListeners() {
 
 absl::Status Server::ServeGrpc() {
   NORMD_ASSIGN_OR_RETURN(const std::vector<ListenAddress> addresses, PrepareListeners());
-  GrpcServerOptions options;
+  RpcOptions options;
   options.listeners = config_.listen;
   options.certificates = certificates_.get();
   options.require_client_certificate = config_.tokens_file.empty();  // a token does as well
@@ -241,7 +241,7 @@ absl::Status Server::ServeGrpc() {
   options.calibration = [scheduler = backend_.scheduler.get()] { return scheduler->Calibration(); };
   options.observer = MakeObserver(&metrics_, log_, audit_.get(), tracing_.get());
   options.quotas = &quotas_;
-  absl::StatusOr<std::unique_ptr<GrpcServer>> grpc = GrpcServer::Start(std::move(options), engine_.get(), &resources_);
+  absl::StatusOr<std::unique_ptr<RpcServer>> grpc = RpcServer::Start(std::move(options), engine_.get(), &resources_);
   if (!grpc.ok()) return ListenError(grpc.status());
   grpc_ = *std::move(grpc);
   for (const std::string& path : unix_paths_) NORMD_RETURN_IF_ERROR(RestrictUnixSocket(path, socket_access_));
@@ -393,7 +393,7 @@ TrimmerHooks Server::MakeTrimmerHooks() {
 // Asks the listeners whether they answer, so that "serving" is observed and not just remembered.
 ServingState Server::State() const {
   const ServingState state = state_;
-  return state == ServingState::kServing && !grpc_->Answers() ? ServingState::kUnreachable : state;
+  return state == ServingState::kServing && !grpc_->Serves() ? ServingState::kUnreachable : state;
 }
 
 std::string Server::StorePlace() const {

@@ -30,7 +30,7 @@
 #include "server/make_backend.h"
 #include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/rpc/grpc_server.h"
+#include "server/rpc/rpc_server.h"
 #include "server/security/access_control.h"
 #include "server/security/server_certificates.h"
 #include "server/session/session_store.h"
@@ -121,7 +121,7 @@ class Server {
   std::unique_ptr<SharedMemory> shared_memory_;       // null when shared memory is off
   std::unique_ptr<ServerCertificates> certificates_;  // null without TLS
   std::atomic<ServingState> state_ = ServingState::kStarting;
-  std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<RpcServer> grpc_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<PeriodicTrimmer> trimmer_;
   std::unique_ptr<PeriodicThread> rules_watch_;  // null without files to watch

@@ -53,7 +53,7 @@ if(NORMD_SANITIZE STREQUAL "thread")
     "|admin/(exposition|http_request|status_report)"
     "|base/(clock|errors|lru|nearest_name|regular_file|slice|tenant_quotas|traceparent)"
     "|engine/engine_refusals|obs/(session_drifts|tenant_metrics)|rpc/codec/[a-z_]+"
-    "|security/(certificates|client_hello|content_memory|pattern|policy_file|readme_policy|token_list)"
+    "|security/(certificates|content_memory|pattern|policy_file|readme_policy|token_list)"
     "|session/(running_state|session_checks|session_key|record/[a-z_]+))_test[.]cc$")
 endif()
 

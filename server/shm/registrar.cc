@@ -1,7 +1,6 @@
 #include "server/shm/registrar.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -18,8 +17,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/errors.h"
+#include "kernels/base/status_macros.h"
 #include "proto/wire/shm_registration.h"
 #include "server/base/error_reasons.h"
+#include "server/base/unique_fd.h"
+#include "server/net/acceptor.h"
+#include "server/net/event_loop.h"
+#include "server/net/listening_socket.h"
 
 namespace normd {
 namespace {
@@ -30,8 +34,6 @@ using wire::ShmRequest;
 // One descriptor belongs in a packet. There is room for more, so that a second one is seen; the system drops the rest.
 constexpr size_t kMaxDescriptors = 4;
 constexpr int kBacklog = 128;
-// Pause of the thread when the process has no descriptors or memory left, because polling would spin.
-constexpr int kPauseMs = 100;
 
 struct Packet {
   ssize_t size = 0;              // as recvmsg's: 0 at the end, -1 for errno
@@ -143,112 +145,83 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
 
 }  // namespace
 
-// The part of the registrar that its thread runs.
-class Registrar::Loop {
+// What the registrar's connections share. Listens and, on the loop's thread, accepts.
+class Registrar::Host final : public net::Acceptor::Owner {
  public:
-  Loop(UniqueFd listener, int wake, const RegistrarOptions& options, RegionTable* table)
-      : listener_(std::move(listener)), wake_(wake), options_(options), table_(table) {}
+  Host(const RegistrarOptions& options, RegionTable* table)
+      : options_(options), table_(table), acceptor_(&loop_, this, {.at_once = 1, .serves_last = true}) {}
 
-  void Run() {
-    while (Poll()) {
-      if ((polled_[1].revents & POLLIN) != 0) Accept();
-      ServeReady();
-    }
-    for (Connection& connection : connections_) Close(connection);
-    connections_.clear();
-    listener_.Close();
+  absl::Status Start();
+  void Stop();
+
+  net::EventLoop& loop() { return loop_; }
+  RegionTable& table() { return *table_; }
+  const RegistrarHooks& hooks() const { return options_.hooks; }
+  void Close(Connection& connection);
+
+ private:
+  void OnAccepted(UniqueFd fd, const sockaddr_storage& peer, const net::ListeningSocket& listener) override;
+  // Closes the oldest connection without a region, for which others could not be served. A client that sends its
+  // request right after connecting is not affected, because the loop serves its request before it accepts again.
+  bool MakeRoom() override;
+
+  const RegistrarOptions options_;
+  RegionTable* const table_;
+  net::EventLoop loop_;
+  net::Acceptor acceptor_;
+  bool stopped_ = false;
+  // Used by the loop's thread only.
+  std::vector<std::shared_ptr<Connection>> connections_;
+  uint64_t accepted_ = 0;
+};
+
+class Registrar::Connection final : public net::Handler {
+ public:
+  // `owner` names the connection for the table; `tenant` is that of the user.
+  Connection(Host* host, UniqueFd socket, std::string owner, uid_t uid, std::string tenant)
+      : host_(host), socket_(std::move(socket)), owner_(std::move(owner)), uid_(uid), tenant_(std::move(tenant)) {}
+
+  bool Open(std::shared_ptr<Connection> self) { return host_->loop().Add(std::move(self), socket_.get(), EPOLLIN); }
+  // Removes the connection's regions, and closes the descriptor at once.
+  void Close() {
+    host_->table().RemoveOwner(owner_);
+    host_->loop().Remove(this, socket_.get());
+    socket_.Close();
+  }
+  bool has_regions() const { return regions_ > 0; }
+
+  // Serves one packet, so that no connection keeps the others waiting.
+  void OnEvents(uint32_t /*events*/) override {
+    if (socket_.valid() && !Serve()) host_->Close(*this);
   }
 
  private:
-  struct Connection {
-    UniqueFd socket;
-    std::string owner;  // for the table
-    uid_t uid = 0;
-    std::string tenant;  // of the user
-    int regions = 0;     // registered and not unregistered
-  };
-  static constexpr size_t kFixed = 2;  // of polled_: wake_, listener_; connections_ follow in order
-
-  // Waits until there is something to do; false when the thread must end.
-  bool Poll() {
-    polled_.assign({{wake_, POLLIN, 0}, {accept_paused_ ? -1 : listener_.get(), POLLIN, 0}});
-    for (const Connection& connection : connections_) polled_.push_back({connection.socket.get(), POLLIN, 0});
-    const int ready = poll(polled_.data(), polled_.size(), accept_paused_ ? kPauseMs : -1);
-    accept_paused_ = false;
-    if (ready < 0) {
-      for (pollfd& each : polled_) each.revents = 0;
-      if (errno != EINTR) poll(nullptr, 0, kPauseMs);  // no memory: tried again
-    }
-    return polled_[0].revents == 0;
-  }
-
-  void Accept() {
-    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.valid()) {
-      accept_paused_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      return;
-    }
-    const std::optional<uid_t> uid = UidOf(socket.get());
-    if (!IsAllowed(uid, options_.allowed_uids)) {
-      Send(socket.get(), MakeReply(0, absl::PermissionDeniedError("user may not share memory with this server")));
-      return;
-    }
-    if (connections_.size() >= static_cast<size_t>(options_.max_connections) && !CloseUseless()) {
-      Send(socket.get(), MakeReply(0, absl::ResourceExhaustedError(absl::StrCat(
-                                          "connections would be over the limit of ", options_.max_connections))));
-      return;
-    }
-    std::string tenant = options_.hooks.tenant_of == nullptr ? std::string() : options_.hooks.tenant_of(*uid);
-    connections_.push_back({std::move(socket), absl::StrCat("shm-connection-", ++accepted_), *uid, std::move(tenant)});
-  }
-
-  // Makes room for a new connection: closes the oldest connection without a region, for which others could not be
-  // served. A client that sends its request right after connecting is not affected, because the request is served
-  // before the next connection is accepted. False if every connection has a region.
-  bool CloseUseless() {
-    const auto useless = std::find_if(connections_.begin(), connections_.end(),
-                                      [](const Connection& connection) { return connection.regions == 0; });
-    if (useless == connections_.end()) return false;
-    Close(*useless);  // ServeReady, which runs next, erases it
-    return true;
-  }
-
-  // Serves one packet of each connection that has some, so that no connection keeps the others waiting.
-  void ServeReady() {
-    for (size_t i = 0; i + kFixed < polled_.size(); ++i) {  // a connection accepted just now is not in polled_ yet
-      if (!connections_[i].socket.valid()) continue;
-      if (polled_[i + kFixed].revents != 0 && !Serve(connections_[i])) Close(connections_[i]);
-    }
-    std::erase_if(connections_, [](const Connection& connection) { return !connection.socket.valid(); });
-  }
-
   // False if the connection must be closed.
-  bool Serve(Connection& connection) {
-    Packet packet = Receive(connection.socket.get());
+  bool Serve() {
+    Packet packet = Receive(socket_.get());
     if (packet.size < 0) return errno == EAGAIN || errno == EINTR;
     if (packet.size == 0) return false;  // closed, or an empty packet, which is no request
     const absl::Status form = CheckForm(packet);
     if (!form.ok()) {
-      Send(connection.socket.get(), MakeReply(0, form));
+      Send(socket_.get(), MakeReply(0, form));
       return false;
     }
-    return Send(connection.socket.get(), MakeReply(packet.request.operation, Execute(connection, &packet)));
+    return Send(socket_.get(), MakeReply(packet.request.operation, Execute(&packet)));
   }
 
   // Returns the name of the registered region, or an empty string for kShmUnregister.
-  absl::StatusOr<std::string> Execute(Connection& connection, Packet* packet) {
+  absl::StatusOr<std::string> Execute(Packet* packet) {
     const size_t descriptors = packet->descriptors.size();
     switch (packet->request.operation) {
       case wire::kShmRegister:
         if (descriptors != 1)
           return OutOfRangeError("descriptors", absl::StrCat(descriptors), "1", ServerReason("BAD_DESCRIPTOR"));
-        return Register(connection, std::move(packet->descriptors[0]), packet->request.size_bytes);
+        return Register(std::move(packet->descriptors[0]), packet->request.size_bytes);
       case wire::kShmUnregister: {
         if (descriptors != 0)
           return OutOfRangeError("descriptors", absl::StrCat(descriptors), "0", ServerReason("BAD_DESCRIPTOR"));
-        const absl::Status removed = table_->Remove(connection.owner, wire::GetShmText(packet->request.region));
-        if (!removed.ok()) return removed;
-        --connection.regions;
+        NORMD_RETURN_IF_ERROR(host_->table().Remove(owner_, wire::GetShmText(packet->request.region)));
+        --regions_;
         return std::string();
       }
       default:
@@ -257,31 +230,75 @@ class Registrar::Loop {
     }
   }
 
-  absl::StatusOr<std::string> Register(Connection& connection, UniqueFd descriptor, uint64_t size_bytes) {
-    const RegistrarHooks& hooks = options_.hooks;
-    const absl::Status may = hooks.may_register == nullptr ? absl::OkStatus() : hooks.may_register(connection.uid);
+  absl::StatusOr<std::string> Register(UniqueFd descriptor, uint64_t size_bytes) {
+    const RegistrarHooks& hooks = host_->hooks();
+    const absl::Status may = hooks.may_register == nullptr ? absl::OkStatus() : hooks.may_register(uid_);
     absl::StatusOr<std::string> region =
-        may.ok() ? table_->AddDescriptor({connection.owner, connection.tenant}, std::move(descriptor), size_bytes)
-                 : may;
-    if (hooks.on_registration != nullptr) hooks.on_registration(connection.uid, region.status());
-    if (region.ok()) ++connection.regions;
+        may.ok() ? host_->table().AddDescriptor({owner_, tenant_}, std::move(descriptor), size_bytes) : may;
+    if (hooks.on_registration != nullptr) hooks.on_registration(uid_, region.status());
+    if (region.ok()) ++regions_;
     return region;
   }
 
-  void Close(Connection& connection) {
-    table_->RemoveOwner(connection.owner);
-    connection.socket.Close();
-  }
-
-  UniqueFd listener_;
-  const int wake_;
-  const RegistrarOptions options_;
-  RegionTable* const table_;
-  std::vector<Connection> connections_;
-  std::vector<pollfd> polled_;
-  bool accept_paused_ = false;
-  uint64_t accepted_ = 0;
+  Host* const host_;
+  UniqueFd socket_;
+  const std::string owner_;
+  const uid_t uid_;
+  const std::string tenant_;
+  int regions_ = 0;  // registered and not unregistered
 };
+
+absl::Status Registrar::Host::Start() {
+  NORMD_RETURN_IF_ERROR(loop_.Open());
+  NORMD_ASSIGN_OR_RETURN(UniqueFd socket, Listen(options_.socket_path));
+  std::vector<net::ListeningSocket> listeners;
+  listeners.emplace_back(socket.Release(), /*is_unix=*/true);
+  NORMD_RETURN_IF_ERROR(acceptor_.Open(std::move(listeners)));
+  loop_.Start();
+  return absl::OkStatus();
+}
+
+void Registrar::Host::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  unlink(options_.socket_path.c_str());
+  loop_.Post([this] {
+    acceptor_.Close();
+    while (!connections_.empty()) Close(*connections_.back());
+  });
+  loop_.Stop();
+}
+
+void Registrar::Host::OnAccepted(UniqueFd fd, const sockaddr_storage& /*peer*/,
+                                 const net::ListeningSocket& /*listener*/) {
+  const std::optional<uid_t> uid = UidOf(fd.get());
+  if (!IsAllowed(uid, options_.allowed_uids)) {
+    Send(fd.get(), MakeReply(0, absl::PermissionDeniedError("user may not share memory with this server")));
+    return;
+  }
+  if (connections_.size() >= static_cast<size_t>(options_.max_connections) && !MakeRoom()) {
+    Send(fd.get(), MakeReply(0, absl::ResourceExhaustedError(absl::StrCat("connections would be over the limit of ",
+                                                                          options_.max_connections))));
+    return;
+  }
+  std::string tenant = options_.hooks.tenant_of == nullptr ? std::string() : options_.hooks.tenant_of(*uid);
+  auto connection = std::make_shared<Connection>(this, std::move(fd), absl::StrCat("shm-connection-", ++accepted_),
+                                                 *uid, std::move(tenant));
+  if (connection->Open(connection)) connections_.push_back(std::move(connection));
+}
+
+bool Registrar::Host::MakeRoom() {
+  const auto useless = std::find_if(connections_.begin(), connections_.end(),
+                                    [](const auto& connection) { return !connection->has_regions(); });
+  if (useless == connections_.end()) return false;
+  Close(**useless);
+  return true;
+}
+
+void Registrar::Host::Close(Connection& connection) {
+  connection.Close();
+  // The loop keeps the connection until its turn ends.
+  std::erase_if(connections_, [&connection](const auto& other) { return other.get() == &connection; });
+}
 
 static_assert(kMaxGrpcSocketPath == sizeof(sockaddr_un::sun_path) - 1 - wire::kShmSocketSuffix.size());
 
@@ -290,29 +307,15 @@ std::string RegistrarPath(std::string_view grpc_path) {
 }
 
 absl::StatusOr<std::unique_ptr<Registrar>> Registrar::Start(const RegistrarOptions& options, RegionTable* table) {
-  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return ListenError(options.socket_path, "cannot make an eventfd");
-  absl::StatusOr<UniqueFd> listener = Listen(options.socket_path);
-  if (!listener.ok()) return listener.status();
-  auto loop = std::make_unique<Loop>(*std::move(listener), wake.get(), options, table);
-  return std::unique_ptr<Registrar>(new Registrar(options, std::move(loop), std::move(wake)));
+  auto host = std::make_unique<Host>(options, table);
+  NORMD_RETURN_IF_ERROR(host->Start());
+  return std::unique_ptr<Registrar>(new Registrar(std::move(host)));
 }
 
-Registrar::Registrar(const RegistrarOptions& options, std::unique_ptr<Loop> loop, UniqueFd wake)
-    : socket_path_(options.socket_path),
-      loop_(std::move(loop)),
-      wake_(std::move(wake)),
-      thread_([this] { loop_->Run(); }) {}
+Registrar::Registrar(std::unique_ptr<Host> host) : host_(std::move(host)) {}
 
 Registrar::~Registrar() { Stop(); }
 
-void Registrar::Stop() {
-  if (!thread_.joinable()) return;
-  unlink(socket_path_.c_str());
-  const uint64_t once = 1;
-  // The write fails only if the counter is full, and then `wake_` is readable already.
-  if (write(wake_.get(), &once, sizeof(once)) < 0) errno = 0;
-  thread_.join();
-}
+void Registrar::Stop() { host_->Stop(); }
 
 }  // namespace normd

@@ -2,8 +2,7 @@
 // descriptors) and speaks proto/wire/shm_registration.h. Every connection owns the regions that it registers; they are
 // removed when it closes, so a client that dies leaves nothing behind.
 // In the path: clients register here before they send requests; server/shared_memory.cc starts and stops the registrar.
-// Threads: one thread of its own serves all connections with poll() and never waits for a client. Start and Stop have
-// one caller.
+// Threads: a loop of its own serves all connections and never waits for a client. Start and Stop have one caller.
 #ifndef NORMD_SERVER_SHM_REGISTRAR_H_
 #define NORMD_SERVER_SHM_REGISTRAR_H_
 
@@ -14,11 +13,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/base/unique_fd.h"
 #include "server/shm/region_table.h"
 
 namespace normd {
@@ -61,13 +58,12 @@ class Registrar {
   void Stop();
 
  private:
-  class Loop;
-  Registrar(const RegistrarOptions& options, std::unique_ptr<Loop> loop, UniqueFd wake);
+  class Host;
+  class Connection;
 
-  const std::string socket_path_;
-  const std::unique_ptr<Loop> loop_;  // used by the thread alone
-  const UniqueFd wake_;               // an eventfd: readable once the thread must end
-  std::thread thread_;
+  explicit Registrar(std::unique_ptr<Host> host);
+
+  const std::unique_ptr<Host> host_;  // of the loop's thread
 };
 
 }  // namespace normd

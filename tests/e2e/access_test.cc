@@ -197,7 +197,7 @@ class AccessTest : public testing::Test {
                                    .methods = rpc::AllMethodPaths()},
                                   &clock_)
                   .value();
-    GrpcServerOptions options;
+    RpcOptions options;
     options.listeners = {"unix:" + folder_.path() + "/s", "127.0.0.1:0"};
     options.access = access_.get();
     options.observer.on_bytes_in_flight = [this](int64_t bytes) {

@@ -120,7 +120,7 @@ TEST(AdmissionE2eTest, RepliesLargerThanTheirRequestsNeedRoom) {
 // A reply that nobody reads is held, and counts.
 TEST(AdmissionE2eTest, WhatIsHeldIsGivenBack) {
   std::atomic<int64_t> held{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_bytes_in_flight = [&held](int64_t bytes) { held = bytes; };
   TestServer server(std::move(options));
   for (int i = 0; i < 3; ++i) {
@@ -223,7 +223,7 @@ TEST(AdmissionE2eTest, AMessageOfAStreamThatDoesNotFitIsAnsweredAndTheNextIsServ
 
 TEST(AdmissionE2eTest, AMessageOfAStreamIsAdmittedBeforeItIsSent) {
   if (TestedTransport() != TransportKind::kNative) GTEST_SKIP() << "gRPC reads a message of a stream to learn its size";
-  GrpcServerOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
+  RpcOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
   options.max_wait_for_room = absl::Seconds(20);
   TestServer server(std::move(options));
   RawHttp2 peer(server.target());
@@ -243,7 +243,7 @@ TEST(AdmissionE2eTest, AMessageOfAStreamIsAdmittedBeforeItIsSent) {
 // Together they are larger than what may wait where the transport already has them.
 TEST(AdmissionE2eTest, MessagesThatAreNotReadYetMayAllWait) {
   if (TestedTransport() != TransportKind::kNative) GTEST_SKIP() << "gRPC may hold all of a message that waits";
-  GrpcServerOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
+  RpcOptions options = {.max_message_bytes = 1 << 20, .max_in_flight_bytes = 3 << 20};
   options.max_wait_for_room = absl::Seconds(20);
   TestServer server(std::move(options));
   std::vector<std::thread> callers;

@@ -105,7 +105,7 @@ void AddOutputs(std::initializer_list<v1::OutputKind> kinds, v1::NormalizeReques
 struct Held {
   std::shared_ptr<std::atomic<int64_t>> bytes = std::make_shared<std::atomic<int64_t>>(0);
 
-  GrpcServerOptions Options(GrpcServerOptions options = {}) const {
+  RpcOptions Options(RpcOptions options = {}) const {
     options.observer.on_bytes_in_flight = [bytes = bytes](int64_t now) { bytes->store(now); };
     return options;
   }

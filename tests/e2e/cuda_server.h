@@ -23,11 +23,11 @@ class CudaServer {
   static constexpr int kDevice = 1;
 
   explicit CudaServer(bool shared_memory = true) {
-    GrpcServerOptions options;
+    RpcOptions options;
     options.listeners = {target(), "127.0.0.1:0"};
     options.queues = 2;
     if (shared_memory) options.regions = &table_;
-    auto server = GrpcServer::Start(std::move(options), &engine_, &resources_);
+    auto server = RpcServer::Start(std::move(options), &engine_, &resources_);
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -46,7 +46,7 @@ class CudaServer {
     EXPECT_FALSE(call->Read(&response));
     return call->Finish();
   }
-  GrpcServer& server() { return *server_; }
+  RpcServer& server() { return *server_; }
   FakeCuda& cuda() { return cuda_; }
   FakeCudaBackend& backend() { return backend_; }
   RegionTable& table() { return table_; }
@@ -78,7 +78,7 @@ class CudaServer {
   Resources resources_;
   Engine engine_{&scheduler_, &store_, &resources_};
   RegionTable table_{RegionLimits(), Opener()};
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<RpcServer> server_;
 };
 
 }  // namespace normd::e2e

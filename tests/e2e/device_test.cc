@@ -47,7 +47,7 @@ class DeviceTest : public testing::Test {
   }
 
   void Start(const QueueOptions& queue = {}) {
-    GrpcServerOptions options;
+    RpcOptions options;
     options.queues = 1;  // see Connection::RoundTrip
     SchedulerObserver observer;
     observer.on_jobs = [this](Device device, int64_t jobs) {

@@ -85,7 +85,7 @@ TEST(DrainE2eTest, ARefusedWatchIsReportedByItsOwnPath) {
   }
   Mutex mu;
   std::set<std::string> paths;
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_request_done = [&](const RequestRecord& record) {
     MutexLock lock(mu);
     if (record.code == absl::StatusCode::kUnavailable) paths.emplace(record.origin.path);

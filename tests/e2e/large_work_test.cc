@@ -16,7 +16,7 @@ constexpr int64_t kLargeElements = WorkPool::kLargeBytes / sizeof(float);
 class LargeWorkTest : public testing::Test {
  protected:
   LargeWorkTest() {
-    GrpcServerOptions options;
+    RpcOptions options;
     options.queues = 1;
     options.observer.on_request_done = [this](const RequestRecord&) {
       MutexLock lock(mu_);

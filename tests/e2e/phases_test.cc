@@ -11,7 +11,7 @@ namespace {
 class PhasesTest : public testing::Test {
  protected:
   PhasesTest() {
-    GrpcServerOptions options;
+    RpcOptions options;
     options.observer.on_request_done = [this](const RequestRecord& record) {
       MutexLock lock(mu_);
       record_ = record;
@@ -134,7 +134,7 @@ TEST_F(PhasesTest, ARefusedRequestIsWrittenToo) {
 
 TEST_F(PhasesTest, EveryItemOfAStreamIsWrittenOnce) {
   std::atomic<int> written{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_request_done = [](const RequestRecord&) {};
   options.observer.on_request_written = [&written](const RequestRecord& record) {
     EXPECT_EQ(record.receive, absl::ZeroDuration()) << "a stream waits between its messages";

@@ -205,7 +205,7 @@ TEST_P(ReflectionTest, AnIdleStreamDoesNotHoldUpAShutdown) {
 
 TEST_P(ReflectionTest, RepliesAreBytesInFlightUntilTheyAreWritten) {
   std::atomic<int64_t> held{0}, most_held{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_bytes_in_flight = [&](int64_t bytes) {
     held = bytes;
     most_held = std::max(most_held.load(), bytes);

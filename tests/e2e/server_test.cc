@@ -142,7 +142,7 @@ TEST(ServerTest, AMessageOverTheLimitIsReportedAsWhatItsCallerWasTold) {
     GTEST_SKIP() << "gRPC does not tell the server why a message is missing";
   Mutex mu;
   std::vector<absl::StatusCode> codes;
-  GrpcServerOptions options;
+  RpcOptions options;
   options.max_message_bytes = 64 << 10;
   options.observer.on_request_done = [&](const RequestRecord& record) {
     MutexLock lock(mu);
@@ -217,7 +217,7 @@ TEST(ServerTest, APortThatIsTakenIsAnErrorThatNamesIt) {
   TestServer server;
   IdleEngine engine;
   const std::string address = server.target();
-  const auto second = GrpcServer::Start({.listeners = {address}}, engine.get(), engine.resources());
+  const auto second = RpcServer::Start({.listeners = {address}}, engine.get(), engine.resources());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(second.status().message()).find(address), std::string::npos) << second.status().ToString();
@@ -226,10 +226,10 @@ TEST(ServerTest, APortThatIsTakenIsAnErrorThatNamesIt) {
 TEST(ServerTest, OptionsOutOfRangeAreRefusedByName) {
   IdleEngine engine;
   const auto started =
-      GrpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = -1}, engine.get(), engine.resources());
+      RpcServer::Start({.listeners = {"127.0.0.1:0"}, .max_concurrent_streams = -1}, engine.get(), engine.resources());
   ASSERT_FALSE(started.ok());
   EXPECT_NE(std::string(started.status().message()).find("max_concurrent_streams"), std::string::npos);
-  EXPECT_FALSE(GrpcServer::Start({}, engine.get(), engine.resources()).ok());
+  EXPECT_FALSE(RpcServer::Start({}, engine.get(), engine.resources()).ok());
 }
 
 TEST(ServerTest, ACancelledCallEndsAndIsForgotten) {
@@ -312,7 +312,7 @@ TEST(ServerTest, TellsTheObserverAboutEveryRequest) {
   Mutex mu;
   std::vector<RequestRecord> records;
   std::atomic<int64_t> held{-1};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_request_done = [&](const RequestRecord& record) {
     MutexLock lock(mu);
     records.push_back(record);

@@ -75,7 +75,7 @@ TEST(SharedClientTest, SendsWhatTheServerHasNoRoomFor) {
   limits.max_regions = 1;
   RegionTable table(limits);
   auto registrar = Registrar::Start({.socket_path = folder.path() + "/s.shm"}, &table).value();
-  GrpcServerOptions options;
+  RpcOptions options;
   options.listeners = {"unix:" + folder.path() + "/s"};
   options.regions = &table;
   TestServer server(std::move(options));

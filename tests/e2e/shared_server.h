@@ -25,7 +25,7 @@ class SharedServer {
     if (with_registrar_) {
       registrar_ = Registrar::Start({.socket_path = RegistrarPath(folder_.path() + "/s")}, table_.get()).value();
     }
-    GrpcServerOptions options;
+    RpcOptions options;
     options.listeners = {target(), "127.0.0.1:0"};
     options.regions = table_.get();
     options.shared_memory_anywhere = anywhere_;

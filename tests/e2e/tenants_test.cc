@@ -45,12 +45,12 @@ methods = ["*"]
 
 class TenantsServer {
  public:
-  explicit TenantsServer(GrpcServerOptions options) : server_(With(std::move(options))) {}
+  explicit TenantsServer(RpcOptions options) : server_(With(std::move(options))) {}
   TestServer& operator*() { return server_; }
   TestServer* operator->() { return &server_; }
 
  private:
-  GrpcServerOptions With(GrpcServerOptions options) {
+  RpcOptions With(RpcOptions options) {
     options.listeners = {"unix:" + policy_.folder() + "/s"};  // tokens are taken over TLS or here
     options.access = access_.get();
     options.export_chunk_bytes = 64 << 10;

@@ -30,9 +30,10 @@
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/engine/engine.h"
-#include "server/rpc/grpc_server.h"
+#include "server/rpc/rpc_server.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/session/memory/memory_store.h"
+#include "tests/support/eventually.h"
 
 namespace normd::e2e {
 
@@ -113,17 +114,16 @@ inline TransportKind TestedTransport() {
 class TestServer {
  public:
   // Everything runs on the CPU.
-  explicit TestServer(GrpcServerOptions options = {})
-      : TestServer(std::move(options), std::vector<ScheduledDevice>()) {}
+  explicit TestServer(RpcOptions options = {}) : TestServer(std::move(options), std::vector<ScheduledDevice>()) {}
   // With devices, which must outlive it. As far as AUTO knows the CPU takes a microsecond for each byte.
-  TestServer(GrpcServerOptions options, std::vector<ScheduledDevice> devices, SchedulerObserver observer = {})
+  TestServer(RpcOptions options, std::vector<ScheduledDevice> devices, SchedulerObserver observer = {})
       : store_({.quotas = options.quotas}, &clock_),
         scheduler_(&backend_, DeviceCost(), std::move(devices), &steady_clock_, std::move(observer)) {
     if (options.listeners.empty()) options.listeners = {"127.0.0.1:0"};
     if (options.queues == 0) options.queues = 2;
     options.transport = TestedTransport();
     const std::string address = options.listeners[0];
-    auto server = GrpcServer::Start(std::move(options), &engine_, &resources_);
+    auto server = RpcServer::Start(std::move(options), &engine_, &resources_);
     if (!server.ok()) ADD_FAILURE() << server.status().ToString();
     if (!server.ok()) std::abort();  // nothing in a test makes sense without its server
     server_ = *std::move(server);
@@ -148,7 +148,7 @@ class TestServer {
   v1::Normalizer::Stub& normalizer() { return *normalizer_; }
   v1::Sessions::Stub& sessions() { return *sessions_; }
   grpc::health::v1::Health::Stub& health() { return *health_; }
-  GrpcServer& server() { return *server_; }
+  RpcServer& server() { return *server_; }
   GatedBackend& backend() { return backend_; }
 
   grpc::Status Normalize(const v1::NormalizeRequest& request, v1::NormalizeResponse* response) {
@@ -169,21 +169,12 @@ class TestServer {
   Resources resources_;
   Engine engine_{&scheduler_, &store_, &resources_, {.max_large_calls = 1 << 20}};
   std::string target_;
-  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Normalizer::Stub> normalizer_;
   std::unique_ptr<v1::Sessions::Stub> sessions_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
-
-// Whether `holds` comes to be true: asked again and again, for half a minute.
-inline bool Eventually(const std::function<bool()>& holds) {
-  for (int i = 0; i < 6000; ++i) {
-    if (holds()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
-}
 
 // A folder that goes away with the test. Short: a Unix socket's path has 107 bytes at most.
 class TemporaryFolder {

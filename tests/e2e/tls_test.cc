@@ -13,9 +13,9 @@
 #include "gtest/gtest.h"
 #include "server/rpc/services/method_names.h"
 #include "server/security/access_control.h"
-#include "server/security/client_hello.h"
 #include "server/security/server_certificates.h"
 #include "tests/e2e/test_server.h"
+#include "tests/support/client_hello.h"
 #include "tests/support/raw_http2.h"
 #include "tests/support/raw_tls.h"
 #include "tests/support/test_certificates.h"
@@ -31,7 +31,7 @@ constexpr int kRound = 3;  // calls that show that a connection serves
 class TlsTest : public ::testing::Test {
  protected:
   // REQUIRES: once a test. `client_ca`: clients must show a certificate of `clients_`, unless the option is off.
-  void Serve(bool client_ca = false, GrpcServerOptions options = {}) {
+  void Serve(bool client_ca = false, RpcOptions options = {}) {
     WritePair(server_pair_);
     paths_.certificate = folder_.path() + "/server.pem";
     paths_.key = folder_.path() + "/server.key";
@@ -113,7 +113,7 @@ TEST_F(TlsTest, ServesUnaryCallsAndStreams) {
 
 TEST_F(TlsTest, RequestsAreReportedAsComeOverTls) {
   std::atomic<int> over_tls{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_request_done = [&over_tls](const RequestRecord& record) {
     if (record.origin.transport == Transport::kTls) ++over_tls;
   };
@@ -340,23 +340,13 @@ TEST_F(TlsTest, LargeMessagesComeThroughWhole) {
   }
 }
 
-// The rounds of the probe are two seconds apart.
-TEST_F(TlsTest, TheProbeNeedsNoCertificate) {
-  Serve(/*client_ca=*/true);
-  const int64_t accepted = server_->server().connections().accepted;
-  ASSERT_TRUE(Eventually([&] { return server_->server().connections().accepted > accepted; })) << "the probe came";
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_TRUE(server_->server().Answers());
-  EXPECT_EQ(server_->server().connections().without_call, 0) << "the probe is no client";
-}
-
 TEST_F(TlsTest, ThePolicyKnowsCallersByTheirCertificates) {
   const std::string policy = folder_.path() + "/policy";
   WriteFile(policy, "[[allow]]\nidentities = [\"uri:spiffe://test/trainer\"]\nmethods = [\"*\"]\n");
   const auto access = AccessControl::Open(
       {.policy_file = policy, .asks_certificates = true, .methods = rpc::AllMethodPaths()}, &clock_);
   ASSERT_TRUE(access.ok()) << access.status().message();
-  GrpcServerOptions options;
+  RpcOptions options;
   options.access = access->get();
   options.require_client_certificate = false;
   Serve(/*client_ca=*/true, std::move(options));

@@ -26,7 +26,7 @@ struct Trailers {
 class TracesTest : public testing::Test {
  protected:
   TracesTest() {
-    GrpcServerOptions options;
+    RpcOptions options;
     options.observer.on_request_done = [this](const RequestRecord& record) {
       MutexLock lock(mu_);
       ids_.push_back(record.origin.trace == nullptr ? "" : record.origin.trace->RequestId());

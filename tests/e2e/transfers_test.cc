@@ -79,7 +79,7 @@ class PoliteCaller {
 
 TEST(TransfersE2eTest, AMessageThatDoesNotComeEndsItsCallAndGivesItsRoomBack) {
   std::atomic<int64_t> held{0};
-  GrpcServerOptions options = {.max_message_bytes = 4 * kMiB, .max_in_flight_bytes = 12 * kMiB};
+  RpcOptions options = {.max_message_bytes = 4 * kMiB, .max_in_flight_bytes = 12 * kMiB};
   options.message_timeout = absl::Milliseconds(500);
   options.observer.on_bytes_in_flight = [&held](int64_t bytes) { held = bytes; };
   TestServer server(std::move(options));
@@ -100,7 +100,7 @@ TEST(TransfersE2eTest, AMessageThatDoesNotComeEndsItsCallAndGivesItsRoomBack) {
 
 // A whole budget of announcements refuses large calls only, and only as long as nothing comes of them.
 TEST(TransfersE2eTest, AnnouncementsDoNotKeepSmallCallsOut) {
-  GrpcServerOptions options = {.max_message_bytes = 4 * kMiB, .max_in_flight_bytes = 16 * kMiB};
+  RpcOptions options = {.max_message_bytes = 4 * kMiB, .max_in_flight_bytes = 16 * kMiB};
   options.message_timeout = absl::Seconds(2);
   TestServer server(std::move(options));
   std::vector<std::unique_ptr<RawHttp2>> peers;
@@ -126,7 +126,7 @@ TEST(TransfersE2eTest, AnnouncementsDoNotKeepSmallCallsOut) {
 
 TEST(TransfersE2eTest, AReplyThatNobodyReadsEndsItsCall) {
   std::atomic<int64_t> held{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.message_timeout = absl::Milliseconds(500);
   options.observer.on_bytes_in_flight = [&held](int64_t bytes) { held = bytes; };
   TestServer server(std::move(options));
@@ -145,7 +145,7 @@ TEST(TransfersE2eTest, AReplyThatNobodyReadsEndsItsCall) {
 // The items of a stream whose replies nobody reads are some bytes each on the wire, and kilobytes here.
 TEST(TransfersE2eTest, UnreadItemsCountForWhatTheyTake) {
   std::atomic<int64_t> held{0};
-  GrpcServerOptions options;
+  RpcOptions options;
   options.observer.on_bytes_in_flight = [&held](int64_t bytes) { held = bytes; };
   TestServer server(std::move(options));
   v1::StreamRequest item;
@@ -279,7 +279,7 @@ TEST(TransfersE2eTest, BytesOfRefusedCallsAreNotThoseOfTheOthers) {
 }
 
 TEST(TransfersE2eTest, AChunkThatDoesNotComeEndsItsStream) {
-  GrpcServerOptions options;
+  RpcOptions options;
   options.message_timeout = absl::Milliseconds(300);
   TestServer server(std::move(options));
   OpenStream stream(server);
@@ -295,7 +295,7 @@ TEST(TransfersE2eTest, AChunkThatDoesNotComeEndsItsStream) {
 
 // An idle stream is no message on its way.
 TEST(TransfersE2eTest, AStreamMayWaitBetweenItsCalls) {
-  GrpcServerOptions options;
+  RpcOptions options;
   options.message_timeout = absl::Milliseconds(100);
   TestServer server(std::move(options));
   OpenStream stream(server);

@@ -22,10 +22,10 @@
 #include <string_view>
 #include <utility>
 
-#include "server/rpc/transport/native/event_loop.h"
+#include "server/net/event_loop.h"
 #include "server/rpc/transport/native/http2_connection.h"
-#include "server/rpc/transport/native/native_options.h"
-#include "server/rpc/transport/native/plain_socket.h"
+#include "server/rpc/transport/native/native_counts.h"
+#include "server/rpc/transport/rpc_options.h"
 
 namespace normd::rpc::native {
 
@@ -104,40 +104,40 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
 // What peers share: a loop with its thread, and the service. Ends when its last peer has ended.
 class NativeService {
  public:
-  explicit NativeService(const NativeOptions& options, size_t reply_bytes = 100'000)
+  explicit NativeService(const RpcOptions& options, size_t reply_bytes = 100'000)
       : options_(options), on_call_([this, reply_bytes](std::unique_ptr<TransportCall> call) {
           std::make_shared<FuzzedCall>(std::move(call), &alive_calls_, reply_bytes)->Serve();
         }) {
-    RequireOfNative(loop_.Start().ok());
+    RequireOfNative(loop_.Open().ok());
+    loop_.Start();
   }
   NativeService(const NativeService&) = delete;
   NativeService& operator=(const NativeService&) = delete;
 
-  EventLoop& loop() { return loop_; }
+  net::EventLoop& loop() { return loop_; }
   int alive_calls() const { return alive_calls_; }
-  Http2Connection::Host host() { return {.loop = &loop_, .options = &options_, .on_call = &on_call_}; }
+  Http2Connection::Host host() {
+    return {.loop = &loop_, .options = &options_, .on_call = &on_call_, .counts = &counts_};
+  }
 
  private:
-  const NativeOptions options_;
+  const RpcOptions options_;
   std::atomic<int> alive_calls_{0};
   const RpcTransport::OnCall on_call_;
-  EventLoop loop_;
+  NativeCounts counts_;
+  net::EventLoop loop_;
 };
 
 class NativePeer {
  public:
-  using MakeBytes = std::function<std::unique_ptr<ByteStream>(int fd)>;
-
   // Of a service that all peers of the process share and that is never destroyed, like the process that is fuzzed.
   NativePeer() : NativePeer(Shared()) {}
-  explicit NativePeer(
-      NativeService& service, const MakeBytes& make_bytes = [](int fd) { return std::make_unique<PlainSocket>(fd); })
-      : service_(service) {
+  explicit NativePeer(NativeService& service) : service_(service) {
     int fds[2];
     RequireOfNative(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     fd_ = fds[0];
-    OnLoop([this, &make_bytes, own = fds[1]] {
-      std::make_shared<Http2Connection>(service_.host(), make_bytes(own),
+    OnLoop([this, own = fds[1]] {
+      std::make_shared<Http2Connection>(service_.host(), UniqueFd(own),
                                         std::make_shared<Connection>(Connection::Facts{.peer = "fuzz"}))
           ->Open();
     });
@@ -175,7 +175,7 @@ class NativePeer {
   }
   void Drain() {
     OnLoop([this] {
-      for (const auto& connection : service_.loop().connections()) connection->Drain();
+      for (const auto& handler : service_.loop().handlers()) static_cast<Http2Connection&>(*handler).Drain();
     });
   }
   // The peer's end of the connection; does not block.
@@ -184,7 +184,7 @@ class NativePeer {
  private:
   static NativeService& Shared() {
     static NativeService* const service = [] {
-      NativeOptions options;
+      RpcOptions options;
       options.max_message_bytes = 1 << 20;
       options.max_concurrent_streams = 8;
       options.max_metadata_bytes = 4096;

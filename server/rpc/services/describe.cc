@@ -34,7 +34,7 @@ void DescribeMethod(const MethodInfo& info, v1::MethodDescription* message) {
   }
 }
 
-void DescribeLimits(const GrpcServerOptions& options, const SessionLimits& sessions, v1::Limits* message) {
+void DescribeLimits(const RpcOptions& options, const SessionLimits& sessions, v1::Limits* message) {
   message->set_max_message_bytes(options.max_message_bytes);
   message->set_max_chunk_bytes(kMaxChunkBytes);
   message->set_max_tensor_bytes(MaxTensorBytes(options));
@@ -51,7 +51,7 @@ void DescribeLimits(const GrpcServerOptions& options, const SessionLimits& sessi
 
 }  // namespace
 
-v1::DescribeResponse Describe(const GrpcServerOptions& options, const Engine& engine) {
+v1::DescribeResponse Describe(const RpcOptions& options, const Engine& engine) {
   v1::DescribeResponse response;
   response.set_server_version(options.server_version);
   response.set_numerics(std::string(kNumerics));

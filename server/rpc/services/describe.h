@@ -5,11 +5,11 @@
 
 #include "normd/v1/normalizer.pb.h"
 #include "server/engine/engine.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 
 namespace normd::rpc {
 
-v1::DescribeResponse Describe(const GrpcServerOptions& options, const Engine& engine);
+v1::DescribeResponse Describe(const RpcOptions& options, const Engine& engine);
 
 }  // namespace normd::rpc
 

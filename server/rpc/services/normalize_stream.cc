@@ -10,7 +10,7 @@
 #include "server/base/mutex.h"
 #include "server/rpc/codec/encode.h"
 #include "server/rpc/services/stream_reader.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/status.h"
 
 namespace normd::rpc {

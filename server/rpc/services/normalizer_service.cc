@@ -131,7 +131,7 @@ void ReceiveBatch(const BatchParts& parts, const MessageBytes& message, Reservat
 
 }  // namespace
 
-std::vector<Route> NormalizerRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine,
+std::vector<Route> NormalizerRoutes(const RouteContext* context, const RpcOptions* options, Engine* engine,
                                     CallDecoder* decoder) {
   const auto path = [](const char* method) { return MethodPath("normd.v1.Normalizer", method); };
   return {

@@ -17,7 +17,7 @@
 #include "server/rpc/codec/session_name.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/status.h"
 
 namespace normd::rpc {

@@ -270,7 +270,7 @@ Route SessionRoute(const RouteContext* context, const char* name, Handler handle
 
 }  // namespace
 
-std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine) {
+std::vector<Route> SessionsRoutes(const RouteContext* context, const RpcOptions* options, Engine* engine) {
   // Bind the engine to a handler (engine, request, reply), and context and engine to (context, engine, request, reply).
   const auto with_engine = [engine](auto handler) {
     return [engine, handler](const auto& request, Reply reply) { handler(engine, request, std::move(reply)); };

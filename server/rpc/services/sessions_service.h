@@ -9,12 +9,12 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/transport/route.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 
 namespace normd::rpc {
 
 // Makes the routes. Borrows all pointers, which must outlive the methods' streams.
-std::vector<Route> SessionsRoutes(const RouteContext* context, const GrpcServerOptions* options, Engine* engine);
+std::vector<Route> SessionsRoutes(const RouteContext* context, const RpcOptions* options, Engine* engine);
 
 }  // namespace normd::rpc
 

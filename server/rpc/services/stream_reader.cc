@@ -11,7 +11,7 @@
 #include "server/rpc/codec/call_memory.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/encode.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/status.h"
 
 namespace normd::rpc {

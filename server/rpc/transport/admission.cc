@@ -16,16 +16,8 @@
 namespace normd::rpc {
 namespace {
 
-constexpr int kMaxQueues = 64;
-
 // The option of the server that sets the limits of bytes in flight, for messages.
 constexpr std::string_view kBudgetOption = "--max_in_flight_bytes";
-
-absl::Status CheckRange(std::string_view name, int64_t value, int64_t min, int64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return OutOfRangeError(name, absl::StrCat(value), absl::StrCat("between ", min, " and ", max),
-                         ServerReason("OPTION_OUT_OF_RANGE"));
-}
 
 // The keys of shares: a connection's is the name of its peer, which never begins like a tenant's.
 constexpr std::string_view kTenantMark = "tenant/";
@@ -37,42 +29,6 @@ std::optional<std::string_view> TenantOfShare(std::string_view key) {
 }
 
 }  // namespace
-
-absl::Status CheckOptions(const GrpcServerOptions& options) {
-  constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-  if (options.listeners.empty()) return MissingError("listeners", "at least one address");
-  NORMD_RETURN_IF_ERROR(CheckRange("queues", options.queues, 0, kMaxQueues));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_message_bytes", options.max_message_bytes, 1024, kMaxInt));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_in_flight_bytes", options.max_in_flight_bytes,
-                                   kMostBytesHeldPerMessageByte * options.max_message_bytes,
-                                   std::numeric_limits<int64_t>::max() / 2));
-  if (options.max_caller_bytes != 0) {
-    NORMD_RETURN_IF_ERROR(CheckRange("max_caller_bytes", options.max_caller_bytes,
-                                     kMostBytesHeldPerMessageByte * options.max_message_bytes,
-                                     options.max_in_flight_bytes));
-  }
-  NORMD_RETURN_IF_ERROR(CheckRange("max_concurrent_streams", options.max_concurrent_streams, 0, kMaxInt));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_stream_calls", options.max_stream_calls, 1, 4096));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_metadata_bytes", options.max_metadata_bytes, 1024, kMaxInt));
-  NORMD_RETURN_IF_ERROR(
-      CheckRange("max_tensor_bytes", options.max_tensor_bytes, 1, std::numeric_limits<int64_t>::max() / 4));
-  NORMD_RETURN_IF_ERROR(CheckRange("max_batch_items", options.max_batch_items, 1, kMaxInt));
-  return CheckRange("export_chunk_bytes", options.export_chunk_bytes, 64 << 10, 1 << 20);
-}
-
-int ConcurrentStreams(const GrpcServerOptions& options) {
-  if (options.max_concurrent_streams > 0) return options.max_concurrent_streams;
-  return options.max_message_bytes > (4 << 20) ? 8 : 16;
-}
-
-int64_t MaxCallerBytes(const GrpcServerOptions& options) {
-  if (options.max_caller_bytes > 0) return options.max_caller_bytes;
-  return std::max(options.max_in_flight_bytes / 16 * 15, kMostBytesHeldPerMessageByte * options.max_message_bytes);
-}
-
-int64_t MaxTensorBytes(const GrpcServerOptions& options) {
-  return std::min(options.max_tensor_bytes, MaxCallerBytes(options) / kBytesHeldPerMessageByte);
-}
 
 class CallerShare {
  public:

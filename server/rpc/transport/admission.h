@@ -19,30 +19,9 @@
 #include "absl/status/statusor.h"
 #include "server/base/mutex.h"
 #include "server/base/tenant_quotas.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 
 namespace normd::rpc {
-
-// Returns INVALID_ARGUMENT naming the first option that is out of range.
-absl::Status CheckOptions(const GrpcServerOptions& options);
-
-// Bytes reserved for each byte of a message with tensors: the request, and a reply of the same size.
-inline constexpr int64_t kBytesHeldPerMessageByte = 2;
-
-// The most that a message can need for each of its bytes: the message, its reply, and a contiguous copy of its tensor.
-// The budgets must have room for the largest message at this factor, so that every message can be served.
-inline constexpr int64_t kMostBytesHeldPerMessageByte = 3;
-
-// The number of concurrent calls of one connection: the option, or else a number that suits the largest message.
-int ConcurrentStreams(const GrpcServerOptions& options);
-
-// The bytes that one caller may reserve: the option, or else 15/16 of the whole budget, and at least what the largest
-// message needs.
-int64_t MaxCallerBytes(const GrpcServerOptions& options);
-
-// The size of the largest tensor that can travel in chunks: at most the option, and at most half of what a caller may
-// reserve, because the tensor's reply needs as much.
-int64_t MaxTensorBytes(const GrpcServerOptions& options);
 
 class Admission;
 

@@ -33,7 +33,7 @@ Connection::Connection(Facts facts, std::shared_ptr<PeerCalls> peer_calls)
       key_(std::hash<std::string>()(facts_.peer)),
       peer_calls_(std::move(peer_calls)),
       last_call_(absl::ToUnixNanos(SteadyNow())),
-      resets_(RateGuard::OfResets(facts_.resets_per_second)) {}
+      resets_(ResetGuard(facts_.resets_per_second)) {}
 
 std::optional<int64_t> Connection::ReceivedBytes() const {
   if (facts_.is_unix || !IsOpen()) return std::nullopt;
@@ -44,8 +44,8 @@ std::optional<int64_t> Connection::ReceivedBytes() const {
 }
 
 void Connection::End(bool reset) {
-  // gRPC may close its descriptor between the check and the shutdown, and the number may become another socket's. A
-  // duplicate avoids that.
+  // The transport may close its descriptor between the check and the shutdown, and the number may become another
+  // socket's. A duplicate avoids that.
   const int fd = fcntl(facts_.fd, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return;
   if (SocketCookie(fd) == facts_.cookie) {

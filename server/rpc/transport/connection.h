@@ -1,9 +1,9 @@
 // What the server knows of one connection, and the table of all connections: the peer, the number of open calls, how
 // often the peer cancels calls, and the bytes received. The table also decides who may connect, and whose connection is
 // closed when there is no room.
-// In the path: the accept loop makes a Connection before gRPC gets the descriptor; a call finds its connection at its
-// headers.
-// Ownership: shared by the table and the streams; gRPC owns the descriptor.
+// In the path: the accept loop makes a Connection before the transport gets the descriptor; a call finds its connection
+// at its headers.
+// Ownership: shared by the table and the streams; the transport owns the descriptor.
 // Threads: everything is safe from any thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_CONNECTION_H_
 #define NORMD_SERVER_RPC_TRANSPORT_CONNECTION_H_
@@ -21,10 +21,11 @@
 
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
+#include "server/net/rate_guard.h"
+#include "server/net/tls_peer.h"
 #include "server/rpc/transport/connection_stats.h"
 #include "server/rpc/transport/delivery_account.h"
-#include "server/rpc/transport/rate_guard.h"
-#include "server/rpc/transport/tls_peer.h"
+#include "server/rpc/transport/reset_guard.h"
 
 namespace normd::rpc {
 
@@ -44,7 +45,7 @@ struct PeerCalls {
 class Connection {
  public:
   struct Facts {
-    int fd = -1;  // owned by gRPC, which may close it at any time; used only while its cookie is `cookie`
+    int fd = -1;  // the transport may close it at any time; used only while its cookie is `cookie`
     uint64_t cookie = 0;
     double resets_per_second = kResetsPerSecond;  // that the peer may cause
     std::string peer;                             // gRPC's name: "ipv4:127.0.0.1:40112", or "fd:17" for a Unix socket
@@ -65,7 +66,7 @@ class Connection {
   // Whether TLS is spoken, from the ClientHello on. A call knows from its stream whether it is encrypted.
   bool is_tls() const { return facts_.is_tls; }
   // What TLS says of the peer, for the calls of this connection.
-  TlsPeerMemory& tls_peer() { return tls_peer_; }
+  net::TlsPeerMemory& tls_peer() { return tls_peer_; }
   // A hash of peer(): equal for all calls of this connection; other connections almost always differ.
   uint64_t key() const { return key_; }
 
@@ -74,7 +75,7 @@ class Connection {
   // Bytes received from the peer since the connection was made; nullopt where the kernel does not count them (a Unix
   // socket) or the connection is gone.
   std::optional<int64_t> ReceivedBytes() const;
-  // Shuts the connection down at once in both directions: gRPC sees its end, and the peer's calls fail with
+  // Shuts the connection down at once in both directions: the transport sees its end, and the peer's calls fail with
   // UNAVAILABLE. Bytes already written still reach the peer.
   void Close() { End(/*reset=*/false); }
   // Like Close, but resets the socket, for a peer that floods the server: the peer stops waiting for a window, and
@@ -98,11 +99,11 @@ class Connection {
   int64_t last_call() const { return last_call_.load(std::memory_order_relaxed); }
   PeerCalls& peer_calls() const { return *peer_calls_; }
 
-  // Notes that gRPC has the connection now.
-  void NoteHandOver() { handed_over_.store(true, std::memory_order_relaxed); }
-  // Whether gRPC has or had the connection, and no call came on it.
+  // Notes that the first bytes were right: see ConnectionTable::CountAccepted.
+  void NoteAccepted() { accepted_.store(true, std::memory_order_relaxed); }
+  // Whether the first bytes were right, and no call came.
   bool without_call() const {
-    return handed_over_.load(std::memory_order_relaxed) && !had_call_.load(std::memory_order_relaxed);
+    return accepted_.load(std::memory_order_relaxed) && !had_call_.load(std::memory_order_relaxed);
   }
 
   // Counts a call that the peer cancelled, or one that it opened beyond its limit, which has a larger weight. Returns
@@ -130,16 +131,16 @@ class Connection {
   const uint64_t key_;
   const std::shared_ptr<PeerCalls> peer_calls_;
   std::atomic<bool> ended_{false};
-  std::atomic<bool> handed_over_{false};
+  std::atomic<bool> accepted_{false};
   std::atomic<bool> had_call_{false};
   std::atomic<int> live_calls_{0};
   std::atomic<int64_t> last_call_;
   std::atomic<int64_t> expected_bytes_{0};
   DeliveryAccount delivery_;
-  TlsPeerMemory tls_peer_;
+  net::TlsPeerMemory tls_peer_;
 
   Mutex mu_;
-  RateGuard resets_ ABSL_GUARDED_BY(mu_);
+  net::RateGuard resets_ ABSL_GUARDED_BY(mu_);
 };
 
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -193,7 +194,11 @@ class ConnectionTable {
   void Sweep();
   std::vector<ConnectionPtr> All() const { return by_peer_.All(); }
 
-  void CountAccepted() { accepted_.fetch_add(1, std::memory_order_relaxed); }
+  // Counts a connection whose client has finished its half of HTTP/2's set-up or, with TLS, has sent its ClientHello.
+  void CountAccepted(Connection& connection) {
+    connection.NoteAccepted();
+    accepted_.fetch_add(1, std::memory_order_relaxed);
+  }
   void Count(RefusedFor reason) { refused_[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed); }
   // Counts a connection that the server ends, unless it was counted before.
   void CountEnded(Connection& connection, RefusedFor reason) {

@@ -51,6 +51,17 @@ void AddFrame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view pay
   out->append(payload);
 }
 
+// The response that a client of an older HTTP gets.
+std::string_view Http1Answer(bool tls) {
+  if (tls) {
+    return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: "
+           "96\r\n\r\n"
+           "This port speaks gRPC, which is HTTP/2 over TLS here; metrics and health are on the admin port.\n";
+  }
+  return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 99\r\n\r\n"
+         "This port speaks gRPC, which is HTTP/2 without TLS here; metrics and health are on the admin port.\n";
+}
+
 }  // namespace
 
 Preface JudgePreface(std::string_view head) {
@@ -84,6 +95,14 @@ Preface JudgeClientHello(std::string_view head, size_t received) {
   return received >= kRecordHeaderBytes + length ? Preface::kComplete : Preface::kIncomplete;
 }
 
+Farewell FarewellTo(Preface spoken, bool tls) {
+  if (spoken == Preface::kHttp1) return {tls ? RefusedFor::kPlaintext : RefusedFor::kForeign, Http1Answer(tls)};
+  if (spoken == Preface::kHttp2) return {RefusedFor::kPlaintext, ""};
+  // Whoever speaks TLS finds that this is none, as with every server without TLS.
+  if (spoken == Preface::kTls) return {RefusedFor::kTls, http2::kEmptySettings};
+  return {RefusedFor::kForeign, ""};
+}
+
 std::optional<uint32_t> FirstCall(std::string_view head) {
   size_t at = http2::kMagic.size();
   while (head.size() >= at + http2::kFrameHeaderBytes) {
@@ -111,16 +130,6 @@ std::string RefusedCall(uint32_t stream, std::string_view why) {
   AddBigEndian(0, &goaway);       // NO_ERROR
   AddFrame(http2::kGoAwayType, 0, 0, goaway + std::string(why), &frames);
   return frames;
-}
-
-std::string_view Http1Answer(bool tls) {
-  if (tls) {
-    return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: "
-           "96\r\n\r\n"
-           "This port speaks gRPC, which is HTTP/2 over TLS here; metrics and health are on the admin port.\n";
-  }
-  return "HTTP/1.1 426 Upgrade Required\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: 99\r\n\r\n"
-         "This port speaks gRPC, which is HTTP/2 without TLS here; metrics and health are on the admin port.\n";
 }
 
 }  // namespace normd::rpc

@@ -1,6 +1,6 @@
-// Judges the first bytes of a connection before gRPC allocates anything for it: gRPC gets only connections whose client
-// has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent the first message of TLS.
-// In the path: called by the accept loop on bytes that it has peeked at.
+// Judges the first bytes of a connection before anything is allocated for it: a transport goes on only with connections
+// whose client has finished its half of HTTP/2's set-up or, where TLS is spoken, has sent the first message of TLS.
+// In the path: called by the transports on the first bytes of each connection.
 // Threads: pure functions.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_PREFACE_H_
 #define NORMD_SERVER_RPC_TRANSPORT_PREFACE_H_
@@ -11,11 +11,13 @@
 #include <string>
 #include <string_view>
 
+#include "server/rpc/transport/connection_stats.h"
+
 namespace normd::rpc {
 
 enum class Preface : uint8_t {
   kIncomplete,  // may still become what is spoken here
-  kComplete,    // gRPC may have the connection
+  kComplete,    // what is spoken here
   kHttp1,       // a request line of an older HTTP
   kHttp2,       // HTTP/2 in plain text, where TLS is spoken
   kTls,         // TLS, where it is not spoken
@@ -33,15 +35,20 @@ Preface JudgePreface(std::string_view head);
 // connection is complete with the first record (RFC 8446, 5.1), which must begin with a ClientHello.
 Preface JudgeClientHello(std::string_view head, size_t received);
 
-// The stream of the first call in the bytes received so far, which are peeked at; nothing if there is none yet.
+// How a connection ends on which something else is spoken: why, and with which answer. Without an answer it is closed.
+struct Farewell {
+  RefusedFor reason;
+  std::string_view answer;
+};
+// `tls`: where TLS is spoken. REQUIRES: `spoken` is neither kIncomplete nor kComplete.
+Farewell FarewellTo(Preface spoken, bool tls);
+
+// The stream of the first call in the bytes received so far; nothing if there is none yet.
 std::optional<uint32_t> FirstCall(std::string_view head);
 
 // The answer to that call, with which the connection ends: UNAVAILABLE and the sentence `why`, and a GOAWAY. A GOAWAY
 // alone would have gRPC's clients connect anew, without a pause and without a word, until their deadline.
 std::string RefusedCall(uint32_t stream, std::string_view why);
-
-// The response that a client of an older HTTP gets before its connection is closed; `tls`: where TLS is spoken.
-std::string_view Http1Answer(bool tls);
 
 }  // namespace normd::rpc
 

@@ -3,12 +3,14 @@
 #ifndef NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
 #define NORMD_SERVER_RPC_TRANSPORT_QUEUE_STATS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "server/net/loop_load.h"
 
 namespace normd {
 
@@ -46,6 +48,14 @@ inline constexpr std::array<std::string_view, 15> kStreamResetNames = {"no_error
 inline constexpr size_t kStreamResets = kStreamResetNames.size();
 
 struct QueueStats {
+  // Adds one queue.
+  void Add(const net::LoopLoad::Stats& queue) {
+    ++queues;
+    longest_callback = std::max(longest_callback, queue.longest_callback);
+    slow_callbacks += queue.slow_callbacks;
+    busy += queue.busy;
+  }
+
   absl::Duration longest_callback;                    // a callback blocks everything else of its queue while it runs
   int64_t slow_callbacks = 0;                         // callbacks of 5 ms or more since the start
   int64_t queues = 0;                                 // each with a thread

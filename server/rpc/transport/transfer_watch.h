@@ -21,9 +21,6 @@
 
 namespace normd::rpc {
 
-// A caller may work on a reply before it reads the next one, so it has this many times the grace of one that sends.
-inline constexpr int kPatienceForReaders = 6;
-
 struct TransferLimits {
   absl::Duration grace;          // how long a message may make no progress
   int64_t bytes_per_second = 0;  // the least rate after that

@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "server/base/unique_fd.h"
+#include "server/net/listening_socket.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/queue_stats.h"
 #include "server/rpc/transport/transport_call.h"
@@ -23,13 +25,15 @@ class RpcTransport {
   virtual ~RpcTransport() = default;
 
   virtual absl::Status Start(OnCall on_call) = 0;
-  // Takes a connection from which nothing has been read, and owns `fd` from then on. `connection` is null for one that
-  // no limit counts (ListenerProbe's).
-  virtual void Adopt(int fd, int listener_fd, bool is_unix, ConnectionPtr connection) = 0;
+  // Takes a connection from which nothing has been read, and which `listener` has accepted. The transport counts it as
+  // accepted when it has heard the right first bytes: see ConnectionTable::CountAccepted.
+  virtual void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) = 0;
   // Asks all peers to open no more calls here (GOAWAY). Calls in progress go on.
   virtual void Drain() = 0;
   // Closes what connections are left and ends their calls. REQUIRES: no Adopt is called any more.
   virtual void Shutdown() = 0;
+  // Whether no queue is held up: see net::EventLoop::serves.
+  virtual bool serves() const = 0;
   // Ends the threads. REQUIRES: Shutdown was called, and no call exists.
   virtual void Stop() = 0;
 

@@ -21,9 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/base/slice.h"
+#include "server/net/tls_peer.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/status.h"
-#include "server/rpc/transport/tls_peer.h"
 
 namespace normd::rpc {
 
@@ -49,7 +49,7 @@ class TransportCall {
   // The connection of the call; never null.
   virtual const ConnectionPtr& connection() const = 0;
   // What TLS says of the peer; never null.
-  virtual const TlsPeerPtr& tls_peer() const = 0;
+  virtual const net::TlsPeerPtr& tls_peer() const = 0;
 
   // Sets what runs once, when the call is over. `end` is OK where its status was sent; else CANCELLED where the caller
   // or its connection is gone, or the deadline passed, or the error with which the transport itself ended the call, as

@@ -5,14 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "server/base/cgroup.h"
-
-namespace normd {
-
-int DefaultQueues() { return std::clamp(AllowedCpus() / 2, 1, 8); }
-
-}  // namespace normd
-
 namespace normd::rpc {
 namespace {
 
@@ -24,9 +16,6 @@ constexpr int kMinKeptConnections = 16;
 // A call costs about 15 KiB of gRPC's memory before its message comes.
 constexpr int64_t kBytesPerCall = 16 << 10;
 constexpr int64_t kMinMaxCalls = 1024;
-// The windows of two hundred streams; part of what the process needs beside the budget.
-constexpr int64_t kMinWaitingBytes = int64_t{16} << 20;
-
 int64_t DescriptorLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kDefaultMaxConnections * 2;
@@ -35,7 +24,7 @@ int64_t DescriptorLimit() {
 
 }  // namespace
 
-ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
+ConnectionLimits LimitsOfConnections(const RpcOptions& options) {
   const int64_t descriptors = DescriptorLimit();
   // At most half of the descriptors is kept free, so that even a small limit leaves some for connections.
   const int64_t room = std::max<int64_t>(descriptors - std::min(kReservedDescriptors, descriptors / 2), 1);
@@ -51,24 +40,14 @@ ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options) {
   return limits;
 }
 
-DispatchLimits LimitsOfCalls(const GrpcServerOptions& options) {
+DispatchLimits LimitsOfCalls(const RpcOptions& options) {
   const int64_t calls = std::max(kMinMaxCalls, options.max_in_flight_bytes / kBytesPerCall);
   const int max_calls = static_cast<int>(std::min<int64_t>(calls, std::numeric_limits<int>::max()));
   return {.max_calls_per_connection = ConcurrentStreams(options),
           .calls = {.max_calls = max_calls, .max_calls_per_peer = max_calls / 2, .kept_for_unix = max_calls / 16}};
 }
 
-absl::Duration HandOverTimeout(const GrpcServerOptions& options) {
-  return options.certificates == nullptr ? options.setup_timeout : options.setup_timeout / 2;
-}
-
-absl::Duration UnreadTimeout(const GrpcServerOptions& options) { return kPatienceForReaders * options.message_timeout; }
-
-int64_t MaxWaitingBytes(const GrpcServerOptions& options) {
-  return std::max(options.max_in_flight_bytes / 4, kMinWaitingBytes);
-}
-
-TransferWatch::Options TransferOptions(const GrpcServerOptions& options) {
+TransferWatch::Options TransferOptions(const RpcOptions& options) {
   return {.limits = {.grace = options.message_timeout, .bytes_per_second = options.min_message_rate},
           .max_message_bytes = options.max_message_bytes,
           // The budget, the messages that wait in the read limiter, and the windows of a few streams.

@@ -5,21 +5,14 @@
 
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/dispatcher.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transfer_watch.h"
 
 namespace normd::rpc {
 
-ConnectionLimits LimitsOfConnections(const GrpcServerOptions& options);
-DispatchLimits LimitsOfCalls(const GrpcServerOptions& options);
-// The time from accept to the hand-over to gRPC. With TLS gRPC needs time for the handshake after that: half for each,
-// so that the two together take setup_timeout.
-absl::Duration HandOverTimeout(const GrpcServerOptions& options);
-// How long a reply, or what else waits for a peer's socket, may be unread.
-absl::Duration UnreadTimeout(const GrpcServerOptions& options);
-// The most that metadata, and messages which came before they were asked for, may take; beside the budget.
-int64_t MaxWaitingBytes(const GrpcServerOptions& options);
-TransferWatch::Options TransferOptions(const GrpcServerOptions& options);
+ConnectionLimits LimitsOfConnections(const RpcOptions& options);
+DispatchLimits LimitsOfCalls(const RpcOptions& options);
+TransferWatch::Options TransferOptions(const RpcOptions& options);
 
 }  // namespace normd::rpc
 

@@ -15,7 +15,7 @@
 #include "server/obs/log.h"
 #include "server/process_setup.h"
 #include "server/rpc/transport/grpc/grpc_transport.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/server.h"
 #include "tests/bench/datapath/opponents.h"
 #include "tests/bench/datapath/server_process.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "server/net/listening_socket.h"
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/grpc/grpc_transport.h"
-#include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/native/native_transport.h"
 #include "server/rpc/transport/transport_options.h"
 
@@ -59,25 +59,20 @@ class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
   bool writing_ = false;
 };
 
-GrpcServerOptions Options(TransportKind transport) {
-  GrpcServerOptions options;
+RpcOptions Options(TransportKind transport) {
+  RpcOptions options;
   options.transport = transport;
   options.queues = 1;
   options.max_concurrent_streams = 16;
   return options;
 }
 
-std::unique_ptr<rpc::RpcTransport> MakeTransport(const GrpcServerOptions& options, rpc::ConnectionTable* connections,
+std::unique_ptr<rpc::RpcTransport> MakeTransport(const RpcOptions& options, rpc::ConnectionTable* connections,
                                                  rpc::LiveStreams* live, BufferPool* buffers) {
   if (options.transport == TransportKind::kGrpc) {
     return std::make_unique<rpc::GrpcTransport>(&options, connections, live);
   }
-  return std::make_unique<rpc::NativeTransport>(
-      rpc::NativeOptions{.queues = options.queues,
-                         .max_message_bytes = options.max_message_bytes,
-                         .max_concurrent_streams = rpc::ConcurrentStreams(options),
-                         .max_metadata_bytes = options.max_metadata_bytes,
-                         .buffers = buffers});
+  return std::make_unique<rpc::NativeTransport>(&options, connections, buffers);
 }
 
 }  // namespace
@@ -87,11 +82,11 @@ EchoServer::EchoServer(TransportKind transport)
       buffers_(BufferPool::Create(kIdleBytes)),
       connections_(rpc::LimitsOfConnections(options_)),
       transport_(MakeTransport(options_, &connections_, &live_, buffers_.get())),
-      accept_loop_({.setup_timeout = rpc::HandOverTimeout(options_)}, &connections_, transport_.get()) {}
+      accept_loop_({}, &connections_, transport_.get()) {}
 
 absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(TransportKind transport, const std::string& listen) {
   std::unique_ptr<EchoServer> server(new EchoServer(transport));
-  NORMD_ASSIGN_OR_RETURN(std::vector<rpc::ListeningSocket> sockets, rpc::Listen(listen));
+  NORMD_ASSIGN_OR_RETURN(std::vector<net::ListeningSocket> sockets, net::Listen(listen));
   server->port_ = sockets.front().port();
   NORMD_RETURN_IF_ERROR(server->transport_->Start(
       [](std::unique_ptr<rpc::TransportCall> call) { std::make_shared<EchoedCall>(std::move(call))->Begin(); }));

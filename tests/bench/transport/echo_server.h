@@ -12,7 +12,7 @@
 #include "server/rpc/transport/accept_loop.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/live_streams.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::bench {
@@ -27,7 +27,7 @@ class EchoServer {
  private:
   explicit EchoServer(TransportKind transport);
 
-  const GrpcServerOptions options_;
+  const RpcOptions options_;
   const std::shared_ptr<BufferPool> buffers_;
   rpc::LiveStreams live_;
   rpc::ConnectionTable connections_;

@@ -31,7 +31,7 @@ class GrpcCall : public TransportCall {
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override;
   absl::Time deadline() const override;
   const ConnectionPtr& connection() const override { return connection_; }
-  const TlsPeerPtr& tls_peer() const override { return tls_peer_; }
+  const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
 
   void OnOver(OnDone on_done) override;
   // gRPC tells a message's size only when it has all of the message.
@@ -53,7 +53,7 @@ class GrpcCall : public TransportCall {
   const LiveStreams::Presence presence_;
   // Constant after the arrival.
   ConnectionPtr connection_;
-  TlsPeerPtr tls_peer_;
+  net::TlsPeerPtr tls_peer_;
 
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};

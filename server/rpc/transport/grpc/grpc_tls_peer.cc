@@ -28,8 +28,8 @@ std::string CertificateName(const grpc_auth_context* context) {
   return IdentityNameProblem(name).empty() ? name : "";
 }
 
-TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
-  auto peer = std::make_shared<TlsPeer>();
+net::TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
+  auto peer = std::make_shared<net::TlsPeer>();
   if (context == nullptr) return peer;
   peer->is_encrypted =
       FirstValue(context, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;
@@ -39,13 +39,13 @@ TlsPeerPtr ReadPeer(const grpc_auth_context* context) {
 
 }  // namespace
 
-TlsPeerPtr FindTlsPeer(grpc_call* call, TlsPeerMemory& memory) {
+net::TlsPeerPtr FindTlsPeer(grpc_call* call, net::TlsPeerMemory& memory) {
   // A reference of our own.
   std::shared_ptr<grpc_auth_context> context(grpc_call_auth_context(call), [](grpc_auth_context* owned) {
     if (owned != nullptr) grpc_auth_context_release(owned);
   });
-  if (TlsPeerPtr peer = memory.Find(context.get()); peer != nullptr) return peer;
-  TlsPeerPtr peer = ReadPeer(context.get());
+  if (net::TlsPeerPtr peer = memory.Find(context.get()); peer != nullptr) return peer;
+  net::TlsPeerPtr peer = ReadPeer(context.get());
   memory.Remember(std::move(context), peer);
   return peer;
 }

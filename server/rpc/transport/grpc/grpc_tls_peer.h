@@ -3,14 +3,14 @@
 #ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_TLS_PEER_H_
 #define NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_TLS_PEER_H_
 
-#include "server/rpc/transport/tls_peer.h"
+#include "server/net/tls_peer.h"
 
 struct grpc_call;
 
 namespace normd::rpc {
 
 // The peer of `call`, remembered in the `memory` of its connection; never null.
-TlsPeerPtr FindTlsPeer(grpc_call* call, TlsPeerMemory& memory);
+net::TlsPeerPtr FindTlsPeer(grpc_call* call, net::TlsPeerMemory& memory);
 
 }  // namespace normd::rpc
 

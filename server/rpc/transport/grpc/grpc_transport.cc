@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "kernels/base/status_macros.h"
 #include "server/base/steady_time.h"
-#include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/grpc/grpc_call.h"
 #include "server/rpc/transport/grpc/tag.h"
-#include "server/rpc/transport/transport_options.h"
 
 namespace normd::rpc {
 namespace {
@@ -47,7 +46,11 @@ std::vector<Event> TakeReady(grpc::ServerCompletionQueue& queue) {
 
 }  // namespace
 
-void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder) {
+absl::Duration HandOverTimeout(const RpcOptions& options) {
+  return options.certificates == nullptr ? options.setup_timeout : options.setup_timeout / 2;
+}
+
+void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
   builder.SetMaxSendMessageSize(-1);
   // grpc::ResourceQuota is not used: once a quota is exceeded, gRPC 1.51 wakes its reclaimer on whatever thread
@@ -66,10 +69,12 @@ void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& b
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
   // These find dead peers within minutes, and let clients behind middleboxes that close idle connections ping, but not
   // flood.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 120 * kSecondMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20 * kSecondMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_interval)));
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // Of the client's half of the set-up the accept loop has seen all, or with TLS the ClientHello; this option bounds
+  // Of the client's half of the set-up Newcomers has seen all, or with TLS the ClientHello; this option bounds
   // the rest, up to the client's SETTINGS.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(HandOverTimeout(options))));
@@ -88,8 +93,7 @@ absl::Status GrpcTransport::Start(OnCall on_call) {
   grpc::ServerBuilder builder;
   SetTransportLimits(*options_, builder);
   builder.RegisterAsyncGenericService(&service_);
-  const int queues = options_->queues != 0 ? options_->queues : DefaultQueues();
-  for (int i = 0; i < queues; ++i) {
+  for (int i = 0; i < Queues(*options_); ++i) {
     queues_.push_back(builder.AddCompletionQueue());
     loads_.emplace_back();
   }
@@ -102,6 +106,7 @@ absl::Status GrpcTransport::Start(OnCall on_call) {
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, std::move(credentials));
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::UnavailableError("the gRPC server does not start");
+  NORMD_RETURN_IF_ERROR(newcomers_.Start());
   for (size_t i = 0; i < queues_.size(); ++i) {
     grpc::ServerCompletionQueue* const queue = queues_[i].get();
     for (int call = 0; call < kAcceptsPerQueue; ++call) Accept(queue);
@@ -110,17 +115,24 @@ absl::Status GrpcTransport::Start(OnCall on_call) {
   return absl::OkStatus();
 }
 
-void GrpcTransport::Adopt(int fd, int listener_fd, bool is_unix, ConnectionPtr /*connection*/) {
+void GrpcTransport::Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) {
+  newcomers_.Add(std::move(fd), listener, std::move(connection));
+}
+
+void GrpcTransport::HandOver(UniqueFd fd, int listener_fd, bool is_unix) {
   // gRPC's acceptor names every connection of a Unix socket "unix:", so callers could not be told apart. A connection
   // made from the descriptor alone has a name of its own. There is nothing to encrypt on a Unix socket.
-  if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd);
+  if (is_unix) return grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
   parameters.listener_fd = listener_fd;
-  parameters.fd = fd;
+  parameters.fd = fd.Release();
   acceptor_->HandleNewConnection(&parameters);
 }
 
+void GrpcTransport::Drain() { newcomers_.Stop(); }
+
 void GrpcTransport::Shutdown() {
+  newcomers_.Stop();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
 }
 
@@ -142,7 +154,7 @@ void GrpcTransport::Accept(grpc::ServerCompletionQueue* queue) {
   });
 }
 
-void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, QueueLoad* load) {
+void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* load) {
   Event event;
   // Runs the event's callback, records its duration, and returns the time of its end.
   const auto run = [load](const Event& one) {
@@ -163,7 +175,7 @@ void GrpcTransport::Serve(grpc::ServerCompletionQueue* queue, QueueLoad* load) {
 
 QueueStats GrpcTransport::TakeStats() {
   QueueStats stats;
-  for (QueueLoad& load : loads_) load.TakeInto(&stats);
+  for (net::LoopLoad& load : loads_) stats.Add(load.Take());
   return stats;
 }
 

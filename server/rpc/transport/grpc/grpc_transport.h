@@ -13,49 +13,64 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "server/net/loop_load.h"
+#include "server/rpc/transport/grpc/newcomers.h"
 #include "server/rpc/transport/grpc/tls_credentials.h"
 #include "server/rpc/transport/live_streams.h"
-#include "server/rpc/transport/queue_load.h"
-#include "server/rpc/transport/server_options.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc {
 
+// The time from accept to the hand-over to gRPC. With TLS gRPC needs time for the handshake after that: half for each,
+// so that the two together take setup_timeout.
+absl::Duration HandOverTimeout(const RpcOptions& options);
+
 // Sets gRPC's own limits: sizes of messages and metadata, streams, read chunks, keepalive, age, set-up time; and turns
 // compression off.
-void SetTransportLimits(const GrpcServerOptions& options, grpc::ServerBuilder& builder);
+void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder);
 
 class GrpcTransport : public RpcTransport {
  public:
   // `live` counts the calls that wait for an RPC. Stop may be called once it counts nothing.
-  GrpcTransport(const GrpcServerOptions* options, ConnectionTable* connections, LiveStreams* live)
-      : options_(options), connections_(connections), live_(live) {}
+  GrpcTransport(const RpcOptions* options, ConnectionTable* connections, LiveStreams* live)
+      : options_(options),
+        connections_(connections),
+        live_(live),
+        newcomers_(
+            {.setup_timeout = HandOverTimeout(*options), .tls = options->certificates != nullptr}, connections,
+            [this](UniqueFd fd, int listener_fd, bool is_unix) { HandOver(std::move(fd), listener_fd, is_unix); }) {}
 
   // Returns UNAVAILABLE if gRPC makes no server.
   absl::Status Start(OnCall on_call) override;
-  void Adopt(int fd, int listener_fd, bool is_unix, ConnectionPtr connection) override;
-  // Has no effect: gRPC 1.51 sends GOAWAY only when it also cancels new calls.
-  void Drain() override {}
+  void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
+  // Closes what gRPC does not have yet. gRPC 1.51 sends GOAWAY only when it also cancels new calls.
+  void Drain() override;
   void Shutdown() override;
+  bool serves() const override { return newcomers_.serves(); }
   void Stop() override;
   QueueStats TakeStats() override;
 
  private:
+  // Gives gRPC a connection whose first bytes are right.
+  void HandOver(UniqueFd fd, int listener_fd, bool is_unix);
   void Accept(grpc::ServerCompletionQueue* queue);
-  void Serve(grpc::ServerCompletionQueue* queue, QueueLoad* load);
+  void Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* load);
 
-  const GrpcServerOptions* const options_;
+  const RpcOptions* const options_;
   ConnectionTable* const connections_;
   LiveStreams* const live_;
   OnCall on_call_;  // constant after Start
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
-  std::deque<QueueLoad> loads_;                      // of the queues, in their order
+  std::deque<net::LoopLoad> loads_;                  // of the queues, in their order
   std::shared_ptr<TlsCredentials> tls_credentials_;  // null without TLS
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  Newcomers newcomers_;
   std::vector<std::thread> threads_;
 };
 

@@ -53,7 +53,8 @@ void Http2Connection::OnEvents(uint32_t events) {
   if (closed_) return;
   if ((events & EPOLLOUT) != 0) blocked_ = false;
   Activate();
-  if (!set_up_ && !SetUp()) return;
+  if (bytes_ == nullptr) return HearPreface();
+  if (session_ == nullptr && !SetUpTls()) return;
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) ReadSome();
 }
 
@@ -83,7 +84,7 @@ void Http2Connection::Deliver() {
     // Keeps the memory for the next time.
     woken.clear();
     if (woken_.empty()) woken_.swap(woken);
-    if (closed_ || !set_up_ || blocked_) return;
+    if (closed_ || session_ == nullptr || blocked_) return;
     if (!Pump()) return Close();
     TellTaken(kUntakenBytes);
   }
@@ -97,10 +98,10 @@ void Http2Connection::ReadSome() {
     const absl::Span<char> scratch = loop().scratch().first(ScratchBytes(!direct.empty()));
     const std::array<iovec, 2> parts = {iovec{.iov_base = direct.data(), .iov_len = direct.size()},
                                         iovec{.iov_base = scratch.data(), .iov_len = scratch.size()}};
-    const IoResult result = bytes_->Read(absl::MakeConstSpan(parts).subspan(direct.empty() ? 1 : 0));
-    if (result.state == IoState::kBlocked) return NoteHeaderBlock();
-    if (result.state == IoState::kFlooded) Count(RefusedFor::kFlood);
-    if (result.state != IoState::kOk) return Close();
+    const net::IoResult result = bytes_->Read(absl::MakeConstSpan(parts).subspan(direct.empty() ? 1 : 0));
+    if (result.state == net::IoState::kBlocked) return NoteHeaderBlock();
+    if (result.state == net::IoState::kFlooded) Count(RefusedFor::kFlood);
+    if (result.state != net::IoState::kOk) return Close();
     total += result.bytes;
     last_heard_ = loop().now();
     pinged_ = false;
@@ -183,7 +184,7 @@ void Http2Connection::Flush() {
   // Calls that have lost their connection may still have callbacks that wait for others to return.
   if (closed_ && !woken_.empty()) Activate();
   Send();
-  if (closed_ || !set_up_) return;
+  if (closed_ || session_ == nullptr) return;
   Watch((blocked_ ? uint32_t{EPOLLOUT} : 0) | (IsStalled() ? 0 : uint32_t{EPOLLIN}));
   const bool done = nghttp2_session_want_read(session()) == 0 && nghttp2_session_want_write(session()) == 0;
   // A peer that floods the server may not read either, and nothing is owed to it.
@@ -194,12 +195,12 @@ void Http2Connection::Flush() {
 
 void Http2Connection::Send() {
   unsent_time_ = absl::ZeroDuration();
-  if (closed_ || !set_up_ || blocked_) return;
+  if (closed_ || session_ == nullptr || blocked_) return;
   if (!Pump()) return Close();
   if (output_.empty()) return;
-  const IoState state = output_.WriteTo(*bytes_);
-  if (state == IoState::kEnded) return Close();
-  blocked_ = state == IoState::kBlocked;
+  const net::IoState state = output_.WriteTo(*bytes_);
+  if (state == net::IoState::kEnded) return Close();
+  blocked_ = state == net::IoState::kBlocked;
   if (blocked_ || taken_end_ != absl::InfiniteFuture()) NoteTaken();
   TellTaken(0);
 }
@@ -207,13 +208,13 @@ void Http2Connection::Send() {
 void Http2Connection::NoteTaken() {
   if (taken_end_ != absl::InfiniteFuture() && output_.written() < taken_mark_) return;
   taken_mark_ = output_.appended();
-  const absl::Duration timeout = server_ends_ ? kUnreadTimeoutInDrain : options().unread_timeout;
+  const absl::Duration timeout = server_ends_ ? kUnreadTimeoutInDrain : UnreadTimeout(options());
   taken_end_ = output_.empty() ? absl::InfiniteFuture() : loop().now() + timeout;
   SetTimer();
 }
 
 bool Http2Connection::IsHeaderBlockTooLarge() const {
-  const auto most = static_cast<size_t>(4 * options().max_metadata_bytes);
+  const auto most = size_t{4} * static_cast<size_t>(options().max_metadata_bytes);
   return scanner_.header_block_bytes() > std::max(kMinHeaderBlockBytes, most);
 }
 
@@ -234,15 +235,14 @@ void Http2Connection::TellTaken(uint64_t untaken_bytes) {
 }
 
 bool Http2Connection::IsStalled() const {
-  const size_t most =
-      kMaxWaitingFrames + kWaitingFramesPerStream * static_cast<size_t>(options().max_concurrent_streams);
+  const size_t most = kMaxWaitingFrames + kWaitingFramesPerStream * static_cast<size_t>(ConcurrentStreams(options()));
   return blocked_ && session_ != nullptr && nghttp2_session_get_outbound_queue_size(session()) > most;
 }
 
 void Http2Connection::Watch(uint32_t events) {
   if (events == events_) return;
   events_ = events;
-  loop().Change(this, bytes_->fd(), events);
+  loop().Change(this, fd(), events);
 }
 
 void Http2Connection::AddStream(int32_t id) {
@@ -254,10 +254,10 @@ void Http2Connection::AddStream(int32_t id) {
 }
 
 void Http2Connection::NoteStreams() {
-  const bool full = streams_.size() >= static_cast<size_t>(options().max_concurrent_streams);
+  const bool full = streams_.size() >= static_cast<size_t>(ConcurrentStreams(options()));
   if (full == at_stream_limit_) return;
   at_stream_limit_ = full;
-  loop().load().CountAtStreamLimit(full ? 1 : -1);
+  counts().CountAtStreamLimit(full ? 1 : -1);
 }
 
 void Http2Connection::RemoveStream(Http2Stream* stream) {

@@ -1,8 +1,9 @@
 // One connection: its socket, nghttp2's session, its streams, and what it has to send.
-// In the path: the loop tells it of its socket; it feeds nghttp2, has its streams run their callbacks, and writes.
+// In the path: the loop tells it of its socket; it judges the first bytes, which cost next to nothing until they are
+// right, then feeds nghttp2, has its streams run their callbacks, and writes.
 // The bytes of large messages are read straight to where they belong: nghttp2 is shown them there.
 // Ownership: shared by the loop, until it is closed, and by its streams. Owns the descriptor.
-// Threads: the loop's thread, but for peer(), tls_peer(), loop() and options().
+// Threads: the loop's thread, but for peer(), tls_peer(), loop(), options() and counts().
 #ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CONNECTION_H_
 #define NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CONNECTION_H_
 
@@ -10,47 +11,61 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/base/buffer.h"
+#include "server/base/unique_fd.h"
+#include "server/net/byte_stream.h"
+#include "server/net/event_loop.h"
+#include "server/net/output_queue.h"
+#include "server/net/rate_guard.h"
+#include "server/net/timer_heap.h"
+#include "server/net/tls_contexts.h"
 #include "server/rpc/transport/connection.h"
-#include "server/rpc/transport/native/byte_stream.h"
-#include "server/rpc/transport/native/event_loop.h"
 #include "server/rpc/transport/native/frame_scanner.h"
 #include "server/rpc/transport/native/http2_session.h"
-#include "server/rpc/transport/native/native_options.h"
-#include "server/rpc/transport/native/output_queue.h"
-#include "server/rpc/transport/native/timer_heap.h"
+#include "server/rpc/transport/native/native_counts.h"
 #include "server/rpc/transport/native/waiting_bytes.h"
-#include "server/rpc/transport/rate_guard.h"
+#include "server/rpc/transport/preface.h"
+#include "server/rpc/transport/reset_guard.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc::native {
 
 class Http2Stream;
 
-class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
+class Http2Connection final : public net::Handler, public std::enable_shared_from_this<Http2Connection> {
  public:
   // What all connections of a loop share; must outlive them.
   struct Host {
-    EventLoop* loop;
-    const NativeOptions* options;
+    net::EventLoop* loop;
+    const RpcOptions* options;
     const RpcTransport::OnCall* on_call;
-    WaitingBytes* waiting_bytes = nullptr;  // null: the connection counts by itself
+    NativeCounts* counts;
+    ConnectionTable* connections = nullptr;  // counts the connections; null: nobody does
+    BufferPool* buffers = nullptr;           // of messages; null: malloc
+    net::TlsContexts* tls = nullptr;         // null: no peer speaks TLS
+    WaitingBytes* waiting_bytes = nullptr;   // null: the connection counts by itself
   };
 
-  Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer);
-  ~Http2Connection();
+  // `fd` does not block, and nothing was read from it.
+  Http2Connection(const Host& host, UniqueFd fd, ConnectionPtr peer);
+  ~Http2Connection() override;
   Http2Connection(const Http2Connection&) = delete;
   Http2Connection& operator=(const Http2Connection&) = delete;
 
-  EventLoop& loop() const { return *host_.loop; }
-  const NativeOptions& options() const { return *host_.options; }
+  net::EventLoop& loop() const { return *host_.loop; }
+  const RpcOptions& options() const { return *host_.options; }
+  BufferPool* buffers() const { return host_.buffers; }
+  NativeCounts& counts() const { return *host_.counts; }
   const ConnectionPtr& peer() const { return peer_; }
   // REQUIRES: a call came on this connection.
-  const TlsPeerPtr& tls_peer() const { return tls_peer_; }
+  const net::TlsPeerPtr& tls_peer() const { return tls_peer_; }
 
   // ---- Life ----
   // Joins the loop. Called once, after construction.
@@ -62,11 +77,11 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   void Close();
 
   // ---- What the loop tells ----
-  void OnEvents(uint32_t events);
+  void OnEvents(uint32_t events) override;
   // Runs callbacks of the calls for which something has happened.
-  void Deliver();
+  void Deliver() override;
   // Writes what there is to send, and ends what has nothing more to do.
-  void Flush();
+  void Flush() override;
 
   // ---- For the streams ----
   nghttp2_session* session() const { return session_.get(); }
@@ -81,7 +96,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   void NoteMoved(std::shared_ptr<Http2Stream> stream, bool end);
 
   // ---- For nghttp2's callbacks ----
-  OutputQueue& output() { return output_; }
+  net::OutputQueue& output() { return output_; }
   bool HasRoom();
   void AddStream(int32_t id);
   void RemoveStream(Http2Stream* stream);
@@ -100,8 +115,15 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
     bool end;
   };
 
-  // Goes on with the set-up. Returns whether it is complete.
-  bool SetUp();
+  // Reads the first bytes, until they show what the peer speaks.
+  void HearPreface();
+  // Ends a connection whose peer speaks something else, with an answer where there is one.
+  void TurnAway(Preface spoken);
+  // Goes on with TLS's handshake. Returns whether it is complete.
+  bool SetUpTls();
+  // Begins HTTP/2. Returns false, with the connection closed, when there is no memory.
+  bool Begin();
+  int fd() const { return bytes_ == nullptr ? fd_.get() : bytes_->fd(); }
   void ReadSome();
   // Shows nghttp2 the next bytes. Returns false when it wants no more.
   bool Feed(std::string_view bytes);
@@ -138,17 +160,18 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   const Host host_;
   const ConnectionPtr peer_;
   const std::shared_ptr<WaitingBytes::Share> waiting_bytes_;
-  std::unique_ptr<ByteStream> bytes_;
-  TlsPeerPtr tls_peer_;
-  SessionPtr session_;
+  UniqueFd fd_;                             // until bytes_ has it
+  std::string first_;                       // the bytes received, until they show what the peer speaks
+  std::unique_ptr<net::ByteStream> bytes_;  // null until then
+  net::TlsPeerPtr tls_peer_;
+  SessionPtr session_;  // null until the set-up below HTTP/2 is complete
   FrameScanner scanner_;
-  OutputQueue output_;
+  net::OutputQueue output_;
   std::vector<std::shared_ptr<Http2Stream>> streams_;
   std::vector<std::shared_ptr<Http2Stream>> woken_;
   std::deque<Moved> moved_;
   absl::Duration unsent_time_;  // for which callbacks have run since the last Send
 
-  bool set_up_ = false;  // whether the set-up below HTTP/2 is complete
   bool closed_ = false;
   bool active_ = false;     // whether the loop will call Deliver and Flush
   bool blocked_ = false;    // whether the socket takes no more
@@ -162,7 +185,7 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   bool at_stream_limit_ = false;  // whether the peer may open no more calls now
   uint32_t events_ = 0;           // that the loop watches
 
-  Timer timer_;
+  net::Timer timer_;
   absl::Time last_heard_;
   bool pinged_ = false;   // since last_heard_
   absl::Time setup_end_;  // InfiniteFuture once the peer's SETTINGS have come
@@ -174,8 +197,8 @@ class Http2Connection : public std::enable_shared_from_this<Http2Connection> {
   // The socket must have taken `taken_mark_` bytes of the output by `taken_end_`; InfiniteFuture while it takes all.
   uint64_t taken_mark_ = 0;
   absl::Time taken_end_ = absl::InfiniteFuture();
-  RateGuard control_frames_;
-  RateGuard resets_;
+  net::RateGuard control_frames_;
+  net::RateGuard resets_;
 };
 
 }  // namespace normd::rpc::native

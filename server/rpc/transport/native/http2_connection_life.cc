@@ -1,12 +1,17 @@
 // The life of a connection, apart from its bytes: set-up, keepalive, age, drain, and the end.
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "server/base/random_number.h"
 #include "server/base/steady_time.h"
+#include "server/net/plain_socket.h"
+#include "server/net/tls_socket.h"
 #include "server/rpc/transport/native/http2_connection.h"
 #include "server/rpc/transport/native/http2_stream.h"
 
@@ -31,49 +36,95 @@ absl::Duration Spread(absl::Duration age) {
 
 }  // namespace
 
-Http2Connection::Http2Connection(const Host& host, std::unique_ptr<ByteStream> bytes, ConnectionPtr peer)
+Http2Connection::Http2Connection(const Host& host, UniqueFd fd, ConnectionPtr peer)
     : host_(host),
       peer_(std::move(peer)),
-      waiting_bytes_(host.waiting_bytes == nullptr ? WaitingBytes(host.options->max_waiting_bytes).ShareOf("")
+      waiting_bytes_(host.waiting_bytes == nullptr ? WaitingBytes(MaxWaitingBytes(*host.options)).ShareOf("")
                                                    : host.waiting_bytes->ShareOf(peer_->address())),
-      bytes_(std::move(bytes)),
+      fd_(std::move(fd)),
       timer_([this] { LookAfter(); }),
       last_heard_(SteadyNow()),
-      setup_end_(last_heard_ + options().setup_timeout / (peer_->is_tls() ? 2 : 1)),
+      setup_end_(last_heard_ + options().setup_timeout),
       age_end_(last_heard_ + Spread(options().max_connection_age)),
       idle_since_(last_heard_),
       control_frames_(kControlFrameBurst, kControlFramesPerSecond),
-      resets_(RateGuard::OfResets(options().max_cancels_per_second)) {}
+      resets_(ResetGuard(options().max_cancels_per_second)) {}
 
 Http2Connection::~Http2Connection() = default;
 
 void Http2Connection::Open() {
-  session_ = MakeSession(this, options());
   events_ = EPOLLIN;
-  if (session_ == nullptr || !loop().Add(shared_from_this(), bytes_->fd(), events_)) {
-    session_.reset();
-    bytes_.reset();
-    closed_ = true;
-    return;
+  if (!loop().Add(shared_from_this(), fd_.get(), events_)) {
+    Count(RefusedFor::kDescriptors);
+    return Close();
   }
   SetTimer();
-  if (SetUp()) Activate();
 }
 
-bool Http2Connection::SetUp() {
-  const IoState state = bytes_->SetUp();
-  if (state == IoState::kEnded || state == IoState::kFlooded) {
-    const std::string failure = bytes_->failure();
-    if (!failure.empty() && options().on_handshake_failed) options().on_handshake_failed(peer_->address(), failure);
-    Close();
-  } else if (state == IoState::kBlocked) {
-    Watch(EPOLLIN | (bytes_->WantsToWrite() ? uint32_t{EPOLLOUT} : 0));
-  } else {
-    set_up_ = true;
-    tls_peer_ = bytes_->peer();
-    unread_ = bytes_->HasReceived();
+void Http2Connection::HearPreface() {
+  const absl::Span<char> scratch = loop().scratch();
+  const ssize_t got = recv(fd_.get(), scratch.data(), scratch.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    Count(RefusedFor::kLeft);
+    return Close();
   }
-  return set_up_;
+  if (lingering_) return;
+  first_.append(scratch.data(), static_cast<size_t>(got));
+  const std::string_view window = std::string_view(first_).substr(0, kPrefaceWindowBytes);
+  const bool is_tls = peer_->is_tls();
+  const Preface spoken = is_tls ? JudgeClientHello(window, first_.size()) : JudgePreface(window);
+  if (spoken == Preface::kIncomplete) return;
+  if (spoken != Preface::kComplete) return TurnAway(spoken);
+  if (host_.connections != nullptr) host_.connections->CountAccepted(*peer_);
+  last_heard_ = loop().now();
+  const std::string first = std::move(first_);
+  if (is_tls) {
+    bytes_ = std::make_unique<net::TlsSocket>(std::move(fd_), host_.tls->current(), first);
+    SetUpTls();
+    return;
+  }
+  bytes_ = std::make_unique<net::PlainSocket>(std::move(fd_));
+  if (Begin() && Feed(first)) NoteHeaderBlock();
+}
+
+void Http2Connection::TurnAway(Preface spoken) {
+  const Farewell farewell = FarewellTo(spoken, peer_->is_tls());
+  Count(farewell.reason);
+  if (farewell.answer.empty()) return Close();
+  send(fd_.get(), farewell.answer.data(), farewell.answer.size(), MSG_NOSIGNAL);
+  shutdown(fd_.get(), SHUT_WR);
+  lingering_ = true;
+  linger_end_ = loop().now() + std::min(kLingerTimeout, options().setup_timeout);
+  SetTimer();
+}
+
+bool Http2Connection::SetUpTls() {
+  const net::IoState state = bytes_->SetUp();
+  if (state == net::IoState::kBlocked) {
+    Watch(EPOLLIN | (bytes_->WantsToWrite() ? uint32_t{EPOLLOUT} : 0));
+    return false;
+  }
+  if (state == net::IoState::kOk) {
+    unread_ = bytes_->HasReceived();
+    return Begin();
+  }
+  const std::string failure = bytes_->failure();
+  if (!failure.empty() && options().observer.on_handshake_failed)
+    options().observer.on_handshake_failed(peer_->address(), failure);
+  Close();
+  return false;
+}
+
+bool Http2Connection::Begin() {
+  tls_peer_ = bytes_->peer();
+  session_ = MakeSession(this, options());
+  if (session_ == nullptr) {
+    Close();
+    return false;
+  }
+  SetTimer();
+  return true;
 }
 
 void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
@@ -91,7 +142,7 @@ void Http2Connection::OnFrameReceived(const nghttp2_frame& frame) {
 }
 
 void Http2Connection::OnResetSent(uint32_t error_code) {
-  loop().load().CountReset(error_code);
+  counts().CountReset(error_code);
   // These two are the server's own will. All others answer what the peer did.
   if (error_code == NGHTTP2_NO_ERROR || error_code == NGHTTP2_CANCEL) return;
   const double weight = error_code == NGHTTP2_REFUSED_STREAM ? kWeightOfExcess : 1;
@@ -106,7 +157,7 @@ void Http2Connection::EndSession() {
 }
 
 void Http2Connection::OnProtocolError(std::string_view why) {
-  if (options().on_protocol_error) options().on_protocol_error(peer_->address(), std::string(why));
+  if (options().observer.on_protocol_error) options().observer.on_protocol_error(peer_->address(), std::string(why));
 }
 
 void Http2Connection::OnGivenUp(std::string_view why) {
@@ -122,12 +173,13 @@ void Http2Connection::NoteHeaderBlock() {
 }
 
 void Http2Connection::Count(RefusedFor reason) {
-  if (peer_->MarkEnded() && options().count_closed) options().count_closed(reason);
+  if (host_.connections != nullptr) host_.connections->CountEnded(*peer_, reason);
 }
 
 void Http2Connection::Drain(bool server_ends) {
   server_ends_ = server_ends_ || server_ends;
   if (closed_) return;
+  if (session_ == nullptr) return Close();
   if (server_ends && taken_end_ != absl::InfiniteFuture()) {
     taken_mark_ = 0;  // the time for what waits begins now
     NoteTaken();
@@ -150,6 +202,7 @@ void Http2Connection::LookAfter() {
     return Close();
   }
   if (now >= linger_end_) return Close();
+  if (session_ == nullptr) return SetTimer();
   if (now >= headers_end_ || now >= taken_end_) {
     Count(RefusedFor::kStalled);
     return Close();
@@ -180,6 +233,7 @@ void Http2Connection::LookAfter() {
 }
 
 void Http2Connection::SetTimer() {
+  if (session_ == nullptr) return loop().timers().Set(&timer_, std::min(setup_end_, linger_end_));
   const absl::Time ping_at = last_heard_ + options().keepalive_interval;
   const absl::Time alive = pinged_ ? ping_at + options().keepalive_timeout : ping_at;
   // Calls come and go without the timer being set; so it looks again as long after now as a connection may be idle.
@@ -202,8 +256,9 @@ void Http2Connection::Close() {
   if (closed_) return;
   closed_ = true;
   loop().timers().Cancel(&timer_);
-  loop().Remove(this, bytes_->fd());
-  if (at_stream_limit_) loop().load().CountAtStreamLimit(-1);
+  loop().Remove(this, fd());
+  if (host_.connections != nullptr) host_.connections->Remove(*peer_);
+  if (at_stream_limit_) counts().CountAtStreamLimit(-1);
   for (const auto& stream : streams_) stream->OnConnectionLost();
   for (const Moved& moved : moved_) moved.stream->OnConnectionLost();
   streams_.clear();
@@ -211,6 +266,7 @@ void Http2Connection::Close() {
   output_.Clear();
   session_.reset();
   bytes_.reset();
+  fd_.Close();
   Activate();
 }
 

@@ -7,7 +7,7 @@
 #include "server/rpc/transport/http2.h"
 #include "server/rpc/transport/native/http2_connection.h"
 #include "server/rpc/transport/native/http2_stream.h"
-#include "server/rpc/transport/rate_guard.h"
+#include "server/rpc/transport/reset_guard.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -94,7 +94,7 @@ int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* 
 // Tells of a request that nghttp2 refuses before its call is known.
 int OnInvalidFrame(nghttp2_session*, const nghttp2_frame* frame, int error, void* user_data) {
   if (!IsRequest(*frame)) return 0;
-  ConnectionOf(user_data).loop().load().CountRefusal(TransportRefusal::kHttp);
+  ConnectionOf(user_data).counts().CountRefusal(TransportRefusal::kHttp);
   ConnectionOf(user_data).OnProtocolError(nghttp2_strerror(error));
   return 0;
 }
@@ -135,7 +135,7 @@ void SetCallbacks(nghttp2_session_callbacks* callbacks) {
   nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, OnInvalidFrame);
 }
 
-void SetLimits(const NativeOptions& options, nghttp2_option* option) {
+void SetLimits(const RpcOptions& options, nghttp2_option* option) {
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
   // Http2Stream keeps HTTP's rules: see http_rules.h.
@@ -151,7 +151,7 @@ void SetLimits(const NativeOptions& options, nghttp2_option* option) {
 
 }  // namespace
 
-SessionPtr MakeSession(Http2Connection* connection, const NativeOptions& options) {
+SessionPtr MakeSession(Http2Connection* connection, const RpcOptions& options) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* option = nullptr;
   nghttp2_session* made = nullptr;
@@ -165,7 +165,7 @@ SessionPtr MakeSession(Http2Connection* connection, const NativeOptions& options
   SessionPtr session(made);
   if (session == nullptr) return nullptr;
   const nghttp2_settings_entry settings[] = {
-      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, static_cast<uint32_t>(options.max_concurrent_streams)},
+      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, static_cast<uint32_t>(ConcurrentStreams(options))},
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, static_cast<uint32_t>(kInitialWindowBytes)},
       {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kMaxFrameBytes},
       {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(options.max_metadata_bytes)},

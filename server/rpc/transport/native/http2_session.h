@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/rpc/transport/native/native_options.h"
+#include "server/rpc/transport/rpc_options.h"
 
 namespace normd::rpc::native {
 
@@ -25,7 +25,7 @@ struct SessionDeleter {
 using SessionPtr = std::unique_ptr<nghttp2_session, SessionDeleter>;
 
 // Makes a server's session, which has queued its SETTINGS. Its events go to `connection`. Null without memory.
-SessionPtr MakeSession(Http2Connection* connection, const NativeOptions& options);
+SessionPtr MakeSession(Http2Connection* connection, const RpcOptions& options);
 
 // nghttp2's read callback of a reply, whose source is an Http2Stream.
 ssize_t OfferBody(nghttp2_session* session, int32_t stream_id, uint8_t* buffer, size_t most, uint32_t* flags,

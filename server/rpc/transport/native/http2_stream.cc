@@ -7,7 +7,7 @@
 #include "kernels/base/strings.h"
 #include "server/base/errors.h"
 #include "server/base/steady_time.h"
-#include "server/rpc/transport/native/event_loop.h"
+#include "server/net/event_loop.h"
 #include "server/rpc/transport/native/http2_connection.h"
 #include "server/rpc/transport/native/http2_session.h"
 #include "server/rpc/transport/native/native_call.h"
@@ -48,7 +48,7 @@ Http2Stream::Http2Stream(std::shared_ptr<Http2Connection> connection, int32_t id
       id_(id),
       headers_(connection_->options().max_metadata_bytes),
       deadline_timer_([this] { OnDeadline(); }),
-      reader_(connection_->options().max_message_bytes, connection_->options().buffers) {}
+      reader_(connection_->options().max_message_bytes, connection_->buffers()) {}
 
 Http2Stream::~Http2Stream() { connection_->waiting_bytes().Release(waiting_bytes_); }
 
@@ -64,7 +64,7 @@ void Http2Stream::Wake() {
 bool Http2Stream::AddField(std::string_view name, std::string_view value) {
   if (broken_ || !Follows(rules_.AddHeader(name, value), name)) return true;
   if (headers_.Add(name, value)) return true;
-  connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
+  connection_->counts().CountRefusal(TransportRefusal::kTooLarge);
   return false;
 }
 
@@ -73,7 +73,7 @@ bool Http2Stream::AllowTrailer(std::string_view name, std::string_view value) {
   if (over() || end_.has_value()) return false;  // nobody waits for the rest of a request that was answered
   if (!Follows(rules_.AddTrailer(name, value), name)) return true;
   if (headers_.CountTrailer(name, value)) return true;
-  connection_->loop().load().CountRefusal(TransportRefusal::kTooLarge);
+  connection_->counts().CountRefusal(TransportRefusal::kTooLarge);
   return false;
 }
 
@@ -87,7 +87,7 @@ bool Http2Stream::Follows(HttpRules::Verdict verdict, std::string_view name) {
 
 void Http2Stream::BreakOff(std::string_view why) {
   if (std::exchange(broken_, true)) return;
-  connection_->loop().load().CountRefusal(TransportRefusal::kHttp);
+  connection_->counts().CountRefusal(TransportRefusal::kHttp);
   connection_->OnProtocolError(why);
   if (!complete_) headers_.Drop();  // later the services may be reading them
   nghttp2_submit_rst_stream(session(), NGHTTP2_FLAG_NONE, id_, NGHTTP2_PROTOCOL_ERROR);
@@ -101,7 +101,7 @@ void Http2Stream::OnHeadersComplete() {
   if (!rules_.IsComplete()) return BreakOff("a request without the fields that HTTP/2 asks for");
   complete_ = true;
   if (const std::optional<RequestHeaders::Refusal> refusal = headers_.Judge(); refusal.has_value()) {
-    connection_->loop().load().CountRefusal(refusal->reason);
+    connection_->counts().CountRefusal(refusal->reason);
     headers_.Drop();
     if (refusal->http_status == 200) return EndWith(refusal->status);
     // curl 7.88 waits for ever if it has the answer before it has sent its body.
@@ -199,7 +199,7 @@ ssize_t Http2Stream::OfferBody(size_t most, uint32_t* flags) {
   return NGHTTP2_ERR_DEFERRED;
 }
 
-void Http2Stream::MoveBody(size_t bytes, OutputQueue* output) {
+void Http2Stream::MoveBody(size_t bytes, net::OutputQueue* output) {
   if (bytes > 0) in_output_ = true;
   body_.MoveTo(output, bytes);
   if (body_.empty() && !end_.has_value()) NoteMoved(/*end=*/false);

@@ -18,13 +18,13 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/net/output_queue.h"
+#include "server/net/timer_heap.h"
 #include "server/rpc/transport/native/http_rules.h"
 #include "server/rpc/transport/native/message_reader.h"
-#include "server/rpc/transport/native/output_queue.h"
 #include "server/rpc/transport/native/reply_body.h"
 #include "server/rpc/transport/native/reply_headers.h"
 #include "server/rpc/transport/native/request_headers.h"
-#include "server/rpc/transport/native/timer_heap.h"
 #include "server/rpc/transport/transport_call.h"
 
 namespace normd::rpc::native {
@@ -66,7 +66,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   void OnEndMoved();
   // The next bytes of the reply: nghttp2_data_source_read_callback and nghttp2_send_data_callback.
   ssize_t OfferBody(size_t most, uint32_t* flags);
-  void MoveBody(size_t bytes, OutputQueue* output);
+  void MoveBody(size_t bytes, net::OutputQueue* output);
   bool body_dropped() const { return body_dropped_; }
 
   // ---- What the connection tells ----
@@ -134,7 +134,7 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   bool woken_ = false;        // whether Deliver will run
   bool to_announce_ = false;  // whether the services do not have the call yet
   bool closed_ = false;       // whether nghttp2 has forgotten the stream
-  Timer deadline_timer_;
+  net::Timer deadline_timer_;
 
   // The request.
   MessageReader reader_;

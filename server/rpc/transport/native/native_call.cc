@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/rpc/transport/native/event_loop.h"
+#include "server/net/event_loop.h"
 #include "server/rpc/transport/native/http2_connection.h"
 
 namespace normd::rpc::native {
@@ -25,7 +25,7 @@ void NativeCall::VisitMetadata(absl::FunctionRef<void(std::string_view key, std:
 
 const ConnectionPtr& NativeCall::connection() const { return stream_->connection().peer(); }
 
-const TlsPeerPtr& NativeCall::tls_peer() const { return stream_->connection().tls_peer(); }
+const net::TlsPeerPtr& NativeCall::tls_peer() const { return stream_->connection().tls_peer(); }
 
 void NativeCall::OnOver(OnDone on_done) {
   OnLoop([on_done = std::move(on_done)](Http2Stream& stream) mutable { stream.OnOver(std::move(on_done)); });

@@ -21,7 +21,7 @@ class NativeCall final : public TransportCall {
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override;
   absl::Time deadline() const override { return stream_->deadline(); }
   const ConnectionPtr& connection() const override;
-  const TlsPeerPtr& tls_peer() const override;
+  const net::TlsPeerPtr& tls_peer() const override;
 
   void OnOver(OnDone on_done) override;
   void ReadSize(OnSize on_size) override;

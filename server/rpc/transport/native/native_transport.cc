@@ -8,62 +8,55 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "kernels/base/strings.h"
 #include "server/rpc/transport/native/http2_connection.h"
-#include "server/rpc/transport/native/plain_socket.h"
-#include "server/rpc/transport/native/tls_socket.h"
 
 namespace normd::rpc {
 namespace {
 
-// For a connection that no table has.
-ConnectionPtr UnknownPeer(int fd, bool is_unix, bool is_tls) {
-  return std::make_shared<Connection>(Connection::Facts{.fd = fd,
-                                                        .cookie = SocketCookie(fd),
-                                                        .peer = Concat("fd:", fd),
-                                                        .address = "local",
-                                                        .is_unix = is_unix,
-                                                        .is_tls = is_tls});
+// All handlers of a queue are connections.
+native::Http2Connection& ConnectionOf(const std::shared_ptr<net::Handler>& handler) {
+  return static_cast<native::Http2Connection&>(*handler);
 }
 
 }  // namespace
 
-NativeTransport::NativeTransport(const NativeOptions& options)
-    : options_(options), waiting_bytes_(options.max_waiting_bytes) {
-  if (options.certificates != nullptr) {
-    tls_ = std::make_unique<native::TlsContexts>(options.certificates, options.require_client_certificate);
+NativeTransport::NativeTransport(const RpcOptions* options, ConnectionTable* connections, BufferPool* buffers)
+    : options_(*options), connections_(connections), buffers_(buffers), waiting_bytes_(MaxWaitingBytes(*options)) {
+  if (options->certificates != nullptr) {
+    tls_ = std::make_unique<net::TlsContexts>(options->certificates, options->require_client_certificate);
   }
-  for (int i = 0; i < std::max(options.queues, 1); ++i) loops_.push_back(std::make_unique<native::EventLoop>());
+  for (int i = 0; i < Queues(*options); ++i) loops_.push_back(std::make_unique<net::EventLoop>());
 }
 
 NativeTransport::~NativeTransport() = default;
 
 absl::Status NativeTransport::Start(OnCall on_call) {
   on_call_ = std::move(on_call);
-  for (const auto& loop : loops_) NORMD_RETURN_IF_ERROR(loop->Start());
+  for (const auto& loop : loops_) {
+    NORMD_RETURN_IF_ERROR(loop->Open());
+    loop->Start();
+  }
   return absl::OkStatus();
 }
 
-void NativeTransport::Adopt(int fd, int /*listener_fd*/, bool is_unix, ConnectionPtr connection) {
-  const bool is_tls = tls_ != nullptr && !is_unix;
-  if (connection == nullptr) connection = UnknownPeer(fd, is_unix, is_tls);
-  if (!is_unix) {
+void NativeTransport::Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) {
+  if (!listener.is_unix()) {
     // A turn writes what it has at once; nothing is gained by waiting for more.
     const int one = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
   }
-  native::EventLoop& loop = LeastLoaded();
-  std::unique_ptr<native::ByteStream> bytes;
-  if (is_tls) {
-    bytes = std::make_unique<native::TlsSocket>(fd, tls_->current());
-  } else {
-    bytes = std::make_unique<native::PlainSocket>(fd);
-  }
-  loop.Post([this, &loop, bytes = std::move(bytes), peer = std::move(connection)]() mutable {
+  net::EventLoop& loop = LeastLoaded();
+  loop.Post([this, &loop, fd = std::move(fd), peer = std::move(connection)]() mutable {
     if (shut_down_.load()) return;
-    const native::Http2Connection::Host host = {
-        .loop = &loop, .options = &options_, .on_call = &on_call_, .waiting_bytes = &waiting_bytes_};
-    const auto made = std::make_shared<native::Http2Connection>(host, std::move(bytes), std::move(peer));
+    const native::Http2Connection::Host host = {.loop = &loop,
+                                                .options = &options_,
+                                                .on_call = &on_call_,
+                                                .counts = &counts_,
+                                                .connections = connections_,
+                                                .buffers = buffers_,
+                                                .tls = tls_.get(),
+                                                .waiting_bytes = &waiting_bytes_};
+    const auto made = std::make_shared<native::Http2Connection>(host, std::move(fd), std::move(peer));
     made->Open();
     if (draining_.load()) made->Drain(/*server_ends=*/true);
   });
@@ -73,7 +66,7 @@ void NativeTransport::Drain() {
   draining_ = true;
   for (const auto& loop : loops_) {
     loop->Post([&loop = *loop] {
-      for (const auto& connection : loop.connections()) connection->Drain(/*server_ends=*/true);
+      for (const auto& handler : loop.handlers()) ConnectionOf(handler).Drain(/*server_ends=*/true);
     });
   }
 }
@@ -82,9 +75,13 @@ void NativeTransport::Shutdown() {
   shut_down_ = true;
   for (const auto& loop : loops_) {
     loop->Post([&loop = *loop] {
-      for (const auto& connection : loop.connections()) connection->Close();
+      for (const auto& handler : loop.handlers()) ConnectionOf(handler).Close();
     });
   }
+}
+
+bool NativeTransport::serves() const {
+  return std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->serves(); });
 }
 
 void NativeTransport::Stop() {
@@ -93,17 +90,18 @@ void NativeTransport::Stop() {
 
 QueueStats NativeTransport::TakeStats() {
   QueueStats stats;
-  for (const auto& loop : loops_) loop->load().TakeInto(&stats);
+  for (const auto& loop : loops_) stats.Add(loop->load().Take());
+  counts_.CopyTo(&stats);
   stats.waiting_bytes = waiting_bytes_.bytes();
   return stats;
 }
 
-native::EventLoop& NativeTransport::LeastLoaded() {
+net::EventLoop& NativeTransport::LeastLoaded() {
   // Begins at another loop each time, so that connections which come together are spread before they are counted.
   const size_t first = next_loop_.fetch_add(1, std::memory_order_relaxed);
-  native::EventLoop* least = loops_[first % loops_.size()].get();
+  net::EventLoop* least = loops_[first % loops_.size()].get();
   for (size_t i = 1; i < loops_.size(); ++i) {
-    native::EventLoop* const loop = loops_[(first + i) % loops_.size()].get();
+    net::EventLoop* const loop = loops_[(first + i) % loops_.size()].get();
     if (loop->size() < least->size()) least = loop;
   }
   return *least;

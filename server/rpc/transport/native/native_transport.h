@@ -10,10 +10,11 @@
 #include <memory>
 #include <vector>
 
-#include "server/rpc/transport/native/event_loop.h"
-#include "server/rpc/transport/native/native_options.h"
-#include "server/rpc/transport/native/tls_contexts.h"
+#include "server/net/event_loop.h"
+#include "server/net/tls_contexts.h"
+#include "server/rpc/transport/native/native_counts.h"
 #include "server/rpc/transport/native/waiting_bytes.h"
+#include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc {
@@ -23,24 +24,29 @@ class NativeTransport final : public RpcTransport {
   // The most that is held of a message before it is read: the window of its stream, once opened again.
   static constexpr int64_t kMostAheadBytes = 128 << 10;
 
-  explicit NativeTransport(const NativeOptions& options);
+  // `buffers` are those of messages; null: malloc. All are borrowed.
+  NativeTransport(const RpcOptions* options, ConnectionTable* connections, BufferPool* buffers);
   ~NativeTransport() override;
 
   absl::Status Start(OnCall on_call) override;
-  void Adopt(int fd, int listener_fd, bool is_unix, ConnectionPtr connection) override;
+  void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
   void Drain() override;
   void Shutdown() override;
+  bool serves() const override;
   void Stop() override;
   QueueStats TakeStats() override;
 
  private:
-  native::EventLoop& LeastLoaded();
+  net::EventLoop& LeastLoaded();
 
-  const NativeOptions options_;
+  const RpcOptions& options_;
+  ConnectionTable* const connections_;
+  BufferPool* const buffers_;
   OnCall on_call_;  // constant once started
   native::WaitingBytes waiting_bytes_;
-  std::unique_ptr<native::TlsContexts> tls_;  // null: all connections are plain text
-  std::vector<std::unique_ptr<native::EventLoop>> loops_;
+  native::NativeCounts counts_;
+  std::unique_ptr<net::TlsContexts> tls_;  // null: all connections are plain text
+  std::vector<std::unique_ptr<net::EventLoop>> loops_;
   std::atomic<size_t> next_loop_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> shut_down_{false};

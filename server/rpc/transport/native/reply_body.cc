@@ -16,7 +16,7 @@ void ReplyBody::Set(MessageBytes message) {
   slice_begin_ = 0;
 }
 
-void ReplyBody::MoveTo(OutputQueue* output, size_t bytes) {
+void ReplyBody::MoveTo(net::OutputQueue* output, size_t bytes) {
   const size_t moved = total_ - left_;
   left_ -= bytes;
   if (moved < MessageReader::kPrefixBytes) {

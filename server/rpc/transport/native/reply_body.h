@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "server/base/slice.h"
-#include "server/rpc/transport/native/output_queue.h"
+#include "server/net/output_queue.h"
 
 namespace normd::rpc::native {
 
@@ -18,7 +18,7 @@ class ReplyBody {
   // How many bytes are left, with those of the prefix.
   size_t left() const { return left_; }
   // Moves the next `bytes` to `output`. REQUIRES: at most left().
-  void MoveTo(OutputQueue* output, size_t bytes);
+  void MoveTo(net::OutputQueue* output, size_t bytes);
   void Clear();
 
  private:

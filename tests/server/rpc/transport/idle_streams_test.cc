@@ -24,7 +24,7 @@ class WaitingCall : public TransportCall {
   void VisitMetadata(absl::FunctionRef<void(std::string_view, std::string_view)> /*visit*/) const override {}
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
   const ConnectionPtr& connection() const override { return connection_; }
-  const TlsPeerPtr& tls_peer() const override { return tls_peer_; }
+  const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   void OnOver(OnDone /*on_done*/) override {}
   void ReadSize(OnSize /*on_size*/) override {}
   void Read(OnRead /*on_read*/) override {}
@@ -38,7 +38,7 @@ class WaitingCall : public TransportCall {
  private:
   const std::string method_;
   const ConnectionPtr connection_;
-  const TlsPeerPtr tls_peer_ = std::make_shared<TlsPeer>();
+  const net::TlsPeerPtr tls_peer_ = std::make_shared<net::TlsPeer>();
 };
 
 // Streams of several peers.

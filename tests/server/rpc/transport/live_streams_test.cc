@@ -17,7 +17,7 @@ class SilentCall : public TransportCall {
   void VisitMetadata(absl::FunctionRef<void(std::string_view, std::string_view)> /*visit*/) const override {}
   absl::Time deadline() const override { return absl::InfiniteFuture(); }
   const ConnectionPtr& connection() const override { return connection_; }
-  const TlsPeerPtr& tls_peer() const override { return tls_peer_; }
+  const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
   // Drops the callback, with the stream in it.
   void OnOver(OnDone /*on_done*/) override {}
   void ReadSize(OnSize on_size) override { on_size(std::nullopt); }
@@ -34,7 +34,7 @@ class SilentCall : public TransportCall {
  private:
   const std::string method_;
   const ConnectionPtr connection_ = std::make_shared<Connection>(Connection::Facts());
-  const TlsPeerPtr tls_peer_ = std::make_shared<TlsPeer>();
+  const net::TlsPeerPtr tls_peer_ = std::make_shared<net::TlsPeer>();
 };
 
 std::shared_ptr<Stream> MakeStream(const StreamHost& host) {

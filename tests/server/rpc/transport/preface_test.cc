@@ -33,7 +33,7 @@ TEST(PrefaceTest, AnOlderHttpIsToldSo) {
   EXPECT_EQ(JudgePreface("GET /metrics HTTP/1.1\r\n"), Preface::kHttp1);
   EXPECT_EQ(JudgePreface("OPTIONS * HTTP/1.1\r\n"), Preface::kHttp1);
   for (const bool tls : {false, true}) {
-    const std::string answer(Http1Answer(tls));
+    const std::string answer(FarewellTo(Preface::kHttp1, tls).answer);
     const size_t body = answer.find("\r\n\r\n") + 4;
     EXPECT_NE(answer.find("Content-Length: " + std::to_string(answer.size() - body)), std::string::npos) << answer;
     EXPECT_NE(answer.find(tls ? "over TLS" : "without TLS"), std::string::npos);

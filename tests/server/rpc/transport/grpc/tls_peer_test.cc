@@ -91,8 +91,8 @@ class TlsPeerTest : public ::testing::Test {
     EXPECT_TRUE(queue_->Next(&tag, &ok) && ok);
     return call.context.c_call();
   }
-  TlsPeerPtr PeerOf(const std::shared_ptr<grpc::Channel>& channel) {
-    TlsPeerMemory memory;
+  net::TlsPeerPtr PeerOf(const std::shared_ptr<grpc::Channel>& channel) {
+    net::TlsPeerMemory memory;
     return FindTlsPeer(Arrive(channel), memory);
   }
   std::string NameOf(const TestCertificateSpec& spec) { return PeerOf(Connect(ca_.Issue(spec)))->certificate_name; }
@@ -121,13 +121,13 @@ TEST_F(TlsPeerTest, ThePeersNameIsItsFirstUriElseItsFirstDnsNameElseItsCommonNam
 }
 
 TEST_F(TlsPeerTest, ACallerWithoutACertificateHasNoName) {
-  const TlsPeerPtr peer = PeerOf(Connect({}));
+  const net::TlsPeerPtr peer = PeerOf(Connect({}));
   EXPECT_TRUE(peer->is_encrypted);
   EXPECT_EQ(peer->certificate_name, "");
 }
 
 TEST_F(TlsPeerTest, APlainCallIsNotEncrypted) {
-  const TlsPeerPtr peer = PeerOf(Connect({}, /*tls=*/false));
+  const net::TlsPeerPtr peer = PeerOf(Connect({}, /*tls=*/false));
   EXPECT_FALSE(peer->is_encrypted);
   EXPECT_EQ(peer->certificate_name, "");
 }
@@ -138,8 +138,8 @@ TEST_F(TlsPeerTest, AMemoryNeverGivesTheNameOfAnotherConnection) {
   const auto one = Connect(ca_.Issue({.common_name = "one", .alternative_names = ""}));
   const auto two = Connect(ca_.Issue({.common_name = "two", .alternative_names = ""}));
   const auto plain = Connect({}, /*tls=*/false);
-  TlsPeerMemory memory;
-  const TlsPeerPtr first = FindTlsPeer(Arrive(one), memory);
+  net::TlsPeerMemory memory;
+  const net::TlsPeerPtr first = FindTlsPeer(Arrive(one), memory);
   EXPECT_EQ(first->certificate_name, "cn:one");
   EXPECT_EQ(FindTlsPeer(Arrive(one), memory), first) << "it is remembered";
   EXPECT_EQ(FindTlsPeer(Arrive(two), memory)->certificate_name, "cn:two");

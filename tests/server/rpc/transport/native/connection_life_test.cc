@@ -115,7 +115,7 @@ TEST(ConnectionLifeTest, APeerWithoutSettingsIsClosed) {
   EchoServer server({.setup_timeout = absl::Milliseconds(100)});
   RawHttp2 peer(server.target());
   EXPECT_TRUE(peer.WaitForClose(milliseconds(2000)));
-  EXPECT_EQ(server.counts().closed_in_setup.load(), 1);
+  EXPECT_EQ(server.closed(RefusedFor::kSetup), 1);
 }
 
 TEST(ConnectionLifeTest, PingsAreAnswered) {

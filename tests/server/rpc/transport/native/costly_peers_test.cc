@@ -86,7 +86,7 @@ TEST_F(CostlyPeersTest, ARequestThatWasAnsweredHasNoTrailers) {
 
 TEST_F(CostlyPeersTest, AHeaderBlockOverSixtyFourKibibytesEndsTheConnection) {
   for (const bool as_trailers : {false, true}) {
-    const int before = server_.counts().closed_for_flood.load();
+    const int before = server_.closed(RefusedFor::kFlood);
     RawHttp2 peer(server_.target());
     peer.SendPreface();
     const std::string headers = CallHeaders("/echo.Echo/Idle") + TableField();
@@ -96,7 +96,7 @@ TEST_F(CostlyPeersTest, AHeaderBlockOverSixtyFourKibibytesEndsTheConnection) {
     for (int i = 0; i < 4; ++i) peer.SendFrame(kContinuationFrame, 0, 1, Repeated(16000));
     peer.SendFrame(kContinuationFrame, RawHttp2::kEndHeaders, 1, Repeated(1));
     EXPECT_TRUE(peer.WaitForClose(milliseconds(5000))) << as_trailers;
-    EXPECT_EQ(server_.counts().closed_for_flood.load(), before + 1) << as_trailers;
+    EXPECT_EQ(server_.closed(RefusedFor::kFlood), before + 1) << as_trailers;
     ExpectServed();
   }
 }
@@ -153,11 +153,13 @@ TEST(ProtocolErrorsTest, AreToldWithoutValues) {
   Mutex mu;
   std::string told;
   std::atomic<int> times{0};
-  EchoServer server({.on_protocol_error = [&](const std::string& peer, const std::string& why) {
+  RpcOptions options;
+  options.observer.on_protocol_error = [&](const std::string& peer, const std::string& why) {
     MutexLock lock(mu);
     told = peer + ": " + why;
     ++times;
-  }});
+  };
+  EchoServer server(options);
   RawHttp2 peer(server.target());
   peer.SendPreface();
   peer.SendHeaders(1, "/echo.Echo/Unary", {{"connection", "secret"}});
@@ -170,7 +172,7 @@ TEST(ProtocolErrorsTest, AreToldWithoutValues) {
   peer.SendFrame(RawHttp2::kData, 0, 0, "x");  // DATA of no stream
   EXPECT_TRUE(EchoServer::WaitFor(times, 2));
   EXPECT_TRUE(peer.WaitForClose(milliseconds(5000)));
-  EXPECT_EQ(server.counts().closed_for_protocol.load(), 1);
+  EXPECT_EQ(server.closed(RefusedFor::kProtocol), 1);
 }
 
 class UnreadRepliesTest : public testing::Test {
@@ -193,7 +195,7 @@ TEST_F(UnreadRepliesTest, AreHeldByTheirCallUntilTheirBytesAreGone) {
   Ask(peer, {{"grpc-timeout", "2S"}});
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().cancelled, 1));
   EXPECT_EQ(server.counts().destroyed.load(), 0);
-  EXPECT_EQ(server.counts().closed_for_stall.load(), 0);
+  EXPECT_EQ(server.closed(RefusedFor::kStalled), 0);
   // All that the socket has still to take comes, and no more of the reply than that.
   int64_t bytes = 0;
   while (const auto frame = peer.Receive(milliseconds(500))) {
@@ -204,11 +206,11 @@ TEST_F(UnreadRepliesTest, AreHeldByTheirCallUntilTheirBytesAreGone) {
 }
 
 TEST_F(UnreadRepliesTest, EndTheirConnectionInTime) {
-  EchoServer server({.unread_timeout = absl::Milliseconds(300)});
+  EchoServer server({.message_timeout = absl::Milliseconds(300) / kPatienceForReaders});
   RawHttp2 peer(server.target());
   Ask(peer, {{"grpc-timeout", "2S"}});
   EXPECT_TRUE(EchoServer::WaitFor(server.counts().destroyed, 1));
-  EXPECT_EQ(server.counts().closed_for_stall.load(), 1);
+  EXPECT_EQ(server.closed(RefusedFor::kStalled), 1);
 }
 
 TEST_F(UnreadRepliesTest, AHeaderBlockThatDoesNotEndEndsItsConnection) {
@@ -216,7 +218,7 @@ TEST_F(UnreadRepliesTest, AHeaderBlockThatDoesNotEndEndsItsConnection) {
   RawHttp2 peer(server.target());
   peer.SendPreface();
   peer.SendFrame(RawHttp2::kHeaders, 0, 1, CallHeaders("/echo.Echo/Unary"));
-  EXPECT_TRUE(EchoServer::WaitFor(server.counts().closed_for_stall, 1));
+  EXPECT_TRUE(server.WaitForClosed(RefusedFor::kStalled, 1));
   EXPECT_TRUE(peer.WaitForClose(milliseconds(5000)));
 }
 

@@ -1,21 +1,19 @@
 #include "tests/server/rpc/transport/native/echo_fixture.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <deque>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/strings.h"
+#include "server/net/listening_socket.h"
+#include "tests/support/eventually.h"
 
 namespace normd::rpc::native {
 
@@ -111,7 +109,7 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
   }
 
   void TellPeer() {
-    const TlsPeer& peer = *call->tls_peer();
+    const net::TlsPeer& peer = *call->tls_peer();
     const std::string text = Concat(peer.is_encrypted ? "encrypted " : "plain ", peer.certificate_name);
     call->WriteAndFinish(MessageBytes(Slice(text)), {}, {}, nullptr);
   }
@@ -137,16 +135,11 @@ void Serve(const std::shared_ptr<EchoCall>& echo) {
 
 }  // namespace
 
-EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>()) {
-  options.buffers = pool_.get();
-  options.max_cancels_per_second = 100;  // so that floods are short
-  options.count_closed = [this](RefusedFor reason) {
-    if (reason == RefusedFor::kFlood) ++counts_.closed_for_flood;
-    if (reason == RefusedFor::kSetup) ++counts_.closed_in_setup;
-    if (reason == RefusedFor::kStalled) ++counts_.closed_for_stall;
-    if (reason == RefusedFor::kProtocol) ++counts_.closed_for_protocol;
-  };
-  transport_ = std::make_unique<NativeTransport>(options);
+EchoServer::EchoServer(RpcOptions options) : options_(std::move(options)), worker_(std::make_unique<Worker>()) {
+  options_.max_cancels_per_second = 100;  // so that floods are short
+  if (options_.queues == 0) options_.queues = 1;
+  if (options_.max_concurrent_streams == 0) options_.max_concurrent_streams = 16;
+  transport_ = std::make_unique<NativeTransport>(&options_, &connections_, pool_.get());
   const absl::Status started = transport_->Start([this](std::unique_ptr<TransportCall> call) {
     ++counts_.calls;
     auto echo = std::make_shared<EchoCall>(&counts_.destroyed);
@@ -164,36 +157,21 @@ EchoServer::EchoServer(NativeOptions options) : worker_(std::make_unique<Worker>
     }
   });
   if (!started.ok()) std::abort();
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 1024) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    std::abort();
-  }
-  target_ = Concat("127.0.0.1:", static_cast<int>(ntohs(address.sin_port)));
-  accepting_ = std::thread([this] { Accept(); });
+  absl::StatusOr<std::vector<net::ListeningSocket>> listeners = net::Listen("127.0.0.1:0");
+  if (!listeners.ok()) std::abort();
+  target_ = Concat("127.0.0.1:", listeners->front().port());
+  accept_loop_ = std::make_unique<AcceptLoop>(AcceptLoop::Options{.tls = options_.certificates != nullptr},
+                                              &connections_, transport_.get());
+  if (!accept_loop_->Start(*std::move(listeners)).ok()) std::abort();
 }
 
 EchoServer::~EchoServer() {
-  shutdown(listener_, SHUT_RDWR);
-  accepting_.join();
-  close(listener_);
+  accept_loop_->Stop();
   transport_->Shutdown();
   // Stop asks for it, and a call that stays behind is a fault of the transport.
   if (!WaitFor(counts_.destroyed, counts_.calls.load())) std::abort();
   worker_.reset();
   transport_->Stop();
-}
-
-void EchoServer::Accept() {
-  while (true) {
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) return;
-    transport_->Adopt(fd, listener_, /*is_unix=*/false, nullptr);
-  }
 }
 
 std::shared_ptr<grpc::Channel> EchoServer::Connect(std::shared_ptr<grpc::ChannelCredentials> credentials) const {
@@ -207,12 +185,11 @@ std::shared_ptr<grpc::Channel> EchoServer::Connect(std::shared_ptr<grpc::Channel
 }
 
 bool EchoServer::WaitFor(const std::atomic<int>& count, int wanted) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (count.load() < wanted) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
+  return Eventually([&] { return count.load() >= wanted; });
+}
+
+bool EchoServer::WaitForClosed(RefusedFor reason, int wanted) const {
+  return Eventually([&] { return closed(reason) >= wanted; });
 }
 
 EchoReply Ask(const std::shared_ptr<grpc::Channel>& channel, const EchoRequest& request) {

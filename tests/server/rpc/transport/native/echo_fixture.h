@@ -18,9 +18,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "server/base/buffer.h"
+#include "server/rpc/transport/accept_loop.h"
+#include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/native/native_transport.h"
 
 namespace normd::rpc::native {
@@ -31,15 +32,11 @@ struct EchoCounts {
   std::atomic<int> over{0};
   std::atomic<int> cancelled{0};
   std::atomic<int> destroyed{0};
-  std::atomic<int> closed_for_flood{0};
-  std::atomic<int> closed_in_setup{0};
-  std::atomic<int> closed_for_stall{0};
-  std::atomic<int> closed_for_protocol{0};
 };
 
 class EchoServer {
  public:
-  explicit EchoServer(NativeOptions options = {});
+  explicit EchoServer(RpcOptions options = {});
   ~EchoServer();
   EchoServer(const EchoServer&) = delete;
   EchoServer& operator=(const EchoServer&) = delete;
@@ -48,27 +45,32 @@ class EchoServer {
   const std::string& target() const { return target_; }
   NativeTransport& transport() { return *transport_; }
   const EchoCounts& counts() const { return counts_; }
+  // The connections that the server has ended for `reason`.
+  int closed(RefusedFor reason) const {
+    return static_cast<int>(connections_.stats().refused[static_cast<size_t>(reason)]);
+  }
   // A channel with a connection of its own; null credentials: in plain text.
   std::shared_ptr<grpc::Channel> Connect(std::shared_ptr<grpc::ChannelCredentials> credentials = nullptr) const;
   // Lets one more call of Hold go on, the earliest first. One that waits for 10 s goes on by itself.
   void Release() { ++released_; }
-  // Waits until `count` reaches `wanted`, for 10 s at most. Returns whether it did.
+  // Waits until `count` reaches `wanted`, for 30 s at most. Returns whether it did.
   static bool WaitFor(const std::atomic<int>& count, int wanted);
+  // The same for closed(reason).
+  bool WaitForClosed(RefusedFor reason, int wanted) const;
 
  private:
   class Worker;
 
-  void Accept();
-
+  RpcOptions options_;
   EchoCounts counts_;
   int held_ = 0;  // calls of Hold; of the loop's thread, of which a test of Hold has one
   std::atomic<int> released_{0};
   const std::shared_ptr<BufferPool> pool_ = BufferPool::Create(int64_t{64} << 20);
   std::unique_ptr<Worker> worker_;
+  ConnectionTable connections_{{.max_connections = 1 << 20, .max_per_address = 1 << 20}};
   std::unique_ptr<NativeTransport> transport_;
-  int listener_ = -1;
+  std::unique_ptr<AcceptLoop> accept_loop_;
   std::string target_;
-  std::thread accepting_;
 };
 
 // A unary call by gRPC's client.

@@ -20,7 +20,7 @@ TEST_F(HostilePeersTest, RapidResetEndsTheConnection) {
     ended = !peer.SendHeaders(stream, "/echo.Echo/Idle") || !peer.SendReset(stream);
   }
   EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(2000)));
-  EXPECT_EQ(server_.counts().closed_for_flood.load(), 1);
+  EXPECT_EQ(server_.closed(RefusedFor::kFlood), 1);
   EXPECT_LE(server_.counts().calls.load(), 1 + 1100);
   ExpectServed();
 }
@@ -35,7 +35,7 @@ TEST_F(HostilePeersTest, AFloodOfPingsEndsTheConnection) {
     EXPECT_TRUE(Repeat(peer, many, 20000, reading)) << reading;
     ExpectServed();
   }
-  EXPECT_GE(server_.counts().closed_for_flood.load(), 1);
+  EXPECT_GE(server_.closed(RefusedFor::kFlood), 1);
 }
 
 TEST_F(HostilePeersTest, AFloodOfSettingsEndsTheConnection) {
@@ -146,7 +146,7 @@ TEST_F(HostilePeersTest, StreamsBeyondTheLimitAreRefusedAndThenTheConnectionEnds
     ended = !peer.SendHeaders(stream, "/echo.Echo/Idle");
   }
   EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(2000)));
-  EXPECT_EQ(server_.counts().closed_for_flood.load(), 1);
+  EXPECT_EQ(server_.closed(RefusedFor::kFlood), 1);
   ExpectServed();
 }
 

@@ -314,7 +314,7 @@ TEST_F(MalformedPeersTest, WholeRequestsThatAreTakenBackEndTheConnection) {
             !peer.SendReset(stream);
   }
   EXPECT_TRUE(ended || peer.WaitForClose(milliseconds(5000)));
-  EXPECT_EQ(server_.counts().closed_for_flood.load(), 1);
+  EXPECT_EQ(server_.closed(RefusedFor::kFlood), 1);
   ExpectServed();
 }
 

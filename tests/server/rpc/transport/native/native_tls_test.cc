@@ -38,9 +38,9 @@ class NativeTlsTest : public testing::Test {
   }
 
   std::unique_ptr<EchoServer> Serve(bool require_client_certificate) {
-    return std::make_unique<EchoServer>(NativeOptions{.setup_timeout = absl::Seconds(1),
-                                                      .certificates = certificates_.get(),
-                                                      .require_client_certificate = require_client_certificate});
+    return std::make_unique<EchoServer>(RpcOptions{.certificates = certificates_.get(),
+                                                   .require_client_certificate = require_client_certificate,
+                                                   .setup_timeout = absl::Seconds(1)});
   }
 
   std::shared_ptr<grpc::Channel> Connect(const EchoServer& server, const TestCertificate& pair = {}) {
@@ -98,12 +98,12 @@ TEST_F(NativeTlsTest, ClientsNeedACertificateOfTheCaWhereItIsRequired) {
 TEST_F(NativeTlsTest, TellsWhyAHandshakeFailed) {
   Mutex mu;
   std::vector<std::string> reasons;
-  EchoServer server({.setup_timeout = absl::Seconds(10),
-                     .certificates = certificates_.get(),
-                     .on_handshake_failed = [&](const std::string& /*peer*/, const std::string& why) {
-                       MutexLock lock(mu);
-                       reasons.push_back(why);
-                     }});
+  RpcOptions options = {.certificates = certificates_.get()};
+  options.observer.on_handshake_failed = [&](const std::string& /*peer*/, const std::string& why) {
+    MutexLock lock(mu);
+    reasons.push_back(why);
+  };
+  EchoServer server(options);
   const auto is_told = [&](const std::string& text) {
     for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
       absl::SleepFor(absl::Milliseconds(1));
@@ -196,7 +196,7 @@ TEST_F(NativeTlsTest, AFewNewKeysChangeNothing) {
     ASSERT_FALSE(more.empty());
     received += more;
   }
-  EXPECT_EQ(server->counts().closed_for_flood.load(), 0);
+  EXPECT_EQ(server->closed(RefusedFor::kFlood), 0);
 }
 
 // OpenSSL by itself reads on for as long as they come, and nobody else is served meanwhile.
@@ -206,7 +206,7 @@ TEST_F(NativeTlsTest, NewKeysWithoutEndEndTheConnection) {
   ASSERT_TRUE(Begin(client));
   for (int i = 0; i < 100000 && client.UpdateKeys(); ++i) {
   }
-  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_for_flood, 1));
+  EXPECT_TRUE(server->WaitForClosed(RefusedFor::kFlood, 1));
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
 }
 
@@ -217,17 +217,17 @@ TEST_F(NativeTlsTest, RecordsOfAByteWithoutEndEndTheConnection) {
   std::string ping("\0\0\x8\6\1\0\0\0\0 ignored", 17);
   for (int i = 0; i < 100000 && client.Send(std::string(1, ping[static_cast<size_t>(i) % ping.size()])); ++i) {
   }
-  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_for_flood, 1));
+  EXPECT_TRUE(server->WaitForClosed(RefusedFor::kFlood, 1));
   EXPECT_EQ(Ask(Connect(*server), {.method = "Unary", .body = "x"}).code, 0);
 }
 
 TEST_F(NativeTlsTest, AHandshakeThatIsNotFinishedIsClosed) {
   const auto server = Serve(false);
   RawTls silent(server->target(), {});
-  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_in_setup, 1));
+  EXPECT_TRUE(server->WaitForClosed(RefusedFor::kSetup, 1));
   RawTls without_settings(server->target(), {});
   ASSERT_TRUE(without_settings.Handshake());
-  EXPECT_TRUE(EchoServer::WaitFor(server->counts().closed_in_setup, 2));
+  EXPECT_TRUE(server->WaitForClosed(RefusedFor::kSetup, 2));
 }
 
 }  // namespace
