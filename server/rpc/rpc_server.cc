@@ -129,7 +129,7 @@ class RpcServer::State {
 
   std::unique_ptr<rpc::RpcTransport> MakeTransport(BufferPool* buffers) {
     if (options_.transport == TransportKind::kGrpc) {
-      return std::make_unique<rpc::GrpcTransport>(&options_, &connections_, &dispatcher_.live());
+      return std::make_unique<rpc::GrpcTransport>(&options_, &connections_);
     }
     return std::make_unique<rpc::NativeTransport>(&options_, &connections_, buffers);
   }

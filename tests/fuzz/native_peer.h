@@ -37,7 +37,7 @@ inline void RequireOfNative(bool condition) {
 // A call of the service. Callbacks of its operations keep it alive.
 class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
  public:
-  FuzzedCall(std::unique_ptr<TransportCall> call, std::atomic<int>* alive, size_t reply_bytes)
+  FuzzedCall(std::shared_ptr<RpcCall> call, std::atomic<int>* alive, size_t reply_bytes)
       : call_(std::move(call)), alive_(alive), reply_bytes_(reply_bytes) {
     ++*alive_;
   }
@@ -46,7 +46,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
   FuzzedCall& operator=(const FuzzedCall&) = delete;
 
   void Serve() {
-    call_->OnOver([self = shared_from_this()](const absl::Status&) {});
+    call_->WhenOver([self = shared_from_this()](const absl::Status&) {});
     call_->VisitMetadata([](std::string_view key, std::string_view value) {
       static std::atomic<size_t> sink;  // reads every byte
       size_t sum = 0;
@@ -62,15 +62,15 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
         return TakeHead();
       case 'R':
         return call_->Write(MessageBytes(Slice(std::string(reply_bytes_, 'r'))), [self = shared_from_this()] {
-          self->call_->Finish({.code = 13, .message = "no \xC3\xA4nswer\n", .details_bin = std::string(3, '\0')}, {},
-                              [self] {});
+          self->call_->Finish(absl::InternalError("no \xC3\xA4nswer\n"), [self] {});
         });
       case 'C':
         return call_->Cancel();
       case 'I':
         return;
       default:
-        return call_->Finish({.code = 5, .message = "not here"}, {{"x-why", "asked"}}, [self = shared_from_this()] {});
+        call_->AddTrailer("x-why", "asked");
+        return call_->Finish(absl::NotFoundError("not here"), [self = shared_from_this()] {});
     }
   }
 
@@ -78,7 +78,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
   void Echo() {
     call_->ReadSize([self = shared_from_this()](std::optional<int64_t> size) {
       self->call_->Read([self, size](std::optional<MessageBytes> message) {
-        if (!message.has_value()) return self->call_->Finish({}, {}, [self] {});
+        if (!message.has_value()) return self->call_->Finish(absl::OkStatus(), [self] {});
         RequireOfNative(size == message->size_bytes());
         self->call_->Write(*std::move(message), [self] { self->Echo(); });
       });
@@ -87,16 +87,18 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
 
   void TakeHead() {
     call_->ReadSize([self = shared_from_this()](std::optional<int64_t> size) {
-      if (!size.has_value()) return self->call_->Finish({.code = 3}, {}, [self] {});
-      self->call_->ReadHead([self, size = *size](std::optional<MessageBytes> head) {
-        if (!head.has_value()) return self->call_->Finish({.code = 3}, {}, [self] {});
-        RequireOfNative(head->size_bytes() <= size && head->size_bytes() >= std::min(size, TransportCall::kHeadBytes));
-        self->call_->WriteAndFinish(*std::move(head), {}, {}, [self] {});
-      });
+      if (!size.has_value()) return self->call_->Finish(absl::InvalidArgumentError(""), [self] {});
+      self->call_->ReadHead(
+          [self, size = *size](std::optional<MessageBytes> head) {
+            if (!head.has_value()) return self->call_->Finish(absl::InvalidArgumentError(""), [self] {});
+            RequireOfNative(head->size_bytes() <= size && head->size_bytes() >= std::min(size, RpcCall::kHeadBytes));
+            self->call_->WriteAndFinish(*std::move(head), [self] {});
+          },
+          *size);
     });
   }
 
-  const std::unique_ptr<TransportCall> call_;
+  const std::shared_ptr<RpcCall> call_;
   std::atomic<int>* const alive_;
   const size_t reply_bytes_;
 };
@@ -105,7 +107,7 @@ class FuzzedCall : public std::enable_shared_from_this<FuzzedCall> {
 class NativeService {
  public:
   explicit NativeService(const RpcOptions& options, size_t reply_bytes = 100'000)
-      : options_(options), on_call_([this, reply_bytes](std::unique_ptr<TransportCall> call) {
+      : options_(options), on_call_([this, reply_bytes](std::shared_ptr<RpcCall> call) {
           std::make_shared<FuzzedCall>(std::move(call), &alive_calls_, reply_bytes)->Serve();
         }) {
     RequireOfNative(loop_.Open().ok());
@@ -117,13 +119,19 @@ class NativeService {
   net::EventLoop& loop() { return loop_; }
   int alive_calls() const { return alive_calls_; }
   Http2Connection::Host host() {
-    return {.loop = &loop_, .options = &options_, .on_call = &on_call_, .counts = &counts_};
+    return {.loop = &loop_,
+            .options = &options_,
+            .on_call = &on_call_,
+            .calls = {&live_, &connections_},
+            .counts = &counts_};
   }
 
  private:
   const RpcOptions options_;
   std::atomic<int> alive_calls_{0};
   const RpcTransport::OnCall on_call_;
+  LiveCalls live_;
+  ConnectionTable connections_{ConnectionLimits()};
   NativeCounts counts_;
   net::EventLoop loop_;
 };

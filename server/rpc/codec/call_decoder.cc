@@ -125,7 +125,7 @@ absl::StatusOr<Call> DecodeMessage(const Parsed<v1::ComputeMomentsRequest>& requ
 
 // Decodes one request, from the cache or with the parser.
 template <typename Request>
-absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteContext& context, const Stream& stream,
+absl::Status DecodeOne(const std::shared_ptr<CallCache>& cache, const RouteContext& context, const RpcCall& stream,
                        const MessageBytes& bytes, Reservation reservation, Observation& observation,
                        ReceivedCall* received) {
   ReceivedMessage message = Receive(bytes, *kLayoutOf<Request>);
@@ -199,7 +199,7 @@ void CachedCall::Remember(const std::shared_ptr<const PreparedCall>& prepared, s
   cache_->Put(key_, std::move(remembered));
 }
 
-void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call) {
+void AskFor(const std::shared_ptr<RpcCall>& stream, const TensorSource* tensors, bool alone, Call* call) {
   call->caller = CallerKey(stream->identity()->tenant, stream->caller());
   call->deadline = stream->deadline();
   // Such a call is done before anything would check for cancellation, and it reads no shared memory.
@@ -209,7 +209,7 @@ void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, 
   if (tensors->has_events()) call->events_completed = [tensors] { return tensors->EventsCompleted(); };
 }
 
-void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received) {
+void TakeRoomOf(const std::shared_ptr<RpcCall>& stream, ReceivedCall* received) {
   received->call.reserve = [memory = received->memory, caller = stream.get()](int64_t bytes) {
     return memory->Reserve(bytes, [caller] { return NameOf(*caller); });
   };
@@ -259,13 +259,13 @@ std::string KeyOf(const ReceivedMessage& message, const CallScope& scope) {
   return scope.key_prefix + metadata;
 }
 
-CallScope CallDecoder::ScopeOf(const Stream& stream) {
+CallScope CallDecoder::ScopeOf(const RpcCall& stream) {
   CallScope scope = {.tenant = stream.identity()->tenant, .defaults = nullptr, .key_prefix = {}};
   if (!scope.tenant.empty()) scope.key_prefix = absl::StrCat(std::string(kNoTag), SessionKey(scope.tenant, {}));
   return scope;
 }
 
-CallScope CallDecoder::NewScope(const Stream& stream, std::shared_ptr<const void> defaults) {
+CallScope CallDecoder::NewScope(const RpcCall& stream, std::shared_ptr<const void> defaults) {
   const uint64_t number = prefixes_.fetch_add(1, std::memory_order_relaxed);
   CallScope scope = {.tenant = stream.identity()->tenant, .defaults = std::move(defaults), .key_prefix = {}};
   scope.key_prefix = std::string(kNoTag);
@@ -278,14 +278,15 @@ CachedCall PlaceOf(std::shared_ptr<CallCache> cache, std::string key, const v1::
   return MakePlace(std::move(cache), std::move(key), request, scope, want_timings, call);
 }
 
-absl::Status CallDecoder::DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
+absl::Status CallDecoder::DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const RpcCall& stream,
                                           Observation& observation, ReceivedCall* received) {
   return DecodeOne<v1::NormalizeRequest>(normalize_, *context_, stream, bytes, std::move(reservation), observation,
                                          received);
 }
 
-absl::Status CallDecoder::DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
-                                               Observation& observation, ReceivedCall* received) {
+absl::Status CallDecoder::DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation,
+                                               const RpcCall& stream, Observation& observation,
+                                               ReceivedCall* received) {
   return DecodeOne<v1::ComputeMomentsRequest>(moments_, *context_, stream, bytes, std::move(reservation), observation,
                                               received);
 }
@@ -299,7 +300,7 @@ int64_t CallDecoder::CountItems(const MessageBytes& bytes, int64_t max_items) {
   return fields.has_value() ? static_cast<int64_t>(fields->size()) : most;
 }
 
-absl::Status CallDecoder::DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
+absl::Status CallDecoder::DecodeBatch(const MessageBytes& bytes, Reservation reservation, const RpcCall& stream,
                                       int64_t max_items, Observation& observation, ReceivedBatch* batch) {
   if (DecodeItemByItem(bytes, reservation, stream, static_cast<size_t>(max_items), batch)) {
     observation.record().batch_items = static_cast<int64_t>(batch->items.size());
@@ -321,7 +322,7 @@ absl::Status CallDecoder::DecodeBatch(const MessageBytes& bytes, Reservation res
   return absl::OkStatus();
 }
 
-bool CallDecoder::DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const Stream& stream,
+bool CallDecoder::DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const RpcCall& stream,
                                    size_t max_items, ReceivedBatch* batch) {
   const ReceivedBytes received = TakeBytes(bytes);
   const std::optional<std::vector<wire::TopField>> fields = wire::TopFields(received.segments(), max_items);
@@ -347,7 +348,7 @@ bool CallDecoder::DecodeItemByItem(const MessageBytes& bytes, Reservation& reser
   return true;
 }
 
-std::optional<absl::Status> CallDecoder::DecodeItem(ReceivedMessage message, const Stream& stream,
+std::optional<absl::Status> CallDecoder::DecodeItem(ReceivedMessage message, const RpcCall& stream,
                                                     const std::shared_ptr<google::protobuf::Arena>& arena,
                                                     ReceivedCall* received) {
   Reservation none;  // the batch as a whole has the reservation

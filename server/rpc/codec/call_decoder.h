@@ -62,10 +62,10 @@ struct ReceivedCall {
 
 // Sets the request context of `call`: the caller of `stream`, its deadline, its cancellation, and the checks of its
 // shared memory and of the events there. `alone` says that the call is submitted by itself and not in a batch.
-void AskFor(const std::shared_ptr<Stream>& stream, const TensorSource* tensors, bool alone, Call* call);
+void AskFor(const std::shared_ptr<RpcCall>& stream, const TensorSource* tensors, bool alone, Call* call);
 // Makes the call reserve memory for its outputs and scratch from `received->memory`. The code that submits the call
 // must keep the stream alive until the call is done.
-void TakeRoomOf(const std::shared_ptr<Stream>& stream, ReceivedCall* received);
+void TakeRoomOf(const std::shared_ptr<RpcCall>& stream, ReceivedCall* received);
 
 // The items of a batch, in the order of the request. An item whose status is not OK has no call.
 struct ReceivedBatch {
@@ -81,32 +81,32 @@ class CallDecoder {
 
   // Decode one request into `*received`, and record the method and the time of decoding in `observation`. Errors are
   // those of the parser and of decode_call.h. Tensors borrow from `received->call.owner`.
-  absl::Status DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
+  absl::Status DecodeNormalize(const MessageBytes& bytes, Reservation reservation, const RpcCall& stream,
                                Observation& observation, ReceivedCall* received);
-  absl::Status DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const Stream& stream,
+  absl::Status DecodeComputeMoments(const MessageBytes& bytes, Reservation reservation, const RpcCall& stream,
                                     Observation& observation, ReceivedCall* received);
   // The number of items of a batch, or a larger one, before it is decoded: at most `max_items`, beyond which a batch is
   // refused without a look at its items.
   static int64_t CountItems(const MessageBytes& bytes, int64_t max_items);
   // Decodes the items of a batch, each with a status of its own, and records their number in `observation`. Returns an
   // error when the bytes are not a BatchNormalizeRequest with at most `max_items` items.
-  absl::Status DecodeBatch(const MessageBytes& bytes, Reservation reservation, const Stream& stream, int64_t max_items,
+  absl::Status DecodeBatch(const MessageBytes& bytes, Reservation reservation, const RpcCall& stream, int64_t max_items,
                            Observation& observation, ReceivedBatch* batch);
 
   // The cache of Normalize calls, which the reader of streams shares.
   const std::shared_ptr<CallCache>& cache() const { return normalize_; }
   // The scope of the calls on `stream`, under no defaults.
-  static CallScope ScopeOf(const Stream& stream);
+  static CallScope ScopeOf(const RpcCall& stream);
   // The scope of calls on `stream` under `defaults`. Its prefix is unique.
-  CallScope NewScope(const Stream& stream, std::shared_ptr<const void> defaults);
+  CallScope NewScope(const RpcCall& stream, std::shared_ptr<const void> defaults);
 
  private:
   // Returns false, leaving `reservation` as it was, when the message has other fields than items, or an item is not in
   // the form that serialisers write: then the parser must read the whole message.
-  bool DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const Stream& stream, size_t max_items,
+  bool DecodeItemByItem(const MessageBytes& bytes, Reservation& reservation, const RpcCall& stream, size_t max_items,
                         ReceivedBatch* batch);
   // The status of decoding one item; nullopt when the parser rejects its bytes.
-  std::optional<absl::Status> DecodeItem(ReceivedMessage message, const Stream& stream,
+  std::optional<absl::Status> DecodeItem(ReceivedMessage message, const RpcCall& stream,
                                          const std::shared_ptr<google::protobuf::Arena>& arena, ReceivedCall* received);
 
   const RouteContext* const context_;

@@ -2,7 +2,7 @@
 
 namespace normd::rpc {
 
-TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream) {
+TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const RpcCall& stream) {
   if (context.regions == nullptr) return {nullptr, "shared memory is off on this server"};
   TensorSource::SharedMemory allowed = {context.regions, {}, stream.identity()->tenant};
   if (stream.is_local()) return allowed;
@@ -11,7 +11,7 @@ TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Str
   return {nullptr, "shared memory is for callers on this host, over its loopback interface"};
 }
 
-void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource* tensors) {
+void GiveMemory(const RouteContext& context, const RpcCall& stream, TensorSource* tensors) {
   tensors->SetBuffers(context.buffers);
   tensors->SetSharedMemory(SharedMemoryOf(context, stream));
 }

@@ -10,9 +10,9 @@
 namespace normd::rpc {
 
 // The shared memory that the caller of `stream` may name, or the reason why there is none.
-TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const Stream& stream);
+TensorSource::SharedMemory SharedMemoryOf(const RouteContext& context, const RpcCall& stream);
 // Gives `tensors`, of a call on `stream`, the buffer pool and the shared memory that they may use.
-void GiveMemory(const RouteContext& context, const Stream& stream, TensorSource* tensors);
+void GiveMemory(const RouteContext& context, const RpcCall& stream, TensorSource* tensors);
 
 }  // namespace normd::rpc
 

@@ -1,7 +1,7 @@
 // Encodes a CallReply as NormalizeResponse and related messages, without copying output bytes: small messages are
 // serialised, and tensor bytes follow their tag and length as slices of their own. `data`, `tensor` and `outputs` have
 // the highest field numbers of their messages, so the result is in field order, as any serialiser would write it.
-// In the path: between the engine's Done and Stream::Write.
+// In the path: between the engine's Done and RpcCall::Write.
 // Threads: functions without state of their own.
 #ifndef NORMD_SERVER_RPC_CODEC_ENCODE_H_
 #define NORMD_SERVER_RPC_CODEC_ENCODE_H_

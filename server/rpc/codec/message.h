@@ -1,6 +1,6 @@
 // Messages between slices and protobuf: parses messages onto an arena, and writes them with tensor bytes passed
 // by reference.
-// In the path: directly above Stream, for requests and for replies.
+// In the path: directly above RpcCall, for requests and for replies.
 // Threads: the types are thread-compatible; the functions are pure.
 #ifndef NORMD_SERVER_RPC_CODEC_MESSAGE_H_
 #define NORMD_SERVER_RPC_CODEC_MESSAGE_H_

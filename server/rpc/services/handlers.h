@@ -22,12 +22,12 @@ using UnaryHandler = std::function<void(Parsed<Request> request, Reply reply)>;
 // The handler writes to the stream, and must finish both the stream and the observation.
 template <typename Request>
 using ServerStreamingHandler =
-    std::function<void(Parsed<Request> request, std::shared_ptr<Stream> stream, Observation observation)>;
+    std::function<void(Parsed<Request> request, std::shared_ptr<RpcCall> stream, Observation observation)>;
 
 template <typename Request>
 Route ServerStreaming(const RouteContext* context, std::string path, ServerStreamingHandler<Request> handler) {
   constexpr int64_t kFactor = kLayoutOf<Request> == nullptr ? 1 : kBytesHeldPerMessageByte;
-  auto start = [context, handler = std::move(handler)](std::shared_ptr<Stream> stream) {
+  auto start = [context, handler = std::move(handler)](std::shared_ptr<RpcCall> stream) {
     auto then = [context, &handler, stream](MessageBytes message, Reservation reservation, Observation observation) {
       absl::StatusOr<Parsed<Request>> request = Parse<Request>(std::move(message), std::move(reservation));
       if (!request.ok()) return Reply(stream, std::move(observation))(request.status());
@@ -43,7 +43,8 @@ template <typename Request>
 Route Unary(const RouteContext* context, std::string path, UnaryHandler<Request> handler) {
   return ServerStreaming<Request>(
       context, std::move(path),
-      [handler = std::move(handler)](Parsed<Request> request, std::shared_ptr<Stream> stream, Observation observation) {
+      [handler = std::move(handler)](Parsed<Request> request, std::shared_ptr<RpcCall> stream,
+                                     Observation observation) {
         handler(std::move(request), Reply(std::move(stream), std::move(observation)));
       });
 }

@@ -33,10 +33,10 @@ std::vector<Route> HealthService::Routes() {
       &context_, MethodPath("grpc.health.v1.Health", "Check"),
       [this](Parsed<HealthCheckRequest> request, Reply reply) { Check(request->service(), std::move(reply)); });
   check.always_served = true;
-  return {std::move(check),
-          ServerStreaming<HealthCheckRequest>(&context_, MethodPath("grpc.health.v1.Health", "Watch"),
-                                              [this](Parsed<HealthCheckRequest> request, std::shared_ptr<Stream> stream,
-                                                     Observation) { Watch(request->service(), std::move(stream)); })};
+  return {std::move(check), ServerStreaming<HealthCheckRequest>(
+                                &context_, MethodPath("grpc.health.v1.Health", "Watch"),
+                                [this](Parsed<HealthCheckRequest> request, std::shared_ptr<RpcCall> stream,
+                                       Observation) { Watch(request->service(), std::move(stream)); })};
 }
 
 void HealthService::Check(const std::string& service, Reply reply) {
@@ -53,7 +53,7 @@ void HealthService::Check(const std::string& service, Reply reply) {
   reply(Response(serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING));
 }
 
-void HealthService::Watch(const std::string& service, std::shared_ptr<Stream> stream) {
+void HealthService::Watch(const std::string& service, std::shared_ptr<RpcCall> stream) {
   auto watcher = std::make_shared<Watcher>();
   watcher->stream = std::move(stream);
   watcher->known_service = IsKnown(service);
@@ -64,7 +64,8 @@ void HealthService::Watch(const std::string& service, std::shared_ptr<Stream> st
     if (!ended) watchers_.insert(watcher);
   }
   if (ended) return watcher->stream->Finish(DrainingError());
-  watcher->stream->OnCancelled([this, watcher] {
+  watcher->stream->WhenOver([this, watcher](const absl::Status& end) {
+    if (end.ok()) return;
     {
       MutexLock lock(mu_);
       watchers_.erase(watcher);

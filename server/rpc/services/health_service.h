@@ -34,7 +34,7 @@ class HealthService {
  private:
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
   struct Watcher {
-    std::shared_ptr<Stream> stream;
+    std::shared_ptr<RpcCall> stream;
     bool known_service = false;
     bool writing = false;  // guarded by mu_
     int sent = -1;         // guarded by mu_; the last status written
@@ -42,7 +42,7 @@ class HealthService {
   using WatcherPtr = std::shared_ptr<Watcher>;
 
   void Check(const std::string& service, Reply reply);
-  void Watch(const std::string& service, std::shared_ptr<Stream> stream);
+  void Watch(const std::string& service, std::shared_ptr<RpcCall> stream);
   // Writes the current status unless it was the last one written, or a write is in progress, which calls Update again
   // at its end.
   void Update(const WatcherPtr& watcher);

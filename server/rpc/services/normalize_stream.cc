@@ -23,7 +23,7 @@ constexpr int64_t kMaxUnwrittenBytes = int64_t{16} << 20;
 class CallStream : public std::enable_shared_from_this<CallStream> {
  public:
   CallStream(const RouteContext* context, const StreamLimits& limits, Engine* engine, CallDecoder* decoder,
-             std::shared_ptr<Stream> stream)
+             std::shared_ptr<RpcCall> stream)
       : context_(context),
         max_calls_(static_cast<size_t>(limits.max_calls)),
         engine_(engine),
@@ -31,7 +31,9 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
         reader_(context, limits.max_tensor_bytes, engine, decoder, stream_.get()) {}
 
   void Start() {
-    stream_->OnCancelled([self = shared_from_this()] { self->Cancel(); });
+    stream_->WhenOver([self = shared_from_this()](const absl::Status& end) {
+      if (!end.ok()) self->Cancel();
+    });
     Advance();
   }
 
@@ -67,7 +69,7 @@ class CallStream : public std::enable_shared_from_this<CallStream> {
   const RouteContext* const context_;
   const size_t max_calls_;
   Engine* const engine_;
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<RpcCall> stream_;
 
   StreamReader reader_;  // used only by the Read in progress
 
@@ -297,7 +299,7 @@ void CallStream::Cancel() {
 
 Route NormalizeStreamRoute(const RouteContext* context, std::string path, const StreamLimits& limits, Engine* engine,
                            CallDecoder* decoder) {
-  auto start = [context, limits, engine, decoder](std::shared_ptr<Stream> stream) {
+  auto start = [context, limits, engine, decoder](std::shared_ptr<RpcCall> stream) {
     // A full server refuses the stream here, before anything is read.
     const absl::StatusOr<Reservation> open = context->admission->Reserve(1, [&stream] { return NameOf(*stream); });
     if (!open.ok()) return Refuse(*context, std::move(stream), open.status());

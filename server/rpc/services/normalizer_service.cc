@@ -19,13 +19,13 @@ namespace normd::rpc {
 namespace {
 
 // Keeps the request, and the memory reserved for it and its reply, until the reply is sent.
-Stream::Callback Keep(std::shared_ptr<const void> owner) {
+RpcCall::Callback Keep(std::shared_ptr<const void> owner) {
   return [owner = std::move(owner)] {};
 }
 
 void Normalize(Engine* engine, ReceivedCall& received, Reply reply) {
-  AskFor(reply.stream(), received.tensors, /*alone=*/true, &received.call);
-  TakeRoomOf(reply.stream(), &received);
+  AskFor(reply.call(), received.tensors, /*alone=*/true, &received.call);
+  TakeRoomOf(reply.call(), &received);
   engine->Submit(std::move(received.call),
                  [reply = std::move(reply), owner = received.call.owner, cached = std::move(received.cached),
                   want_timings = received.want_timings](absl::StatusOr<CallReply> result) mutable {
@@ -36,8 +36,8 @@ void Normalize(Engine* engine, ReceivedCall& received, Reply reply) {
 }
 
 void ComputeMoments(Engine* engine, ReceivedCall& received, Reply reply) {
-  AskFor(reply.stream(), received.tensors, /*alone=*/true, &received.call);
-  TakeRoomOf(reply.stream(), &received);
+  AskFor(reply.call(), received.tensors, /*alone=*/true, &received.call);
+  TakeRoomOf(reply.call(), &received);
   engine->Submit(std::move(received.call),
                  [reply = std::move(reply), owner = received.call.owner,
                   cached = std::move(received.cached)](absl::StatusOr<CallReply> result) mutable {
@@ -88,8 +88,8 @@ void BatchNormalize(Engine* engine, ReceivedBatch& batch, Reservation room, Repl
     items[i].refused = std::move(batch.statuses[i]);
     if (!items[i].refused.ok()) continue;
     ReceivedCall& received = batch.items[i];
-    AskFor(reply.stream(), received.tensors, /*alone=*/false, &received.call);
-    TakeRoomOf(reply.stream(), &received);
+    AskFor(reply.call(), received.tensors, /*alone=*/false, &received.call);
+    TakeRoomOf(reply.call(), &received);
     items[i].cached = std::move(received.cached);
     items[i].want_timings = received.want_timings;
     calls.push_back(std::move(received.call));
@@ -115,7 +115,7 @@ struct BatchParts {
 void ReceiveBatch(const BatchParts& parts, const MessageBytes& message, Reservation memory, Reply reply) {
   const int64_t items = CallDecoder::CountItems(message, parts.max_items);
   absl::StatusOr<Reservation> room =
-      parts.context->admission->Reserve(items * Admission::kMinItemBytes, [&reply] { return NameOf(*reply.stream()); });
+      parts.context->admission->Reserve(items * Admission::kMinItemBytes, [&reply] { return NameOf(*reply.call()); });
   if (!room.ok()) return reply(room.status());
   const int64_t bytes = message.size_bytes() + items * WorkPool::kBytesPerItem;
   RunIfLarge(
@@ -123,7 +123,7 @@ void ReceiveBatch(const BatchParts& parts, const MessageBytes& message, Reservat
       [bytes, parts, message, memory = std::move(memory), room = *std::move(room), reply = std::move(reply)]() mutable {
         if (bytes >= WorkPool::kLargeBytes) reply.observation().ThreadFound();
         ReceivedBatch batch;
-        const absl::Status status = parts.decoder->DecodeBatch(message, std::move(memory), *reply.stream(),
+        const absl::Status status = parts.decoder->DecodeBatch(message, std::move(memory), *reply.call(),
                                                                parts.max_items, reply.observation(), &batch);
         return status.ok() ? BatchNormalize(parts.engine, batch, std::move(room), std::move(reply)) : reply(status);
       });
@@ -139,7 +139,7 @@ std::vector<Route> NormalizerRoutes(const RouteContext* context, const RpcOption
                  [engine, decoder](const MessageBytes& message, Reservation room, Reply reply) {
                    ReceivedCall call;
                    const absl::Status status =
-                       decoder->DecodeNormalize(message, std::move(room), *reply.stream(), reply.observation(), &call);
+                       decoder->DecodeNormalize(message, std::move(room), *reply.call(), reply.observation(), &call);
                    return status.ok() ? Normalize(engine, call, std::move(reply)) : reply(status);
                  }),
       UnaryBytes(context, path("BatchNormalize"),
@@ -150,7 +150,7 @@ std::vector<Route> NormalizerRoutes(const RouteContext* context, const RpcOption
       UnaryBytes(context, path("ComputeMoments"),
                  [engine, decoder](const MessageBytes& message, Reservation room, Reply reply) {
                    ReceivedCall call;
-                   const absl::Status status = decoder->DecodeComputeMoments(message, std::move(room), *reply.stream(),
+                   const absl::Status status = decoder->DecodeComputeMoments(message, std::move(room), *reply.call(),
                                                                              reply.observation(), &call);
                    return status.ok() ? ComputeMoments(engine, call, std::move(reply)) : reply(status);
                  }),

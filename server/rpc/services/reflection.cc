@@ -109,7 +109,7 @@ absl::Status Answer(const ServerReflectionRequest& request, const DescriptorPool
 class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
  public:
   ReflectionStream(const RouteContext* context, std::shared_ptr<const ServiceList> services,
-                   std::shared_ptr<Stream> stream)
+                   std::shared_ptr<RpcCall> stream)
       : context_(context), services_(std::move(services)), stream_(std::move(stream)) {}
 
   void ReadNext() {
@@ -152,7 +152,7 @@ class ReflectionStream : public std::enable_shared_from_this<ReflectionStream> {
 
   const RouteContext* const context_;
   const std::shared_ptr<const ServiceList> services_;
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<RpcCall> stream_;
   Reservation reply_memory_;  // of the reply that is being written; used by one callback at a time
 };
 
@@ -182,7 +182,7 @@ std::vector<Route> ReflectionRoutes(const RouteContext* context, const std::vect
     const google::protobuf::ServiceDescriptor& service = *message->file()->service(0);
     services->insert(service.full_name());
     routes.push_back({.path = MethodPath(service.full_name(), service.method(0)->name()),
-                      .start = [context, services](std::shared_ptr<Stream> stream) {
+                      .start = [context, services](std::shared_ptr<RpcCall> stream) {
                         std::make_shared<ReflectionStream>(context, services, std::move(stream))->ReadNext();
                       }});
   }

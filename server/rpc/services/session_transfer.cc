@@ -31,7 +31,7 @@ constexpr int64_t kRecordBytesPerParameterByte = 4;
 class Export : public std::enable_shared_from_this<Export> {
  public:
   // `held` is the memory reserved for the record.
-  Export(std::string record, std::shared_ptr<Reservation> held, size_t chunk_bytes, std::shared_ptr<Stream> stream,
+  Export(std::string record, std::shared_ptr<Reservation> held, size_t chunk_bytes, std::shared_ptr<RpcCall> stream,
          Observation observation)
       : record_(std::move(record)),
         held_(std::move(held)),
@@ -62,14 +62,14 @@ class Export : public std::enable_shared_from_this<Export> {
   const std::string record_;
   const std::shared_ptr<Reservation> held_;
   const size_t chunk_bytes_;
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<RpcCall> stream_;
   // Used by one callback at a time.
   Observation observation_;
   size_t offset_ = 0;
 };
 
 void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_bytes,
-                   const v1::ExportSessionRequest& request, std::shared_ptr<Stream> stream, Observation observation) {
+                   const v1::ExportSessionRequest& request, std::shared_ptr<RpcCall> stream, Observation observation) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", stream->identity()->tenant);
   if (!id.ok()) return Reply(std::move(stream), std::move(observation))(id.status());
   stream->NoteSession(request.name());
@@ -92,7 +92,7 @@ void ExportSession(const RouteContext* context, Engine* engine, size_t chunk_byt
 // work pool for large chunks. The next chunk is read when the one before is done.
 class Import : public std::enable_shared_from_this<Import> {
  public:
-  Import(const RouteContext* context, Engine* engine, std::shared_ptr<Stream> stream, Reservation held)
+  Import(const RouteContext* context, Engine* engine, std::shared_ptr<RpcCall> stream, Reservation held)
       : context_(context),
         engine_(engine),
         stream_(stream),
@@ -187,7 +187,7 @@ class Import : public std::enable_shared_from_this<Import> {
 
   const RouteContext* const context_;
   Engine* const engine_;
-  const std::shared_ptr<Stream> stream_;
+  const std::shared_ptr<RpcCall> stream_;
   Reply reply_;
   std::string id_;
   std::string key_;  // of the session to make
@@ -201,7 +201,7 @@ class Import : public std::enable_shared_from_this<Import> {
 Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engine* engine) {
   return ServerStreaming<v1::ExportSessionRequest>(
       context, MethodPath("normd.v1.Sessions", "ExportSession"),
-      [context, engine, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<Stream> stream,
+      [context, engine, chunk_bytes](Parsed<v1::ExportSessionRequest> request, std::shared_ptr<RpcCall> stream,
                                      Observation observation) {
         ExportSession(context, engine, static_cast<size_t>(chunk_bytes), *request, std::move(stream),
                       std::move(observation));
@@ -209,7 +209,7 @@ Route ExportSessionRoute(const RouteContext* context, int64_t chunk_bytes, Engin
 }
 
 Route ImportSessionRoute(const RouteContext* context, Engine* engine) {
-  auto start = [context, engine](std::shared_ptr<Stream> stream) {
+  auto start = [context, engine](std::shared_ptr<RpcCall> stream) {
     // A full server refuses the call here, before anything is read.
     absl::StatusOr<Reservation> held = context->admission->Reserve(1, [&stream] { return NameOf(*stream); });
     if (!held.ok()) return Refuse(*context, std::move(stream), held.status());

@@ -41,14 +41,14 @@ MessageBytes EncodeSession(const Session& session, Durability durability, v1::Se
 }
 
 // The tenant of the caller that is answered.
-const std::string& TenantOf(const Reply& reply) { return reply.stream()->identity()->tenant; }
+const std::string& TenantOf(const Reply& reply) { return reply.call()->identity()->tenant; }
 
 // Replies with the session in the view BASIC, as all changes do. `held` is memory that the change needed.
 SessionStore::Done<SessionPtr> ReplyWithSession(Durability durability, Reply reply,
                                                 std::shared_ptr<Reservation> held = nullptr) {
   return [durability, held = std::move(held), reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
     if (!session.ok()) return reply(session.status());
-    reply.stream()->NoteSession(EncodeSessionName((*session)->id));
+    reply.call()->NoteSession(EncodeSessionName((*session)->id));
     reply(EncodeSession(**session, durability, v1::SESSION_VIEW_BASIC));
   };
 }
@@ -67,8 +67,8 @@ void CreateSession(const RouteContext* context, Engine* engine, const v1::Create
   if (!id.ok()) return reply(id.status());
   reply.observation().record().norm_method = Info(session->spec.method()).name;
   session->id = *std::move(id);
-  if (!request.session_id().empty()) reply.stream()->NoteSession(Concat("sessions/", request.session_id()));
-  LateReservation memory = ReserveLater(context, reply.stream());
+  if (!request.session_id().empty()) reply.call()->NoteSession(Concat("sessions/", request.session_id()));
+  LateReservation memory = ReserveLater(context, reply.call());
   engine->CreateSession(*std::move(session), std::move(memory.reserve),
                         ReplyWithSession(engine->durability(), std::move(reply), std::move(memory.held)));
 }
@@ -79,7 +79,7 @@ absl::StatusOr<std::shared_ptr<Reservation>> ReserveReply(const RouteContext& co
   int64_t bytes = 0;
   for (const SessionPtr& session : sessions) bytes += kBytesHeldPerReplyByte * QuotaBytes(*session);
   NORMD_ASSIGN_OR_RETURN(Reservation held,
-                         context.admission->Reserve(bytes, [&reply] { return NameOf(*reply.stream()); }));
+                         context.admission->Reserve(bytes, [&reply] { return NameOf(*reply.call()); }));
   return std::make_shared<Reservation>(std::move(held));
 }
 
@@ -193,7 +193,7 @@ absl::StatusOr<SessionPatch> DecodePatch(const v1::UpdateSessionRequest& request
 void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.session().name(), "session.name", TenantOf(reply));
   absl::StatusOr<SessionPatch> patch = id.ok() ? DecodePatch(request) : id.status();
-  if (id.ok()) reply.stream()->NoteSession(request.session().name());
+  if (id.ok()) reply.call()->NoteSession(request.session().name());
   reply.observation().DecodeDone();
   if (!patch.ok()) return reply(patch.status());
   engine->UpdateSession(*std::move(id), *std::move(patch), ReplyWithSession(engine->durability(), std::move(reply)));
@@ -202,7 +202,7 @@ void UpdateSession(Engine* engine, const v1::UpdateSessionRequest& request, Repl
 void ResetSession(Engine* engine, const v1::ResetSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
-  reply.stream()->NoteSession(request.name());
+  reply.call()->NoteSession(request.name());
   engine->ResetSession(*std::move(id), ExpectedVersion(request),
                        ReplyWithSession(engine->durability(), std::move(reply)));
 }
@@ -212,9 +212,9 @@ void ForkSession(const RouteContext* context, Engine* engine, const v1::ForkSess
   if (!id.ok()) return reply(id.status());
   absl::StatusOr<std::string> fork = DecodeNewSessionId(request.session_id(), TenantOf(reply));
   if (!fork.ok()) return reply(fork.status());
-  reply.stream()->NoteSession(request.session_id().empty() ? "" : Concat("sessions/", request.session_id()),
-                              request.name());
-  LateReservation memory = ReserveLater(context, reply.stream());
+  reply.call()->NoteSession(request.session_id().empty() ? "" : Concat("sessions/", request.session_id()),
+                            request.name());
+  LateReservation memory = ReserveLater(context, reply.call());
   engine->ForkSession(*std::move(id), *std::move(fork), std::move(memory.reserve),
                       ReplyWithSession(engine->durability(), std::move(reply), std::move(memory.held)));
 }
@@ -222,7 +222,7 @@ void ForkSession(const RouteContext* context, Engine* engine, const v1::ForkSess
 void DeleteSession(Engine* engine, const v1::DeleteSessionRequest& request, Reply reply) {
   absl::StatusOr<std::string> id = DecodeSessionName(request.name(), "name", TenantOf(reply));
   if (!id.ok()) return reply(id.status());
-  reply.stream()->NoteSession(request.name());
+  reply.call()->NoteSession(request.name());
   engine->DeleteSession(*std::move(id), ExpectedVersion(request),
                         [reply = std::move(reply)](absl::StatusOr<SessionPtr> session) mutable {
                           if (!session.ok()) return reply(session.status());

@@ -26,19 +26,19 @@ SharedMemoryService::~SharedMemoryService() {
 std::vector<Route> SharedMemoryService::Routes() {
   return {Audited(ServerStreaming<v1::RegisterRegionRequest>(
       context_, MethodPath("normd.v1.SharedMemory", "RegisterRegion"),
-      [this](Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream, Observation observation) {
+      [this](Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<RpcCall> stream, Observation observation) {
         RegisterLater(std::move(request), std::move(stream), std::move(observation));
       }))};
 }
 
-void SharedMemoryService::RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
+void SharedMemoryService::RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<RpcCall> stream,
                                         Observation observation) {
   RunIfLarge(*context_, kMappingBytes,
              [this, stream = std::move(stream), request = std::move(request),
               observation = std::move(observation)]() mutable { Register(*request, stream, std::move(observation)); });
 }
 
-void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
+void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<RpcCall>& stream,
                                    Observation observation) {
   absl::StatusOr<Registration> made = AddRegion(request, *stream);
   if (!made.ok()) return Reply(stream, std::move(observation))(made.status());
@@ -54,7 +54,8 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
   stream->EndAudit(absl::StatusCode::kOk);
   stream->Write(std::move(message));
   // The callback runs at once if the caller is gone already.
-  stream->OnCancelled([this, stream] {
+  stream->WhenOver([this, stream](const absl::Status& end) {
+    if (end.ok()) return;
     RunIfLarge(*context_, kMappingBytes, [this, stream] {
       Remove(stream);
       stream->Finish(CallerGoneError());
@@ -63,7 +64,7 @@ void SharedMemoryService::Register(const v1::RegisterRegionRequest& request, con
 }
 
 absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion(
-    const v1::RegisterRegionRequest& request, const Stream& stream) {
+    const v1::RegisterRegionRequest& request, const RpcCall& stream) {
   const TensorSource::SharedMemory allowed = SharedMemoryOf(*context_, stream);
   const std::string_view field = request.has_cuda() ? "cuda" : "posix_name";
   if (regions_ == nullptr || allowed.regions == nullptr) return NotAllowedError(field, allowed.refusal);
@@ -86,13 +87,13 @@ absl::StatusOr<SharedMemoryService::Registration> SharedMemoryService::AddRegion
   return Registration{owner_name, std::move(region)};
 }
 
-bool SharedMemoryService::Keep(const std::shared_ptr<Stream>& stream, const Registration& registration) {
+bool SharedMemoryService::Keep(const std::shared_ptr<RpcCall>& stream, const Registration& registration) {
   MutexLock lock(mu_);
   if (!ended_) open_.emplace(stream, registration);
   return !ended_;
 }
 
-void SharedMemoryService::Remove(const std::shared_ptr<Stream>& stream) {
+void SharedMemoryService::Remove(const std::shared_ptr<RpcCall>& stream) {
   Registration registration;
   {
     MutexLock lock(mu_);
@@ -105,7 +106,7 @@ void SharedMemoryService::Remove(const std::shared_ptr<Stream>& stream) {
 }
 
 void SharedMemoryService::EndRegistrations() {
-  std::unordered_map<std::shared_ptr<Stream>, Registration> open;
+  std::unordered_map<std::shared_ptr<RpcCall>, Registration> open;
   {
     MutexLock lock(mu_);
     ended_ = true;

@@ -37,22 +37,22 @@ class SharedMemoryService {
     std::string owner, region;
   };
 
-  void Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<Stream>& stream,
+  void Register(const v1::RegisterRegionRequest& request, const std::shared_ptr<RpcCall>& stream,
                 Observation observation);
   // Runs Register on the work pool.
-  void RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<Stream> stream,
+  void RegisterLater(Parsed<v1::RegisterRegionRequest> request, std::shared_ptr<RpcCall> stream,
                      Observation observation);
-  absl::StatusOr<Registration> AddRegion(const v1::RegisterRegionRequest& request, const Stream& stream);
+  absl::StatusOr<Registration> AddRegion(const v1::RegisterRegionRequest& request, const RpcCall& stream);
   // Remembers the registration of `stream`. Returns false once registrations have ended.
-  bool Keep(const std::shared_ptr<Stream>& stream, const Registration& registration);
-  void Remove(const std::shared_ptr<Stream>& stream);
+  bool Keep(const std::shared_ptr<RpcCall>& stream, const Registration& registration);
+  void Remove(const std::shared_ptr<RpcCall>& stream);
 
   const RouteContext* const context_;
   RegionTable* const regions_;
 
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  std::unordered_map<std::shared_ptr<Stream>, Registration> open_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::shared_ptr<RpcCall>, Registration> open_ ABSL_GUARDED_BY(mu_);
   std::vector<Registration> left_ ABSL_GUARDED_BY(mu_);  // of calls that EndRegistrations ended
 };
 

@@ -22,7 +22,7 @@ namespace normd::rpc {
 
 // One item that is answered: a call, or an error.
 struct StreamItem {
-  StreamItem(const RouteContext* context, const Stream& stream)
+  StreamItem(const RouteContext* context, const RpcCall& stream)
       : observation(context->observer, ShortName(stream.method()), stream.origin()) {
     observation.record().is_stream_item = true;
   }
@@ -61,7 +61,7 @@ class StreamReader {
   using Done = absl::AnyInvocable<void(Result)>;
 
   StreamReader(const RouteContext* context, int64_t max_tensor_bytes, Engine* engine, CallDecoder* decoder,
-               Stream* stream)
+               RpcCall* stream)
       : context_(context),
         max_tensor_bytes_(max_tensor_bytes),
         engine_(engine),
@@ -120,7 +120,7 @@ class StreamReader {
   const int64_t max_tensor_bytes_;
   Engine* const engine_;
   CallDecoder* const decoder_;
-  Stream* const stream_;
+  RpcCall* const stream_;
 
   std::optional<Request> defaults_;
   CallScope scope_;  // of the calls to come

@@ -7,26 +7,25 @@
 
 namespace normd::rpc {
 
-std::string PeerName(const Stream& stream) {
-  if (const std::string& name = stream.PeerCertificateName(); !name.empty()) return name;
-  const std::optional<uint32_t>& uid = stream.connection()->uid();
+std::string PeerName(const RpcCall& call) {
+  if (const std::string& name = call.PeerCertificateName(); !name.empty()) return name;
+  const std::optional<uint32_t>& uid = call.connection()->uid();
   return uid.has_value() ? Concat("uid:", *uid) : "anonymous";
 }
 
-std::optional<AccessDenial> CheckAccess(AccessControl* access, size_t method, Stream* stream) {
+std::optional<AccessDenial> CheckAccess(AccessControl* access, size_t method, RpcCall* call) {
   if (access == nullptr) {
-    stream->SetIdentity(std::make_shared<Identity>(Identity{PeerName(*stream), ""}));
+    call->SetIdentity(std::make_shared<Identity>(Identity{PeerName(*call), ""}));
     return std::nullopt;
   }
-  const auto authorization = stream->Authorization();
-  const auto peer_name = [stream] { return PeerName(*stream); };
-  const Credentials credentials = {.peer_name = peer_name,
-                                   .is_private = stream->is_encrypted() || stream->is_local(),
-                                   .authorization = authorization};
-  Verdict verdict = access->Judge(stream->access_memory(), credentials, {.index = method, .path = stream->method()});
-  stream->SetIdentity(verdict.identity);
+  const auto authorization = call->Authorization();
+  const auto peer_name = [call] { return PeerName(*call); };
+  const Credentials credentials = {
+      .peer_name = peer_name, .is_private = call->is_encrypted() || call->is_local(), .authorization = authorization};
+  Verdict verdict = access->Judge(call->access_memory(), credentials, {.index = method, .path = call->method()});
+  call->SetIdentity(verdict.identity);
   if (!verdict.denial.has_value()) return std::nullopt;
-  return AccessDenial{*verdict.denial, access->ErrorOf(verdict, stream->method())};
+  return AccessDenial{*verdict.denial, access->ErrorOf(verdict, call->method())};
 }
 
 }  // namespace normd::rpc

@@ -7,14 +7,14 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 #include "server/security/access_control.h"
 
 namespace normd::rpc {
 
 // The name of the connection's peer: that of its certificate, "uid:1000" for a user of the Unix socket, else
 // "anonymous".
-std::string PeerName(const Stream& stream);
+std::string PeerName(const RpcCall& call);
 
 // A call that is not let in.
 struct AccessDenial {
@@ -22,9 +22,9 @@ struct AccessDenial {
   absl::Status error;  // for the caller
 };
 
-// Gives the stream its identity, if it has one, and returns why the call may not begin; nullopt if it may. Without an
+// Gives the call its identity, if it has one, and returns why the call may not begin; nullopt if it may. Without an
 // `access`, everybody may call everything. `method` is an index of access->MethodIndex.
-std::optional<AccessDenial> CheckAccess(AccessControl* access, size_t method, Stream* stream);
+std::optional<AccessDenial> CheckAccess(AccessControl* access, size_t method, RpcCall* call);
 
 }  // namespace normd::rpc
 

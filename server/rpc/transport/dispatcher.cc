@@ -24,11 +24,11 @@ constexpr std::string_view kUnknownMethod = "unknown";
 constexpr size_t kNoMethod = std::numeric_limits<size_t>::max();
 
 // A call that was denied may have no identity, and its tenant stays unknown.
-void NoteTenant(const RpcObserver* observer, Stream* stream) {
-  const IdentityPtr& identity = stream->identity();
+void NoteTenant(const RpcObserver* observer, RpcCall* call) {
+  const IdentityPtr& identity = call->identity();
   if (identity == nullptr) return;
   const bool has_index = observer != nullptr && observer->tenant_index != nullptr;
-  stream->SetTenantIndex(has_index ? observer->tenant_index(identity->tenant) : 0);
+  call->SetTenantIndex(has_index ? observer->tenant_index(identity->tenant) : 0);
 }
 
 }  // namespace
@@ -44,69 +44,68 @@ void Dispatcher::Add(std::vector<Route> routes) {
 }
 
 absl::Status Dispatcher::Start(RpcTransport* transport) {
-  return transport->Start(
-      [this](std::unique_ptr<TransportCall> call) { Dispatch(Stream::Make(host_, std::move(call))); });
+  return transport->Start(host_, [this](std::shared_ptr<RpcCall> call) { Dispatch(std::move(call)); });
 }
 
 bool Dispatcher::Drain(absl::Duration grace) {
   draining_ = true;
   // Reading must be ended, because a stream may wait for its next message for ever. A message on its way may still
   // come.
-  for (const std::shared_ptr<Stream>& stream : live_.Collect([](const Stream&) { return true; })) {
-    stream->EndReading(DrainingError(), /*keep_current=*/true);
+  for (const std::shared_ptr<RpcCall>& call : live_.Collect([](const RpcCall&) { return true; })) {
+    call->EndReading(DrainingError(), /*keep_current=*/true);
   }
   return live_.WaitForNoCalls(grace);
 }
 
-absl::Status Dispatcher::Admit(Stream* stream, const Route& route) {
+absl::Status Dispatcher::Admit(RpcCall* call, const Route& route) {
   if (draining_ && !route.always_served) return DrainingError();
-  const Connection& connection = *stream->connection();
+  const Connection& connection = *call->connection();
   const int own = connection.live_calls();
   // The server counts calls itself, because gRPC enforces its limit only on peers that have acknowledged the settings.
   const int most = max_calls_per_connection_ * kCallsCountedPerAllowed;
   if (own > most) {
-    stream->CountReset(kWeightOfExcess);
+    call->CountReset(kWeightOfExcess);
     return NoRoomError("calls_of_connection", own, most);
   }
   if (route.always_served) return absl::OkStatus();
   CallPlace place;
   NORMD_RETURN_IF_ERROR(places_.Take(connection, &place));
-  stream->KeepPlace(std::move(place));
+  call->KeepPlace(std::move(place));
   return absl::OkStatus();
 }
 
-bool Dispatcher::LetIn(const std::shared_ptr<Stream>& stream, const Served* served) {
+bool Dispatcher::LetIn(const std::shared_ptr<RpcCall>& call, const Served* served) {
   const AuditSink* const sink = context_->observer == nullptr ? nullptr : &context_->observer->on_audit;
   const size_t index = served != nullptr ? served->access_index : kNoMethod;
-  const std::optional<AccessDenial> denial = CheckAccess(context_->access, index, stream.get());
-  NoteTenant(context_->observer, stream.get());
+  const std::optional<AccessDenial> denial = CheckAccess(context_->access, index, call.get());
+  NoteTenant(context_->observer, call.get());
   if (!denial.has_value()) {
-    if (served != nullptr && served->route.audited) stream->BeginAudit(sink);
+    if (served != nullptr && served->route.audited) call->BeginAudit(sink);
     return true;
   }
   // Strangers must not fill the collector, nor take the places of callers until they have read their refusal.
-  stream->ForgetTrace();
-  stream->GiveUpPlace();
-  stream->BeginAudit(sink, kDenialNames[static_cast<size_t>(denial->denial)]);
-  Refuse(*context_, stream, denial->error, served != nullptr ? std::string_view() : kUnknownMethod);
+  call->ForgetTrace();
+  call->GiveUpPlace();
+  call->BeginAudit(sink, kDenialNames[static_cast<size_t>(denial->denial)]);
+  Refuse(*context_, call, denial->error, served != nullptr ? std::string_view() : kUnknownMethod);
   return false;
 }
 
-void Dispatcher::Dispatch(std::shared_ptr<Stream> stream) {
-  stream->ReadTrace(context_->observer);
-  const auto found = routes_.find(stream->method());
+void Dispatcher::Dispatch(std::shared_ptr<RpcCall> call) {
+  call->ReadTrace(context_->observer);
+  const auto found = routes_.find(call->method());
   const Served* const served = found == routes_.end() ? nullptr : &found->second;
   if (served != nullptr) {
-    if (absl::Status status = Admit(stream.get(), served->route); !status.ok()) {
-      return Refuse(*context_, std::move(stream), status);
+    if (absl::Status status = Admit(call.get(), served->route); !status.ok()) {
+      return Refuse(*context_, std::move(call), status);
     }
   }
-  if (!LetIn(stream, served)) return;
+  if (!LetIn(call, served)) return;
   if (served == nullptr) {
-    const absl::Status unknown = UnknownMethodError(stream->method(), absl::StrJoin(services_, ", "));
-    return Refuse(*context_, std::move(stream), unknown, kUnknownMethod);
+    const absl::Status unknown = UnknownMethodError(call->method(), absl::StrJoin(services_, ", "));
+    return Refuse(*context_, std::move(call), unknown, kUnknownMethod);
   }
-  served->route.start(std::move(stream));
+  served->route.start(std::move(call));
 }
 
 }  // namespace normd::rpc

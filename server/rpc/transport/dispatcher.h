@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "server/rpc/transport/call_places.h"
 #include "server/rpc/transport/route.h"
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 #include "server/rpc/transport/transport.h"
 
 namespace normd::rpc {
@@ -44,7 +44,7 @@ class Dispatcher {
   // From now on refuses new calls with UNAVAILABLE, and ends each stream when it has answered what it had read. Returns
   // true as soon as no call is left, or false after `grace`.
   bool Drain(absl::Duration grace);
-  LiveStreams& live() { return live_; }
+  LiveCalls& live() { return live_; }
   CallPlaces& places() { return places_; }
 
  private:
@@ -53,17 +53,17 @@ class Dispatcher {
     size_t access_index = 0;  // of AccessControl::MethodIndex
   };
 
-  void Dispatch(std::shared_ptr<Stream> stream);
+  void Dispatch(std::shared_ptr<RpcCall> call);
   // OK if the call may begin, with its place; otherwise the error for its caller.
-  absl::Status Admit(Stream* stream, const Route& route);
+  absl::Status Admit(RpcCall* call, const Route& route);
   // Whether the caller may call; otherwise the call has been ended. `served` is null for a method that does not exist.
-  bool LetIn(const std::shared_ptr<Stream>& stream, const Served* served);
+  bool LetIn(const std::shared_ptr<RpcCall>& call, const Served* served);
 
   const RouteContext* const context_;
   const int max_calls_per_connection_;
   CallPlaces places_;
-  LiveStreams live_;
-  const StreamHost host_;
+  LiveCalls live_;
+  const CallHost host_;
   std::atomic<bool> draining_{false};
   std::unordered_map<std::string, Served> routes_;
   std::vector<std::string> services_;  // of the routes, each once

@@ -9,22 +9,22 @@
 #include <vector>
 
 #include "server/base/errors.h"
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd::rpc {
 namespace {
 
 struct Idle {
   int64_t since = 0;
-  std::shared_ptr<Stream> stream;
+  std::shared_ptr<RpcCall> stream;
   int own = 0;    // the calls of its peer
   int level = 0;  // the calls of its peer that are left when it is this stream's turn to end
 };
 
 // The streams that wait, those of one peer in the order of their turns.
-std::vector<Idle> FindIdle(LiveStreams& live) {
+std::vector<Idle> FindIdle(LiveCalls& live) {
   std::vector<Idle> idle;
-  for (std::shared_ptr<Stream>& stream : live.Collect([](const Stream& one) { return one.waiting_since() != 0; })) {
+  for (std::shared_ptr<RpcCall>& stream : live.Collect([](const RpcCall& one) { return one.waiting_since() != 0; })) {
     const int64_t since = stream->waiting_since();
     if (since != 0) idle.push_back({.since = since, .stream = std::move(stream)});
   }

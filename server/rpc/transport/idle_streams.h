@@ -9,13 +9,13 @@
 #include <cstdint>
 
 #include "server/rpc/transport/call_places.h"
-#include "server/rpc/transport/live_streams.h"
+#include "server/rpc/transport/live_calls.h"
 
 namespace normd::rpc {
 
 class IdleStreams {
  public:
-  IdleStreams(CallPlaces* places, LiveStreams* live) : places_(places), live_(live) {}
+  IdleStreams(CallPlaces* places, LiveCalls* live) : places_(places), live_(live) {}
 
   // Ends as many waiting streams as needed: of a peer with too many calls, those that have waited longest; if there are
   // too many calls in all, first those of the peers with most calls. To be called at short intervals.
@@ -26,7 +26,7 @@ class IdleStreams {
 
  private:
   CallPlaces* const places_;
-  LiveStreams* const live_;
+  LiveCalls* const live_;
   std::atomic<int64_t> ended_{0};
 };
 

@@ -1,7 +1,7 @@
 // How a method is found and answered: the Route for the dispatcher, the reading of a unary call's one message when
 // there is room for it, and the Reply. The codec knows what the bytes mean; services/handlers.h makes Routes whose
 // handlers get parsed requests.
-// In the path: between Stream and the services.
+// In the path: between the call and the services.
 // Threads: a handler runs on a queue's thread, or on the work pool for a large message; a Reply may be used from any
 // thread.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_ROUTE_H_
@@ -19,7 +19,7 @@
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/observation.h"
 #include "server/rpc/transport/read_limiter.h"
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd {
 class AccessControl;
@@ -33,13 +33,13 @@ namespace normd::rpc {
 struct Route {
   std::string path;  // "/normd.v1.Normalizer/Normalize"
   // Called at the call's headers on a queue's thread, before anything of the request is read.
-  std::function<void(std::shared_ptr<Stream>)> start;
+  std::function<void(std::shared_ptr<RpcCall>)> start;
   // True for health: answered even while the server drains, and however many calls there are.
   bool always_served = false;
   bool audited = false;  // true: the audit log has a line for every call
 };
 
-// What every method needs. Must outlive all streams.
+// What every method needs. Must outlive all calls.
 struct RouteContext {
   Admission* admission = nullptr;
   ReadLimiter* read_limiter = nullptr;    // null: every message is read at once
@@ -52,7 +52,7 @@ struct RouteContext {
   AccessControl* access = nullptr;       // null: everybody may call everything
 };
 
-// True if a Stream's peer uses a loopback address, and so is a process of this host.
+// True if a call's peer uses a loopback address, and so is a process of this host.
 bool IsLoopback(std::string_view peer);
 
 // The route, whose calls the audit log is told of.
@@ -61,7 +61,7 @@ inline Route Audited(Route route) {
   return route;
 }
 // What the budgets of bytes count a call by.
-CallerName NameOf(const Stream& stream);
+CallerName NameOf(const RpcCall& call);
 
 // Memory whose size is known only after the request has been read. The work calls `reserve` before it allocates; the
 // reservation lasts as long as a copy of `held`. The context must outlive both.
@@ -69,15 +69,15 @@ struct LateReservation {
   std::shared_ptr<Reservation> held;
   std::function<absl::Status(int64_t bytes)> reserve;
 };
-LateReservation ReserveLater(const RouteContext* context, std::shared_ptr<Stream> stream);
+LateReservation ReserveLater(const RouteContext* context, std::shared_ptr<RpcCall> call);
 
 // Begins the observation of a call whose request has come, or never will. The time since the headers is the time of
-// receiving. `rpc` is the name in records, and must live as long as the stream.
-Observation ObserveRequest(const RouteContext& context, const Stream& stream, std::string_view rpc);
+// receiving. `rpc` is the name in records, and must live as long as the call.
+Observation ObserveRequest(const RouteContext& context, const RpcCall& call, std::string_view rpc);
 
 // Ends a call, of which no message has been read, with the error `why`. Records call it `rpc`, or by its method's name
 // if that is empty.
-void Refuse(const RouteContext& context, std::shared_ptr<Stream> stream, const absl::Status& why,
+void Refuse(const RouteContext& context, std::shared_ptr<RpcCall> call, const absl::Status& why,
             std::string_view rpc = {});
 
 // Runs `work`, which concerns `bytes` of a message or reply, on the work pool if it is large, so that the queue's
@@ -90,26 +90,26 @@ std::string_view ShortName(std::string_view path);
 // Answers one unary call, once. A Reply that is destroyed unanswered answers INTERNAL, because that is a bug of normd.
 class Reply {
  public:
-  Reply(std::shared_ptr<Stream> stream, Observation observation)
-      : stream_(std::move(stream)), observation_(std::move(observation)) {}
+  Reply(std::shared_ptr<RpcCall> call, Observation observation)
+      : call_(std::move(call)), observation_(std::move(observation)) {}
   Reply(Reply&&) = default;
   Reply& operator=(Reply&&) = default;
   ~Reply();
 
   // Sends the message, or ends the call with the error. `written` runs, or is destroyed, when the transport has taken
   // the message, so everything that `written` owns lives until then.
-  void operator()(absl::StatusOr<MessageBytes> message, Stream::Callback written = nullptr);
+  void operator()(absl::StatusOr<MessageBytes> message, RpcCall::Callback written = nullptr);
 
   Observation& observation() { return observation_; }
 
-  // Returns a function that tells whether the caller is gone. The function keeps the stream alive.
+  // Returns a function that tells whether the caller is gone. The function keeps the call alive.
   std::function<bool()> Cancelled() const {
-    return [stream = stream_] { return stream->cancelled(); };
+    return [call = call_] { return call->cancelled(); };
   }
-  const std::shared_ptr<Stream>& stream() const { return stream_; }
+  const std::shared_ptr<RpcCall>& call() const { return call_; }
 
  private:
-  std::shared_ptr<Stream> stream_;
+  std::shared_ptr<RpcCall> call_;
   Observation observation_;
 };
 
@@ -122,12 +122,12 @@ void WaitForRoom(const RouteContext& context, int64_t bytes, int64_t message_byt
 
 // Gets the message as received; runs on the work pool if the message is large.
 using BytesHandler = std::function<void(const MessageBytes& message, Reservation reservation, Reply reply)>;
-// Reads the one request message of `stream`, for which `factor` times its size is reserved, and runs `then` with it. A
+// Reads the one request message of `call`, for which `factor` times its size is reserved, and runs `then` with it. A
 // call whose size its headers or the transport tell makes the reservation before it reads, waits for room as
 // ReadLimiter allows, and is refused if there is none. Other calls wait until there is room for the predicted size, and
 // make the reservation when the message has arrived. Ends the call with an error when there is no message, when it does
 // not fit, or when it is larger than its headers announce.
-void ReadRequest(const RouteContext* context, std::shared_ptr<Stream> stream, int64_t factor,
+void ReadRequest(const RouteContext* context, std::shared_ptr<RpcCall> call, int64_t factor,
                  absl::AnyInvocable<void(MessageBytes, Reservation, Observation)> then);
 
 // Makes the route of a unary method whose messages carry tensors. `handler` gets the message unparsed.

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "google/rpc/status.pb.h"
@@ -27,6 +29,15 @@ struct RpcStatus {
 };
 
 RpcStatus ToRpcStatus(const absl::Status& status);
+
+// Keys are in lower case and values are visible ASCII. The transport adds the status itself.
+using Trailers = std::vector<std::pair<std::string, std::string>>;
+
+// How a call ends.
+struct RpcEnd {
+  RpcStatus status;
+  Trailers trailers;
+};
 
 }  // namespace normd::rpc
 

@@ -17,7 +17,7 @@ constexpr int kHaste = 5;
 constexpr absl::Duration kGraceInDrain = absl::Milliseconds(500);
 // Frame headers and metadata beside a message.
 constexpr int64_t kOverheadBytes = int64_t{1} << 20;
-// The window of a stream, which gRPC may hold beside its messages.
+// The window of a call, which gRPC may hold beside its messages.
 constexpr int64_t kWindowBytes = int64_t{16} << 20;
 // An honest process on this host has sent its message within this time.
 constexpr absl::Duration kTimeToSendLocally = absl::Milliseconds(500);
@@ -44,10 +44,10 @@ void TransferWatch::Look() {
   if (live_->calls() == 0) return;
   limiter_->Expire(SteadyNow());
   idle_.Look();
-  const Streams streams = live_->Collect([](const Stream& stream) { return stream.in_progress(); });
-  if (streams.empty()) return;
-  EndSlow(streams);
-  EndOversized(streams);
+  const Calls calls = live_->Collect([](const RpcCall& call) { return call.in_progress(); });
+  if (calls.empty()) return;
+  EndSlow(calls);
+  EndOversized(calls);
 }
 
 TransferLimits TransferWatch::CurrentLimits() const {
@@ -57,22 +57,22 @@ TransferLimits TransferWatch::CurrentLimits() const {
   return limits;
 }
 
-void TransferWatch::EndSlow(const Streams& streams) const {
+void TransferWatch::EndSlow(const Calls& calls) const {
   const absl::Time now = SteadyNow();
   const TransferLimits limits = CurrentLimits();
   TransferLimits of_readers = limits;
   of_readers.grace *= kPatienceForReaders;
-  for (const std::shared_ptr<Stream>& stream : streams) {
-    const std::optional<Stream::Progress> read = stream->ReadProgress(now);
+  for (const std::shared_ptr<RpcCall>& call : calls) {
+    const std::optional<RpcCall::Progress> read = call->ReadProgress(now);
     if (read.has_value() && IsTooSlow(limits, read->elapsed, read->bytes, read->moved_bytes)) {
-      stream->EndReading(draining_ ? DrainingError() : SlowMessageError(read->elapsed, limits.bytes_per_second));
+      call->EndReading(draining_ ? DrainingError() : SlowMessageError(read->elapsed, limits.bytes_per_second));
     }
-    const std::optional<Stream::Progress> write = stream->WriteProgress(now);
-    if (write.has_value() && IsTooSlow(of_readers, write->elapsed, write->bytes, write->moved_bytes)) stream->Cancel();
+    const std::optional<RpcCall::Progress> write = call->WriteProgress(now);
+    if (write.has_value() && IsTooSlow(of_readers, write->elapsed, write->bytes, write->moved_bytes)) call->Cancel();
   }
 }
 
-int64_t TransferWatch::UndeliveredBytes(Connection& connection, const Streams& streams, bool short_of_memory) {
+int64_t TransferWatch::UndeliveredBytes(Connection& connection, const Calls& calls, bool short_of_memory) {
   const absl::Time now = SteadyNow();
   if (!connection.is_unix()) {
     const DeliveryAccount::Bounds bytes = connection.UndeliveredBytes(now);
@@ -80,17 +80,17 @@ int64_t TransferWatch::UndeliveredBytes(Connection& connection, const Streams& s
   }
   // The kernel does not count the bytes of a Unix socket, so a late message counts with its largest possible size.
   int64_t bytes = 0;
-  for (const std::shared_ptr<Stream>& stream : streams) {
-    const std::optional<Stream::Progress> read = stream->ReadProgress(now);
+  for (const std::shared_ptr<RpcCall>& call : calls) {
+    const std::optional<RpcCall::Progress> read = call->ReadProgress(now);
     if (read.has_value() && read->elapsed > kTimeToSendLocally) bytes += read->bytes;
   }
   return bytes;
 }
 
-void TransferWatch::EndOversized(const Streams& streams) const {
-  std::unordered_map<Connection*, Streams> by_connection;
-  for (const std::shared_ptr<Stream>& stream : streams) {
-    if (stream->connection()->open_messages() > 0) by_connection[stream->connection().get()].push_back(stream);
+void TransferWatch::EndOversized(const Calls& calls) const {
+  std::unordered_map<Connection*, Calls> by_connection;
+  for (const std::shared_ptr<RpcCall>& call : calls) {
+    if (call->connection()->open_messages() > 0) by_connection[call->connection().get()].push_back(call);
   }
   if (by_connection.empty()) return;
   // A peer that keeps abandoning messages can hide other messages behind them; the memory of the process reveals that.
@@ -103,8 +103,8 @@ void TransferWatch::EndOversized(const Streams& streams) const {
     const int64_t allowed = connection->open_messages() * (options_.max_message_bytes + kOverheadBytes) +
                             connection->live_calls() * kWindowBytes;
     if (bytes > allowed) {
-      for (const auto& stream : own) {
-        stream->EndReading(
+      for (const auto& call : own) {
+        call->EndReading(
             LimitExceededError("message_bytes", bytes, options_.max_message_bytes, {.option = "--max_message_bytes"}));
       }
       continue;
@@ -114,8 +114,8 @@ void TransferWatch::EndOversized(const Streams& streams) const {
     most_bytes = std::max(most_bytes, bytes);
   }
   if (held_bytes <= options_.max_held_bytes || greediest == nullptr) return;
-  for (const auto& stream : by_connection[greediest]) {
-    stream->EndReading(
+  for (const auto& call : by_connection[greediest]) {
+    call->EndReading(
         NoRoomError("bytes_in_flight", held_bytes, options_.max_held_bytes, {.option = "--max_in_flight_bytes"}));
   }
 }

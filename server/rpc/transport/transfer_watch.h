@@ -1,7 +1,7 @@
 // Watches that messages make progress: a message that has begun and makes none, in either direction, ends its call, and
 // so does one that is far over the size limit. Without the watch, a peer could occupy memory and calls for as long as
 // it likes. The same thread looks for streams that only wait, when there are too many: see IdleStreams.
-// In the path: beside the streams.
+// In the path: beside the calls.
 // Threads: has one of its own; Start and Stop are called from one thread, Drain from any.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_TRANSFER_WATCH_H_
 #define NORMD_SERVER_RPC_TRANSPORT_TRANSFER_WATCH_H_
@@ -17,7 +17,7 @@
 #include "server/rpc/transport/admission.h"
 #include "server/rpc/transport/idle_streams.h"
 #include "server/rpc/transport/read_limiter.h"
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd::rpc {
 
@@ -40,7 +40,7 @@ class TransferWatch {
     int64_t max_growth_bytes = 0;
   };
 
-  TransferWatch(const Options& options, LiveStreams* live, const Admission* admission, ReadLimiter* limiter,
+  TransferWatch(const Options& options, LiveCalls* live, const Admission* admission, ReadLimiter* limiter,
                 CallPlaces* places)
       : options_(options), live_(live), admission_(admission), limiter_(limiter), idle_(places, live) {}
   ~TransferWatch() { Stop(); }
@@ -51,26 +51,26 @@ class TransferWatch {
   // From now on, a call whose message makes no progress soon ends with UNAVAILABLE.
   void Drain() { draining_ = true; }
 
-  // Looks once at all streams and at the calls that wait in the read limiter. Public for tests.
+  // Looks once at all calls and at the calls that wait in the read limiter. Public for tests.
   void Look();
 
   int64_t idle_streams_ended() const { return idle_.ended(); }
 
  private:
-  using Streams = std::vector<std::shared_ptr<Stream>>;
+  using Calls = std::vector<std::shared_ptr<RpcCall>>;
 
   // The limits that apply now; the grace is shorter while the budget is nearly spent or the server drains.
   TransferLimits CurrentLimits() const;
-  void EndSlow(const Streams& streams) const;
+  void EndSlow(const Calls& calls) const;
   // Ends messages far over the size limit, and those of the greediest connection when all together hold too many bytes.
   // gRPC 1.51 receives a whole message before it compares the size with the limit and counts no bytes, so the
   // connections' counts are used.
-  void EndOversized(const Streams& streams) const;
-  // The bytes that gRPC holds of the messages of `streams`, which are all streams in progress of one connection.
-  static int64_t UndeliveredBytes(Connection& connection, const Streams& streams, bool short_of_memory);
+  void EndOversized(const Calls& calls) const;
+  // The bytes that gRPC holds of the messages of `calls`, which are all calls in progress of one connection.
+  static int64_t UndeliveredBytes(Connection& connection, const Calls& calls, bool short_of_memory);
 
   const Options options_;
-  LiveStreams* const live_;
+  LiveCalls* const live_;
   const Admission* const admission_;
   ReadLimiter* const limiter_;
   IdleStreams idle_;

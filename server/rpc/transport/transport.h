@@ -13,18 +13,19 @@
 #include "server/net/listening_socket.h"
 #include "server/rpc/transport/connection.h"
 #include "server/rpc/transport/queue_stats.h"
-#include "server/rpc/transport/transport_call.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd::rpc {
 
 class RpcTransport {
  public:
   // Gets each call at its headers, on its queue's thread.
-  using OnCall = std::function<void(std::unique_ptr<TransportCall>)>;
+  using OnCall = std::function<void(std::shared_ptr<RpcCall>)>;
 
   virtual ~RpcTransport() = default;
 
-  virtual absl::Status Start(OnCall on_call) = 0;
+  // `calls` is for the calls that it makes.
+  virtual absl::Status Start(const CallHost& calls, OnCall on_call) = 0;
   // Takes a connection from which nothing has been read, and which `listener` has accepted. The transport counts it as
   // accepted when it has heard the right first bytes: see ConnectionTable::CountAccepted.
   virtual void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) = 0;

@@ -20,12 +20,12 @@ constexpr int64_t kIdleBytes = int64_t{256} << 20;  // that the pool keeps: sixt
 // One call. Of a stream, the next message is read while the one before it is written.
 class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
  public:
-  explicit EchoedCall(std::unique_ptr<rpc::TransportCall> call)
+  explicit EchoedCall(std::shared_ptr<rpc::RpcCall> call)
       : call_(std::move(call)), is_stream_(std::string_view(call_->method()).ends_with("Stream")) {}
 
   void Begin() {
     // The call lives until it is over, as the server's own do.
-    call_->OnOver([self = shared_from_this()](const absl::Status&) {});
+    call_->WhenOver([self = shared_from_this()](const absl::Status&) {});
     Read();
   }
 
@@ -40,10 +40,10 @@ class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
 
   void Answer() {
     if (writing_) return;
-    if (ended_) return call_->Finish({}, {}, [self = shared_from_this()] {});
+    if (ended_) return call_->Finish(absl::OkStatus(), [self = shared_from_this()] {});
     if (!message_.has_value()) return;
     MessageBytes message = *std::exchange(message_, std::nullopt);
-    if (!is_stream_) return call_->WriteAndFinish(std::move(message), {}, {}, [self = shared_from_this()] {});
+    if (!is_stream_) return call_->WriteAndFinish(std::move(message), [self = shared_from_this()] {});
     writing_ = true;
     call_->Write(std::move(message), [self = shared_from_this()] {
       self->writing_ = false;
@@ -52,7 +52,7 @@ class EchoedCall : public std::enable_shared_from_this<EchoedCall> {
     Read();
   }
 
-  const std::unique_ptr<rpc::TransportCall> call_;
+  const std::shared_ptr<rpc::RpcCall> call_;
   const bool is_stream_;
   std::optional<MessageBytes> message_;  // that waits for the one before it to be written
   bool ended_ = false;
@@ -68,9 +68,9 @@ RpcOptions Options(TransportKind transport) {
 }
 
 std::unique_ptr<rpc::RpcTransport> MakeTransport(const RpcOptions& options, rpc::ConnectionTable* connections,
-                                                 rpc::LiveStreams* live, BufferPool* buffers) {
+                                                 BufferPool* buffers) {
   if (options.transport == TransportKind::kGrpc) {
-    return std::make_unique<rpc::GrpcTransport>(&options, connections, live);
+    return std::make_unique<rpc::GrpcTransport>(&options, connections);
   }
   return std::make_unique<rpc::NativeTransport>(&options, connections, buffers);
 }
@@ -81,7 +81,7 @@ EchoServer::EchoServer(TransportKind transport)
     : options_(Options(transport)),
       buffers_(BufferPool::Create(kIdleBytes)),
       connections_(rpc::LimitsOfConnections(options_)),
-      transport_(MakeTransport(options_, &connections_, &live_, buffers_.get())),
+      transport_(MakeTransport(options_, &connections_, buffers_.get())),
       accept_loop_({}, &connections_, transport_.get()) {}
 
 absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(TransportKind transport, const std::string& listen) {
@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(TransportKind tran
   NORMD_ASSIGN_OR_RETURN(std::vector<net::ListeningSocket> sockets, net::Listen(listen));
   server->port_ = sockets.front().port();
   NORMD_RETURN_IF_ERROR(server->transport_->Start(
-      [](std::unique_ptr<rpc::TransportCall> call) { std::make_shared<EchoedCall>(std::move(call))->Begin(); }));
+      {&server->live_, &server->connections_},
+      [](std::shared_ptr<rpc::RpcCall> call) { std::make_shared<EchoedCall>(std::move(call))->Begin(); }));
   NORMD_RETURN_IF_ERROR(server->accept_loop_.Start(std::move(sockets)));
   return server;
 }

@@ -11,7 +11,7 @@
 #include "server/base/buffer.h"
 #include "server/rpc/transport/accept_loop.h"
 #include "server/rpc/transport/connection.h"
-#include "server/rpc/transport/live_streams.h"
+#include "server/rpc/transport/live_calls.h"
 #include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
@@ -29,7 +29,7 @@ class EchoServer {
 
   const RpcOptions options_;
   const std::shared_ptr<BufferPool> buffers_;
-  rpc::LiveStreams live_;
+  rpc::LiveCalls live_;
   rpc::ConnectionTable connections_;
   const std::unique_ptr<rpc::RpcTransport> transport_;
   rpc::AcceptLoop accept_loop_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/base/errors.h"
+#include "server/base/steady_time.h"
 #include "server/rpc/transport/grpc/byte_buffer.h"
 #include "server/rpc/transport/grpc/grpc_tls_peer.h"
 
@@ -20,23 +21,30 @@ grpc::Status ToGrpcStatus(const RpcStatus& status) {
 
 }  // namespace
 
-void GrpcCall::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveStreams* live,
-                      ConnectionTable* connections, OnArrival on_arrival) {
-  std::unique_ptr<GrpcCall> owned(new GrpcCall(live));
+void GrpcCall::Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const CallHost& host,
+                      OnArrival on_arrival) {
+  auto owned = std::make_shared<GrpcCall>();
   GrpcCall* const call = owned.get();
+  call->BePresent(host.live);
   call->context_.AsyncNotifyWhenDone(&call->over_tag_);
-  void* const tag = call->arrival_tag_.Arm(
-      [owned = std::move(owned), connections, on_arrival = std::move(on_arrival)](bool ok) mutable {
+  void* const tag =
+      call->arrival_tag_.Arm([owned = std::move(owned), host, on_arrival = std::move(on_arrival)](bool ok) mutable {
         if (!ok) return on_arrival(nullptr);
-        owned->HandleArrival(connections);
+        owned->HandleArrival(host);
         on_arrival(std::move(owned));
       });
   service->RequestCall(&call->context_, &call->stream_, queue, queue, tag);
 }
 
-void GrpcCall::HandleArrival(ConnectionTable* connections) {
-  connection_ = connections->Find(context_.peer());
+void GrpcCall::HandleArrival(const CallHost& host) {
+  connection_ = host.connections->Find(context_.peer());
   tls_peer_ = FindTlsPeer(context_.c_call(), connection_->tls_peer());
+  // The tag is armed only here because it never comes back for an RPC that did not arrive. It cannot run before it is
+  // armed, because it comes through the queue whose only thread this is.
+  over_tag_.Arm([this, self = shared_from_this()](bool) {
+    HandleOver(context_.IsCancelled() ? CallerGoneError() : absl::OkStatus());
+  });
+  Begin(host);
 }
 
 void GrpcCall::VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const {
@@ -51,46 +59,38 @@ absl::Time GrpcCall::deadline() const {
   return absl::UnixEpoch() + absl::DurationFromTimespec({.tv_sec = deadline.tv_sec, .tv_nsec = deadline.tv_nsec});
 }
 
-// The tag is armed only here because it never comes back for an RPC that did not arrive. It cannot run before it is
-// armed, because it comes through the queue whose only thread this is.
-void GrpcCall::OnOver(OnDone on_done) {
-  over_tag_.Arm([this, on_done = std::move(on_done)](bool) mutable {
-    on_done(context_.IsCancelled() ? CallerGoneError() : absl::OkStatus());
-  });
-}
-
-void GrpcCall::Read(OnRead on_read) {
-  stream_.Read(&incoming_, read_tag_.Arm([this, on_read = std::move(on_read)](bool ok) mutable {
-    if (!ok) return on_read(std::nullopt);
-    MessageBytes message = ToMessageBytes(incoming_);
+void GrpcCall::StartRead(bool is_counted) {
+  if (is_counted) connection_->BeginMessage();
+  stream_.Read(&incoming_, read_tag_.Arm([this, self = shared_from_this(), is_counted](bool ok) {
+    std::optional<MessageBytes> message;
+    if (ok) message = ToMessageBytes(incoming_);
     incoming_.Clear();
-    on_read(std::move(message));
+    if (message.has_value()) connection_->DeliverBytes(message->size_bytes());
+    if (is_counted) connection_->EndMessage(message.has_value());
+    HandleRead(std::move(message));
   }));
 }
 
-void* GrpcCall::Written(Callback written) {
-  return write_tag_.Arm([written = std::move(written)](bool) mutable {
-    if (written) written();
-  });
+void* GrpcCall::Written() {
+  return write_tag_.Arm([this, self = shared_from_this()](bool) { HandleWritten(); });
 }
 
 void GrpcCall::AddTrailers(const Trailers& trailers) {
   for (const auto& [key, value] : trailers) context_.AddTrailingMetadata(key, value);
 }
 
-void GrpcCall::Write(MessageBytes message, Callback written) {
-  stream_.Write(ToByteBuffer(message), Written(std::move(written)));
+void GrpcCall::StartWrite(MessageBytes message) { stream_.Write(ToByteBuffer(message), Written()); }
+
+void GrpcCall::StartFinish(RpcEnd end) {
+  AddTrailers(end.trailers);
+  stream_.Finish(ToGrpcStatus(end.status), Written());
 }
 
-void GrpcCall::Finish(RpcStatus status, Trailers trailers, Callback written) {
-  AddTrailers(trailers);
-  stream_.Finish(ToGrpcStatus(status), Written(std::move(written)));
+void GrpcCall::StartWriteAndFinish(MessageBytes message, RpcEnd end) {
+  AddTrailers(end.trailers);
+  stream_.WriteAndFinish(ToByteBuffer(message), grpc::WriteOptions(), ToGrpcStatus(end.status), Written());
 }
 
-void GrpcCall::WriteAndFinish(MessageBytes message, RpcStatus status, Trailers trailers, Callback written) {
-  AddTrailers(trailers);
-  stream_.WriteAndFinish(ToByteBuffer(message), grpc::WriteOptions(), ToGrpcStatus(status),
-                         Written(std::move(written)));
-}
+void GrpcCall::NoteLoss() { connection_->LoseMessage(SteadyNow()); }
 
 }  // namespace normd::rpc

@@ -1,7 +1,7 @@
 // One RPC on a completion queue of gRPC.
 // In the path: GrpcTransport makes calls that wait for an RPC; those that have one go to the dispatcher.
-// Ownership: as in TransportCall; a call that waits is owned by its tag.
-// Threads: as in TransportCall; callbacks run on the thread of the call's queue.
+// Ownership: as in RpcCall; a call that waits is owned by its tag.
+// Threads: as in RpcCall; callbacks run on the thread of the call's queue.
 #ifndef NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_CALL_H_
 #define NORMD_SERVER_RPC_TRANSPORT_GRPC_GRPC_CALL_H_
 
@@ -13,44 +13,41 @@
 #include <string>
 
 #include "server/rpc/transport/grpc/tag.h"
-#include "server/rpc/transport/live_streams.h"
-#include "server/rpc/transport/transport_call.h"
+#include "server/rpc/transport/live_calls.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd::rpc {
 
-class GrpcCall : public TransportCall {
+class GrpcCall final : public RpcCall {
  public:
-  using OnArrival = absl::AnyInvocable<void(std::unique_ptr<GrpcCall>)>;
+  using OnArrival = absl::AnyInvocable<void(std::shared_ptr<GrpcCall>)>;
 
-  // Waits for one RPC. `on_arrival` gets it at the headers, or null when the server shuts down. `live` counts the call
-  // as a stream that exists, from now on. Borrows `connections`.
-  static void Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, LiveStreams* live,
-                     ConnectionTable* connections, OnArrival on_arrival);
+  // Waits for one RPC. `on_arrival` gets it at the headers, or null when the server shuts down. `host.live` counts the
+  // call as one that exists, from now on.
+  static void Accept(grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue, const CallHost& host,
+                     OnArrival on_arrival);
 
   const std::string& method() const override { return context_.method(); }
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override;
   absl::Time deadline() const override;
   const ConnectionPtr& connection() const override { return connection_; }
   const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
-
-  void OnOver(OnDone on_done) override;
-  // gRPC tells a message's size only when it has all of the message.
-  void ReadSize(OnSize on_size) override { on_size(std::nullopt); }
-  void Read(OnRead on_read) override;
-  void ReadHead(OnRead on_read) override { Read(std::move(on_read)); }
-  void Write(MessageBytes message, Callback written) override;
-  void Finish(RpcStatus status, Trailers trailers, Callback written) override;
-  void WriteAndFinish(MessageBytes message, RpcStatus status, Trailers trailers, Callback written) override;
   void Cancel() override { context_.TryCancel(); }
 
  private:
-  explicit GrpcCall(LiveStreams* live) : presence_(live) {}
-  void HandleArrival(ConnectionTable* connections);
+  void HandleArrival(const CallHost& host);
+  // gRPC tells a message's size only when it has all of the message.
+  void StartReadSize() override { HandleSize(std::nullopt); }
+  void StartRead(bool is_counted) override;
+  void StartReadHead() override { StartRead(/*is_counted=*/true); }
+  void StartWrite(MessageBytes message) override;
+  void StartFinish(RpcEnd end) override;
+  void StartWriteAndFinish(MessageBytes message, RpcEnd end) override;
+  void NoteLoss() override;
   void AddTrailers(const Trailers& trailers);
   // Arms the tag of writes.
-  void* Written(Callback written);
+  void* Written();
 
-  const LiveStreams::Presence presence_;
   // Constant after the arrival.
   ConnectionPtr connection_;
   net::TlsPeerPtr tls_peer_;

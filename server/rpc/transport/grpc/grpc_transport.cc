@@ -88,7 +88,8 @@ void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder)
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10 * kSecondMs);
 }
 
-absl::Status GrpcTransport::Start(OnCall on_call) {
+absl::Status GrpcTransport::Start(const CallHost& calls, OnCall on_call) {
+  calls_ = calls;
   on_call_ = std::move(on_call);
   grpc::ServerBuilder builder;
   SetTransportLimits(*options_, builder);
@@ -147,7 +148,7 @@ void GrpcTransport::Stop() {
 }
 
 void GrpcTransport::Accept(grpc::ServerCompletionQueue* queue) {
-  GrpcCall::Accept(&service_, queue, live_, connections_, [this, queue](std::unique_ptr<GrpcCall> call) {
+  GrpcCall::Accept(&service_, queue, calls_, [this, queue](std::shared_ptr<GrpcCall> call) {
     if (call == nullptr) return;
     Accept(queue);
     on_call_(std::move(call));

@@ -19,7 +19,6 @@
 #include "server/net/loop_load.h"
 #include "server/rpc/transport/grpc/newcomers.h"
 #include "server/rpc/transport/grpc/tls_credentials.h"
-#include "server/rpc/transport/live_streams.h"
 #include "server/rpc/transport/rpc_options.h"
 #include "server/rpc/transport/transport.h"
 
@@ -35,17 +34,16 @@ void SetTransportLimits(const RpcOptions& options, grpc::ServerBuilder& builder)
 
 class GrpcTransport : public RpcTransport {
  public:
-  // `live` counts the calls that wait for an RPC. Stop may be called once it counts nothing.
-  GrpcTransport(const RpcOptions* options, ConnectionTable* connections, LiveStreams* live)
+  // Stop may be called once the LiveCalls of Start's `calls`, which also count the calls that wait for an RPC, count
+  // nothing.
+  GrpcTransport(const RpcOptions* options, ConnectionTable* connections)
       : options_(options),
-        connections_(connections),
-        live_(live),
         newcomers_(
             {.setup_timeout = HandOverTimeout(*options), .tls = options->certificates != nullptr}, connections,
             [this](UniqueFd fd, int listener_fd, bool is_unix) { HandOver(std::move(fd), listener_fd, is_unix); }) {}
 
   // Returns UNAVAILABLE if gRPC makes no server.
-  absl::Status Start(OnCall on_call) override;
+  absl::Status Start(const CallHost& calls, OnCall on_call) override;
   void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
   // Closes what gRPC does not have yet. gRPC 1.51 sends GOAWAY only when it also cancels new calls.
   void Drain() override;
@@ -61,9 +59,8 @@ class GrpcTransport : public RpcTransport {
   void Serve(grpc::ServerCompletionQueue* queue, net::LoopLoad* load);
 
   const RpcOptions* const options_;
-  ConnectionTable* const connections_;
-  LiveStreams* const live_;
-  OnCall on_call_;  // constant after Start
+  CallHost calls_;  // constant after Start, as the next
+  OnCall on_call_;
   grpc::AsyncGenericService service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
   std::deque<net::LoopLoad> loads_;                  // of the queues, in their order

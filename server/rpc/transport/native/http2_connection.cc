@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "server/base/steady_time.h"
-#include "server/rpc/transport/native/http2_stream.h"
+#include "server/rpc/transport/native/http2_call.h"
 
 namespace normd::rpc::native {
 namespace {
@@ -63,7 +63,7 @@ void Http2Connection::Activate() {
   loop().Activate(shared_from_this());
 }
 
-void Http2Connection::Wake(std::shared_ptr<Http2Stream> stream) {
+void Http2Connection::Wake(std::shared_ptr<Http2Call> stream) {
   woken_.push_back(std::move(stream));
   Activate();
 }
@@ -75,7 +75,7 @@ void Http2Connection::Deliver() {
   }
   // A stream of small messages has work for every round.
   for (int round = 0; round < kRoundsPerWrite && !woken_.empty(); ++round) {
-    std::vector<std::shared_ptr<Http2Stream>> woken;
+    std::vector<std::shared_ptr<Http2Call>> woken;
     woken.swap(woken_);
     for (const auto& stream : woken) {
       unsent_time_ += loop().Call([&stream] { stream->Deliver(); });
@@ -121,7 +121,7 @@ void Http2Connection::ReadSome() {
 absl::Span<char> Http2Connection::Destination() {
   const size_t coming = scanner_.data_bytes();
   if (coming < kMinDirectBytes || lingering_) return {};
-  auto* const stream = static_cast<Http2Stream*>(nghttp2_session_get_stream_user_data(session(), scanner_.stream_id()));
+  auto* const stream = static_cast<Http2Call*>(nghttp2_session_get_stream_user_data(session(), scanner_.stream_id()));
   if (stream == nullptr) return {};
   const absl::Span<char> destination = stream->Destination();
   if (destination.size() < kMinDirectBytes) return {};
@@ -218,7 +218,7 @@ bool Http2Connection::IsHeaderBlockTooLarge() const {
   return scanner_.header_block_bytes() > std::max(kMinHeaderBlockBytes, most);
 }
 
-void Http2Connection::NoteMoved(std::shared_ptr<Http2Stream> stream, bool end) {
+void Http2Connection::NoteMoved(std::shared_ptr<Http2Call> stream, bool end) {
   // nghttp2 tells of a frame when it is in the output.
   moved_.push_back({.position = output_.appended(), .stream = std::move(stream), .end = end});
 }
@@ -246,7 +246,7 @@ void Http2Connection::Watch(uint32_t events) {
 }
 
 void Http2Connection::AddStream(int32_t id) {
-  auto stream = std::make_shared<Http2Stream>(shared_from_this(), id);
+  auto stream = std::make_shared<Http2Call>(shared_from_this(), id);
   stream->place = streams_.size();
   nghttp2_session_set_stream_user_data(session(), id, stream.get());
   streams_.push_back(std::move(stream));
@@ -260,9 +260,9 @@ void Http2Connection::NoteStreams() {
   counts().CountAtStreamLimit(full ? 1 : -1);
 }
 
-void Http2Connection::RemoveStream(Http2Stream* stream) {
+void Http2Connection::RemoveStream(Http2Call* stream) {
   const size_t place = stream->place;
-  const std::shared_ptr<Http2Stream> removed = std::move(streams_[place]);
+  const std::shared_ptr<Http2Call> removed = std::move(streams_[place]);
   if (place + 1 < streams_.size()) {
     streams_[place] = std::move(streams_.back());
     streams_[place]->place = place;

@@ -37,7 +37,7 @@
 
 namespace normd::rpc::native {
 
-class Http2Stream;
+class Http2Call;
 
 class Http2Connection final : public net::Handler, public std::enable_shared_from_this<Http2Connection> {
  public:
@@ -46,6 +46,7 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
     net::EventLoop* loop;
     const RpcOptions* options;
     const RpcTransport::OnCall* on_call;
+    CallHost calls;
     NativeCounts* counts;
     ConnectionTable* connections = nullptr;  // counts the connections; null: nobody does
     BufferPool* buffers = nullptr;           // of messages; null: malloc
@@ -88,18 +89,19 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
   // Has Deliver and Flush run in this turn.
   void Activate();
   // Has the stream's Deliver run soon.
-  void Wake(std::shared_ptr<Http2Stream> stream);
+  void Wake(std::shared_ptr<Http2Call> stream);
   WaitingBytes::Share& waiting_bytes() { return *waiting_bytes_; }
-  void Announce(std::unique_ptr<TransportCall> call) { (*host_.on_call)(std::move(call)); }
+  const CallHost& call_host() const { return host_.calls; }
+  void Announce(std::shared_ptr<RpcCall> call) { (*host_.on_call)(std::move(call)); }
   // Notes that all bytes of the stream's message, or of its whole reply, are in the output. The stream is told when the
   // socket has taken them.
-  void NoteMoved(std::shared_ptr<Http2Stream> stream, bool end);
+  void NoteMoved(std::shared_ptr<Http2Call> stream, bool end);
 
   // ---- For nghttp2's callbacks ----
   net::OutputQueue& output() { return output_; }
   bool HasRoom();
   void AddStream(int32_t id);
-  void RemoveStream(Http2Stream* stream);
+  void RemoveStream(Http2Call* stream);
   void OnFrameReceived(const nghttp2_frame& frame);
   void OnResetSent(uint32_t error_code);
   // nghttp2 refuses a request for the reason that it tells.
@@ -111,7 +113,7 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
   // A stream that waits until the socket has taken all bytes up to `position`.
   struct Moved {
     uint64_t position;
-    std::shared_ptr<Http2Stream> stream;
+    std::shared_ptr<Http2Call> stream;
     bool end;
   };
 
@@ -167,8 +169,8 @@ class Http2Connection final : public net::Handler, public std::enable_shared_fro
   SessionPtr session_;  // null until the set-up below HTTP/2 is complete
   FrameScanner scanner_;
   net::OutputQueue output_;
-  std::vector<std::shared_ptr<Http2Stream>> streams_;
-  std::vector<std::shared_ptr<Http2Stream>> woken_;
+  std::vector<std::shared_ptr<Http2Call>> streams_;
+  std::vector<std::shared_ptr<Http2Call>> woken_;
   std::deque<Moved> moved_;
   absl::Duration unsent_time_;  // for which callbacks have run since the last Send
 

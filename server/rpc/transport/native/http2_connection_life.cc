@@ -12,8 +12,8 @@
 #include "server/base/steady_time.h"
 #include "server/net/plain_socket.h"
 #include "server/net/tls_socket.h"
+#include "server/rpc/transport/native/http2_call.h"
 #include "server/rpc/transport/native/http2_connection.h"
-#include "server/rpc/transport/native/http2_stream.h"
 
 namespace normd::rpc::native {
 namespace {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "server/rpc/transport/http2.h"
+#include "server/rpc/transport/native/http2_call.h"
 #include "server/rpc/transport/native/http2_connection.h"
-#include "server/rpc/transport/native/http2_stream.h"
 #include "server/rpc/transport/reset_guard.h"
 
 namespace normd::rpc::native {
@@ -30,8 +30,8 @@ constexpr size_t kMaxContinuations = 8;
 
 Http2Connection& ConnectionOf(void* user_data) { return *static_cast<Http2Connection*>(user_data); }
 
-Http2Stream* StreamOf(nghttp2_session* session, int32_t id) {
-  return static_cast<Http2Stream*>(nghttp2_session_get_stream_user_data(session, id));
+Http2Call* StreamOf(nghttp2_session* session, int32_t id) {
+  return static_cast<Http2Call*>(nghttp2_session_get_stream_user_data(session, id));
 }
 
 std::string_view Text(const uint8_t* data, size_t size) { return {reinterpret_cast<const char*>(data), size}; }
@@ -48,7 +48,7 @@ ssize_t OnSend(nghttp2_session*, const uint8_t* data, size_t size, int, void* us
 
 int OnSendData(nghttp2_session*, nghttp2_frame*, const uint8_t* head, size_t size, nghttp2_data_source* source,
                void* user_data) {
-  auto* const stream = static_cast<Http2Stream*>(source->ptr);
+  auto* const stream = static_cast<Http2Call*>(source->ptr);
   // A frame that nghttp2 had made and found no room for, of a reply that was given up since.
   if (stream->body_dropped()) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   if (!ConnectionOf(user_data).HasRoom()) return NGHTTP2_ERR_WOULDBLOCK;
@@ -70,7 +70,7 @@ int OnBeginHeaders(nghttp2_session*, const nghttp2_frame* frame, void* user_data
 
 int OnHeader(nghttp2_session* session, const nghttp2_frame* frame, const uint8_t* name, size_t name_size,
              const uint8_t* value, size_t value_size, uint8_t, void*) {
-  Http2Stream* const stream = StreamOf(session, frame->hd.stream_id);
+  Http2Call* const stream = StreamOf(session, frame->hd.stream_id);
   if (stream == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   const bool allowed = IsRequest(*frame) ? stream->AddField(Text(name, name_size), Text(value, value_size))
                                          : stream->AllowTrailer(Text(name, name_size), Text(value, value_size));
@@ -80,7 +80,7 @@ int OnHeader(nghttp2_session* session, const nghttp2_frame* frame, const uint8_t
 
 int OnFrameReceived(nghttp2_session* session, const nghttp2_frame* frame, void* user_data) {
   ConnectionOf(user_data).OnFrameReceived(*frame);
-  Http2Stream* const stream = frame->hd.stream_id == 0 ? nullptr : StreamOf(session, frame->hd.stream_id);
+  Http2Call* const stream = frame->hd.stream_id == 0 ? nullptr : StreamOf(session, frame->hd.stream_id);
   if (stream == nullptr) return 0;
   const bool is_headers = frame->hd.type == NGHTTP2_HEADERS;
   const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
@@ -100,7 +100,7 @@ int OnInvalidFrame(nghttp2_session*, const nghttp2_frame* frame, int error, void
 }
 
 int OnDataChunk(nghttp2_session* session, uint8_t, int32_t id, const uint8_t* data, size_t size, void*) {
-  if (Http2Stream* const stream = StreamOf(session, id); stream != nullptr) stream->OnData(Text(data, size));
+  if (Http2Call* const stream = StreamOf(session, id); stream != nullptr) stream->OnData(Text(data, size));
   return nghttp2_session_consume_connection(session, size);
 }
 
@@ -110,12 +110,12 @@ int OnFrameSent(nghttp2_session* session, const nghttp2_frame* frame, void* user
     ConnectionOf(user_data).OnGivenUp(Text(frame->goaway.opaque_data, frame->goaway.opaque_data_len));
   }
   if (frame->hd.type != NGHTTP2_HEADERS || (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
-  if (Http2Stream* const stream = StreamOf(session, frame->hd.stream_id); stream != nullptr) stream->OnEndMoved();
+  if (Http2Call* const stream = StreamOf(session, frame->hd.stream_id); stream != nullptr) stream->OnEndMoved();
   return 0;
 }
 
 int OnStreamClosed(nghttp2_session* session, int32_t id, uint32_t, void* user_data) {
-  Http2Stream* const stream = StreamOf(session, id);
+  Http2Call* const stream = StreamOf(session, id);
   if (stream == nullptr) return 0;
   nghttp2_session_set_stream_user_data(session, id, nullptr);
   ConnectionOf(user_data).RemoveStream(stream);
@@ -138,7 +138,7 @@ void SetCallbacks(nghttp2_session_callbacks* callbacks) {
 void SetLimits(const RpcOptions& options, nghttp2_option* option) {
   nghttp2_option_set_no_auto_window_update(option, 1);
   nghttp2_option_set_no_closed_streams(option, 1);
-  // Http2Stream keeps HTTP's rules: see http_rules.h.
+  // Http2Call keeps HTTP's rules: see http_rules.h.
   nghttp2_option_set_no_http_messaging(option, 1);
   // Above the rate at which the connection ends the session itself, and counts why.
   const auto resets = static_cast<uint64_t>(2 * std::max(kResetBurst, options.max_cancels_per_second));
@@ -179,7 +179,7 @@ SessionPtr MakeSession(Http2Connection* connection, const RpcOptions& options) {
 
 ssize_t OfferBody(nghttp2_session*, int32_t, uint8_t*, size_t most, uint32_t* flags, nghttp2_data_source* source,
                   void*) {
-  return static_cast<Http2Stream*>(source->ptr)->OfferBody(most, flags);
+  return static_cast<Http2Call*>(source->ptr)->OfferBody(most, flags);
 }
 
 }  // namespace normd::rpc::native

@@ -27,7 +27,7 @@ using SessionPtr = std::unique_ptr<nghttp2_session, SessionDeleter>;
 // Makes a server's session, which has queued its SETTINGS. Its events go to `connection`. Null without memory.
 SessionPtr MakeSession(Http2Connection* connection, const RpcOptions& options);
 
-// nghttp2's read callback of a reply, whose source is an Http2Stream.
+// nghttp2's read callback of a reply, whose source is an Http2Call.
 ssize_t OfferBody(nghttp2_session* session, int32_t stream_id, uint8_t* buffer, size_t most, uint32_t* flags,
                   nghttp2_data_source* source, void* connection);
 

@@ -30,7 +30,8 @@ NativeTransport::NativeTransport(const RpcOptions* options, ConnectionTable* con
 
 NativeTransport::~NativeTransport() = default;
 
-absl::Status NativeTransport::Start(OnCall on_call) {
+absl::Status NativeTransport::Start(const CallHost& calls, OnCall on_call) {
+  calls_ = calls;
   on_call_ = std::move(on_call);
   for (const auto& loop : loops_) {
     NORMD_RETURN_IF_ERROR(loop->Open());
@@ -51,6 +52,7 @@ void NativeTransport::Adopt(UniqueFd fd, const net::ListeningSocket& listener, C
     const native::Http2Connection::Host host = {.loop = &loop,
                                                 .options = &options_,
                                                 .on_call = &on_call_,
+                                                .calls = calls_,
                                                 .counts = &counts_,
                                                 .connections = connections_,
                                                 .buffers = buffers_,

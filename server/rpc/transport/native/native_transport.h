@@ -28,7 +28,7 @@ class NativeTransport final : public RpcTransport {
   NativeTransport(const RpcOptions* options, ConnectionTable* connections, BufferPool* buffers);
   ~NativeTransport() override;
 
-  absl::Status Start(OnCall on_call) override;
+  absl::Status Start(const CallHost& calls, OnCall on_call) override;
   void Adopt(UniqueFd fd, const net::ListeningSocket& listener, ConnectionPtr connection) override;
   void Drain() override;
   void Shutdown() override;
@@ -42,7 +42,8 @@ class NativeTransport final : public RpcTransport {
   const RpcOptions& options_;
   ConnectionTable* const connections_;
   BufferPool* const buffers_;
-  OnCall on_call_;  // constant once started
+  CallHost calls_;  // constant once started, as the next
+  OnCall on_call_;
   native::WaitingBytes waiting_bytes_;
   native::NativeCounts counts_;
   std::unique_ptr<net::TlsContexts> tls_;  // null: all connections are plain text

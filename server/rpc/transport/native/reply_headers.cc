@@ -35,7 +35,7 @@ void AddHead(Fields& fields) {
 
 // Submits `fields` followed by those of the end, by `submit`.
 template <typename Submit>
-void WithEnd(Fields fields, const ReplyEnd& end, Submit submit) {
+void WithEnd(Fields fields, const RpcEnd& end, Submit submit) {
   const std::string code = NumberText(end.status.code);
   const std::string message = PercentEncode(end.status.message);
   const std::string details = EncodeBinary(end.status.details_bin);
@@ -54,13 +54,13 @@ void SubmitReply(nghttp2_session* session, int32_t stream_id, const nghttp2_data
   nghttp2_submit_response(session, stream_id, fields.data(), fields.size(), &body);
 }
 
-void SubmitTrailers(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end) {
+void SubmitTrailers(nghttp2_session* session, int32_t stream_id, const RpcEnd& end) {
   WithEnd(Fields(), end, [session, stream_id](const Fields& fields) {
     nghttp2_submit_trailer(session, stream_id, fields.data(), fields.size());
   });
 }
 
-void SubmitTrailersOnly(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end) {
+void SubmitTrailersOnly(nghttp2_session* session, int32_t stream_id, const RpcEnd& end) {
   Fields head;
   AddHead(head);
   WithEnd(std::move(head), end, [session, stream_id](const Fields& fields) {

@@ -6,21 +6,15 @@
 #include <nghttp2/nghttp2.h>
 
 #include "server/rpc/transport/status.h"
-#include "server/rpc/transport/transport_call.h"
 
 namespace normd::rpc::native {
-
-struct ReplyEnd {
-  RpcStatus status;
-  Trailers trailers;
-};
 
 // Begins a reply with messages, which `body` gives.
 void SubmitReply(nghttp2_session* session, int32_t stream_id, const nghttp2_data_provider& body);
 // Ends a reply that was begun.
-void SubmitTrailers(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end);
+void SubmitTrailers(nghttp2_session* session, int32_t stream_id, const RpcEnd& end);
 // A reply without messages: one header block.
-void SubmitTrailersOnly(nghttp2_session* session, int32_t stream_id, const ReplyEnd& end);
+void SubmitTrailersOnly(nghttp2_session* session, int32_t stream_id, const RpcEnd& end);
 // The answer of a request that is none of gRPC's.
 void SubmitHttpStatus(nghttp2_session* session, int32_t stream_id, int status);
 

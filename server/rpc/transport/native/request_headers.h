@@ -44,7 +44,7 @@ class RequestHeaders {
 
   const std::string& path() const { return path_; }
   std::optional<absl::Duration> timeout() const { return timeout_; }
-  // Visits what TransportCall::VisitMetadata says.
+  // Visits what RpcCall::VisitMetadata says.
   void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const;
 
  private:

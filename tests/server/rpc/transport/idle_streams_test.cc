@@ -10,36 +10,10 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/rpc/transport/stream.h"
+#include "tests/server/rpc/transport/silent_call.h"
 
 namespace normd::rpc {
 namespace {
-
-// A call of which nothing comes.
-class WaitingCall : public TransportCall {
- public:
-  explicit WaitingCall(ConnectionPtr connection) : connection_(std::move(connection)) {}
-
-  const std::string& method() const override { return method_; }
-  void VisitMetadata(absl::FunctionRef<void(std::string_view, std::string_view)> /*visit*/) const override {}
-  absl::Time deadline() const override { return absl::InfiniteFuture(); }
-  const ConnectionPtr& connection() const override { return connection_; }
-  const net::TlsPeerPtr& tls_peer() const override { return tls_peer_; }
-  void OnOver(OnDone /*on_done*/) override {}
-  void ReadSize(OnSize /*on_size*/) override {}
-  void Read(OnRead /*on_read*/) override {}
-  void ReadHead(OnRead /*on_read*/) override {}
-  void Write(MessageBytes /*message*/, Callback /*written*/) override {}
-  void Finish(RpcStatus /*status*/, Trailers /*trailers*/, Callback /*written*/) override {}
-  void WriteAndFinish(MessageBytes /*message*/, RpcStatus /*status*/, Trailers /*trailers*/,
-                      Callback /*written*/) override {}
-  void Cancel() override {}
-
- private:
-  const std::string method_;
-  const ConnectionPtr connection_;
-  const net::TlsPeerPtr tls_peer_ = std::make_shared<net::TlsPeer>();
-};
 
 // Streams of several peers.
 class IdleStreamsTest : public testing::Test {
@@ -48,12 +22,12 @@ class IdleStreamsTest : public testing::Test {
   void Open(const std::string& address, bool waits = true) {
     ConnectionPtr& connection = connections_[address];
     if (connection == nullptr) connection = std::make_shared<Connection>(Connection::Facts{.address = address});
-    std::shared_ptr<Stream> stream =
-        Stream::Make({.live = &live_, .connections = &table_}, std::make_unique<WaitingCall>(connection));
+    std::shared_ptr<RpcCall> stream =
+        SilentCall::Make({.live = &live_, .connections = &table_}, connection, SilentCall::Reads::kWait);
     CallPlace place;
     ASSERT_TRUE(places_.Take(*connection, &place).ok());
     stream->KeepPlace(std::move(place));
-    std::vector<std::shared_ptr<Stream>>& streams = streams_[address];
+    std::vector<std::shared_ptr<RpcCall>>& streams = streams_[address];
     if (waits) stream->Read([&ended = ended_[address], i = streams.size()](auto) { ended.push_back(i); });
     streams.push_back(std::move(stream));
   }
@@ -62,12 +36,12 @@ class IdleStreamsTest : public testing::Test {
   }
   ~IdleStreamsTest() override { streams_.clear(); }
 
-  LiveStreams live_;
+  LiveCalls live_;
   ConnectionTable table_{{.max_connections = 1, .max_per_address = 1}};
   CallPlaces places_{{.max_calls = 64, .max_calls_per_peer = 32, .kept_for_unix = 4}};
   IdleStreams idle_{&places_, &live_};
   std::map<std::string, ConnectionPtr> connections_;
-  std::map<std::string, std::vector<std::shared_ptr<Stream>>> streams_;
+  std::map<std::string, std::vector<std::shared_ptr<RpcCall>>> streams_;
   std::map<std::string, std::vector<size_t>> ended_;  // the numbers of a peer's streams
 };
 
@@ -116,7 +90,7 @@ TEST_F(IdleStreamsTest, WhereThereAreTooManyInAllThePeersWithMostGiveWay) {
 
 TEST_F(IdleStreamsTest, AStreamWaitsFromItsReadToItsEnd) {
   Open("a");
-  Stream& stream = *streams_["a"][0];
+  RpcCall& stream = *streams_["a"][0];
   const int64_t since = stream.waiting_since();
   EXPECT_GT(since, 0);
   stream.EndReading(absl::UnavailableError("enough"));

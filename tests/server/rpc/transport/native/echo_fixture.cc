@@ -62,28 +62,31 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
   EchoCall& operator=(const EchoCall&) = delete;
 
   std::atomic<int>* const destroyed;
-  std::unique_ptr<TransportCall> call;
+  std::shared_ptr<RpcCall> call;
 
   void EchoOne() {
     call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
-      if (!message.has_value()) return self->call->Finish({.code = 3, .message = "no message"}, {}, nullptr);
+      if (!message.has_value()) return self->call->Finish(absl::InvalidArgumentError("no message"));
       if (self->call->method() == "/echo.Echo/Slow") std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      self->call->WriteAndFinish(*std::move(message), {}, {}, [self] {});
+      self->call->WriteAndFinish(*std::move(message), [self] {});
     });
   }
 
   void EchoAll() {
     call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
-      if (!message.has_value()) return self->call->Finish({}, {{"x-end", "yes"}}, [self] {});
+      if (!message.has_value()) {
+        self->call->AddTrailer("x-end", "yes");
+        return self->call->Finish(absl::OkStatus(), [self] {});
+      }
       self->call->Write(*std::move(message), [self] { self->EchoAll(); });
     });
   }
 
   void Fill() {
     call->Read([self = shared_from_this()](std::optional<MessageBytes> message) {
-      if (!message.has_value()) return self->call->Finish({.code = 3}, {}, nullptr);
+      if (!message.has_value()) return self->call->Finish(absl::InvalidArgumentError(""));
       const size_t size = std::stoul(std::string(message->slices()[0].text()));
-      self->call->WriteAndFinish(MessageBytes(Slice(std::string(size, 'f'))), {}, {}, [self] {});
+      self->call->WriteAndFinish(MessageBytes(Slice(std::string(size, 'f'))), [self] {});
     });
   }
 
@@ -91,7 +94,7 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
     call->ReadSize([self = shared_from_this()](std::optional<int64_t> bytes) {
       self->call->Read([self, bytes](std::optional<MessageBytes> message) {
         const int64_t got = message.has_value() ? message->size_bytes() : -1;
-        self->call->WriteAndFinish(MessageBytes(Slice(Concat(bytes.value_or(-1), " ", got))), {}, {}, nullptr);
+        self->call->WriteAndFinish(MessageBytes(Slice(Concat(bytes.value_or(-1), " ", got))));
       });
     });
   }
@@ -100,18 +103,19 @@ struct EchoCall : std::enable_shared_from_this<EchoCall> {
     std::string text;
     call->VisitMetadata(
         [&text](std::string_view key, std::string_view value) { text += Concat(key, "=", value, "\n"); });
-    call->WriteAndFinish(MessageBytes(Slice(text)), {}, {{"x-trailer", "a value"}}, nullptr);
+    call->AddTrailer("x-trailer", "a value");
+    call->WriteAndFinish(MessageBytes(Slice(text)));
   }
 
   void Fail() {
-    call->Finish({.code = 5, .message = "100 % of \xC3\xA4ll\n", .details_bin = std::string("\0\1\xFF", 3)},
-                 {{"x-why", "asked"}}, nullptr);
+    call->AddTrailer("x-why", "asked");
+    call->Finish(absl::NotFoundError("100 % of \xC3\xA4ll\n"));
   }
 
   void TellPeer() {
     const net::TlsPeer& peer = *call->tls_peer();
     const std::string text = Concat(peer.is_encrypted ? "encrypted " : "plain ", peer.certificate_name);
-    call->WriteAndFinish(MessageBytes(Slice(text)), {}, {}, nullptr);
+    call->WriteAndFinish(MessageBytes(Slice(text)));
   }
 
   void Hang() {
@@ -130,7 +134,7 @@ void Serve(const std::shared_ptr<EchoCall>& echo) {
   if (method == "Fail") return echo->Fail();
   if (method == "Hang") return echo->Hang();
   if (method == "Cancel") return echo->call->Cancel();
-  if (method != "Idle") echo->call->Finish({.code = 12, .message = "no such method"}, {}, nullptr);
+  if (method != "Idle") echo->call->Finish(absl::UnimplementedError("no such method"));
 }
 
 }  // namespace
@@ -140,12 +144,11 @@ EchoServer::EchoServer(RpcOptions options) : options_(std::move(options)), worke
   if (options_.queues == 0) options_.queues = 1;
   if (options_.max_concurrent_streams == 0) options_.max_concurrent_streams = 16;
   transport_ = std::make_unique<NativeTransport>(&options_, &connections_, pool_.get());
-  const absl::Status started = transport_->Start([this](std::unique_ptr<TransportCall> call) {
+  const absl::Status started = transport_->Start({&live_, &connections_}, [this](std::shared_ptr<RpcCall> call) {
     ++counts_.calls;
     auto echo = std::make_shared<EchoCall>(&counts_.destroyed);
     echo->call = std::move(call);
-    // The call is held until it is over, as Stream holds it.
-    echo->call->OnOver([this, echo](const absl::Status& end) {
+    echo->call->WhenOver([this, echo](const absl::Status& end) {
       if (!end.ok()) ++counts_.cancelled;
       ++counts_.over;
     });

@@ -2,7 +2,7 @@
 //   /echo.Echo/Unary   one message, which comes back          /echo.Echo/Stream  each message comes back
 //   /echo.Echo/Worker  as Unary, answered by another thread   /echo.Echo/Hang    reads one message and never answers
 //   /echo.Echo/Idle    never reads and never answers          /echo.Echo/Size    answers with the text of ReadSize
-//   /echo.Echo/Fail    an error with details and trailers     /echo.Echo/Fields  answers with the caller's metadata
+//   /echo.Echo/Fail    an error with a detail and a trailer     /echo.Echo/Fields  answers with the caller's metadata
 //   /echo.Echo/Cancel  is cancelled by the server             /echo.Echo/Peer    answers with the peer's TLS name
 //   /echo.Echo/Fill    answers with as many bytes as the message says
 //   /echo.Echo/Slow    as Unary, after 1 ms of the loop      /echo.Echo/Hold    as Unary, holds the loop until Release
@@ -22,6 +22,7 @@
 #include "server/base/buffer.h"
 #include "server/rpc/transport/accept_loop.h"
 #include "server/rpc/transport/connection.h"
+#include "server/rpc/transport/live_calls.h"
 #include "server/rpc/transport/native/native_transport.h"
 
 namespace normd::rpc::native {
@@ -67,6 +68,7 @@ class EchoServer {
   std::atomic<int> released_{0};
   const std::shared_ptr<BufferPool> pool_ = BufferPool::Create(int64_t{64} << 20);
   std::unique_ptr<Worker> worker_;
+  LiveCalls live_;
   ConnectionTable connections_{{.max_connections = 1 << 20, .max_per_address = 1 << 20}};
   std::unique_ptr<NativeTransport> transport_;
   std::unique_ptr<AcceptLoop> accept_loop_;

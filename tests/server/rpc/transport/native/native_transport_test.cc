@@ -62,7 +62,7 @@ TEST(NativeTransportTest, ErrorsArriveWithTheirMessageDetailsAndTrailers) {
   const EchoReply reply = Ask(server.Connect(), {.method = "Fail", .body = "x"});
   EXPECT_EQ(reply.code, 5);
   EXPECT_EQ(reply.message, "100 % of \xC3\xA4ll\n");
-  EXPECT_EQ(reply.details, std::string("\0\1\xFF", 3));
+  EXPECT_EQ(reply.details, ToRpcStatus(absl::NotFoundError(reply.message)).details_bin);
   EXPECT_EQ(reply.trailers.find("x-why")->second, "asked");
 }
 

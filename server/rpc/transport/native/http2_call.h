@@ -1,11 +1,11 @@
-// One stream of a connection, which is one call: its messages in, its reply, its end.
-// In the path: between nghttp2, whose events it takes, and NativeCall, whose operations it carries out. Nothing here
-// runs a callback of the call but Deliver, which the loop calls when nghttp2 is not at work.
-// Ownership: shared by the connection and the call. Holds the connection, which lets go of its streams when it ends.
-// Threads: the loop's thread, but for headers(), deadline(), connection() and over(), which are safe from any thread
-// once the call was announced.
-#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_STREAM_H_
-#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_STREAM_H_
+// A call of the native transport, which is one stream of a connection: its messages in, its reply, its end.
+// In the path: takes nghttp2's events, and is the RpcCall that the services have. Nothing here runs a callback of the
+// call but Deliver, which the loop calls when nghttp2 is not at work.
+// Ownership: shared by the connection and the services. Holds the connection, which lets go of its calls when it ends.
+// Threads: the operations of RpcCall come from any thread and go to that of the loop. Everything else is the loop's,
+// but for headers(), deadline(), connection() and over(), which are safe from any thread once the call was announced.
+#ifndef NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CALL_H_
+#define NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CALL_H_
 
 #include <nghttp2/nghttp2.h>
 
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/time/time.h"
@@ -25,27 +26,25 @@
 #include "server/rpc/transport/native/reply_body.h"
 #include "server/rpc/transport/native/reply_headers.h"
 #include "server/rpc/transport/native/request_headers.h"
-#include "server/rpc/transport/transport_call.h"
+#include "server/rpc/transport/rpc_call.h"
 
 namespace normd::rpc::native {
 
 class Http2Connection;
 
-class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
+class Http2Call final : public RpcCall {
  public:
-  using OnRead = TransportCall::OnRead;
-  using OnSize = TransportCall::OnSize;
-  using OnDone = TransportCall::OnDone;
-  using Callback = TransportCall::Callback;
+  Http2Call(std::shared_ptr<Http2Connection> connection, int32_t id);
+  ~Http2Call() override;
 
-  Http2Stream(std::shared_ptr<Http2Connection> connection, int32_t id);
-  ~Http2Stream();
-  Http2Stream(const Http2Stream&) = delete;
-  Http2Stream& operator=(const Http2Stream&) = delete;
-
-  Http2Connection& connection() const { return *connection_; }
-  const RequestHeaders& headers() const { return headers_; }
-  absl::Time deadline() const { return deadline_; }
+  const std::string& method() const override { return headers_.path(); }
+  void VisitMetadata(absl::FunctionRef<void(std::string_view key, std::string_view value)> visit) const override {
+    headers_.VisitMetadata(visit);
+  }
+  absl::Time deadline() const override { return deadline_; }
+  const ConnectionPtr& connection() const override;
+  const net::TlsPeerPtr& tls_peer() const override;
+  void Cancel() override;
   bool over() const { return over_.load(std::memory_order_acquire); }
 
   // ---- What nghttp2 tells of the stream ----
@@ -81,26 +80,33 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   // The stream's place among those of its connection.
   size_t place = 0;
 
-  // ---- Operations of the call; see transport_call.h ----
-  void OnOver(OnDone on_done);
-  void ReadSize(OnSize on_size);
-  void Read(OnRead on_read);
-  void ReadHead(OnRead on_read);
-  void Write(MessageBytes message, Callback written);
-  void Finish(ReplyEnd end, Callback written);
-  void WriteAndFinish(MessageBytes message, ReplyEnd end, Callback written);
-  void Cancel();
-
  private:
+  void StartReadSize() override;
+  void StartRead(bool is_counted) override;
+  void StartReadHead() override;
+  void StartWrite(MessageBytes message) override;
+  void StartFinish(RpcEnd end) override;
+  void StartWriteAndFinish(MessageBytes message, RpcEnd end) override;
+
+  std::shared_ptr<Http2Call> Self() { return std::static_pointer_cast<Http2Call>(shared_from_this()); }
+  // Runs `operation()` on the loop's thread, at once if that is this one.
+  template <typename Operation>
+  void OnLoop(Operation operation);
+  // The rest of the operations, on the loop.
+  void AskForSize();
+  void AskForMessage(bool head_alone);
+  void SendMessage(MessageBytes message);
+  void SendEnd(RpcEnd end);
+  void Abort();
   nghttp2_session* session() const;
   // Has Deliver run soon.
   void Wake();
   // Breaks the request off where a field breaks the rules. Returns whether the field is to be kept.
   bool Follows(HttpRules::Verdict verdict, std::string_view name);
-  // Ends the call, with all that waits for it, as OnOver is to tell.
+  // Ends the call, with all that waits for it; `end` is as for HandleOver.
   void EndCall(absl::Status end);
   // Answers in the place of the services, and ends the call.
-  void EndWith(const absl::Status& status);
+  void AnswerWith(const absl::Status& status);
   void EndForFault();
   void AnswerInHttp();
   void OnDeadline();
@@ -130,9 +136,10 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   absl::Time deadline_ = absl::InfiniteFuture();
 
   std::atomic<bool> over_{false};
-  absl::Status end_of_call_;  // see TransportCall::OnOver
+  absl::Status end_of_call_;  // see HandleOver
   bool woken_ = false;        // whether Deliver will run
-  bool to_announce_ = false;  // whether the services do not have the call yet
+  bool to_announce_ = false;  // whether the services are to get the call
+  bool announced_ = false;    // whether they have it, and are to be told of its end
   bool closed_ = false;       // whether nghttp2 has forgotten the stream
   net::Timer deadline_timer_;
 
@@ -140,13 +147,13 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   MessageReader reader_;
   bool half_closed_ = false;
   bool discarding_ = false;  // whether coming bytes are dropped
-  OnSize on_size_;
-  OnRead on_read_;
+  bool wants_size_ = false;
+  bool wants_message_ = false;
   int64_t waiting_bytes_ = 0;  // as counted by CountWaiting
 
   // The reply.
   ReplyBody body_;
-  std::optional<ReplyEnd> end_;
+  std::optional<RpcEnd> end_;
   bool begun_ = false;      // whether headers were submitted
   int http_status_ = 0;     // the answer in HTTP's terms to a request that is not one of gRPC's; 0: it is one
   bool deferred_ = false;   // whether nghttp2 waits for more of the body
@@ -155,10 +162,9 @@ class Http2Stream : public std::enable_shared_from_this<Http2Stream> {
   bool body_dropped_ = false;
   bool in_output_ = false;    // whether the socket has yet to take some of the message
   bool moved_noted_ = false;  // whether OnTaken will run
-  Callback written_;
-  OnDone on_done_;
+  bool writing_ = false;      // whether HandleWritten is to run
 };
 
 }  // namespace normd::rpc::native
 
-#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_STREAM_H_
+#endif  // NORMD_SERVER_RPC_TRANSPORT_NATIVE_HTTP2_CALL_H_

@@ -1,4 +1,4 @@
-#include "server/rpc/transport/stream.h"
+#include "server/rpc/transport/rpc_call.h"
 
 #include <algorithm>
 #include <functional>
@@ -13,8 +13,6 @@
 
 namespace normd::rpc {
 namespace {
-
-constexpr char kRetryPushbackMs[] = "100";  // the same delay as in RetryInfo (status.cc)
 
 // A value of normd-message-bytes; nothing if it is no number.
 std::optional<int64_t> ParseMessageBytes(std::string_view text) {
@@ -33,27 +31,23 @@ absl::Status MessageBytesError(std::string_view text) {
 
 }  // namespace
 
-Stream::Stream(const StreamHost& host, std::unique_ptr<TransportCall> call)
-    : presence_(host.live), host_(host), call_(std::move(call)), arrival_time_(SteadyNow()) {
+RpcCall::~RpcCall() {
+  if (host_.live == nullptr) return;
+  // The call is removed before the members that others look at are destroyed.
+  host_.live->CallOver();
+  presence_->Remove(place_);
+}
+
+void RpcCall::Begin(const CallHost& host) {
+  if (!presence_.has_value()) BePresent(host.live);
+  host_ = host;
+  arrival_time_ = SteadyNow();
   connection()->AddCall(arrival_time_);
   host_.live->CallArrived();
+  place_ = presence_->Add(this);
 }
 
-std::shared_ptr<Stream> Stream::Make(const StreamHost& host, std::unique_ptr<TransportCall> call) {
-  auto stream = std::make_shared<Stream>(host, std::move(call));
-  // The stream is added last, so that nobody finds one that is not fully constructed.
-  stream->place_ = stream->presence_.Add(stream.get());
-  stream->call_->OnOver([stream](const absl::Status& end) { stream->HandleOver(end); });
-  return stream;
-}
-
-Stream::~Stream() {
-  // The stream is removed before its members are destroyed, so that nobody finds a partly destroyed one.
-  host_.live->CallOver();
-  presence_.Remove(place_);
-}
-
-RequestOrigin Stream::origin() const {
+RequestOrigin RpcCall::origin() const {
   const Transport over_tcp = is_encrypted() ? Transport::kTls : Transport::kTcp;
   return {.transport = is_local() ? Transport::kUnix : over_tcp,
           .tenant = tenant_index_,
@@ -61,16 +55,16 @@ RequestOrigin Stream::origin() const {
           .path = method()};
 }
 
-void Stream::ReadTrace(const RpcObserver* observer) {
-  call_->VisitMetadata([this](std::string_view key, std::string_view value) { ReadTraceHeader(key, value, trace_); });
+void RpcCall::ReadTrace(const RpcObserver* observer) {
+  VisitMetadata([this](std::string_view key, std::string_view value) { ReadTraceHeader(key, value, trace_); });
   static const std::function<bool()> never;
   BeginTrace(observer == nullptr ? never : observer->sample_trace, trace_);
 }
 
-absl::StatusOr<int64_t> Stream::AnnouncedBytes() const {
+absl::StatusOr<int64_t> RpcCall::AnnouncedBytes() const {
   absl::StatusOr<int64_t> announced = 0;
   bool found = false;
-  call_->VisitMetadata([&](std::string_view key, std::string_view value) {
+  VisitMetadata([&](std::string_view key, std::string_view value) {
     if (key != wire::kMessageBytesKey || !announced.ok()) return;
     const std::optional<int64_t> bytes = ParseMessageBytes(value);
     if (!bytes.has_value() || (found && *bytes != *announced)) {
@@ -83,7 +77,7 @@ absl::StatusOr<int64_t> Stream::AnnouncedBytes() const {
   return announced;
 }
 
-void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {
+void RpcCall::ReadSize(OnSize on_size, int64_t expected_bytes) {
   {
     MutexLock lock(mu_);
     if (end_of_reading_.ok()) {
@@ -93,11 +87,11 @@ void Stream::ReadSize(TransportCall::OnSize on_size, int64_t expected_bytes) {
     }
   }
   if (on_size) return on_size(std::nullopt);
-  call_->ReadSize([self = shared_from_this()](std::optional<int64_t> bytes) { self->HandleSize(bytes); });
+  StartReadSize();
 }
 
-void Stream::HandleSize(std::optional<int64_t> bytes) {
-  TransportCall::OnSize on_size;
+void RpcCall::HandleSize(std::optional<int64_t> bytes) {
+  OnSize on_size;
   {
     MutexLock lock(mu_);
     on_size = std::move(on_size_);
@@ -107,15 +101,15 @@ void Stream::HandleSize(std::optional<int64_t> bytes) {
   if (on_size) on_size(bytes);  // otherwise EndReading has answered
 }
 
-absl::InlinedVector<std::string_view, 1> Stream::Authorization() const {
+absl::InlinedVector<std::string_view, 1> RpcCall::Authorization() const {
   absl::InlinedVector<std::string_view, 1> values;
-  call_->VisitMetadata([&values](std::string_view key, std::string_view value) {
+  VisitMetadata([&values](std::string_view key, std::string_view value) {
     if (key == "authorization") values.push_back(value);
   });
   return values;
 }
 
-void Stream::BeginAudit(const AuditSink* sink, std::string_view denied) {
+void RpcCall::BeginAudit(const AuditSink* sink, std::string_view denied) {
   if (sink == nullptr || *sink == nullptr) return;
   auto audit = std::make_unique<Audit>();
   audit->sink = sink;
@@ -128,14 +122,14 @@ void Stream::BeginAudit(const AuditSink* sink, std::string_view denied) {
   audit_ = std::move(audit);
 }
 
-void Stream::NoteSession(std::string session, std::string source) {
+void RpcCall::NoteSession(std::string session, std::string source) {
   MutexLock lock(mu_);
   if (audit_ == nullptr) return;
   audit_->record.session = std::move(session);
   if (!source.empty()) audit_->record.source = std::move(source);
 }
 
-void Stream::EndAudit(absl::StatusCode code) {
+void RpcCall::EndAudit(absl::StatusCode code) {
   std::unique_ptr<Audit> audit;
   {
     MutexLock lock(mu_);
@@ -146,36 +140,31 @@ void Stream::EndAudit(absl::StatusCode code) {
   (*audit->sink)(audit->record);
 }
 
-void Stream::SetExplanation(const std::string& text) {
+void RpcCall::AddTrailer(std::string key, std::string value) {
   MutexLock lock(mu_);
-  trailers_.emplace_back(wire::kExplainKey, text);
+  trailers_.emplace_back(std::move(key), std::move(value));
 }
 
-void Stream::AddTrailers(bool ok) {
+void RpcCall::AddTrailers(bool ok) {
   if (!trace_.given_id.empty() || trace_.explain || !ok) {
     trailers_.emplace_back(wire::kRequestIdKey, trace_.RequestId());
   }
   if (trace_.has_trace()) trailers_.emplace_back(wire::kTraceparentKey, FormatTraceparent(trace_.span));
 }
 
-void Stream::SetRetryPushback() {
-  MutexLock lock(mu_);
-  trailers_.emplace_back("grpc-retry-pushback-ms", kRetryPushbackMs);
-}
-
-void Stream::ExpectMessage(int64_t bytes) {
+void RpcCall::ExpectMessage(int64_t bytes) {
   const absl::Time now = SteadyNow();
   if (bytes == 0) return waiting_since_.store(absl::ToUnixNanos(now), std::memory_order_relaxed);
   read_ = {.since = now, .bytes = bytes, .received_bytes = std::nullopt};
   reading_message_ = true;
 }
 
-void Stream::ExpectNothing() {
+void RpcCall::ExpectNothing() {
   reading_message_ = false;
   waiting_since_.store(0, std::memory_order_relaxed);
 }
 
-bool Stream::BeginRead(OnRead on_read, int64_t expected_bytes) {
+bool RpcCall::BeginRead(OnRead on_read, int64_t expected_bytes) {
   {
     MutexLock lock(mu_);
     if (end_of_reading_.ok()) {
@@ -189,28 +178,17 @@ bool Stream::BeginRead(OnRead on_read, int64_t expected_bytes) {
   return false;
 }
 
-void Stream::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
+void RpcCall::Read(OnRead on_read, int64_t expected_bytes, bool reserved) {
   if (!BeginRead(std::move(on_read), expected_bytes)) return;
-  const bool counted = expected_bytes > 0 && !reserved;
-  if (counted) connection()->BeginMessage();
-  call_->Read([self = shared_from_this(), counted](std::optional<MessageBytes> message) {
-    if (message.has_value()) self->connection()->DeliverBytes(message->size_bytes());
-    if (counted) self->connection()->EndMessage(message.has_value());
-    self->HandleRead(std::move(message));
-  });
+  StartRead(/*is_counted=*/expected_bytes > 0 && !reserved);
 }
 
-void Stream::ReadHead(OnRead on_read, int64_t message_bytes) {
+void RpcCall::ReadHead(OnRead on_read, int64_t message_bytes) {
   if (!BeginRead(std::move(on_read), message_bytes)) return;
-  connection()->BeginMessage();
-  call_->ReadHead([self = shared_from_this(), message_bytes](std::optional<MessageBytes> head) {
-    if (head.has_value()) self->connection()->DeliverBytes(message_bytes);
-    self->connection()->EndMessage(head.has_value());
-    self->HandleRead(std::move(head));
-  });
+  StartReadHead();
 }
 
-void Stream::HandleRead(std::optional<MessageBytes> message) {
+void RpcCall::HandleRead(std::optional<MessageBytes> message) {
   OnRead on_read;
   {
     MutexLock lock(mu_);
@@ -221,9 +199,9 @@ void Stream::HandleRead(std::optional<MessageBytes> message) {
   if (on_read) on_read(std::move(message));  // otherwise EndReading has answered the Read
 }
 
-void Stream::EndReading(absl::Status why, bool keep_current) {
+void RpcCall::EndReading(absl::Status why, bool keep_current) {
   OnRead on_read;
-  TransportCall::OnSize on_size;
+  OnSize on_size;
   {
     MutexLock lock(mu_);
     if (done_) return;
@@ -240,12 +218,12 @@ void Stream::EndReading(absl::Status why, bool keep_current) {
   if (on_read) on_read(std::nullopt);
 }
 
-absl::Status Stream::read_error() const {
+absl::Status RpcCall::read_error() const {
   MutexLock lock(mu_);
   return read_cut_ ? end_of_reading_ : absl::OkStatus();
 }
 
-std::optional<Stream::Progress> Stream::ReadProgress(absl::Time now) {
+std::optional<RpcCall::Progress> RpcCall::ReadProgress(absl::Time now) {
   if (!reading_message_) return std::nullopt;  // saves the system call; checked again below, because reading may end
   const std::optional<int64_t> received = connection()->ReceivedBytes();
   MutexLock lock(mu_);
@@ -257,13 +235,13 @@ std::optional<Stream::Progress> Stream::ReadProgress(absl::Time now) {
   return progress;
 }
 
-std::optional<Stream::Progress> Stream::WriteProgress(absl::Time now) const {
+std::optional<RpcCall::Progress> RpcCall::WriteProgress(absl::Time now) const {
   MutexLock lock(mu_);
   if (!writing_message_) return std::nullopt;
   return Progress{.elapsed = now - write_.since, .bytes = write_.bytes, .moved_bytes = std::nullopt};
 }
 
-void Stream::Write(MessageBytes message, Callback written) {
+void RpcCall::Write(MessageBytes message, Callback written) {
   {
     MutexLock lock(mu_);
     if (!finish_.has_value() && !done_) {
@@ -275,7 +253,7 @@ void Stream::Write(MessageBytes message, Callback written) {
   Pump();
 }
 
-void Stream::Finish(const absl::Status& status, Callback written) {
+void RpcCall::Finish(const absl::Status& status, Callback written) {
   absl::StatusCode code = absl::StatusCode::kOk;
   {
     MutexLock lock(mu_);
@@ -285,102 +263,97 @@ void Stream::Finish(const absl::Status& status, Callback written) {
     failed_ = !end.ok();
     AddTrailers(end.ok());
     finish_written_ = std::move(written);
-    finish_ = End{ToRpcStatus(end), std::move(trailers_)};
+    finish_ = RpcEnd{ToRpcStatus(end), std::move(trailers_)};
   }
   // Before the caller has its answer, so that who has seen the outcome of a call finds the call in the audit log.
   EndAudit(code);
   Pump();
 }
 
-void Stream::WriteAndFinish(MessageBytes message, Callback written) {
+void RpcCall::WriteAndFinish(MessageBytes message, Callback written) {
   {
     MutexLock lock(mu_);
     if (finish_.has_value()) return;
     writes_.push_back({std::move(message), std::move(written)});
     AddTrailers(/*ok=*/true);
-    finish_ = End{RpcStatus(), std::move(trailers_)};
+    finish_ = RpcEnd{RpcStatus(), std::move(trailers_)};
   }
   EndAudit(absl::StatusCode::kOk);
   Pump();
 }
 
-void Stream::Pump() {
-  std::optional<PendingWrite> write;
-  std::optional<End> finish;
-  Callback finish_written;
+void RpcCall::Pump() {
+  std::optional<MessageBytes> message;
+  std::optional<RpcEnd> end;
   {
     MutexLock lock(mu_);
     if (busy_ || (writes_.empty() && !finish_.has_value())) return;
     busy_ = true;
     if (!writes_.empty()) {
-      write = std::move(writes_.front());
+      message = std::move(writes_.front().message);
+      written_ = std::move(writes_.front().written);
       writes_.pop_front();
-      write_ = {.since = SteadyNow(), .bytes = write->message.size_bytes()};
+      write_ = {.since = SteadyNow(), .bytes = message->size_bytes()};
       writing_message_ = true;
     }
     if (writes_.empty() && finish_.has_value()) {
-      finish = std::move(*finish_);
-      finish_written = std::move(finish_written_);
-      finish_written_ = nullptr;
+      finishing_ = true;
+      end = std::move(*finish_);
     }
   }
   // Only the thread that set busy_ gets here, so the operations below never overlap.
-  if (!write.has_value()) {
-    call_->Finish(std::move(finish->status), std::move(finish->trailers),
-                  [self = shared_from_this(), written = std::move(finish_written)]() mutable {
-                    if (written) written();
-                  });
-  } else if (finish.has_value()) {
-    call_->WriteAndFinish(std::move(write->message), std::move(finish->status), std::move(finish->trailers),
-                          [self = shared_from_this(), written = std::move(write->written),
-                           finish_written = std::move(finish_written)]() mutable {
-                            self->writing_message_ = false;
-                            if (written) written();
-                            if (finish_written) finish_written();
-                          });
+  if (!message.has_value()) {
+    StartFinish(*std::move(end));
+  } else if (end.has_value()) {
+    StartWriteAndFinish(*std::move(message), *std::move(end));
   } else {
-    call_->Write(std::move(write->message), [self = shared_from_this(), written = std::move(write->written)]() mutable {
-      self->HandleWritten(std::move(written));
-    });
+    StartWrite(*std::move(message));
   }
 }
 
-void Stream::HandleWritten(Callback written) {
+void RpcCall::HandleWritten() {
+  Callback written;
+  Callback finish_written;
   {
     MutexLock lock(mu_);
-    busy_ = false;
+    written = std::exchange(written_, nullptr);
+    if (finishing_) finish_written = std::exchange(finish_written_, nullptr);
+    busy_ = finishing_;
     writing_message_ = false;
   }
-  // The next write starts before `written` runs, which may be slow or may finish the stream.
+  // The next write starts before `written` runs, which may be slow or may finish the call.
   Pump();
   if (written) written();
+  if (finish_written) finish_written();
 }
 
-absl::Status Stream::over_error() const {
+absl::Status RpcCall::over_error() const {
   MutexLock lock(mu_);
   return over_error_;
 }
 
-void Stream::OnCancelled(Callback callback) {
+void RpcCall::WhenOver(OnOver on_over) {
+  absl::Status end;
   {
     MutexLock lock(mu_);
     if (!done_) {
-      on_cancelled_ = std::move(callback);
+      on_over_ = std::move(on_over);
       return;
     }
+    end = over_error_;
   }
-  if (cancelled()) callback();
+  on_over(end);
 }
 
-void Stream::CountReset(double weight) {
+void RpcCall::CountReset(double weight) {
   if (connection()->AllowReset(SteadyNow(), weight)) return;
   host_.connections->CountEnded(*connection(), RefusedFor::kFlood);
   connection()->Reset();
 }
 
-void Stream::HandleOver(const absl::Status& end) {
+void RpcCall::HandleOver(const absl::Status& end) {
   const bool cancelled = !end.ok();
-  Callback callback;
+  OnOver on_over;
   std::list<PendingWrite> dropped;
   bool taken_back = false;
   bool lost = false;
@@ -390,21 +363,20 @@ void Stream::HandleOver(const absl::Status& end) {
     done_ = true;
     over_error_ = end;
     cancelled_.store(cancelled, std::memory_order_release);
-    callback = std::move(on_cancelled_);
-    on_cancelled_ = nullptr;  // the callback may hold a reference to the stream
+    on_over = std::move(on_over_);
+    on_over_ = nullptr;  // the callback may hold a reference to the call
     // What the transport refused, its caller did not take back.
     taken_back = absl::IsCancelled(end) && !finish_.has_value();
     lost = cancelled || failed_;
     // Nobody reads the queued messages any more, and there may be many.
     if (cancelled) dropped.swap(writes_);
   }
-  if (lost) connection()->LoseMessage(SteadyNow());
+  if (lost) NoteLoss();
   for (PendingWrite& write : dropped) {
     if (write.written) write.written();
   }
-  if (!cancelled) return;
   if (taken_back && SteadyNow() < deadline()) CountReset();
-  if (callback) callback();
+  if (on_over) on_over(end);
 }
 
 }  // namespace normd::rpc
