@@ -69,7 +69,8 @@ STEPS = {
     # Callers that are not ours meet the transports, the protocol and nothing else.
     "interop": (
         "tests/e2e/interop.sh", "tests/e2e/interop", "tests/support/cost.sh", "proto/normd/v1", "proto/grpc",
-        "server/rpc/rpc_server.*", "server/rpc/transport", "server/rpc/services/health*",
+        "server/net", "server/rpc/rpc_server.*", "server/rpc/edge", "server/rpc/http2", "server/rpc/grpc",
+        "server/rpc/services/health*",
         "server/rpc/services/reflection*", "deploy/packages/ci.txt"),
     # Calls of the kernels without a server, and of the store without one.
     "bench-kernels": BENCH + KERNELS_SUPPORT + ("kernels", "tests/bench/kernels"),

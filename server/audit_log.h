@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/base/clock.h"
 #include "server/obs/log.h"
-#include "server/rpc/transport/audit_record.h"
+#include "server/rpc/edge/audit_record.h"
 
 namespace normd {
 

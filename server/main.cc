@@ -29,7 +29,7 @@
 #include "server/obs/log.h"
 #include "server/option_help.h"
 #include "server/process_setup.h"
-#include "server/rpc/transport/grpc/grpc_log.h"
+#include "server/rpc/grpc/grpc_log.h"
 #include "server/security_files.h"
 #include "server/server.h"
 #include "server/service_manager.h"

@@ -22,7 +22,7 @@
 #include "server/obs/session_drifts.h"
 #include "server/obs/tenant_labels.h"
 #include "server/obs/tenant_metrics.h"
-#include "server/rpc/transport/observer.h"
+#include "server/rpc/edge/observer.h"
 #include "server/stats.h"
 
 namespace normd {

@@ -12,7 +12,7 @@
 #include "server/engine/engine.h"
 #include "server/metrics.h"
 #include "server/obs/log.h"
-#include "server/rpc/transport/observer.h"
+#include "server/rpc/edge/observer.h"
 #include "server/schedule/device_scheduler.h"
 #include "server/security/access_stats.h"
 #include "server/security/server_certificates.h"

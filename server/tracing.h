@@ -15,7 +15,7 @@
 #include "server/base/clock.h"
 #include "server/config.h"
 #include "server/obs/log.h"
-#include "server/rpc/transport/observer.h"
+#include "server/rpc/edge/observer.h"
 #include "server/traces/span_exporter.h"
 
 namespace normd {

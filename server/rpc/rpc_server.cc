@@ -10,22 +10,22 @@
 #include "server/base/steady_time.h"
 #include "server/net/listening_socket.h"
 #include "server/rpc/codec/call_decoder.h"
+#include "server/rpc/edge/accept_loop.h"
+#include "server/rpc/edge/admission.h"
+#include "server/rpc/edge/connection.h"
+#include "server/rpc/edge/dispatcher.h"
+#include "server/rpc/edge/read_limiter.h"
+#include "server/rpc/edge/route.h"
+#include "server/rpc/edge/transfer_watch.h"
+#include "server/rpc/edge/transport_options.h"
+#include "server/rpc/grpc/grpc_transport.h"
+#include "server/rpc/http2/http2_transport.h"
 #include "server/rpc/services/health_service.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/services/normalizer_service.h"
 #include "server/rpc/services/reflection.h"
 #include "server/rpc/services/sessions_service.h"
 #include "server/rpc/services/shared_memory_service.h"
-#include "server/rpc/transport/accept_loop.h"
-#include "server/rpc/transport/admission.h"
-#include "server/rpc/transport/connection.h"
-#include "server/rpc/transport/dispatcher.h"
-#include "server/rpc/transport/grpc/grpc_transport.h"
-#include "server/rpc/transport/native/native_transport.h"
-#include "server/rpc/transport/read_limiter.h"
-#include "server/rpc/transport/route.h"
-#include "server/rpc/transport/transfer_watch.h"
-#include "server/rpc/transport/transport_options.h"
 
 namespace normd {
 
@@ -131,7 +131,7 @@ class RpcServer::State {
     if (options_.transport == TransportKind::kGrpc) {
       return std::make_unique<rpc::GrpcTransport>(&options_, &connections_);
     }
-    return std::make_unique<rpc::NativeTransport>(&options_, &connections_, buffers);
+    return std::make_unique<rpc::Http2Transport>(&options_, &connections_, buffers);
   }
 
   void CloseConnections(absl::Duration limit) {
@@ -149,7 +149,7 @@ class RpcServer::State {
   static rpc::ReadLimiter::Patience PatienceOf(const RpcOptions& options) {
     rpc::ReadLimiter::Patience patience = {.longest = options.max_wait_for_room,
                                            .max_message_bytes = options.max_in_flight_bytes / 4 * 3};
-    if (options.transport == TransportKind::kNative) patience.most_held_bytes = rpc::NativeTransport::kMostAheadBytes;
+    if (options.transport == TransportKind::kNative) patience.most_held_bytes = rpc::Http2Transport::kMostAheadBytes;
     return patience;
   }
 

@@ -16,9 +16,9 @@
 #include "server/base/resources.h"
 #include "server/base/wait_stats.h"
 #include "server/engine/engine.h"
-#include "server/rpc/transport/connection_stats.h"
-#include "server/rpc/transport/queue_stats.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/connection_stats.h"
+#include "server/rpc/edge/queue_stats.h"
+#include "server/rpc/edge/rpc_options.h"
 
 namespace normd {
 

@@ -1,7 +1,7 @@
 // The certificates that the server shows now. Watches the files by their content, and exchanges certificate, key and
 // client CA together, so that new connections see the new ones without a restart; connections that exist are not
 // touched. When new files cannot be used, the last good ones stay.
-// In the path: gRPC asks for current() at each handshake (server/rpc/transport/grpc/tls_credentials.h).
+// In the path: gRPC asks for current() at each handshake (server/rpc/grpc/tls_credentials.h).
 // Ownership: borrows the clock, which must outlive this object.
 // Threads: everything is safe from any thread. The watch has a thread of its own, on which the observer runs, unless it
 // runs in Reload.

@@ -8,7 +8,7 @@
 // change that needs a higher bound has made something dearer for everybody: say so in its commit.
 //
 // Memory is counted as malloc gives it. Buffers that are mapped are not in it: they hold messages, which are admitted
-// within a budget before they are read (tests/server/rpc/transport/admission_test.cc). Time is CPU time of the server's
+// within a budget before they are read (tests/server/rpc/edge/admission_test.cc). Time is CPU time of the server's
 // threads, system calls included. Plain values and pure functions.
 #ifndef NORMD_TESTS_AMPLIFICATION_BOUNDS_H_
 #define NORMD_TESTS_AMPLIFICATION_BOUNDS_H_

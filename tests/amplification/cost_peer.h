@@ -18,8 +18,8 @@ namespace normd {
 inline Cost CostOfPeer(std::string_view before, const std::vector<std::string>& pieces) {
   // The transport's own limits, but for the size of a message, whose memory admission bounds in a whole server. Never
   // destroyed, like the process.
-  static auto* const service = new rpc::native::NativeService({.max_message_bytes = 64 << 10}, /*reply_bytes=*/4'000);
-  rpc::native::NativePeer peer(*service);
+  static auto* const service = new rpc::http2::NativeService({.max_message_bytes = 64 << 10}, /*reply_bytes=*/4'000);
+  rpc::http2::NativePeer peer(*service);
   const auto send = [&peer](std::string_view bytes) {
     peer.Send(bytes);
     // What is sent may be answered, and the answer has callbacks.

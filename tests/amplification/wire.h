@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/rpc/transport/http2.h"
+#include "server/rpc/edge/http2.h"
 #include "tests/amplification/bounds.h"
 
 namespace normd::wire_bytes {

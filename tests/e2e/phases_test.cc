@@ -2,7 +2,7 @@
 #include <atomic>
 #include <optional>
 
-#include "server/rpc/transport/observer.h"
+#include "server/rpc/edge/observer.h"
 #include "tests/e2e/test_server.h"
 
 namespace normd::e2e {

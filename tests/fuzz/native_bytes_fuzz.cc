@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   // A piece costs a turn of the loop.
   const size_t most = std::max(piece, bytes.size() / 32 + 1);
-  normd::rpc::native::NativePeer peer;
+  normd::rpc::http2::NativePeer peer;
   while (!bytes.empty()) {
     const std::string_view next = bytes.substr(0, most);
     peer.Send(next);

@@ -10,7 +10,7 @@
 
 namespace {
 
-using normd::rpc::native::NativePeer;
+using normd::rpc::http2::NativePeer;
 
 constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr uint8_t kData = 0, kHeaders = 1, kPriority = 2, kReset = 3, kSettings = 4, kPing = 6, kGoAway = 7,

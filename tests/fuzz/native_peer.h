@@ -3,7 +3,7 @@
 //   /f/E  echoes each message, whose size it asks for first    /f/H  keeps the heads of messages and answers with one
 //   /f/R  answers with 100 KB, then an error with details      /f/F  finishes at once, with trailers
 //   /f/C  is cancelled by the server                           /f/I  never reads and never answers
-// In the path: in the place of NativeTransport and of the services. Ownership: a peer borrows its service.
+// In the path: in the place of Http2Transport and of the services. Ownership: a peer borrows its service.
 // Thread-compatible: one peer at a time. The loop and its thread are shared by all peers of a service.
 #ifndef NORMD_TESTS_FUZZ_NATIVE_PEER_H_
 #define NORMD_TESTS_FUZZ_NATIVE_PEER_H_
@@ -23,11 +23,11 @@
 #include <utility>
 
 #include "server/net/event_loop.h"
-#include "server/rpc/transport/native/http2_connection.h"
-#include "server/rpc/transport/native/native_counts.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/rpc_options.h"
+#include "server/rpc/http2/http2_connection.h"
+#include "server/rpc/http2/http2_counts.h"
 
-namespace normd::rpc::native {
+namespace normd::rpc::http2 {
 
 // A bug is an abort that libFuzzer reports with the input.
 inline void RequireOfNative(bool condition) {
@@ -132,7 +132,7 @@ class NativeService {
   const RpcTransport::OnCall on_call_;
   LiveCalls live_;
   ConnectionTable connections_{ConnectionLimits()};
-  NativeCounts counts_;
+  Http2Counts counts_;
   net::EventLoop loop_;
 };
 
@@ -215,6 +215,6 @@ class NativePeer {
   int fd_ = -1;
 };
 
-}  // namespace normd::rpc::native
+}  // namespace normd::rpc::http2
 
 #endif  // NORMD_TESTS_FUZZ_NATIVE_PEER_H_

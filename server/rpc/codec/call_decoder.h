@@ -19,8 +19,8 @@
 #include "server/engine/call.h"
 #include "server/rpc/codec/call_cache.h"
 #include "server/rpc/codec/message.h"
-#include "server/rpc/transport/observation.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/observation.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -5,7 +5,7 @@
 #define NORMD_SERVER_RPC_CODEC_CALL_MEMORY_H_
 
 #include "server/rpc/codec/tensor_source.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -8,7 +8,7 @@
 #include "kernels/base/strings.h"
 #include "proto/wire/crc32c.h"
 #include "server/base/error_reasons.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/rpc_options.h"
 
 namespace normd::rpc {
 namespace {

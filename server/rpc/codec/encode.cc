@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/methods.h"
-#include "server/rpc/transport/status.h"
+#include "server/rpc/edge/status.h"
 
 namespace normd::rpc {
 namespace {

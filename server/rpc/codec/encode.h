@@ -16,7 +16,7 @@
 #include "normd/v1/normalizer.pb.h"
 #include "server/engine/call.h"
 #include "server/rpc/codec/message.h"
-#include "server/rpc/transport/observation.h"
+#include "server/rpc/edge/observation.h"
 
 namespace normd::rpc {
 

@@ -25,7 +25,7 @@
 #include "server/base/buffer.h"
 #include "server/base/slice.h"
 #include "server/rpc/codec/tensor_source.h"
-#include "server/rpc/transport/admission.h"
+#include "server/rpc/edge/admission.h"
 
 namespace normd::rpc {
 

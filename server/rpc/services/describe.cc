@@ -3,7 +3,7 @@
 #include <string>
 
 #include "kernels/methods.h"
-#include "server/rpc/transport/admission.h"
+#include "server/rpc/edge/admission.h"
 #include "server/shm/region_table.h"
 
 namespace normd::rpc {

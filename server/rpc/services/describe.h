@@ -5,7 +5,7 @@
 
 #include "normd/v1/normalizer.pb.h"
 #include "server/engine/engine.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/rpc_options.h"
 
 namespace normd::rpc {
 

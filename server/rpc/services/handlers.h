@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/rpc/codec/call_memory.h"
 #include "server/rpc/codec/message.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -14,8 +14,8 @@
 
 #include "grpc/health/v1/health.pb.h"
 #include "server/base/mutex.h"
-#include "server/rpc/transport/admission.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/admission.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

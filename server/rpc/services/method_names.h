@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -9,9 +9,9 @@
 #include "kernels/base/errors.h"
 #include "server/base/mutex.h"
 #include "server/rpc/codec/encode.h"
+#include "server/rpc/edge/rpc_options.h"
+#include "server/rpc/edge/status.h"
 #include "server/rpc/services/stream_reader.h"
-#include "server/rpc/transport/rpc_options.h"
-#include "server/rpc/transport/status.h"
 
 namespace normd::rpc {
 namespace {

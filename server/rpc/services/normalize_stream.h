@@ -10,7 +10,7 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/codec/call_decoder.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -9,11 +9,11 @@
 #include "normd/v1/normalizer.pb.h"
 #include "server/rpc/codec/call_decoder.h"
 #include "server/rpc/codec/encode.h"
+#include "server/rpc/edge/admission.h"
 #include "server/rpc/services/describe.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
 #include "server/rpc/services/normalize_stream.h"
-#include "server/rpc/transport/admission.h"
 
 namespace normd::rpc {
 namespace {

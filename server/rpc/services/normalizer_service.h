@@ -10,8 +10,8 @@
 
 #include "server/engine/engine.h"
 #include "server/rpc/codec/call_decoder.h"
-#include "server/rpc/transport/route.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/route.h"
+#include "server/rpc/edge/rpc_options.h"
 
 namespace normd::rpc {
 

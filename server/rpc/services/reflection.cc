@@ -13,8 +13,8 @@
 #include "kernels/base/strings.h"
 #include "server/base/error_reasons.h"
 #include "server/rpc/codec/message.h"
+#include "server/rpc/edge/status.h"
 #include "server/rpc/services/method_names.h"
-#include "server/rpc/transport/status.h"
 
 namespace normd::rpc {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "grpc/reflection/v1/reflection.pb.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

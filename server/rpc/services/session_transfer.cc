@@ -15,10 +15,10 @@
 #include "server/base/errors.h"
 #include "server/rpc/codec/session_messages.h"
 #include "server/rpc/codec/session_name.h"
+#include "server/rpc/edge/rpc_options.h"
+#include "server/rpc/edge/status.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
-#include "server/rpc/transport/rpc_options.h"
-#include "server/rpc/transport/status.h"
 
 namespace normd::rpc {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "server/engine/engine.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "server/engine/engine.h"
-#include "server/rpc/transport/route.h"
-#include "server/rpc/transport/rpc_options.h"
+#include "server/rpc/edge/route.h"
+#include "server/rpc/edge/rpc_options.h"
 
 namespace normd::rpc {
 

@@ -6,9 +6,9 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/strings.h"
 #include "server/base/errors.h"
+#include "server/rpc/edge/status.h"
 #include "server/rpc/services/handlers.h"
 #include "server/rpc/services/method_names.h"
-#include "server/rpc/transport/status.h"
 
 namespace normd::rpc {
 namespace {

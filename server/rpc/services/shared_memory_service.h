@@ -14,7 +14,7 @@
 #include "normd/v1/shared_memory.pb.h"
 #include "server/base/mutex.h"
 #include "server/rpc/codec/message.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 #include "server/shm/region_table.h"
 
 namespace normd::rpc {

@@ -11,8 +11,8 @@
 #include "server/rpc/codec/call_memory.h"
 #include "server/rpc/codec/decode_call.h"
 #include "server/rpc/codec/encode.h"
-#include "server/rpc/transport/rpc_options.h"
-#include "server/rpc/transport/status.h"
+#include "server/rpc/edge/rpc_options.h"
+#include "server/rpc/edge/status.h"
 
 namespace normd::rpc {
 namespace {

@@ -16,7 +16,7 @@
 #include "server/rpc/codec/call_decoder.h"
 #include "server/rpc/codec/chunk_receiver.h"
 #include "server/rpc/codec/chunk_sender.h"
-#include "server/rpc/transport/route.h"
+#include "server/rpc/edge/route.h"
 
 namespace normd::rpc {
 

@@ -7,10 +7,10 @@
 
 #include "kernels/base/status_macros.h"
 #include "server/net/listening_socket.h"
-#include "server/rpc/transport/admission.h"
-#include "server/rpc/transport/grpc/grpc_transport.h"
-#include "server/rpc/transport/native/native_transport.h"
-#include "server/rpc/transport/transport_options.h"
+#include "server/rpc/edge/admission.h"
+#include "server/rpc/edge/transport_options.h"
+#include "server/rpc/grpc/grpc_transport.h"
+#include "server/rpc/http2/http2_transport.h"
 
 namespace normd::bench {
 namespace {
@@ -72,7 +72,7 @@ std::unique_ptr<rpc::RpcTransport> MakeTransport(const RpcOptions& options, rpc:
   if (options.transport == TransportKind::kGrpc) {
     return std::make_unique<rpc::GrpcTransport>(&options, connections);
   }
-  return std::make_unique<rpc::NativeTransport>(&options, connections, buffers);
+  return std::make_unique<rpc::Http2Transport>(&options, connections, buffers);
 }
 
 }  // namespace

@@ -9,11 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/buffer.h"
-#include "server/rpc/transport/accept_loop.h"
-#include "server/rpc/transport/connection.h"
-#include "server/rpc/transport/live_calls.h"
-#include "server/rpc/transport/rpc_options.h"
-#include "server/rpc/transport/transport.h"
+#include "server/rpc/edge/accept_loop.h"
+#include "server/rpc/edge/connection.h"
+#include "server/rpc/edge/live_calls.h"
+#include "server/rpc/edge/rpc_options.h"
+#include "server/rpc/edge/transport.h"
 
 namespace normd::bench {
 
